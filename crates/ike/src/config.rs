@@ -1,0 +1,233 @@
+//! What an endpoint is told to do: connections, children, secrets, limits. Plain data, made by the gateway from
+//! `swanctl.conf` or VICI; everything textual has been understood by then.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::proposal::Proposal;
+use ironswan_wire::sadb::{Lifetime, Mode};
+use ironswan_wire::secret::Secret;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
+
+/// Where one end of a connection may be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AddrSpec {
+    /// `%any`, `0.0.0.0/0`, `::/0`.
+    Any,
+    /// One address; an initiator needs at least one of these for the remote end.
+    Host(IpAddr),
+    /// A subnet or range: matches as responder, cannot be initiated to.
+    Range(AddrRange),
+}
+
+impl AddrSpec {
+    /// True when `addr` is meant.
+    pub fn matches(&self, addr: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Host(a) => *a == addr,
+            Self::Range(r) => r.contains(addr),
+        }
+    }
+}
+
+/// A traffic selector as configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TsSpec {
+    /// `dynamic[proto/port]`: the outer address of that end.
+    Dynamic {
+        /// IP protocol, 0 for any.
+        protocol: u8,
+        /// First port.
+        start_port: u16,
+        /// Last port.
+        end_port: u16,
+    },
+    /// Written out.
+    Fixed(TrafficSelector),
+}
+
+/// What to do at an event (`start_action`, `close_action`, `dpd_action`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ChildAction {
+    /// Nothing (`none`, `clear`).
+    #[default]
+    None,
+    /// Initiate (`start`, `restart`).
+    Start,
+    /// Install the policy and initiate on traffic (`trap`, `route`).
+    Trap,
+}
+
+/// What the child's policy does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ChildKind {
+    /// Negotiated and protected.
+    #[default]
+    Protect,
+    /// `mode = pass`: a shunt in clear; nothing is negotiated.
+    Pass,
+    /// `mode = drop`: a shunt that drops; nothing is negotiated.
+    Drop,
+}
+
+/// `unique`: what happens when the same pair of identities authenticates again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Unique {
+    /// Keep both, ignore INITIAL_CONTACT.
+    Never,
+    /// Keep both, unless the peer says INITIAL_CONTACT.
+    #[default]
+    No,
+    /// Refuse the new one.
+    Keep,
+    /// Close the old one.
+    Replace,
+}
+
+/// One `connections.<name>.children.<name>`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChildConfig {
+    /// Name, unique within the connection.
+    pub name: String,
+    /// ESP proposals in order of preference. KE transforms in them are used by CREATE_CHILD_SA only.
+    pub proposals: Vec<Proposal>,
+    /// Our side's selectors.
+    pub local_ts: Vec<TsSpec>,
+    /// The peer's side's selectors.
+    pub remote_ts: Vec<TsSpec>,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Protect, pass or drop.
+    pub kind: ChildKind,
+    /// Rekey after this; zero: never.
+    pub rekey_time: Duration,
+    /// Close after this; zero: never.
+    pub life_time: Duration,
+    /// Taken off `rekey_time`: a random part of this.
+    pub rand_time: Duration,
+    /// Limits that the engine counts (soft = rekey).
+    pub lifetime: Lifetime,
+    /// Anti-replay window in packets, 0: off.
+    pub replay_window: u32,
+    /// At load.
+    pub start_action: ChildAction,
+    /// When the peer closes it.
+    pub close_action: ChildAction,
+    /// When the peer is dead.
+    pub dpd_action: ChildAction,
+    /// Fixed reqid, 0: chosen by the endpoint.
+    pub reqid: u32,
+    /// Policy priority, 0: by specificity.
+    pub priority: u32,
+}
+
+/// How an end proves who it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Auth {
+    /// Pre-shared key.
+    #[default]
+    Psk,
+}
+
+/// One `connections.<name>`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Connection {
+    /// Name, unique.
+    pub name: String,
+    /// Our addresses.
+    pub local_addrs: Vec<AddrSpec>,
+    /// The peer's addresses.
+    pub remote_addrs: Vec<AddrSpec>,
+    /// UDP port to send from: 500, or 4500 to start encapsulated.
+    pub local_port: u16,
+    /// UDP port to send to.
+    pub remote_port: u16,
+    /// IKE proposals in order of preference.
+    pub proposals: Vec<Proposal>,
+    /// Our method.
+    pub local_auth: Auth,
+    /// The peer's method.
+    pub remote_auth: Auth,
+    /// Our identity; `None`: our outer address.
+    pub local_id: Option<Identity>,
+    /// What we accept as the peer's identity; an exact one is also sent as IDr.
+    pub remote_id: IdPattern,
+    /// Pretend to be behind NAT, so that ESP is UDP-encapsulated.
+    pub encap: bool,
+    /// Liveness check after this much silence; zero: off.
+    pub dpd_delay: Duration,
+    /// Attempts to bring it up before giving up, 0: for ever.
+    pub keyingtries: u32,
+    /// Same peer again.
+    pub unique: Unique,
+    /// Rekey the IKE_SA after this; zero: never.
+    pub rekey_time: Duration,
+    /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed.
+    pub over_time: Duration,
+    /// Taken off `rekey_time`: a random part of this.
+    pub rand_time: Duration,
+    /// Children.
+    pub children: Vec<ChildConfig>,
+}
+
+/// A pre-shared key and the identities it belongs to. A key with no owner serves any pair; with owners, the best
+/// match of (local, remote) wins, as in `ipsec.secrets`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedKey {
+    /// Name in the configuration (`ike-1`), or VICI's `id`.
+    pub name: String,
+    /// The key.
+    pub secret: Secret,
+    /// Whose.
+    pub owners: Vec<IdPattern>,
+}
+
+/// Limits and timers of the whole endpoint. Defaults are charon's, where there is one.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Limits {
+    /// First retransmission (4 s).
+    pub retransmit_timeout: Duration,
+    /// Factor from one retransmission to the next (1.8).
+    pub retransmit_base: f64,
+    /// Retransmissions before the peer is given up (5).
+    pub retransmit_tries: u32,
+    /// Half-open IKE_SAs (as responder) die after this (30 s).
+    pub half_open_timeout: Duration,
+    /// Cookies are asked for from this many half-open IKE_SAs on (30).
+    pub cookie_threshold: usize,
+    /// No more half-open IKE_SAs than this at all (1,000).
+    pub half_open_max: usize,
+    /// No more half-open IKE_SAs than this from one address (5).
+    pub half_open_per_addr: usize,
+    /// The old inbound CHILD_SA is kept this long after a rekey (5 s).
+    pub delete_rekeyed_delay: Duration,
+    /// First pause between two attempts of `keyingtries` (5 s), doubled each time with jitter.
+    pub retry_initial: Duration,
+    /// Longest pause (300 s).
+    pub retry_max: Duration,
+    /// No more IKE_SAs than this (100,000).
+    pub ike_sa_max: usize,
+    /// No more CHILD_SAs per IKE_SA than this (1,000); then NO_ADDITIONAL_SAS.
+    pub child_sa_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            retransmit_timeout: Duration::from_secs(4),
+            retransmit_base: 1.8,
+            retransmit_tries: 5,
+            half_open_timeout: Duration::from_secs(30),
+            cookie_threshold: 30,
+            half_open_max: 1_000,
+            half_open_per_addr: 5,
+            delete_rekeyed_delay: Duration::from_secs(5),
+            retry_initial: Duration::from_secs(5),
+            retry_max: Duration::from_secs(300),
+            ike_sa_max: 100_000,
+            child_sa_max: 1_000,
+        }
+    }
+}

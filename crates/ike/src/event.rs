@@ -1,0 +1,315 @@
+//! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of its SAs.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_wire::iana::KeId;
+use ironswan_wire::id::Identity;
+use ironswan_wire::proposal::{EspSuite, IkeSuite};
+use ironswan_wire::sadb::{Command, Mode, ReqId, SaStats, Spi};
+use ironswan_wire::secret::Secret;
+use ironswan_wire::selector::TrafficSelector;
+
+/// Identifies an IKE_SA for its whole life (VICI `uniqueid`). A rekeyed IKE_SA has a new one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct IkeId(pub u64);
+
+/// Identifies a CHILD_SA for its whole life (VICI `uniqueid`). A rekeyed CHILD_SA has a new one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ChildId(pub u64);
+
+/// One datagram to send. On port 4500 the non-ESP marker is already in front.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// From this address and port; an unspecified address leaves the choice to the routing table.
+    pub local: SocketAddr,
+    /// To.
+    pub remote: SocketAddr,
+    /// UDP payload.
+    pub payload: Vec<u8>,
+}
+
+/// Ties a [`Request`] to its [`Completion`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct RequestId(pub u64);
+
+/// Work that may be slow, or belongs to someone else; answered by `Endpoint::complete`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Make a key pair. Completed by [`Completion::KeyPair`].
+    GenerateKey {
+        /// Group.
+        ke: KeId,
+        /// 32 bytes from the endpoint's random source, from which the private key is derived: same seed, same key.
+        seed: [u8; 32],
+    },
+    /// Compute a shared secret. Completed by [`Completion::SharedSecret`].
+    Agree {
+        /// Group.
+        ke: KeId,
+        /// Our private key, as [`Completion::KeyPair`] gave it.
+        private: Secret,
+        /// The peer's public value, as on the wire.
+        peer_public: Vec<u8>,
+    },
+    /// How an inbound SA has been used (liveness: ESP counts as a sign of life). Completed by [`Completion::Usage`].
+    Usage {
+        /// Inbound SPIs.
+        spis: Vec<Spi>,
+    },
+}
+
+/// The answer to a [`Request`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// A key pair.
+    KeyPair {
+        /// Private key, opaque to the endpoint.
+        private: Secret,
+        /// Public value as on the wire.
+        public: Vec<u8>,
+    },
+    /// The shared secret; `None` when the peer's value is not acceptable (RFC 6989, RFC 8031).
+    SharedSecret(Option<Secret>),
+    /// The latest time an authenticated packet arrived on any of the SAs.
+    Usage {
+        /// `None`: never.
+        last_inbound: Option<Instant>,
+    },
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    /// Something failed.
+    Error,
+    /// Something is odd, and goes on.
+    Warn,
+    /// Set-up, change, end of an SA.
+    Info,
+    /// Every message.
+    Debug,
+}
+
+/// What happened. Apply every event before sending what `poll_transmit` gives: an inbound SA must stand before the
+/// peer learns of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// For the packet engine.
+    Sadb(Command),
+    /// An IKE_SA is established.
+    IkeUp(IkeId),
+    /// An IKE_SA is gone. The snapshot is its last state.
+    IkeDown(Box<IkeSaInfo>),
+    /// An IKE_SA was replaced.
+    IkeRekeyed {
+        /// Old, as it was.
+        old: Box<IkeSaInfo>,
+        /// New.
+        new: IkeId,
+    },
+    /// A CHILD_SA is installed.
+    ChildUp {
+        /// Its IKE_SA.
+        ike: IkeId,
+        /// The child.
+        child: ChildId,
+    },
+    /// A CHILD_SA is gone. The snapshot is of its IKE_SA with this child only.
+    ChildDown {
+        /// IKE_SA, with only that child.
+        ike: Box<IkeSaInfo>,
+    },
+    /// A CHILD_SA was replaced.
+    ChildRekeyed {
+        /// IKE_SA.
+        ike: IkeId,
+        /// The old child, as it was.
+        old: Box<ChildSaInfo>,
+        /// New.
+        new: ChildId,
+    },
+    /// A line for the log. Where charon has an established phrase for the same event, it is that phrase.
+    Log {
+        /// How much it matters.
+        level: Level,
+        /// Connection's name, when one is known.
+        conn: Option<String>,
+        /// IKE_SA, when one is known.
+        ike: Option<IkeId>,
+        /// The line, without newline; bytes from the peer are escaped.
+        text: String,
+    },
+    /// An `initiate`, `terminate` or `rekey` of this ticket has ended; the error says why it failed.
+    Done {
+        /// As returned by the command.
+        ticket: Ticket,
+        /// Result.
+        result: Result<(), String>,
+    },
+    /// Keys, for the key log only. Sent only when the endpoint was told to.
+    KeyLog(KeyLog),
+}
+
+/// Names a command that takes time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Ticket(pub u64);
+
+/// Key material of one IKE_SA or CHILD_SA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum KeyLog {
+    /// An IKE_SA's keys (RFC 7296 section 2.14).
+    Ike {
+        /// Initiator's SPI.
+        spi_i: u64,
+        /// Responder's SPI.
+        spi_r: u64,
+        /// Suite.
+        suite: IkeSuite,
+        /// SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi, SK_pr.
+        keys: Box<[Secret; 7]>,
+    },
+    /// One direction of a CHILD_SA.
+    Child {
+        /// SPI on the wire.
+        spi: Spi,
+        /// Sender.
+        src: SocketAddr,
+        /// Receiver.
+        dst: SocketAddr,
+        /// Suite.
+        suite: EspSuite,
+        /// Encryption key (with salt).
+        encr_key: Secret,
+        /// Integrity key.
+        integ_key: Secret,
+    },
+}
+
+/// State of an IKE_SA, with VICI's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "VICI's own words")]
+pub enum IkeState {
+    Created,
+    Connecting,
+    Established,
+    Rekeying,
+    Rekeyed,
+    Deleting,
+}
+
+impl std::fmt::Display for IkeState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Created => "CREATED",
+            Self::Connecting => "CONNECTING",
+            Self::Established => "ESTABLISHED",
+            Self::Rekeying => "REKEYING",
+            Self::Rekeyed => "REKEYED",
+            Self::Deleting => "DELETING",
+        })
+    }
+}
+
+/// State of a CHILD_SA, with VICI's names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "VICI's own words")]
+pub enum ChildState {
+    Installing,
+    Installed,
+    Rekeying,
+    Rekeyed,
+    Deleting,
+}
+
+impl std::fmt::Display for ChildState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Installing => "INSTALLING",
+            Self::Installed => "INSTALLED",
+            Self::Rekeying => "REKEYING",
+            Self::Rekeyed => "REKEYED",
+            Self::Deleting => "DELETING",
+        })
+    }
+}
+
+/// A snapshot of an IKE_SA. Times are ages and remaining times at the moment of the snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IkeSaInfo {
+    /// Unique id.
+    pub id: IkeId,
+    /// Connection's name; empty for a half-open responder that has not chosen one.
+    pub conn: String,
+    /// State.
+    pub state: IkeState,
+    /// We are the original initiator.
+    pub initiator: bool,
+    /// Initiator's SPI.
+    pub spi_i: u64,
+    /// Responder's SPI, 0 until known.
+    pub spi_r: u64,
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// Our identity.
+    pub local_id: Option<Identity>,
+    /// The peer's identity, once it has been authenticated (or the one we expect).
+    pub remote_id: Option<Identity>,
+    /// Suite, once chosen.
+    pub suite: Option<IkeSuite>,
+    /// A NAT is in front of us.
+    pub nat_local: bool,
+    /// A NAT is in front of the peer.
+    pub nat_remote: bool,
+    /// NAT was faked by `encap = yes`.
+    pub nat_fake: bool,
+    /// Age since established.
+    pub established: Option<Duration>,
+    /// Until rekeying.
+    pub rekey_in: Option<Duration>,
+    /// Names of tasks that wait.
+    pub tasks_queued: Vec<&'static str>,
+    /// Names of tasks that we started and that run.
+    pub tasks_active: Vec<&'static str>,
+    /// Names of tasks that the peer started and that run.
+    pub tasks_passive: Vec<&'static str>,
+    /// Children.
+    pub children: Vec<ChildSaInfo>,
+}
+
+/// A snapshot of a CHILD_SA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ChildSaInfo {
+    /// Unique id.
+    pub id: ChildId,
+    /// Child's name.
+    pub name: String,
+    /// Reqid.
+    pub reqid: ReqId,
+    /// State.
+    pub state: ChildState,
+    /// Mode.
+    pub mode: Mode,
+    /// UDP encapsulation.
+    pub udp_encap: bool,
+    /// Inbound SPI.
+    pub spi_in: Spi,
+    /// Outbound SPI.
+    pub spi_out: Spi,
+    /// Suite.
+    pub suite: EspSuite,
+    /// Our side's selectors as agreed.
+    pub local_ts: Vec<TrafficSelector>,
+    /// The peer's side's selectors as agreed.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// Age since installed.
+    pub installed: Duration,
+    /// Until rekeying.
+    pub rekey_in: Option<Duration>,
+    /// Until it is closed.
+    pub life_in: Option<Duration>,
+    /// Filled by the driver from the engine: inbound and outbound.
+    pub stats: Option<(SaStats, SaStats)>,
+}

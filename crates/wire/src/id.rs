@@ -1,0 +1,202 @@
+//! Identities (RFC 7296 section 3.5) as they are written in a configuration and on the wire.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::iana::IdType;
+
+/// An identity: type and the bytes that go on the wire (and under AUTH).
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Identity {
+    /// Type.
+    pub kind: IdType,
+    /// Data as on the wire.
+    pub data: Vec<u8>,
+}
+
+impl Identity {
+    /// An address as identity.
+    pub fn from_addr(addr: IpAddr) -> Self {
+        match addr {
+            IpAddr::V4(a) => Self { kind: IdType::IPV4_ADDR, data: a.octets().to_vec() },
+            IpAddr::V6(a) => Self { kind: IdType::IPV6_ADDR, data: a.octets().to_vec() },
+        }
+    }
+
+    /// Reads what people write, by strongSwan's rules: an IP address; `@#hex` a key id; `@name` and `name` an FQDN;
+    /// `user@name` an RFC 822 address; `keyid:`, `fqdn:`, `email:`, `ipv4:`, `ipv6:` prefixes force the type.
+    /// A distinguished name (`C=CH, ...`) is `None` until certificates are read.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text.is_empty() || text.contains('\0') {
+            return None;
+        }
+        if let Ok(addr) = text.parse::<IpAddr>() {
+            return Some(Self::from_addr(addr));
+        }
+        let typed = |kind, data: &str| Some(Self { kind, data: data.as_bytes().to_vec() });
+        if let Some((prefix, rest)) = text.split_once(':') {
+            match prefix.to_ascii_lowercase().as_str() {
+                "fqdn" => return typed(IdType::FQDN, rest),
+                "email" | "rfc822" | "userfqdn" => return typed(IdType::RFC822_ADDR, rest),
+                "keyid" => return typed(IdType::KEY_ID, rest),
+                "ipv4" | "ipv4addr" => return rest.parse::<Ipv4Addr>().ok().map(|a| Self::from_addr(a.into())),
+                "ipv6" | "ipv6addr" => return rest.parse::<Ipv6Addr>().ok().map(|a| Self::from_addr(a.into())),
+                _ => {}
+            }
+        }
+        if text.contains('=') {
+            return None;
+        }
+        if let Some(hex) = text.strip_prefix("@#") {
+            return Some(Self { kind: IdType::KEY_ID, data: parse_hex(hex)? });
+        }
+        if let Some(rfc822) = text.strip_prefix("@@") {
+            return typed(IdType::RFC822_ADDR, rfc822);
+        }
+        if let Some(name) = text.strip_prefix('@') {
+            return typed(IdType::FQDN, name);
+        }
+        typed(if text.contains('@') { IdType::RFC822_ADDR } else { IdType::FQDN }, text)
+    }
+
+    /// The address, when this is one.
+    pub fn addr(&self) -> Option<IpAddr> {
+        match self.kind {
+            IdType::IPV4_ADDR => <[u8; 4]>::try_from(self.data.as_slice()).ok().map(IpAddr::from),
+            IdType::IPV6_ADDR => <[u8; 16]>::try_from(self.data.as_slice()).ok().map(IpAddr::from),
+            _ => None,
+        }
+    }
+}
+
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
+    if text.is_empty() || !text.len().is_multiple_of(2) || !text.is_ascii() {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
+}
+
+impl std::fmt::Display for Identity {
+    /// Printable text; control and non-ASCII bytes are escaped, so that no identity can split a log line.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(addr) = self.addr() {
+            return write!(f, "{addr}");
+        }
+        match self.kind {
+            IdType::FQDN | IdType::RFC822_ADDR => {
+                for &b in self.data.iter().take(256) {
+                    match b {
+                        0x20..=0x7e if b != b'\\' => write!(f, "{}", b as char)?,
+                        _ => write!(f, "\\x{b:02x}")?,
+                    }
+                }
+                if self.data.len() > 256 { f.write_str("...") } else { Ok(()) }
+            }
+            kind => {
+                if kind != IdType::KEY_ID {
+                    write!(f, "{kind}:")?;
+                }
+                for b in self.data.iter().take(64) {
+                    write!(f, "{b:02x}")?;
+                }
+                if self.data.len() > 64 { f.write_str("...") } else { Ok(()) }
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({self})", self.kind)
+    }
+}
+
+/// What a configuration accepts as the peer's identity.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum IdPattern {
+    /// `%any`.
+    #[default]
+    Any,
+    /// Exactly this.
+    Exact(Identity),
+    /// `*.example.com` or `*@example.com`: everything that ends so, of the same type.
+    Suffix(IdType, Vec<u8>),
+}
+
+impl IdPattern {
+    /// Reads a pattern: `%any` or empty, `*...` a suffix, else an identity. `None` when it is none of these.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text.is_empty() || text == "%any" {
+            return Some(Self::Any);
+        }
+        if let Some(suffix) = text.strip_prefix('*') {
+            let kind = if suffix.starts_with('@') { IdType::RFC822_ADDR } else { IdType::FQDN };
+            return Some(Self::Suffix(kind, suffix.as_bytes().to_vec()));
+        }
+        Identity::parse(text).map(Self::Exact)
+    }
+
+    /// True when `id` is accepted. Names compare without regard to ASCII case.
+    pub fn matches(&self, id: &Identity) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Exact(want) => {
+                want.kind == id.kind
+                    && match want.kind {
+                        IdType::FQDN | IdType::RFC822_ADDR => want.data.eq_ignore_ascii_case(&id.data),
+                        _ => want.data == id.data,
+                    }
+            }
+            Self::Suffix(kind, suffix) => {
+                *kind == id.kind
+                    && id.data.len() >= suffix.len()
+                    && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for IdPattern {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Any => f.write_str("%any"),
+            Self::Exact(id) => write!(f, "{id}"),
+            Self::Suffix(kind, s) => write!(f, "*{}", Identity { kind: *kind, data: s.clone() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_the_type_that_strongswan_would_choose() {
+        let kind = |t: &str| Identity::parse(t).unwrap().kind;
+        assert_eq!(kind("192.0.2.1"), IdType::IPV4_ADDR);
+        assert_eq!(kind("2001:db8::1"), IdType::IPV6_ADDR);
+        assert_eq!(kind("@g1.example"), IdType::FQDN);
+        assert_eq!(kind("g1.example"), IdType::FQDN);
+        assert_eq!(kind("joe@example.com"), IdType::RFC822_ADDR);
+        assert_eq!(kind("@#c0ffee"), IdType::KEY_ID);
+        assert_eq!(kind("keyid:joe"), IdType::KEY_ID);
+        assert_eq!(Identity::parse("C=CH, O=x"), None);
+        assert_eq!(Identity::parse(""), None);
+    }
+
+    #[test]
+    fn nothing_in_an_identity_can_split_a_log_line() {
+        let id = Identity { kind: IdType::FQDN, data: b"a\nb\x1b[31m$(x)".to_vec() };
+        assert_eq!(id.to_string(), "a\\x0ab\\x1b[31m$(x)");
+    }
+
+    #[test]
+    fn patterns_match_by_type_and_without_case() {
+        let p = IdPattern::parse("*.example.com").unwrap();
+        assert!(p.matches(&Identity::parse("GW.Example.COM").unwrap()));
+        assert!(!p.matches(&Identity::parse("gw@x.example.com").unwrap()));
+        assert!(!p.matches(&Identity::parse("example.com").unwrap()));
+        assert!(IdPattern::Any.matches(&Identity::parse("10.0.0.1").unwrap()));
+    }
+}
