@@ -7,6 +7,7 @@
 pub mod iana;
 pub mod id;
 pub mod proposal;
+pub mod read;
 pub mod sadb;
 pub mod secret;
 pub mod selector;
