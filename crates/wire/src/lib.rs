@@ -4,8 +4,12 @@
 //! error, never a panic, and never allocates more than a small multiple of its input.
 #![forbid(unsafe_code)]
 
+pub mod esp;
 pub mod iana;
 pub mod id;
+pub mod ike;
+pub mod ip;
+pub mod offload;
 pub mod proposal;
 pub mod read;
 pub mod sadb;

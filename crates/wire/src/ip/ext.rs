@@ -1,0 +1,56 @@
+//! IPv6 extension headers (RFC 8200 section 4): the walk to the upper-layer header.
+//!
+//! AH and ESP count as upper-layer protocols here: the packet path never looks through them.
+
+use super::{Fragment, IpError};
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const DEST_OPTIONS: u8 = 60;
+
+/// RFC 8200 section 4.1 lists six at most in one packet.
+const MAX_HEADERS: usize = 8;
+
+/// The end of the walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Upper {
+    /// Offset of the upper-layer header in the packet.
+    pub upper: usize,
+    /// Its protocol number.
+    pub protocol: u8,
+    /// What a fragment header, if any, said.
+    pub fragment: Fragment,
+}
+
+/// Walks from `at`, where a header of kind `next` begins, to the upper-layer header.
+pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<Upper, IpError> {
+    let mut fragment = Fragment::No;
+    for _ in 0..MAX_HEADERS {
+        match next {
+            HOP_BY_HOP | ROUTING | DEST_OPTIONS => {
+                let h = packet.get(at..).and_then(|p| p.first_chunk::<2>()).ok_or(IpError::Truncated)?;
+                next = h[0];
+                at += 8 + usize::from(h[1]) * 8;
+                if at > packet.len() {
+                    return Err(IpError::Truncated);
+                }
+            }
+            FRAGMENT => {
+                let h = packet.get(at..).and_then(|p| p.first_chunk::<8>()).ok_or(IpError::Truncated)?;
+                next = h[0];
+                at += 8;
+                let bits = u16::from_be_bytes([h[2], h[3]]);
+                if bits & 0xfff8 != 0 {
+                    // What follows is the middle of something: there are no more headers to read.
+                    return Ok(Upper { upper: at, protocol: next, fragment: Fragment::Later });
+                }
+                if bits & 1 != 0 {
+                    fragment = Fragment::First;
+                }
+            }
+            _ => return Ok(Upper { upper: at, protocol: next, fragment }),
+        }
+    }
+    Err(IpError::Extensions)
+}
