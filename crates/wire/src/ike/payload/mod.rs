@@ -1,0 +1,313 @@
+//! Payloads (RFC 7296 sections 3.2 to 3.16): one file each, and the chain that joins them.
+//!
+//! ```text
+//! | next payload | C, RESERVED | payload length | body |
+//! ```
+//!
+//! "Next payload" names the type of the payload behind this one; in SK and SKF it names the first one inside.
+//! Not here: which payloads an exchange needs. Those that may come once only are checked here, for every exchange.
+
+pub mod auth;
+pub mod cert;
+pub mod config;
+pub mod delete;
+pub mod eap;
+pub mod id;
+pub mod ke;
+pub mod nonce;
+pub mod notify;
+pub mod sa;
+pub mod sk;
+pub mod skf;
+pub mod ts;
+pub mod vendor;
+
+pub use auth::Auth;
+pub use cert::{Cert, CertReq};
+pub use config::{Config, ConfigAttribute};
+pub use delete::Delete;
+pub use eap::Eap;
+pub use id::Id;
+pub use ke::Ke;
+pub use nonce::Nonce;
+pub use notify::Notify;
+pub use sk::Sk;
+pub use skf::Skf;
+pub use vendor::VendorId;
+
+use super::error::{Fault, ParseError};
+use crate::iana::{NotifyType, PayloadType};
+use crate::proposal::Proposal;
+use crate::read::{EmitError, Reader, Writer};
+use crate::selector::TrafficSelector;
+
+/// More payloads than this in one chain are a syntax error: no exchange needs a third of it.
+pub const MAX_PAYLOADS: usize = 100;
+
+const CRITICAL: u8 = 0x80;
+
+/// One payload, understood.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// SA: what is proposed, or chosen.
+    Sa(Vec<Proposal>),
+    /// KE: a public value.
+    Ke(Ke),
+    /// IDi.
+    IdI(Id),
+    /// IDr.
+    IdR(Id),
+    /// CERT.
+    Cert(Cert),
+    /// CERTREQ.
+    CertReq(CertReq),
+    /// AUTH.
+    Auth(Auth),
+    /// Ni, Nr.
+    Nonce(Nonce),
+    /// N.
+    Notify(Notify),
+    /// D.
+    Delete(Delete),
+    /// V.
+    VendorId(VendorId),
+    /// TSi.
+    TsI(Vec<TrafficSelector>),
+    /// TSr.
+    TsR(Vec<TrafficSelector>),
+    /// SK, still sealed.
+    Sk(Sk),
+    /// SKF, still sealed.
+    Skf(Skf),
+    /// CP.
+    Config(Config),
+    /// EAP.
+    Eap(Eap),
+    /// A type that is not known here and was not critical: to be ignored.
+    Other {
+        /// Its type.
+        kind: PayloadType,
+        /// The critical bit to send; false in what was parsed.
+        critical: bool,
+        /// What it holds.
+        body: Vec<u8>,
+    },
+}
+
+impl Payload {
+    /// Its type.
+    pub fn kind(&self) -> PayloadType {
+        match self {
+            Self::Sa(_) => PayloadType::SA,
+            Self::Ke(_) => PayloadType::KE,
+            Self::IdI(_) => PayloadType::IDI,
+            Self::IdR(_) => PayloadType::IDR,
+            Self::Cert(_) => PayloadType::CERT,
+            Self::CertReq(_) => PayloadType::CERTREQ,
+            Self::Auth(_) => PayloadType::AUTH,
+            Self::Nonce(_) => PayloadType::NONCE,
+            Self::Notify(_) => PayloadType::NOTIFY,
+            Self::Delete(_) => PayloadType::DELETE,
+            Self::VendorId(_) => PayloadType::VENDOR_ID,
+            Self::TsI(_) => PayloadType::TSI,
+            Self::TsR(_) => PayloadType::TSR,
+            Self::Sk(_) => PayloadType::SK,
+            Self::Skf(_) => PayloadType::SKF,
+            Self::Config(_) => PayloadType::CP,
+            Self::Eap(_) => PayloadType::EAP,
+            Self::Other { kind, .. } => *kind,
+        }
+    }
+
+    fn parse(kind: PayloadType, critical: bool, next: PayloadType, mut r: Reader<'_>) -> Result<Self, Cause> {
+        let r = &mut r;
+        let payload = match kind {
+            PayloadType::SA => Self::Sa(sa::parse(r)?),
+            PayloadType::KE => Self::Ke(Ke::parse(r)?),
+            PayloadType::IDI => Self::IdI(Id::parse(r)?),
+            PayloadType::IDR => Self::IdR(Id::parse(r)?),
+            PayloadType::CERT => Self::Cert(Cert::parse(r)?),
+            PayloadType::CERTREQ => Self::CertReq(CertReq::parse(r)?),
+            PayloadType::AUTH => Self::Auth(Auth::parse(r)?),
+            PayloadType::NONCE => Self::Nonce(Nonce::parse(r)?),
+            PayloadType::NOTIFY => Self::Notify(Notify::parse(r)?),
+            PayloadType::DELETE => Self::Delete(Delete::parse(r)?),
+            PayloadType::VENDOR_ID => Self::VendorId(VendorId::parse(r)),
+            PayloadType::TSI => Self::TsI(ts::parse(r)?),
+            PayloadType::TSR => Self::TsR(ts::parse(r)?),
+            PayloadType::SK => Self::Sk(Sk::parse(next, r)),
+            PayloadType::SKF => Self::Skf(Skf::parse(next, r)?),
+            PayloadType::CP => Self::Config(Config::parse(r)?),
+            PayloadType::EAP => Self::Eap(Eap::parse(r)?),
+            // "MUST be skipped [if] the recipient does not understand the payload type code ... unless [the] Critical
+            // bit is set, and [then the] message MUST be rejected" (RFC 7296 section 3.2). On types we know,
+            // "the Critical bit MUST be ignored".
+            _ if critical => return Err(Cause::Critical),
+            _ => Self::Other { kind, critical, body: r.rest().to_vec() },
+        };
+        if r.any_left() { Err(Fault::Trailing(r.left()).into()) } else { Ok(payload) }
+    }
+
+    fn emit_body(&self, w: &mut Writer<'_>) -> Result<(), EmitError> {
+        match self {
+            Self::Sa(proposals) => return sa::emit(proposals, w),
+            Self::TsI(selectors) | Self::TsR(selectors) => return ts::emit(selectors, w),
+            Self::Notify(p) => return p.emit(w),
+            Self::Delete(p) => return p.emit(w),
+            Self::Config(p) => return p.emit(w),
+            Self::Ke(p) => p.emit(w),
+            Self::IdI(p) | Self::IdR(p) => p.emit(w),
+            Self::Cert(p) => p.emit(w),
+            Self::CertReq(p) => p.emit(w),
+            Self::Auth(p) => p.emit(w),
+            Self::Skf(p) => p.emit(w),
+            Self::Nonce(p) => w.bytes(&p.0),
+            Self::VendorId(p) => w.bytes(&p.0),
+            Self::Eap(p) => w.bytes(&p.0),
+            Self::Sk(p) => w.bytes(&p.body),
+            Self::Other { body, .. } => w.bytes(body),
+        }
+        Ok(())
+    }
+}
+
+/// The first notification of this type.
+pub fn find_notify(payloads: &[Payload], kind: NotifyType) -> Option<&Notify> {
+    notifies(payloads).find(|n| n.kind == kind)
+}
+
+/// All notifications, in order.
+pub fn notifies(payloads: &[Payload]) -> impl Iterator<Item = &Notify> {
+    payloads.iter().filter_map(|p| match p {
+        Payload::Notify(n) => Some(n),
+        _ => None,
+    })
+}
+
+/// Why one payload was not understood, before it is known where it stood.
+enum Cause {
+    Fault(Fault),
+    Critical,
+}
+
+impl<T: Into<Fault>> From<T> for Cause {
+    fn from(fault: T) -> Self {
+        Self::Fault(fault.into())
+    }
+}
+
+/// Where a chain of payloads stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Within {
+    /// Behind the header: an SK or SKF payload may end it.
+    Clear,
+    /// Inside SK: "MUST NOT contain" another SK or SKF.
+    Sk,
+}
+
+/// Reads the chain of payloads that fills `bytes`, the first of type `first`. Offsets in errors count from the
+/// beginning of `bytes`.
+pub fn parse_chain(first: PayloadType, bytes: &[u8], within: Within) -> Result<Vec<Payload>, ParseError> {
+    parse_from(first, Reader::new(bytes), within)
+}
+
+pub(super) fn parse_from(
+    first: PayloadType,
+    mut r: Reader<'_>,
+    within: Within,
+) -> Result<Vec<Payload>, ParseError> {
+    let mut payloads = Vec::new();
+    let mut seen_once = 0u64;
+    let mut kind = first;
+    while kind != PayloadType::NONE {
+        let offset = r.offset();
+        let syntax = |fault| ParseError::Syntax { payload: kind, offset, fault };
+        if payloads.len() == MAX_PAYLOADS {
+            return Err(syntax(Fault::Invalid("too many payloads")));
+        }
+        let mut generic = r.sub(4, "generic payload header").map_err(|e| syntax(e.into()))?;
+        let [next, flags, high, low] =
+            generic.array("generic payload header").map_err(|e| syntax(e.into()))?;
+        let next = PayloadType(next);
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let body = length
+            .checked_sub(4)
+            .ok_or(Fault::Invalid("payload length below 4"))
+            .and_then(|n| Ok(r.sub(n, "payload body")?))
+            .map_err(syntax)?;
+
+        let sealed = matches!(kind, PayloadType::SK | PayloadType::SKF);
+        if sealed && within == Within::Sk {
+            return Err(syntax(Fault::Invalid("an encrypted payload inside an encrypted payload")));
+        }
+        if once_only(kind) {
+            // Every type in the list is below 64.
+            let bit = 1u64 << (kind.0 & 63);
+            if seen_once & bit != 0 {
+                return Err(syntax(Fault::Invalid("a second payload of this type")));
+            }
+            seen_once |= bit;
+        }
+        let payload =
+            Payload::parse(kind, flags & CRITICAL != 0, next, body).map_err(|cause| match cause {
+                Cause::Fault(fault) => syntax(fault),
+                Cause::Critical => ParseError::UnsupportedCritical(kind),
+            })?;
+        payloads.push(payload);
+        // "Encrypted payload ... MUST be the last payload in a message" (RFC 7296 section 3.14): its next payload
+        // field speaks of what is inside.
+        kind = if sealed { PayloadType::NONE } else { next };
+    }
+    if r.any_left() {
+        let fault = Fault::Trailing(r.left());
+        return Err(ParseError::Syntax { payload: PayloadType::NONE, offset: r.offset(), fault });
+    }
+    Ok(payloads)
+}
+
+/// No exchange has two of these, and code that takes the first must not differ from code that takes the last.
+fn once_only(kind: PayloadType) -> bool {
+    matches!(
+        kind,
+        PayloadType::SA
+            | PayloadType::KE
+            | PayloadType::IDI
+            | PayloadType::IDR
+            | PayloadType::AUTH
+            | PayloadType::NONCE
+            | PayloadType::TSI
+            | PayloadType::TSR
+            | PayloadType::CP
+            | PayloadType::EAP
+    )
+}
+
+/// The chain in bytes, and the type of its first payload ([`PayloadType::NONE`] when there is none).
+pub fn emit_chain(payloads: &[Payload]) -> Result<(PayloadType, Vec<u8>), EmitError> {
+    let mut out = Vec::new();
+    append(payloads, PayloadType::NONE, &mut Writer::new(&mut out))?;
+    Ok((first_type(payloads, PayloadType::NONE), out))
+}
+
+/// The type of the first payload when something of type `after` comes behind them.
+pub(super) fn first_type(payloads: &[Payload], after: PayloadType) -> PayloadType {
+    payloads.first().map_or(after, Payload::kind)
+}
+
+/// Appends the chain; `after` is the type of what the caller will append behind it.
+pub(super) fn append(payloads: &[Payload], after: PayloadType, w: &mut Writer<'_>) -> Result<(), EmitError> {
+    for (i, payload) in payloads.iter().enumerate() {
+        let start = w.len();
+        let next = match payload {
+            Payload::Sk(sk) => sk.inner,
+            Payload::Skf(skf) => skf.inner,
+            _ => first_type(&payloads[i + 1..], after),
+        };
+        w.u8(next.0);
+        w.u8(if matches!(payload, Payload::Other { critical: true, .. }) { CRITICAL } else { 0 });
+        let length = w.hole16();
+        payload.emit_body(w)?;
+        w.patch16(length, start, "payload")?;
+    }
+    Ok(())
+}
