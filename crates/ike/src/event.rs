@@ -1,6 +1,6 @@
 //! What an endpoint asks for and tells: datagrams to send, work to do outside, events, and views of its SAs.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::KeId;
@@ -57,6 +57,11 @@ pub enum Request {
         /// Inbound SPIs.
         spis: Vec<Spi>,
     },
+    /// Which of our addresses the routing table would send from. Completed by [`Completion::Route`].
+    Route {
+        /// The peer.
+        remote: IpAddr,
+    },
 }
 
 /// The answer to a [`Request`].
@@ -75,6 +80,11 @@ pub enum Completion {
     Usage {
         /// `None`: never.
         last_inbound: Option<Instant>,
+    },
+    /// The address to send from.
+    Route {
+        /// `None`: there is no route to the peer.
+        local: Option<IpAddr>,
     },
 }
 

@@ -1,0 +1,68 @@
+//! What an endpoint counts. Unauthenticated junk is counted here and hardly ever logged.
+
+/// Messages of one exchange type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Exchange {
+    /// Requests received.
+    pub in_req: u64,
+    /// Responses received.
+    pub in_rsp: u64,
+    /// Requests sent.
+    pub out_req: u64,
+    /// Responses sent.
+    pub out_rsp: u64,
+}
+
+/// Counters of a whole endpoint since it was made. The first group has VICI's names (`get-counters`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// IKE_SA_INIT, valid headers only.
+    pub ike_init: Exchange,
+    /// IKE_AUTH.
+    pub ike_auth: Exchange,
+    /// CREATE_CHILD_SA.
+    pub create_child: Exchange,
+    /// INFORMATIONAL.
+    pub info: Exchange,
+    /// IKE_SAs rekeyed by us.
+    pub ike_rekey_init: u64,
+    /// IKE_SAs rekeyed by the peer.
+    pub ike_rekey_resp: u64,
+    /// CHILD_SAs rekeyed, by either.
+    pub child_rekey: u64,
+    /// Datagrams that are no valid IKE message, or not authentic.
+    pub invalid: u64,
+    /// Messages for an IKE_SA that does not exist.
+    pub invalid_spi: u64,
+
+    /// Messages that are valid but not the next step of their exchange (message ID, state, direction).
+    pub out_of_order: u64,
+    /// Another major version of IKE.
+    pub invalid_version: u64,
+    /// Requests that came again and got the stored response.
+    pub retransmits_in: u64,
+    /// Requests sent again.
+    pub retransmits_out: u64,
+    /// Exchanges given up after the last retransmission.
+    pub timeouts: u64,
+    /// IKE_SA_INIT requests answered with COOKIE, without state.
+    pub cookies_sent: u64,
+    /// IKE_SA_INIT requests with a cookie that is not ours or too old.
+    pub cookies_invalid: u64,
+    /// IKE_SA_INIT requests dropped at a limit.
+    pub half_open_refused: u64,
+    /// Half-open IKE_SAs that died of age.
+    pub half_open_expired: u64,
+    /// Half-open IKE_SAs at this moment (a gauge).
+    pub half_open: u64,
+    /// Key pairs asked for.
+    pub kex_generated: u64,
+    /// Shared secrets asked for.
+    pub kex_agreed: u64,
+    /// AUTH payloads that did not verify.
+    pub auth_failed: u64,
+    /// No proposal in common.
+    pub no_proposal: u64,
+    /// No traffic selector in common.
+    pub ts_unacceptable: u64,
+}

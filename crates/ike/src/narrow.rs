@@ -1,0 +1,106 @@
+//! Traffic selectors: what a configuration means on given addresses, and narrowing (RFC 7296 section 2.9).
+
+use std::net::IpAddr;
+
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
+
+use crate::config::TsSpec;
+
+/// No answer has more selectors than this in one direction, whatever was proposed (the count is a byte on the wire).
+const MAX_SELECTORS: usize = 255;
+
+/// The selectors that `specs` mean when that end's outer address is `outer`.
+pub(crate) fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
+    let mut out = Vec::with_capacity(specs.len());
+    for spec in specs {
+        let ts = match *spec {
+            TsSpec::Fixed(ts) => ts,
+            TsSpec::Dynamic { protocol, start_port, end_port } => {
+                TrafficSelector { range: AddrRange::host(outer), protocol, start_port, end_port }
+            }
+        };
+        if !out.contains(&ts) {
+            out.push(ts);
+        }
+    }
+    out
+}
+
+/// True when some of the specs depend on the outer address.
+pub(crate) fn any_dynamic(specs: &[TsSpec]) -> bool {
+    specs.iter().any(|s| matches!(s, TsSpec::Dynamic { .. }))
+}
+
+/// What of `proposed` is allowed by `configured`: every intersection, in the proposer's order, without those inside
+/// others. Empty when nothing is.
+pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector]) -> Vec<TrafficSelector> {
+    let mut out: Vec<TrafficSelector> = Vec::new();
+    for p in proposed {
+        for c in configured {
+            let Some(ts) = p.intersect(c) else { continue };
+            if out.iter().any(|have| ts.is_subset_of(have)) {
+                continue;
+            }
+            out.retain(|have| !have.is_subset_of(&ts));
+            if out.len() < MAX_SELECTORS {
+                out.push(ts);
+            }
+        }
+    }
+    out
+}
+
+/// True when every selector of `answer` lies inside one of `asked`, and there is at least one: a responder may only
+/// narrow.
+pub(crate) fn is_narrowed(answer: &[TrafficSelector], asked: &[TrafficSelector]) -> bool {
+    !answer.is_empty() && answer.iter().all(|a| asked.iter().any(|q| a.is_subset_of(q)))
+}
+
+/// Selectors as charon lists them: separated by spaces.
+pub(crate) fn list(ts: &[TrafficSelector]) -> String {
+    ts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(addr: &str, len: u8) -> TrafficSelector {
+        TrafficSelector::addresses(AddrRange::prefix(addr.parse().unwrap(), len).unwrap())
+    }
+
+    #[test]
+    fn dynamic_is_the_outer_address() {
+        let dynamic = TsSpec::Dynamic { protocol: 17, start_port: 53, end_port: 53 };
+        let got = resolve(&[dynamic.clone(), dynamic], "192.0.2.1".parse().unwrap());
+        assert_eq!(list(&got), "192.0.2.1/32[udp/53]");
+    }
+
+    #[test]
+    fn a_proposal_is_cut_to_what_is_configured() {
+        let got = narrow(&[net("10.1.0.0", 16), net("10.2.0.0", 16)], &[net("10.0.0.0", 8)]);
+        assert_eq!(list(&got), "10.1.0.0/16 10.2.0.0/16");
+        assert!(narrow(&[net("10.1.0.0", 16)], &[net("192.168.0.0", 16)]).is_empty());
+    }
+
+    #[test]
+    fn the_triggering_packet_does_not_hide_the_wider_selector() {
+        let got = narrow(&[net("10.1.0.0", 16)], &[net("10.1.0.7", 32), net("10.1.0.0", 16)]);
+        assert_eq!(list(&got), "10.1.0.0/16");
+    }
+
+    #[test]
+    fn an_answer_may_only_shrink() {
+        assert!(is_narrowed(&[net("10.1.2.0", 24)], &[net("10.1.0.0", 16)]));
+        assert!(!is_narrowed(&[net("0.0.0.0", 0)], &[net("10.1.0.0", 16)]));
+        assert!(!is_narrowed(&[], &[net("10.1.0.0", 16)]));
+    }
+
+    #[test]
+    fn an_answer_is_bounded() {
+        let many: Vec<_> = (0..=255)
+            .flat_map(|a| [net(&format!("10.{a}.0.0"), 24), net(&format!("10.{a}.2.0"), 24)])
+            .collect();
+        assert_eq!(narrow(&many, &many).len(), MAX_SELECTORS);
+    }
+}

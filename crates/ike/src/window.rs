@@ -1,0 +1,105 @@
+//! Message IDs (RFC 7296 sections 2.2 and 2.3) with a window of one in each direction, and what is stored so that a
+//! request that comes again gets the very same bytes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// What a request's message ID says about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Inbound {
+    /// The next one.
+    New,
+    /// The one answered last.
+    Again,
+    /// Neither: older, or too far ahead.
+    Outside,
+}
+
+/// Both windows of one IKE_SA.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    next_out: u32,
+    next_in: u32,
+    answered: Option<Answered>,
+}
+
+#[derive(Debug)]
+struct Answered {
+    request: u64,
+    response: Vec<u8>,
+}
+
+/// A digest of a request, to tell a retransmission from another message under the same ID. Not cryptographic: whoever
+/// makes a collision is sent bytes that were on the wire before.
+pub(crate) fn digest(request: &[u8]) -> u64 {
+    let mut h = DefaultHasher::new();
+    request.hash(&mut h);
+    h.finish()
+}
+
+impl Window {
+    /// The ID of our next request; `None` when the numbers are used up ("the IKE SA MUST be closed").
+    pub(crate) fn next_out(&self) -> Option<u32> {
+        (self.next_out < u32::MAX).then_some(self.next_out)
+    }
+
+    /// Our request has been answered.
+    pub(crate) fn response_seen(&mut self) {
+        self.next_out = self.next_out.saturating_add(1);
+    }
+
+    /// Judges the peer's request by its ID.
+    pub(crate) fn judge(&self, mid: u32) -> Inbound {
+        if mid == self.next_in {
+            Inbound::New
+        } else if mid.checked_add(1) == Some(self.next_in) {
+            Inbound::Again
+        } else {
+            Inbound::Outside
+        }
+    }
+
+    /// The stored response, when `request` is the one that was answered with it.
+    pub(crate) fn stored(&self, request: &[u8]) -> Option<&[u8]> {
+        self.answered.as_ref().filter(|a| a.request == digest(request)).map(|a| a.response.as_slice())
+    }
+
+    /// The digest of the last request and the response to it.
+    pub(crate) fn last(&self) -> Option<(u64, &[u8])> {
+        self.answered.as_ref().map(|a| (a.request, a.response.as_slice()))
+    }
+
+    /// The peer's request with the next ID has been answered. `request` is its [`digest`].
+    pub(crate) fn answered(&mut self, request: u64, response: Vec<u8>) {
+        self.next_in = self.next_in.saturating_add(1);
+        self.answered = Some(Answered { request, response });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_next_request_is_new_and_only_the_same_bytes_are_a_retransmission() {
+        let mut w = Window::default();
+        assert_eq!(w.judge(0), Inbound::New);
+        assert_eq!(w.judge(1), Inbound::Outside);
+        assert_eq!(w.judge(u32::MAX), Inbound::Outside);
+        w.answered(digest(b"request"), b"response".to_vec());
+        assert_eq!(w.judge(0), Inbound::Again);
+        assert_eq!(w.judge(1), Inbound::New);
+        assert_eq!(w.stored(b"request"), Some(&b"response"[..]));
+        assert_eq!(w.stored(b"requesT"), None);
+        w.answered(digest(b"second"), Vec::new());
+        assert_eq!(w.judge(0), Inbound::Outside);
+        assert_eq!(w.stored(b"request"), None);
+    }
+
+    #[test]
+    fn our_numbers_end_before_they_wrap() {
+        let mut w = Window { next_out: u32::MAX - 1, ..Window::default() };
+        assert_eq!(w.next_out(), Some(u32::MAX - 1));
+        w.response_seen();
+        assert_eq!(w.next_out(), None);
+    }
+}
