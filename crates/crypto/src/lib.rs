@@ -1,3 +1,22 @@
-//! Algorithms behind traits, and the engines (libraries) that provide them. Knows no packets.
+//! Algorithms and the engines (libraries) that provide them. Knows no packets beyond where the bytes lie.
+//!
+//! | module | for | RFC |
+//! |---|---|---|
+//! | [`rng`] | random bytes, from the system or from a seed | |
+//! | [`prf`] | PRFs and prf+ | 7296 section 2.13, 4868 |
+//! | [`kex`] | key exchange methods | 8031, 5903, 3526, 6989 |
+//! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
+//! | [`batch`] | many ESP packets at once | 4303, 4106, 7634, 3602, 4868, 2410 |
+//! | [`selftest`] | known answers at start | |
 //!
 //! `unsafe` lives in `engine` only, in files named after the library.
+#![deny(unsafe_code)]
+
+pub mod batch;
+mod engine;
+pub mod kex;
+pub mod message;
+pub mod prf;
+pub mod rng;
+pub mod selftest;
+mod suite;

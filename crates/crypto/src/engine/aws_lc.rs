@@ -1,0 +1,76 @@
+//! AWS-LC through aws-lc-rs: system randomness, X25519 (RFC 8031) and ECDH over the NIST curves (RFC 5903).
+//!
+//! Safe code only. Not here: everything that aws-lc-rs has no interface for (`aws_lc_sys`).
+
+use aws_lc_rs::agreement::{self, Algorithm, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
+use ironswan_wire::secret::Secret;
+
+/// A curve as IKE names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Curve {
+    X25519,
+    P256,
+    P384,
+}
+
+impl Curve {
+    fn algorithm(self) -> &'static Algorithm {
+        match self {
+            Self::X25519 => &X25519,
+            Self::P256 => &ECDH_P256,
+            Self::P384 => &ECDH_P384,
+        }
+    }
+
+    /// Length of a private key: the scalar.
+    pub(crate) fn private_len(self) -> usize {
+        match self {
+            Self::X25519 | Self::P256 => 32,
+            Self::P384 => 48,
+        }
+    }
+
+    /// Length of the Key Exchange Data: u, or x||y (RFC 5903 section 7 has no leading 0x04).
+    pub(crate) fn public_len(self) -> usize {
+        match self {
+            Self::X25519 => 32,
+            Self::P256 => 64,
+            Self::P384 => 96,
+        }
+    }
+
+    /// True when the encoding in the library starts with 0x04 and the one in IKE does not.
+    fn is_nist(self) -> bool {
+        self != Self::X25519
+    }
+}
+
+/// Fills `out` from the system's generator. AWS-LC aborts the process when there is none, so this cannot fail quietly.
+pub(crate) fn random(out: &mut [u8]) {
+    aws_lc_rs::rand::fill(out).expect("the system's random generator works");
+}
+
+/// The public value of a scalar as on the wire in IKE; `None` when the scalar is out of range for the curve.
+pub(crate) fn public(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {
+    let private = PrivateKey::from_private_key(curve.algorithm(), scalar).ok()?;
+    let public = private.compute_public_key().ok()?;
+    let bytes = public.as_ref();
+    let bytes = if curve.is_nist() { bytes.strip_prefix(&[4])? } else { bytes };
+    (bytes.len() == curve.public_len()).then(|| bytes.to_vec())
+}
+
+/// The shared secret: u (X25519) or the x coordinate. `None` when the peer's value is refused: not on the curve,
+/// or an all-zero X25519 result.
+pub(crate) fn agree(curve: Curve, scalar: &[u8], peer: &[u8]) -> Option<Secret> {
+    if peer.len() != curve.public_len() {
+        return None;
+    }
+    let private = PrivateKey::from_private_key(curve.algorithm(), scalar).ok()?;
+    let mut encoded = Vec::with_capacity(1 + peer.len());
+    if curve.is_nist() {
+        encoded.push(4);
+    }
+    encoded.extend_from_slice(peer);
+    let peer = UnparsedPublicKey::new(curve.algorithm(), encoded);
+    agreement::agree(&private, peer, (), |shared| Ok(Secret::from(shared))).ok()
+}

@@ -1,0 +1,19 @@
+//! AWS-LC's C interface, called directly. All the `unsafe` of this crate is in the files below.
+//!
+//! ```text
+//! aead.rs   EVP_AEAD_CTX: AES-GCM, ChaCha20-Poly1305, in place, the tag in its own slice
+//! aes.rs    AES_KEY: CBC in place, one block
+//! hmac.rs   SHA*_CTX: HMAC whose key is absorbed once
+//! modp.rs   BIGNUM: modular exponentiation in the groups of RFC 3526
+//! stream.rs the ChaCha20 keystream behind the seeded generator
+//! ```
+//!
+//! Rules for all of them: a Rust slice gives pointer and length, both for the duration of the call only; output never
+//! overlaps input except where it is the same slice; sizes are checked before the call, so that a return value of 0
+//! means the peer's data (open) or a broken library (everything else).
+
+pub(crate) mod aead;
+pub(crate) mod aes;
+pub(crate) mod hmac;
+pub(crate) mod modp;
+pub(crate) mod stream;

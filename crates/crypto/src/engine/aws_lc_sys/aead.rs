@@ -1,0 +1,143 @@
+//! AES-GCM (RFC 4106, 5282) and ChaCha20-Poly1305 (RFC 7634) by `EVP_AEAD_CTX_seal_scatter` and `_open_gather`.
+//!
+//! The context holds the expanded AES key and the powers of H, inline: preparing costs once per SA, a packet
+//! allocates nothing and touches one contiguous block of memory.
+
+use aws_lc_sys as sys;
+
+/// Length of nonce: salt and explicit IV.
+pub(crate) const NONCE_LEN: usize = 12;
+/// Length of the ICV.
+pub(crate) const TAG_LEN: usize = 16;
+
+/// The algorithms here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Aead {
+    Aes128Gcm,
+    Aes192Gcm,
+    Aes256Gcm,
+    ChaCha20Poly1305,
+}
+
+impl Aead {
+    /// Length of the key, without salt.
+    pub(crate) fn key_len(self) -> usize {
+        match self {
+            Self::Aes128Gcm => 16,
+            Self::Aes192Gcm => 24,
+            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32,
+        }
+    }
+}
+
+/// A key ready for use.
+pub(crate) struct AeadKey {
+    ctx: sys::EVP_AEAD_CTX,
+}
+
+// SAFETY: an EVP_AEAD_CTX of these algorithms is plain data after initialisation (e_aes.c: key schedule, H powers,
+// function pointers; e_chacha20poly1305.c: the key). Seal and open take it as const and write nothing to it, as the
+// header says: "may be called concurrently with itself or any other seal/open function on the same EVP_AEAD_CTX".
+unsafe impl Send for AeadKey {}
+// SAFETY: see above.
+unsafe impl Sync for AeadKey {}
+
+impl AeadKey {
+    /// Prepares a key. `None` when its length is wrong.
+    pub(crate) fn new(aead: Aead, key: &[u8]) -> Option<Self> {
+        if key.len() != aead.key_len() {
+            return None;
+        }
+        // SAFETY: these functions take nothing and return a pointer to a static table.
+        let evp = unsafe {
+            match aead {
+                Aead::Aes128Gcm => sys::EVP_aead_aes_128_gcm(),
+                Aead::Aes192Gcm => sys::EVP_aead_aes_192_gcm(),
+                Aead::Aes256Gcm => sys::EVP_aead_aes_256_gcm(),
+                Aead::ChaCha20Poly1305 => sys::EVP_aead_chacha20_poly1305(),
+            }
+        };
+        // SAFETY: all-zero is the state that EVP_AEAD_CTX_zero makes: null pointers and bytes, valid for every field.
+        let mut this = Self { ctx: unsafe { std::mem::zeroed() } };
+        // SAFETY: `ctx` is zeroed, `evp` is static, `key` is valid for its length, no engine (null is allowed).
+        let ok = unsafe {
+            sys::EVP_AEAD_CTX_init(
+                &raw mut this.ctx,
+                evp,
+                key.as_ptr(),
+                key.len(),
+                TAG_LEN,
+                std::ptr::null_mut(),
+            )
+        };
+        // The context may be moved from here on: these algorithms keep no pointer into themselves.
+        (ok == 1).then_some(this)
+    }
+
+    /// Encrypts `text` in place and writes the ICV.
+    #[inline]
+    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8; TAG_LEN]) {
+        let mut tag_len = 0;
+        let text_ptr = text.as_mut_ptr();
+        // SAFETY: `ctx` was initialised by `new`. Pointers and lengths come from live slices; `text` is both input and
+        // output at the same address, which is allowed; `tag` cannot overlap it, being another exclusive borrow.
+        let ok = unsafe {
+            sys::EVP_AEAD_CTX_seal_scatter(
+                &raw const self.ctx,
+                text_ptr,
+                tag.as_mut_ptr(),
+                &raw mut tag_len,
+                TAG_LEN,
+                nonce.as_ptr(),
+                NONCE_LEN,
+                text_ptr,
+                text.len(),
+                std::ptr::null(),
+                0,
+                aad.as_ptr(),
+                aad.len(),
+            )
+        };
+        // Fails only above 2^36 - 32 bytes (GCM) or 2^38 - 64 (ChaCha20), which no packet reaches. The library has
+        // wiped `text` then, so nothing could leak, but going on would send garbage.
+        assert!(ok == 1 && tag_len == TAG_LEN, "AEAD seal of {} bytes failed", text.len());
+    }
+
+    /// Verifies and decrypts `text` in place. On `false` the text is wiped.
+    #[inline]
+    #[must_use]
+    pub(crate) fn open(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> bool {
+        let text_ptr = text.as_mut_ptr();
+        // SAFETY: as in `seal`; `tag` is only read.
+        let ok = unsafe {
+            sys::EVP_AEAD_CTX_open_gather(
+                &raw const self.ctx,
+                text_ptr,
+                nonce.as_ptr(),
+                NONCE_LEN,
+                text_ptr,
+                text.len(),
+                tag.as_ptr(),
+                TAG_LEN,
+                aad.as_ptr(),
+                aad.len(),
+            )
+        };
+        ok == 1
+    }
+}
+
+impl Drop for AeadKey {
+    fn drop(&mut self) {
+        // SAFETY: initialised by `new` or still zero (cleanup of a zero context does nothing); not used afterwards.
+        unsafe { sys::EVP_AEAD_CTX_cleanup(&raw mut self.ctx) };
+        // SAFETY: overwrites exactly the memory of `ctx`, which needs no further drop. (cleanup leaves GCM keys there.)
+        unsafe { sys::OPENSSL_cleanse((&raw mut self.ctx).cast(), size_of::<sys::EVP_AEAD_CTX>()) };
+    }
+}

@@ -1,0 +1,98 @@
+//! AES: CBC in place (RFC 3602) and single blocks, with AES-NI or the library's constant-time fallback.
+
+use aws_lc_sys as sys;
+use zeroize::Zeroize;
+
+/// The AES block, and the length of a CBC IV.
+pub(crate) const BLOCK_LEN: usize = 16;
+
+/// A schedule for one direction.
+struct Schedule(sys::AES_KEY);
+
+impl Schedule {
+    fn new(key: &[u8], decrypt: bool) -> Option<Self> {
+        if !matches!(key.len(), 16 | 24 | 32) {
+            return None;
+        }
+        let bits = key.len() as u32 * 8;
+        let mut schedule = Self(sys::AES_KEY { rd_key: [0; 60], rounds: 0 });
+        // SAFETY: `key` holds `bits / 8` bytes, checked above; the schedule is written in full.
+        let rc = unsafe {
+            if decrypt {
+                sys::AES_set_decrypt_key(key.as_ptr(), bits, &raw mut schedule.0)
+            } else {
+                sys::AES_set_encrypt_key(key.as_ptr(), bits, &raw mut schedule.0)
+            }
+        };
+        (rc == 0).then_some(schedule)
+    }
+}
+
+impl Drop for Schedule {
+    fn drop(&mut self) {
+        self.0.rd_key.zeroize();
+    }
+}
+
+/// AES in CBC mode, both directions.
+pub(crate) struct CbcKey {
+    encrypt: Schedule,
+    decrypt: Schedule,
+}
+
+impl CbcKey {
+    /// Expands a key of 16, 24 or 32 bytes. `None` for other lengths.
+    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+        Some(Self { encrypt: Schedule::new(key, false)?, decrypt: Schedule::new(key, true)? })
+    }
+
+    /// Encrypts whole blocks in place. Panics unless `text` is a multiple of the block.
+    #[inline]
+    pub(crate) fn encrypt(&self, iv: &[u8; BLOCK_LEN], text: &mut [u8]) {
+        cbc(&self.encrypt, iv, text, sys::AES_ENCRYPT);
+    }
+
+    /// Decrypts whole blocks in place. Panics unless `text` is a multiple of the block.
+    #[inline]
+    pub(crate) fn decrypt(&self, iv: &[u8; BLOCK_LEN], text: &mut [u8]) {
+        cbc(&self.decrypt, iv, text, sys::AES_DECRYPT);
+    }
+}
+
+#[inline]
+fn cbc(schedule: &Schedule, iv: &[u8; BLOCK_LEN], text: &mut [u8], direction: i32) {
+    assert!(text.len().is_multiple_of(BLOCK_LEN), "CBC text of {} bytes", text.len());
+    let mut chain = *iv;
+    let text_ptr = text.as_mut_ptr();
+    // SAFETY: `text` is input and output at the same address, which the function allows, and whole blocks long (it would
+    // write past the end otherwise); `chain` is a 16-byte scratch that it overwrites; the schedule is only read.
+    unsafe {
+        sys::AES_cbc_encrypt(
+            text_ptr,
+            text_ptr,
+            text.len(),
+            &raw const schedule.0,
+            chain.as_mut_ptr(),
+            direction,
+        );
+    }
+}
+
+/// AES-128 on single blocks: makes unpredictable IVs from sequence numbers.
+pub(crate) struct BlockKey(Schedule);
+
+impl BlockKey {
+    /// Expands the key.
+    pub(crate) fn new(key: &[u8; 16]) -> Self {
+        Self(Schedule::new(key, false).expect("a 16-byte AES key"))
+    }
+
+    /// Encrypts one block.
+    #[inline]
+    pub(crate) fn encrypt(&self, block: &[u8; BLOCK_LEN]) -> [u8; BLOCK_LEN] {
+        let mut out = [0; BLOCK_LEN];
+        // SAFETY: one block is read and one written, both exactly 16 bytes; the schedule is only read.
+        unsafe { sys::AES_encrypt(block.as_ptr(), out.as_mut_ptr(), &raw const self.0.0) };
+        out
+    }
+}

@@ -1,0 +1,147 @@
+//! Key exchange methods (RFC 7296 section 2.7, transform type 4): X25519 (RFC 8031), ECP (RFC 5903), MODP (RFC 3526),
+//! with the checks of RFC 6989.
+//!
+//! A private key is derived from a 32-byte seed, so that the caller's randomness decides and a simulation replays.
+//! Not here: which methods are offered, and the KE payload around the public value.
+
+use ironswan_wire::iana::{KeId, PrfId};
+use ironswan_wire::secret::{Secret, ct_eq};
+
+use crate::engine::aws_lc::{self, Curve};
+use crate::engine::aws_lc_sys::modp::Group;
+use crate::prf;
+
+/// Why a key exchange failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KexError {
+    /// This method is not in this crate (our caller's fault: it must not have been negotiated).
+    Unsupported(KeId),
+    /// The public value has the wrong length for the method (the peer's fault).
+    Length {
+        /// Bytes the method takes.
+        expected: usize,
+        /// Bytes that came.
+        got: usize,
+    },
+    /// The public value is refused: out of range, not on the curve, or of small order (the peer's fault).
+    PublicValue,
+    /// The private key does not belong to the method, or the library failed (our fault).
+    Internal,
+}
+
+impl std::fmt::Display for KexError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unsupported(ke) => write!(f, "key exchange method {ke} is not supported"),
+            Self::Length { expected, got } => {
+                write!(f, "key exchange data of {got} bytes where the method takes {expected}")
+            }
+            Self::PublicValue => {
+                f.write_str("the peer's public value is not valid for the key exchange method")
+            }
+            Self::Internal => f.write_str("key exchange failed on our side"),
+        }
+    }
+}
+
+impl std::error::Error for KexError {}
+
+#[derive(Clone, Copy)]
+enum Method {
+    Curve(Curve),
+    Modp(Group),
+}
+
+fn method(ke: KeId) -> Option<Method> {
+    match ke {
+        KeId::CURVE_25519 => Some(Method::Curve(Curve::X25519)),
+        KeId::ECP_256 => Some(Method::Curve(Curve::P256)),
+        KeId::ECP_384 => Some(Method::Curve(Curve::P384)),
+        KeId::MODP_2048 => Some(Method::Modp(Group::Modp2048)),
+        KeId::MODP_3072 => Some(Method::Modp(Group::Modp3072)),
+        _ => None,
+    }
+}
+
+/// True when this crate has the method.
+pub fn supported(ke: KeId) -> bool {
+    method(ke).is_some()
+}
+
+/// Length of the Key Exchange Data of a method: both sides' public values have it.
+pub fn public_len(ke: KeId) -> Option<usize> {
+    Some(match method(ke)? {
+        Method::Curve(curve) => curve.public_len(),
+        Method::Modp(group) => group.len(),
+    })
+}
+
+/// Makes a key pair: the private key, and the public value as on the wire in IKE (u; x||y; or padded to the group size).
+/// The same seed gives the same pair, so a seed must be random, secret and used once.
+pub fn generate(ke: KeId, seed: &[u8; 32]) -> Result<(Secret, Vec<u8>), KexError> {
+    match method(ke).ok_or(KexError::Unsupported(ke))? {
+        Method::Curve(curve) => {
+            // A NIST scalar must be in 1..n-1; a candidate outside (less than once in 2^32) is followed by the next.
+            for attempt in 0..=255 {
+                let scalar = expand(ke, seed, attempt, curve.private_len());
+                if let Some(public) = aws_lc::public(curve, scalar.expose()) {
+                    return Ok((scalar, public));
+                }
+            }
+            Err(KexError::Internal)
+        }
+        Method::Modp(group) => {
+            let mut exponent = expand(ke, seed, 0, group.exponent_len()).expose().to_vec();
+            // All exponents have the same number of bits, so that the time of an exponentiation tells nothing.
+            exponent[0] |= 0x80;
+            let exponent = Secret::new(exponent);
+            let public = group.power(&[2], exponent.expose()).ok_or(KexError::Internal)?;
+            Ok((exponent, public))
+        }
+    }
+}
+
+/// Agrees on the shared secret `g^ir`, as RFC 7296 section 2.14 takes it: u (X25519), the x coordinate (ECP, RFC 5903
+/// section 7), or the value "padded with zeros if necessary to make it the length of the modulus" (MODP).
+///
+/// RFC 6989: the peer's value is checked every time, also when our private key is used once.
+pub fn agree(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexError> {
+    let method = method(ke).ok_or(KexError::Unsupported(ke))?;
+    let expected = public_len(ke).ok_or(KexError::Unsupported(ke))?;
+    if peer.len() != expected {
+        return Err(KexError::Length { expected, got: peer.len() });
+    }
+    match method {
+        Method::Curve(curve) => {
+            if private.len() != curve.private_len() {
+                return Err(KexError::Internal);
+            }
+            let shared = aws_lc::agree(curve, private.expose(), peer).ok_or(KexError::PublicValue)?;
+            // The all-zero result of a small-order point (RFC 7748 section 6.1). The library refuses it; this is the second
+            // lock on the door.
+            if ct_eq(shared.expose(), &vec![0; shared.len()]) {
+                return Err(KexError::PublicValue);
+            }
+            Ok(shared)
+        }
+        Method::Modp(group) => {
+            if private.len() != group.exponent_len() {
+                return Err(KexError::Internal);
+            }
+            // RFC 6989 section 2.1, groups with safe primes: 1 < r < p-1 MUST be checked.
+            if !group.in_range(peer) {
+                return Err(KexError::PublicValue);
+            }
+            group.power(peer, private.expose()).map(Secret::new).ok_or(KexError::Internal)
+        }
+    }
+}
+
+/// Stretches the seed to a private key: prf+ with labels, so that no two methods share bytes of one seed.
+fn expand(ke: KeId, seed: &[u8; 32], attempt: u8, len: usize) -> Secret {
+    let prf = prf::get(PrfId::HMAC_SHA2_256).expect("HMAC-SHA2-256 is built in");
+    prf::prf_plus(prf, seed, &[b"IronSwan key exchange", &ke.0.to_be_bytes(), &[attempt]], len)
+}
+
+#[cfg(test)]
+mod tests;

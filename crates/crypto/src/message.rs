@@ -1,0 +1,143 @@
+//! Protection of one IKE message: the SK payload (RFC 7296 section 3.14; AEADs: RFC 5282, RFC 7634).
+//!
+//! ```text
+//! IKE header | payloads in clear | SK header | IV | text: payloads, padding, pad length | ICV
+//! `------------------ aad -------------------'
+//!   AEAD: nonce = salt | IV, ICV over aad and text
+//!   CBC:  ICV = HMAC over aad | IV | ciphertext
+//! ```
+//!
+//! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is chosen (AEAD: unique,
+//! a counter; CBC: unpredictable, from the random generator).
+
+use ironswan_wire::iana::{EncrId, IntegId};
+
+use crate::engine::aws_lc_sys::aes::{self, CbcKey};
+use crate::suite::{self, AEAD_ICV_LEN, AEAD_IV_LEN, IntegKey, SALT_LEN, SaltedKey};
+
+/// The message is not authentic, or its parts have impossible lengths. Says no more on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenError;
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("integrity check failed")
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// SK_e and SK_a of one direction, ready for use.
+pub struct MessageKey(Inner);
+
+#[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
+enum Inner {
+    Aead(SaltedKey),
+    Cbc { cbc: CbcKey, integ: IntegKey },
+}
+
+impl MessageKey {
+    /// Prepares the keys. For an AEAD the salt is the end of `encr_key` and `integ_key` is empty. `None` when the
+    /// algorithms are not supported together or a key has the wrong length.
+    pub fn new(
+        encr: EncrId,
+        key_bits: u16,
+        integ: Option<IntegId>,
+        encr_key: &[u8],
+        integ_key: &[u8],
+    ) -> Option<Self> {
+        if let Some(aead) = suite::aead(encr, key_bits) {
+            // RFC 5282 section 8: no integrity algorithm beside a combined-mode one; NONE may be spelt out.
+            let alone = integ.is_none_or(|id| id == IntegId::NONE) && integ_key.is_empty();
+            return alone.then(|| SaltedKey::new(aead, encr_key)).flatten().map(|k| Self(Inner::Aead(k)));
+        }
+        if encr_key.len() != suite::cbc_key_len(encr, key_bits)? {
+            return None;
+        }
+        Some(Self(Inner::Cbc { cbc: CbcKey::new(encr_key)?, integ: IntegKey::new(integ?, integ_key)? }))
+    }
+
+    /// Length of the IV in bytes.
+    pub fn iv_len(&self) -> usize {
+        match &self.0 {
+            Inner::Aead(_) => AEAD_IV_LEN,
+            Inner::Cbc { .. } => aes::BLOCK_LEN,
+        }
+    }
+
+    /// Length of the ICV in bytes.
+    pub fn icv_len(&self) -> usize {
+        match &self.0 {
+            Inner::Aead(_) => AEAD_ICV_LEN,
+            Inner::Cbc { integ, .. } => integ.icv_len(),
+        }
+    }
+
+    /// The text must be padded to a multiple of this many bytes: 16 for CBC, 1 for an AEAD (which needs no padding,
+    /// RFC 5282 section 3).
+    pub fn block_len(&self) -> usize {
+        match &self.0 {
+            Inner::Aead(_) => 1,
+            Inner::Cbc { .. } => aes::BLOCK_LEN,
+        }
+    }
+
+    /// Encrypts `text` in place and writes `icv`.
+    ///
+    /// # Panics
+    /// When `iv`, `text` or `icv` have not the lengths that this key asks for: the caller laid the message out.
+    pub fn seal(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &mut [u8]) {
+        match &self.0 {
+            Inner::Aead(key) => {
+                let iv = iv.try_into().expect("an IV of iv_len bytes");
+                key.seal(aad, iv, text, icv.try_into().expect("room for icv_len bytes"));
+            }
+            Inner::Cbc { cbc, integ } => {
+                cbc.encrypt(iv.try_into().expect("an IV of iv_len bytes"), text);
+                assert_eq!(icv.len(), integ.icv_len(), "room for icv_len bytes");
+                integ.sign(&[aad, iv, text], icv);
+            }
+        }
+    }
+
+    /// Verifies, then decrypts `text` in place. Lengths come from the peer here: what does not fit is an error. After an
+    /// error the text is unspecified.
+    pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
+        let opened = match &self.0 {
+            Inner::Aead(key) => {
+                let iv = iv.try_into().map_err(|_| OpenError)?;
+                key.open(aad, iv, text, icv.try_into().map_err(|_| OpenError)?)
+            }
+            Inner::Cbc { cbc, integ } => {
+                let chain = iv.try_into().map_err(|_| OpenError)?;
+                if text.is_empty() || !text.len().is_multiple_of(aes::BLOCK_LEN) {
+                    return Err(OpenError);
+                }
+                let authentic = integ.verify(&[aad, iv, text], icv);
+                if authentic {
+                    cbc.decrypt(chain, text);
+                }
+                authentic
+            }
+        };
+        if opened { Ok(()) } else { Err(OpenError) }
+    }
+}
+
+/// Length of SK_e in bytes, with the salt of an AEAD. `None` for what cannot protect an IKE message here.
+pub fn encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
+    suite::aead(encr, key_bits).map(|a| a.key_len() + SALT_LEN).or_else(|| suite::cbc_key_len(encr, key_bits))
+}
+
+/// Length of an integrity key in bytes (RFC 4868 section 2.1.1). `None` when unsupported.
+pub fn integ_key_len(integ: IntegId) -> Option<usize> {
+    suite::integ(integ).map(|(hash, _)| hash.output_len())
+}
+
+/// Length of an ICV in bytes. `None` when unsupported.
+pub fn icv_len(integ: IntegId) -> Option<usize> {
+    suite::integ(integ).map(|(_, len)| len)
+}
+
+#[cfg(test)]
+mod tests;
