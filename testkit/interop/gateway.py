@@ -1,0 +1,207 @@
+"""The two kinds of gateway the tests put into a box: strongSwan's charon with ESP in user space, and IronSwan.
+
+Both read the same swanctl.conf text and answer the same VICI, so a test can swap one for the other.
+"""
+import os
+
+from lab import REPO, Failed, call, need, until
+from vici import Vici, ViciError
+
+ADDRESS = {'g1': '192.0.2.1', 'g2': '192.0.2.2'}
+ADDRESS6 = {'g1': '2001:db8::1', 'g2': '2001:db8::2'}
+NET = {'g1': '10.1.0.0/24', 'g2': '10.2.0.0/24'}
+NET6 = {'g1': 'fd00:1::/64', 'g2': 'fd00:2::/64'}
+OTHER = {'g1': 'g2', 'g2': 'g1'}
+IKE = 'aes128gcm16-prfsha256-x25519'
+ESP = 'aes128gcm16'
+SECRET = 'correct horse battery staple'
+
+
+def tunnel(box, ike=IKE, esp=ESP, encap=True, secret=SECRET, conn='', child='', v6_outer=False, v6_inner=False,
+           remote_id=None, my_id=None, local_ts=None, remote_ts=None):
+    """swanctl.conf of one end of the line: connection `net` with the child `net`."""
+    peer, address = OTHER[box], ADDRESS6 if v6_outer else ADDRESS
+    net = NET6 if v6_inner else NET
+    return f"""
+connections {{
+  net {{
+    version = 2
+    mobike = no
+    local_addrs = {address[box]}
+    remote_addrs = {address[peer]}
+    proposals = {ike}
+    encap = {'yes' if encap else 'no'}
+    {conn}
+    local {{
+      auth = psk
+      id = {my_id or box + '.example'}
+    }}
+    remote {{
+      auth = psk
+      id = {remote_id or peer + '.example'}
+    }}
+    children {{
+      net {{
+        local_ts = {local_ts or net[box]}
+        remote_ts = {remote_ts or net[peer]}
+        esp_proposals = {esp}
+        {child}
+      }}
+    }}
+  }}
+}}
+secrets {{
+  ike-1 {{
+    secret = "{secret}"
+  }}
+}}
+"""
+
+
+class Gateway:
+    """What charon and IronSwan have in common: a VICI socket, and swanctl to drive it."""
+
+    kind = None
+
+    def __init__(self, lab, box):
+        self.lab, self.box = lab, box
+        self.socket = lab.path(f'{box}.vici')
+        self.process = None
+
+    def vici(self, timeout=30):
+        return Vici(self.socket, timeout)
+
+    def sas(self):
+        with self.vici() as v:
+            return v.sas()
+
+    def swanctl(self, *args, fail=True, timeout=60):
+        """Debian's swanctl against this gateway."""
+        # Without this, every call lists the plugins that Debian's default configuration names and does not have.
+        conf = self.lab.path('swanctl-program.conf')
+        if not os.path.exists(conf):
+            self.lab.write('swanctl-program.conf', 'swanctl {\n  load = pem pkcs1 pkcs8 x509 pubkey openssl random\n}\n')
+        return call('swanctl', *args, '--uri', f'unix://{self.socket}', fail=fail, timeout=timeout,
+                    env={**os.environ, 'STRONGSWAN_CONF': conf})
+
+    def load(self, text):
+        """swanctl --load-all of a configuration; its folder is private to this gateway."""
+        path = self.lab.write(f'{self.box}-swanctl/swanctl.conf', text)
+        return self.swanctl('--load-all', '--file', path)
+
+    def log(self):
+        return self.process.log()
+
+    def initiate(self, child='net', timeout=20):
+        return self.swanctl('--initiate', '--child', child, '--timeout', timeout, timeout=timeout + 10)
+
+    def answers(self):
+        try:
+            with self.vici(2) as v:
+                return v.request('version')
+        except (OSError, ViciError):
+            if self.process and not self.process.alive():
+                raise Failed(f'{self.kind} in {self.box} ended with {self.process.popen.returncode}:\n{self.log()}') from None
+            return None
+
+    def stop(self):
+        return self.process.stop()
+
+    # The state of its SAs, as one value that changes when something is rekeyed
+
+    def established(self, conn='net'):
+        """The IKE_SAs that are up, oldest first."""
+        return [sa for sa in self.sas() if sa['name'] == conn and sa['state'] == 'ESTABLISHED']
+
+    def ike_spis(self):
+        return {(sa['initiator-spi'], sa['responder-spi']) for sa in self.established()}
+
+    def child_spis(self):
+        """(in, out) SPIs of the installed CHILD_SAs."""
+        return {(c['spi-in'], c['spi-out']) for sa in self.sas() for c in sa.get('child-sas', {}).values()
+                if c['state'] == 'INSTALLED'}
+
+    def rekey(self, what, timeout=20):
+        """Rekeys the child or the IKE_SA `net`, from this side, and waits until only the new one is up on this side."""
+        spis = self.ike_spis if what == 'ike' else self.child_spis
+        old = spis()
+        self.swanctl('--rekey', f'--{what}', 'net')
+        until(f'{self.kind} in {self.box}: {what} rekeyed (was {old})',
+              lambda: len(now := spis()) == 1 and not now & old, timeout)
+
+
+class Charon(Gateway):
+    """strongSwan with kernel-libipsec. It can only do UDP-encapsulated ESP."""
+
+    kind = 'strongSwan'
+
+    def start(self, text=None, log='default = 1, ike = 2, cfg = 2', keys=False, options='', load=None):
+        need('swanctl', 'charon-systemd')
+        levels = dict(part.strip().split(' = ') for part in log.split(','))
+        if keys:
+            levels |= {'ike': '4', 'chd': '4'}
+        conf = self.lab.write(f'{self.box}-strongswan.conf', f"""
+charon-systemd {{
+  load = {load or 'random nonce aes gcm ctr sha1 sha2 hmac kdf chapoly openssl gmp curve25519 kernel-libipsec '
+                  'kernel-netlink socket-default vici updown'}
+  plugins {{
+    vici {{
+      socket = unix://{self.socket}
+    }}
+  }}
+  journal {{
+    default = -1
+  }}
+  filelog {{
+    stderr {{
+      {'; '.join(f'{k} = {v}' for k, v in levels.items()).replace('; ', chr(10) + '      ')}
+    }}
+  }}
+  {options}
+}}
+""")
+        self.process = self.lab.spawn(self.box, 'charon-systemd', name='charon', private_run=True,
+                                      env={'STRONGSWAN_CONF': conf})
+        until(f'strongSwan in {self.box} answers', self.answers)
+        if text:
+            self.load(text)
+        return self
+
+
+def program():
+    """The ironswan binary under test: $IRONSWAN, else the release build."""
+    path = os.environ.get('IRONSWAN') or os.path.join(
+        os.environ.get('CARGO_TARGET_DIR') or os.path.join(REPO, 'target'), 'release', 'ironswan')
+    if not os.access(path, os.X_OK):
+        raise Failed(f'no program at {path}: run `cargo build --release`, or set IRONSWAN')
+    return path
+
+
+class IronSwan(Gateway):
+    kind = 'IronSwan'
+
+    def start(self, text=None, settings='', keys=False, env=None, wait=True):
+        self.config = os.path.dirname(self.lab.write(f'{self.box}-etc/swanctl.conf', text or '# empty\n'))
+        if keys:
+            self.keys = self.lab.path(f'{self.box}-keys')
+            os.makedirs(self.keys, mode=0o700, exist_ok=True)
+            settings += KEYLOG_SETTING.format(dir=self.keys)
+        if settings:
+            self.lab.write(f'{self.box}-etc/ironswan.conf', settings)
+        self.process = self.lab.spawn(self.box, program(), 'run', '--config', self.config, '--vici',
+                                      f'unix://{self.socket}', name='ironswan', private_run=True, env=env)
+        if wait:
+            until(f'IronSwan in {self.box} answers', self.answers)
+        return self
+
+
+KEYLOG_SETTING = """
+keylog {{
+  dir = {dir}
+}}
+"""
+
+
+# With INTEROP_REFERENCE=1 strongSwan stands in for IronSwan: what fails then is the test's own fault.
+REFERENCE = bool(os.environ.get('INTEROP_REFERENCE'))
+Ours = Charon if REFERENCE else IronSwan

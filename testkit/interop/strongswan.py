@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""IronSwan against strongSwan 5.9.8 (ESP in user space), in both roles.
+
+usage: strongswan.py [--full] [NAME ...]      --full: ten rekeys of each kind from each side instead of two
+INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
+"""
+import itertools
+import json
+import re
+import time
+
+import keys
+from gateway import REFERENCE, Charon, Ours, tunnel
+from lab import call, check, main, need, say, until
+from traffic import Iperf, Numbered, ping
+
+CHARON_LOG = 'default = 1, ike = 2, cfg = 2'
+
+
+def pair(lab, ours='g1', ours_conf=None, peer_conf=None, keylog=False, **conf):
+    """The line, IronSwan in box `ours` and charon in the other, both loaded."""
+    need('ip', 'swanctl', 'charon-systemd', 'iperf3', 'ping')
+    lab.line()
+    peer = 'g2' if ours == 'g1' else 'g1'
+    us = Ours(lab, ours).start(tunnel(ours, **{**conf, **(ours_conf or {})}), keys=keylog)
+    them = Charon(lab, peer).start(tunnel(peer, **{**conf, **(peer_conf or {})}), keys=keylog)
+    return us, them
+
+
+def rekeys(lab, full, ours):
+    """Each side rekeys the CHILD_SA and the IKE_SA, again and again, under load: nothing is lost."""
+    us, them = pair(lab, ours)
+    initiator = us if ours == 'g1' else them
+    initiator.initiate()
+    ping(lab)
+    rounds = 10 if full else 2
+    # Small writes: iperf3's 128 KB bursts alone overflow charon's socket buffer (92 packets) when it is held up.
+    load, stream = Numbered(lab), Iperf(lab, '-b', '10M', '-l', '8K')
+    time.sleep(1)
+    for _ in range(rounds):
+        for gateway, what in itertools.product((us, them), ('child', 'ike')):
+            gateway.rekey(what)
+            # Traffic crosses each SA, and the delayed deletion of the old ones overlaps with the next rekeying.
+            time.sleep(0.5)
+    # The old inbound SAs are kept for 5 s after a rekeying: their end must not lose anything either.
+    time.sleep(6)
+    mean, lowest, again = stream.end()
+    load.check_no_loss(at_least=1000)
+    check(mean > 9.5, f'iperf3 over {4 * rounds} rekeyings: {mean:.2f} Mbit/s, lowest second {lowest:.2f}, '
+          f'{again} retransmissions')
+    for gateway in (us, them):
+        sas = gateway.sas()
+        check(len(sas) == 1 and sas[0]['state'] == 'ESTABLISHED', f'{gateway.kind} has one IKE_SA')
+        installed = [c for c in sas[0]['child-sas'].values() if c['state'] == 'INSTALLED']
+        check(len(installed) == 1, f'{gateway.kind} has one installed CHILD_SA')
+    check(us.ike_spis() == them.ike_spis(), 'both name the same IKE SPIs')
+    check(us.child_spis() == {(o, i) for i, o in them.child_spis()}, 'both name the same ESP SPIs')
+
+
+def rekeys_as_initiator(lab, full):
+    rekeys(lab, full, 'g1')
+
+
+def rekeys_as_responder(lab, full):
+    rekeys(lab, full, 'g2')
+
+
+SUITES = (
+    # (ike, esp, options of tunnel())
+    ('aes128gcm16-prfsha256-x25519', 'aes128gcm16', {}),
+    ('aes256gcm16-prfsha384-ecp256', 'aes256gcm16', {}),
+    ('aes128-sha256-ecp384', 'aes128-sha256', {}),
+    ('aes256-sha384-modp2048', 'aes256-sha384', {}),
+    ('chacha20poly1305-prfsha512-modp3072', 'chacha20poly1305', {}),
+    ('aes256-sha512-x25519', 'aes256-sha512', {'v6_outer': True}),
+    ('aes128gcm16-prfsha256-x25519', 'aes128gcm16', {'v6_inner': True}),
+    ('aes128gcm16-prfsha256-x25519', 'aes128gcm16', {'v6_outer': True, 'v6_inner': True}),
+)
+
+
+def suites(lab, full):
+    """Every algorithm of the feature set, IPv4 and IPv6 inside and outside, initiated from either side."""
+    us, them = pair(lab)
+    for ike, esp, options in SUITES:
+        for gateway in (us, them):
+            gateway.load(tunnel(gateway.box, ike, esp, **options))
+        for initiator, other in ((us, them), (them, us)):
+            initiator.initiate()
+            sa = initiator.established()[0]
+            child = next(iter(sa['child-sas'].values()))
+            to = 'fd00:2::2' if options.get('v6_inner') else '10.2.0.2'
+            for size in (56, 1200):
+                ping(lab, to=to, size=size)
+            for what in ('child', 'ike'):
+                initiator.rekey(what)
+            ping(lab, to=to)
+            names = [sa.get(k) for k in ('encr-alg', 'encr-keysize', 'integ-alg', 'prf-alg', 'dh-group')]
+            names += [child.get(k) for k in ('encr-alg', 'encr-keysize', 'integ-alg')]
+            say(f"  ok   {initiator.kind} initiates, {ike} / {esp} {' '.join(options)}: "
+                + ' '.join(n for n in names if n))
+            initiator.swanctl('--terminate', '--ike', 'net')
+            until('both ends are clean', lambda: not us.sas() and not them.sas())
+
+
+def invalid_ke(lab, full):
+    """The initiator guesses a group that the responder does not have: INVALID_KE_PAYLOAD, and the second try works."""
+    both = 'aes128gcm16-prfsha256-modp2048-x25519'
+    one = 'aes128gcm16-prfsha256-x25519'
+    us, them = pair(lab, ours_conf={'ike': both}, peer_conf={'ike': one})
+    us.initiate()
+    check(us.established()[0]['dh-group'] == 'CURVE_25519', 'as initiator: agreed on the responder\'s group')
+    check('DH group MODP_2048 unacceptable, requesting CURVE_25519' in them.log(), 'charon asked for another group')
+    us.swanctl('--terminate', '--ike', 'net')
+    until('both ends are clean', lambda: not us.sas() and not them.sas())
+    us.load(tunnel('g1', one))
+    them.load(tunnel('g2', both))
+    them.initiate()
+    check(them.established()[0]['dh-group'] == 'CURVE_25519', 'as responder: charon took the group we asked for')
+    check('peer didn\'t accept DH group MODP_2048, it requested CURVE_25519' in them.log(), 'we said INVALID_KE_PAYLOAD')
+
+
+def delete(lab, full):
+    """CHILD_SA and IKE_SA deleted from either side: both forget them, and so does the routing table."""
+    us, them = pair(lab)
+
+    def route():
+        return us.lab.run(us.box, 'ip', 'route', 'show', 'table', '220', fail=False).stdout.strip()
+
+    for gateway, other in ((us, them), (them, us)):
+        us.initiate()
+        check('10.2.0.0/24' in route(), f'the route in table 220 stands: {route()}')
+        gateway.swanctl('--terminate', '--child', 'net')
+        until(f'no CHILD_SA after {gateway.kind} deleted it',
+              lambda: not us.child_spis() and not them.child_spis())
+        check(len(us.established()) == 1 and len(them.established()) == 1,
+              f'{gateway.kind} deleted the CHILD_SA: the IKE_SA stays on both sides')
+        until('the route has gone with the child', lambda: '10.2.0.0/24' not in route())
+        check(True, 'the route in table 220 has gone with it')
+        us.initiate()
+        ping(lab)
+        gateway.swanctl('--terminate', '--ike', 'net')
+        until(f'no IKE_SA after {gateway.kind} deleted it', lambda: not us.sas() and not them.sas())
+        check(True, f'{gateway.kind} deleted the IKE_SA: both sides are empty')
+
+
+def said(gateway, *patterns):
+    """The log line in which all the patterns are found, or None."""
+    return next((line for line in gateway.log().splitlines()
+                 if all(re.search(p, line, re.IGNORECASE) for p in patterns)), None)
+
+
+def explains(us, *patterns):
+    if REFERENCE:
+        return
+    line = until(f'a line in our log with {patterns}', lambda: said(us, *patterns), 5)
+    check(True, f'we say: {line.strip()}')
+
+
+def wrong_psk(lab, full):
+    """AUTHENTICATION_FAILED, and our message names the identities."""
+    us, them = pair(lab, ours_conf={'secret': 'one'}, peer_conf={'secret': 'another'})
+    done = us.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'as initiator: swanctl --initiate fails')
+    check('generating IKE_AUTH response 1 [ N(AUTH_FAILED) ]' in them.log(), 'charon answered AUTHENTICATION_FAILED')
+    explains(us, 'AUTHENTICATION_FAILED', r'g2\.example|g1\.example')
+    until('nothing is left', lambda: not us.sas() and not them.sas())
+    done = them.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'as responder: charon\'s --initiate fails')
+    check('received AUTHENTICATION_FAILED notify error' in them.log(), 'charon heard AUTHENTICATION_FAILED from us')
+    explains(us, r'g2\.example', 'pre-shared key|MAC|PSK')
+    until('nothing is left', lambda: not us.sas() and not them.sas())
+
+
+def wrong_identity(lab, full):
+    """The peer proves an identity that is not the one configured: we refuse, and say both."""
+    us, them = pair(lab, ours_conf={'remote_id': 'someone.example'})
+    done = us.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'as initiator: swanctl --initiate fails')
+    explains(us, r'someone\.example')
+    until('nothing is left', lambda: not us.sas() and not them.sas())
+    done = them.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'as responder: charon\'s --initiate fails')
+    check('received AUTHENTICATION_FAILED notify error' in them.log(), 'charon heard AUTHENTICATION_FAILED from us')
+    explains(us, r'g2\.example', r'someone\.example')
+    until('nothing is left', lambda: not us.sas() and not them.sas())
+
+
+def no_ike_proposal(lab, full):
+    """NO_PROPOSAL_CHOSEN in IKE_SA_INIT, and our message names the transform that differs."""
+    us, them = pair(lab, ours_conf={'ike': 'aes256-sha256-x25519'}, peer_conf={'ike': 'aes128-sha256-x25519'})
+    done = us.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'as initiator: swanctl --initiate fails')
+    check('N(NO_PROP)' in them.log(), 'charon answered NO_PROPOSAL_CHOSEN')
+    explains(us, 'NO_PROPOSAL_CHOSEN')
+    until('nothing is left', lambda: not us.sas() and not them.sas())
+    done = them.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+    check(done.returncode != 0, 'as responder: charon\'s --initiate fails')
+    check('received NO_PROPOSAL_CHOSEN notify error' in them.log(), 'charon heard NO_PROPOSAL_CHOSEN from us')
+    explains(us, 'AES_CBC_128|AES_CBC.128', 'AES_CBC_256|AES_CBC.256')
+    until('nothing is left', lambda: not us.sas() and not them.sas())
+
+
+def no_child(lab, full):
+    """The first CHILD_SA fails, by proposal and then by selectors: the IKE_SA is kept, and the reason is said."""
+    cases = (
+        ('NO_PROPOSAL_CHOSEN', 'NO_PROP', {'esp': 'aes256gcm16'}, {'esp': 'aes128gcm16'}, 'AES_GCM_16_128', 'AES_GCM_16_256'),
+        ('TS_UNACCEPTABLE', 'TS_UNACCEPT', {'remote_ts': '10.77.0.0/24'}, {}, r'10\.77\.0\.0/24', r'10\.2\.0\.0/24'),
+    )
+    us, them = pair(lab)
+    for notify, short, ours_conf, peer_conf, first, second in cases:
+        us.load(tunnel('g1', **ours_conf))
+        them.load(tunnel('g2', **peer_conf))
+        done = us.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+        check(done.returncode != 0, f'{notify}, as initiator: swanctl --initiate fails')
+        check(f'N({short})' in them.log(), f'charon answered {notify}')
+        explains(us, notify)
+        check(len(us.established()) == 1, 'we keep the IKE_SA')
+        us.swanctl('--terminate', '--ike', 'net')
+        until('nothing is left', lambda: not us.sas() and not them.sas())
+        done = them.swanctl('--initiate', '--child', 'net', '--timeout', '20', fail=False)
+        check(done.returncode != 0, f'{notify}, as responder: charon\'s --initiate fails')
+        check(f'received {notify} notify, no CHILD_SA built' in them.log(), f'charon heard {notify} from us')
+        explains(us, first, second)
+        check(len(us.established()) == 1, 'we keep the IKE_SA')
+        us.swanctl('--terminate', '--ike', 'net')
+        until('nothing is left', lambda: not us.sas() and not them.sas())
+
+
+def narrowing(lab, full):
+    """Wider selectors on one side become the narrower ones of the other, whoever asks."""
+    us, them = pair(lab, ours_conf={'remote_ts': '10.0.0.0/8'})
+    for initiator in (us, them):
+        initiator.initiate()
+        child = next(c for sa in us.sas() for c in sa['child-sas'].values() if c['state'] == 'INSTALLED')
+        check(child['remote-ts'] == ['10.2.0.0/24'] and child['local-ts'] == ['10.1.0.0/24'],
+              f"{initiator.kind} initiates: {child['local-ts']} === {child['remote-ts']}")
+        ping(lab)
+        us.swanctl('--terminate', '--ike', 'net')
+        until('nothing is left', lambda: not us.sas() and not them.sas())
+
+
+def same_keys(lab, full):
+    """SK_* and KEYMAT of both logs are equal, both roles, before and after rekeyings from either side."""
+    us, them = pair(lab, keylog=True)
+    for ike, esp in (('aes128gcm16-prfsha256-x25519', 'aes128gcm16'), ('aes256-sha384-ecp256', 'aes256-sha256'),
+                     ('chacha20poly1305-prfsha512-x25519', 'chacha20poly1305')):
+        for initiator in (us, them):
+            us.load(tunnel('g1', ike, esp))
+            them.load(tunnel('g2', ike, esp))
+            initiator.initiate()
+            for gateway, what in itertools.product((us, them), ('child', 'ike')):
+                gateway.rekey(what)
+            us.swanctl('--terminate', '--ike', 'net')
+            until('nothing is left', lambda: not us.sas() and not them.sas())
+    ours_ike, ours_child = keys.of_charon(us.log()) if REFERENCE else keys.of_ironswan(us.keys)
+    their_ike, their_child = keys.of_charon(them.log())
+    check(len(their_ike) == 18 and len(their_child) == 18,
+          f'charon wrote down {len(their_ike)} IKE_SAs and {len(their_child)} CHILD_SAs')
+    check(ours_ike == their_ike, f'our {len(ours_ike)} IKE_SAs have the same SK_d, SK_a, SK_e, SK_p')
+    check(ours_child == their_child, f'our {len(ours_child)} CHILD_SAs have the same KEYMAT')
+
+
+main({f.__name__: f for f in (
+    rekeys_as_initiator, rekeys_as_responder, suites, invalid_ke, delete, wrong_psk, wrong_identity, no_ike_proposal,
+    no_child, narrowing, same_keys)}, 'strongswan')

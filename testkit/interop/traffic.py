@@ -1,0 +1,73 @@
+"""Traffic between the hosts a and b of the line: numbered UDP both ways, iperf3, ping."""
+import json
+import os
+import signal
+import subprocess
+import sys
+
+from lab import HERE, Failed, check, until
+
+
+class Numbered:
+    """Numbered packets both ways at once; `end()` says what each direction lost."""
+
+    def __init__(self, lab, a='10.1.0.2', b='10.2.0.2', rate=1000, size=100, port=7000):
+        self.ends = {}
+        for box, local, remote in (('b', b, a), ('a', a, b)):
+            self.ends[box] = lab.spawn(box, sys.executable, os.path.join(HERE, 'numbered.py'), local, remote, '--rate',
+                                       rate, '--size', size, '--port', port, name='numbered', stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE)
+        for end in self.ends.values():
+            if end.popen.stdout.readline() != 'ready\n':
+                raise Failed(f'the packet sender did not start: {end.log()}')
+        for end in self.ends.values():
+            end.popen.stdin.write('go\n')
+            end.popen.stdin.flush()
+
+    def end(self):
+        for end in self.ends.values():
+            end.popen.stdin.close()
+        report = {}
+        for box, end in self.ends.items():
+            report[box] = json.loads(end.popen.stdout.readline())
+            end.popen.wait()
+        a, b = report['a'], report['b']
+        return {'a to b': {**b, 'sent': a['sent'], 'unsent': a['unsent'], 'lost': a['sent'] - b['received']},
+                'b to a': {**a, 'sent': b['sent'], 'unsent': b['unsent'], 'lost': b['sent'] - a['received']}}
+
+    def check_no_loss(self, at_least=100):
+        for way, r in self.end().items():
+            text = (f"{way}: {r['sent']} sent, {r['received']} received, {r['lost']} lost, {r['duplicates']} twice, "
+                    f"{r['reordered']} reordered, {r['corrupt']} corrupt; longest gap {r['longest_gap_ms']} ms, "
+                    f"delay median {r['delay_ms_median']} ms, max {r['delay_ms_max']} ms")
+            if r['missing']:
+                text += f"; first missing {r['missing']}"
+            check(r['sent'] >= at_least and not r['unsent'] and not r['lost'] and not r['duplicates']
+                  and not r['corrupt'], text)
+
+
+class Iperf:
+    """One iperf3 stream from a to b that goes on until `end()`."""
+
+    def __init__(self, lab, *args, seconds=600, to='10.2.0.2', port=5201):
+        self.server = lab.spawn('b', 'iperf3', '-s', '-1', '-p', port, name='iperf3-server')
+        until('iperf3 listens', lambda: str(port) in lab.run('b', 'ss', '-Hltn'))
+        self.client = lab.spawn('a', 'iperf3', '-J', '-c', to, '-p', port, '-t', seconds, *args, name='iperf3')
+
+    def end(self):
+        """Stops it; the mean and the lowest rate of its one-second intervals in Mbit/s, and the retransmissions."""
+        self.client.stop(signal.SIGINT)
+        self.server.stop()
+        text = self.client.log()
+        report = json.loads(text[text.index('{'):text.rindex('}') + 1])
+        rates = [i['sum']['bits_per_second'] / 1e6 for i in report['intervals'] if i['sum']['seconds'] > 0.9]
+        if not rates:
+            raise Failed(f"iperf3 ran for less than a second: {report.get('error')}")
+        return sum(rates) / len(rates), min(rates), report['end']['sum_sent']['retransmits']
+
+
+def ping(lab, box='a', to='10.2.0.2', count=3, size=56, fragment=True, wait=2, fail=True):
+    args = ['ping', '-n', '-q', '-c', count, '-i', '0.2', '-W', wait, '-s', size]
+    if not fragment:
+        args += ['-M', 'do']
+    return lab.run(box, *args, to, fail=fail, timeout=count * (wait + 1) + 10)
