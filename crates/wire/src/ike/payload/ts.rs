@@ -53,6 +53,9 @@ pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<TrafficSelector>, Fault> {
 }
 
 pub(super) fn emit(selectors: &[TrafficSelector], w: &mut Writer<'_>) -> Result<(), EmitError> {
+    if selectors.is_empty() {
+        return Err(EmitError { what: "TS payload without a selector" });
+    }
     w.count8(selectors.len(), "number of selectors")?;
     w.zeros(3);
     for ts in selectors {
