@@ -1,1 +1,28 @@
-//! placeholder
+//! The kernel: TUN devices, UDP and raw ESP sockets, routes and rules, the clock. The only crate with sockets.
+//!
+//! | module | kernel object |
+//! |---|---|
+//! | [`tun`] | `/dev/net/tun`, with virtio headers so that 64 KB buffers cross in one call |
+//! | [`udp`] | UDP sockets with segmentation on output and merging on input (`UDP_SEGMENT`, `UDP_GRO`) |
+//! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50) |
+//! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
+//! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
+//! | [`poller`] | epoll and the eventfd that wakes it |
+//! | [`clock`] | the clock |
+//!
+//! `unsafe` lives in `mmsg`, `sockaddr`, `sockopt` and `tun` (ioctls) only. Nothing here knows what ESP or IKE is;
+//! the loops that join these objects to the packet engine are in the gateway.
+
+pub mod clock;
+pub mod error;
+pub mod mmsg;
+pub mod poller;
+pub mod raw;
+pub mod route;
+pub mod send;
+mod sockaddr;
+mod sockopt;
+pub mod tun;
+pub mod udp;
+
+pub use error::Error;

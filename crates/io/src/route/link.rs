@@ -1,0 +1,179 @@
+//! Interfaces and addresses.
+
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::netlink::Netlink;
+use crate::error::Error;
+
+/// An interface.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Link {
+    /// Index.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// Administratively up.
+    pub up: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Transmit queue length in packets.
+    pub queue_len: u32,
+    /// Packets dropped on the way out. For a TUN device: its queue was full.
+    pub tx_dropped: u64,
+    /// Packets dropped on the way in.
+    pub rx_dropped: u64,
+}
+
+impl Link {
+    fn from_message(m: &LinkMessage) -> Self {
+        let mut link = Self {
+            index: m.header.index,
+            up: m.header.flags.contains(LinkFlags::Up),
+            loopback: m.header.flags.contains(LinkFlags::Loopback),
+            ..Self::default()
+        };
+        for a in &m.attributes {
+            match a {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::TxQueueLen(n) => link.queue_len = *n,
+                LinkAttribute::Stats64(s) => {
+                    link.tx_dropped = s.tx_dropped;
+                    link.rx_dropped = s.rx_dropped;
+                }
+                _ => {}
+            }
+        }
+        link
+    }
+}
+
+/// An address of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The interface's index.
+    pub link: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of the prefix on the link.
+    pub prefix_len: u8,
+}
+
+impl Netlink {
+    /// One interface.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`].
+    pub fn link(&mut self, name: &str) -> Result<Link, Error> {
+        let mut m = LinkMessage::default();
+        m.attributes.push(LinkAttribute::IfName(name.into()));
+        match self.get(RouteNetlinkMessage::GetLink(m)) {
+            Ok(Some(RouteNetlinkMessage::NewLink(m))) => Ok(Link::from_message(&m)),
+            Err(e) if e.raw_os_error() != Some(libc::ENODEV) => {
+                Err(Error::Netlink { what: format!("show the interface {name}"), source: e })
+            }
+            _ => Err(Error::NoDevice { name: name.into() }),
+        }
+    }
+
+    /// All interfaces.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn links(&mut self) -> Result<Vec<Link>, Error> {
+        let all =
+            self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), || "list interfaces".into())?;
+        Ok(all
+            .iter()
+            .filter_map(|m| match m {
+                RouteNetlinkMessage::NewLink(m) => Some(Link::from_message(m)),
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// Sets MTU and queue length, and up or down.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_link(&mut self, index: u32, mtu: u32, queue_len: u32, up: bool) -> Result<(), Error> {
+        let mut m = LinkMessage::default();
+        m.header.index = index;
+        m.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        m.header.change_mask = LinkFlags::Up;
+        m.attributes = vec![LinkAttribute::Mtu(mtu), LinkAttribute::TxQueueLen(queue_len)];
+        self.change(RouteNetlinkMessage::SetLink(m), 0, || {
+            format!("set mtu {mtu}, queue length {queue_len} and state on interface {index}")
+        })
+    }
+
+    /// The addresses of all interfaces.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        let all = self
+            .dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), || "list addresses".into())?;
+        Ok(all
+            .iter()
+            .filter_map(|m| match m {
+                RouteNetlinkMessage::NewAddress(m) => {
+                    // On a point-to-point link ADDRESS is the peer's and LOCAL is ours.
+                    let of = |local: bool| {
+                        m.attributes.iter().find_map(|a| match a {
+                            AddressAttribute::Local(ip) if local => Some(*ip),
+                            AddressAttribute::Address(ip) if !local => Some(*ip),
+                            _ => None,
+                        })
+                    };
+                    let ip = of(true).or_else(|| of(false))?;
+                    Some(Address { link: m.header.index, ip, prefix_len: m.header.prefix_len })
+                }
+                _ => None,
+            })
+            .collect())
+    }
+
+    /// Gives an interface an address, e.g. a virtual IP address. Having it already is no error.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn add_address(&mut self, address: Address) -> Result<(), Error> {
+        let message = RouteNetlinkMessage::NewAddress(address_message(address));
+        self.change(message, NLM_F_CREATE | NLM_F_REPLACE, || {
+            format!("add address {}/{} to interface {}", address.ip, address.prefix_len, address.link)
+        })
+    }
+
+    /// Takes it away. Not having it is no error.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn delete_address(&mut self, address: Address) -> Result<(), Error> {
+        let message = RouteNetlinkMessage::DelAddress(address_message(address));
+        match self.change(message, 0, || format!("remove address {}/{}", address.ip, address.prefix_len)) {
+            Err(e) if matches!(e.errno(), Some(libc::EADDRNOTAVAIL | libc::ENODEV)) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn address_message(address: Address) -> AddressMessage {
+    let mut m = AddressMessage::default();
+    m.header.family = family(address.ip.is_ipv6());
+    m.header.prefix_len = address.prefix_len;
+    m.header.index = address.link;
+    m.attributes = vec![AddressAttribute::Local(address.ip), AddressAttribute::Address(address.ip)];
+    m
+}
+
+pub(super) fn family(ipv6: bool) -> AddressFamily {
+    if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet }
+}

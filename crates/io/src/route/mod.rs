@@ -1,0 +1,35 @@
+//! rtnetlink: links and addresses, routes and rules, look-ups, and notices of change. Blocking; for the control plane.
+//!
+//! Steering works as KLIPS and strongSwan's libipsec did it: what is to be protected has a route to the TUN device in
+//! table 220, a rule of priority 220 sends everything there but what carries our mark, which is what we send ourselves.
+//!
+//! ```text
+//! ip rule:       220: not from all fwmark 0x220 lookup 220
+//! ip route 220:  10.2.0.0/24 dev ipsec0 src 10.1.0.1 mtu 1422 proto 220
+//!                unreachable 10.2.0.0/24 metric 4278198272 proto 220
+//! ```
+
+mod link;
+mod netlink;
+mod routes;
+mod rule;
+mod watch;
+
+pub use link::{Address, Link};
+pub use netlink::Netlink;
+pub use routes::{Destination, Hop, Route, RouteKind};
+pub use rule::Rule;
+pub use watch::{Change, Watch};
+
+/// The table of protected destinations.
+pub const TABLE: u32 = 220;
+
+/// The priority of the rule that leads to it.
+pub const PRIORITY: u32 = 220;
+
+/// Who made a route or rule (`proto` in `ip route`): a number that no routing daemon has registered, so that what a dead
+/// process of ours left behind is known.
+pub const PROTOCOL: u8 = 220;
+
+/// The metric of the unreachable route that stands below a route to the device and holds when it is gone.
+pub const UNREACHABLE_METRIC: u32 = 0xff00_2000;

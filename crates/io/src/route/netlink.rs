@@ -1,0 +1,113 @@
+//! The socket: one request, its replies.
+
+use std::io;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::error::Error;
+
+/// A connection to the kernel's routing tables, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Netlink {
+    /// Opens it. No privilege is needed to look.
+    ///
+    /// # Errors
+    /// When the kernel has no rtnetlink, or no descriptors are left.
+    pub fn open() -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            // Makes look-ups and dumps honour their filters; without it (before 4.20) we filter ourselves anyway.
+            let _ = socket.set_netlink_get_strict_chk(true);
+            Ok(socket)
+        };
+        let socket = open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// A request that changes something; `what` completes "the kernel refused to ...".
+    pub(super) fn change(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        match self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(Error::Netlink { what: what(), source }),
+        }
+    }
+
+    /// All objects of a kind.
+    pub(super) fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+        what: impl FnOnce() -> String,
+    ) -> Result<Vec<RouteNetlinkMessage>, Error> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP)
+            .map_err(|source| Error::Netlink { what: what(), source })
+    }
+
+    /// One object. The kernel's answer is the message itself, or an error.
+    pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
+        Ok(self.exchange(message, NLM_F_REQUEST | NLM_F_ACK)?.into_iter().next())
+    }
+
+    fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        header.sequence_number = self.sequence;
+        let mut request = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        let mut replies = Vec::new();
+        loop {
+            let (bytes, _) = self.socket.recv_from_full()?;
+            for message in split(&bytes) {
+                let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
+                    // An attribute of a newer kernel than the parser knows: that one object is not seen.
+                    continue;
+                };
+                if message.header.sequence_number != self.sequence {
+                    continue;
+                }
+                match message.payload {
+                    NetlinkPayload::InnerMessage(m) => replies.push(m),
+                    NetlinkPayload::Done(_) => return Ok(replies),
+                    // Also the acknowledgement, which is error 0.
+                    NetlinkPayload::Error(e) => match e.code {
+                        None => return Ok(replies),
+                        Some(_) => return Err(e.to_io()),
+                    },
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Cuts a datagram of the kernel into messages, by checked lengths.
+pub(super) fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+        if len < 16 {
+            return None;
+        }
+        let message = bytes.get(..len)?;
+        bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
+        Some(message)
+    })
+}

@@ -1,0 +1,301 @@
+//! Routes: add, remove, list, look up.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType,
+};
+
+use super::link::family;
+use super::netlink::Netlink;
+use crate::error::Error;
+
+/// A prefix.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Destination {
+    /// Address; bits past the length are 0.
+    pub ip: IpAddr,
+    /// Length.
+    pub prefix_len: u8,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix_len)
+    }
+}
+
+/// What a route does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RouteKind {
+    /// Out of this interface.
+    Device(u32),
+    /// Nowhere, with ICMP unreachable to the sender.
+    Unreachable,
+    /// Anything else that was found in the table (several next hops, blackhole, ...): never made here.
+    Other,
+}
+
+/// A route.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Route {
+    /// Table.
+    pub table: u32,
+    /// Where to.
+    pub destination: Destination,
+    /// What it does.
+    pub kind: RouteKind,
+    /// Lower wins. 0 is the kernel's choice (0 for IPv4, 1024 for IPv6).
+    pub metric: u32,
+    /// Source address of what this machine sends itself.
+    pub source: Option<IpAddr>,
+    /// Largest packet; 0 for the device's.
+    pub mtu: u32,
+    /// Who made it; [`super::PROTOCOL`] is us.
+    pub protocol: u8,
+}
+
+impl fmt::Display for Route {
+    /// As `ip route` would take it, with the index for the device.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == RouteKind::Unreachable {
+            f.write_str("unreachable ")?;
+        }
+        write!(f, "{}", self.destination)?;
+        if let RouteKind::Device(index) = self.kind {
+            write!(f, " dev #{index}")?;
+        }
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        if self.mtu != 0 {
+            write!(f, " mtu {}", self.mtu)?;
+        }
+        if self.metric != 0 {
+            write!(f, " metric {}", self.metric)?;
+        }
+        write!(f, " table {}", self.table)
+    }
+}
+
+/// How a packet to some address would leave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hop {
+    /// Interface index.
+    pub link: u32,
+    /// Next router; `None` when the address is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Source address the kernel would choose.
+    pub source: Option<IpAddr>,
+    /// Path MTU where the kernel knows one (a route's metric, or learned from ICMP); else the interface's.
+    pub mtu: u32,
+    /// The address is one of this machine's own.
+    pub local: bool,
+}
+
+impl Route {
+    fn message(&self) -> RouteMessage {
+        let mut m = RouteMessage::default();
+        m.header.address_family = family(self.destination.ip.is_ipv6());
+        m.header.destination_prefix_length = self.destination.prefix_len;
+        m.header.table = u8::try_from(self.table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+        m.header.protocol = RouteProtocol::from(self.protocol);
+        m.header.scope = RouteScope::Universe;
+        m.header.kind = RouteType::Unicast;
+        m.attributes.push(RouteAttribute::Table(self.table));
+        m.attributes.push(RouteAttribute::Destination(self.destination.ip.into()));
+        match self.kind {
+            RouteKind::Device(index) => {
+                m.attributes.push(RouteAttribute::Oif(index));
+                if self.destination.ip.is_ipv4() {
+                    m.header.scope = RouteScope::Link;
+                }
+            }
+            RouteKind::Unreachable | RouteKind::Other => m.header.kind = RouteType::Unreachable,
+        }
+        if self.metric != 0 {
+            m.attributes.push(RouteAttribute::Priority(self.metric));
+        }
+        if let Some(source) = self.source {
+            m.attributes.push(RouteAttribute::PrefSource(source.into()));
+        }
+        if self.mtu != 0 {
+            m.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(self.mtu)]));
+        }
+        m
+    }
+
+    fn from_message(m: &RouteMessage) -> Self {
+        let zero: IpAddr = match family(true) == m.header.address_family {
+            true => Ipv6Addr::UNSPECIFIED.into(),
+            false => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        let mut route = Self {
+            table: m.header.table.into(),
+            destination: Destination { ip: zero, prefix_len: m.header.destination_prefix_length },
+            kind: match m.header.kind {
+                RouteType::Unreachable => RouteKind::Unreachable,
+                _ => RouteKind::Other,
+            },
+            metric: 0,
+            source: None,
+            mtu: 0,
+            protocol: m.header.protocol.into(),
+        };
+        for a in &m.attributes {
+            match a {
+                RouteAttribute::Table(t) => route.table = *t,
+                RouteAttribute::Destination(d) => route.destination.ip = ip(d).unwrap_or(zero),
+                // IPv6 names the loopback interface in unreachable routes.
+                RouteAttribute::Oif(i) if m.header.kind == RouteType::Unicast => {
+                    route.kind = RouteKind::Device(*i)
+                }
+                RouteAttribute::Priority(p) => route.metric = *p,
+                RouteAttribute::PrefSource(s) => route.source = ip(s),
+                RouteAttribute::Metrics(list) => route.mtu = mtu(list).unwrap_or(0),
+                _ => {}
+            }
+        }
+        route
+    }
+}
+
+fn ip(a: &RouteAddress) -> Option<IpAddr> {
+    match a {
+        RouteAddress::Inet(a) => Some((*a).into()),
+        RouteAddress::Inet6(a) => Some((*a).into()),
+        _ => None,
+    }
+}
+
+fn mtu(list: &[RouteMetric]) -> Option<u32> {
+    list.iter().find_map(|m| match m {
+        RouteMetric::Mtu(v) => Some(*v),
+        _ => None,
+    })
+}
+
+impl Netlink {
+    /// Adds a route, or replaces the one with the same table, destination and metric.
+    ///
+    /// # Errors
+    /// What the kernel says: for instance `EINVAL` for a source address this machine does not have.
+    pub fn set_route(&mut self, route: &Route) -> Result<(), Error> {
+        let message = RouteNetlinkMessage::NewRoute(route.message());
+        self.change(message, NLM_F_CREATE | NLM_F_REPLACE, || format!("add the route {route}"))
+    }
+
+    /// Removes a route. That it is gone already is no error.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
+        let message = RouteNetlinkMessage::DelRoute(route.message());
+        match self.change(message, 0, || format!("remove the route {route}")) {
+            Err(e) if matches!(e.errno(), Some(libc::ESRCH | libc::ENODEV)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The routes of one table, both families.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn routes(&mut self, table: u32) -> Result<Vec<Route>, Error> {
+        let mut routes = Vec::new();
+        for ipv6 in [false, true] {
+            let mut m = RouteMessage::default();
+            m.header.address_family = family(ipv6);
+            m.attributes.push(RouteAttribute::Table(table));
+            let all = match self.dump(RouteNetlinkMessage::GetRoute(m), || format!("list table {table}")) {
+                // A table that was never used does not exist; a kernel without IPv6 has none.
+                Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => {
+                    continue;
+                }
+                other => other?,
+            };
+            routes.extend(all.iter().filter_map(|m| match m {
+                RouteNetlinkMessage::NewRoute(m) => Some(Route::from_message(m)).filter(|r| r.table == table),
+                _ => None,
+            }));
+        }
+        Ok(routes)
+    }
+
+    /// Removes from `table` every route to the device, whoever made it: nobody else has business there. Returns how many.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn flush_device(&mut self, table: u32, device: u32) -> Result<usize, Error> {
+        let stale: Vec<_> =
+            self.routes(table)?.into_iter().filter(|r| r.kind == RouteKind::Device(device)).collect();
+        for route in &stale {
+            self.delete_route(route)?;
+        }
+        Ok(stale.len())
+    }
+
+    /// How a packet to `remote` that carries `mark` (and comes from `source`, when given) would leave. `None`: it would
+    /// not, there is no route.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn lookup(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<Hop>, Error> {
+        let mut m = RouteMessage::default();
+        let bits = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
+        m.header.address_family = family(remote.is_ipv6());
+        m.header.destination_prefix_length = bits(remote);
+        m.attributes.push(RouteAttribute::Destination(remote.into()));
+        if let Some(source) = source.filter(|s| !s.is_unspecified() && s.is_ipv6() == remote.is_ipv6()) {
+            m.header.source_prefix_length = bits(source);
+            m.attributes.push(RouteAttribute::Source(source.into()));
+        }
+        if mark != 0 {
+            m.attributes.push(RouteAttribute::Mark(mark));
+        }
+        let m = match self.get(RouteNetlinkMessage::GetRoute(m)) {
+            Ok(Some(RouteNetlinkMessage::NewRoute(m))) => m,
+            Ok(_) => return Ok(None),
+            Err(e) => match e.raw_os_error() {
+                Some(
+                    libc::ENETUNREACH
+                    | libc::EHOSTUNREACH
+                    | libc::EACCES
+                    | libc::EINVAL
+                    | libc::EAFNOSUPPORT
+                    | libc::EOPNOTSUPP,
+                ) => return Ok(None),
+                _ => {
+                    return Err(Error::Netlink { what: format!("look up the route to {remote}"), source: e });
+                }
+            },
+        };
+        if !matches!(m.header.kind, RouteType::Unicast | RouteType::Local) {
+            return Ok(None);
+        }
+        let mut hop =
+            Hop { link: 0, gateway: None, source: None, mtu: 0, local: m.header.kind == RouteType::Local };
+        for a in &m.attributes {
+            match a {
+                RouteAttribute::Oif(i) => hop.link = *i,
+                RouteAttribute::Gateway(a) => hop.gateway = ip(a),
+                RouteAttribute::PrefSource(a) => hop.source = ip(a),
+                RouteAttribute::Metrics(list) => hop.mtu = mtu(list).unwrap_or(0),
+                _ => {}
+            }
+        }
+        if hop.mtu == 0 {
+            hop.mtu = self.links()?.iter().find(|l| l.index == hop.link).map_or(1500, |l| l.mtu);
+        }
+        Ok(Some(hop))
+    }
+}

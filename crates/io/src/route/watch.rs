@@ -1,0 +1,114 @@
+//! Notices of change: addresses that come and go (MOBIKE), routes and rules that someone flushes.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use super::netlink::split;
+use crate::error::Error;
+
+/// What has changed since the last look; several at once are merged. What exactly is to be asked from [`super::Netlink`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Change {
+    /// Interfaces.
+    pub links: bool,
+    /// Addresses.
+    pub addresses: bool,
+    /// Routes.
+    pub routes: bool,
+    /// Rules.
+    pub rules: bool,
+}
+
+impl Change {
+    /// Nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Listens for changes. Can be waited for with a poller.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Socket,
+}
+
+impl Watch {
+    /// Starts to listen.
+    ///
+    /// # Errors
+    /// When the kernel has no rtnetlink, or no descriptors are left.
+    pub fn open() -> Result<Self, Error> {
+        let groups = [
+            libc::RTNLGRP_LINK,
+            libc::RTNLGRP_IPV4_IFADDR,
+            libc::RTNLGRP_IPV6_IFADDR,
+            libc::RTNLGRP_IPV4_ROUTE,
+            libc::RTNLGRP_IPV6_ROUTE,
+            libc::RTNLGRP_IPV4_RULE,
+            libc::RTNLGRP_IPV6_RULE,
+        ];
+        let open = || {
+            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            socket.bind(&SocketAddr::new(0, 0))?;
+            socket.set_non_blocking(true)?;
+            for group in groups {
+                socket.add_membership(group)?;
+            }
+            Ok(socket)
+        };
+        open()
+            .map(|socket| Self { socket })
+            .map_err(|source| Error::System { what: "listening to netlink", source })
+    }
+
+    /// What has changed, without waiting. Losing notices (the buffer was full) counts as everything.
+    pub fn take(&self) -> Change {
+        let mut change = Change::default();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((bytes, _)) => split(&bytes).for_each(|m| note(m, &mut change)),
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                    change = Change { links: true, addresses: true, routes: true, rules: true };
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return change,
+            }
+        }
+    }
+
+    /// Waits for a change, at most `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Change {
+        let timeout = rustix::event::Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        };
+        let fd = self.as_fd();
+        let mut set = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let _ = rustix::event::poll(&mut set, Some(&timeout));
+        self.take()
+    }
+}
+
+/// The kind of one notice. One that the parser does not understand is of no kind that matters here.
+fn note(message: &[u8], change: &mut Change) {
+    let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else { return };
+    let NetlinkPayload::InnerMessage(message) = message.payload else { return };
+    match message {
+        RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => change.links = true,
+        RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => change.addresses = true,
+        RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => change.routes = true,
+        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => change.rules = true,
+        _ => {}
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,42 @@
+//! Integer socket options.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `setsockopt` with an `int`.
+pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the pointer is to a live i32 and the length is its size; the descriptor is open for the borrow's life.
+    let r = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<i32>() as libc::socklen_t,
+        )
+    };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `getsockopt` of `N` 32-bit words; an error when the kernel gives fewer.
+pub(crate) fn get_words<const N: usize>(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<[u32; N]> {
+    let mut value = [0u32; N];
+    let mut len = size_of::<[u32; N]>() as libc::socklen_t;
+    // SAFETY: both pointers are to live variables, and `len` is the size of the first.
+    let r = unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, value.as_mut_ptr().cast(), &raw mut len) };
+    match r {
+        0 if len as usize == size_of::<[u32; N]>() => Ok(value),
+        0 => Err(io::ErrorKind::Unsupported.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Asks for a socket buffer of `bytes` past the system's limit, and within the limit when that is not permitted.
+pub(crate) fn buffers(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
+        if set(fd, libc::SOL_SOCKET, force, bytes).is_err() {
+            set(fd, libc::SOL_SOCKET, plain, bytes)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! A TUN device: what the kernel routes to it is read here, what is written here the kernel receives.
+//!
+//! Every read and write starts with a 10-byte virtio header (`struct virtio_net_hdr`), so that one call carries up to
+//! 64 KB of one TCP or UDP flow (TSO and USO on the way out, merged on the way in). Its meaning is in `wire`; here it is
+//! bytes. The device is not persistent: it vanishes with the process, with its addresses and routes.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::Error;
+use crate::route::Netlink;
+
+/// Bytes in front of every packet.
+pub const VNET_HEADER: usize = 10;
+
+/// A buffer of this size holds whatever a read can give: header, 64 KB packet.
+pub const READ_SIZE: usize = VNET_HEADER + 65_536;
+
+// linux/if_tun.h
+const TUN_F_CSUM: u32 = 0x01;
+const TUN_F_TSO4: u32 = 0x02;
+const TUN_F_TSO6: u32 = 0x04;
+const TUN_F_USO4: u32 = 0x20;
+const TUN_F_USO6: u32 = 0x40;
+
+/// How to make a device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TunConfig {
+    /// Interface name, e.g. `ipsec0`.
+    pub name: String,
+    /// Largest packet that is not a segmentation buffer.
+    pub mtu: u32,
+    /// Packets the device queues while the process is busy. The kernel's default is 500, which drops at speed.
+    pub queue_len: u32,
+}
+
+impl Default for TunConfig {
+    fn default() -> Self {
+        Self { name: "ipsec0".into(), mtu: 1400, queue_len: 1000 }
+    }
+}
+
+/// What the kernel agreed to leave to us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Offloads {
+    /// Checksums may be left unfinished.
+    pub checksum: bool,
+    /// TCP buffers of up to 64 KB.
+    pub tso: bool,
+    /// UDP buffers of up to 64 KB (Linux 6.2).
+    pub uso: bool,
+}
+
+/// A device.
+#[derive(Debug)]
+pub struct Tun {
+    fd: OwnedFd,
+    name: String,
+    index: u32,
+    offloads: Offloads,
+}
+
+impl Tun {
+    /// Creates the device and brings it up.
+    ///
+    /// # Errors
+    /// [`Error::NoTun`], [`Error::Privilege`], [`Error::DeviceBusy`], [`Error::DeviceName`], or what rtnetlink says.
+    pub fn create(config: &TunConfig) -> Result<Self, Error> {
+        let bad_name = || Error::DeviceName { name: config.name.clone() };
+        let name = config.name.as_bytes();
+        if name.is_empty()
+            || name.len() >= libc::IFNAMSIZ
+            || matches!(name, b"." | b"..")
+            || name.iter().any(|b| !b.is_ascii_graphic() || b"/:%".contains(b))
+        {
+            return Err(bad_name());
+        }
+        let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|e| match e {
+            rustix::io::Errno::ACCESS | rustix::io::Errno::PERM => {
+                Error::Privilege { what: "opening /dev/net/tun" }
+            }
+            e => Error::NoTun(e.into()),
+        })?;
+        set_interface(fd.as_fd(), name).map_err(|e| match e.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { name: config.name.clone() },
+            // The name exists and is not a TUN device.
+            Some(libc::EINVAL) => match interface_exists(&config.name) {
+                true => Error::DeviceBusy { name: config.name.clone() },
+                false => bad_name(),
+            },
+            _ => Error::system("creating a TUN device", e),
+        })?;
+        set_vnet_header_size(fd.as_fd(), VNET_HEADER as i32)
+            .map_err(|e| Error::system("setting the TUN header size", e))?;
+        let offloads = Self::negotiate(fd.as_fd())?;
+        let mut netlink = Netlink::open()?;
+        let index = netlink.link(&config.name)?.index;
+        netlink.set_link(index, config.mtu, config.queue_len, true)?;
+        Ok(Self { fd, name: config.name.clone(), index, offloads })
+    }
+
+    /// Asks for all offloads, then for fewer, until the kernel agrees.
+    fn negotiate(fd: BorrowedFd<'_>) -> Result<Offloads, Error> {
+        let tso = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
+        let wishes = [
+            (tso | TUN_F_USO4 | TUN_F_USO6, Offloads { checksum: true, tso: true, uso: true }),
+            (tso, Offloads { checksum: true, tso: true, uso: false }),
+            (TUN_F_CSUM, Offloads { checksum: true, tso: false, uso: false }),
+            (0, Offloads::default()),
+        ];
+        let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+        for (bits, offloads) in wishes {
+            match set_offload(fd, bits) {
+                Ok(()) => return Ok(offloads),
+                Err(e) => last = e,
+            }
+        }
+        Err(Error::system("negotiating TUN offloads", last))
+    }
+
+    /// Interface name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Interface index.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// What was obtained.
+    pub fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+
+    /// Reads one packet with its header. A packet that fills `buf` to the last byte may have been cut: give
+    /// [`READ_SIZE`] or more.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there is none; `EIO` while the device is down.
+    pub fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(&self.fd, buf)?)
+    }
+
+    /// Writes one packet, header first, gathered from `parts` (at most 1,024).
+    ///
+    /// # Errors
+    /// `EINVAL` for a header that contradicts the packet, `EIO` while the device is down.
+    pub fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(rustix::io::writev(&self.fd, parts)?)
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn interface_exists(name: &str) -> bool {
+    rustix::fs::access(format!("/sys/class/net/{name}"), rustix::fs::Access::EXISTS).is_ok()
+        || Netlink::open().and_then(|mut n| n.link(name)).is_ok()
+}
+
+/// TUNSETIFF. `name` is shorter than IFNAMSIZ.
+fn set_interface(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name) {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) })
+}
+
+/// TUNSETVNETHDRSZ.
+fn set_vnet_header_size(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
+    // SAFETY: TUNSETVNETHDRSZ reads one int, which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) })
+}
+
+/// TUNSETOFFLOAD.
+fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(bits)) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

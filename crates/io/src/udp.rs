@@ -1,0 +1,243 @@
+//! UDP sockets for IKE and for ESP in UDP (RFC 3948): wildcard address, one family each, every datagram with our own
+//! address. On output the kernel cuts buffers into datagrams (`UDP_SEGMENT`), on input it merges them (`UDP_GRO`).
+//!
+//! UDP checksums are sent: segmentation needs them, and a zero checksum defeats the peer's merging. Received zero
+//! checksums are accepted, since RFC 3948 section 2.1 asks peers to send them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::Error;
+use crate::mmsg::{Outgoing, SendSlots};
+use crate::{sockaddr, sockopt};
+
+/// Largest UDP payload over IPv4 without options: 65,535 less both headers. More than this in one send is refused.
+pub const MAX_PAYLOAD: usize = 65_507;
+
+/// linux/udp.h
+const UDP_NO_CHECK6_RX: i32 = 102;
+/// asm-generic/socket.h
+const SO_MEMINFO: i32 = 55;
+
+/// How to make a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdpConfig {
+    /// IPv6 only, or IPv4.
+    pub ipv6: bool,
+    /// Local port; 0 lets the kernel choose.
+    pub port: u16,
+    /// Mark on what is sent, so that it can be routed past what it carries; 0 for none.
+    pub mark: u32,
+    /// Merge what is received.
+    pub gro: bool,
+    /// Forbid fragmentation of what is sent. [`UdpSocket::send_fragmentable`] excepts single datagrams.
+    pub dont_fragment: bool,
+    /// Bytes of socket buffer, each way.
+    pub buffer: u32,
+}
+
+impl UdpConfig {
+    /// For a port that carries ESP in UDP: merged, unfragmented, with buffers for a burst.
+    pub fn esp(ipv6: bool, port: u16, mark: u32) -> Self {
+        Self { ipv6, port, mark, gro: true, dont_fragment: true, buffer: 8 << 20 }
+    }
+
+    /// For a port that carries IKE only.
+    pub fn ike(ipv6: bool, port: u16, mark: u32) -> Self {
+        Self { ipv6, port, mark, gro: false, dont_fragment: false, buffer: 4 << 20 }
+    }
+}
+
+/// A bound socket. It can be shared by threads.
+#[derive(Debug)]
+pub struct UdpSocket {
+    fd: OwnedFd,
+    config: UdpConfig,
+    port: u16,
+    max_segments: usize,
+    /// Held while fragmentation is allowed for one datagram.
+    fragmenting: Mutex<()>,
+}
+
+impl UdpSocket {
+    /// Binds the wildcard address.
+    ///
+    /// # Errors
+    /// [`Error::PortInUse`], [`Error::NoFamily`], [`Error::Privilege`].
+    pub fn bind(config: UdpConfig) -> Result<Self, Error> {
+        let domain = if config.ipv6 { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = Socket::new(domain, Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP)).map_err(
+            |e| match e.raw_os_error() {
+                Some(libc::EAFNOSUPPORT) => Error::NoFamily { ipv6: config.ipv6 },
+                _ => Error::system("creating a UDP socket", e),
+            },
+        )?;
+        if config.ipv6 {
+            socket.set_only_v6(true).map_err(|e| Error::system("setting IPV6_V6ONLY", e))?;
+        }
+        let fd = OwnedFd::from(socket);
+        common_options(fd.as_fd(), config.ipv6, config.mark, config.buffer)?;
+        if config.gro {
+            // Older kernels (before 5.0) have none; they deliver datagrams one by one.
+            let _ = sockopt::set(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+        }
+        if config.ipv6 {
+            // The checksum is mandatory in IPv6 but for tunnels (RFC 6935); a peer may follow RFC 3948 here too.
+            let _ = sockopt::set(fd.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
+        }
+        set_dont_fragment(fd.as_fd(), config.ipv6, config.dont_fragment)
+            .map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
+        let bind = rustix::net::bind(&fd, &SocketAddr::new(sockaddr::any(config.ipv6), config.port));
+        bind.map_err(|e| match e {
+            rustix::io::Errno::ADDRINUSE => Error::PortInUse { port: config.port, ipv6: config.ipv6 },
+            rustix::io::Errno::ADDRNOTAVAIL if config.ipv6 => Error::NoFamily { ipv6: true },
+            e => Error::system("binding a UDP port", e.into()),
+        })?;
+        let port = rustix::net::getsockname(&fd)
+            .ok()
+            .and_then(|a| SocketAddr::try_from(a).ok())
+            .map_or(config.port, |a| a.port());
+        Ok(Self { fd, config, port, max_segments: probe_max_segments(), fragmenting: Mutex::new(()) })
+    }
+
+    /// Local port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// IPv6 or IPv4.
+    pub fn is_ipv6(&self) -> bool {
+        self.config.ipv6
+    }
+
+    /// How many datagrams the kernel cuts one send into at most: 1 (cannot), 64 or 128.
+    pub fn max_segments(&self) -> usize {
+        self.max_segments
+    }
+
+    /// Whether what is sent must not be fragmented.
+    pub fn dont_fragment(&self) -> bool {
+        self.config.dont_fragment
+    }
+
+    /// Sends one datagram that may be fragmented on its way: an IKE message, or an ESP packet for which the path has just
+    /// become too narrow. An unspecified `local` leaves the source to the routing table. Waits a moment for buffer space.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn send_fragmentable(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        tos: u8,
+        payload: &[u8],
+    ) -> io::Result<()> {
+        let _one_at_a_time = self.fragmenting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Another thread's datagram that slips out unprotected meanwhile is a datagram that may be fragmented: no harm.
+        if self.config.dont_fragment {
+            set_dont_fragment(self.fd.as_fd(), self.config.ipv6, false)?;
+        }
+        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos };
+        let sent = send_one(self.fd.as_fd(), payload, m, true);
+        if self.config.dont_fragment {
+            set_dont_fragment(self.fd.as_fd(), self.config.ipv6, true)?;
+        }
+        sent
+    }
+
+    /// Datagrams that the kernel dropped because the receive buffer was full, since the socket was made.
+    pub fn drops(&self) -> u64 {
+        receive_drops(self.fd.as_fd())
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What UDP and raw sockets have in common: our address and the TOS byte with each packet, mark, buffers.
+pub(crate) fn common_options(fd: BorrowedFd<'_>, ipv6: bool, mark: u32, buffer: u32) -> Result<(), Error> {
+    let option =
+        |what, level, name, value| sockopt::set(fd, level, name, value).map_err(|e| Error::system(what, e));
+    if ipv6 {
+        option("setting IPV6_RECVPKTINFO", libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+        option("setting IPV6_RECVTCLASS", libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+    } else {
+        option("setting IP_PKTINFO", libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
+        option("setting IP_RECVTOS", libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
+    }
+    if mark != 0 {
+        option("setting SO_MARK on a socket", libc::SOL_SOCKET, libc::SO_MARK, mark.cast_signed())?;
+    }
+    sockopt::buffers(fd, i32::try_from(buffer).unwrap_or(i32::MAX))
+        .map_err(|e| Error::system("setting socket buffers", e))
+}
+
+/// DF on (and nothing larger than the path MTU), or off.
+pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, ipv6: bool, on: bool) -> io::Result<()> {
+    if ipv6 {
+        let value = if on { libc::IPV6_PMTUDISC_DO } else { libc::IPV6_PMTUDISC_DONT };
+        sockopt::set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)
+    } else {
+        let value = if on { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
+        sockopt::set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)
+    }
+}
+
+/// One datagram, with a short wait for buffer space.
+pub(crate) fn send_one(fd: BorrowedFd<'_>, payload: &[u8], m: Outgoing, ports: bool) -> io::Result<()> {
+    let mut slots = SendSlots::new(1);
+    for _ in 0..4 {
+        match slots.send(fd, payload, &[m], ports) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(fd, Duration::from_millis(5)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// Waits until there is buffer space, or `at_most`.
+pub(crate) fn wait_writable(fd: BorrowedFd<'_>, at_most: Duration) {
+    let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: i64::from(at_most.subsec_nanos()) };
+    let mut set = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::OUT)];
+    // Whether it became writable or not, the caller tries again and counts.
+    let _ = rustix::event::poll(&mut set, Some(&timeout));
+}
+
+/// SO_MEMINFO: nine counters, the last one is drops. 0 where the kernel does not say (before 4.12).
+pub(crate) fn receive_drops(fd: BorrowedFd<'_>) -> u64 {
+    u64::from(sockopt::get_words::<9>(fd, libc::SOL_SOCKET, SO_MEMINFO).map_or(0, |w| w[8]))
+}
+
+/// Tries on a socket of its own, over loopback, what the kernel takes: UDP_MAX_SEGMENTS was 64 until Linux 6.9 and is 128
+/// now. Where loopback cannot be used, only the option is tried, and the lower limit taken.
+fn probe_max_segments() -> usize {
+    let Ok(socket) = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else {
+        let known = Socket::new(Domain::IPV4, Type::DGRAM, None)
+            .is_ok_and(|s| sockopt::set(s.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 1).is_ok());
+        return if known { 64 } else { 1 };
+    };
+    let Ok(remote) = socket.local_addr() else { return 1 };
+    let mut slots = SendSlots::new(1);
+    let mut takes = |n: usize| {
+        let m =
+            Outgoing { offset: 0, len: n, segment: 1, local: Ipv4Addr::UNSPECIFIED.into(), remote, tos: 0 };
+        slots.send(socket.as_fd(), &[0; 128], &[m], true)
+    };
+    let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EMSGSIZE));
+    match takes(128) {
+        Ok(_) => 128,
+        Err(e) if refused(&e) && takes(64).is_err() => 1,
+        // The old limit, or loopback is down in this namespace.
+        Err(_) => 64,
+    }
+}

@@ -1,0 +1,398 @@
+//! What this kernel does: sockets, TUN, rtnetlink. Needs root.
+
+mod common;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use common::{in_namespace, ip};
+use ironswan_io::error::Error;
+use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
+use ironswan_io::poller::{Poller, Ready};
+use ironswan_io::raw::RawSocket;
+use ironswan_io::route::{
+    Address, Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC, Watch,
+};
+use ironswan_io::send::{Outlet, Sender};
+use ironswan_io::tun::{READ_SIZE, Tun, TunConfig, VNET_HEADER};
+use ironswan_io::udp::{UdpConfig, UdpSocket};
+
+fn v4(text: &str) -> IpAddr {
+    text.parse::<Ipv4Addr>().unwrap().into()
+}
+
+/// Waits until `fd` is readable; fails after a second.
+fn readable(fd: impl AsFd) {
+    let poller = Poller::new().unwrap();
+    poller.add(fd, 1).unwrap();
+    let mut ready = Ready::with_capacity(1);
+    poller.wait(&mut ready, Some(Duration::from_secs(1))).unwrap();
+    assert_eq!(ready.tokens(), [1], "nothing arrived");
+}
+
+/// Everything that arrives until `datagrams` have.
+fn receive(socket: &UdpSocket, datagrams: usize) -> (Vec<Received>, Vec<Vec<u8>>) {
+    let (mut slots, mut buf) = (RecvSlots::new(8), vec![0; 8 * 65_536]);
+    let (mut all, mut payloads): (Vec<Received>, Vec<Vec<u8>>) = (Vec::new(), Vec::new());
+    while payloads.len() < datagrams {
+        readable(socket);
+        let mut got = Vec::new();
+        slots.recv(socket.as_fd(), &mut buf, 65_536, &mut got).unwrap();
+        for r in got {
+            assert!(!r.truncated);
+            payloads.extend(buf[r.offset..r.offset + r.len].chunks(r.segment.max(1)).map(<[u8]>::to_vec));
+            all.push(r);
+        }
+    }
+    (all, payloads)
+}
+
+#[test]
+fn a_segmented_send_arrives_as_the_same_datagrams_in_order() {
+    in_namespace(|| {
+        for ipv6 in [false, true] {
+            let a = UdpSocket::bind(UdpConfig::esp(ipv6, 4500, 0)).unwrap();
+            let b = UdpSocket::bind(UdpConfig::esp(ipv6, 4501, 0)).unwrap();
+            assert!(a.max_segments() >= 64, "this kernel segments: {}", a.max_segments());
+            let host: IpAddr = if ipv6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+            let buf: Vec<u8> = (0..40_000u32).map(|i| (i / 7) as u8).collect();
+            let whole = Outgoing {
+                offset: 16,
+                len: 39_000,
+                segment: 1400,
+                local: host,
+                remote: SocketAddr::new(host, b.port()),
+                tos: 0xb9,
+            };
+            let single = Outgoing { offset: 0, len: 10, segment: 0, tos: 0, ..whole };
+            let mut sender = Sender::new();
+            sender.send(Outlet::Udp(&a), &buf, &[single, whole, single]);
+            let stats = sender.stats();
+            assert_eq!((stats.calls, stats.messages, stats.datagrams), (1, 3, 30), "{stats:?}");
+            let (meta, payloads) = receive(&b, 30);
+            let expected: Vec<Vec<u8>> = std::iter::once(buf[..10].to_vec())
+                .chain(buf[16..39_016].chunks(1400).map(<[u8]>::to_vec))
+                .chain(std::iter::once(buf[..10].to_vec()))
+                .collect();
+            assert_eq!(payloads, expected);
+            assert!(meta.iter().all(|m| m.local == host && m.remote == SocketAddr::new(host, a.port())));
+            assert!(
+                meta.iter().any(|m| m.tos == 0xb9 && m.segment == 1400 && m.len > 1400),
+                "merged: {meta:?}"
+            );
+            assert!(meta.iter().any(|m| m.tos == 0 && m.len == 10));
+        }
+    });
+}
+
+#[test]
+fn more_segments_than_the_kernel_takes_are_sent_in_several_goes() {
+    in_namespace(|| {
+        let a = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let b = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let buf: Vec<u8> = (0..60_000u32).map(|i| (i / 100) as u8).collect();
+        let local = v4("127.0.0.1");
+        let remote = SocketAddr::new(local, b.port());
+        let m = Outgoing { offset: 0, len: 60_000, segment: 100, local, remote, tos: 0 };
+        let mut sender = Sender::new();
+        sender.send(Outlet::Udp(&a), &buf, &[m]);
+        assert_eq!(sender.stats().datagrams, 600, "{:?}", sender.stats());
+        let (_, payloads) = receive(&b, 600);
+        assert_eq!(payloads.concat(), buf);
+    });
+}
+
+#[test]
+fn a_packet_wider_than_the_path_leaves_in_fragments_and_is_reported() {
+    in_namespace(|| {
+        ip("link set lo mtu 1400");
+        let a = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let b = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let local = v4("127.0.0.1");
+        let remote = SocketAddr::new(local, b.port());
+        let buf: Vec<u8> = (0..6000u32).map(|i| (i / 3) as u8).collect();
+        let mut sender = Sender::new();
+        // Segments of 1,450 bytes cannot be: they go one by one, in fragments; the last, short one goes whole.
+        sender.send(
+            Outlet::Udp(&a),
+            &buf,
+            &[Outgoing { offset: 0, len: 3000, segment: 1450, local, remote, tos: 0 }],
+        );
+        let stats = sender.stats();
+        assert_eq!((stats.fragmented, stats.unsegmented, stats.datagrams), (2, 1, 3), "{stats:?}");
+        assert_eq!(stats.dropped_error + stats.dropped_full, 0);
+        assert_eq!(sender.take_narrow(), Some(vec![local]));
+        assert_eq!(sender.take_narrow(), None);
+        let (_, payloads) = receive(&b, 3);
+        assert_eq!(payloads.concat(), buf[..3000]);
+        // And the next one that fits is segmented again.
+        sender.send(
+            Outlet::Udp(&a),
+            &buf,
+            &[Outgoing { offset: 0, len: 3000, segment: 1000, local, remote, tos: 0 }],
+        );
+        assert_eq!(sender.stats().unsegmented, 1);
+        assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
+    });
+}
+
+#[test]
+fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
+    in_namespace(|| {
+        let a = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let b = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let local = v4("127.0.0.1");
+        let good = Outgoing {
+            offset: 0,
+            len: 100,
+            segment: 0,
+            local,
+            remote: SocketAddr::new(local, b.port()),
+            tos: 0,
+        };
+        let no_route = Outgoing {
+            len: 300,
+            segment: 100,
+            remote: "198.51.100.1:4500".parse().unwrap(),
+            local: v4("0.0.0.0"),
+            ..good
+        };
+        let not_ours = Outgoing { local: v4("203.0.113.9"), ..good };
+        let mut sender = Sender::new();
+        sender.send(Outlet::Udp(&a), &[7; 400], &[no_route, good, not_ours, good]);
+        let stats = sender.stats();
+        assert_eq!((stats.datagrams, stats.dropped_error), (2, 4), "{stats:?}");
+        assert_eq!(receive(&b, 2).1.len(), 2);
+    });
+}
+
+#[test]
+fn a_port_in_use_is_refused_by_name() {
+    in_namespace(|| {
+        for ipv6 in [false, true] {
+            let _first = UdpSocket::bind(UdpConfig::ike(ipv6, 500, 0)).unwrap();
+            match UdpSocket::bind(UdpConfig::ike(ipv6, 500, 0)) {
+                Err(Error::PortInUse { port: 500, ipv6: family }) => assert_eq!(family, ipv6),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn an_ike_message_may_be_fragmented_on_a_socket_that_forbids_it() {
+    in_namespace(|| {
+        ip("link set lo mtu 1400");
+        let a = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let b = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
+        let remote = SocketAddr::new(v4("127.0.0.1"), b.port());
+        a.send_fragmentable(v4("0.0.0.0"), remote, 0, &[5; 4000]).unwrap();
+        assert_eq!(receive(&b, 1).1, [vec![5; 4000]]);
+        // Fragmentation is forbidden again afterwards.
+        let mut sender = Sender::new();
+        let m = Outgoing { offset: 0, len: 4000, segment: 0, local: v4("127.0.0.1"), remote, tos: 0 };
+        sender.send(Outlet::Udp(&a), &[5; 4000], &[m]);
+        assert!(sender.take_narrow().is_some());
+    });
+}
+
+#[test]
+fn raw_esp_arrives_without_its_ip_header() {
+    in_namespace(|| {
+        ip("addr add 2001:db8::1/128 dev lo");
+        for (ipv6, host) in [(false, v4("127.0.0.1")), (true, "2001:db8::1".parse().unwrap())] {
+            let s = RawSocket::open(ipv6, 50, 0, 1 << 20).unwrap();
+            let payload: Vec<u8> = (0..200).collect();
+            let m = Outgoing {
+                offset: 0,
+                len: 200,
+                segment: 100,
+                local: host,
+                remote: SocketAddr::new(host, 4500),
+                tos: 0x2a,
+            };
+            let mut sender = Sender::new();
+            sender.send(Outlet::Raw(&s), &payload, &[m]);
+            assert_eq!(sender.stats().datagrams, 2, "{:?}", sender.stats());
+            let (mut slots, mut buf) = (RecvSlots::new(8), vec![0; 8 * 2048]);
+            let mut got = Vec::new();
+            while got.len() < 2 {
+                readable(&s);
+                slots.recv(s.as_fd(), &mut buf, 2048, &mut got).unwrap();
+            }
+            for (r, expected) in got.iter_mut().zip(payload.chunks(100)) {
+                assert!(s.strip(&buf, r));
+                assert_eq!(&buf[r.offset..r.offset + r.len], expected);
+                assert_eq!((r.local, r.remote.ip(), r.tos), (host, host, 0x2a));
+            }
+        }
+    });
+}
+
+#[test]
+fn a_tun_device_carries_packets_both_ways() {
+    in_namespace(|| {
+        let tun = Tun::create(&TunConfig { name: "ipsec0".into(), mtu: 1300, queue_len: 777 }).unwrap();
+        assert!(tun.offloads().checksum && tun.offloads().tso, "{:?}", tun.offloads());
+        let mut netlink = Netlink::open().unwrap();
+        let link = netlink.link("ipsec0").unwrap();
+        assert_eq!((link.index, link.mtu, link.up, link.queue_len), (tun.index(), 1300, true, 777));
+        netlink.add_address(Address { link: link.index, ip: v4("10.9.0.1"), prefix_len: 24 }).unwrap();
+        // Out: a datagram of ours, its checksum left to us.
+        let s = std::net::UdpSocket::bind("10.9.0.1:1000").unwrap();
+        s.send_to(b"hello", "10.9.0.2:2000").unwrap();
+        let mut buf = vec![0; READ_SIZE];
+        let n = loop {
+            readable(&tun);
+            let n = tun.read(&mut buf).unwrap();
+            if buf[VNET_HEADER] >> 4 == 4 {
+                break n;
+            }
+        };
+        let mut packet = buf[VNET_HEADER..n].to_vec();
+        assert_eq!((packet[9], &packet[28..]), (17, &b"hello"[..]));
+        // In: the same datagram turned round, without a UDP checksum.
+        packet[12..20].rotate_left(4);
+        packet[20..24].rotate_left(2);
+        packet[26..28].fill(0);
+        let header = [0u8; VNET_HEADER];
+        tun.write(&[std::io::IoSlice::new(&header), std::io::IoSlice::new(&packet)]).unwrap();
+        s.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut reply = [0; 16];
+        let (n, from) = s.recv_from(&mut reply).unwrap();
+        assert_eq!((&reply[..n], from), (&b"hello"[..], "10.9.0.2:2000".parse().unwrap()));
+        // A read into too little memory takes the packet's beginning, fills the buffer, and leaves the device working.
+        s.send_to(&[1; 500], "10.9.0.2:2000").unwrap();
+        s.send_to(b"next", "10.9.0.2:2000").unwrap();
+        readable(&tun);
+        assert_eq!(tun.read(&mut buf[..100]).unwrap(), 100);
+        let n = tun.read(&mut buf).unwrap();
+        assert_eq!(&buf[n - 4..n], b"next");
+        assert!(matches!(tun.read(&mut buf), Err(e) if e.kind() == std::io::ErrorKind::WouldBlock));
+        // The name is taken while the device lives, and free when it is gone.
+        assert!(matches!(Tun::create(&TunConfig::default()), Err(Error::DeviceBusy { .. })));
+        drop(tun);
+        Tun::create(&TunConfig::default()).unwrap();
+    });
+}
+
+#[test]
+fn names_that_are_no_tun_device_are_refused() {
+    in_namespace(|| {
+        let create = |name: &str| Tun::create(&TunConfig { name: name.into(), ..TunConfig::default() });
+        for name in ["", "a/b", "sixteen-letters-", "a b", "..", "x%d"] {
+            assert!(matches!(create(name), Err(Error::DeviceName { .. })), "{name:?}");
+        }
+        assert!(matches!(create("lo"), Err(Error::DeviceBusy { .. })), "{:?}", create("lo"));
+        let kept = create("lo").unwrap_err().to_string();
+        assert!(kept.contains("ip link del lo"), "{kept}");
+    });
+}
+
+#[test]
+fn routes_and_rules_are_made_listed_and_removed() {
+    in_namespace(|| {
+        ip("addr add 10.1.0.1/24 dev lo");
+        ip("addr add fd01::1/128 dev lo");
+        let tun = Tun::create(&TunConfig::default()).unwrap();
+        let mut netlink = Netlink::open().unwrap();
+        let cases: [(IpAddr, u8, IpAddr); 2] = [
+            (v4("10.2.0.0"), 24, v4("10.1.0.1")),
+            ("fd02::".parse().unwrap(), 64, "fd01::1".parse().unwrap()),
+        ];
+        for (net, prefix_len, source) in cases {
+            let route = Route {
+                table: TABLE,
+                destination: Destination { ip: net, prefix_len },
+                kind: RouteKind::Device(tun.index()),
+                metric: 100,
+                source: Some(source),
+                mtu: 1322,
+                protocol: PROTOCOL,
+            };
+            let below = Route {
+                kind: RouteKind::Unreachable,
+                metric: UNREACHABLE_METRIC,
+                source: None,
+                mtu: 0,
+                ..route.clone()
+            };
+            netlink.set_route(&route).unwrap();
+            netlink.set_route(&below).unwrap();
+            // Again, with another MTU: replaced, not doubled.
+            let route = Route { mtu: 1300, ..route };
+            netlink.set_route(&route).unwrap();
+            let listed: Vec<_> = netlink
+                .routes(TABLE)
+                .unwrap()
+                .into_iter()
+                .filter(|r| r.destination == route.destination)
+                .collect();
+            assert_eq!(listed, [route.clone(), below.clone()]);
+
+            let rule = Rule::steering(net.is_ipv6(), 0x220);
+            netlink.add_rule(&rule).unwrap();
+            netlink.add_rule(&rule).unwrap();
+            assert_eq!(netlink.rules().unwrap().iter().filter(|r| **r == rule).count(), 1);
+            let to = match net {
+                IpAddr::V4(_) => v4("10.2.0.7"),
+                IpAddr::V6(_) => "fd02::7".parse().unwrap(),
+            };
+            let hop = netlink.lookup(to, None, 0).unwrap().expect("a route");
+            assert_eq!((hop.link, hop.source, hop.mtu, hop.local), (tun.index(), Some(source), 1300, false));
+            // What carries the mark does not see the table, and there is no other route.
+            assert_eq!(netlink.lookup(to, None, 0x220).unwrap(), None);
+            // Without the device's route the unreachable one holds.
+            assert!(netlink.flush_device(TABLE, tun.index()).unwrap() > 0);
+            assert_eq!(netlink.lookup(to, None, 0).unwrap(), None);
+            netlink.delete_route(&below).unwrap();
+            netlink.delete_route(&below).unwrap();
+            assert_eq!(netlink.delete_rule(&rule).unwrap(), 1);
+            assert_eq!(netlink.delete_rule(&rule).unwrap(), 0);
+            assert!(!netlink.rules().unwrap().contains(&rule));
+        }
+        assert_eq!(netlink.routes(TABLE).unwrap(), []);
+    });
+}
+
+#[test]
+fn a_route_with_a_source_that_is_not_ours_is_refused_with_its_text() {
+    in_namespace(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let route = Route {
+            table: TABLE,
+            destination: Destination { ip: v4("10.2.0.0"), prefix_len: 24 },
+            kind: RouteKind::Device(1),
+            metric: 0,
+            source: Some(v4("203.0.113.9")),
+            mtu: 0,
+            protocol: PROTOCOL,
+        };
+        let text = netlink.set_route(&route).unwrap_err().to_string();
+        assert!(text.contains("10.2.0.0/24") && text.contains("203.0.113.9"), "{text}");
+    });
+}
+
+#[test]
+fn addresses_come_and_go_and_are_noticed() {
+    in_namespace(|| {
+        let watch = Watch::open().unwrap();
+        let mut netlink = Netlink::open().unwrap();
+        assert!(watch.take().is_empty());
+        let address = Address { link: 1, ip: v4("10.77.0.1"), prefix_len: 32 };
+        netlink.add_address(address).unwrap();
+        netlink.add_address(address).unwrap();
+        assert!(watch.wait(Duration::from_secs(1)).addresses);
+        assert!(netlink.addresses().unwrap().contains(&address));
+        let hop = netlink.lookup(address.ip, None, 0).unwrap().unwrap();
+        assert!(hop.local);
+        netlink.delete_address(address).unwrap();
+        netlink.delete_address(address).unwrap();
+        assert!(watch.wait(Duration::from_secs(1)).addresses);
+        assert!(!netlink.addresses().unwrap().contains(&address));
+        assert!(matches!(netlink.link("nothere0"), Err(Error::NoDevice { .. })));
+        ip("rule add fwmark 7 lookup 99");
+        assert!(watch.wait(Duration::from_secs(1)).rules);
+    });
+}
