@@ -6,6 +6,7 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
@@ -17,6 +18,10 @@ pub const VNET_HEADER: usize = 10;
 
 /// A buffer of this size holds whatever a read can give: header, 64 KB packet.
 pub const READ_SIZE: usize = VNET_HEADER + 65_536;
+
+/// How often, and how long apart, a device that is busy is tried.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(25);
 
 // linux/if_tun.h
 const TUN_F_CSUM: u32 = 0x01;
@@ -84,7 +89,7 @@ impl Tun {
             }
             e => Error::NoTun(e.into()),
         })?;
-        set_interface(fd.as_fd(), name).map_err(|e| match e.raw_os_error() {
+        attach(fd.as_fd(), name).map_err(|e| match e.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { name: config.name.clone() },
             // The name exists and is not a TUN device.
             Some(libc::EINVAL) => match interface_exists(&config.name) {
@@ -158,6 +163,17 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// TUNSETIFF, with patience: a daemon that has just been killed may still be on its way out.
+fn attach(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    for _ in 0..BUSY_TRIES {
+        match set_interface(fd, name) {
+            Err(e) if e.raw_os_error() == Some(libc::EBUSY) => std::thread::sleep(BUSY_PAUSE),
+            other => return other,
+        }
+    }
+    set_interface(fd, name)
 }
 
 fn interface_exists(name: &str) -> bool {
