@@ -118,8 +118,8 @@ pub fn agree(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexError
             }
             let shared = aws_lc::agree(curve, private.expose(), peer).ok_or(KexError::PublicValue)?;
             // The all-zero result of a small-order point (RFC 7748 section 6.1). The library refuses it; this is the second
-            // lock on the door.
-            if ct_eq(shared.expose(), &vec![0; shared.len()]) {
+            // lock on the door. (On the NIST curves x = 0 is a point like any other.)
+            if curve == Curve::X25519 && ct_eq(shared.expose(), &[0; 32]) {
                 return Err(KexError::PublicValue);
             }
             Ok(shared)

@@ -20,3 +20,5 @@ pub mod prf;
 pub mod rng;
 pub mod selftest;
 mod suite;
+#[cfg(test)]
+mod testing;
