@@ -1,1 +1,5 @@
-//! placeholder
+//! The daemon: configuration, driver, workers, VICI.
+
+pub mod config;
+#[cfg(test)]
+mod scratch;

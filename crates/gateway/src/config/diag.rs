@@ -1,0 +1,201 @@
+//! What is wrong with a configuration: one line each, with the place, the key and the remedy.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::tree::Origin;
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It cannot be used.
+    Error,
+    /// It works, and is probably not what is meant or not wise.
+    Warning,
+    /// It has no effect here.
+    Note,
+}
+
+/// One finding.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Diagnostic {
+    /// How bad.
+    pub severity: Severity,
+    /// Where; `None` for what has no place (the folder itself).
+    pub origin: Option<Origin>,
+    /// The key with its sections: `connections.net.mobike`; empty when it is about no key.
+    pub key: String,
+    /// What is wrong, and after a semicolon what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Diagnostic {
+    /// `file:line: key: message; remedy`, with the severity in front of the message unless it is an error.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(origin) = &self.origin {
+            write!(f, "{origin}: ")?;
+        }
+        match self.severity {
+            Severity::Error => {}
+            Severity::Warning => f.write_str("warning: ")?,
+            Severity::Note => f.write_str("note: ")?,
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// No more findings than this are kept: a broken 10 MB file must not become a 1 GB report.
+const KEPT: usize = 1_000;
+
+/// A list of findings.
+#[derive(Clone, Default, Debug)]
+pub struct Diagnostics {
+    list: Vec<Diagnostic>,
+    errors: usize,
+    lost: usize,
+}
+
+impl Diagnostics {
+    /// Adds one.
+    pub fn push(
+        &mut self,
+        severity: Severity,
+        origin: Option<&Origin>,
+        key: &str,
+        message: impl Into<String>,
+    ) {
+        if severity == Severity::Error {
+            self.errors += 1;
+        }
+        if self.list.len() >= KEPT {
+            self.lost += 1;
+            return;
+        }
+        self.list.push(Diagnostic {
+            severity,
+            origin: origin.cloned(),
+            key: key.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    /// Adds an error.
+    pub fn error(&mut self, origin: &Origin, key: &str, message: impl Into<String>) {
+        self.push(Severity::Error, Some(origin), key, message);
+    }
+
+    /// Adds a warning.
+    pub fn warn(&mut self, origin: &Origin, key: &str, message: impl Into<String>) {
+        self.push(Severity::Warning, Some(origin), key, message);
+    }
+
+    /// Adds a note.
+    pub fn note(&mut self, origin: &Origin, key: &str, message: impl Into<String>) {
+        self.push(Severity::Note, Some(origin), key, message);
+    }
+
+    /// Adds all of another list.
+    pub fn extend(&mut self, other: Diagnostics) {
+        self.errors += other.errors;
+        self.lost += other.lost;
+        for d in other.list {
+            if self.list.len() < KEPT {
+                self.list.push(d);
+            } else {
+                self.lost += 1;
+            }
+        }
+    }
+
+    /// Number of errors, including those that were not kept.
+    pub fn errors(&self) -> usize {
+        self.errors
+    }
+
+    /// Findings that were counted and not kept.
+    pub fn lost(&self) -> usize {
+        self.lost
+    }
+
+    /// The findings, in the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
+        self.list.iter()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The errors as one line each.
+    pub fn error_lines(&self) -> Vec<String> {
+        self.list.iter().filter(|d| d.severity == Severity::Error).map(ToString::to_string).collect()
+    }
+}
+
+/// The edit distance between two words (insert, delete, change, swap of neighbours), at most `limit + 1`.
+fn distance(a: &str, b: &str, limit: usize) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len().abs_diff(b.len()) > limit {
+        return limit + 1;
+    }
+    let mut before: Vec<usize> = Vec::new();
+    let mut previous: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let change = usize::from(a[i - 1] != b[j - 1]);
+            row[j] = (previous[j] + 1).min(row[j - 1] + 1).min(previous[j - 1] + change);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                row[j] = row[j].min(before[j - 2] + 1);
+            }
+        }
+        before = std::mem::replace(&mut previous, row);
+    }
+    previous[b.len()]
+}
+
+/// The known word nearest to what was written, when one is near enough to have been meant.
+pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let written = written.to_ascii_lowercase();
+    if written.len() > 64 {
+        return None;
+    }
+    let limit = (written.chars().count() / 3).clamp(1, 4);
+    known
+        .into_iter()
+        .map(|k| (distance(&written, &k.to_ascii_lowercase(), limit), k))
+        .filter(|(d, _)| *d <= limit)
+        .min_by_key(|(d, _)| *d)
+        .map(|(_, k)| k)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_named_only_when_it_is_near() {
+        let known = ["remote_addrs", "local_addrs", "proposals", "version"];
+        assert_eq!(nearest("remote_adrs", known), Some("remote_addrs"));
+        assert_eq!(nearest("porposals", known), Some("proposals"));
+        assert_eq!(nearest("mobike", known), None);
+        assert_eq!(distance("ab", "ba", 3), 1);
+    }
+
+    #[test]
+    fn a_finding_reads_file_line_key_message() {
+        let mut d = Diagnostics::default();
+        d.error(&Origin { file: "swanctl.conf".into(), line: 7 }, "connections.a.mobike", "yes; set no");
+        assert_eq!(d.error_lines(), ["swanctl.conf:7: connections.a.mobike: yes; set no"]);
+        for _ in 0..2_000 {
+            d.warn(&Origin::source("vici"), "", "x");
+        }
+        assert_eq!((d.errors(), d.iter().count(), d.lost()), (1, 1_000, 1_001));
+    }
+}

@@ -1,0 +1,199 @@
+//! A folder or files to a [`Config`].
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+
+use ironswan_ike::config::{Connection, SharedKey};
+
+use super::diag::{Diagnostics, Severity};
+use super::include::{Reader, Source};
+use super::meaning::{self, Daemon};
+use super::tree::{Node, Origin, Section};
+
+/// Everything that a folder says.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// Connections without errors, in the order of the files.
+    pub connections: Vec<Connection>,
+    /// Pre-shared keys.
+    pub secrets: Vec<SharedKey>,
+    /// The daemon's settings.
+    pub daemon: Daemon,
+    /// Where things were written, by key (`connections.net`, `connections.net.children.net.local_ts`).
+    pub(super) places: HashMap<String, Origin>,
+}
+
+impl Config {
+    /// Where a key was written, or the nearest section above it.
+    pub(super) fn place(&self, key: &str) -> Option<&Origin> {
+        let mut key = key;
+        loop {
+            if let Some(at) = self.places.get(key) {
+                return Some(at);
+            }
+            key = key.rsplit_once('.')?.0;
+        }
+    }
+}
+
+/// Reads a configuration folder: `swanctl.conf`, `conf.d/*.conf`, `ironswan.conf`. `None` when there is nothing that
+/// could be read. A configuration is usable only when `diags` holds no error.
+pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
+    let main = dir.join("swanctl.conf");
+    let mut files = Vec::new();
+    if main.exists() {
+        files.push(main);
+    }
+    let mut extra: Vec<PathBuf> = std::fs::read_dir(dir.join("conf.d"))
+        .map(|d| d.flatten().map(|e| e.path()).collect())
+        .unwrap_or_default();
+    extra.retain(|p| {
+        let name = p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        name.ends_with(".conf") && !name.starts_with('.')
+    });
+    extra.sort();
+    files.extend(extra);
+    if files.is_empty() {
+        let why = match std::fs::read_dir(dir) {
+            Ok(_) => "holds neither swanctl.conf nor conf.d/*.conf; write one".to_owned(),
+            Err(e) => format!("{e}; name the folder with --config"),
+        };
+        diags.error(&Origin::source(&dir.to_string_lossy()), "", why);
+        return None;
+    }
+    if dir.join("ipsec.conf").exists() {
+        let at = Origin::source(&dir.join("ipsec.conf").to_string_lossy());
+        diags.push(
+            Severity::Warning,
+            Some(&at),
+            "",
+            "is not read yet; write its connections into swanctl.conf",
+        );
+    }
+    let mut config = load_files(&files, diags)?;
+    let own = dir.join("ironswan.conf");
+    if own.exists() {
+        let mut reader = Reader::default();
+        if reader.read(&own, diags) {
+            let (root, _) = reader.finish(diags);
+            config.daemon = meaning::daemon(&root, diags);
+        }
+    }
+    Some(config)
+}
+
+/// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read.
+pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
+    let mut reader = Reader::default();
+    let mut any = false;
+    for file in files {
+        // `swanctl.conf` usually includes `conf.d/*.conf` itself.
+        if !reader.has(file) {
+            any |= reader.read(file, diags);
+        }
+    }
+    if !any {
+        return None;
+    }
+    let used = reader.referenced();
+    let (root, sources) = reader.finish(diags);
+    secret_files(&root, &sources, diags);
+    Some(understand(&root, &used, diags))
+}
+
+/// Files with secrets that others may read are refused.
+fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
+    let Some(secrets) = root.section("secrets") else { return };
+    let mut seen: HashSet<&str> = HashSet::new();
+    for (_, s) in secrets.sections() {
+        for (key, node) in s.entries() {
+            let at = node.origin();
+            if key.starts_with("id") || !seen.insert(&at.file) {
+                continue;
+            }
+            let mode = sources.iter().find(|f| f.name == at.file).map_or(0, |f| f.mode);
+            if mode & 0o077 != 0 {
+                let file = &at.file;
+                diags.error(
+                    at,
+                    "secrets",
+                    format!(
+                        "the file holds secrets and others may read it (mode {:03o}); chmod 600 {file}",
+                        mode & 0o777
+                    ),
+                );
+            }
+        }
+    }
+}
+
+/// Understands a tree. `used`: top-level sections that others inherit from, which may have any name.
+pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Diagnostics) -> Config {
+    let mut config = Config::default();
+    for (name, node) in root.entries() {
+        match (name, node) {
+            ("connections", Node::Section(s)) => connections(s, &mut config, diags),
+            ("secrets", Node::Section(s)) => {
+                config.secrets = meaning::secrets(s, diags);
+                for (n, sub) in s.sections() {
+                    config.places.insert(format!("secrets.{n}"), sub.origin.clone());
+                }
+            }
+            ("pools" | "authorities", Node::Section(s)) => {
+                for (n, sub) in s.sections() {
+                    diags.error(
+                        &sub.origin,
+                        &format!("{name}.{n}"),
+                        format!("{name} are not built yet; remove this section"),
+                    );
+                }
+            }
+            (_, Node::Section(_)) if used.contains(name) => {}
+            (_, Node::Section(s)) => {
+                let near = super::diag::nearest(name, ["connections", "secrets", "pools", "authorities"]);
+                let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
+                diags.error(&s.origin, name, format!("unknown section, and nothing inherits from it{hint}"));
+            }
+            (_, Node::Value(v)) => {
+                diags.error(&v.origin, name, "a key outside of every section; put it into a connection");
+            }
+        }
+    }
+    config
+}
+
+fn connections(section: &Section, config: &mut Config, diags: &mut Diagnostics) {
+    for (name, node) in section.entries() {
+        let path = format!("connections.{name}");
+        let Node::Section(s) = node else {
+            diags.error(node.origin(), &path, format!("is a section, not a key; write {name} {{ ... }}"));
+            continue;
+        };
+        note_places(s, &path, &mut config.places);
+        if let Some(conn) = meaning::connection(name, s, &path, diags) {
+            config.connections.push(conn);
+        }
+    }
+}
+
+/// Remembers where the things are that `check` talks about.
+fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>) {
+    places.insert(path.to_owned(), conn.origin.clone());
+    if let Some(v) = conn.value("remote_addrs") {
+        places.insert(format!("{path}.remote_addrs"), v.origin.clone());
+    }
+    let Some(children) = conn.section("children") else { return };
+    for (name, child) in children.sections() {
+        let path = format!("{path}.children.{name}");
+        places.insert(path.clone(), child.origin.clone());
+        for key in ["local_ts", "remote_ts"] {
+            if let Some(v) = child.value(key) {
+                places.insert(format!("{path}.{key}"), v.origin.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -1,0 +1,147 @@
+//! Tests of folders and of the linter.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use super::super::check;
+use super::*;
+use crate::scratch::Scratch;
+
+const CONN: &str = "connections { net { local_addrs = 192.0.2.1\n remote_addrs = 192.0.2.2\n mobike = no\n\
+    local { auth = psk\n id = g1 }\n remote { auth = psk\n id = g2 }\n\
+    children { net { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n";
+const SECRET: &str = "secrets { ike-1 { secret = \"0123456789abcdef\" } }\n";
+
+fn lint(text: &str) -> Vec<String> {
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", text);
+    let mut d = Diagnostics::default();
+    let config = load_dir(dir.path(), &mut d).unwrap();
+    assert_eq!(d.errors(), 0, "{d:?}");
+    check::check(&config, &mut d);
+    let prefix = format!("{}/", dir.path().display());
+    d.iter().map(|x| x.to_string().replace(&prefix, "")).collect()
+}
+
+#[test]
+fn a_folder_of_swanctl_conf_conf_d_and_ironswan_conf() {
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", "include conf.d/*.conf\n");
+    dir.write("conf.d/a.conf", CONN);
+    dir.write("conf.d/b.conf", SECRET);
+    dir.write("ironswan.conf", "port_natt = 14500\nlog { level = debug }\nretransmit_timeout = 0.5\n");
+    let mut d = Diagnostics::default();
+    let c = load_dir(dir.path(), &mut d).unwrap();
+    assert!(d.is_empty(), "{d:?}");
+    assert_eq!((c.connections.len(), c.secrets.len(), c.daemon.port_natt), (1, 1, 14_500));
+    assert_eq!(c.daemon.limits.retransmit_timeout.as_millis(), 500);
+    check::check(&c, &mut d);
+    assert!(d.is_empty(), "{d:?}");
+}
+
+#[test]
+fn a_folder_with_only_conf_d_is_enough_and_an_empty_one_is_not() {
+    let dir = Scratch::new();
+    let mut d = Diagnostics::default();
+    assert!(load_dir(dir.path(), &mut d).is_none());
+    assert!(d.error_lines()[0].contains("holds neither"));
+    dir.write("conf.d/a.conf", CONN);
+    let mut d = Diagnostics::default();
+    assert_eq!(load_dir(dir.path(), &mut d).unwrap().connections.len(), 1);
+    let mut d = Diagnostics::default();
+    assert!(load_dir(std::path::Path::new("/nonexistent"), &mut d).is_none());
+    assert!(d.error_lines()[0].contains("--config"));
+}
+
+#[test]
+fn secrets_that_others_may_read_are_refused_with_the_remedy() {
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", "include secrets.inc\n");
+    let path = dir.write("secrets.inc", SECRET);
+    for (mode, bad) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let mut d = Diagnostics::default();
+        load_dir(dir.path(), &mut d).unwrap();
+        assert_eq!(d.errors() == 1, bad, "{mode:o} {d:?}");
+        if bad {
+            assert!(d.error_lines()[0].contains(&format!("chmod 600 {}", path.display())), "{d:?}");
+        }
+    }
+}
+
+#[test]
+fn unknown_sections_are_named_and_those_that_others_inherit_from_are_not() {
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", "conections { }\nbase { mobike = no }\nconnections { a : base { local { auth = psk }\n remote { auth = psk } } }\nk = 1\npools { p { addrs = 10.0.0.0/24 } }");
+    let mut d = Diagnostics::default();
+    load_dir(dir.path(), &mut d).unwrap();
+    let e = d.error_lines();
+    assert_eq!(e.len(), 3, "{e:?}");
+    assert!(e[0].contains(":1: conections: ") && e[0].contains("`connections`"), "{e:?}");
+    assert!(e[1].contains(":5: k: ") && e[2].contains("pools.p: pools are not built"), "{e:?}");
+}
+
+#[test]
+fn the_linter_names_both_of_two_children_that_want_the_same_packets() {
+    let two = format!("{CONN}{SECRET}").replace(
+        "children {",
+        "children { other { local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.128-10.2.1.0 }\n",
+    );
+    let found = lint(&two);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(
+        found[0].contains("10.1.0.0/24 === 10.2.0.128/25")
+            && found[0].contains("children.other")
+            && found[0].contains("children.net"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn the_linter_finds_twins_missing_keys_and_doubtful_keys() {
+    let twin = CONN.replace(" net {", " net2 {").replacen("10.2.0.0", "10.3.0.0", 1);
+    let found = lint(&format!("{CONN}{SECRET}{twin}"));
+    assert!(
+        found.len() == 1
+            && found[0].contains("connections.net2")
+            && found[0].contains("same addresses and identities"),
+        "{found:?}"
+    );
+    let found = lint(CONN);
+    assert!(
+        found.len() == 1
+            && found[0].contains("swanctl.conf:1: ")
+            && found[0].contains("no pre-shared key for g2"),
+        "{found:?}"
+    );
+    let doubtful = format!(
+        "{CONN}secrets {{ ike-a {{ id = g2\n secret = aaaaaaaaaaaaaaaaaa }}\n ike-b {{ id = g2\n secret = bbbbbbbbbbbbbbbbbbbbbbb }} }}"
+    );
+    let found = lint(&doubtful);
+    assert!(found.len() == 1 && found[0].contains("secrets.ike-a and secrets.ike-b"), "{found:?}");
+    let other = format!("{CONN}secrets {{ ike-a {{ id = g3\n secret = aaaaaaaaaaaaaaaaaa }} }}");
+    assert!(lint(&other)[0].contains("no pre-shared key for g2"));
+}
+
+#[test]
+fn the_linter_finds_the_peer_inside_the_selector_and_short_keys() {
+    let text = format!("{CONN}secrets {{ ike-1 {{ secret = short }} }}").replace("10.2.0.0/24", "0.0.0.0/0");
+    let found = lint(&text);
+    assert!(found.iter().any(|f| f.contains("contains the peer's own address 192.0.2.2")), "{found:?}");
+    assert!(found.iter().any(|f| f.contains("a very short key")), "{found:?}");
+}
+
+#[test]
+fn ten_thousand_equal_connections_are_checked_in_bounded_time() {
+    let mut text = String::from("connections {\n");
+    for i in 0..10_000 {
+        text.push_str(&format!(
+            "c{i} {{ remote_addrs = 10.{}.{}.1\n local {{ auth = psk }}\n remote {{ auth = psk\n id = p{i} }}\n children {{ n {{ local_ts = 0.0.0.0/0\n remote_ts = 10.0.0.0/8 }} }} }}\n",
+            i / 250, i % 250
+        ));
+    }
+    text.push('}');
+    text.push_str(SECRET);
+    let found = lint(&text);
+    assert!(found.iter().filter(|f| f.contains("only one of them gets")).count() == 100);
+}

@@ -1,0 +1,264 @@
+//! Tests of what keys mean: defaults, every reader's errors, what is not built.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ironswan_ike::config::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec, Unique};
+use ironswan_wire::id::IdPattern;
+
+use super::super::diag::Severity;
+use super::super::syntax::{NoIncludes, parse};
+use super::super::tree::{Node, Value};
+use super::*;
+
+fn tree(text: &str) -> Section {
+    let file: Arc<str> = "t.conf".into();
+    let mut root = Section::new(Origin { file: file.clone(), line: 1 });
+    let mut d = Diagnostics::default();
+    parse(&file, text.as_bytes(), &mut root, 0, &mut NoIncludes, &mut d);
+    assert!(d.is_empty(), "{d:?}");
+    root
+}
+
+fn conn(text: &str) -> (Option<Connection>, Diagnostics) {
+    let mut d = Diagnostics::default();
+    let c = connection("c", &tree(text), "connections.c", &mut d);
+    (c, d)
+}
+
+const PSK: &str = "local { auth = psk }\nremote { auth = psk }\n";
+
+fn good(text: &str) -> Connection {
+    let (c, d) = conn(&format!("{PSK}{text}"));
+    assert!(d.is_empty(), "{d:?}");
+    c.unwrap()
+}
+
+fn bad(text: &str) -> String {
+    let (c, d) = conn(&format!("{PSK}{text}"));
+    assert!(c.is_none());
+    assert_eq!(d.errors(), 1, "{text}: {d:?}");
+    d.error_lines().remove(0)
+}
+
+#[test]
+fn defaults_are_swanctl_s_and_the_replay_window_is_ours() {
+    let c = good("children { n { } }");
+    assert_eq!((c.local_addrs, c.remote_addrs), (vec![AddrSpec::Any], vec![AddrSpec::Any]));
+    assert_eq!((c.local_port, c.remote_port, c.keyingtries, c.unique), (500, 500, 1, Unique::No));
+    assert_eq!(
+        (c.rekey_time.as_secs(), c.over_time.as_secs(), c.rand_time.as_secs()),
+        (14_400, 1_440, 1_440)
+    );
+    assert_eq!(
+        (c.dpd_delay, c.encap, c.local_id, c.remote_id),
+        (Duration::ZERO, false, None, IdPattern::Any)
+    );
+    let n = &c.children[0];
+    assert_eq!((n.rekey_time.as_secs(), n.life_time.as_secs(), n.rand_time.as_secs()), (3_600, 3_960, 360));
+    assert_eq!((n.replay_window, n.kind, n.start_action), (4_096, ChildKind::Protect, ChildAction::None));
+    assert_eq!(n.local_ts, [TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: 65_535 }]);
+    assert_eq!((c.proposals.len(), n.proposals.len()), (2, 2));
+}
+
+#[test]
+fn everything_that_is_built_is_read() {
+    let c = good(
+        "version = 2\nlocal_addrs = 192.0.2.1, fd00::1\nremote_addrs = 192.0.2.2\nlocal_port = 4500\nremote_port = 0\n\
+         proposals = aes128gcm16-prfsha256-x25519, aes256-sha256-modp2048\nencap = yes\nmobike = no\ndpd_delay = 30s\n\
+         fragmentation = yes\naggressive = no\npull = yes\nsend_cert = always\nsend_certreq = no\nvips =\npools =\n\
+         keyingtries = %forever\nunique = replace\nreauth_time = 0s\nrekey_time = 2h\nover_time = 5m\nrand_time = 1m\n\
+         children { n { esp_proposals = aes128gcm16-esn\n local_ts = 10.1.0.0/16[tcp/80], dynamic\n remote_ts = 10.2.0.0/16\n\
+         rekey_time = 30m\n life_time = 40m\n rekey_bytes = 1G\n rekey_packets = 1000000\n life_packets = 2000000\n\
+         replay_window = 0x40\n start_action = trap\n close_action = start\n dpd_action = restart\n reqid = 7\n priority = 9\n\
+         mode = tunnel\n policies = yes\n ipcomp = no\n copy_dscp = out\n hw_offload = no\n } p { mode = pass\n local_ts = 10.1.0.0/16\n\
+         remote_ts = 10.3.0.0/16 } }",
+    );
+    assert_eq!((c.local_port, c.remote_port, c.keyingtries, c.unique), (4_500, 500, 0, Unique::Replace));
+    assert_eq!((c.local_addrs.len(), c.proposals.len(), c.encap), (2, 2, true));
+    assert_eq!((c.rekey_time.as_secs(), c.over_time.as_secs(), c.rand_time.as_secs()), (7_200, 300, 60));
+    let n = &c.children[0];
+    assert_eq!((n.lifetime.soft_bytes, n.lifetime.hard_bytes), (1 << 30, (1 << 30) + (1 << 30) / 10));
+    assert_eq!((n.lifetime.soft_packets, n.lifetime.hard_packets), (1_000_000, 2_000_000));
+    assert_eq!((n.replay_window, n.reqid, n.priority, n.rand_time.as_secs()), (64, 7, 9, 600));
+    assert_eq!(
+        (n.start_action, n.close_action, n.dpd_action),
+        (ChildAction::Trap, ChildAction::Start, ChildAction::Start)
+    );
+    assert_eq!(c.children[1].kind, ChildKind::Pass);
+}
+
+#[test]
+fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
+    for (text, key, say) in [
+        ("mobike = yes", "mobike", "set mobike = no"),
+        ("version = 1", "version", "RFC 9395"),
+        ("fragmentation = force", "fragmentation", "cannot be forced"),
+        ("reauth_time = 3h", "reauth_time", "use rekey_time"),
+        ("vips = 0.0.0.0", "vips", "not built yet"),
+        ("aggressive = yes", "aggressive", "RFC 9395"),
+        ("ppk_id = x", "ppk_id", "RFC 8784"),
+        ("if_id_in = 7", "if_id_in", "remove this key"),
+        ("proposals = aes128gcm16-prfsha256-modp4096", "proposals", "modp4096 is not built yet"),
+        ("children { n { mode = transport } }", "children.n.mode", "transport is not built yet"),
+        ("children { n { updown = /x } }", "children.n.updown", "/x: updown"),
+        ("children { n { start_action = trap|start } }", "children.n.start_action", "combined actions"),
+        ("children { n { ah_proposals = sha256 } }", "children.n.ah_proposals", "AH is not built"),
+        ("children { n { copy_df = no } }", "children.n.copy_df", "copy_df = yes"),
+    ] {
+        let got = bad(text);
+        assert!(
+            got.starts_with(&format!("t.conf:3: connections.c.{key}: ")) && got.contains(say),
+            "{text}: {got}"
+        );
+    }
+}
+
+#[test]
+fn unknown_keys_and_sections_name_the_nearest_known_one() {
+    assert!(bad("remote_adrs = 1.2.3.4").ends_with("unknown key; did you mean `remote_addrs`?"));
+    assert!(bad("children { n { local_tss = dynamic } }").contains("`local_ts`"));
+    assert!(bad("childern { }").contains("`children`"));
+    assert!(bad("zzz = 1").ends_with("unknown key; remove it"));
+    assert!(bad("children = 1").contains("is a section, not a key"));
+    assert!(bad("proposals { }").contains("is a key, not a section"));
+    assert!(bad("children { n = 1 }").contains("children.n: is a section"));
+    assert!(bad("local_x { auth = psk }").contains("a second local round"));
+}
+
+#[test]
+fn wrong_values_are_named() {
+    for (text, say) in [
+        ("local_addrs = 1.2.3", "`1.2.3`"),
+        ("local_port = 70000", "70000"),
+        ("keyingtries = often", "`often`"),
+        ("unique = sometimes", "none of no, never, keep, replace"),
+        ("dpd_delay = 5x", "is not a time"),
+        ("encap = maybe", "neither yes nor no"),
+        ("children { n { local_ts = 10.0.0.0/40 } }", "more than 32"),
+        ("children { n { local_ts = fd00::/64\n remote_ts = 10.0.0.0/8 } }", "same family"),
+        ("children { n { replay_window = 100000 } }", "more than 65536"),
+        ("children { n { rekey_bytes = 1T } }", "number of bytes"),
+        ("children { n { mode = tunel } }", "is no mode"),
+        ("children { n { dpd_action = reboot } }", "none of none, trap, start"),
+    ] {
+        assert!(bad(text).contains(say), "{text}: {}", bad(text));
+    }
+}
+
+#[test]
+fn authentication_must_be_written_out() {
+    let (_, d) = conn("local { id = a }\n");
+    let e = d.error_lines();
+    assert_eq!(e.len(), 2, "{e:?}");
+    assert!(e[0].contains("connections.c.local.auth: the default is pubkey"), "{e:?}");
+    assert!(e[1].contains("connections.c.remote: is missing"), "{e:?}");
+    let (_, d) = conn(
+        "local { auth = eap-mschapv2 }\nremote { auth = psk\n certs = a.pem\n cert1 { file = x }\n id = \"C=CH, CN=x\" }\n",
+    );
+    let e = d.error_lines().join("\n");
+    assert!(
+        e.contains("`eap-mschapv2` is not built yet")
+            && e.contains("remote.certs: a.pem")
+            && e.contains("remote.cert1: cert"),
+        "{e}"
+    );
+    assert!(e.contains("distinguished names"), "{e}");
+}
+
+#[test]
+fn what_has_no_effect_is_a_note_and_what_is_unwise_a_warning() {
+    let (c, d) = conn(&format!(
+        "{PSK}dpd_timeout = 60s\nchildren {{ n {{ replay_window = 0\n rand_bytes = 5\n start_action = start\n life_time = 10m }} }}"
+    ));
+    assert!(c.is_some());
+    let of = |s| d.iter().filter(|x| x.severity == s).count();
+    assert_eq!((of(Severity::Note), of(Severity::Warning)), (2, 3), "{d:?}");
+}
+
+#[test]
+fn a_vici_message_is_understood_by_the_same_code() {
+    let at = Origin::source("connection net");
+    let mut s = Section::new(at.clone());
+    s.set("remote_addrs", Node::Value(Value::list(["192.0.2.1".into(), "192.0.2.2".into()], at.clone())));
+    s.set("mobike", Node::Value(Value::text("yes", at.clone())));
+    for side in ["local", "remote"] {
+        let sub = s.open(side, &at).unwrap();
+        sub.set("auth", Node::Value(Value::text("psk", at.clone())));
+    }
+    let mut d = Diagnostics::default();
+    assert!(connection("net", &s, "", &mut d).is_none());
+    assert_eq!(
+        d.error_lines(),
+        ["connection net: mobike: yes: MOBIKE is not built yet; set mobike = no or leave the key out"]
+    );
+}
+
+#[test]
+fn secrets_and_their_owners() {
+    let mut d = Diagnostics::default();
+    let s = secrets(
+        &tree(
+            "ike-1 { secret = 0x00ff }\nike { id = g1.example\n id-2 = *.example\n id3 = 192.0.2.1\n secret = \"a b\" }\nike2 { id = %any\n secret = x }",
+        ),
+        &mut d,
+    );
+    assert!(d.is_empty(), "{d:?}");
+    assert_eq!(s.iter().map(|k| k.owners.len()).collect::<Vec<_>>(), [0, 3, 0]);
+    assert_eq!(s[0].secret.expose(), [0, 255]);
+    let mut d = Diagnostics::default();
+    let s = secrets(
+        &tree(
+            "ike-1 { }\neap-x { secret = a }\nikee = 1\npsk { secret = a }\nike-2 { secrt = x }\nike-3 { secret = 0xf }\nike-4 { secret = a\n id = }",
+        ),
+        &mut d,
+    );
+    assert_eq!(s.len(), 1);
+    let e = d.error_lines();
+    assert_eq!(e.len(), 6, "{e:?}");
+    assert!(
+        e[0].contains("secrets.ike-1: has no secret")
+            && e[1].contains("eap secrets are not built")
+            && e[4].contains("`secret`"),
+        "{e:?}"
+    );
+    assert!(!e.join(" ").contains("0xf"));
+}
+
+#[test]
+fn the_daemon_s_settings_have_bounds_too() {
+    let mut d = Diagnostics::default();
+    let got = daemon(
+        &tree(
+            "device = ipsec7\nmark = 0x10\nkeylog = /var/tmp/k\nvici { listen = unix:///run/a.vici, unix:///run/b.vici }\nlog { level = warn\n format = json }\nretransmit_tries = 3\nretransmit_base = 1.5",
+        ),
+        &mut d,
+    );
+    assert!(d.is_empty(), "{d:?}");
+    assert_eq!(
+        (got.device.as_str(), got.mark, got.vici_listen.len(), got.log_format),
+        ("ipsec7", 16, 2, LogFormat::Json)
+    );
+    assert_eq!(got.limits.retransmit_tries, 3);
+    for text in [
+        "device = a/b",
+        "device = abcdefghijklmnop",
+        "mark = 0",
+        "port_ike = 0",
+        "port_ike = 4500",
+        "vici { listen = tcp://1.2.3.4 }",
+        "vici { listen = unix://rel }",
+        "log { level = loud }",
+        "log { lvl = info }",
+        "retransmit_base = 0.5",
+        "half_open_max = 0",
+        "retransmit_timeout = 0",
+        "prot_ike = 1",
+        "vici = x",
+        "half_open { }",
+    ] {
+        let mut d = Diagnostics::default();
+        daemon(&tree(text), &mut d);
+        assert_eq!(d.errors(), 1, "{text}: {d:?}");
+    }
+}

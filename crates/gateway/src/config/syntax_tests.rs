@@ -1,0 +1,127 @@
+//! Tests of the reader, bad inputs first of all.
+
+use super::*;
+
+fn read(text: impl AsRef<[u8]>) -> (Section, Diagnostics) {
+    let file: Arc<str> = "t.conf".into();
+    let mut root = Section::new(Origin { file: file.clone(), line: 0 });
+    let mut diags = Diagnostics::default();
+    parse(&file, text.as_ref(), &mut root, 0, &mut NoIncludes, &mut diags);
+    (root, diags)
+}
+
+fn good(text: &str) -> Section {
+    let (root, diags) = read(text);
+    assert!(diags.is_empty(), "{diags:?}");
+    root
+}
+
+fn bad(text: impl AsRef<[u8]>) -> String {
+    let (_, diags) = read(text);
+    assert_eq!(diags.errors(), 1, "{diags:?}");
+    diags.error_lines().remove(0)
+}
+
+fn text(s: &Section, path: &[&str]) -> String {
+    let (key, sections) = path.split_last().unwrap();
+    let s = sections.iter().fold(s, |s, n| s.section(n).unwrap_or_else(|| panic!("no section {n}")));
+    s.value(key).unwrap_or_else(|| panic!("no key {key}")).as_text().to_string()
+}
+
+#[test]
+fn sections_and_values_on_one_line_or_many() {
+    let s = good("a { b = 1 2\n c { d=x } e = \"}#\" }\n\nf\n{\n g = \n}\n");
+    assert_eq!(text(&s, &["a", "b"]), "1 2");
+    assert_eq!(text(&s, &["a", "c", "d"]), "x");
+    assert_eq!(text(&s, &["a", "e"]), "}#");
+    assert!(s.section("f").unwrap().value("g").is_none());
+    assert_eq!(s.section("a").unwrap().section("c").unwrap().origin.line, 2);
+}
+
+#[test]
+fn the_last_of_two_equal_keys_holds_and_equal_sections_merge() {
+    let s = good("a { b = 1 }\na { b = 2\n c = 3 }");
+    assert_eq!(text(&s, &["a", "b"]), "2");
+    assert_eq!(text(&s, &["a", "c"]), "3");
+    assert_eq!(s.section("a").unwrap().value("b").unwrap().origin.line, 2);
+}
+
+#[test]
+fn quotes_know_escapes_and_line_ends() {
+    let s = good("a = \"q\\\"\\\\\\n\\t\\x\"\nb = \"one\\\ntwo\"\nc = \"one\ntwo\"\nd = \"\" # nothing\n");
+    assert_eq!(text(&s, &["a"]), "q\"\\\n\tx");
+    assert_eq!(text(&s, &["b"]), "onetwo");
+    assert_eq!(text(&s, &["c"]), "one\ntwo");
+    assert!(s.value("d").is_none());
+}
+
+#[test]
+fn crlf_tabs_and_a_byte_order_mark_are_harmless() {
+    let s = good("\u{feff}a\t{\r\n\tb\t=\t1\t2\t\r\n\tc = \"x\r\ny\"\r\n}\r\n");
+    assert_eq!(text(&s, &["a", "b"]), "1\t2");
+    assert_eq!(text(&s, &["a", "c"]), "x\ny");
+}
+
+#[test]
+fn a_comment_in_the_middle_of_a_word_is_warned_about() {
+    let (s, diags) = read("secret = pass#word\nb = c # fine\n");
+    assert_eq!(text(&s, &["secret"]), "pass");
+    assert_eq!(diags.iter().count(), 1);
+    assert_eq!(diags.errors(), 0);
+}
+
+#[test]
+fn every_syntax_error_names_its_line() {
+    for (input, want) in [
+        ("a {\n b = 1\n", "t.conf:1: section `a` is never closed"),
+        ("a = 1\n}\n", "t.conf:2: a `}` that closes nothing"),
+        ("\n\na b = 1", "t.conf:3: `a` is followed by neither"),
+        ("a = \"x\n\n", "t.conf:1: a quoted text that is never closed"),
+        ("a = \"x\" y", "t.conf:1: text after the closing quote"),
+        ("a = x \"y\"", "t.conf:1: `\"` inside a value"),
+        ("a = x { b = 1 }", "t.conf:1: `{` inside a value"),
+        ("a.b = 1", "t.conf:1: a name must not contain `.`"),
+        ("= 1", "t.conf:1: `=` where a name is expected"),
+        ("a { }\na = 1", "t.conf:2: `a` is a section already"),
+        ("a = 1\na { }", "t.conf:2: `a` is a key already"),
+        ("a : { }", "t.conf:1: the name of a section is expected"),
+        ("include\n", "t.conf:1: include names no file"),
+        ("a = 1\n\nb = \u{7}x", "t.conf:3: a control character"),
+    ] {
+        let got = bad(input);
+        assert!(got.starts_with(want), "{input:?} gave {got:?}");
+    }
+}
+
+#[test]
+fn nul_and_bytes_that_are_not_utf8_name_their_line() {
+    assert!(bad(b"a = 1\nb = x\0y\n").starts_with("t.conf:2: a NUL byte"));
+    assert!(bad(b"a = 1\n\nb = \xff\n").starts_with("t.conf:3: bytes that are not UTF-8"));
+}
+
+#[test]
+fn nesting_ten_thousand_deep_is_refused_and_does_not_overflow() {
+    let deep = "a {\n".repeat(10_000);
+    assert!(bad(&deep).contains("more than 32 sections inside each other"));
+}
+
+#[test]
+fn ten_megabytes_are_read() {
+    use std::fmt::Write as _;
+    let mut t = String::from("connections {\n");
+    let mut n = 0;
+    while t.len() < 10_000_000 {
+        writeln!(t, " c{n} {{ local_addrs = 192.0.2.1\n remote_addrs = 192.0.2.2\n }}").unwrap();
+        n += 1;
+    }
+    t.push('}');
+    let s = good(&t);
+    assert_eq!(s.section("connections").unwrap().len(), n);
+}
+
+#[test]
+fn names_of_any_length_and_kind_end_in_an_error_or_a_tree() {
+    assert!(bad("a".repeat(300) + " = 1").contains("longer than 255"));
+    let s = good("häuser-1_x@y = 1");
+    assert_eq!(text(&s, &["häuser-1_x@y"]), "1");
+}

@@ -1,0 +1,308 @@
+//! Values as people write them: yes and no, numbers, times, sizes, addresses, secrets. Each reader gives the value or
+//! the sentence that says what is wrong with it.
+
+use std::net::{IpAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use ironswan_ike::config::AddrSpec;
+use ironswan_wire::secret::Secret;
+use ironswan_wire::selector::AddrRange;
+use zeroize::Zeroizing;
+
+/// `yes`, `no` and their synonyms.
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "yes" | "true" | "enabled" | "on" | "1" => Ok(true),
+        "no" | "false" | "disabled" | "off" | "0" => Ok(false),
+        _ => Err(format!("`{}` is neither yes nor no", show(text))),
+    }
+}
+
+/// What was written, short enough for a message and without control characters.
+pub(super) fn show(text: &str) -> String {
+    let short: String = text.chars().take(60).flat_map(char::escape_debug).collect();
+    if text.chars().count() > 60 { short + "..." } else { short }
+}
+
+/// A whole number, decimal or `0x` hexadecimal, up to `max`.
+pub(super) fn number(text: &str, max: u64) -> Result<u64, String> {
+    let t = text.trim();
+    let n = match t.strip_prefix("0x").or(t.strip_prefix("0X")) {
+        Some(hex) if hex.bytes().all(|b| b.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
+        None if t.bytes().all(|b| b.is_ascii_digit()) => t.parse().ok(),
+        _ => None,
+    };
+    match n {
+        Some(n) if n <= max => Ok(n),
+        Some(_) => Err(format!("`{}` is more than {max}", show(t))),
+        None => Err(format!("`{}` is not a number up to {max}", show(t))),
+    }
+}
+
+/// A decimal number behind which one of `units` may stand.
+fn scaled(text: &str, units: &[(char, u64)], what: &str) -> Result<u64, String> {
+    let t = text.trim();
+    let wrong = || {
+        let list: Vec<String> = units.iter().map(|(c, _)| c.to_string()).collect();
+        format!(
+            "`{}` is not a {what}; write a number, with {} behind it if you like",
+            show(t),
+            list.join(", ")
+        )
+    };
+    let digits = t.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
+    let unit = t[digits.len()..].trim();
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let factor = match (unit.chars().next(), unit.chars().count()) {
+        (None, _) => 1,
+        (Some(c), 1) => {
+            units.iter().find(|(u, _)| *u == c.to_ascii_lowercase()).map(|(_, f)| *f).ok_or_else(wrong)?
+        }
+        _ => return Err(wrong()),
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(factor))
+        .ok_or_else(|| format!("`{}` is too large", show(t)))
+}
+
+/// A time: seconds, or with `s`, `m`, `h`, `d`. At most 100 years, so that sums cannot overflow.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let secs = scaled(text, &[('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)], "time")?;
+    if secs > 100 * 366 * 86_400 {
+        return Err(format!("`{}` is more than 100 years", show(text)));
+    }
+    Ok(Duration::from_secs(secs))
+}
+
+/// A time to the millisecond, for the daemon's own timers: `4`, `0.5`, `250ms`, or as [`time`].
+pub(super) fn fine_time(text: &str) -> Result<Duration, String> {
+    let t = text.trim();
+    if let Some(ms) = t.strip_suffix("ms") {
+        return Ok(Duration::from_millis(number(ms, 86_400_000)?));
+    }
+    if t.contains('.') {
+        let secs = factor(t.strip_suffix('s').unwrap_or(t), 0.0, 86_400.0)?;
+        return Ok(Duration::from_secs_f64(secs));
+    }
+    time(t)
+}
+
+/// A decimal fraction between two bounds.
+pub(super) fn factor(text: &str, min: f64, max: f64) -> Result<f64, String> {
+    match text.trim().parse::<f64>() {
+        Ok(f) if f.is_finite() && (min..=max).contains(&f) => Ok(f),
+        _ => Err(format!("`{}` is not a number between {min} and {max}", show(text))),
+    }
+}
+
+/// A number of bytes: plain, or with `k`, `m`, `g` (powers of 1024, as in swanctl.conf).
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    scaled(text, &[('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)], "number of bytes")
+}
+
+/// A UDP port. 0 means "the usual one" in swanctl.conf.
+pub(super) fn port(text: &str, usual: u16) -> Result<u16, String> {
+    let n = number(text, 65_535)? as u16;
+    Ok(if n == 0 { usual } else { n })
+}
+
+/// `a.b.c.d/n`, `a-b`, or one address.
+pub(super) fn range(text: &str) -> Result<AddrRange, String> {
+    let t = text.trim();
+    if let Some((addr, len)) = t.split_once('/') {
+        let addr: IpAddr = addr.trim().parse().map_err(|_| format!("`{}` is not an address", show(addr)))?;
+        let len: u8 = len.trim().parse().map_err(|_| format!("`{}` is not a prefix length", show(len)))?;
+        return AddrRange::prefix(addr, len).ok_or_else(|| {
+            let max = if addr.is_ipv4() { 32 } else { 128 };
+            format!("`{}`: the prefix length is more than {max}", show(t))
+        });
+    }
+    if let Ok(addr) = t.parse() {
+        return Ok(AddrRange::host(addr));
+    }
+    if let Some((from, to)) = t.split_once('-').or_else(|| t.split_once("..")) {
+        let from: IpAddr = from.trim().parse().map_err(|_| format!("`{}` is not an address", show(from)))?;
+        let to: IpAddr = to.trim().parse().map_err(|_| format!("`{}` is not an address", show(to)))?;
+        return AddrRange::new(from, to).ok_or_else(|| {
+            format!(
+                "`{}`: the first address must not be behind the last, and both must be of one family",
+                show(t)
+            )
+        });
+    }
+    Err(format!("`{}` is neither an address, a subnet nor a range", show(t)))
+}
+
+/// True when a name must be looked up to understand this address.
+pub(crate) fn needs_dns(text: &str) -> bool {
+    let t = text.trim();
+    !t.is_empty() && !t.starts_with('%') && range(t).is_err() && host_name(t)
+}
+
+fn host_name(t: &str) -> bool {
+    t.len() <= 253
+        && t.bytes().any(|b| b.is_ascii_alphabetic())
+        && t.split('.').all(|label| {
+            !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        })
+}
+
+/// How many addresses of one name are used.
+const ADDRS_PER_NAME: usize = 8;
+
+/// One item of `local_addrs` or `remote_addrs`. A DNS name becomes its addresses, which may take seconds.
+pub(super) fn address(text: &str) -> Result<Vec<AddrSpec>, String> {
+    let t = text.trim();
+    if matches!(t, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::" | "0.0.0.0/0" | "::/0") {
+        return Ok(vec![match t {
+            "%any4" | "0.0.0.0/0" => AddrSpec::Range(AddrRange::any(false)),
+            "%any6" | "::/0" => AddrSpec::Range(AddrRange::any(true)),
+            _ => AddrSpec::Any,
+        }]);
+    }
+    if t.starts_with('%') {
+        return Err(format!(
+            "`{}` is not known; write an address, a subnet, a range, a DNS name or %any",
+            show(t)
+        ));
+    }
+    if let Ok(addr) = t.parse() {
+        return Ok(vec![AddrSpec::Host(addr)]);
+    }
+    if !needs_dns(t) {
+        return range(t).map(|r| {
+            vec![if r.start() == r.end() { AddrSpec::Host(r.start()) } else { AddrSpec::Range(r) }]
+        });
+    }
+    match (t, 0u16).to_socket_addrs() {
+        Ok(found) => {
+            let mut addrs: Vec<AddrSpec> = Vec::new();
+            for a in found {
+                let a = AddrSpec::Host(a.ip());
+                if !addrs.contains(&a) && addrs.len() < ADDRS_PER_NAME {
+                    addrs.push(a);
+                }
+            }
+            if addrs.is_empty() { Err(format!("the name `{}` has no address", show(t))) } else { Ok(addrs) }
+        }
+        Err(e) => Err(format!(
+            "the name `{}` cannot be resolved ({e}); check it and the resolver, or write the address",
+            show(t)
+        )),
+    }
+}
+
+/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself.
+pub(super) fn secret(text: &str) -> Result<Secret, String> {
+    let bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        from_hex(hex).ok_or("0x is not followed by an even number of hexadecimal digits")?
+    } else if let Some(b64) = text.strip_prefix("0s").or(text.strip_prefix("0S")) {
+        from_base64(b64).ok_or("0s is not followed by base64")?
+    } else {
+        text.as_bytes().to_vec()
+    };
+    if bytes.is_empty() {
+        return Err("the secret is empty".to_owned());
+    }
+    Ok(Secret::new(bytes))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Zeroizing<Vec<u8>> = Zeroizing::new(text.bytes().filter(|b| *b != b':').collect());
+    if digits.is_empty() || !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    let nibble = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
+    digits.chunks(2).map(|p| Some((nibble(p[0])? << 4) | nibble(p[1])?)).collect()
+}
+
+fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let body = text.trim_end_matches('=');
+    if text.len() - body.len() > 2 || body.len() % 4 == 1 {
+        return None;
+    }
+    let mut out = Vec::with_capacity(body.len() * 3 / 4);
+    let (mut acc, mut bits) = (0u32, 0);
+    for b in body.bytes() {
+        let v = match b {
+            b'A'..=b'Z' => b - b'A',
+            b'a'..=b'z' => b - b'a' + 26,
+            b'0'..=b'9' => b - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        acc = (acc << 6) | u32::from(v);
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            out.push((acc >> bits) as u8);
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_take_their_units_and_nothing_else() {
+        assert_eq!(time("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(time(" 4h "), Ok(Duration::from_secs(14_400)));
+        assert_eq!(time("2 d"), Ok(Duration::from_secs(172_800)));
+        for bad in ["", "h", "-1", "4hh", "1.5h", "99999999999999999999", "4w", "200000000000", "1 2"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+        assert_eq!(bytes("1G"), Ok(1 << 30));
+        assert!(bytes("18446744073709551615k").is_err());
+        assert_eq!(fine_time("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(fine_time("250ms"), Ok(Duration::from_millis(250)));
+        assert!(fine_time("nan.").is_err() && factor("inf", 1.0, 2.0).is_err());
+    }
+
+    #[test]
+    fn addresses_of_every_kind() {
+        assert_eq!(address("%any"), Ok(vec![AddrSpec::Any]));
+        assert_eq!(address("192.0.2.1"), Ok(vec![AddrSpec::Host([192, 0, 2, 1].into())]));
+        assert!(matches!(address("192.0.2.0/24").unwrap()[0], AddrSpec::Range(_)));
+        assert!(matches!(address("fd00::1-fd00::9").unwrap()[0], AddrSpec::Range(_)));
+        for bad in [
+            "192.0.2.256",
+            "192.0.2.0/33",
+            "10.0.0.9-10.0.0.1",
+            "10.0.0.1-fd00::1",
+            "%defaultroute",
+            "a b",
+            "1.2.3.4/x",
+        ] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
+        let e = address("no-such-host.invalid").unwrap_err();
+        assert!(e.contains("no-such-host.invalid"), "{e}");
+        assert!(address("localhost").unwrap().contains(&AddrSpec::Host([127, 0, 0, 1].into())));
+    }
+
+    #[test]
+    fn secrets_in_three_spellings() {
+        assert_eq!(secret("swordfish").unwrap().expose(), b"swordfish");
+        assert_eq!(secret("0x73776f").unwrap().expose(), b"swo");
+        assert_eq!(secret("0sc3dvcmQ=").unwrap().expose(), b"sword");
+        assert_eq!(secret("0sc3dv").unwrap().expose(), b"swo");
+        for bad in ["", "0x", "0x1", "0xzz", "0s", "0sA", "0s==", "0sab!d"] {
+            assert!(secret(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn numbers_have_bounds() {
+        assert_eq!(number("0x10", 16), Ok(16));
+        assert!(number("17", 16).is_err() && number("+1", 16).is_err() && number("", 16).is_err());
+        assert_eq!(port("0", 500), Ok(500));
+        assert!(port("65536", 500).is_err());
+    }
+}

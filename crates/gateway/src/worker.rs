@@ -1,0 +1,389 @@
+//! The data plane: a thread that moves packets between the TUN device, the sockets and the packet engine.
+//!
+//! ```text
+//! TUN ──read──▶ outbound ──▶ seal ──▶ UDP 4500 (UDP_SEGMENT), raw ESP
+//! TUN ◀─writev── inbound ◀── demux ◀── UDP 4500 (UDP_GRO), raw ESP
+//!                              └─ IKE ─▶ control plane ◀─ UDP 500
+//! ```
+//!
+//! One epoll loop, level-triggered: every descriptor that is ready gets one bounded turn a round, so neither direction
+//! starves the other, and an idle gateway sleeps. The engine works in place on buffers that belong to the worker; memory
+//! that is never used is never resident. State is per worker and nothing is global, so that there can be several.
+//!
+//! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), steering and guard.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use ironswan_io::Error as IoError;
+use ironswan_io::poller::{Poller, Ready, Waker};
+use ironswan_io::raw::RawSocket;
+use ironswan_io::send::SendStats;
+use ironswan_io::tun::{Tun, TunConfig};
+use ironswan_io::udp::{UdpConfig, UdpSocket};
+use ironswan_ipsec::Engine;
+use ironswan_wire::sadb::Up;
+
+mod turn;
+
+use turn::Turns;
+
+/// What to make.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataPlaneConfig {
+    /// The TUN device.
+    pub device: TunConfig,
+    /// Mark on the outer packets, by which rules keep them off table 220; 0 for none.
+    pub mark: u32,
+    /// Port of IKE without encapsulation.
+    pub ike_port: u16,
+    /// Port of IKE and ESP with UDP encapsulation.
+    pub natt_port: u16,
+    /// Also send and receive ESP without UDP.
+    pub raw_esp: bool,
+}
+
+impl Default for DataPlaneConfig {
+    fn default() -> Self {
+        Self { device: TunConfig::default(), mark: 0x220, ike_port: 500, natt_port: 4500, raw_esp: true }
+    }
+}
+
+/// An IKE message as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IkeDatagram {
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The sender.
+    pub remote: SocketAddr,
+    /// The message, without non-ESP marker.
+    pub payload: Vec<u8>,
+}
+
+/// What the data plane tells the control plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// From the engine.
+    Up(Vec<Up>),
+    /// Packets to these peers have become larger than the path MTU, and go in fragments: ask the routing table for the
+    /// path MTU and lower the routes to the device.
+    NarrowPath(Vec<IpAddr>),
+    /// The TUN device was deleted by someone; IKE goes on, packets do not. Start the data plane anew.
+    DeviceGone,
+}
+
+/// Counters of one worker, since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WorkerStats {
+    /// Times the worker woke.
+    pub rounds: u64,
+    /// Reads of the TUN device that gave a frame.
+    pub tun_reads: u64,
+    /// Frames that did not fit the buffer, or had no header that makes sense. Dropped.
+    pub tun_read_errors: u64,
+    /// Bytes read from the TUN device.
+    pub tun_read_bytes: u64,
+    /// Writes to the TUN device.
+    pub tun_writes: u64,
+    /// Bytes written to the TUN device.
+    pub tun_write_bytes: u64,
+    /// Writes that the device refused. Dropped.
+    pub tun_write_errors: u64,
+    /// Batches sealed.
+    pub seals: u64,
+    /// `recvmmsg` calls that gave something.
+    pub receives: u64,
+    /// Buffers received, each one or more datagrams.
+    pub received: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Received datagrams that were cut, or raw packets without a header that makes sense. Dropped.
+    pub receive_errors: u64,
+    /// IKE messages passed to the control plane.
+    pub ike: u64,
+    /// IKE messages dropped since the control plane did not keep up.
+    pub ike_dropped: u64,
+    /// NAT keepalives (RFC 3948 section 2.3), absorbed.
+    pub keepalives: u64,
+    /// Datagrams on the encapsulation port that are neither ESP, nor IKE, nor a keepalive. Dropped.
+    pub malformed: u64,
+    /// What was sent.
+    pub send: SendStats,
+}
+
+/// Why the data plane did not start. The message says what to do.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// A kernel object could not be had.
+    Io(IoError),
+    /// The thread could not be started.
+    Thread(std::io::Error),
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Io(e) => e.fmt(f),
+            Self::Thread(e) => write!(f, "a data plane thread could not be started: {e} (look at `ulimit -u`)"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(e) => Some(e),
+            Self::Thread(e) => Some(e),
+        }
+    }
+}
+
+impl From<IoError> for StartError {
+    fn from(e: IoError) -> Self {
+        Self::Io(e)
+    }
+}
+
+/// A socket of each family. IPv6 may be missing from the kernel.
+#[derive(Debug)]
+struct Pair<S> {
+    v4: Option<S>,
+    v6: Option<S>,
+}
+
+impl<S> Pair<S> {
+    /// Opens both; that a family does not exist is no error as long as one does.
+    fn open(make: impl Fn(bool) -> Result<S, IoError>) -> Result<Self, IoError> {
+        let optional = |r: Result<S, IoError>| match r {
+            Ok(s) => Ok(Some(s)),
+            Err(IoError::NoFamily { .. }) => Ok(None),
+            Err(e) => Err(e),
+        };
+        let pair = Self { v4: optional(make(false))?, v6: optional(make(true))? };
+        match pair.v4.is_none() && pair.v6.is_none() {
+            true => Err(IoError::NoFamily { ipv6: false }),
+            false => Ok(pair),
+        }
+    }
+
+    fn get(&self, ipv6: bool) -> Option<&S> {
+        if ipv6 { self.v6.as_ref() } else { self.v4.as_ref() }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &S> {
+        self.v4.iter().chain(&self.v6)
+    }
+}
+
+/// All sockets, shared by the workers and those who send IKE messages.
+#[derive(Debug)]
+struct Sockets {
+    natt: Pair<UdpSocket>,
+    ike: Pair<UdpSocket>,
+    raw: Pair<RawSocket>,
+}
+
+/// Sends IKE messages. Can be cloned and used from any thread.
+#[derive(Clone, Debug)]
+pub struct IkeSender {
+    sockets: Arc<Sockets>,
+}
+
+impl IkeSender {
+    /// Sends one message from the port and address of `local` (an unspecified address leaves the choice to the routing
+    /// table); `payload` has the non-ESP marker where one is due.
+    ///
+    /// # Errors
+    /// What the kernel says, and `NotConnected` when `local` has a port that is not ours or the family does not exist.
+    pub fn send(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) -> std::io::Result<()> {
+        let pairs = [&self.sockets.natt, &self.sockets.ike];
+        let socket = pairs
+            .into_iter()
+            .filter_map(|p| p.get(remote.is_ipv6()))
+            .find(|s| s.port() == local.port())
+            .ok_or(std::io::ErrorKind::NotConnected)?;
+        let from = if local.is_ipv6() == remote.is_ipv6() {
+            local.ip()
+        } else {
+            match remote {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+            }
+        };
+        // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383) avoids it.
+        socket.send_fragmentable(from, remote, 0, payload)
+    }
+}
+
+/// The running data plane. Stops when dropped; the TUN device vanishes with it.
+#[derive(Debug)]
+pub struct DataPlane {
+    device_index: u32,
+    sockets: Arc<Sockets>,
+    stop: Arc<Stop>,
+    stats: Arc<Mutex<WorkerStats>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How a worker is told to end.
+#[derive(Debug)]
+struct Stop {
+    flag: AtomicBool,
+    waker: Waker,
+}
+
+impl DataPlane {
+    /// Makes device and sockets, and starts the thread.
+    ///
+    /// `ike_sink` gets every IKE message and returns false when it has no room for it; `notice_sink` gets the rest. Both
+    /// are called on the data thread and must not block.
+    ///
+    /// # Errors
+    /// Whatever is missing, with the remedy. Nothing is left behind then.
+    pub fn start(
+        config: &DataPlaneConfig,
+        engine: Arc<Engine>,
+        ike_sink: impl FnMut(IkeDatagram) -> bool + Send + 'static,
+        notice_sink: impl FnMut(Notice) + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let (mark, ike_port, natt_port) = (config.mark, config.ike_port, config.natt_port);
+        let sockets = Arc::new(Sockets {
+            natt: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::esp(ipv6, natt_port, mark)))?,
+            ike: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::ike(ipv6, ike_port, mark)))?,
+            raw: match config.raw_esp {
+                true => Pair::open(|ipv6| RawSocket::open(ipv6, IPPROTO_ESP, mark, RAW_BUFFER))?,
+                false => Pair { v4: None, v6: None },
+            },
+        });
+        let tun = Tun::create(&config.device)?;
+        let device_index = tun.index();
+        let stop = Arc::new(Stop { flag: AtomicBool::new(false), waker: Waker::new()? });
+        let stats = Arc::new(Mutex::new(WorkerStats::default()));
+        let poller = Poller::new()?;
+        for (source, token) in sources(&tun, &sockets, &stop.waker) {
+            poller.add(source, token)?;
+        }
+        let turns = Turns::new(tun, sockets.clone(), engine, Box::new(ike_sink), Box::new(notice_sink));
+        let (worker_stop, worker_stats) = (stop.clone(), stats.clone());
+        let thread = std::thread::Builder::new()
+            .name("ipsec-data-0".into())
+            .spawn(move || run(&poller, turns, &worker_stop, &worker_stats))
+            .map_err(StartError::Thread)?;
+        Ok(Self { device_index, sockets, stop, stats, thread: Some(thread) })
+    }
+
+    /// Index of the TUN device.
+    pub fn device_index(&self) -> u32 {
+        self.device_index
+    }
+
+    /// For the control plane.
+    pub fn ike_sender(&self) -> IkeSender {
+        IkeSender { sockets: self.sockets.clone() }
+    }
+
+    /// Counters, as of the end of the last round.
+    pub fn stats(&self) -> WorkerStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packets that the kernel dropped since our receive buffers were full.
+    pub fn socket_drops(&self) -> u64 {
+        let s = &self.sockets;
+        let udp = s.natt.iter().chain(s.ike.iter()).map(UdpSocket::drops);
+        udp.sum::<u64>() + s.raw.iter().map(RawSocket::drops).sum::<u64>()
+    }
+
+    /// Most datagrams that one send is cut into by the kernel.
+    pub fn max_segments(&self) -> usize {
+        self.sockets.natt.iter().map(UdpSocket::max_segments).min().unwrap_or(1)
+    }
+
+    /// False when the worker has ended without being asked to: a bug, after which nothing is carried.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+    }
+
+    /// Ends the thread and removes the device. Packets in flight are lost; nothing leaves in clear.
+    pub fn stop(mut self) {
+        self.halt();
+    }
+
+    fn halt(&mut self) {
+        self.stop.flag.store(true, Ordering::Release);
+        self.stop.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the worker has been printed by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// ESP's number as an IP protocol.
+const IPPROTO_ESP: u8 = 50;
+/// Bytes of buffer of a raw socket, each way.
+const RAW_BUFFER: u32 = 8 << 20;
+
+/// What is ready, as the poller numbers it.
+mod token {
+    pub(super) const STOP: u64 = 0;
+    pub(super) const TUN: u64 = 1;
+    pub(super) const NATT: u64 = 2;
+    pub(super) const IKE: u64 = 4;
+    pub(super) const RAW: u64 = 6;
+    /// Added to a socket's number for IPv6.
+    pub(super) const V6: u64 = 1;
+}
+
+/// Every descriptor with its number.
+fn sources<'a>(
+    tun: &'a Tun,
+    sockets: &'a Sockets,
+    waker: &'a Waker,
+) -> impl Iterator<Item = (std::os::fd::BorrowedFd<'a>, u64)> {
+    let udp = |pair: &'a Pair<UdpSocket>, token: u64| {
+        pair.iter().map(move |s| (s.as_fd(), token + if s.is_ipv6() { token::V6 } else { 0 }))
+    };
+    [(waker.as_fd(), token::STOP), (tun.as_fd(), token::TUN)]
+        .into_iter()
+        .chain(udp(&sockets.natt, token::NATT))
+        .chain(udp(&sockets.ike, token::IKE))
+        .chain(sockets.raw.iter().map(|s| (s.as_fd(), token::RAW + if s.is_ipv6() { token::V6 } else { 0 })))
+}
+
+/// The loop.
+fn run(poller: &Poller, mut turns: Turns, stop: &Stop, stats: &Mutex<WorkerStats>) {
+    let mut ready = Ready::with_capacity(16);
+    while !stop.flag.load(Ordering::Acquire) {
+        if let Err(e) = poller.wait(&mut ready, None) {
+            tracing::error!("the data plane cannot wait for packets and ends: {e}");
+            return;
+        }
+        turns.begin(ironswan_io::clock::now());
+        for &t in ready.tokens() {
+            match t {
+                token::STOP => {
+                    stop.waker.clear();
+                }
+                token::TUN => {
+                    if !turns.outbound() {
+                        poller.remove(turns.tun());
+                    }
+                }
+                _ => turns.inbound(t),
+            }
+        }
+        turns.end();
+        *stats.lock().unwrap_or_else(PoisonError::into_inner) = turns.stats();
+    }
+}

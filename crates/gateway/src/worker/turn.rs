@@ -1,0 +1,318 @@
+//! One turn of each kind: frames from the TUN device out, datagrams from a socket in.
+
+use std::io::{ErrorKind, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
+use ironswan_io::send::{Outlet, Sender};
+use ironswan_io::tun::{READ_SIZE, Tun, VNET_HEADER};
+use ironswan_io::udp::UdpSocket;
+use ironswan_ipsec::{Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker, demux};
+use ironswan_wire::esp::UdpKind;
+use ironswan_wire::offload::Offload;
+
+use super::{IkeDatagram, Notice, Sockets, WorkerStats, token};
+
+/// Most frames of one outbound turn, and the bytes after which it ends.
+const TURN_FRAMES: usize = 256;
+const TURN_BYTES: usize = 512 * 1024;
+/// Bytes of the batch that is sealed at once.
+const TX_CAPACITY: usize = 256 * 1024;
+/// Most buffers of one receive, each with room for the largest that the kernel merges. Slots are not a power of two
+/// apart: the headers of small packets would all fall into the same cache sets.
+const SLOTS: usize = 64;
+const SLOT: usize = 65_536 + 320;
+/// Receive fewer at a time while they are large, so that they are still in the cache when they are opened.
+const LARGE: usize = 16 * 1024;
+const LARGE_SLOTS: usize = 8;
+/// `writev` takes this many parts.
+const MAX_PARTS: usize = 1024;
+/// As many parts as a merged 64 KB write of 1,400-byte packets has, kept on the stack.
+const FEW_PARTS: usize = 64;
+
+/// A worker's state.
+pub(super) struct Turns {
+    tun: Tun,
+    sockets: Arc<Sockets>,
+    engine: Arc<Engine>,
+    worker: Worker,
+    ike_sink: Box<dyn FnMut(IkeDatagram) -> bool + Send>,
+    notice_sink: Box<dyn FnMut(Notice) + Send>,
+    frame: Vec<u8>,
+    tx: TxBatch,
+    outgoing: Vec<Outgoing>,
+    sender: Sender,
+    slots: RecvSlots,
+    rx_buf: Vec<u8>,
+    received: Vec<Received>,
+    datagrams: Vec<Datagram>,
+    rx: RxBatch,
+    /// Slots to use for the next receive.
+    next_slots: usize,
+    stats: WorkerStats,
+}
+
+impl Turns {
+    pub(super) fn new(
+        tun: Tun,
+        sockets: Arc<Sockets>,
+        engine: Arc<Engine>,
+        ike_sink: Box<dyn FnMut(IkeDatagram) -> bool + Send>,
+        notice_sink: Box<dyn FnMut(Notice) + Send>,
+    ) -> Self {
+        let max_segments = sockets.natt.iter().map(UdpSocket::max_segments).min().unwrap_or(1);
+        let config = TxConfig {
+            capacity: TX_CAPACITY,
+            max_segments: u16::try_from(max_segments).unwrap_or(1),
+            ..TxConfig::default()
+        };
+        Self {
+            tun,
+            sockets,
+            worker: Worker::new(engine.clone()),
+            engine,
+            ike_sink,
+            notice_sink,
+            // Zeroed memory of this size comes from the kernel page by page as it is touched: what an idle or a small
+            // gateway never uses is never resident.
+            frame: vec![0; READ_SIZE],
+            tx: TxBatch::new(config),
+            outgoing: Vec::new(),
+            sender: Sender::new(),
+            slots: RecvSlots::new(SLOTS),
+            rx_buf: vec![0; SLOTS * SLOT],
+            received: Vec::with_capacity(SLOTS),
+            datagrams: Vec::with_capacity(SLOTS),
+            rx: RxBatch::new(),
+            next_slots: LARGE_SLOTS,
+            stats: WorkerStats::default(),
+        }
+    }
+
+    pub(super) fn tun(&self) -> &Tun {
+        &self.tun
+    }
+
+    pub(super) fn stats(&self) -> WorkerStats {
+        WorkerStats { send: self.sender.stats(), ..self.stats }
+    }
+
+    /// A round begins.
+    pub(super) fn begin(&mut self, now: Instant) {
+        self.stats.rounds += 1;
+        self.worker.begin(now);
+    }
+
+    /// A round ends: what came up goes to the control plane.
+    pub(super) fn end(&mut self) {
+        let up = self.engine.take_up();
+        if !up.is_empty() {
+            (self.notice_sink)(Notice::Up(up));
+        }
+        if let Some(peers) = self.sender.take_narrow() {
+            (self.notice_sink)(Notice::NarrowPath(peers));
+        }
+    }
+
+    /// Takes frames from the TUN device until it is empty or the turn is over. False when the device is gone.
+    pub(super) fn outbound(&mut self) -> bool {
+        let (mut frames, mut bytes, mut alive) = (0, 0, true);
+        while frames < TURN_FRAMES && bytes < TURN_BYTES {
+            let n = match self.tun.read(&mut self.frame) {
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    // EIO while the device is down; anything else (EBADFD) means that it was deleted.
+                    alive = e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+                    break;
+                }
+            };
+            frames += 1;
+            bytes += n;
+            self.stats.tun_reads += 1;
+            self.stats.tun_read_bytes += n as u64;
+            // A frame that fills the buffer to the last byte was cut.
+            let parsed = (n < self.frame.len()).then(|| Offload::parse(&self.frame[..n]));
+            let Some(Ok(offload)) = parsed else {
+                self.stats.tun_read_errors += 1;
+                continue;
+            };
+            if !self.tx.has_room(n - VNET_HEADER, &offload) {
+                self.flush();
+            }
+            self.worker.outbound(&self.frame[VNET_HEADER..n], &offload, &mut self.tx);
+        }
+        self.flush();
+        if !alive {
+            (self.notice_sink)(Notice::DeviceGone);
+        }
+        alive
+    }
+
+    /// Seals and sends the batch.
+    fn flush(&mut self) {
+        if self.tx.is_empty() {
+            self.tx.clear();
+            return;
+        }
+        self.stats.seals += 1;
+        self.worker.seal(&mut self.tx);
+        let mut sends = &self.tx.sends[..];
+        while let Some(first) = sends.first() {
+            // Runs for one socket, so that order is kept within an SA.
+            let (encap, ipv6) = (first.udp_encap, first.remote.is_ipv6());
+            let same = |s: &ironswan_ipsec::Send| s.udp_encap == encap && s.remote.is_ipv6() == ipv6;
+            let run = sends.iter().position(|s| !same(s)).unwrap_or(sends.len());
+            let outlet = match encap {
+                true => self.sockets.natt.get(ipv6).map(Outlet::Udp),
+                false => self.sockets.raw.get(ipv6).map(Outlet::Raw),
+            };
+            self.outgoing.clear();
+            self.outgoing.extend(sends[..run].iter().map(|s| Outgoing {
+                offset: s.offset as usize,
+                len: s.len as usize,
+                segment: s.segment_size.into(),
+                local: s.local.ip(),
+                remote: s.remote,
+                tos: s.tos,
+            }));
+            match outlet {
+                Some(outlet) => self.sender.send(outlet, &self.tx.buf, &self.outgoing),
+                None => self.sender.refuse(&self.outgoing),
+            }
+            sends = &sends[run..];
+        }
+        self.tx.clear();
+    }
+
+    /// Takes what a socket has, once, and delivers it.
+    pub(super) fn inbound(&mut self, ready: u64) {
+        let ipv6 = ready & token::V6 != 0;
+        let kind = ready & !token::V6;
+        self.received.clear();
+        let sockets = self.sockets.clone();
+        let (fd, port) = match kind {
+            token::NATT => match sockets.natt.get(ipv6) {
+                Some(s) => (s.as_fd(), s.port()),
+                None => return,
+            },
+            token::IKE => match sockets.ike.get(ipv6) {
+                Some(s) => (s.as_fd(), s.port()),
+                None => return,
+            },
+            _ => match sockets.raw.get(ipv6) {
+                Some(s) => (s.as_fd(), 0),
+                None => return,
+            },
+        };
+        let room = &mut self.rx_buf[..self.next_slots * SLOT];
+        // An error here is "nothing after all", or an ICMP error that has now been taken off the socket.
+        if self.slots.recv(fd, room, SLOT, &mut self.received).is_err() {
+            return;
+        }
+        let bytes: usize = self.received.iter().map(|r| r.len).sum();
+        self.stats.receives += 1;
+        self.stats.received += self.received.len() as u64;
+        self.stats.received_bytes += bytes as u64;
+        self.next_slots = if bytes > LARGE * self.received.len() { LARGE_SLOTS } else { SLOTS };
+        self.datagrams.clear();
+        for i in 0..self.received.len() {
+            let mut r = self.received[i];
+            let whole = match kind {
+                _ if r.truncated => false,
+                token::RAW => sockets.raw.get(ipv6).is_some_and(|s| s.strip(&self.rx_buf, &mut r)),
+                _ => true,
+            };
+            if !whole {
+                self.stats.receive_errors += 1;
+                continue;
+            }
+            let datagram = Datagram {
+                offset: r.offset as u32,
+                len: r.len as u32,
+                segment_size: u16::try_from(r.segment).unwrap_or(0),
+                local: SocketAddr::new(r.local, port),
+                remote: r.remote,
+                udp_encap: kind == token::NATT,
+                tos: r.tos,
+            };
+            match kind {
+                token::NATT => self.take_apart(&datagram),
+                token::IKE => self.deliver_ike(&datagram, r.offset..r.offset + r.len),
+                _ => self.datagrams.push(datagram),
+            }
+        }
+        if !self.datagrams.is_empty() {
+            self.rx.clear();
+            self.worker.inbound(&mut self.rx_buf, &self.datagrams, &mut self.rx);
+            self.write();
+        }
+    }
+
+    /// Sorts a receive on the encapsulation port into ESP, which stays, IKE, which goes up, and keepalives.
+    fn take_apart(&mut self, datagram: &Datagram) {
+        let mut datagrams = std::mem::take(&mut self.datagrams);
+        // Split from `self`, of which the closure needs the rest; nothing but ESP is rare.
+        let mut others: Vec<(UdpKind, std::ops::Range<usize>)> = Vec::new();
+        demux(&self.rx_buf, datagram, &mut datagrams, |kind, range| others.push((kind, range)));
+        self.datagrams = datagrams;
+        for (kind, range) in others {
+            match kind {
+                UdpKind::Ike => self.deliver_ike(datagram, range.start + NON_ESP_MARKER..range.end),
+                UdpKind::Keepalive => self.stats.keepalives += 1,
+                _ => self.stats.malformed += 1,
+            }
+        }
+    }
+
+    fn deliver_ike(&mut self, datagram: &Datagram, range: std::ops::Range<usize>) {
+        let Some(payload) = self.rx_buf.get(range) else {
+            self.stats.malformed += 1;
+            return;
+        };
+        let message = IkeDatagram { local: datagram.local, remote: datagram.remote, payload: payload.to_vec() };
+        match (self.ike_sink)(message) {
+            true => self.stats.ike += 1,
+            false => self.stats.ike_dropped += 1,
+        }
+    }
+
+    /// Writes what was opened to the TUN device.
+    fn write(&mut self) {
+        for write in &self.rx.writes {
+            let header = write.offload.emit();
+            let ranges = self.rx.ranges(write);
+            let part = |(offset, len): (u32, u32)| {
+                IoSlice::new(self.rx_buf.get(offset as usize..(offset + len) as usize).unwrap_or(&[]))
+            };
+            let result = if ranges.len() < FEW_PARTS {
+                let mut parts = [IoSlice::new(&header); FEW_PARTS];
+                for (slot, range) in parts[1..].iter_mut().zip(ranges) {
+                    *slot = part(*range);
+                }
+                self.tun.write(&parts[..=ranges.len()])
+            } else if ranges.len() < MAX_PARTS {
+                let parts: Vec<_> =
+                    std::iter::once(IoSlice::new(&header)).chain(ranges.iter().map(|r| part(*r))).collect();
+                self.tun.write(&parts)
+            } else {
+                let whole = self.rx.gather(&self.rx_buf, write);
+                self.tun.write(&[IoSlice::new(&header), IoSlice::new(&whole)])
+            };
+            match result {
+                Ok(n) => {
+                    self.stats.tun_writes += 1;
+                    self.stats.tun_write_bytes += n as u64;
+                }
+                Err(_) => self.stats.tun_write_errors += 1,
+            }
+        }
+    }
+}
+
+/// Bytes of the non-ESP marker (RFC 3948 section 2.2).
+const NON_ESP_MARKER: usize = 4;
