@@ -98,7 +98,7 @@ fn another_major_version_is_its_own_error_and_a_minor_version_is_ignored() {
 #[test]
 fn unknown_flag_bits_and_the_version_bit_are_ignored() {
     let mut m = SA_INIT.to_vec();
-    m[19] = 0xff & !0x20;
+    m[19] = !0x20;
     let header = Message::parse(&m).unwrap().header;
     assert!(header.flags.version() && header.is_request() && header.opens_ike_sa());
 }
