@@ -77,12 +77,15 @@ class Gateway:
 
     def swanctl(self, *args, fail=True, timeout=60):
         """Debian's swanctl against this gateway."""
-        # Without this, every call lists the plugins that Debian's default configuration names and does not have.
+        return call('swanctl', *args, '--uri', f'unix://{self.socket}', fail=fail, timeout=timeout,
+                    env={**os.environ, **self.swanctl_env()})
+
+    def swanctl_env(self):
+        """Without this, swanctl lists the plugins that Debian's configuration names and does not have."""
         conf = self.lab.path('swanctl-program.conf')
         if not os.path.exists(conf):
             self.lab.write('swanctl-program.conf', 'swanctl {\n  load = pem pkcs1 pkcs8 x509 pubkey openssl random\n}\n')
-        return call('swanctl', *args, '--uri', f'unix://{self.socket}', fail=fail, timeout=timeout,
-                    env={**os.environ, 'STRONGSWAN_CONF': conf})
+        return {'STRONGSWAN_CONF': conf}
 
     def load(self, text):
         """swanctl --load-all of a configuration; its folder is private to this gateway."""
@@ -185,7 +188,7 @@ class IronSwan(Gateway):
         if keys:
             self.keys = self.lab.path(f'{self.box}-keys')
             os.makedirs(self.keys, mode=0o700, exist_ok=True)
-            settings += KEYLOG_SETTING.format(dir=self.keys)
+            settings += f'keylog = {self.keys}\n'
         if settings:
             self.lab.write(f'{self.box}-etc/ironswan.conf', settings)
         self.process = self.lab.spawn(self.box, program(), 'run', '--config', self.config, '--vici',
@@ -193,13 +196,6 @@ class IronSwan(Gateway):
         if wait:
             until(f'IronSwan in {self.box} answers', self.answers)
         return self
-
-
-KEYLOG_SETTING = """
-keylog {{
-  dir = {dir}
-}}
-"""
 
 
 # With INTEROP_REFERENCE=1 strongSwan stands in for IronSwan: what fails then is the test's own fault.
