@@ -1,1 +1,37 @@
-//! placeholder
+//! The packet engine of RFC 4301, without I/O: SAD, SPD, ESP in tunnel mode.
+//!
+//! One [`Engine`] is shared by all threads; each thread has a [`Worker`]. The key daemon feeds the engine with
+//! [`ironswan_wire::sadb::Command`] and takes [`ironswan_wire::sadb::Up`] back.
+//!
+//! ```text
+//! TUN read --> Worker::outbound --> TxBatch --> Worker::seal --> sendmsg with UDP_SEGMENT
+//!              inner header, SPD, SA, sequence numbers, split, checksum
+//! recvmsg with UDP_GRO --> demux --> Worker::inbound --> RxBatch --> writev to the TUN
+//!              SPI, replay check, open, replay commit, trailer, inner header, selectors, merge
+//! ```
+//!
+//! The engine owns no packet memory, works in place on what the caller lends, allocates nothing per packet in the steady
+//! state, reads no clock and opens no socket.
+//!
+//! Not here: transport mode, AH, IPComp, fragmentation and path MTU.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod counters;
+mod ecn;
+mod engine;
+mod flow;
+pub mod fuzz;
+mod pipeline;
+mod replay;
+mod sa;
+mod sad;
+mod spd;
+mod up;
+mod worker;
+
+pub use batch::{Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};
+pub use counters::{Counters, DropReason, Traffic};
+pub use engine::{ApplyError, Config, Engine, PolicyInfo, SaInfo};
+pub use replay::{Replay, ReplayError};
+pub use worker::Worker;

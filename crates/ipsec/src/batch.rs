@@ -1,0 +1,281 @@
+//! The memory that the caller lends for one batch, and what the engine says about it.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ironswan_crypto::batch::Job;
+use ironswan_wire::esp::{self, UdpKind};
+use ironswan_wire::offload::{Gso, Offload};
+
+use crate::sa::OutSa;
+
+/// Upper bound of what ESP adds to one packet: SPI and sequence number, IV, padding, trailer, ICV.
+pub(crate) const MAX_OVERHEAD: usize = 8 + 16 + 15 + 2 + 32;
+/// Upper bound of the headers of one segment, IPv6 extension headers included.
+pub(crate) const MAX_HEADERS: usize = 256;
+/// Longest UDP payload over IPv4 (65,535 less 20 and 8).
+const MAX_UDP_V4: usize = 65_507;
+/// Longest UDP payload over IPv6 (65,535 less 8).
+const MAX_UDP_V6: usize = 65_527;
+
+/// Sizes of a [`TxBatch`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TxConfig {
+    /// Bytes of the send buffer. At least two super-packets with their encapsulation should fit: 256 KiB.
+    pub capacity: usize,
+    /// Segments of one send: 64 before Linux 6.9, 128 since; 1 switches segmented sends off.
+    pub max_segments: u16,
+    /// Bytes of one send, at most 65,507 over IPv4 and 65,527 over IPv6.
+    pub max_bytes: usize,
+}
+
+impl Default for TxConfig {
+    fn default() -> Self {
+        Self { capacity: 512 * 1024, max_segments: 64, max_bytes: MAX_UDP_V4 }
+    }
+}
+
+/// Consecutive ESP packets to one destination. `buf[offset..offset + len]` is exactly what goes into the UDP payload or
+/// the raw socket: every `segment_size` bytes one ESP packet, only the last may be shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Send {
+    /// Where it begins in [`TxBatch::buf`].
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Bytes of each packet but the last, which may be shorter (`UDP_SEGMENT`). Equal to `len` for one packet.
+    pub segment_size: u16,
+    /// Packets.
+    pub segments: u16,
+    /// Our outer address and port.
+    pub local: SocketAddr,
+    /// The peer's outer address and port.
+    pub remote: SocketAddr,
+    /// UDP encapsulation (RFC 3948). Without it, the payload of IP protocol 50, one packet a send.
+    pub udp_encap: bool,
+    /// TOS or traffic class of the outer header: the inner one, DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040).
+    pub tos: u8,
+}
+
+/// ESP packets on their way out. Owns one buffer of fixed size.
+pub struct TxBatch {
+    /// The packets. Fixed length; only what `sends` names is meaningful.
+    pub buf: Vec<u8>,
+    /// What to send, in this order. Complete after [`crate::Worker::seal`].
+    pub sends: Vec<Send>,
+    pub(crate) used: usize,
+    pub(crate) jobs: Vec<Job>,
+    pub(crate) sas: Vec<Arc<OutSa>>,
+    config: TxConfig,
+    /// The last of `sends` takes no more packets.
+    closed: bool,
+}
+
+impl TxBatch {
+    /// An empty batch.
+    pub fn new(config: TxConfig) -> Self {
+        Self {
+            buf: vec![0; config.capacity.min(u32::MAX as usize)],
+            sends: Vec::with_capacity(64),
+            used: 0,
+            jobs: Vec::with_capacity(512),
+            sas: Vec::with_capacity(64),
+            config,
+            closed: false,
+        }
+    }
+
+    /// True when a frame of this length, cut as `offload` says, certainly fits. When not: seal, send, [`Self::clear`].
+    pub fn has_room(&self, frame_len: usize, offload: &Offload) -> bool {
+        self.needs(frame_len, offload) <= self.buf.len() - self.used
+            && self.jobs.len() < usize::from(u16::MAX) / 2
+    }
+
+    /// Upper bound of the bytes that a frame becomes.
+    pub(crate) fn needs(&self, frame_len: usize, offload: &Offload) -> usize {
+        let segments = match offload.gso {
+            Gso::None => return frame_len + MAX_OVERHEAD,
+            _ => frame_len / usize::from(offload.segment_size.max(1)) + 1,
+        };
+        frame_len + segments * (MAX_HEADERS.min(frame_len) + MAX_OVERHEAD)
+    }
+
+    /// True when nothing is to be sent.
+    pub fn is_empty(&self) -> bool {
+        self.sends.is_empty()
+    }
+
+    /// Bytes in use.
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Forgets what was sent.
+    pub fn clear(&mut self) {
+        self.sends.clear();
+        self.jobs.clear();
+        self.sas.clear();
+        self.used = 0;
+        self.closed = false;
+    }
+
+    /// The packets of a send.
+    pub fn bytes(&self, send: &Send) -> &[u8] {
+        &self.buf[send.offset as usize..(send.offset + send.len) as usize]
+    }
+
+    /// The key index of an SA for this batch.
+    #[inline]
+    pub(crate) fn key_of(&mut self, sa: &Arc<OutSa>) -> u16 {
+        if !self.sas.last().is_some_and(|last| Arc::ptr_eq(last, sa)) {
+            self.sas.push(sa.clone());
+        }
+        (self.sas.len() - 1) as u16
+    }
+
+    /// Enters the packet of `len` bytes at `self.used` into the sends: it joins the last one if it may.
+    #[inline]
+    pub(crate) fn push_send(&mut self, len: usize, sa: &OutSa, tos: u8) {
+        let path = &sa.path;
+        if !self.closed
+            && let Some(last) = self.sends.last_mut()
+            && usize::from(last.segment_size) >= len
+            && last.tos == tos
+            && last.udp_encap
+            && path.udp_encap
+            && last.segments < self.config.max_segments
+            && last.remote == path.remote
+            && last.local == path.local
+        {
+            let limit = if path.remote.is_ipv4() { MAX_UDP_V4 } else { MAX_UDP_V6 };
+            if last.len as usize + len <= limit.min(self.config.max_bytes) {
+                last.len += len as u32;
+                last.segments += 1;
+                // "Only the last shorter": after a shorter one the send is complete.
+                self.closed = len < usize::from(last.segment_size);
+                return;
+            }
+        }
+        self.sends.push(Send {
+            offset: self.used as u32,
+            len: len as u32,
+            segment_size: len as u16,
+            segments: 1,
+            local: path.local,
+            remote: path.remote,
+            udp_encap: path.udp_encap,
+            tos,
+        });
+        self.closed = false;
+    }
+}
+
+/// One receive: an ESP packet, or several of equal length that GRO merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Datagram {
+    /// Where it begins in the buffer.
+    pub offset: u32,
+    /// Bytes.
+    pub len: u32,
+    /// Bytes of each packet but the last, which may be shorter; 0 for one packet.
+    pub segment_size: u16,
+    /// The address it was sent to.
+    pub local: SocketAddr,
+    /// The address it came from.
+    pub remote: SocketAddr,
+    /// It came in UDP (RFC 3948). Either form is accepted for every SA (RFC 7296 section 2.23).
+    pub udp_encap: bool,
+    /// TOS or traffic class of the outer header, for ECN (RFC 6040).
+    pub tos: u8,
+}
+
+/// One write to the TUN device: `offload.emit()`, then the ranges `RxBatch::iov[iov]` of the buffer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Write {
+    /// What the device has to know.
+    pub offload: Offload,
+    /// Which ranges.
+    pub iov: Range<u32>,
+    /// Bytes of all ranges together.
+    pub total: u32,
+}
+
+/// Decrypted packets, in place in the buffer that was passed to [`crate::Worker::inbound`].
+#[derive(Default)]
+pub struct RxBatch {
+    /// What to write, in this order.
+    pub writes: Vec<Write>,
+    /// Ranges of the buffer: offset and length.
+    pub iov: Vec<(u32, u32)>,
+}
+
+impl RxBatch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets what was written.
+    pub fn clear(&mut self) {
+        self.writes.clear();
+        self.iov.clear();
+    }
+
+    /// The ranges of one write.
+    pub fn ranges(&self, write: &Write) -> &[(u32, u32)] {
+        self.iov.get(write.iov.start as usize..write.iov.end as usize).unwrap_or(&[])
+    }
+
+    /// The bytes of one write, copied together (for tests and slow paths).
+    pub fn gather(&self, buf: &[u8], write: &Write) -> Vec<u8> {
+        self.ranges(write)
+            .iter()
+            .flat_map(|(offset, len)| &buf[*offset as usize..(offset + len) as usize])
+            .copied()
+            .collect()
+    }
+}
+
+/// Takes a receive on the NAT traversal port apart, since a buffer that GRO merged may mix IKE and ESP (RFC 3948
+/// section 2): runs of ESP are appended to `esp`, everything else goes to `other` with its range in the buffer (an IKE
+/// range begins with the non-ESP marker).
+pub fn demux(
+    buf: &[u8],
+    datagram: &Datagram,
+    esp: &mut Vec<Datagram>,
+    mut other: impl FnMut(UdpKind, Range<usize>),
+) {
+    let mut run: Option<Datagram> = None;
+    for range in strides(datagram) {
+        let kind = buf.get(range.clone()).map(esp::udp_kind);
+        match (kind, &mut run) {
+            (Some(UdpKind::Esp), Some(run)) => run.len += range.len() as u32,
+            (Some(UdpKind::Esp), None) => {
+                run = Some(Datagram { offset: range.start as u32, len: range.len() as u32, ..*datagram });
+            }
+            (kind, _) => {
+                esp.extend(run.take());
+                if let Some(kind) = kind {
+                    other(kind, range);
+                }
+            }
+        }
+    }
+    esp.extend(run);
+}
+
+/// The packets of a receive. An empty datagram is one empty packet.
+pub(crate) fn strides(datagram: &Datagram) -> impl Iterator<Item = Range<usize>> + use<> {
+    let start = datagram.offset as usize;
+    let end = start + datagram.len as usize;
+    let step = match datagram.segment_size {
+        0 => datagram.len.max(1) as usize,
+        n => usize::from(n),
+    };
+    let count = (datagram.len as usize).div_ceil(step).max(1);
+    (0..count).map(move |i| {
+        let at = start + i * step;
+        at..(at + step).min(end)
+    })
+}

@@ -1,0 +1,447 @@
+//! The engine that all workers share: applies [`Command`]s to snapshots of SAD and SPD, answers questions, and holds what
+//! the key daemon has to be told.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::rng::Rng;
+use ironswan_wire::esp::MIN_SPI;
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::sadb::{
+    Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaRef, SaStats, Spi, Up,
+};
+use ironswan_wire::selector::TrafficSelector;
+
+use crate::counters::{Counters, Totals};
+use crate::replay::Replay;
+use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, Selectors, Usage};
+use crate::sad::CowMap;
+use crate::spd::Spd;
+use crate::up::UpQueue;
+
+/// Settings of an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// A reqid without SA raises [`Up::Acquire`] at most once in this time.
+    pub acquire_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { acquire_interval: Duration::from_secs(1) }
+    }
+}
+
+/// Why a [`Command`] was refused. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ApplyError {
+    /// Only ESP is built.
+    Protocol,
+    /// Only tunnel mode is built.
+    Mode,
+    /// An SPI from 0 to 255 (RFC 4303 section 2.1).
+    ReservedSpi,
+    /// There is an SA with this SPI already (and for outbound ones, with this peer).
+    Exists,
+    /// There is no such SA, or no such policy.
+    NotFound,
+    /// The suite is not supported, or a key is not of its length.
+    Key,
+    /// No selectors on one of the sides.
+    Selectors,
+    /// Local and remote outer addresses are of different families.
+    Family,
+    /// The replay window is larger than [`Replay::MAX_WINDOW`].
+    Window,
+}
+
+impl std::fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Protocol => "the engine carries ESP only",
+            Self::Mode => "the engine does tunnel mode only",
+            Self::ReservedSpi => "SPIs 0 to 255 are reserved",
+            Self::Exists => "an SA with this SPI exists",
+            Self::NotFound => "no such SA or policy",
+            Self::Key => "the suite is not supported or a key has the wrong length",
+            Self::Selectors => "an SA needs selectors on both sides",
+            Self::Family => "outer addresses of different families",
+            Self::Window => "the replay window is larger than 1048576 packets",
+        })
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+/// The SAD and SPD at one moment.
+#[derive(Default, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) generation: u64,
+    /// By SPI.
+    pub(crate) inbound: CowMap<u32, Arc<InSa>>,
+    /// By reqid, the oldest first.
+    pub(crate) outbound: CowMap<u32, Arc<Vec<Arc<OutSa>>>>,
+    pub(crate) spd: Spd,
+}
+
+/// What only [`Engine::apply`] needs; its lock puts commands in a row.
+struct Control {
+    rng: Box<dyn Rng>,
+    /// Which reqid an outbound SA belongs to.
+    reqid_of: HashMap<(Spi, IpAddr), ReqId>,
+    serial: u64,
+}
+
+/// The packet engine. Shared by all workers.
+pub struct Engine {
+    control: Mutex<Control>,
+    snapshot: ArcSwap<Snapshot>,
+    generation: AtomicU64,
+    pub(crate) totals: Totals,
+    pub(crate) up: UpQueue,
+}
+
+/// One SA for people and for export.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SaInfo {
+    /// Its name.
+    pub sa: SaRef,
+    /// The policy it serves.
+    pub reqid: ReqId,
+    /// Our outer address.
+    pub local: SocketAddr,
+    /// The peer's outer address.
+    pub remote: SocketAddr,
+    /// UDP encapsulation on output.
+    pub udp_encap: bool,
+    /// Algorithms.
+    pub suite: EspSuite,
+    /// The last sequence number used, or the highest received.
+    pub sequence: u64,
+    /// Replay window in packets; 0 for an outbound SA.
+    pub replay_window: u32,
+    /// Limits.
+    pub lifetime: Lifetime,
+    /// Our side's selectors.
+    pub local_ts: Vec<TrafficSelector>,
+    /// The peer's side's selectors.
+    pub remote_ts: Vec<TrafficSelector>,
+    /// Counters.
+    pub stats: SaStats,
+}
+
+/// One policy for people and for export, in the order of matching.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PolicyInfo {
+    /// As it was added.
+    pub policy: PolicyAdd,
+    /// How many times.
+    pub count: u32,
+}
+
+impl Engine {
+    /// An engine without SAs and policies: it drops everything.
+    pub fn new(rng: Box<dyn Rng>, config: Config) -> Arc<Self> {
+        Arc::new(Self {
+            control: Mutex::new(Control { rng, reqid_of: HashMap::new(), serial: 0 }),
+            snapshot: ArcSwap::from_pointee(Snapshot::default()),
+            generation: AtomicU64::new(0),
+            totals: Totals::default(),
+            up: UpQueue::new(config.acquire_interval),
+        })
+    }
+
+    fn control(&self) -> std::sync::MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Applies one command, wholly or not at all. Workers see it from their next [`crate::Worker::begin`] on. `now` is the
+    /// driver's monotonic time.
+    pub fn apply(&self, _now: Duration, command: &Command) -> Result<(), ApplyError> {
+        let mut control = self.control();
+        let mut next = Snapshot::clone(&self.snapshot.load());
+        match command {
+            Command::SaAdd(sa) => match sa.direction {
+                Direction::Out => add_outbound(&mut control, &mut next, sa)?,
+                Direction::In => add_inbound(&mut control, &mut next, sa)?,
+            },
+            Command::SaUpdate { sa, local, remote, udp_encap } => {
+                let path = Path { local: *local, remote: *remote, udp_encap: *udp_encap };
+                update(&mut control, &mut next, sa, path)?;
+            }
+            Command::SaDelete(sa) => delete(&mut control, &mut next, sa)?,
+            Command::PolicyAdd(policy) => {
+                if policy.local.range.is_ipv6() != policy.remote.range.is_ipv6() {
+                    return Err(ApplyError::Family);
+                }
+                control.serial += 1;
+                next.spd.add(policy, control.serial);
+            }
+            Command::PolicyDelete(policy) => {
+                if !next.spd.remove(policy) {
+                    return Err(ApplyError::NotFound);
+                }
+            }
+        }
+        next.generation += 1;
+        let generation = next.generation;
+        self.snapshot.store(Arc::new(next));
+        self.generation.store(generation, Release);
+        Ok(())
+    }
+
+    /// The number of commands that were applied.
+    #[inline]
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Acquire)
+    }
+
+    pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Counters of one SA.
+    pub fn sa_stats(&self, sa: SaRef) -> Option<SaStats> {
+        let snap = self.snapshot.load();
+        match sa.direction {
+            Direction::In => Some(snap.inbound.get(&sa.spi.0)?.state.usage.stats()),
+            Direction::Out => {
+                let reqid = *self.control().reqid_of.get(&(sa.spi, sa.remote))?;
+                let list = snap.outbound.get(&reqid.0)?;
+                Some(list.iter().find(|s| is_out(s, &sa))?.state.usage.stats())
+            }
+        }
+    }
+
+    /// All counters.
+    pub fn counters(&self) -> Counters {
+        self.totals.snapshot()
+    }
+
+    /// All SAs.
+    pub fn sas(&self) -> Vec<SaInfo> {
+        let snap = self.snapshot.load();
+        let inbound = snap.inbound.values().map(|s| SaInfo {
+            sa: SaRef { direction: Direction::In, spi: s.state.spi, remote: s.path.remote.ip() },
+            reqid: s.state.reqid,
+            local: s.path.local,
+            remote: s.path.remote,
+            udp_encap: s.path.udp_encap,
+            suite: s.state.suite,
+            sequence: s.state.window().top(),
+            replay_window: s.state.window().window(),
+            lifetime: s.state.lifetime,
+            local_ts: s.state.selectors.local.to_vec(),
+            remote_ts: s.state.selectors.remote.to_vec(),
+            stats: s.state.usage.stats(),
+        });
+        let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| SaInfo {
+            sa: out_ref(s),
+            reqid: s.state.reqid,
+            local: s.path.local,
+            remote: s.path.remote,
+            udp_encap: s.path.udp_encap,
+            suite: s.state.suite,
+            sequence: s.state.sequence(),
+            replay_window: 0,
+            lifetime: s.state.lifetime,
+            local_ts: s.state.selectors.local.to_vec(),
+            remote_ts: s.state.selectors.remote.to_vec(),
+            stats: s.state.usage.stats(),
+        });
+        inbound.chain(outbound).collect()
+    }
+
+    /// All policies in the order of matching, IPv4 before IPv6.
+    pub fn policies(&self) -> Vec<PolicyInfo> {
+        let all = self.snapshot.load().spd.all();
+        all.into_iter().map(|p| PolicyInfo { policy: p.policy.clone(), count: p.count }).collect()
+    }
+
+    /// What the key daemon has to be told, and forgets it. Cheap when there is nothing.
+    pub fn take_up(&self) -> Vec<Up> {
+        self.up.take()
+    }
+
+    /// Calls `waker` from the worker's thread whenever [`Self::take_up`] will have something new. It must not block.
+    pub fn set_waker(&self, waker: impl Fn() + std::marker::Send + Sync + 'static) {
+        self.up.set_waker(Box::new(waker));
+    }
+
+    /// Moves an SA's sequence number forward: the last one used (outbound), or the top of the window (inbound). Never
+    /// back. For taking over another gateway's SAs (RFC 6311 section 5).
+    pub fn advance_sequence(&self, sa: SaRef, to: u64) -> Result<(), ApplyError> {
+        let control = self.control();
+        let snap = self.snapshot.load();
+        match sa.direction {
+            Direction::In => {
+                snap.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.window().advance(to);
+            }
+            Direction::Out => {
+                let reqid = control.reqid_of.get(&(sa.spi, sa.remote)).ok_or(ApplyError::NotFound)?;
+                let list = snap.outbound.get(&reqid.0).ok_or(ApplyError::NotFound)?;
+                list.iter().find(|s| is_out(s, &sa)).ok_or(ApplyError::NotFound)?.state.advance(to);
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    pub(crate) fn reached(&self, sa: SaRef, reached: Reached) {
+        if reached.soft {
+            self.up.expire(sa, false);
+        }
+        if reached.hard {
+            self.up.expire(sa, true);
+        }
+    }
+
+    pub(crate) fn suppressed_acquire(&self) {
+        self.totals.acquires_suppressed.fetch_add(1, Relaxed);
+    }
+}
+
+pub(crate) fn out_ref(sa: &OutSa) -> SaRef {
+    SaRef { direction: Direction::Out, spi: sa.state.spi, remote: sa.path.remote.ip() }
+}
+
+pub(crate) fn in_ref(sa: &InSa) -> SaRef {
+    SaRef { direction: Direction::In, spi: sa.state.spi, remote: sa.path.remote.ip() }
+}
+
+fn is_out(sa: &OutSa, name: &SaRef) -> bool {
+    sa.state.spi == name.spi && sa.path.remote.ip() == name.remote
+}
+
+/// What both directions have to hold.
+fn validate(sa: &SaAdd) -> Result<(), ApplyError> {
+    if sa.protocol != ProtocolId::ESP {
+        return Err(ApplyError::Protocol);
+    }
+    if sa.mode != Mode::Tunnel {
+        return Err(ApplyError::Mode);
+    }
+    if sa.spi.0 < MIN_SPI {
+        return Err(ApplyError::ReservedSpi);
+    }
+    if sa.local_ts.is_empty() || sa.remote_ts.is_empty() {
+        return Err(ApplyError::Selectors);
+    }
+    if sa.local.is_ipv4() != sa.remote.is_ipv4() {
+        return Err(ApplyError::Family);
+    }
+    if sa.replay_window > Replay::MAX_WINDOW {
+        return Err(ApplyError::Window);
+    }
+    Ok(())
+}
+
+fn key(control: &mut Control, sa: &SaAdd) -> Result<EspKey, ApplyError> {
+    EspKey::new(&sa.suite, sa.encr_key.expose(), sa.integ_key.expose(), &mut *control.rng)
+        .ok_or(ApplyError::Key)
+}
+
+fn selectors(sa: &SaAdd) -> Selectors {
+    Selectors { local: sa.local_ts.clone().into(), remote: sa.remote_ts.clone().into() }
+}
+
+fn path(sa: &SaAdd) -> Path {
+    Path { local: sa.local, remote: sa.remote, udp_encap: sa.udp_encap }
+}
+
+fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result<(), ApplyError> {
+    validate(sa)?;
+    if next.inbound.get(&sa.spi.0).is_some() {
+        return Err(ApplyError::Exists);
+    }
+    let key = key(control, sa)?;
+    let state = InState {
+        spi: sa.spi,
+        reqid: sa.reqid,
+        iv_len: key.iv_len(),
+        icv_len: key.icv_len(),
+        replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
+        usage: Usage::default(),
+        key,
+        notify_first_use: AtomicBool::new(sa.notify_first_use),
+        suite: sa.suite,
+        lifetime: sa.lifetime,
+        selectors: selectors(sa),
+    };
+    next.inbound.insert(sa.spi.0, Arc::new(InSa { path: path(sa), state: Arc::new(state) }));
+    Ok(())
+}
+
+fn add_outbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result<(), ApplyError> {
+    validate(sa)?;
+    let name = (sa.spi, sa.remote.ip());
+    if control.reqid_of.contains_key(&name) {
+        return Err(ApplyError::Exists);
+    }
+    let key = key(control, sa)?;
+    let state = OutState::new(sa.spi, sa.reqid, sa.suite, key, sa.lifetime, selectors(sa));
+    let mut list = next.outbound.get(&sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
+    list.push(Arc::new(OutSa { path: path(sa), state: Arc::new(state) }));
+    next.outbound.insert(sa.reqid.0, Arc::new(list));
+    control.reqid_of.insert(name, sa.reqid);
+    Ok(())
+}
+
+fn update(control: &mut Control, next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError> {
+    if path.local.is_ipv4() != path.remote.is_ipv4() {
+        return Err(ApplyError::Family);
+    }
+    match sa.direction {
+        Direction::In => {
+            let state = next.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
+            next.inbound.insert(sa.spi.0, Arc::new(InSa { path, state }));
+        }
+        Direction::Out => {
+            let (old, new) = ((sa.spi, sa.remote), (sa.spi, path.remote.ip()));
+            let reqid = *control.reqid_of.get(&old).ok_or(ApplyError::NotFound)?;
+            if old != new && control.reqid_of.contains_key(&new) {
+                return Err(ApplyError::Exists);
+            }
+            let mut list = next.outbound.get(&reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
+            let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
+            list[at] = Arc::new(OutSa { path, state: list[at].state.clone() });
+            next.outbound.insert(reqid.0, Arc::new(list));
+            control.reqid_of.remove(&old);
+            control.reqid_of.insert(new, reqid);
+        }
+    }
+    Ok(())
+}
+
+fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
+    match sa.direction {
+        Direction::In => {
+            next.inbound.remove(&sa.spi.0).ok_or(ApplyError::NotFound)?;
+        }
+        Direction::Out => {
+            let name = (sa.spi, sa.remote);
+            let reqid = *control.reqid_of.get(&name).ok_or(ApplyError::NotFound)?;
+            let mut list = next.outbound.get(&reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
+            list.retain(|s| !is_out(s, sa));
+            if list.is_empty() {
+                next.outbound.remove(&reqid.0);
+            } else {
+                next.outbound.insert(reqid.0, Arc::new(list));
+            }
+            control.reqid_of.remove(&name);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+//! What a worker remembers about the flows that leave, so that the SPD is asked once for each and not for each packet.
+//!
+//! Direct-mapped, of fixed size, valid for one snapshot: a new one empties it. A sender who makes flows collide makes them
+//! slow, nothing else.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ironswan_wire::ip::{Fragment, IpInfo};
+use ironswan_wire::sadb::ReqId;
+
+use crate::counters::DropReason;
+use crate::sa::OutSa;
+
+const SLOTS: usize = 1024;
+
+/// The selectors of a packet, packed for comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct FlowKey {
+    pub(crate) src: u128,
+    pub(crate) dst: u128,
+    /// Ports, protocol, whether ports are to be seen, family.
+    pub(crate) rest: u64,
+}
+
+#[inline]
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(a) => u128::from(u32::from(a)),
+        IpAddr::V6(a) => u128::from(a),
+    }
+}
+
+impl FlowKey {
+    /// The key of a packet that was parsed.
+    #[inline]
+    pub(crate) fn new(info: &IpInfo, packet: &[u8]) -> Option<Self> {
+        let (src, dst) = info.addresses(packet)?;
+        let ports = info.ports(packet);
+        let (s, d) = ports.unwrap_or_default();
+        let rest = u64::from(s) << 48
+            | u64::from(d) << 32
+            | u64::from(info.protocol) << 8
+            | u64::from(ports.is_some()) << 1
+            | u64::from(info.ipv6)
+            | u64::from(info.fragment == Fragment::Later) << 2;
+        Some(Self { src: bits(src), dst: bits(dst), rest })
+    }
+
+    #[inline]
+    pub(crate) fn hash(&self) -> u64 {
+        const K: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut x = (self.src as u64 ^ (self.src >> 64) as u64).wrapping_mul(K);
+        x = (x.rotate_left(29) ^ self.dst as u64 ^ (self.dst >> 64) as u64).wrapping_mul(K);
+        x = (x.rotate_left(29) ^ self.rest).wrapping_mul(K);
+        x ^ x >> 32
+    }
+}
+
+/// What is done with a flow.
+#[derive(Clone, Default)]
+pub(crate) enum Verdict {
+    /// Not known: ask the SPD.
+    #[default]
+    Unknown,
+    /// Through this SA.
+    Sa(Arc<OutSa>),
+    /// There is no SA for this reqid.
+    Acquire(ReqId),
+    /// Dropped.
+    Drop(DropReason),
+}
+
+#[derive(Clone, Default)]
+struct Entry {
+    key: FlowKey,
+    verdict: Verdict,
+}
+
+/// The cache.
+pub(crate) struct FlowCache {
+    entries: Box<[Entry]>,
+}
+
+impl FlowCache {
+    pub(crate) fn new() -> Self {
+        Self { entries: vec![Entry::default(); SLOTS].into_boxed_slice() }
+    }
+
+    /// Forgets everything, so that SAs that are gone are not held.
+    pub(crate) fn clear(&mut self) {
+        self.entries.fill(Entry::default());
+    }
+
+    /// The verdict of a flow; `ask` makes it when it is not known.
+    #[inline]
+    pub(crate) fn get(&mut self, key: &FlowKey, ask: impl FnOnce() -> Verdict) -> &Verdict {
+        let entry = &mut self.entries[key.hash() as usize % SLOTS];
+        if matches!(entry.verdict, Verdict::Unknown) || entry.key != *key {
+            *entry = Entry { key: *key, verdict: ask() };
+        }
+        &entry.verdict
+    }
+}

@@ -1,0 +1,8 @@
+//! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
+
+mod inbound;
+mod merge;
+mod outbound;
+mod split;
+
+pub(crate) use inbound::Inbound;

@@ -1,0 +1,131 @@
+//! TUN to ESP: inner header, SPD, SA, sequence numbers, split, checksums, trailer (RFC 4301 section 5.1, RFC 4303 section
+//! 3.3). The outer IP header is the kernel's. The inner TTL is as it came: the kernel has decremented it when it
+//! routed the packet to the TUN device.
+
+use ironswan_crypto::batch;
+use ironswan_wire::ip::{self, Fragment};
+use ironswan_wire::offload::{Gso, Offload};
+use ironswan_wire::sadb::Action;
+use ironswan_wire::selector::PacketSelector;
+
+use super::split::{self, Cut};
+use crate::batch::TxBatch;
+use crate::counters::DropReason;
+use crate::engine::{Snapshot, out_ref};
+use crate::flow::{FlowKey, Verdict};
+use crate::worker::Worker;
+
+impl Worker {
+    /// Takes one read of the TUN device: a packet, or a super-packet that is cut here. ESP packets are appended to `tx`,
+    /// numbered but not yet sealed. The packet is counted, as sent or under one [`DropReason`].
+    ///
+    /// False, and nothing has happened, when `tx` has no room: seal, send, clear, and call again. Ask
+    /// [`TxBatch::has_room`] first where that is easier.
+    #[must_use]
+    pub fn outbound(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> bool {
+        if !tx.has_room(frame.len(), offload) {
+            if !tx.is_empty() {
+                return false;
+            }
+            self.tally.traffic.out_frames += 1;
+            self.tally.drop(DropReason::OutTooBig);
+            return true;
+        }
+        self.tally.traffic.out_frames += 1;
+        if let Err(reason) = self.frame(frame, offload, tx) {
+            self.tally.drop(reason);
+        }
+        true
+    }
+
+    #[inline]
+    fn frame(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> Result<(), DropReason> {
+        let info = ip::parse(frame).map_err(|_| DropReason::OutHdrError)?;
+        let whole = frame.len();
+        let frame = &mut frame[..info.total_len];
+        let key = FlowKey::new(&info, frame).ok_or(DropReason::OutHdrError)?;
+        let snap = &*self.snap;
+        let sa = match self.flows.get(&key, || match info.selector(frame) {
+            Some(selector) => decide(snap, &selector),
+            None => Verdict::Drop(DropReason::OutHdrError),
+        }) {
+            Verdict::Sa(sa) => sa,
+            Verdict::Drop(reason) => return Err(*reason),
+            Verdict::Acquire(reqid) => {
+                let raised = info
+                    .selector(frame)
+                    .is_some_and(|packet| self.engine.up.acquire(self.now, *reqid, packet));
+                if !raised {
+                    self.engine.suppressed_acquire();
+                }
+                return Err(DropReason::OutNoStates);
+            }
+            Verdict::Unknown => return Err(DropReason::OutNoPolicy),
+        };
+        let cut = match offload.gso {
+            Gso::None => Cut::Whole,
+            // What the kernel cuts is all there and never a fragment.
+            _ if info.total_len != whole || info.fragment != Fragment::No => {
+                return Err(DropReason::OutOffloadError);
+            }
+            _ => Cut::plan(frame, &info, offload).ok_or(DropReason::OutOffloadError)?,
+        };
+        let packets = cut.packets();
+        let state = &*sa.state;
+        if cut.longest(frame.len()) + split::overhead(state) > split::MAX_ESP {
+            return Err(DropReason::OutTooBig);
+        }
+        if state.usage.spent(&state.lifetime) {
+            return Err(DropReason::OutStateExpired);
+        }
+        let Some(sequence) = state.take_sequence(packets) else {
+            let reached = state.usage.raise(true, true);
+            if reached.any() {
+                self.engine.reached(out_ref(sa), reached);
+            }
+            return Err(DropReason::OutStateSeqError);
+        };
+        let bytes = split::emit(frame, &info, offload, &cut, sa, sequence, tx)?;
+        self.tally.traffic.out_made += packets - 1;
+        self.tally.traffic.out_sent += packets;
+        self.tally.traffic.out_bytes += bytes;
+        let mut reached = state.usage.add(&state.lifetime, packets, bytes, self.now.as_secs());
+        if state.sequence_low(sequence) {
+            reached.soft |= state.usage.raise(true, false).soft;
+        }
+        if reached.any() {
+            self.engine.reached(out_ref(sa), reached);
+        }
+        Ok(())
+    }
+
+    /// Seals everything in the batch that is not sealed yet. After it the sends are complete.
+    pub fn seal(&mut self, tx: &mut TxBatch) {
+        let sas = std::mem::take(&mut tx.sas);
+        let mut keys = self.take_keys();
+        keys.extend(sas.iter().map(|sa| &sa.state.key));
+        batch::seal(&mut tx.buf, &mut tx.jobs, &keys);
+        self.give_keys(keys);
+        tx.jobs.clear();
+        tx.sas = sas;
+        tx.sas.clear();
+        self.flush();
+    }
+}
+
+/// Asks the SPD, and the SAD for the policy's SA.
+fn decide(snap: &Snapshot, packet: &PacketSelector) -> Verdict {
+    let Some(found) = snap.spd.lookup_out(packet) else { return Verdict::Drop(DropReason::OutNoPolicy) };
+    match found.policy.action {
+        Action::Bypass => Verdict::Drop(DropReason::OutPolBypass),
+        Action::Discard => Verdict::Drop(DropReason::OutPolBlock),
+        Action::Protect(reqid) => match snap.outbound.get(&reqid.0) {
+            None => Verdict::Acquire(reqid),
+            // The newest first: an older one is left only until its DELETE.
+            Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(packet)) {
+                Some(sa) => Verdict::Sa(sa.clone()),
+                None => Verdict::Drop(DropReason::OutStateMismatch),
+            },
+        },
+    }
+}

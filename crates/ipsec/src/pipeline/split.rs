@@ -1,0 +1,265 @@
+//! Frames into ESP packets, directly in the send buffer: super-packets are cut as the kernel's GSO would (TCP: RFC 9293
+//! with the flags of RFC 3168; UDP: `UDP_SEGMENT`), unfinished checksums are completed, the payload is copied once.
+
+use std::sync::Arc;
+
+use ironswan_crypto::batch::Job;
+use ironswan_wire::esp;
+use ironswan_wire::ip::checksum::{be16, copy_sum, fold, pseudo, sum};
+use ironswan_wire::ip::{IpInfo, protocol, tcp, udp, v4, v6};
+use ironswan_wire::offload::{Gso, Offload};
+
+use crate::batch::{MAX_HEADERS, TxBatch};
+use crate::counters::DropReason;
+use crate::sa::{OutSa, OutState};
+
+/// The longest ESP packet: what fits a UDP datagram over IPv4.
+pub(super) const MAX_ESP: usize = 65_507;
+
+/// How a frame is cut.
+pub(super) enum Cut {
+    /// Not at all.
+    Whole,
+    /// By payload bytes.
+    Segments {
+        tcp: bool,
+        /// Where the payload begins.
+        header: usize,
+        /// Payload bytes of each segment.
+        size: usize,
+        segments: usize,
+    },
+}
+
+impl Cut {
+    /// Checks what the offload header says against the packet; its `hdr_len` and checksum offsets are not trusted.
+    pub(super) fn plan(frame: &[u8], info: &IpInfo, offload: &Offload) -> Option<Self> {
+        let upper = frame.get(info.upper..)?;
+        let (tcp, length) = match (offload.gso, info.protocol, info.ipv6) {
+            (Gso::TcpV4, protocol::TCP, false) | (Gso::TcpV6, protocol::TCP, true) => {
+                (true, tcp::header_len(upper)?)
+            }
+            (Gso::UdpL4, protocol::UDP, _) if upper.len() >= udp::HEADER => (false, udp::HEADER),
+            _ => return None,
+        };
+        let header = info.upper + length;
+        let size = usize::from(offload.segment_size);
+        if header > MAX_HEADERS || size == 0 {
+            return None;
+        }
+        let segments = (frame.len() - header).div_ceil(size).max(1);
+        Some(Self::Segments { tcp, header, size, segments })
+    }
+
+    pub(super) fn packets(&self) -> u64 {
+        match self {
+            Self::Whole => 1,
+            Self::Segments { segments, .. } => *segments as u64,
+        }
+    }
+
+    /// Length of the longest packet.
+    pub(super) fn longest(&self, frame: usize) -> usize {
+        match self {
+            Self::Whole => frame,
+            Self::Segments { header, size, .. } => (header + size).min(frame),
+        }
+    }
+}
+
+/// The most that ESP adds with this SA.
+pub(super) fn overhead(sa: &OutState) -> usize {
+    esp::HEADER + sa.iv_len + sa.block_len - 1 + esp::TRAILER + sa.icv_len
+}
+
+/// Writes the ESP packets of one frame, except what sealing writes, and returns the inner bytes.
+#[inline]
+pub(super) fn emit(
+    frame: &mut [u8],
+    info: &IpInfo,
+    offload: &Offload,
+    cut: &Cut,
+    sa: &Arc<OutSa>,
+    sequence: u64,
+    tx: &mut TxBatch,
+) -> Result<u64, DropReason> {
+    let next_header = if info.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
+    let mut at = Place { key: tx.key_of(sa), sa, next_header, tos: info.tos, sequence };
+    match *cut {
+        Cut::Whole => {
+            let inner = at.packet(tx, frame.len()).ok_or(DropReason::OutTooBig)?;
+            match offload.csum {
+                None => inner.copy_from_slice(frame),
+                Some((start, offset)) => {
+                    finish(inner, frame, usize::from(start), usize::from(offset))
+                        .ok_or(DropReason::OutOffloadError)?;
+                }
+            }
+            at.done(tx, frame.len());
+            Ok(frame.len() as u64)
+        }
+        Cut::Segments { tcp, header, size, .. } => {
+            let mut template = Template::new(frame, info, header, tcp);
+            let (head, payload) = frame.split_at(header);
+            let mut bytes = 0;
+            let mut rest = payload;
+            loop {
+                let (body, after) = rest.split_at(size.min(rest.len()));
+                let inner = at.packet(tx, header + body.len()).ok_or(DropReason::OutTooBig)?;
+                let (inner_head, inner_body) = inner.split_at_mut(header);
+                inner_head.copy_from_slice(head);
+                let payload_sum = copy_sum(inner_body, body);
+                template.patch(inner_head, body.len(), payload_sum, after.is_empty());
+                at.done(tx, header + body.len());
+                bytes += (header + body.len()) as u64;
+                rest = after;
+                if rest.is_empty() {
+                    return Ok(bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Copies a packet and completes its checksum, which covers everything from `start` on and whose field holds the sum of
+/// the pseudo-header.
+fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) -> Option<()> {
+    let field = start.checked_add(offset)?;
+    if start < v4::MIN_HEADER || field + 2 > frame.len() {
+        return None;
+    }
+    let (head, covered) = frame.split_at(start);
+    inner[..start].copy_from_slice(head);
+    let total = copy_sum(&mut inner[start..], covered);
+    let value = udp::no_zero(!fold(total));
+    inner[field..field + 2].copy_from_slice(&value.to_ne_bytes());
+    Some(())
+}
+
+/// Where the next packet goes.
+struct Place<'a> {
+    sa: &'a Arc<OutSa>,
+    key: u16,
+    next_header: u8,
+    tos: u8,
+    sequence: u64,
+}
+
+impl Place<'_> {
+    /// Writes the ESP header and trailer around `inner` bytes, and returns the room for these.
+    #[inline]
+    fn packet<'b>(&self, tx: &'b mut TxBatch, inner: usize) -> Option<&'b mut [u8]> {
+        let state = &*self.sa.state;
+        let tail = esp::pad_len(inner, state.block_len) + esp::TRAILER;
+        let start = esp::HEADER + state.iv_len;
+        let out = tx.buf.get_mut(tx.used..tx.used + start + inner + tail + state.icv_len)?;
+        out[..4].copy_from_slice(&state.spi.0.to_be_bytes());
+        out[4..8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
+        let (inner, rest) = out[start..].split_at_mut(inner);
+        esp::emit_trailer(&mut rest[..tail], self.next_header);
+        Some(inner)
+    }
+
+    /// Enters the packet that has just been written.
+    #[inline]
+    fn done(&mut self, tx: &mut TxBatch, inner: usize) {
+        let state = &*self.sa.state;
+        let tail = esp::pad_len(inner, state.block_len) + esp::TRAILER;
+        let len = esp::HEADER + state.iv_len + inner + tail + state.icv_len;
+        tx.push_send(len, self.sa, self.tos);
+        tx.jobs.push(Job {
+            start: tx.used as u32,
+            len: len as u32,
+            seq: self.sequence,
+            key: self.key,
+            ok: false,
+        });
+        tx.used += len;
+        self.sequence += 1;
+    }
+}
+
+/// What the headers of all segments have in common: sums of everything that stays.
+struct Template {
+    ipv6: bool,
+    tcp: bool,
+    upper: usize,
+    /// IPv4 header without total length, identification and checksum.
+    ip_sum: u64,
+    id: u16,
+    /// Upper-layer header without the fields below, and the pseudo-header without length.
+    upper_sum: u64,
+    sequence: u32,
+    /// Data offset and flags.
+    flags: [u8; 2],
+}
+
+impl Template {
+    /// Clears the fields of `frame` that [`Self::patch`] writes, and sums the rest.
+    fn new(frame: &mut [u8], info: &IpInfo, header: usize, tcp: bool) -> Self {
+        let upper = info.upper;
+        let mut t =
+            Self { ipv6: info.ipv6, tcp, upper, ip_sum: 0, id: 0, upper_sum: 0, sequence: 0, flags: [0; 2] };
+        if info.ipv6 {
+            t.upper_sum = pseudo(&frame[8..v6::HEADER], info.protocol);
+        } else {
+            t.id = u16::from_be_bytes([frame[4], frame[5]]);
+            frame[2..6].fill(0);
+            frame[10..12].fill(0);
+            t.ip_sum = sum(&frame[..upper]);
+            t.upper_sum = pseudo(&frame[12..20], info.protocol);
+        }
+        let h = &mut frame[upper..header];
+        if tcp {
+            t.sequence = u32::from_be_bytes([h[4], h[5], h[6], h[7]]);
+            t.flags = [h[12], h[13]];
+            h[4..8].fill(0);
+            h[12..14].fill(0);
+            h[tcp::CHECKSUM..tcp::CHECKSUM + 2].fill(0);
+        } else {
+            h[4..8].fill(0);
+        }
+        t.upper_sum += sum(h);
+        t
+    }
+
+    /// Completes the headers of the next segment.
+    #[inline]
+    fn patch(&mut self, head: &mut [u8], body: usize, payload_sum: u64, last: bool) {
+        let (ip, h) = head.split_at_mut(self.upper);
+        let upper_len = (h.len() + body) as u16;
+        if self.ipv6 {
+            let length = (self.upper - v6::HEADER) as u16 + upper_len;
+            ip[4..6].copy_from_slice(&length.to_be_bytes());
+        } else {
+            let length = self.upper as u16 + upper_len;
+            ip[2..4].copy_from_slice(&length.to_be_bytes());
+            ip[4..6].copy_from_slice(&self.id.to_be_bytes());
+            let check = !fold(self.ip_sum + be16(length) + be16(self.id));
+            ip[10..12].copy_from_slice(&check.to_ne_bytes());
+            self.id = self.id.wrapping_add(1);
+        }
+        let total = self.upper_sum + payload_sum + be16(upper_len);
+        if self.tcp {
+            let [offset, mut flags] = self.flags;
+            if !last {
+                flags &= !(tcp::FIN | tcp::PSH);
+            }
+            let total = total
+                + be16((self.sequence >> 16) as u16)
+                + be16(self.sequence as u16)
+                + be16(u16::from_be_bytes([offset, flags]));
+            h[4..8].copy_from_slice(&self.sequence.to_be_bytes());
+            h[12..14].copy_from_slice(&[offset, flags]);
+            h[tcp::CHECKSUM..tcp::CHECKSUM + 2].copy_from_slice(&(!fold(total)).to_ne_bytes());
+            self.sequence = self.sequence.wrapping_add(body as u32);
+            // "The CWR flag ... only in the first": the sender reduces its window once (RFC 3168 section 6.1.2).
+            self.flags[1] &= !tcp::CWR;
+        } else {
+            h[4..6].copy_from_slice(&upper_len.to_be_bytes());
+            // The length counts in the header and in the pseudo-header.
+            let check = udp::no_zero(!fold(total + be16(upper_len)));
+            h[udp::CHECKSUM..udp::CHECKSUM + 2].copy_from_slice(&check.to_ne_bytes());
+        }
+    }
+}

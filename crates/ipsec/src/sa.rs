@@ -1,0 +1,249 @@
+//! One SA: what the packet path needs of it. Everything that changes is atomic or behind a lock that is held for a run of
+//! packets, so that workers share SAs.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use ironswan_crypto::batch::EspKey;
+use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::sadb::{Lifetime, ReqId, SaStats, Spi};
+use ironswan_wire::selector::{PacketSelector, TrafficSelector};
+
+use crate::replay::Replay;
+
+/// Outer addresses, and how packets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Path {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) udp_encap: bool,
+}
+
+/// Without extended sequence numbers the key daemon is told to rekey when this many numbers are left.
+const SEQUENCE_RESERVE: u64 = 1 << 28;
+
+/// The selectors that the peers agreed on.
+pub(crate) struct Selectors {
+    pub(crate) local: Box<[TrafficSelector]>,
+    pub(crate) remote: Box<[TrafficSelector]>,
+}
+
+impl Selectors {
+    /// True when a packet that leaves is covered.
+    #[inline]
+    pub(crate) fn covers_out(&self, p: &PacketSelector) -> bool {
+        self.local.iter().any(|t| t.matches(p.src, p.protocol, p.src_port))
+            && self.remote.iter().any(|t| t.matches(p.dst, p.protocol, p.dst_port))
+    }
+
+    /// True when a packet that arrived is covered.
+    #[inline]
+    pub(crate) fn covers_in(&self, p: &PacketSelector) -> bool {
+        self.remote.iter().any(|t| t.matches(p.src, p.protocol, p.src_port))
+            && self.local.iter().any(|t| t.matches(p.dst, p.protocol, p.dst_port))
+    }
+}
+
+/// How much an SA has carried, and which limits were reported.
+#[derive(Default)]
+pub(crate) struct Usage {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    last_use: AtomicU64,
+    raised: AtomicU8,
+}
+
+const SOFT: u8 = 1;
+const HARD: u8 = 2;
+
+/// Which limits have just been reached for the first time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Reached {
+    pub(crate) soft: bool,
+    pub(crate) hard: bool,
+}
+
+impl Reached {
+    #[inline]
+    pub(crate) fn any(self) -> bool {
+        self.soft || self.hard
+    }
+}
+
+#[inline]
+fn at(limit: u64, value: u64) -> bool {
+    limit != 0 && value >= limit
+}
+
+impl Usage {
+    /// True when the hard limit was reached by what has gone before.
+    #[inline]
+    pub(crate) fn spent(&self, limits: &Lifetime) -> bool {
+        at(limits.hard_packets, self.packets.load(Relaxed)) || at(limits.hard_bytes, self.bytes.load(Relaxed))
+    }
+
+    /// Counts traffic and says which limits it reached.
+    #[inline]
+    pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> Reached {
+        let packets = self.packets.fetch_add(packets, Relaxed) + packets;
+        let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        self.last_use.store(now, Relaxed);
+        let soft = at(limits.soft_packets, packets) || at(limits.soft_bytes, bytes);
+        let hard = at(limits.hard_packets, packets) || at(limits.hard_bytes, bytes);
+        if soft || hard { self.raise(soft, hard) } else { Reached { soft: false, hard: false } }
+    }
+
+    /// Notes limits as reached; each is reported once.
+    #[cold]
+    pub(crate) fn raise(&self, soft: bool, hard: bool) -> Reached {
+        let bits = if soft { SOFT } else { 0 } | if hard { HARD } else { 0 };
+        let before = self.raised.fetch_or(bits, Relaxed);
+        Reached { soft: soft && before & SOFT == 0, hard: hard && before & HARD == 0 }
+    }
+
+    pub(crate) fn stats(&self) -> SaStats {
+        SaStats {
+            packets: self.packets.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            last_use: self.last_use.load(Relaxed),
+        }
+    }
+}
+
+/// An outbound SA on its present path.
+pub(crate) struct OutSa {
+    pub(crate) path: Path,
+    pub(crate) state: Arc<OutState>,
+}
+
+/// What an outbound SA keeps when its path changes.
+pub(crate) struct OutState {
+    pub(crate) spi: Spi,
+    pub(crate) reqid: ReqId,
+    pub(crate) iv_len: usize,
+    pub(crate) icv_len: usize,
+    pub(crate) block_len: usize,
+    /// The last sequence number that was used.
+    sequence: AtomicU64,
+    pub(crate) usage: Usage,
+    pub(crate) key: EspKey,
+    pub(crate) suite: EspSuite,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) selectors: Selectors,
+}
+
+impl OutState {
+    pub(crate) fn new(
+        spi: Spi,
+        reqid: ReqId,
+        suite: EspSuite,
+        key: EspKey,
+        lifetime: Lifetime,
+        selectors: Selectors,
+    ) -> Self {
+        Self {
+            spi,
+            reqid,
+            iv_len: key.iv_len(),
+            icv_len: key.icv_len(),
+            block_len: key.block_len(),
+            sequence: AtomicU64::new(0),
+            usage: Usage::default(),
+            key,
+            suite,
+            lifetime,
+            selectors,
+        }
+    }
+
+    /// The last number that this SA may use: "the sender MUST NOT send a packet on an SA if doing so would cause the
+    /// sequence number to cycle" (RFC 4303 section 3.3.3).
+    fn last_sequence(&self) -> u64 {
+        if self.suite.esn { u64::MAX } else { u64::from(u32::MAX) }
+    }
+
+    /// Takes `n` consecutive sequence numbers and returns the first; `None` when they are not there.
+    #[inline]
+    pub(crate) fn take_sequence(&self, n: u64) -> Option<u64> {
+        let last = self.last_sequence();
+        self.sequence
+            .fetch_update(Relaxed, Relaxed, |used| used.checked_add(n).filter(|used| *used <= last))
+            .ok()
+            .map(|used| used + 1)
+    }
+
+    /// True when a rekey is due because numbers run out.
+    #[inline]
+    pub(crate) fn sequence_low(&self, at: u64) -> bool {
+        !self.suite.esn && at > u64::from(u32::MAX) - SEQUENCE_RESERVE
+    }
+
+    /// The last number used.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+
+    /// Moves the last number used forward; never back.
+    pub(crate) fn advance(&self, to: u64) {
+        self.sequence.fetch_max(to.min(self.last_sequence()), Relaxed);
+    }
+}
+
+/// An inbound SA on its present path.
+pub(crate) struct InSa {
+    pub(crate) path: Path,
+    pub(crate) state: Arc<InState>,
+}
+
+/// What an inbound SA keeps when its path changes.
+pub(crate) struct InState {
+    pub(crate) spi: Spi,
+    pub(crate) reqid: ReqId,
+    pub(crate) iv_len: usize,
+    pub(crate) icv_len: usize,
+    pub(crate) replay: Mutex<Replay>,
+    pub(crate) usage: Usage,
+    pub(crate) key: EspKey,
+    /// Raise `Up::FirstUse` on the next authenticated packet.
+    pub(crate) notify_first_use: AtomicBool,
+    pub(crate) suite: EspSuite,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) selectors: Selectors,
+}
+
+impl InState {
+    /// Locks the window. A panic of another thread while it held the lock leaves a window that is still sound: every
+    /// step of [`Replay`] ends in a valid state.
+    #[inline]
+    pub(crate) fn window(&self) -> std::sync::MutexGuard<'_, Replay> {
+        self.replay.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_limit_is_reported_once() {
+        let limits = Lifetime { soft_packets: 3, hard_packets: 5, soft_bytes: 0, hard_bytes: 1000 };
+        let usage = Usage::default();
+        let reached = |soft, hard| Reached { soft, hard };
+        assert_eq!(usage.add(&limits, 2, 10, 1), reached(false, false));
+        assert_eq!(usage.add(&limits, 1, 10, 1), reached(true, false));
+        assert_eq!(usage.add(&limits, 1, 10, 1), reached(false, false));
+        assert!(!usage.spent(&limits));
+        assert_eq!(usage.add(&limits, 1, 10, 7), reached(false, true));
+        assert!(usage.spent(&limits));
+        assert_eq!(usage.add(&limits, 1, 1000, 8), reached(false, false));
+        assert_eq!(usage.stats(), SaStats { packets: 6, bytes: 1040, last_use: 8 });
+    }
+
+    #[test]
+    fn no_limit_is_never_reached() {
+        let usage = Usage::default();
+        assert!(!usage.add(&Lifetime::default(), u64::MAX / 2, u64::MAX / 2, 0).any());
+        assert!(!usage.spent(&Lifetime::default()));
+    }
+}
