@@ -12,6 +12,23 @@
 //! | AES-CBC (RFC 3602) | 16: AES of the sequence number under a random key of the SA's, so unpredictable | SPI ... ciphertext (, high half with ESN) |
 //! | NULL (RFC 2410) | none | the same |
 //!
+//! One core, nanoseconds per packet (`benches/packets.rs`; x86-64 with AVX-512, VAES, SHA extensions):
+//!
+//! | seal / open | 64 bytes | 1,400 bytes |
+//! |---|---|---|
+//! | AES-128-GCM | 76 / 71 | 158 / 163 |
+//! | AES-256-GCM | 74 / 73 | 176 / 180 |
+//! | ChaCha20-Poly1305 | 169 / 171 | 757 / 717 |
+//! | AES-128-CBC, HMAC-SHA2-256 | 221 / 178 | 1,653 / 999 |
+//! | AES-256-CBC, HMAC-SHA2-256 | 234 / 178 | 1,925 / 1,042 |
+//! | AES-128-CBC, HMAC-SHA2-512 | 492 / 440 | 3,109 / 2,452 |
+//! | NULL, HMAC-SHA2-256 | 170 / 172 | 883 / 886 |
+//! | AES-128-GCM, 10,000 SAs at random | 102 / 99 | 202 / 218 |
+//!
+//! Through aws-lc-rs (`LessSafeKey`, the same functions below) AES-128-GCM was seen to take 73 / 67 and 160 / 158: calling
+//! `EVP_AEAD_CTX_seal_scatter` directly is as fast, puts the ICV where it belongs and keeps the key inside [`EspKey`].
+//! CBC is encrypted block after block: only an engine that works on several packets at once could do better.
+//!
 //! Not here: padding and trailer, replay, lifetimes, where a packet comes from and goes.
 
 use ironswan_wire::iana::{EncrId, IntegId};
@@ -28,12 +45,23 @@ const HEADER_LEN: usize = 8;
 const TRAILER_LEN: usize = 2;
 /// How many jobs ahead a key is fetched into the cache.
 const AHEAD: usize = 2;
+/// How much of a key is fetched: what an AEAD uses. (CBC and HMAC keys are longer, but take so long to use that their
+/// first lines matter little.)
+const HOT_LEN: usize = size_of::<SaltedKey>();
 
 /// The keys of one SA, ready for use: key schedules, powers of H and HMAC states are inside the value, which is at most
 /// 1.5 KiB, so that it can lie in a slab beside the SA.
+#[repr(align(64))]
 pub struct EspKey {
     engine: Engine,
     esn: bool,
+}
+
+impl std::fmt::Debug for EspKey {
+    /// Says what it is, and nothing of the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EspKey").field("esn", &self.esn).finish_non_exhaustive()
+    }
 }
 
 /// What does the work. A library that wants many packets at once (ipsec-mb) becomes a variant here, whose jobs `seal`
@@ -234,7 +262,7 @@ fn each(
             && later.key != jobs[i].key
             && let Some(key) = keys.get(usize::from(later.key))
         {
-            prefetch(*key);
+            prefetch(*key, HOT_LEN);
         }
         let job = &mut jobs[i];
         job.ok = keys

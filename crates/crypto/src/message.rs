@@ -30,6 +30,13 @@ impl std::error::Error for OpenError {}
 /// SK_e and SK_a of one direction, ready for use.
 pub struct MessageKey(Inner);
 
+impl std::fmt::Debug for MessageKey {
+    /// Says what it is, and nothing of the key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MessageKey").finish_non_exhaustive()
+    }
+}
+
 #[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
 enum Inner {
     Aead(SaltedKey),
