@@ -17,8 +17,10 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use ironswan_io::Error as IoError;
+use ironswan_io::clock;
 use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::raw::RawSocket;
 use ironswan_io::send::SendStats;
@@ -44,11 +46,13 @@ pub struct DataPlaneConfig {
     pub natt_port: u16,
     /// Also send and receive ESP without UDP.
     pub raw_esp: bool,
+    /// When the clock of the engine was 0. Whoever applies commands to the engine counts from here too.
+    pub epoch: Instant,
 }
 
 impl Default for DataPlaneConfig {
     fn default() -> Self {
-        Self { device: TunConfig::default(), mark: 0x220, ike_port: 500, natt_port: 4500, raw_esp: true }
+        Self { device: TunConfig::default(), mark: 0x220, ike_port: 500, natt_port: 4500, raw_esp: true, epoch: clock::now() }
     }
 }
 
@@ -267,11 +271,12 @@ impl DataPlane {
         for (source, token) in sources(&tun, &sockets, &stop.waker) {
             poller.add(source, token)?;
         }
+        let epoch = config.epoch;
         let turns = Turns::new(tun, sockets.clone(), engine, Box::new(ike_sink), Box::new(notice_sink));
         let (worker_stop, worker_stats) = (stop.clone(), stats.clone());
         let thread = std::thread::Builder::new()
             .name("ipsec-data-0".into())
-            .spawn(move || run(&poller, turns, &worker_stop, &worker_stats))
+            .spawn(move || run(&poller, turns, epoch, &worker_stop, &worker_stats))
             .map_err(StartError::Thread)?;
         Ok(Self { device_index, sockets, stop, stats, thread: Some(thread) })
     }
@@ -306,6 +311,12 @@ impl DataPlane {
     /// False when the worker has ended without being asked to: a bug, after which nothing is carried.
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|t| !t.is_finished())
+    }
+
+    /// Makes the worker look at the engine now, so that it lets go of what has been deleted. A busy worker does so by
+    /// itself; call it after deleting SAs.
+    pub fn refresh(&self) {
+        self.stop.waker.wake();
     }
 
     /// Ends the thread and removes the device. Packets in flight are lost; nothing leaves in clear.
@@ -362,14 +373,14 @@ fn sources<'a>(
 }
 
 /// The loop.
-fn run(poller: &Poller, mut turns: Turns, stop: &Stop, stats: &Mutex<WorkerStats>) {
+fn run(poller: &Poller, mut turns: Turns, epoch: Instant, stop: &Stop, stats: &Mutex<WorkerStats>) {
     let mut ready = Ready::with_capacity(16);
     while !stop.flag.load(Ordering::Acquire) {
         if let Err(e) = poller.wait(&mut ready, None) {
             tracing::error!("the data plane cannot wait for packets and ends: {e}");
             return;
         }
-        turns.begin(ironswan_io::clock::now());
+        turns.begin(clock::now().saturating_duration_since(epoch));
         for &t in ready.tokens() {
             match t {
                 token::STOP => {

@@ -34,6 +34,12 @@ impl Poller {
             .map_err(|e| Error::System { what: "epoll_ctl", source: e.into() })
     }
 
+    /// Waits for `fd` no more.
+    pub fn remove(&self, fd: impl AsFd) {
+        // It can only fail when the descriptor was not there.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
     /// Blocks until something is readable or `timeout` has passed (`None`: for ever), and writes the numbers of what is
     /// readable (or broken) into `ready`. Being interrupted by a signal counts as nothing ready.
     ///

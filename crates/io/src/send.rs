@@ -113,6 +113,11 @@ impl Sender {
         (!self.narrow.is_empty()).then(|| std::mem::take(&mut self.narrow))
     }
 
+    /// Counts `list` as refused: there is no socket for it.
+    pub fn refuse(&mut self, list: &[Outgoing]) {
+        self.stats.dropped_error += list.iter().map(|m| m.datagrams() as u64).sum::<u64>();
+    }
+
     /// Sends `list`, in order, from `buf`. Every datagram is either taken by the kernel or counted as dropped.
     pub fn send(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) {
         let mut rest = list;

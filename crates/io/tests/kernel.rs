@@ -200,7 +200,7 @@ fn an_ike_message_may_be_fragmented_on_a_socket_that_forbids_it() {
 #[test]
 fn raw_esp_arrives_without_its_ip_header() {
     in_namespace(|| {
-        ip("addr add 2001:db8::1/128 dev lo");
+        ip("addr add 2001:db8::1/128 dev lo nodad");
         for (ipv6, host) in [(false, v4("127.0.0.1")), (true, "2001:db8::1".parse().unwrap())] {
             let s = RawSocket::open(ipv6, 50, 0, 1 << 20).unwrap();
             let payload: Vec<u8> = (0..200).collect();

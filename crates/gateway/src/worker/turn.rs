@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
 use ironswan_io::send::{Outlet, Sender};
@@ -101,7 +101,7 @@ impl Turns {
     }
 
     /// A round begins.
-    pub(super) fn begin(&mut self, now: Instant) {
+    pub(super) fn begin(&mut self, now: Duration) {
         self.stats.rounds += 1;
         self.worker.begin(now);
     }
@@ -141,10 +141,12 @@ impl Turns {
                 self.stats.tun_read_errors += 1;
                 continue;
             };
-            if !self.tx.has_room(n - VNET_HEADER, &offload) {
+            if !self.worker.outbound(&mut self.frame[VNET_HEADER..n], &offload, &mut self.tx) {
                 self.flush();
+                // An empty batch takes the frame, or drops and counts it.
+                let taken = self.worker.outbound(&mut self.frame[VNET_HEADER..n], &offload, &mut self.tx);
+                debug_assert!(taken, "an empty batch refuses nothing");
             }
-            self.worker.outbound(&self.frame[VNET_HEADER..n], &offload, &mut self.tx);
         }
         self.flush();
         if !alive {
