@@ -1,0 +1,83 @@
+//! The only place of the laboratory that reads a clock.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Monotonic time, for intervals.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the laboratory measures real time; everything else takes it from here"
+)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Time since the Unix epoch, for naming and dating runs.
+#[allow(clippy::disallowed_methods, reason = "runs are dated; everything else takes it from here")]
+pub(crate) fn since_epoch() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A date and time in UTC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Utc {
+    year: u64,
+    month: u64,
+    day: u64,
+    hour: u64,
+    minute: u64,
+    second: u64,
+}
+
+impl Utc {
+    /// Splits a time since the Unix epoch by the proleptic Gregorian calendar.
+    pub(crate) fn from_epoch(t: Duration) -> Self {
+        let s = t.as_secs();
+        let (mut year, mut days) = (1970, s / 86_400);
+        let leap = |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
+        while days >= 365 + u64::from(leap(year)) {
+            days -= 365 + u64::from(leap(year));
+            year += 1;
+        }
+        let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+        let mut month = 1;
+        for length in lengths {
+            if days < length {
+                break;
+            }
+            days -= length;
+            month += 1;
+        }
+        Self { year, month, day: days + 1, hour: s / 3600 % 24, minute: s / 60 % 60, second: s % 60 }
+    }
+
+    /// As in RFC 3339: `2026-11-21T21:22:36Z`.
+    pub(crate) fn rfc3339(&self) -> String {
+        let Self { year, month, day, hour, minute, second } = self;
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+
+    /// For file names: `20261121-212236`.
+    pub(crate) fn compact(&self) -> String {
+        let Self { year, month, day, hour, minute, second } = self;
+        format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_follow_the_calendar() {
+        for (seconds, expected) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_735_689_599, "2024-12-31T23:59:59Z"),
+            (1_795_296_156, "2026-11-21T21:22:36Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(Utc::from_epoch(Duration::from_secs(seconds)).rfc3339(), expected);
+        }
+        assert_eq!(Utc::from_epoch(Duration::from_secs(1_795_296_156)).compact(), "20261121-212236");
+    }
+}

@@ -1,0 +1,210 @@
+//! Systems under test, always as processes on the gateways of a topology. One file each; adding one is that file and its
+//! line in [`all`].
+
+mod ironswan;
+mod plain;
+mod strongswan;
+mod vici;
+mod wireguard_go;
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::error::{LabError, LogTail, Remedy};
+use crate::process::{self, Process};
+use crate::topology::Line;
+
+/// Algorithms of an IPsec tunnel, as swanctl.conf writes proposals.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suite {
+    /// Proposal of the IKE_SA.
+    pub ike: String,
+    /// Proposal of the CHILD_SA: what the traffic pays for.
+    pub esp: String,
+}
+
+impl Default for Suite {
+    fn default() -> Self {
+        Self { ike: "aes128gcm16-prfsha256-curve25519".into(), esp: "aes128gcm16".into() }
+    }
+}
+
+impl FromStr for Suite {
+    type Err = String;
+
+    /// `ESP` or `ESP/IKE`, for instance `aes128-sha256` or `chacha20poly1305/aes256gcm16-prfsha384-ecp384`.
+    fn from_str(s: &str) -> Result<Self, String> {
+        let (esp, ike) = match s.split_once('/') {
+            Some((esp, ike)) => (esp, ike.to_string()),
+            None => (s, Self::default().ike),
+        };
+        // Both end up in a configuration file.
+        let sound = |p: &str| {
+            !p.is_empty()
+                && p.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c))
+        };
+        if sound(esp) && sound(&ike) {
+            Ok(Self { ike, esp: esp.into() })
+        } else {
+            Err(format!(
+                "`{s}` is not a suite; write ESP or ESP/IKE, for instance aes128gcm16 or aes128-sha256"
+            ))
+        }
+    }
+}
+
+/// What a user may choose about the systems under test; each takes what concerns it.
+#[derive(Debug, Clone, Default)]
+pub struct DutOptions {
+    /// Algorithms of the IPsec systems.
+    pub suite: Suite,
+    /// The `ironswan` program; the running program when absent.
+    pub ironswan: Option<PathBuf>,
+    /// The `wireguard-go` program; looked for when absent.
+    pub wireguard_go: Option<PathBuf>,
+}
+
+/// UDP encapsulation of ESP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encap {
+    /// In UDP (RFC 3948), also without a NAT.
+    Udp,
+    /// Raw ESP, IP protocol 50.
+    Raw,
+}
+
+/// A system under test.
+pub trait Dut {
+    /// Its name in tables and records.
+    fn name(&self) -> String;
+
+    /// What it needs and this machine lacks.
+    fn lacks(&self) -> Vec<Remedy>;
+
+    /// Its version, as it says itself.
+    fn version(&self) -> Option<String>;
+
+    /// Starts it on both gateways and waits until traffic can flow. `dir` is for its files and logs.
+    fn start(&self, line: &Line, dir: &Path) -> Result<Box<dyn Running>, LabError>;
+}
+
+/// A system at work; dropping it ends it.
+pub trait Running {
+    /// The interface on g1 through which the traffic must go.
+    fn tunnel_device(&self) -> Option<String>;
+
+    /// What the system itself says of the tunnel, for the record and for people.
+    fn describe(&mut self) -> Result<String, LabError>;
+
+    /// An error, with the end of the logs, once one of its processes has ended.
+    fn alive(&mut self) -> Result<(), LabError>;
+
+    /// Ends it; returns the processes that did not end when asked.
+    fn stop(self: Box<Self>) -> Vec<String>;
+}
+
+/// The names of all systems, with one line about each.
+pub const NAMES: [(&str, &str); 4] = [
+    ("plain", "forwarding without a tunnel, by the kernel"),
+    ("ironswan", "two `ironswan run` gateways, IKEv2, ESP in user space"),
+    ("wireguard-go", "the reference WireGuard in user space"),
+    ("strongswan", "strongSwan with ESP in user space (kernel-libipsec; UDP encapsulation only)"),
+];
+
+/// The system of that name, once for each encapsulation asked for where it has the choice.
+pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec<Box<dyn Dut>>, LabError> {
+    let suite = &options.suite;
+    Ok(match name {
+        "plain" => vec![Box::new(plain::Plain)],
+        "ironswan" => encaps
+            .iter()
+            .map(|encap| {
+                let program = options.ironswan.clone();
+                Box::new(ironswan::IronSwan::new(program, suite.clone(), *encap)) as Box<dyn Dut>
+            })
+            .collect(),
+        "wireguard-go" => vec![Box::new(wireguard_go::WireGuardGo::new(options.wireguard_go.clone()))],
+        "strongswan" => vec![Box::new(strongswan::StrongSwan::new(suite.clone()))],
+        _ => {
+            let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
+            return Err(LabError::Usage(format!(
+                "there is no system `{name}` to test; there are {} (and `all` for those installed)",
+                known.join(", ")
+            )));
+        }
+    })
+}
+
+/// The processes of a system on both gateways, and what most systems do with them.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    dut: String,
+    processes: Vec<Process>,
+}
+
+/// Lines of each log that a failure shows.
+const TAIL: usize = 15;
+
+impl Pair {
+    pub(crate) fn new(dut: impl Into<String>) -> Self {
+        Self { dut: dut.into(), processes: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, process: Process) {
+        self.processes.push(process);
+    }
+
+    pub(crate) fn logs(&self) -> Vec<LogTail> {
+        self.processes.iter().map(|p| p.tail(TAIL)).collect()
+    }
+
+    /// The error of this system, with the end of its logs.
+    pub(crate) fn failed(&self, why: impl Into<String>) -> LabError {
+        LabError::Dut { dut: self.dut.clone(), why: why.into(), logs: self.logs() }
+    }
+
+    pub(crate) fn alive(&mut self) -> Result<(), LabError> {
+        let ended = self.processes.iter_mut().find_map(|p| Some((p.ended()?, p.name().to_string())));
+        match ended {
+            Some((status, name)) => Err(self.failed(format!("the process of {name} ended ({status})"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends both together.
+    pub(crate) fn stop(mut self) -> Vec<String> {
+        process::end_all(&mut self.processes, Duration::from_secs(3))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_names_esp_first_and_ike_after_a_slash() {
+        assert_eq!("aes128gcm16".parse(), Ok(Suite::default()));
+        let both: Suite = "aes128-sha256/aes256gcm16-prfsha384-ecp384".parse().expect("a suite");
+        assert_eq!((both.esp.as_str(), both.ike.as_str()), ("aes128-sha256", "aes256gcm16-prfsha384-ecp384"));
+        for bad in ["", "/", "aes128\nsecrets", "aes 128", "aes128/"] {
+            assert!(bad.parse::<Suite>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_system_is_answered_with_the_known_ones() {
+        let e = by_name("opensvan", &[Encap::Udp], &DutOptions::default()).err().expect("unknown");
+        assert!(e.to_string().contains("ironswan"), "{e}");
+        assert_eq!(e.exit_code(), 2);
+    }
+
+    #[test]
+    fn every_listed_name_is_a_system_and_only_ironswan_has_two_encapsulations() {
+        for (name, _) in NAMES {
+            let duts = by_name(name, &[Encap::Udp, Encap::Raw], &DutOptions::default()).expect(name);
+            assert_eq!(duts.len(), if name == "ironswan" { 2 } else { 1 });
+            assert_eq!(duts[0].name(), name);
+        }
+    }
+}

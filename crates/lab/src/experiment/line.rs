@@ -1,0 +1,448 @@
+//! Experiment E1, `lab line`: TCP across four boxes in a line, with and without a tunnel between the inner two, after
+//! Metheringham's measurements for FreeS/WAN (2001). Systems are interleaved (A B A B), every trial gets fresh boxes, figures
+//! are medians, and costs are compared with plain forwarding of the same run only.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::trial::TrialPlan;
+use crate::clock::{self, Utc};
+use crate::dut::{self, Dut, DutOptions, Encap};
+use crate::error::{LabError, Remedy};
+use crate::interrupt;
+use crate::load::{Direction, Iperf3};
+use crate::machine::{self, Fingerprint};
+use crate::report::{
+    self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Trial, Warning,
+    history,
+};
+use crate::topology::{Line, Mode, Owner};
+
+/// Options of the experiment. The lists multiply: every system is measured in every mode with every number of streams.
+#[derive(Debug, Clone)]
+pub struct LineOptions {
+    /// Systems by name ([`dut::NAMES`]), or `all` for those installed.
+    pub duts: Vec<String>,
+    /// Encapsulations for the systems that have the choice.
+    pub encaps: Vec<Encap>,
+    /// Algorithms and programs of the systems.
+    pub dut_options: DutOptions,
+    /// Length of a measuring window.
+    pub duration: Duration,
+    /// Trials of each system in each cell.
+    pub repeats: u32,
+    /// Numbers of TCP connections.
+    pub streams: Vec<u32>,
+    /// Forms in which packets cross the links.
+    pub modes: Vec<Mode>,
+    /// Which way the payload flows.
+    pub direction: Direction,
+    /// MTU of the hosts' routes, bytes.
+    pub inner_mtu: u32,
+    /// Folder for the run; a new one under /var/tmp/ironswan when absent.
+    pub out: Option<PathBuf>,
+    /// Shorter windows and fewer repeats, so that it takes a minute at most.
+    pub quick: bool,
+    /// One window of a second each: shows that everything works, says nothing about speed.
+    pub smoke: bool,
+    /// The command line, for the record.
+    pub command_line: Vec<String>,
+}
+
+impl Default for LineOptions {
+    fn default() -> Self {
+        Self {
+            duts: vec!["plain".into(), "ironswan".into()],
+            encaps: vec![Encap::Udp],
+            dut_options: DutOptions::default(),
+            duration: Duration::from_secs(4),
+            repeats: 5,
+            streams: vec![1],
+            modes: vec![Mode::Offload],
+            direction: Direction::Forward,
+            inner_mtu: 1400,
+            out: None,
+            quick: false,
+            smoke: false,
+            command_line: std::env::args().collect(),
+        }
+    }
+}
+
+/// What the experiment leaves.
+#[derive(Debug, Clone)]
+pub struct LineReport {
+    /// The record, as in `run.json`.
+    pub run: Run,
+    /// The run's folder.
+    pub folder: PathBuf,
+}
+
+impl LineReport {
+    /// The report as text for a terminal of `width` columns (80 and more).
+    pub fn text(&self, width: usize) -> String {
+        format!("{}\nRun folder: {}\n", report::line_text(&self.run, width), self.folder.display())
+    }
+}
+
+/// `lab line` as a command: prints the report (or with `json` the record) on standard output and errors on standard error;
+/// returns the exit status.
+pub fn line_command(options: LineOptions, json: bool) -> i32 {
+    let outcome = line(options).and_then(|report| {
+        if json {
+            let text = serde_json::to_string_pretty(&report.run)
+                .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
+            Ok(format!("{text}\n"))
+        } else {
+            Ok(report.text(report::terminal_width()))
+        }
+    });
+    match outcome {
+        Ok(text) => {
+            // A reader that closed the pipe has seen enough.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
+            0
+        }
+        Err(e) => {
+            eprintln!("ironswan lab line: {e}");
+            e.exit_code()
+        }
+    }
+}
+
+/// Makes the experiment.
+pub fn line(options: LineOptions) -> Result<LineReport, LabError> {
+    let prepared = Prepared::new(options, "line")?;
+    let owner = prepared.claim()?;
+    prepared.measure(&owner)
+}
+
+/// Options that have been checked against each other and against the machine.
+pub(super) struct Prepared {
+    options: LineOptions,
+    experiment: &'static str,
+    duts: Vec<Box<dyn Dut>>,
+    warnings: Vec<Warning>,
+}
+
+impl Prepared {
+    /// Checks the options, then the machine; every lack is reported at once.
+    pub(super) fn new(mut options: LineOptions, experiment: &'static str) -> Result<Self, LabError> {
+        options.check()?;
+        let mut lacks = machine::lacks_privilege();
+        let wire = options.modes.contains(&Mode::Wire);
+        lacks.extend(Line::lacks(if wire { Mode::Wire } else { Mode::Offload }));
+        lacks.extend(Iperf3::lacks());
+        let mut prepared = Self { options, experiment, duts: Vec::new(), warnings: Vec::new() };
+        lacks.extend(prepared.choose_duts()?);
+        if !lacks.is_empty() {
+            once(&mut lacks);
+            return Err(LabError::Unfit(lacks));
+        }
+        prepared.options.shorten(prepared.duts.len());
+        Ok(prepared)
+    }
+
+    /// Listens for signals, removes what dead runs left, takes a name.
+    pub(super) fn claim(&self) -> Result<Owner, LabError> {
+        interrupt::install()?;
+        interrupt::check()?;
+        Owner::claim()
+    }
+
+    fn choose_duts(&mut self) -> Result<Vec<Remedy>, LabError> {
+        let (o, mut lacks) = (&self.options, Vec::new());
+        let all = o.duts.iter().any(|d| d == "all");
+        let names: Vec<&str> = if all {
+            dut::NAMES.iter().map(|(n, _)| *n).collect()
+        } else {
+            o.duts.iter().map(String::as_str).collect()
+        };
+        for name in names {
+            for dut in dut::by_name(name, &o.encaps, &o.dut_options)? {
+                match dut.lacks() {
+                    missing if missing.is_empty() => self.duts.push(dut),
+                    missing if all => {
+                        self.warnings.extend(missing.into_iter().map(|r| Warning::NotInstalled {
+                            dut: dut.name(),
+                            lack: r.lack,
+                            action: r.action,
+                        }))
+                    }
+                    missing => lacks.extend(missing),
+                }
+            }
+        }
+        Ok(lacks)
+    }
+
+    fn cells(&self) -> Vec<CellKey> {
+        let o = &self.options;
+        o.modes
+            .iter()
+            .flat_map(|&mode| {
+                o.streams.iter().map(move |&streams| CellKey { mode, streams, direction: o.direction })
+            })
+            .collect()
+    }
+
+    /// Measures under the name of `owner` and writes the run's folder.
+    pub(super) fn measure(mut self, owner: &Owner) -> Result<LineReport, LabError> {
+        let folder = RunFolder::create(self.options.out.as_deref(), self.experiment)?;
+        let outcome = self.measure_into(owner, &folder);
+        if outcome.is_err() {
+            folder.discard_if_empty();
+        }
+        outcome
+    }
+
+    fn measure_into(&mut self, owner: &Owner, folder: &RunFolder) -> Result<LineReport, LabError> {
+        let machine = Fingerprint::take();
+        let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
+        let begin = clock::now();
+        let o = &self.options;
+        let cells = self.cells();
+        let steps = o.repeats as usize * cells.len() * self.duts.len();
+        let mut progress = Progress::new(steps, TrialPlan::guess(o.duration));
+        let (mut trials, mut warnings): (Vec<Trial>, Vec<Warning>) = (Vec::new(), self.warnings.clone());
+        for repeat in 0..o.repeats {
+            for &cell in &cells {
+                for dut in &self.duts {
+                    let plan = TrialPlan {
+                        owner,
+                        folder,
+                        dut: dut.as_ref(),
+                        cell,
+                        repeat,
+                        inner_mtu: o.inner_mtu,
+                        duration: o.duration,
+                        began: clock::now() - begin,
+                    };
+                    let (trial, doubts) =
+                        plan.run(&|stage| progress.says(&format!("{}, {stage}", dut.name())))?;
+                    progress.step();
+                    trials.push(trial);
+                    doubts.into_iter().for_each(|d| {
+                        if !warnings.contains(&d) {
+                            warnings.push(d)
+                        }
+                    });
+                }
+            }
+        }
+        drop(progress);
+        let results = Results::of(&trials, machine.mhz);
+        warnings.extend(doubts(o, &machine, &trials, &results));
+        let run = Run {
+            schema: report::SCHEMA.into(),
+            experiment: self.experiment.into(),
+            program: program(),
+            command_line: o.command_line.clone(),
+            started,
+            seconds: (clock::now() - begin).as_secs_f64(),
+            versions: self.versions(),
+            machine,
+            settings: LineSettings {
+                duts: self.duts.iter().map(|d| d.name()).collect(),
+                esp_proposal: o.dut_options.suite.esp.clone(),
+                ike_proposal: o.dut_options.suite.ike.clone(),
+                duration: o.duration.as_secs_f64(),
+                repeats: o.repeats,
+                inner_mtu: o.inner_mtu,
+            },
+            trials,
+            results,
+            history: history_note(),
+            warnings: warnings.iter().map(Warning::record).collect(),
+        };
+        folder.write(&run)?;
+        Ok(LineReport { run, folder: folder.path().to_path_buf() })
+    }
+
+    fn versions(&self) -> BTreeMap<String, String> {
+        let mut versions: BTreeMap<String, String> =
+            self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+        versions.extend(Iperf3::version().map(|v| ("iperf3".to_string(), v)));
+        versions
+    }
+
+    /// The systems that will be measured.
+    pub(super) fn duts(&self) -> &[Box<dyn Dut>] {
+        &self.duts
+    }
+
+    /// The options in force.
+    pub(super) fn options(&self) -> &LineOptions {
+        &self.options
+    }
+}
+
+impl LineOptions {
+    fn check(&mut self) -> Result<(), LabError> {
+        let wrong = |why: &str| Err(LabError::Usage(why.into()));
+        if self.duts.is_empty() || self.encaps.is_empty() || self.streams.is_empty() || self.modes.is_empty()
+        {
+            return wrong(
+                "nothing to measure: name a system, an encapsulation, a mode and a number of streams",
+            );
+        }
+        if self.repeats == 0 || self.repeats > 1000 {
+            return wrong("the number of repeats must be between 1 and 1000");
+        }
+        if self.streams.iter().any(|s| !(1..=128).contains(s)) {
+            return wrong("the number of streams must be between 1 and 128, which is the most iperf3 does");
+        }
+        if !(Duration::from_millis(500)..=Duration::from_secs(3600)).contains(&self.duration) {
+            return wrong("the duration must be between 0.5 s and an hour");
+        }
+        if !(576..=1500).contains(&self.inner_mtu) {
+            return wrong("the inner MTU must be between 576 and 1500 bytes");
+        }
+        once(&mut self.duts);
+        once(&mut self.encaps);
+        once(&mut self.streams);
+        once(&mut self.modes);
+        Ok(())
+    }
+
+    /// Applies `quick` and `smoke` to a run of `duts` systems.
+    fn shorten(&mut self, duts: usize) {
+        if self.smoke {
+            (self.duration, self.repeats) = (Duration::from_secs(1), 1);
+        } else if self.quick {
+            let round = duts * self.modes.len() * self.streams.len();
+            let total = |repeats: u32, seconds: u64| {
+                TrialPlan::guess(Duration::from_secs(seconds))
+                    * repeats
+                    * u32::try_from(round).unwrap_or(u32::MAX)
+            };
+            let choices = [(5, 3), (5, 2), (3, 2), (2, 2), (2, 1)];
+            let fits = choices.into_iter().find(|(r, s)| total(*r, *s) <= Duration::from_secs(55));
+            let (repeats, seconds) = fits.unwrap_or((1, 1));
+            self.repeats = self.repeats.min(repeats);
+            self.duration = self.duration.min(Duration::from_secs(seconds));
+        }
+    }
+}
+
+/// What was asked for twice is measured once.
+fn once<T: PartialEq>(list: &mut Vec<T>) {
+    let all = std::mem::take(list);
+    all.into_iter().for_each(|item| {
+        if !list.contains(&item) {
+            list.push(item);
+        }
+    });
+}
+
+fn program() -> Program {
+    Program {
+        name: "ironswan".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        build: if cfg!(debug_assertions) { "debug".into() } else { "release".into() },
+    }
+}
+
+pub(crate) fn history_note() -> HistoryNote {
+    use history::line as h;
+    let range = |(low, high)| (h::gbps(low), h::gbps(high));
+    HistoryNote {
+        source: h::SOURCE.into(),
+        plain_gbps: range(h::PLAIN_KB_S),
+        tunnel_gbps: range(h::TUNNEL_KB_S),
+        ratio: h::ratio(),
+        cycles_per_byte: h::cycles_per_byte(),
+        caveat: h::CAVEAT.into(),
+    }
+}
+
+/// Everything about the run that a reader should doubt.
+fn doubts(o: &LineOptions, machine: &Fingerprint, trials: &[Trial], results: &Results) -> Vec<Warning> {
+    let mut doubts = Vec::new();
+    let debug = match &o.dut_options.ironswan {
+        None => cfg!(debug_assertions),
+        Some(program) => is_debug_path(program),
+    };
+    if debug && trials.iter().any(|t| t.dut.starts_with("ironswan")) {
+        doubts.push(Warning::DebugBuild);
+    }
+    if o.duration < Duration::from_secs(2) {
+        doubts.push(Warning::ShortWindow { seconds: o.duration.as_secs_f64() });
+    }
+    if o.repeats < 3 {
+        doubts.push(Warning::FewRepeats { repeats: o.repeats });
+    }
+    if machine.cpus < 8 {
+        doubts.push(Warning::SharedCores { cpus: machine.cpus });
+    }
+    if let Some(source) = machine.clocksource.as_deref().filter(|c| !["tsc", "arch_sys_counter"].contains(c))
+    {
+        doubts.push(Warning::ClockUnstable { clocksource: source.into() });
+    }
+    let most = |f: &dyn Fn(&Trial) -> f64| trials.iter().map(f).fold(0.0, f64::max);
+    let other = most(&|t| t.window.other_load_share);
+    if other > 0.03 {
+        doubts.push(Warning::OtherLoad { share: other });
+    }
+    let stolen = most(&|t| t.window.cpu.steal as f64 / t.window.cpu.total().max(1) as f64);
+    if stolen > 0.02 {
+        doubts.push(Warning::Stolen { share: stolen });
+    }
+    let backlog = trials.iter().map(|t| t.window.backlog_drops).sum();
+    if backlog > 0 {
+        doubts.push(Warning::BacklogDrops { packets: backlog });
+    }
+    if !results.cells.iter().any(|c| c.row("plain").is_some()) {
+        doubts.push(Warning::NoPlain);
+    }
+    for cell in &results.cells {
+        for row in &cell.rows {
+            doubts.extend(row_doubts(o.inner_mtu, cell.key, row, trials));
+        }
+    }
+    doubts
+}
+
+fn row_doubts(inner_mtu: u32, key: CellKey, row: &report::Row, trials: &[Trial]) -> Vec<Warning> {
+    /// Range over median from which a cell is called noisy.
+    const NOISE: f64 = 0.2;
+    let mut doubts = Vec::new();
+    let (dut, cell) = (row.dut.clone(), key.to_string());
+    for (quantity, summary) in [("Gb/s", &row.gbps), ("ns/byte", &row.machine_ns_per_byte)] {
+        let range = summary.relative_range();
+        if range > NOISE {
+            doubts.push(Warning::NoisyRepeats { dut: dut.clone(), cell: cell.clone(), quantity, range });
+        }
+    }
+    let unsteady = trials.iter().filter(|t| t.dut == row.dut && t.cell == key && !is_steady(t)).count();
+    if unsteady > 0 {
+        doubts.push(Warning::Unsteady { dut: dut.clone(), cell: cell.clone(), trials: unsteady });
+    }
+    let bytes_per_buffer = row.bytes_per_buffer.median;
+    let odd = match key.mode {
+        // A tunnel may deliver packet by packet; that is its own figure, and no doubt about the links.
+        Mode::Offload => row.dut == "plain" && bytes_per_buffer < 4.0 * f64::from(inner_mtu),
+        // Acknowledgements make the mean smaller, never larger than a packet with its Ethernet header.
+        Mode::Wire => bytes_per_buffer > f64::from(inner_mtu + 18),
+    };
+    if odd {
+        doubts.push(Warning::OffloadOff { dut, cell, bytes_per_buffer });
+    }
+    doubts
+}
+
+/// The halves of a window carried about the same.
+fn is_steady(trial: &Trial) -> bool {
+    let w = &trial.window;
+    let Some(middle) = w.samples.iter().find(|s| s.t >= w.seconds / 2.0 - 0.01) else { return true };
+    let (first, second) =
+        (middle.bytes as f64 / middle.t, (w.bytes - middle.bytes) as f64 / (w.seconds - middle.t));
+    // A window of one sample has no second half.
+    !second.is_finite() || (second / first - 1.0).abs() <= 0.25
+}
+
+/// Cargo builds without optimisation into a folder of this name.
+fn is_debug_path(program: &Path) -> bool {
+    program.components().any(|c| c.as_os_str() == "debug")
+}

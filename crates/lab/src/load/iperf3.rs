@@ -1,0 +1,169 @@
+//! TCP by iperf3: a server on b, a client on a, as processes. iperf3 stands for the ttcp of the historical experiments.
+//! Its own figures are kept raw; the laboratory's come from the kernel's counters.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Direction;
+use crate::error::{LabError, Remedy};
+use crate::interrupt;
+use crate::measure::counters;
+use crate::process::{self, Process};
+use crate::topology::{Line, Node, address};
+
+const PORT: u16 = 5201;
+
+/// What to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpLoad {
+    /// TCP connections at once.
+    pub streams: u32,
+    /// Which way.
+    pub direction: Direction,
+    /// How long.
+    pub duration: Duration,
+}
+
+/// A client and a server at work; dropping it ends both.
+#[derive(Debug)]
+pub struct Iperf3 {
+    client: Process,
+    server: Process,
+    report: PathBuf,
+    seconds: u64,
+}
+
+/// What iperf3 itself says at the end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TcpReport {
+    /// Segments sent again over the whole test; absent when the kernel does not say.
+    pub retransmits: Option<u64>,
+    /// Bits per second of payload that arrived, over the whole test with its slow start, in units of 10^9.
+    pub payload_gbps: f64,
+}
+
+impl Iperf3 {
+    /// What it needs and this machine lacks.
+    pub fn lacks() -> Vec<Remedy> {
+        match process::find("iperf3") {
+            Some(_) => vec![],
+            None => vec![Remedy::new("`iperf3` is not installed", "apt-get install iperf3")],
+        }
+    }
+
+    /// `iperf 3.12 ...`
+    pub fn version() -> Option<String> {
+        let done = process::run_regardless(&["iperf3", "--version"], Duration::from_secs(5)).ok()?;
+        Some(done.stdout.lines().next()?.trim().to_string())
+    }
+
+    /// Starts the load on `line`, keeping its output under `dir`.
+    pub fn start(line: &Line, load: TcpLoad, dir: &Path) -> Result<Self, LabError> {
+        let journal = line.journal();
+        let (a, b) = (line.node(Node::A), line.node(Node::B));
+        let mut server = Process::start(
+            journal,
+            "iperf3 server",
+            &b.exec(&["iperf3", "-s", "-1", "-p", &PORT.to_string()]),
+            &dir.join("iperf3-server.txt"),
+        )?;
+        let up = interrupt::wait_until(Duration::from_secs(5), || {
+            // The server listens on IPv6 with IPv4 mapped, where there is IPv6.
+            let listens = |file: &str| b.read(file).is_ok_and(|t| counters::listens(&t, PORT));
+            Ok(server.ended().is_some()
+                || listens("/proc/thread-self/net/tcp6")
+                || listens("/proc/thread-self/net/tcp"))
+        })?;
+        if !up || server.ended().is_some() {
+            let tail = server.tail(3).lines.join(" ");
+            return Err(LabError::Measurement(format!("the iperf3 server did not start: {tail}")));
+        }
+        // Whole seconds only.
+        let seconds = load.duration.as_millis().div_ceil(1000).max(1) as u64;
+        let (t, n, errors) = (seconds.to_string(), load.streams.to_string(), dir.join("iperf3-client.txt"));
+        let out = dir.join("iperf3.json");
+        let out_name = out.to_string_lossy().into_owned();
+        let port = PORT.to_string();
+        let mut argv = vec!["iperf3", "-c", address::B, "-p", &port, "-t", &t, "-P", &n];
+        argv.extend(["-J", "--logfile", &out_name, "--connect-timeout", "5000"]);
+        match load.direction {
+            Direction::Forward => {}
+            Direction::Reverse => argv.push("-R"),
+            Direction::Both => argv.push("--bidir"),
+        }
+        let client = Process::start(journal, "iperf3 client", &a.exec(&argv), &errors)?;
+        Ok(Self { client, server, report: out, seconds })
+    }
+
+    /// An error once the client has ended before its time.
+    pub fn alive(&mut self) -> Result<(), LabError> {
+        match self.client.ended() {
+            None => Ok(()),
+            Some(status) => {
+                let why = self
+                    .report()
+                    .err()
+                    .map_or_else(|| format!("it ended early ({status})"), |e| e.to_string());
+                Err(LabError::Measurement(format!("the load stopped: {why}")))
+            }
+        }
+    }
+
+    /// Waits for its end and reads its report: iperf3's own JSON, and what is taken from it.
+    pub fn finish(mut self) -> Result<(Value, TcpReport), LabError> {
+        let limit = Duration::from_secs(self.seconds + 10);
+        if self.client.wait(limit)?.is_none() {
+            return Err(LabError::Measurement("the iperf3 client did not end in time".into()));
+        }
+        let json = self.report()?;
+        // `-1`: it ends after one test.
+        self.server.wait(Duration::from_secs(2))?;
+        let report = TcpReport::of(&json)
+            .ok_or_else(|| LabError::Measurement("iperf3's report lacks the sums of the test".into()))?;
+        Ok((json, report))
+    }
+
+    fn report(&self) -> Result<Value, LabError> {
+        let text = fs::read_to_string(&self.report).unwrap_or_default();
+        let said = || self.client.tail(3).lines.join(" ");
+        let json: Value = serde_json::from_str(&text)
+            .map_err(|_| LabError::Measurement(format!("iperf3 left no report: {}", said())))?;
+        match json.get("error").and_then(Value::as_str) {
+            Some(error) => Err(LabError::Measurement(format!("iperf3: {error}"))),
+            None => Ok(json),
+        }
+    }
+}
+
+impl TcpReport {
+    /// From iperf3's JSON; the sums of both directions where there are two.
+    pub fn of(json: &Value) -> Option<Self> {
+        let end = json.get("end")?;
+        let bits = |name: &str| end.get(name)?.get("bits_per_second")?.as_f64();
+        let payload = bits("sum_received")? + bits("sum_received_bidir_reverse").unwrap_or(0.0);
+        let retransmits = end.get("sum_sent").and_then(|s| s.get("retransmits")).and_then(Value::as_u64);
+        Some(Self { retransmits, payload_gbps: payload / 1e9 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_of_both_directions_are_added() {
+        let json = serde_json::json!({ "end": {
+            "sum_sent": { "bits_per_second": 2.5e9, "retransmits": 7 },
+            "sum_received": { "bits_per_second": 2.0e9 },
+            "sum_received_bidir_reverse": { "bits_per_second": 1.0e9 },
+        }});
+        let expected = TcpReport { retransmits: Some(7), payload_gbps: 3.0 };
+        assert_eq!(TcpReport::of(&json), Some(expected));
+        assert_eq!(TcpReport::of(&serde_json::json!({ "end": {} })), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! Load: what puts traffic on a topology. One file per generator.
+
+mod iperf3;
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use iperf3::{Iperf3, TcpLoad, TcpReport};
+
+/// Which way the payload flows over the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From a to b.
+    Forward,
+    /// From b to a.
+    Reverse,
+    /// Both at once; bytes of both are counted.
+    Both,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "a to b",
+            Self::Reverse => "b to a",
+            Self::Both => "both ways",
+        })
+    }
+}
+
+impl FromStr for Direction {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s {
+            "forward" => Ok(Self::Forward),
+            "reverse" => Ok(Self::Reverse),
+            "both" => Ok(Self::Both),
+            _ => Err(format!("`{s}` is not a direction; the directions are forward, reverse and both")),
+        }
+    }
+}

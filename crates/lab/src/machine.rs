@@ -1,0 +1,176 @@
+//! The machine's fingerprint: what a reader must know to place the figures of a run, and what this user may do here.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Remedy;
+
+/// The machine a run was made on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fingerprint {
+    /// The processor's name.
+    pub cpu_model: String,
+    /// Logical processors.
+    pub cpus: usize,
+    /// Clock of the first processor, MHz, as the kernel shows it.
+    pub mhz: Option<f64>,
+    /// Instruction sets that the crypto engines care about, of those present.
+    pub cpu_flags: Vec<String>,
+    /// A virtual machine.
+    pub virtual_machine: bool,
+    /// Memory, KiB.
+    pub memory_kib: Option<u64>,
+    /// Kernel release and version.
+    pub kernel: String,
+    /// The distribution.
+    pub os: Option<String>,
+    /// What the kernel tells time by.
+    pub clocksource: Option<String>,
+    /// Frequency governor of the first processor, where there is one.
+    pub governor: Option<String>,
+    /// Load average over a minute when the run began.
+    pub load_average: Option<f64>,
+}
+
+const FLAGS: [&str; 12] = [
+    "aes",
+    "pclmulqdq",
+    "vaes",
+    "vpclmulqdq",
+    "avx2",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "avx512ifma",
+    "gfni",
+    "sha_ni",
+    "asimd",
+];
+
+impl Fingerprint {
+    /// Of this machine, now.
+    pub fn take() -> Self {
+        let read = |path: &str| fs::read_to_string(path).ok();
+        let cpuinfo = read("/proc/cpuinfo").unwrap_or_default();
+        let value = |key: &str| cpu_value(&cpuinfo, key);
+        let all_flags = value("flags").or_else(|| value("Features")).unwrap_or_default();
+        let present: Vec<&str> = all_flags.split_whitespace().collect();
+        let line = |path: &str| read(path).map(|s| s.trim().to_string());
+        let cpus = crate::measure::cpus();
+        Self {
+            cpu_model: value("model name").unwrap_or_else(|| std::env::consts::ARCH.into()),
+            cpus,
+            mhz: value("cpu MHz").and_then(|v| v.parse().ok()),
+            cpu_flags: FLAGS.iter().filter(|f| present.contains(f)).map(ToString::to_string).collect(),
+            virtual_machine: present.contains(&"hypervisor"),
+            memory_kib: read("/proc/meminfo").and_then(|m| {
+                m.lines().find_map(|l| {
+                    l.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.trim().parse().ok()
+                })
+            }),
+            kernel: [line("/proc/sys/kernel/osrelease"), line("/proc/sys/kernel/version")]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join(" "),
+            os: read("/etc/os-release").and_then(|t| {
+                t.lines().find_map(|l| Some(l.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_string()))
+            }),
+            clocksource: line("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
+            governor: line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            load_average: read("/proc/loadavg").and_then(|l| l.split(' ').next()?.parse().ok()),
+        }
+    }
+
+    /// One line for people.
+    pub fn one_line(&self) -> String {
+        let crypto: Vec<String> = self
+            .cpu_flags
+            .iter()
+            .filter(|f| ["aes", "vaes", "avx512f"].contains(&f.as_str()))
+            .map(|f| f.trim_end_matches('f').to_uppercase())
+            .collect();
+        let mut parts = vec![
+            format!("{} x {}", self.cpus, self.cpu_model),
+            format!("kernel {}", self.kernel.split(' ').next().unwrap_or_default()),
+        ];
+        if !crypto.is_empty() {
+            parts.insert(1, crypto.join(" "));
+        }
+        if self.virtual_machine {
+            parts.push("virtual machine".into());
+        }
+        parts.join(", ")
+    }
+}
+
+fn cpu_value(cpuinfo: &str, key: &str) -> Option<String> {
+    cpuinfo.lines().find_map(|l| {
+        let (k, v) = l.split_once(':')?;
+        (k.trim() == key).then(|| v.trim().to_string())
+    })
+}
+
+/// What building network namespaces needs of this user and machine, and is lacking.
+pub fn lacks_privilege() -> Vec<Remedy> {
+    if !rustix::process::geteuid().is_root() {
+        let command = std::env::args().next().unwrap_or_else(|| "ironswan".into());
+        let arguments: Vec<String> = std::env::args().skip(1).collect();
+        let again = format!("sudo {command} {}", arguments.join(" "));
+        return vec![Remedy::new(
+            "network namespaces and TUN devices need root",
+            format!("run `{}`", again.trim()),
+        )];
+    }
+    const CAP_NET_ADMIN: u32 = 12;
+    const CAP_SYS_ADMIN: u32 = 21;
+    let held = fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|s| effective_capabilities(&s))
+        .unwrap_or(u64::MAX);
+    if held >> CAP_NET_ADMIN & 1 == 0 || held >> CAP_SYS_ADMIN & 1 == 0 {
+        return vec![Remedy::new(
+            "root here lacks the capabilities CAP_NET_ADMIN and CAP_SYS_ADMIN (a container?)",
+            "give them to it: `docker run --cap-add NET_ADMIN --cap-add SYS_ADMIN --device /dev/net/tun ...`",
+        )];
+    }
+    Vec::new()
+}
+
+/// What a TUN device needs and this machine lacks.
+pub fn lacks_tun() -> Vec<Remedy> {
+    let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    match opened {
+        Ok(_) => Vec::new(),
+        Err(e) => vec![Remedy::new(
+            format!("/dev/net/tun cannot be opened ({e})"),
+            "load the driver with `modprobe tun`; in a container start it with `--device /dev/net/tun`",
+        )],
+    }
+}
+
+fn effective_capabilities(status: &str) -> Option<u64> {
+    let hex = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(hex.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_a_fingerprint() {
+        let f = Fingerprint::take();
+        assert!(f.cpus >= 1);
+        assert!(!f.cpu_model.is_empty() && !f.kernel.is_empty());
+        assert!(f.one_line().contains("kernel "));
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_status_file() {
+        assert_eq!(effective_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n"), Some(0x1ff_ffff_ffff));
+        assert_eq!(effective_capabilities("Name:\tx\n"), None);
+    }
+}

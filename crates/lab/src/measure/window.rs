@@ -1,0 +1,369 @@
+//! One measuring window over a line with traffic on it: the first second (path MTU discovery, slow start, caches) is left
+//! out, then counters are read at both ends of the window and at every half second in between.
+//!
+//! The headline cost is the busy time of the whole machine per byte, because this kernel accounts by tick: time charged to
+//! a gateway's process contains software interrupts of other boxes that ran in its context, and lacks its own that ran
+//! elsewhere. Subtracting plain forwarding of the same run leaves what the system under test adds.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::counters::{self, CpuTicks, LinkCounters, parse_links};
+use crate::clock;
+use crate::error::LabError;
+use crate::interrupt;
+use crate::load::Direction;
+use crate::topology::{Line, Node};
+
+/// What to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowPlan {
+    /// Where the counted traffic arrives.
+    pub direction: Direction,
+    /// Left out at the beginning, from the first traffic on.
+    pub warm_up: Duration,
+    /// Length of the window.
+    pub duration: Duration,
+}
+
+/// Counters at one moment of the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Seconds since the beginning of the window.
+    pub t: f64,
+    /// Bytes received by the receiving hosts since then.
+    pub bytes: u64,
+    /// Buffers received since then.
+    pub buffers: u64,
+    /// Busy clock ticks of the machine since then.
+    pub busy_ticks: u64,
+}
+
+/// A process on one of the gateways.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gateway {
+    /// The box: `g1` or `g2`.
+    pub node: String,
+    /// The program's name.
+    pub process: String,
+    /// CPU time in the window, nanoseconds.
+    pub cpu_ns: u64,
+    /// Resident size at the end, KiB; absent when the process was gone.
+    pub resident_kib: Option<u64>,
+}
+
+/// The interface through which a tunnel's traffic must pass on g1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunnelDevice {
+    /// Its name.
+    pub name: String,
+    /// What it carried in the window.
+    pub counters: LinkCounters,
+}
+
+/// What was counted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// Length, seconds.
+    pub seconds: f64,
+    /// Bytes received by the receiving hosts (b; for reverse traffic a; for both, both), with headers.
+    pub bytes: u64,
+    /// Buffers received.
+    pub buffers: u64,
+    /// Bytes per second times eight, in units of 10^9.
+    pub gbps: f64,
+    /// Mean size of a received buffer: near 64 KB offload crossed the links, near the MTU packets crossed as on a wire.
+    pub bytes_per_buffer: f64,
+    /// Busy time of the whole machine per received byte, nanoseconds.
+    pub machine_ns_per_byte: f64,
+    /// CPU time of the gateways' processes per received byte, nanoseconds.
+    pub gateways_ns_per_byte: f64,
+    /// Share of the machine's busy time that was software interrupts.
+    pub softirq_share: f64,
+    /// Share of the machine's capacity that was busy.
+    pub busy_share: f64,
+    /// Share of the machine's capacity used by processes that belong neither to the line nor to the laboratory.
+    pub other_load_share: f64,
+    /// Packets lost in the kernel's receive backlog; of the whole machine.
+    pub backlog_drops: u64,
+    /// Time of the machine by kind, clock ticks.
+    pub cpu: CpuTicks,
+    /// Clock ticks per second.
+    pub ticks_per_second: u64,
+    /// The processes on the gateways.
+    pub gateways: Vec<Gateway>,
+    /// Counters of every interface, named `box.interface`.
+    pub links: BTreeMap<String, LinkCounters>,
+    /// The tunnel's interface, for systems that have one.
+    pub tunnel: Option<TunnelDevice>,
+    /// The moments in between.
+    pub samples: Vec<Sample>,
+}
+
+/// Counter files of the line, opened once: reading them does not need to enter the namespaces again.
+struct Taps {
+    links: Vec<(Node, File)>,
+    receivers: Vec<Node>,
+}
+
+#[derive(Clone)]
+struct Counted {
+    cpu: CpuTicks,
+    links: BTreeMap<String, LinkCounters>,
+    bytes: u64,
+    buffers: u64,
+}
+
+impl Taps {
+    fn open(line: &Line, direction: Direction) -> Result<Self, LabError> {
+        let links = Node::ALL
+            .into_iter()
+            .map(|node| Ok((node, line.node(node).open("/proc/thread-self/net/dev")?)))
+            .collect::<Result<_, LabError>>()?;
+        let receivers = match direction {
+            Direction::Forward => vec![Node::B],
+            Direction::Reverse => vec![Node::A],
+            Direction::Both => vec![Node::A, Node::B],
+        };
+        Ok(Self { links, receivers })
+    }
+
+    fn read(&mut self) -> Result<Counted, LabError> {
+        let stat = fs::read_to_string("/proc/stat").map_err(LabError::io("reading /proc/stat"))?;
+        let cpu = CpuTicks::parse(&stat)
+            .ok_or_else(|| LabError::Measurement("/proc/stat is not as expected".into()))?;
+        let (mut links, mut bytes, mut buffers) = (BTreeMap::new(), 0, 0);
+        let mut text = String::new();
+        for (node, file) in &mut self.links {
+            text.clear();
+            file.rewind()
+                .and_then(|()| file.read_to_string(&mut text))
+                .map_err(LabError::io("reading /proc/net/dev"))?;
+            for (name, counters) in parse_links(&text) {
+                if name == "eth0" && self.receivers.contains(node) {
+                    bytes += counters.rx_bytes;
+                    buffers += counters.rx_buffers;
+                }
+                if name != "lo" {
+                    links.insert(format!("{}.{name}", node.name()), counters);
+                }
+            }
+        }
+        Ok(Counted { cpu, links, bytes, buffers })
+    }
+}
+
+fn gateway_processes(line: &Line) -> Vec<(Node, u32)> {
+    [Node::G1, Node::G2]
+        .into_iter()
+        .flat_map(|n| line.node(n).pids().into_iter().map(move |p| (n, p)))
+        .collect()
+}
+
+fn backlog_drops() -> u64 {
+    fs::read_to_string("/proc/net/softnet_stat").map_or(0, |t| counters::parse_backlog_drops(&t))
+}
+
+const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
+/// Less than this is an exchange of headers, not a load.
+const TRAFFIC: u64 = 64 * 1024;
+
+/// Waits for traffic, lets it warm up, and measures. `alive` is asked at every sample and ends the window with its error.
+pub fn measure(
+    line: &Line,
+    plan: WindowPlan,
+    tunnel_device: Option<&str>,
+    mut alive: impl FnMut() -> Result<(), LabError>,
+) -> Result<Window, LabError> {
+    let mut taps = Taps::open(line, plan.direction)?;
+    let before = taps.read()?.bytes;
+    let started = interrupt::wait_until(Duration::from_secs(10), || {
+        alive()?;
+        Ok(taps.read()?.bytes >= before + TRAFFIC)
+    })?;
+    if !started {
+        return Err(LabError::Measurement("no traffic arrived within 10 s".into()));
+    }
+    interrupt::pause(plan.warm_up)?;
+
+    let mut inside = line.pids();
+    inside.push(std::process::id());
+    let gateways: Vec<(Node, u32, u64)> =
+        gateway_processes(line).into_iter().map(|(n, p)| (n, p, counters::process_ns(p))).collect();
+    let (others, drops) = (counters::processes_outside(&inside), backlog_drops());
+    let (start, first) = (clock::now(), taps.read()?);
+    let mut samples = Vec::new();
+    let (seconds, last) = loop {
+        let elapsed = clock::now() - start;
+        let left = plan.duration.saturating_sub(elapsed);
+        // The last stretch takes up what is left rather than ending in a sliver.
+        let step = if left < BETWEEN_SAMPLES * 3 / 2 { left } else { BETWEEN_SAMPLES };
+        interrupt::pause(step)?;
+        alive()?;
+        let t = (clock::now() - start).as_secs_f64();
+        let now = taps.read()?;
+        samples.push(Sample {
+            t,
+            bytes: now.bytes.saturating_sub(first.bytes),
+            buffers: now.buffers.saturating_sub(first.buffers),
+            busy_ticks: now.cpu.since(&first.cpu).busy(),
+        });
+        if step == left {
+            break (t, now);
+        }
+    };
+    let gateways: Vec<Gateway> = gateways
+        .into_iter()
+        .map(|(node, pid, before)| Gateway {
+            node: node.name().into(),
+            process: counters::process_name(pid).unwrap_or_else(|| "?".into()),
+            cpu_ns: counters::process_ns(pid).saturating_sub(before),
+            resident_kib: counters::resident_kib(pid),
+        })
+        .collect();
+    let other_ticks: u64 = counters::processes_outside(&inside)
+        .iter()
+        .map(|(process, ticks)| ticks.saturating_sub(others.get(process).copied().unwrap_or(0)))
+        .sum();
+    let drops = backlog_drops().saturating_sub(drops);
+    Totals { seconds, first, last, gateways, other_ticks, drops }.window(tunnel_device, samples)
+}
+
+struct Totals {
+    seconds: f64,
+    first: Counted,
+    last: Counted,
+    gateways: Vec<Gateway>,
+    other_ticks: u64,
+    drops: u64,
+}
+
+impl Totals {
+    fn window(self, tunnel_device: Option<&str>, samples: Vec<Sample>) -> Result<Window, LabError> {
+        let Self { seconds, first, last, gateways, other_ticks, drops } = self;
+        let bytes = last.bytes.saturating_sub(first.bytes);
+        let buffers = last.buffers.saturating_sub(first.buffers);
+        if bytes == 0 || seconds <= 0.0 {
+            return Err(LabError::Measurement(
+                "the traffic stopped: nothing arrived in the measuring window".into(),
+            ));
+        }
+        let hz = rustix::param::clock_ticks_per_second();
+        let cpus = cpus() as f64;
+        let cpu = last.cpu.since(&first.cpu);
+        // Not the busy columns: without ticks on idle processors only idle time is accounted exactly.
+        let idle = (cpu.idle + cpu.iowait + cpu.steal) as f64 / hz as f64;
+        let busy = (cpus * seconds - idle).max(0.0);
+        let none = LinkCounters::default();
+        let links: BTreeMap<String, LinkCounters> = last
+            .links
+            .iter()
+            .map(|(name, c)| (name.clone(), c.since(first.links.get(name).unwrap_or(&none))))
+            .collect();
+        let tunnel = tunnel_device.map(|name| TunnelDevice {
+            name: name.into(),
+            counters: links.get(&format!("g1.{name}")).copied().unwrap_or_default(),
+        });
+        // A figure for a tunnel through which the traffic did not go is worse than none.
+        if let Some(t) = &tunnel {
+            let through = t.counters.rx_bytes + t.counters.tx_bytes;
+            if (through as f64) < 0.8 * bytes as f64 {
+                return Err(LabError::Measurement(format!(
+                    "the traffic did not go through the tunnel: the hosts received {bytes} bytes, \
+                     interface {} of g1 carried {through}",
+                    t.name
+                )));
+            }
+        }
+        let per_byte = |ns: f64| ns / bytes as f64;
+        Ok(Window {
+            seconds,
+            bytes,
+            buffers,
+            gbps: bytes as f64 * 8.0 / seconds / 1e9,
+            bytes_per_buffer: bytes as f64 / buffers.max(1) as f64,
+            machine_ns_per_byte: per_byte(busy * 1e9),
+            gateways_ns_per_byte: per_byte(gateways.iter().map(|g| g.cpu_ns as f64).sum()),
+            softirq_share: cpu.softirq as f64 / cpu.busy().max(1) as f64,
+            busy_share: busy / (cpus * seconds),
+            other_load_share: other_ticks as f64 / hz as f64 / (cpus * seconds),
+            backlog_drops: drops,
+            cpu,
+            ticks_per_second: hz,
+            gateways,
+            links,
+            tunnel,
+            samples,
+        })
+    }
+}
+
+/// Processors of this machine.
+pub(crate) fn cpus() -> usize {
+    // Those of the whole machine, as /proc/stat counts them, not those this process may use.
+    let online = fs::read_to_string("/proc/stat").map_or(0, |s| {
+        s.lines()
+            .filter(|l| l.starts_with("cpu") && l.as_bytes().get(3).is_some_and(u8::is_ascii_digit))
+            .count()
+    });
+    online.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(bytes: u64, buffers: u64, cpu: CpuTicks, tunnel: u64) -> Counted {
+        let link = |rx_bytes| LinkCounters { rx_bytes, ..LinkCounters::default() };
+        let links =
+            BTreeMap::from([("b.eth0".to_string(), link(bytes)), ("g1.ipsec0".to_string(), link(tunnel))]);
+        Counted { cpu, links, bytes, buffers }
+    }
+
+    fn totals(tunnel: u64) -> Totals {
+        let hz = rustix::param::clock_ticks_per_second();
+        let all = cpus() as u64 * 2 * hz;
+        let cpu = CpuTicks { idle: all / 2, system: all / 4, softirq: all / 4, ..CpuTicks::default() };
+        Totals {
+            seconds: 2.0,
+            first: counted(1000, 10, CpuTicks::default(), 0),
+            last: counted(2_000_001_000, 100_010, cpu, tunnel),
+            gateways: vec![Gateway {
+                node: "g1".into(),
+                process: "x".into(),
+                cpu_ns: 500_000_000,
+                resident_kib: None,
+            }],
+            other_ticks: 0,
+            drops: 0,
+        }
+    }
+
+    #[test]
+    fn rates_and_costs_follow_from_the_counters() {
+        let w = totals(0).window(None, vec![]).expect("a window");
+        assert_eq!((w.bytes, w.buffers), (2_000_000_000, 100_000));
+        assert!((w.gbps - 8.0).abs() < 1e-9);
+        assert!((w.bytes_per_buffer - 20_000.0).abs() < 1e-9);
+        // Half of the machine busy for two seconds, over 2e9 bytes.
+        assert!((w.machine_ns_per_byte - cpus() as f64 * 0.5).abs() < 1e-9);
+        assert!((w.gateways_ns_per_byte - 0.25).abs() < 1e-9);
+        assert!((w.softirq_share - 0.5).abs() < 0.01);
+        assert!((w.busy_share - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn traffic_that_bypasses_the_tunnel_is_an_error() {
+        let e = totals(1_000_000).window(Some("ipsec0"), vec![]).expect_err("bypassed");
+        assert!(e.to_string().contains("did not go through the tunnel"), "{e}");
+        assert!(totals(1_990_000_000).window(Some("ipsec0"), vec![]).is_ok());
+    }
+}

@@ -1,0 +1,99 @@
+//! The folder of a run: `run.json`, and `raw/` with the files of each trial.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::run::Run;
+use crate::clock::{self, Utc};
+use crate::error::LabError;
+
+/// Where runs go unless told otherwise: they outlive a reboot but belong to nobody's home.
+const DEFAULT: &str = "/var/tmp/ironswan";
+
+/// A folder made for one run.
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// Makes `out`, which must be empty if it exists, or a new dated folder of this `experiment`.
+    pub fn create(out: Option<&Path>, experiment: &str) -> Result<Self, LabError> {
+        let path = match out {
+            Some(path) => {
+                let used = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+                if used || path.is_file() {
+                    return Err(LabError::Usage(format!(
+                        "{} exists already; name a new folder: a run is never written over another",
+                        path.display()
+                    )));
+                }
+                path.to_path_buf()
+            }
+            None => unused(Path::new(DEFAULT), experiment),
+        };
+        fs::create_dir_all(path.join("raw")).map_err(LabError::io(format!("creating {}", path.display())))?;
+        // Absolute, so that it can be printed for use elsewhere.
+        let path = path.canonicalize().map_err(LabError::io(format!("finding {}", path.display())))?;
+        Ok(Self { path })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Keeps a raw file; returns its name relative to the folder.
+    pub fn keep(&self, name: &str, contents: &[u8]) -> Result<String, LabError> {
+        let relative = format!("raw/{name}");
+        let path = self.path.join(&relative);
+        fs::write(&path, contents).map_err(LabError::io(format!("writing {}", path.display())))?;
+        Ok(relative)
+    }
+
+    /// Writes `run.json`.
+    pub fn write(&self, run: &Run) -> Result<(), LabError> {
+        let path = self.path.join("run.json");
+        let json = serde_json::to_vec_pretty(run)
+            .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
+        fs::write(&path, json).map_err(LabError::io(format!("writing {}", path.display())))
+    }
+
+    /// Removes a folder in which nothing was kept: of a run that failed at its start.
+    pub fn discard_if_empty(&self) {
+        // Neither call removes a folder with something in it.
+        let _ = fs::remove_dir(self.path.join("raw")).and_then(|()| fs::remove_dir(&self.path));
+    }
+}
+
+fn unused(base: &Path, experiment: &str) -> PathBuf {
+    let stamp = Utc::from_epoch(clock::since_epoch()).compact();
+    let pid = std::process::id();
+    let first = base.join(format!("{experiment}-{stamp}-{pid}"));
+    let mut path = first.clone();
+    let mut n = 1;
+    while path.exists() {
+        n += 1;
+        path = first.with_file_name(format!("{experiment}-{stamp}-{pid}-{n}"));
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_never_written_over_another() {
+        let path = std::env::temp_dir().join(format!("ironlab-folder-{}", std::process::id()));
+        let folder = RunFolder::create(Some(&path), "line").expect("a new folder");
+        assert_eq!(folder.keep("00.txt", b"x").expect("keep"), "raw/00.txt");
+        let e = RunFolder::create(Some(&path), "line").expect_err("used");
+        assert_eq!(e.exit_code(), 2);
+        folder.discard_if_empty();
+        assert!(path.join("raw/00.txt").exists(), "a folder with files stays");
+        fs::remove_file(path.join("raw/00.txt")).expect("remove");
+        folder.discard_if_empty();
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,49 @@
+//! The published figures that the experiments repeat, as published.
+
+/// What FreeS/WAN's page on performance reports of four boxes in a line (Metheringham, 2001): P-III/733 gateways, ttcp.
+pub mod line {
+    /// Plain forwarding, KB/s, lowest and highest.
+    pub const PLAIN_KB_S: (f64, f64) = (10_644.0, 11_320.0);
+    /// Through a 3DES-MD5 tunnel, KB/s, lowest and highest.
+    pub const TUNNEL_KB_S: (f64, f64) = (3_268.0, 3_402.0);
+    /// Clock of the gateways, MHz.
+    pub const MHZ: f64 = 733.0;
+    /// Who, when, on what.
+    pub const SOURCE: &str = "FreeS/WAN, Metheringham 2001: P-III/733, 3DES-MD5, ttcp, 100 Mbit/s Ethernet";
+    /// What must be said beside the ratio.
+    pub const CAVEAT: &str = "Then plain forwarding was limited by the 100 Mbit/s wire and only the tunnel by the \
+        processor; here both are limited by the processors, which hosts and gateways share. The two ratios are not \
+        the same quantity.";
+
+    /// The ratio of the middles.
+    pub fn ratio() -> f64 {
+        middle(TUNNEL_KB_S) / middle(PLAIN_KB_S)
+    }
+
+    /// The middle of a range.
+    pub fn middle((low, high): (f64, f64)) -> f64 {
+        (low + high) / 2.0
+    }
+
+    /// KB/s as Gb/s; ttcp's KB is 1024 bytes.
+    pub fn gbps(kb_s: f64) -> f64 {
+        kb_s * 1024.0 * 8.0 / 1e9
+    }
+
+    /// Cycles of one gateway per byte of the tunnel, if it spent all of them on it.
+    pub fn cycles_per_byte() -> f64 {
+        MHZ * 1e6 / (middle(TUNNEL_KB_S) * 1024.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+
+    #[test]
+    fn the_published_ratio_is_three_tenths() {
+        assert!((line::ratio() - 0.30).abs() < 0.005);
+        assert!((line::gbps(11_320.0) - 0.0927).abs() < 0.0001, "just below the wire's 0.1");
+        assert!((line::cycles_per_byte() - 214.6).abs() < 0.1);
+    }
+}

@@ -1,0 +1,142 @@
+//! Who made a namespace: names that carry the maker's process id and start time, and the removal of what dead makers
+//! left behind.
+//!
+//! ```text
+//! ironlab-<pid>-<start time of that process, clock ticks since boot>-<8 hex digits>[-<node>]
+//! ```
+//! A process id alone comes back; together with the start time it does not. Not here: processes of another PID
+//! namespace that shares this /run/netns (they would look dead).
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::netns::{NETNS_DIR, Netns};
+use crate::error::LabError;
+
+const PREFIX: &str = "ironlab-";
+
+/// A unique name for everything that one run makes, and a private directory for its files. Dropping it removes the
+/// directory; the namespaces are removed by the topologies.
+#[derive(Debug)]
+pub struct Owner {
+    name: String,
+    dir: PathBuf,
+    /// Topologies made so far, each with a name of its own: a removed one may linger in the kernel for a while.
+    made: AtomicU32,
+}
+
+/// What [`sweep`] found of runs that are no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Network namespaces removed.
+    pub namespaces: usize,
+    /// Directories removed.
+    pub directories: usize,
+}
+
+impl Owner {
+    /// Removes what dead runs left, then takes a new name.
+    pub fn claim() -> Result<Self, LabError> {
+        sweep()?;
+        let pid = std::process::id();
+        let start =
+            start_time(pid).ok_or_else(|| LabError::Measurement("cannot read /proc/self/stat".into()))?;
+        let mut random = [0; 4];
+        fs::File::open("/dev/urandom")
+            .and_then(|mut f| f.read_exact(&mut random))
+            .map_err(LabError::io("reading /dev/urandom"))?;
+        let name = format!("{PREFIX}{pid}-{start}-{:08x}", u32::from_be_bytes(random));
+        let dir = std::env::temp_dir().join(&name);
+        // Pre-shared keys are kept in it.
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(LabError::io(format!("creating {}", dir.display())))?;
+        Ok(Self { name, dir, made: AtomicU32::new(0) })
+    }
+
+    /// A private directory (mode 0700), removed with the owner.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A name for the next topology: unique on this machine, and a number for its files.
+    pub(crate) fn next(&self) -> (String, u32) {
+        let n = self.made.fetch_add(1, Ordering::Relaxed);
+        (format!("{}-{n}", self.name), n)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Removes namespaces, with the processes inside, and directories of runs whose process is gone.
+pub fn sweep() -> Result<Swept, LabError> {
+    let mut swept = Swept::default();
+    for name in dead_names(Path::new(NETNS_DIR))? {
+        // Another run may be sweeping too.
+        swept.namespaces += usize::from(Netns::adopt(name).remove());
+    }
+    let tmp = std::env::temp_dir();
+    for name in dead_names(&tmp)? {
+        swept.directories += usize::from(fs::remove_dir_all(tmp.join(name)).is_ok());
+    }
+    Ok(swept)
+}
+
+fn dead_names(dir: &Path) -> Result<Vec<String>, LabError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(LabError::io(format!("listing {}", dir.display()))(e)),
+    };
+    Ok(entries
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .filter(|name| maker(name).is_some_and(|(pid, start)| start_time(pid) != Some(start)))
+        .collect())
+}
+
+/// The process id and start time in a name of ours; `None` for any other name.
+fn maker(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.splitn(4, '-');
+    let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let random = parts.next()?;
+    (random.len() == 8 && random.chars().all(|c| c.is_ascii_hexdigit())).then_some((pid, start))
+}
+
+/// Field 22 of /proc/PID/stat (proc(5)); `None` when there is no such process, or only its unreaped remains.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in field 2 may contain anything; the rest follows its last parenthesis.
+    let mut rest = stat.rsplit_once(") ")?.1.split(' ');
+    if rest.next()? == "Z" {
+        return None;
+    }
+    rest.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_ours_have_a_maker() {
+        assert_eq!(maker("ironlab-12-3456-00ff00ff"), Some((12, 3456)));
+        assert_eq!(maker("ironlab-12-3456-00ff00ff-0-g1"), Some((12, 3456)));
+        for other in ["ironlab-12-3456", "ironlab-x-1-00ff00ff", "ironlab-1-2-00ff00fg", "lng1", "ironlab-"] {
+            assert_eq!(maker(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn this_process_lives_and_an_impossible_one_does_not() {
+        assert!(start_time(std::process::id()).is_some());
+        assert_eq!(start_time(u32::MAX), None);
+    }
+}
