@@ -79,9 +79,12 @@ def fields(folder, capture, *names, filter=''):
 
 
 def tshark(lab, full):
-    """Every IKE message and every ESP packet of a tunnel's life is decrypted, and every ICV is right."""
+    """Every IKE message and every ESP packet of a tunnel's life is decrypted, and every ICV is right.
+
+    tshark 4.0 does not know ChaCha20-Poly1305; that is scapy's.
+    """
     for encap in (True,) if REFERENCE else (True, False):
-        for ike, esp in SUITES[:1] if REFERENCE else SUITES:
+        for ike, esp in SUITES[:1] if REFERENCE else SUITES[:2]:
             say(f"  {ike} / {esp}, {'UDP-encapsulated' if encap else 'raw ESP'}:")
             if not lab.boxes:
                 os.makedirs(lab.path('wireshark'))
