@@ -1,0 +1,81 @@
+//! The manual names everything that it must name: every configuration key and every drop reason.
+//!
+//! Compared as text: the tables in the source on one side, the pages on the other. What is not here: whether what
+//! the pages say is right.
+
+use std::fs;
+use std::path::Path;
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testkit is inside the repository");
+    fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// First strings of the pairs in `keys.rs`: `("local_addrs", Read)`, on one line or two.
+fn swanctl_keys(source: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut inside = false;
+    let mut open = false;
+    for line in source.lines() {
+        let line = line.trim();
+        inside = (inside || line.contains(": Table = &[")) && line != "];";
+        if inside && (open || line.starts_with("(\"")) {
+            keys.extend(line.split('"').nth(1).map(str::to_string));
+        }
+        open = inside && line == "(";
+    }
+    keys
+}
+
+/// Words of `const KEYS: &[&str]` in the reader of `ironswan.conf`.
+fn daemon_keys(source: &str) -> Vec<String> {
+    let list =
+        source.split("const KEYS: &[&str] = &[").nth(1).and_then(|t| t.split(']').next()).unwrap_or_default();
+    list.split('"').skip(1).step_by(2).map(str::to_string).collect()
+}
+
+/// Names in the macro call that lists the drop reasons.
+fn drop_reasons(source: &str) -> Vec<String> {
+    let list = source.split("drop_reasons! {").nth(1).and_then(|t| t.split("\n}").next()).unwrap_or_default();
+    list.lines()
+        .map(str::trim)
+        .filter(|l| !l.starts_with("///"))
+        .filter_map(|l| l.strip_suffix(','))
+        .map(str::to_string)
+        .collect()
+}
+
+/// Which of `names` the page does not show as `name`.
+fn missing<'a>(names: &'a [String], page: &str) -> Vec<&'a str> {
+    names.iter().map(String::as_str).filter(|n| !page.contains(&format!("`{n}`"))).collect()
+}
+
+#[test]
+fn every_key_of_swanctl_conf_is_in_the_manual() {
+    let keys = swanctl_keys(&read("crates/gateway/src/config/meaning/keys.rs"));
+    assert!(keys.len() > 60 && keys.contains(&"fragmentation".into()), "the table was not found: {keys:?}");
+    assert_eq!(missing(&keys, &read("docs/manual/configuration.md")), [""; 0]);
+}
+
+#[test]
+fn every_key_of_ironswan_conf_is_in_the_manual() {
+    let keys = daemon_keys(&read("crates/gateway/src/config/meaning/daemon.rs"));
+    assert!(keys.len() > 10, "the list was not found: {keys:?}");
+    assert_eq!(missing(&keys, &read("docs/manual/configuration.md")), [""; 0]);
+}
+
+#[test]
+fn every_drop_reason_is_in_the_manual_with_its_remedy() {
+    let reasons = drop_reasons(&read("crates/ipsec/src/counters.rs"));
+    assert!(reasons.len() > 20, "the list was not found: {reasons:?}");
+    assert_eq!(missing(&reasons, &read("docs/manual/troubleshooting.md")), [""; 0]);
+}
+
+#[test]
+fn what_is_missing_from_a_page_is_found() {
+    let source = "const CONN: Table = &[\n    (\"one\", Read),\n    (\n        \"two\",\n        Only(X),\n    ),\n];\n(\"no\", Read)\n";
+    assert_eq!(swanctl_keys(source), ["one", "two"]);
+    assert_eq!(missing(&swanctl_keys(source), "| `one` | ... two"), ["two"]);
+    assert_eq!(daemon_keys("const KEYS: &[&str] = &[\n \"a\", \"b\",\n];"), ["a", "b"]);
+    assert_eq!(drop_reasons("drop_reasons! {\n    /// Why,\n    InX,\n    OutY,\n}\n"), ["InX", "OutY"]);
+}
