@@ -1,7 +1,7 @@
 //! Runs experiments of the laboratory without the `ironswan` program, for work on the laboratory itself.
 //!
 //! ```text
-//! line [demo] [--dut a,b] [--streams 1,4] [--mode offload,wire] [--encap yes|no|both] [--suite S] [--duration S]
+//! line [demo] [--dut a,b] [--streams 1,4] [--rates MBPS,MBPS] [--mode offload,wire] [--encap yes|no|both] [--direction forward|reverse|both] [--suite S] [--duration S]
 //!      [--repeats N] [--out DIR] [--program IRONSWAN] [--json] [--quick] [--smoke]
 //! ```
 
@@ -35,6 +35,8 @@ fn run() -> Result<i32, String> {
             "--smoke" => o.smoke = true,
             "--dut" => o.duts = list(&value()?)?,
             "--streams" => o.streams = list(&value()?)?,
+            "--rates" => o.rates_mbps = list(&value()?)?.into_iter().map(Some).collect(),
+            "--direction" => o.direction = value()?.parse()?,
             "--mode" => o.modes = list(&value()?)?,
             "--suite" => o.dut_options.suite = value()?.parse()?,
             "--encap" => {

@@ -115,7 +115,7 @@ fn child_measures() {
         ..LineOptions::default()
     };
     let error = line(options).expect_err("a signal comes first");
-    assert!(!out.exists(), "an empty run folder stays behind");
+    assert!(!out.exists(), "a run folder without a record stays behind");
     assert!(matches!(error, LabError::Interrupted), "{error}");
     std::process::exit(error.exit_code());
 }

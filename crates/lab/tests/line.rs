@@ -62,6 +62,7 @@ fn options_that_make_no_sense_are_refused() {
         |o: &mut LineOptions| o.streams = vec![0],
         |o: &mut LineOptions| o.streams = vec![],
         |o: &mut LineOptions| o.duration = Duration::ZERO,
+        |o: &mut LineOptions| o.rates_mbps = vec![Some(0)],
         |o: &mut LineOptions| o.inner_mtu = 9000,
         |o: &mut LineOptions| o.duts = vec!["opensvan".into()],
     ] {

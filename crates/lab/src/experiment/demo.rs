@@ -117,7 +117,8 @@ fn show(options: DemoOptions, screen: &mut Screen) -> Result<(), LabError> {
     screen.say("\n");
     let report = prepared.measure(&owner)?;
     drop(owner);
-    screen.say(&report.text(width));
+    screen.say(&report::demo_text(&report.run, width));
+    screen.say(&format!("\nRun folder: {}\n", report.folder.display()));
     if json {
         let text = serde_json::to_string_pretty(&report.run)
             .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;

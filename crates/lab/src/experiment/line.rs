@@ -34,6 +34,8 @@ pub struct LineOptions {
     pub repeats: u32,
     /// Numbers of TCP connections.
     pub streams: Vec<u32>,
+    /// Rates to offer, 10^6 bits per second over all connections; `None` is as much as they take.
+    pub rates_mbps: Vec<Option<u32>>,
     /// Forms in which packets cross the links.
     pub modes: Vec<Mode>,
     /// Which way the payload flows.
@@ -59,6 +61,7 @@ impl Default for LineOptions {
             duration: Duration::from_secs(4),
             repeats: 5,
             streams: vec![1],
+            rates_mbps: vec![None],
             modes: vec![Mode::Offload],
             direction: Direction::Forward,
             inner_mtu: 1400,
@@ -179,12 +182,15 @@ impl Prepared {
 
     fn cells(&self) -> Vec<CellKey> {
         let o = &self.options;
-        o.modes
-            .iter()
-            .flat_map(|&mode| {
-                o.streams.iter().map(move |&streams| CellKey { mode, streams, direction: o.direction })
-            })
-            .collect()
+        let mut cells = Vec::new();
+        for &mode in &o.modes {
+            for &streams in &o.streams {
+                for &rate_mbps in &o.rates_mbps {
+                    cells.push(CellKey { mode, streams, direction: o.direction, rate_mbps });
+                }
+            }
+        }
+        cells
     }
 
     /// Measures under the name of `owner` and writes the run's folder.
@@ -192,7 +198,7 @@ impl Prepared {
         let folder = RunFolder::create(self.options.out.as_deref(), self.experiment)?;
         let outcome = self.measure_into(owner, &folder);
         if outcome.is_err() {
-            folder.discard_if_empty();
+            folder.discard();
         }
         outcome
     }
@@ -293,6 +299,9 @@ impl LineOptions {
         if self.streams.iter().any(|s| !(1..=128).contains(s)) {
             return wrong("the number of streams must be between 1 and 128, which is the most iperf3 does");
         }
+        if self.rates_mbps.iter().flatten().any(|r| !(1..=1_000_000).contains(r)) {
+            return wrong("a rate must be between 1 Mb/s and 1,000,000 Mb/s");
+        }
         if !(Duration::from_millis(500)..=Duration::from_secs(3600)).contains(&self.duration) {
             return wrong("the duration must be between 0.5 s and an hour");
         }
@@ -303,6 +312,7 @@ impl LineOptions {
         once(&mut self.encaps);
         once(&mut self.streams);
         once(&mut self.modes);
+        once(&mut self.rates_mbps);
         Ok(())
     }
 
@@ -311,7 +321,7 @@ impl LineOptions {
         if self.smoke {
             (self.duration, self.repeats) = (Duration::from_secs(1), 1);
         } else if self.quick {
-            let round = duts * self.modes.len() * self.streams.len();
+            let round = duts * self.modes.len() * self.streams.len() * self.rates_mbps.len();
             let total = |repeats: u32, seconds: u64| {
                 TrialPlan::guess(Duration::from_secs(seconds))
                     * repeats
@@ -414,6 +424,9 @@ fn row_doubts(inner_mtu: u32, key: CellKey, row: &report::Row, trials: &[Trial])
         if range > NOISE {
             doubts.push(Warning::NoisyRepeats { dut: dut.clone(), cell: cell.clone(), quantity, range });
         }
+    }
+    if let Some(rate) = key.rate_mbps.filter(|rate| row.gbps.median * 1e3 < 0.95 * f64::from(*rate)) {
+        doubts.push(Warning::RateNotReached { dut: dut.clone(), cell: cell.clone(), rate_mbps: rate });
     }
     let unsteady = trials.iter().filter(|t| t.dut == row.dut && t.cell == key && !is_steady(t)).count();
     if unsteady > 0 {

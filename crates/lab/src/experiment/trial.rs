@@ -49,6 +49,7 @@ impl TrialPlan<'_> {
         let load = TcpLoad {
             streams: self.cell.streams,
             direction: self.cell.direction,
+            rate_mbps: self.cell.rate_mbps,
             duration: WARM_UP + self.duration + SLACK,
         };
         let mut traffic = Iperf3::start(&line, load, &dir)?;

@@ -24,6 +24,8 @@ pub struct TcpLoad {
     pub streams: u32,
     /// Which way.
     pub direction: Direction,
+    /// Payload to offer over all connections, 10^6 bits per second; as much as they take when absent.
+    pub rate_mbps: Option<u32>,
     /// How long.
     pub duration: Duration,
 }
@@ -91,6 +93,12 @@ impl Iperf3 {
         let port = PORT.to_string();
         let mut argv = vec!["iperf3", "-c", address::B, "-p", &port, "-t", &t, "-P", &n];
         argv.extend(["-J", "--logfile", &out_name, "--connect-timeout", "5000"]);
+        // iperf3 wants the rate of each connection.
+        let rate =
+            load.rate_mbps.map(|r| (u64::from(r) * 1_000_000 / u64::from(load.streams.max(1))).to_string());
+        if let Some(rate) = &rate {
+            argv.extend(["-b", rate.as_str()]);
+        }
         match load.direction {
             Direction::Forward => {}
             Direction::Reverse => argv.push("-R"),

@@ -59,10 +59,10 @@ impl RunFolder {
         fs::write(&path, json).map_err(LabError::io(format!("writing {}", path.display())))
     }
 
-    /// Removes a folder in which nothing was kept: of a run that failed at its start.
-    pub fn discard_if_empty(&self) {
-        // Neither call removes a folder with something in it.
-        let _ = fs::remove_dir(self.path.join("raw")).and_then(|()| fs::remove_dir(&self.path));
+    /// Removes what a run that failed has kept so far: without its record it says nothing.
+    pub fn discard(&self) {
+        // The folder itself may have been there before; it was empty then, and goes only if it is empty now.
+        let _ = fs::remove_dir_all(self.path.join("raw")).and_then(|()| fs::remove_dir(&self.path));
     }
 }
 
@@ -90,10 +90,8 @@ mod tests {
         assert_eq!(folder.keep("00.txt", b"x").expect("keep"), "raw/00.txt");
         let e = RunFolder::create(Some(&path), "line").expect_err("used");
         assert_eq!(e.exit_code(), 2);
-        folder.discard_if_empty();
-        assert!(path.join("raw/00.txt").exists(), "a folder with files stays");
-        fs::remove_file(path.join("raw/00.txt")).expect("remove");
-        folder.discard_if_empty();
+        assert!(path.join("raw/00.txt").exists());
+        folder.discard();
         assert!(!path.exists());
     }
 }

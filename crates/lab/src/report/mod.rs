@@ -14,7 +14,7 @@ mod text;
 mod warning;
 
 pub use folder::RunFolder;
-pub use line::line_text;
+pub use line::{demo_text, line_text};
 pub use progress::Progress;
 pub use run::{
     Cell, CellKey, HistoryNote, LineSettings, Program, RUN_SCHEMA_JSON, Results, Row, Run, SCHEMA, Trial,

@@ -113,12 +113,15 @@ pub struct CellKey {
     pub streams: u32,
     /// Which way.
     pub direction: Direction,
+    /// Payload offered, 10^6 bits per second over all streams; as fast as it goes when absent.
+    pub rate_mbps: Option<u32>,
 }
 
 impl std::fmt::Display for CellKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let s = if self.streams == 1 { "" } else { "s" };
-        write!(f, "{} mode, {} stream{s}, {}", self.mode, self.streams, self.direction)
+        write!(f, "{} mode, {} stream{s}, {}", self.mode, self.streams, self.direction)?;
+        self.rate_mbps.map_or(Ok(()), |rate| write!(f, ", at {rate} Mb/s"))
     }
 }
 

@@ -20,7 +20,7 @@ fn trial(dut: &str, repeat: u32, gbps: f64, ns: f64) -> Trial {
     };
     Trial {
         dut: dut.into(),
-        cell: CellKey { mode: Mode::Offload, streams: 1, direction: Direction::Forward },
+        cell: CellKey { mode: Mode::Offload, streams: 1, direction: Direction::Forward, rate_mbps: None },
         repeat,
         began: f64::from(repeat) * 10.0,
         setup_seconds: 0.25,

@@ -38,6 +38,15 @@ pub enum Warning {
         /// Processors of the machine.
         cpus: usize,
     },
+    /// Less arrived than was offered: the cost is that of the rate reached.
+    RateNotReached {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// What was offered, 10^6 bits per second.
+        rate_mbps: u32,
+    },
     /// The rate changed during a window.
     Unsteady {
         /// The system under test.
@@ -111,6 +120,7 @@ impl Warning {
             Self::Stolen { .. } => "stolen-time",
             Self::DebugBuild => "debug-build",
             Self::SharedCores { .. } => "shared-cores",
+            Self::RateNotReached { .. } => "rate-not-reached",
             Self::Unsteady { .. } => "unsteady",
             Self::OffloadOff { .. } => "offload-off",
             Self::BacklogDrops { .. } => "backlog-drops",
@@ -151,6 +161,9 @@ impl Warning {
                  the cost per byte",
                 if *cpus == 1 { "" } else { "s" }
             ),
+            Self::RateNotReached { dut, cell, rate_mbps } => {
+                format!("{dut}, {cell}: did not carry the {rate_mbps} Mb/s offered")
+            }
             Self::Unsteady { dut, cell, trials } => format!(
                 "{dut}, {cell}: in {trials} trial{} the rate changed by more than a quarter within the window",
                 if *trials == 1 { "" } else { "s" }
