@@ -30,6 +30,7 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     // Forwarding by the kernel: what b received, the gateways carried, and no process of theirs.
     assert!(w.links["g1.wan"].tx_bytes as f64 > 0.9 * w.bytes as f64);
     assert!(w.gateways.is_empty() && w.tunnel.is_none());
+    assert!(w.payload_bytes < w.bytes && w.payload_bytes as f64 > 0.9 * w.bytes as f64);
     // The kernel's count and iperf3's own agree, as far as their different windows allow.
     let ratio = w.gbps / trial.tcp.payload_gbps;
     assert!((0.5..2.0).contains(&ratio), "{ratio}");

@@ -3,9 +3,10 @@
 //! are medians, and costs are compared with plain forwarding of the same run only.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use super::doubts::doubts;
 use super::trial::TrialPlan;
 use crate::clock::{self, Utc};
 use crate::dut::{self, Dut, DutOptions, Encap};
@@ -367,95 +368,37 @@ pub(crate) fn history_note() -> HistoryNote {
     }
 }
 
-/// Everything about the run that a reader should doubt.
-fn doubts(o: &LineOptions, machine: &Fingerprint, trials: &[Trial], results: &Results) -> Vec<Warning> {
-    let mut doubts = Vec::new();
-    let debug = match &o.dut_options.ironswan {
-        None => cfg!(debug_assertions),
-        Some(program) => is_debug_path(program),
-    };
-    if debug && trials.iter().any(|t| t.dut.starts_with("ironswan")) {
-        doubts.push(Warning::DebugBuild);
-    }
-    if o.duration < Duration::from_secs(2) {
-        doubts.push(Warning::ShortWindow { seconds: o.duration.as_secs_f64() });
-    }
-    if o.repeats < 3 {
-        doubts.push(Warning::FewRepeats { repeats: o.repeats });
-    }
-    if machine.cpus < 8 {
-        doubts.push(Warning::SharedCores { cpus: machine.cpus });
-    }
-    if let Some(source) = machine.clocksource.as_deref().filter(|c| !["tsc", "arch_sys_counter"].contains(c))
-    {
-        doubts.push(Warning::ClockUnstable { clocksource: source.into() });
-    }
-    let most = |f: &dyn Fn(&Trial) -> f64| trials.iter().map(f).fold(0.0, f64::max);
-    let other = most(&|t| t.window.other_load_share);
-    if other > 0.03 {
-        doubts.push(Warning::OtherLoad { share: other });
-    }
-    let stolen = most(&|t| t.window.cpu.steal as f64 / t.window.cpu.total().max(1) as f64);
-    if stolen > 0.02 {
-        doubts.push(Warning::Stolen { share: stolen });
-    }
-    let backlog = trials.iter().map(|t| t.window.backlog_drops).sum();
-    if backlog > 0 {
-        doubts.push(Warning::BacklogDrops { packets: backlog });
-    }
-    if !results.cells.iter().any(|c| c.row("plain").is_some()) {
-        doubts.push(Warning::NoPlain);
-    }
-    for cell in &results.cells {
-        for row in &cell.rows {
-            doubts.extend(row_doubts(o.inner_mtu, cell.key, row, trials));
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_takes_a_minute_at_most_for_as_many_systems_as_there_are() {
+        for duts in 1..=5 {
+            let mut o = LineOptions { quick: true, ..LineOptions::default() };
+            o.shorten(duts);
+            let total = TrialPlan::guess(o.duration) * o.repeats * u32::try_from(duts).expect("few");
+            assert!(total <= Duration::from_secs(60), "{duts} systems: {total:?}");
+            assert!(o.repeats >= 2, "{duts} systems: {} repeats", o.repeats);
         }
     }
-    doubts
-}
 
-fn row_doubts(inner_mtu: u32, key: CellKey, row: &report::Row, trials: &[Trial]) -> Vec<Warning> {
-    /// Range over median from which a cell is called noisy.
-    const NOISE: f64 = 0.2;
-    let mut doubts = Vec::new();
-    let (dut, cell) = (row.dut.clone(), key.to_string());
-    for (quantity, summary) in [("Gb/s", &row.gbps), ("ns/byte", &row.machine_ns_per_byte)] {
-        let range = summary.relative_range();
-        if range > NOISE {
-            doubts.push(Warning::NoisyRepeats { dut: dut.clone(), cell: cell.clone(), quantity, range });
-        }
+    #[test]
+    fn quick_never_lengthens_what_was_asked_for() {
+        let mut o = LineOptions {
+            quick: true,
+            repeats: 1,
+            duration: Duration::from_secs(1),
+            ..LineOptions::default()
+        };
+        o.shorten(2);
+        assert_eq!((o.repeats, o.duration), (1, Duration::from_secs(1)));
     }
-    if let Some(rate) = key.rate_mbps.filter(|rate| row.gbps.median * 1e3 < 0.95 * f64::from(*rate)) {
-        doubts.push(Warning::RateNotReached { dut: dut.clone(), cell: cell.clone(), rate_mbps: rate });
-    }
-    let unsteady = trials.iter().filter(|t| t.dut == row.dut && t.cell == key && !is_steady(t)).count();
-    if unsteady > 0 {
-        doubts.push(Warning::Unsteady { dut: dut.clone(), cell: cell.clone(), trials: unsteady });
-    }
-    let bytes_per_buffer = row.bytes_per_buffer.median;
-    let odd = match key.mode {
-        // A tunnel may deliver packet by packet; that is its own figure, and no doubt about the links.
-        Mode::Offload => row.dut == "plain" && bytes_per_buffer < 4.0 * f64::from(inner_mtu),
-        // Acknowledgements make the mean smaller, never larger than a packet with its Ethernet header.
-        Mode::Wire => bytes_per_buffer > f64::from(inner_mtu + 18),
-    };
-    if odd {
-        doubts.push(Warning::OffloadOff { dut, cell, bytes_per_buffer });
-    }
-    doubts
-}
 
-/// The halves of a window carried about the same.
-fn is_steady(trial: &Trial) -> bool {
-    let w = &trial.window;
-    let Some(middle) = w.samples.iter().find(|s| s.t >= w.seconds / 2.0 - 0.01) else { return true };
-    let (first, second) =
-        (middle.bytes as f64 / middle.t, (w.bytes - middle.bytes) as f64 / (w.seconds - middle.t));
-    // A window of one sample has no second half.
-    !second.is_finite() || (second / first - 1.0).abs() <= 0.25
-}
-
-/// Cargo builds without optimisation into a folder of this name.
-fn is_debug_path(program: &Path) -> bool {
-    program.components().any(|c| c.as_os_str() == "debug")
+    #[test]
+    fn what_is_asked_for_twice_is_measured_once() {
+        let mut o = LineOptions { streams: vec![1, 4, 1], ..LineOptions::default() };
+        o.check().expect("sound options");
+        assert_eq!(o.streams, [1, 4]);
+    }
 }

@@ -78,13 +78,15 @@ pub struct Window {
     pub bytes: u64,
     /// Buffers received.
     pub buffers: u64,
-    /// Bytes per second times eight, in units of 10^9.
+    /// TCP payload among the bytes: less one set of headers per buffer.
+    pub payload_bytes: u64,
+    /// Payload received, 10^9 bits per second.
     pub gbps: f64,
     /// Mean size of a received buffer: near 64 KB offload crossed the links, near the MTU packets crossed as on a wire.
     pub bytes_per_buffer: f64,
-    /// Busy time of the whole machine per received byte, nanoseconds.
+    /// Busy time of the whole machine per byte of payload received, nanoseconds.
     pub machine_ns_per_byte: f64,
-    /// CPU time of the gateways' processes per received byte, nanoseconds.
+    /// CPU time of the gateways' processes per byte of payload received, nanoseconds.
     pub gateways_ns_per_byte: f64,
     /// Share of the machine's busy time that was software interrupts.
     pub softirq_share: f64,
@@ -172,6 +174,8 @@ fn backlog_drops() -> u64 {
     fs::read_to_string("/proc/net/softnet_stat").map_or(0, |t| counters::parse_backlog_drops(&t))
 }
 
+/// Ethernet, IPv4, and TCP with timestamps: what each buffer carries beside payload, however many packets it stands for.
+const HEADERS: u64 = 14 + 20 + 32;
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
 /// Less than this is an exchange of headers, not a load.
 const TRAFFIC: u64 = 64 * 1024;
@@ -251,7 +255,8 @@ impl Totals {
         let Self { seconds, first, last, gateways, other_ticks, drops } = self;
         let bytes = last.bytes.saturating_sub(first.bytes);
         let buffers = last.buffers.saturating_sub(first.buffers);
-        if bytes == 0 || seconds <= 0.0 {
+        let payload = bytes.saturating_sub(HEADERS * buffers);
+        if payload == 0 || seconds <= 0.0 {
             return Err(LabError::Measurement(
                 "the traffic stopped: nothing arrived in the measuring window".into(),
             ));
@@ -283,12 +288,13 @@ impl Totals {
                 )));
             }
         }
-        let per_byte = |ns: f64| ns / bytes as f64;
+        let per_byte = |ns: f64| ns / payload as f64;
         Ok(Window {
             seconds,
             bytes,
             buffers,
-            gbps: bytes as f64 * 8.0 / seconds / 1e9,
+            payload_bytes: payload,
+            gbps: payload as f64 * 8.0 / seconds / 1e9,
             bytes_per_buffer: bytes as f64 / buffers.max(1) as f64,
             machine_ns_per_byte: per_byte(busy * 1e9),
             gateways_ns_per_byte: per_byte(gateways.iter().map(|g| g.cpu_ns as f64).sum()),
@@ -335,7 +341,7 @@ mod tests {
         Totals {
             seconds: 2.0,
             first: counted(1000, 10, CpuTicks::default(), 0),
-            last: counted(2_000_001_000, 100_010, cpu, tunnel),
+            last: counted(2_000_001_000 + 100_000 * HEADERS, 100_010, cpu, tunnel),
             gateways: vec![Gateway {
                 node: "g1".into(),
                 process: "x".into(),
@@ -350,9 +356,9 @@ mod tests {
     #[test]
     fn rates_and_costs_follow_from_the_counters() {
         let w = totals(0).window(None, vec![]).expect("a window");
-        assert_eq!((w.bytes, w.buffers), (2_000_000_000, 100_000));
+        assert_eq!((w.payload_bytes, w.buffers), (2_000_000_000, 100_000));
         assert!((w.gbps - 8.0).abs() < 1e-9);
-        assert!((w.bytes_per_buffer - 20_000.0).abs() < 1e-9);
+        assert!((w.bytes_per_buffer - 20_066.0).abs() < 1e-9);
         // Half of the machine busy for two seconds, over 2e9 bytes.
         assert!((w.machine_ns_per_byte - cpus() as f64 * 0.5).abs() < 1e-9);
         assert!((w.gateways_ns_per_byte - 0.25).abs() < 1e-9);

@@ -143,7 +143,7 @@ fn explanation(run: &Run, width: usize) -> String {
     let mut notes = vec![
         (
             "ns/byte",
-            "busy time of the whole machine, hosts and kernel included, per byte received: the figure to \
+            "busy time of the whole machine, hosts and kernel included, per byte of payload: the figure to \
                      compare"
                 .to_string(),
         ),

@@ -7,7 +7,7 @@ mod line;
 mod progress;
 mod run;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod schema_test;
 mod text;

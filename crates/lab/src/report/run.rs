@@ -149,7 +149,7 @@ pub struct Cell {
 pub struct Row {
     /// The system under test.
     pub dut: String,
-    /// Rate at the receiving host, 10^9 bits per second.
+    /// Payload at the receiving host, 10^9 bits per second.
     pub gbps: Summary,
     /// Busy time of the whole machine per byte, nanoseconds.
     pub machine_ns_per_byte: Summary,

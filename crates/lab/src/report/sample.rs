@@ -28,6 +28,7 @@ fn trial(dut: &str, repeat: u32, gbps: f64, ns: f64) -> Trial {
             seconds: 2.0,
             bytes: (gbps * 2.5e8) as u64,
             buffers: 1000,
+            payload_bytes: (gbps * 2.5e8) as u64,
             gbps,
             bytes_per_buffer: 60_000.0,
             machine_ns_per_byte: ns,
@@ -50,7 +51,7 @@ fn trial(dut: &str, repeat: u32, gbps: f64, ns: f64) -> Trial {
 }
 
 /// Plain at 9, 10, 11 Gb/s and 1 ns per byte, a tunnel at 5, 6, 7 Gb/s and 2 ns per byte, at 2 GHz.
-pub(super) fn run() -> Run {
+pub(crate) fn run() -> Run {
     let trials: Vec<Trial> = (0..3)
         .flat_map(|r| {
             let r64 = f64::from(r);
