@@ -39,14 +39,7 @@ fn run() -> Result<i32, String> {
             "--direction" => o.direction = value()?.parse()?,
             "--mode" => o.modes = list(&value()?)?,
             "--suite" => o.dut_options.suite = value()?.parse()?,
-            "--encap" => {
-                o.encaps = match value()?.as_str() {
-                    "yes" => vec![Encap::Udp],
-                    "no" => vec![Encap::Raw],
-                    "both" => vec![Encap::Udp, Encap::Raw],
-                    other => return Err(format!("--encap {other}: yes, no or both")),
-                }
-            }
+            "--encap" => o.encaps = Encap::list(&value()?)?,
             "--duration" => {
                 touched = true;
                 o.duration = Duration::try_from_secs_f64(number(&value()?)?).map_err(|e| e.to_string())?;

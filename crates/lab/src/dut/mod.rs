@@ -74,6 +74,22 @@ pub enum Encap {
     Raw,
 }
 
+impl Encap {
+    /// A choice as people write it: `yes` (or `udp`), `no` (or `raw`), `both`, or a list with commas.
+    pub fn list(text: &str) -> Result<Vec<Self>, String> {
+        let mut list = Vec::new();
+        for word in text.split(',') {
+            match word {
+                "yes" | "udp" => list.push(Self::Udp),
+                "no" | "raw" => list.push(Self::Raw),
+                "both" => list.extend([Self::Udp, Self::Raw]),
+                _ => return Err(format!("`{word}` is not an encapsulation; write yes, no or both")),
+            }
+        }
+        Ok(list)
+    }
+}
+
 /// A system under test.
 pub trait Dut {
     /// Its name in tables and records.
@@ -190,6 +206,15 @@ mod tests {
         for bad in ["", "/", "aes128\nsecrets", "aes 128", "aes128/"] {
             assert!(bad.parse::<Suite>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn encapsulation_is_yes_no_or_both() {
+        assert_eq!(Encap::list("yes"), Ok(vec![Encap::Udp]));
+        assert_eq!(Encap::list("no"), Ok(vec![Encap::Raw]));
+        assert_eq!(Encap::list("both"), Ok(vec![Encap::Udp, Encap::Raw]));
+        assert_eq!(Encap::list("udp,raw"), Ok(vec![Encap::Udp, Encap::Raw]));
+        assert!(Encap::list("maybe").is_err());
     }
 
     #[test]
