@@ -81,7 +81,8 @@ fn sa(args: &Args, from: u32) -> Result<Command, Box<dyn Error>> {
     let mut keys = vec![0; encr_len + integ_len];
     Seeded::new(args.seed.wrapping_mul(2).wrapping_add(from.into())).fill(&mut keys);
     let integ_key = Secret::new(keys.split_off(encr_len));
-    let selector = |(ip, len)| AddrRange::prefix(ip, len).map(TrafficSelector::addresses).ok_or("a bad prefix");
+    let selector =
+        |(ip, len)| AddrRange::prefix(ip, len).map(TrafficSelector::addresses).ok_or("a bad prefix");
     let direction = if from == args.side { Direction::Out } else { Direction::In };
     Ok(Command::SaAdd(Box::new(SaAdd {
         direction,
@@ -113,7 +114,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let now = || clock::now().saturating_duration_since(config.epoch);
     engine.apply(now(), &sa(&args, 0)?)?;
     engine.apply(now(), &sa(&args, 1)?)?;
-    let selector = |(ip, len)| AddrRange::prefix(ip, len).map(TrafficSelector::addresses).ok_or("a bad prefix");
+    let selector =
+        |(ip, len)| AddrRange::prefix(ip, len).map(TrafficSelector::addresses).ok_or("a bad prefix");
     let policy = PolicyAdd {
         name: "static".into(),
         action: Action::Protect(ReqId(1)),
@@ -150,7 +152,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     loop {
         std::thread::sleep(Duration::from_secs(if args.stats == 0 { 3600 } else { args.stats }));
         rounds += 1;
-        eprintln!("{rounds}: {:?}\n{:?}\nsocket drops {}", plane.stats(), engine.counters(), plane.socket_drops());
+        eprintln!(
+            "{rounds}: {:?}\n{:?}\nsocket drops {}",
+            plane.stats(),
+            engine.counters(),
+            plane.socket_drops()
+        );
         if !plane.is_running() {
             return Err("the data plane has ended".into());
         }

@@ -29,6 +29,8 @@ use ironswan_io::udp::{UdpConfig, UdpSocket};
 use ironswan_ipsec::Engine;
 use ironswan_wire::sadb::Up;
 
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use turn::Turns;
@@ -52,7 +54,14 @@ pub struct DataPlaneConfig {
 
 impl Default for DataPlaneConfig {
     fn default() -> Self {
-        Self { device: TunConfig::default(), mark: 0x220, ike_port: 500, natt_port: 4500, raw_esp: true, epoch: clock::now() }
+        Self {
+            device: TunConfig::default(),
+            mark: 0x220,
+            ike_port: 500,
+            natt_port: 4500,
+            raw_esp: true,
+            epoch: clock::now(),
+        }
     }
 }
 
@@ -132,7 +141,9 @@ impl std::fmt::Display for StartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Io(e) => e.fmt(f),
-            Self::Thread(e) => write!(f, "a data plane thread could not be started: {e} (look at `ulimit -u`)"),
+            Self::Thread(e) => {
+                write!(f, "a data plane thread could not be started: {e} (look at `ulimit -u`)")
+            }
         }
     }
 }

@@ -8,14 +8,16 @@
 //! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
 //! | [`poller`] | epoll and the eventfd that wakes it |
+//! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
 //!
-//! `unsafe` lives in `mmsg`, `sockaddr`, `sockopt` and `tun` (ioctls) only. Nothing here knows what ESP or IKE is;
+//! `unsafe` lives in `mmsg`, `sockaddr`, `sockopt`, `tun` (ioctls) and `namespace` only. Nothing here knows what ESP or IKE is;
 //! the loops that join these objects to the packet engine are in the gateway.
 
 pub mod clock;
 pub mod error;
 pub mod mmsg;
+pub mod namespace;
 pub mod poller;
 pub mod raw;
 pub mod route;

@@ -276,7 +276,8 @@ impl Turns {
             self.stats.malformed += 1;
             return;
         };
-        let message = IkeDatagram { local: datagram.local, remote: datagram.remote, payload: payload.to_vec() };
+        let message =
+            IkeDatagram { local: datagram.local, remote: datagram.remote, payload: payload.to_vec() };
         match (self.ike_sink)(message) {
             true => self.stats.ike += 1,
             false => self.stats.ike_dropped += 1,

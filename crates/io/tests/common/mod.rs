@@ -6,8 +6,7 @@ use std::process::Command;
 pub fn in_namespace<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {
         s.spawn(|| {
-            // SAFETY: a network namespace is a property of the thread that no memory or descriptor depends on.
-            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+            ironswan_io::namespace::unshare()
                 .expect("these tests need root: they make network namespaces and TUN devices");
             ip("link set lo up");
             f()
