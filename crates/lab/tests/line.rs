@@ -18,6 +18,7 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     let text = fs::read_to_string(report.folder.join("run.json")).expect("run.json");
     let run: Run = serde_json::from_str(&text).expect("a run");
     assert_eq!(run, report.run);
+    assert_eq!(Run::read(&report.folder).expect("a run"), run);
     assert_eq!((run.schema.as_str(), run.trials.len()), (SCHEMA, 1));
     let trial = &run.trials[0];
     for file in &trial.files {
@@ -42,6 +43,20 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     }
     assert!(report.text(80).contains("Offload mode, 1 stream, a to b"));
     fs::remove_dir_all(&report.folder).expect("remove");
+}
+
+#[test]
+fn what_is_not_a_run_is_refused_with_its_name() {
+    let folder = std::env::temp_dir().join(format!("ironlab-test-norun-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join("run.json");
+    let error = || Run::read(&folder).expect_err("no run").to_string();
+    assert!(error().contains("run.json") && error().contains("name the folder of a run"), "{}", error());
+    for text in ["", "[]", "{\"schema\": \"ironswan.run/1\"}", "{\"schema\": 1"] {
+        fs::write(&path, text).expect("write");
+        assert!(error().contains("is not a run"), "{}", error());
+    }
+    fs::remove_dir_all(&folder).expect("remove");
 }
 
 #[test]

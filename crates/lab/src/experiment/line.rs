@@ -3,7 +3,7 @@
 //! are medians, and costs are compared with plain forwarding of the same run only.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::doubts::doubts;
@@ -93,23 +93,33 @@ impl LineReport {
 /// `lab line` as a command: prints the report (or with `json` the record) on standard output and errors on standard error;
 /// returns the exit status.
 pub fn line_command(options: LineOptions, json: bool) -> i32 {
-    let outcome = line(options).and_then(|report| {
+    print("lab line", line(options), json)
+}
+
+/// `lab report` as a command: the report of a run made earlier, from its folder alone.
+pub fn report_command(folder: &Path, json: bool) -> i32 {
+    let report = Run::read(folder).map(|run| LineReport { run, folder: folder.to_path_buf() });
+    print("lab report", report, json)
+}
+
+fn print(command: &str, outcome: Result<LineReport, LabError>, json: bool) -> i32 {
+    let text = outcome.and_then(|report| {
         if json {
-            let text = serde_json::to_string_pretty(&report.run)
-                .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
-            Ok(format!("{text}\n"))
+            serde_json::to_string_pretty(&report.run)
+                .map(|text| text + "\n")
+                .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))
         } else {
             Ok(report.text(report::terminal_width()))
         }
     });
-    match outcome {
+    match text {
         Ok(text) => {
             // A reader that closed the pipe has seen enough.
             let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
             0
         }
         Err(e) => {
-            eprintln!("ironswan lab line: {e}");
+            eprintln!("ironswan {command}: {e}");
             e.exit_code()
         }
     }

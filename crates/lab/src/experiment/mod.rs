@@ -6,7 +6,7 @@ mod line;
 mod trial;
 
 pub use demo::{DemoOptions, demo};
-pub use line::{LineOptions, LineReport, line, line_command};
+pub use line::{LineOptions, LineReport, line, line_command, report_command};
 
 #[cfg(test)]
 pub(crate) use line::history_note;
