@@ -103,7 +103,8 @@ swanctl {
     def states(self):
         """(SPI, encapsulated, replay window) of each SA in the guest's kernel."""
         out = self.do('ip xfrm state')
-        return [(m[1], 'encap type espinudp' in block, int(re.search(r'replay-window (\d+)', block)[1]))
+        # With extended sequence numbers the window is in a block of its own, and written with an underscore.
+        return [(m[1], 'encap type espinudp' in block, max(map(int, re.findall(r'replay[-_]window (\d+)', block))))
                 for block in re.split(r'\n(?=src )', out) if (m := re.search(r'proto esp spi (0x\w+)', block))]
 
 
