@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::read::{EmitError, Writer};
 
-/// "The packet begins with an IPv4 or IPv6 header."
+/// Packets begin with an IPv4 or IPv6 header.
 const LINKTYPE_RAW: u16 = 101;
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;

@@ -7,7 +7,7 @@ use ironswan_wire::iana::{
     AuthMethod, EncrId, EsnId, ExchangeType, IdType, KeId, NotifyType, PayloadType, PrfId, ProtocolId,
 };
 use ironswan_wire::ike::{
-    Geometry, Message, Payload, SealedDraft, Within, emit_chain, parse_chain, payload, sealed,
+    Fragment, Geometry, Message, Payload, SealedDraft, Within, emit_chain, parse_chain, payload, sealed,
 };
 use ironswan_wire::proposal::Transform;
 
@@ -39,7 +39,7 @@ fn key(session: &str, name: &str) -> Vec<u8> {
 #[test]
 fn every_recorded_message_is_read_and_written_back_unchanged() {
     let mut seen = 0;
-    for session in ["gcm", "cbc"] {
+    for session in ["gcm", "cbc", "frag"] {
         for name in names(session) {
             let bytes = data(&format!("{name}.bin"));
             let message = Message::parse(&bytes).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -47,7 +47,7 @@ fn every_recorded_message_is_read_and_written_back_unchanged() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 24);
+    assert_eq!(seen, 33);
 }
 
 #[test]
@@ -159,4 +159,37 @@ fn a_refused_child_and_a_rekeying_are_seen_as_such() {
     let inner =
         parse_chain(PayloadType::DELETE, &data("gcm-11-informational-request.plain"), Within::Sk).unwrap();
     assert_eq!(inner, [Payload::Delete(payload::Delete::ike_sa())]);
+}
+
+#[test]
+fn fragments_are_found_joined_and_cut_again_as_recorded() {
+    let mut plain = Vec::new();
+    let mut first = PayloadType::NONE;
+    for (name, number) in [("frag-03", 1), ("frag-04", 2), ("frag-05", 3)] {
+        let bytes = data(&format!("{name}-auth-request.bin"));
+        let part = data(&format!("{name}-auth-request.plain"));
+        let message = Message::parse(&bytes).unwrap();
+        let Some(Payload::Skf(skf)) = message.payloads.last() else { panic!("{name}: no SKF") };
+        assert_eq!(skf.fragment, Fragment { number, total: 3 });
+        if number == 1 {
+            first = skf.inner;
+        }
+        assert_eq!(skf.inner, if number == 1 { PayloadType::IDI } else { PayloadType::NONE });
+
+        // The associated data that the daemon logged: header, SKF header and the fragment fields, 36 bytes.
+        let ranges = message.sealed(GCM).unwrap();
+        assert_eq!((ranges.aad.clone(), ranges.text.len()), (0..36, part.len() + 1), "{name}");
+        let draft =
+            SealedDraft::emit_plain(&message.header, &[], skf.inner, &part, Some(skf.fragment), GCM).unwrap();
+        assert_eq!(draft.ranges, ranges, "{name}");
+        assert_eq!(draft.bytes[ranges.aad.clone()], bytes[ranges.aad], "{name}");
+        if number < 3 {
+            // The daemon fills its fragments just as far as we would.
+            assert_eq!(GCM.fragment_capacity(bytes.len()), Some(part.len()));
+        }
+        plain.extend(part);
+    }
+    let inner = parse_chain(first, &plain, Within::Sk).unwrap();
+    assert!(matches!(inner[..], [Payload::IdI(_), Payload::Auth(_), Payload::Sa(_), ..]));
+    assert_eq!(emit_chain(&inner).unwrap(), (first, plain));
 }

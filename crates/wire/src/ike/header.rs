@@ -19,7 +19,7 @@ pub const HEADER_LEN: usize = 28;
 pub struct Version(pub u8);
 
 impl Version {
-    /// IKEv2: "MUST set the major version number to 2 ... and the minor to zero".
+    /// "Implementations based on this version of IKE MUST set the major version to 2" and "the minor version to 0".
     pub const V2: Self = Self(0x20);
 
     /// Major version.
@@ -27,7 +27,7 @@ impl Version {
         self.0 >> 4
     }
 
-    /// Minor version: "MUST ignore the minor version number in received messages".
+    /// Minor version: "They MUST ignore the minor version number of received messages."
     pub fn minor(self) -> u8 {
         self.0 & 0xf
     }
@@ -46,7 +46,8 @@ pub struct Flags(pub u8);
 impl Flags {
     /// Set by the original initiator of the IKE_SA, in requests and responses.
     pub const INITIATOR: u8 = 0x08;
-    /// "Indicates that the transmitter is capable of speaking a higher major version number": we are not.
+    /// The sender could speak a higher major version. "Implementations of IKEv2 MUST clear this bit when sending and
+    /// MUST ignore it in incoming messages."
     pub const VERSION: u8 = 0x10;
     /// Set in responses.
     pub const RESPONSE: u8 = 0x20;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! All lengths are final before anything is sealed, so a cipher works in place on the ranges given here. With an
-//! AEAD the aad is its associated data (RFC 5282 section 5.1; RFC 7383 section 2.5.1 adds the fragment fields); with a
+//! AEAD the aad is its associated data (RFC 5282 section 5.1; for SKF with the fragment fields, RFC 7383); with a
 //! separate integrity algorithm the ICV covers everything before it. Not here: ciphers and keys.
 
 use std::ops::Range;

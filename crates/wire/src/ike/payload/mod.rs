@@ -139,9 +139,9 @@ impl Payload {
             PayloadType::SKF => Self::Skf(Skf::parse(next, r)?),
             PayloadType::CP => Self::Config(Config::parse(r)?),
             PayloadType::EAP => Self::Eap(Eap::parse(r)?),
-            // "MUST be skipped [if] the recipient does not understand the payload type code ... unless [the] Critical
-            // bit is set, and [then the] message MUST be rejected" (RFC 7296 section 3.2). On types we know,
-            // "the Critical bit MUST be ignored".
+            // The critical bit "MUST be set to one if the sender wants the recipient to reject this entire message if it
+            // does not understand the payload type. MUST be ignored by the recipient if the recipient understands the
+            // payload type code" (RFC 7296 section 3.2): so it is looked at here only.
             _ if critical => return Err(Cause::Critical),
             _ => Self::Other { kind, critical, body: r.rest().to_vec() },
         };
@@ -201,7 +201,7 @@ impl<T: Into<Fault>> From<T> for Cause {
 pub enum Within {
     /// Behind the header: an SK or SKF payload may end it.
     Clear,
-    /// Inside SK: "MUST NOT contain" another SK or SKF.
+    /// Inside SK or SKF, where no other SK or SKF may stand.
     Sk,
 }
 
@@ -254,8 +254,8 @@ pub(super) fn parse_from(
                 Cause::Critical => ParseError::UnsupportedCritical(kind),
             })?;
         payloads.push(payload);
-        // "Encrypted payload ... MUST be the last payload in a message" (RFC 7296 section 3.14): its next payload
-        // field speaks of what is inside.
+        // "The Encrypted payload, if present in a message, MUST be the last payload in the message" (RFC 7296 section
+        // 3.14): its next payload field speaks of what is inside.
         kind = if sealed { PayloadType::NONE } else { next };
     }
     if r.any_left() {

@@ -19,7 +19,7 @@ pub struct Skf {
 impl Skf {
     pub(super) fn parse(inner: PayloadType, r: &mut Reader<'_>) -> Result<Self, Fault> {
         let fragment = Fragment { number: r.u16("fragment number")?, total: r.u16("total fragments")? };
-        // "Fragment Number ... MUST be less than or equal to Total Fragments" and both count from 1.
+        // The fragment number starts from 1 and must not be above the total (RFC 7383 section 2.5).
         if fragment.number == 0 || fragment.number > fragment.total {
             return Err(Fault::Invalid("the fragment number is not within the total"));
         }
