@@ -130,7 +130,7 @@ esp_sa, capture, encap = sys.argv[1], sys.argv[2], sys.argv[3] == "yes"
 
 ALGORITHMS = {"AES-GCM": ("AES-GCM", None), "AES-CBC": ("AES-CBC", "SHA2-256-128"), "ChaCha20": ("CHACHA20-POLY1305", None)}
 sas = {}
-for row in csv.reader(open(esp_sa)):
+for row in csv.reader(line.removeprefix("# ") for line in open(esp_sa)):
     crypt, auth = next(v for k, v in ALGORITHMS.items() if row[4].lower().startswith(k.lower()))
     sas[int(row[3], 16)] = SecurityAssociation(
         ESP, spi=int(row[3], 16), crypt_algo=crypt, crypt_key=bytes.fromhex(row[5][2:]), auth_algo=auth,

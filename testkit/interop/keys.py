@@ -4,6 +4,8 @@ Both become the same two lists, in the order in which the SAs were made:
   ike    dicts with d, ai, ar, ei, er, pi, pr (lower-case hex; ai and ar missing for AEAD)
   child  dicts with the set of both directions' (encryption key with salt, integrity key)
 """
+import csv
+import os
 import re
 
 NAMES = {'Sk_d secret': 'd', 'Sk_ai secret': 'ai', 'Sk_ar secret': 'ar', 'Sk_ei secret': 'ei', 'Sk_er secret': 'er',
@@ -50,4 +52,13 @@ def of_charon(log):
 
 
 def of_ironswan(directory):
-    raise NotImplementedError
+    """The same from the tables ike_sk and esp_sa. A CHILD_SA is two lines of esp_sa, one after the other."""
+    ike, directions = [], []
+    with open(os.path.join(directory, 'ike_sk')) as f:
+        for line in f:
+            values = line.strip().split(',')[2:]
+            ike.append({name: value for name, value in zip(('d', 'ai', 'ar', 'ei', 'er', 'pi', 'pr'), values) if value})
+    with open(os.path.join(directory, 'esp_sa')) as f:
+        for row in csv.reader(line.removeprefix('# ') for line in f):
+            directions.append((row[5].removeprefix('0x'), row[7].removeprefix('0x')))
+    return ike, [frozenset(pair) for pair in zip(directions[::2], directions[1::2])]
