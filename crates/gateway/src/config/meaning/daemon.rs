@@ -4,7 +4,7 @@
 //! device = ipsec0            TUN device
 //! port_ike = 500             UDP port for plain IKE
 //! port_natt = 4500           UDP port for IKE and ESP behind NAT
-//! mark = 0x1f500             mark of the gateway's own packets, which skip table 220
+//! mark = 0x220             mark of the gateway's own packets, which skip table 220
 //! workers = 0                packet workers, 0: one per core
 //! keylog = DIR               writes keys in Wireshark's format into DIR; off by default
 //! vici { listen = unix:///run/ironswan.vici }
@@ -65,7 +65,7 @@ impl Default for Daemon {
             device: "ipsec0".to_owned(),
             port_ike: 500,
             port_natt: 4500,
-            mark: 0x1f500,
+            mark: 0x220,
             workers: 0,
             keylog: None,
             vici_listen: Vec::new(),

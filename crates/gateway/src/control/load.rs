@@ -1,0 +1,173 @@
+//! Commands that change and name what is loaded: connections and shared keys.
+
+use ironswan_ike::config::{ChildKind, Connection, SharedKey};
+use ironswan_wire::id::IdPattern;
+use ironswan_wire::secret::Secret;
+use ironswan_wire::vici::{Section, Value};
+
+use super::{Control, failure, success, text};
+use crate::config::diag::Diagnostics;
+use crate::config::tree::{self, Node, Origin};
+use crate::config::{connection, needs_dns};
+
+impl Control {
+    /// `load-conn`: the same reader as for files, so the same findings.
+    pub(super) async fn load_conn(&self, message: Section) -> Section {
+        if message.is_empty() {
+            return failure("no connection in the message");
+        }
+        let mut conns = Vec::new();
+        for (name, value) in message.iter() {
+            let Value::Section(section) = value else {
+                return failure(format!("{}: is a section, not a key", name.escape_debug()));
+            };
+            if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+                return failure(format!("`{}` is not a connection's name", name.escape_debug()));
+            }
+            let origin = Origin::source(&format!("connection {name}"));
+            match to_tree(section, &origin) {
+                Ok(tree) => conns.push((name.to_owned(), tree)),
+                Err(e) => return failure(format!("connection {name}: {e}")),
+            }
+        }
+        // A name server may take seconds, and nothing else may wait for it.
+        let slow = conns.iter().any(|(_, tree)| needs_dns(tree));
+        let read = move || -> Result<Vec<Connection>, String> {
+            let mut diags = Diagnostics::default();
+            let read: Vec<Connection> =
+                conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &mut diags)).collect();
+            if diags.errors() > 0 { Err(diags.error_lines().join("; ")) } else { Ok(read) }
+        };
+        let read = if slow {
+            match tokio::task::spawn_blocking(read).await {
+                Ok(read) => read,
+                Err(_) => Err("reading the connection ended badly".to_owned()),
+            }
+        } else {
+            read()
+        };
+        match read {
+            Err(e) => failure(e),
+            Ok(conns) => {
+                for conn in conns {
+                    self.put_conn(conn);
+                }
+                success()
+            }
+        }
+    }
+
+    /// Loads a connection unless it is loaded as it is: then nothing is begun anew.
+    fn put_conn(&self, conn: Connection) {
+        let same = self.driver.view(|e, _| e.connections().any(|c| *c == conn));
+        if !same {
+            let shunts = conn.children.iter().filter(|c| c.kind != ChildKind::Protect).count();
+            tracing::info!(
+                conn = conn.name.as_str(),
+                "added vici connection: {} ({} children, {shunts} shunts)",
+                conn.name,
+                conn.children.len()
+            );
+            self.driver.act(|e, now| e.load_connection(now, conn));
+        }
+    }
+
+    /// `unload-conn`.
+    pub(super) fn unload_conn(&self, message: &Section) -> Section {
+        let Some(name) = text(message, "name") else { return failure("missing connection name to unload") };
+        if self.driver.act(|e, now| e.unload_connection(now, name)) {
+            success()
+        } else {
+            failure(format!("connection '{}' not found for unloading", name.escape_debug()))
+        }
+    }
+
+    /// `get-conns`.
+    pub(super) fn get_conns(&self) -> Section {
+        let names: Vec<String> = self.driver.view(|e, _| e.connections().map(|c| c.name.clone()).collect());
+        Section::new().with("conns", names)
+    }
+
+    /// `load-shared`. The key comes as raw bytes.
+    pub(super) fn load_shared(&self, mut message: Section) -> Section {
+        let kind = text(&message, "type").map(str::to_ascii_lowercase);
+        match kind.as_deref() {
+            Some("ike") => {}
+            Some(kind @ ("eap" | "xauth" | "ntlm" | "ppk")) => {
+                return failure(format!("{kind} secrets are not built yet"));
+            }
+            Some(kind) => return failure(format!("invalid shared key type: {}", kind.escape_debug())),
+            None => return failure("missing shared key type"),
+        }
+        let secret = match message.take("data") {
+            Some(Value::Text(bytes)) if !bytes.is_empty() => Secret::new(bytes),
+            _ => return failure("missing shared key data"),
+        };
+        let mut owners = Vec::new();
+        for item in message.get_list("owners").unwrap_or_default() {
+            let id = std::str::from_utf8(item).ok().and_then(IdPattern::parse);
+            match id {
+                Some(IdPattern::Any) => {}
+                Some(id) => owners.push(id),
+                None => return failure(format!("`{}` is not an identity", item.escape_ascii())),
+            }
+        }
+        // A key without a name cannot be unloaded alone, but every key needs a name of its own here.
+        let name = match text(&message, "id") {
+            Some(id) => id.to_owned(),
+            None => format!("vici-{}", self.driver.view(|e, _| e.shared_names().count())),
+        };
+        self.driver.act(|e, _| e.load_shared(SharedKey { name, secret, owners }));
+        success()
+    }
+
+    /// `unload-shared`.
+    pub(super) fn unload_shared(&self, message: &Section) -> Section {
+        let Some(id) = text(message, "id") else { return failure("missing shared key id") };
+        if self.driver.act(|e, _| e.unload_shared(id)) {
+            success()
+        } else {
+            failure(format!("shared key '{}' not found", id.escape_debug()))
+        }
+    }
+
+    /// `get-shared`.
+    pub(super) fn get_shared(&self) -> Section {
+        let names: Vec<String> = self.driver.view(|e, _| e.shared_names().map(str::to_owned).collect());
+        Section::new().with("keys", names)
+    }
+
+    /// `clear-creds`.
+    pub(super) fn clear_creds(&self) -> Section {
+        let names: Vec<String> = self.driver.view(|e, _| e.shared_names().map(str::to_owned).collect());
+        self.driver.act(|e, _| {
+            for name in &names {
+                e.unload_shared(name);
+            }
+        });
+        success()
+    }
+}
+
+/// A message as the reader of configurations takes it.
+fn to_tree(section: &Section, origin: &Origin) -> Result<tree::Section, String> {
+    let mut out = tree::Section::new(origin.clone());
+    let text = |name: &str, bytes: &[u8]| {
+        String::from_utf8(bytes.to_vec()).map_err(|_| format!("{}: is not text", name.escape_debug()))
+    };
+    for (name, value) in section.iter() {
+        let node = match value {
+            Value::Text(bytes) => Node::Value(tree::Value::text(text(name, bytes)?, origin.clone())),
+            Value::List(items) => {
+                let items: Result<Vec<String>, String> = items.iter().map(|i| text(name, i)).collect();
+                Node::Value(tree::Value::list(items?, origin.clone()))
+            }
+            // `wire` has bounded the depth.
+            Value::Section(s) => Node::Section(to_tree(s, origin)?),
+        };
+        if out.set(name, node).is_some() {
+            return Err(format!("{}: is there twice", name.escape_debug()));
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,185 @@
+//! The VICI server: strongSwan's control protocol over Unix sockets, for `swanctl`, exporters, libraries and `ironswan`.
+//!
+//! | file | commands |
+//! |---|---|
+//! | `query` | version, stats, get-counters |
+//! | `load` | load-conn, load-shared, unload-conn, unload-shared, get-conns, get-shared, clear-creds, ... |
+//! | `run` | initiate, terminate, rekey |
+//! | `conns` | list-conns |
+//! | `sas` | list-sas, and the sections that events share with it |
+//! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
+//!
+//! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no` with an `errmsg`. A frame
+//! that is none closes its client and nobody else. What a client does not read is bounded.
+
+mod client;
+mod conns;
+mod events;
+mod load;
+mod query;
+mod queue;
+mod run;
+mod sas;
+mod socket;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use ironswan_io::clock;
+use ironswan_wire::vici::Section;
+
+pub use socket::{Listener, is_alive};
+
+use crate::driver::Driver;
+use client::Client;
+
+/// Clients at one time, over all sockets.
+const MAX_CLIENTS: usize = 1_000;
+
+/// Names of events that can be registered for.
+const EVENTS: &[&str] = &[
+    "log",
+    "control-log",
+    "list-sa",
+    "list-policy",
+    "list-conn",
+    "list-cert",
+    "list-authority",
+    "ike-updown",
+    "ike-rekey",
+    "ike-update",
+    "child-updown",
+    "child-rekey",
+    "alert",
+];
+
+/// What `reload-settings` does; the result is what to answer.
+pub type Reload = Box<dyn Fn() -> Result<(), String>>;
+
+/// What all clients share.
+pub struct Control {
+    driver: Driver,
+    clients: RefCell<BTreeMap<u64, Rc<Client>>>,
+    started: Instant,
+    started_at: SystemTime,
+    reload: Reload,
+}
+
+impl Control {
+    /// A server of this driver; it becomes one of its observers.
+    pub fn new(driver: Driver, reload: Reload) -> Rc<Self> {
+        let control = Rc::new(Self {
+            driver: driver.clone(),
+            clients: RefCell::default(),
+            started: clock::now(),
+            started_at: clock::wall(),
+            reload,
+        });
+        driver.observe(control.clone());
+        control
+    }
+
+    /// Serves one socket until it is dropped.
+    pub async fn serve(self: Rc<Self>, listener: Listener) {
+        let mut next_id = 0u64;
+        loop {
+            let stream = match listener.accept().await {
+                Ok(stream) => stream,
+                Err(e) => {
+                    tracing::warn!("cannot accept a VICI client: {e}");
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                    continue;
+                }
+            };
+            if self.clients.borrow().len() >= MAX_CLIENTS {
+                tracing::warn!("a VICI client was turned away: there are {MAX_CLIENTS}");
+                continue;
+            }
+            while self.clients.borrow().contains_key(&next_id) {
+                next_id += 1;
+            }
+            let client = Rc::new(Client::default());
+            self.clients.borrow_mut().insert(next_id, client.clone());
+            let (control, id) = (self.clone(), next_id);
+            next_id += 1;
+            tokio::task::spawn_local(async move {
+                client::serve(&control, &client, stream).await;
+                control.clients.borrow_mut().remove(&id);
+            });
+        }
+    }
+
+    /// Carries out a command. `None`: there is no such command.
+    async fn dispatch(&self, client: &Client, name: &str, message: Section) -> Option<Section> {
+        Some(match name {
+            "version" => query::version(),
+            "stats" => self.stats(),
+            "get-counters" => self.get_counters(&message),
+            "ironswan-counters" => self.all_counters(),
+            "reload-settings" => match (self.reload)() {
+                Ok(()) => success(),
+                Err(e) => failure(e),
+            },
+            "load-conn" => self.load_conn(message).await,
+            "unload-conn" => self.unload_conn(&message),
+            "get-conns" => self.get_conns(),
+            "list-conns" => self.list_conns(client, &message).await,
+            "load-shared" => self.load_shared(message),
+            "unload-shared" => self.unload_shared(&message),
+            "get-shared" => self.get_shared(),
+            "clear-creds" => self.clear_creds(),
+            "flush-certs" => success(),
+            "get-keys" => Section::new().with("keys", Vec::<String>::new()),
+            "get-authorities" => Section::new().with("authorities", Vec::<String>::new()),
+            "get-pools" => Section::new(),
+            "load-cert" | "load-key" | "load-token" => failure("certificates and keys are not built yet"),
+            "load-authority" => failure("authorities are not built yet"),
+            "load-pool" => failure("pools are not built yet"),
+            "unload-key" | "unload-authority" | "unload-pool" => failure("not found"),
+            "initiate" => self.initiate(client, &message).await,
+            "terminate" => self.terminate(client, &message).await,
+            "rekey" => self.rekey(client, &message).await,
+            "list-sas" => self.list_sas(client, &message).await,
+            _ => return None,
+        })
+    }
+}
+
+fn success() -> Section {
+    Section::new().with("success", true)
+}
+
+fn failure(message: impl Into<String>) -> Section {
+    Section::new().with("success", false).with("errmsg", message.into())
+}
+
+/// A key's text, unless it is empty.
+fn text<'a>(message: &'a Section, key: &str) -> Option<&'a str> {
+    message.get_str(key).filter(|t| !t.is_empty())
+}
+
+/// A key's number. An error names the key.
+fn number<T: std::str::FromStr>(message: &Section, key: &str) -> Result<Option<T>, String> {
+    match message.get(key) {
+        None => Ok(None),
+        Some(_) => match text(message, key).map(str::trim).map(str::parse) {
+            Some(Ok(n)) => Ok(Some(n)),
+            _ => Err(format!("{key} is not a number")),
+        },
+    }
+}
+
+/// A key's yes or no. An error names the key.
+fn flag(message: &Section, key: &str) -> Result<bool, String> {
+    match text(message, key) {
+        None if message.get(key).is_none() => Ok(false),
+        Some("yes" | "true" | "1") => Ok(true),
+        Some("no" | "false" | "0") => Ok(false),
+        _ => Err(format!("{key} is neither yes nor no")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

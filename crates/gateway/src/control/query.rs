@@ -1,0 +1,179 @@
+//! `version`, `stats`, `get-counters`, and our own `ironswan-counters`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ironswan_io::clock;
+use ironswan_wire::vici::Section;
+
+use super::{Control, failure, text};
+
+/// `version`.
+pub(super) fn version() -> Section {
+    let name = rustix::system::uname();
+    let show = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+    Section::new()
+        .with("daemon", "ironswan")
+        .with("version", env!("CARGO_PKG_VERSION"))
+        .with("sysname", show(name.sysname()))
+        .with("release", show(name.release()))
+        .with("machine", show(name.machine()))
+}
+
+impl Control {
+    /// `stats`. The numbers of threads and jobs are ours as far as there is such a thing: nothing is queued.
+    pub(super) fn stats(&self) -> Section {
+        let up = clock::now().saturating_duration_since(self.started);
+        let (total, half_open) =
+            self.driver.view(|e, now| (e.ike_sas(now).len() as u64, e.counters().half_open));
+        let four =
+            || Section::new().with("critical", "0").with("high", "0").with("medium", "0").with("low", "0");
+        Section::new()
+            .with("uptime", Section::new().with("running", running(up)).with("since", date(self.started_at)))
+            .with(
+                "workers",
+                Section::new()
+                    .with("total", "2")
+                    .with("idle", "0")
+                    .with("active", four().with_first("critical", "2")),
+            )
+            .with("queues", four())
+            .with("scheduled", "0")
+            .with("ikesas", Section::new().with("total", total).with("half-open", half_open))
+            .with("plugins", ["ironswan", "vici", "user-space-esp"])
+    }
+
+    /// `get-counters`: charon's 21, for the whole daemon only.
+    pub(super) fn get_counters(&self, message: &Section) -> Section {
+        if text(message, "name").is_some() {
+            return failure("no counters found for this connection");
+        }
+        Section::new().with("counters", Section::new().with("", self.ike_counters())).with("success", true)
+    }
+
+    fn ike_counters(&self) -> Section {
+        self.driver.view(|e, _| {
+            let c = e.counters();
+            let mut s = Section::new()
+                .with("ike-rekey-init", c.ike_rekey_init)
+                .with("ike-rekey-resp", c.ike_rekey_resp)
+                .with("child-rekey", c.child_rekey)
+                .with("invalid", c.invalid)
+                .with("invalid-spi", c.invalid_spi);
+            let exchanges = [
+                ("ike-init", c.ike_init),
+                ("ike-auth", c.ike_auth),
+                ("create-child", c.create_child),
+                ("info", c.info),
+            ];
+            for (name, x) in exchanges {
+                s.put(format!("{name}-in-req"), x.in_req);
+                s.put(format!("{name}-in-resp"), x.in_rsp);
+                s.put(format!("{name}-out-req"), x.out_req);
+                s.put(format!("{name}-out-resp"), x.out_rsp);
+            }
+            s
+        })
+    }
+
+    /// Everything that is counted: IKE, the endpoint's own, and the packet engine with its reasons for dropping.
+    pub(super) fn all_counters(&self) -> Section {
+        let mut ike = self.ike_counters();
+        self.driver.view(|e, _| {
+            let c = e.counters();
+            for (name, n) in [
+                ("out-of-order", c.out_of_order),
+                ("invalid-version", c.invalid_version),
+                ("retransmits-in", c.retransmits_in),
+                ("retransmits-out", c.retransmits_out),
+                ("timeouts", c.timeouts),
+                ("cookies-sent", c.cookies_sent),
+                ("cookies-invalid", c.cookies_invalid),
+                ("half-open", c.half_open),
+                ("half-open-refused", c.half_open_refused),
+                ("half-open-expired", c.half_open_expired),
+                ("kex-generated", c.kex_generated),
+                ("kex-agreed", c.kex_agreed),
+                ("auth-failed", c.auth_failed),
+                ("no-proposal", c.no_proposal),
+                ("ts-unacceptable", c.ts_unacceptable),
+            ] {
+                ike.put(name, n);
+            }
+        });
+        let c = self.driver.engine().counters();
+        let t = c.traffic;
+        let traffic: Section = [
+            ("out-frames", t.out_frames),
+            ("out-made", t.out_made),
+            ("out-sent", t.out_sent),
+            ("out-bytes", t.out_bytes),
+            ("in-packets", t.in_packets),
+            ("in-writes", t.in_writes),
+            ("in-merged", t.in_merged),
+            ("in-dummies", t.in_dummies),
+            ("in-bytes", t.in_bytes),
+        ]
+        .into_iter()
+        .map(|(n, v)| (n.to_owned(), v))
+        .collect();
+        let drops: Section = c.drops().map(|(reason, n)| (reason.name().to_owned(), n)).collect();
+        Section::new().with("ike", ike).with("packets", traffic).with("drops", drops)
+    }
+}
+
+/// Builds a section with one value changed; the order stays.
+trait WithFirst {
+    fn with_first(self, name: &str, value: &str) -> Self;
+}
+
+impl WithFirst for Section {
+    fn with_first(self, name: &str, value: &str) -> Self {
+        self.iter().map(|(n, v)| (n.to_owned(), if n == name { value.into() } else { v.clone() })).collect()
+    }
+}
+
+/// `4 seconds`, `3 minutes`, `2 hours`, `5 days`: charon's time deltas.
+fn running(up: Duration) -> String {
+    let s = up.as_secs();
+    let (n, unit) = match s {
+        0..=120 => (s, "second"),
+        121..=7_200 => (s / 60, "minute"),
+        7_201..=172_800 => (s / 3_600, "hour"),
+        _ => (s / 86_400, "day"),
+    };
+    format!("{n} {unit}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `Nov 21 21:25:27 2026`, in UTC.
+fn date(at: SystemTime) -> String {
+    let secs = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, s) = (secs / 86_400, secs % 86_400);
+    // Days to a date by 400-year cycles that begin on a 1 March.
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1_460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let day = doy - (153 * mp + 2) / 5 + 1;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let name = MONTHS[(month as usize - 1).min(11)];
+    format!("{name} {day:02} {:02}:{:02}:{:02} {year}", s / 3_600, s / 60 % 60, s % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_read_as_charon_writes_them() {
+        let at = |s| date(UNIX_EPOCH + Duration::from_secs(s));
+        assert_eq!(at(0), "Jan 01 00:00:00 1970");
+        assert_eq!(at(1_795_296_327), "Nov 21 21:25:27 2026");
+        assert_eq!(at(951_782_400), "Feb 29 00:00:00 2000");
+        assert_eq!(running(Duration::from_secs(4)), "4 seconds");
+        assert_eq!(running(Duration::from_secs(7_200)), "120 minutes");
+    }
+}

@@ -1,0 +1,153 @@
+//! `list-sas`, and the sections of IKE_SAs and CHILD_SAs that the events share with it. Names and their order are
+//! charon's: tests and exporters match whole lines.
+
+use ironswan_ike::event::{ChildSaInfo, IkeSaInfo, IkeState};
+use ironswan_wire::sadb::{Mode, SaStats};
+use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::vici::Section;
+
+use super::client::Client;
+use super::{Control, failure, number, text};
+
+impl Control {
+    /// `list-sas`.
+    pub(super) async fn list_sas(&self, client: &Client, message: &Section) -> Section {
+        let (ike, child) = (text(message, "ike"), text(message, "child"));
+        let (ike_id, child_id) = match (number::<u64>(message, "ike-id"), number::<u64>(message, "child-id"))
+        {
+            (Ok(i), Ok(c)) => (i, c),
+            (Err(e), _) | (_, Err(e)) => return failure(e),
+        };
+        let (sas, now) = self.driver.ike_sas();
+        for mut sa in sas {
+            if ike.is_some_and(|n| sa.conn != n) || ike_id.is_some_and(|id| sa.id.0 != id) {
+                continue;
+            }
+            if child.is_some() || child_id.is_some() {
+                sa.children
+                    .retain(|c| child.is_none_or(|n| c.name == n) && child_id.is_none_or(|id| c.id.0 == id));
+                if sa.children.is_empty() {
+                    continue;
+                }
+            }
+            if !client.stream("list-sa", Section::new().with(name(&sa), ike_with_children(&sa, now))).await {
+                break;
+            }
+        }
+        Section::new()
+    }
+}
+
+/// What an IKE_SA is called: its connection, or charon's word for a half-open one.
+pub(super) fn name(sa: &IkeSaInfo) -> String {
+    if sa.conn.is_empty() { "(unnamed)".to_owned() } else { sa.conn.clone() }
+}
+
+/// An IKE_SA with its children. `now`: seconds on the engine's clock.
+pub(super) fn ike_with_children(sa: &IkeSaInfo, now: u64) -> Section {
+    let children: Section =
+        sa.children.iter().map(|c| (format!("{}-{}", c.name, c.id.0), child(c, now))).collect();
+    ike(sa).with("child-sas", children)
+}
+
+/// An IKE_SA without its children.
+pub(super) fn ike(sa: &IkeSaInfo) -> Section {
+    let id =
+        |id: &Option<ironswan_wire::id::Identity>| id.as_ref().map_or("%any".to_owned(), ToString::to_string);
+    let mut s = Section::new()
+        .with("uniqueid", sa.id.0)
+        .with("version", "2")
+        .with("state", sa.state.to_string())
+        .with("local-host", sa.local.ip().to_string())
+        .with("local-port", sa.local.port())
+        .with("local-id", id(&sa.local_id))
+        .with("remote-host", sa.remote.ip().to_string())
+        .with("remote-port", sa.remote.port())
+        .with("remote-id", id(&sa.remote_id));
+    if sa.initiator {
+        s.put("initiator", true);
+    }
+    s.put("initiator-spi", format!("{:016x}", sa.spi_i)).put("responder-spi", format!("{:016x}", sa.spi_r));
+    let nat = [("nat-local", sa.nat_local), ("nat-remote", sa.nat_remote), ("nat-fake", sa.nat_fake)];
+    for (key, _) in nat.iter().filter(|(_, yes)| *yes) {
+        s.put(*key, true);
+    }
+    if nat.iter().any(|(_, yes)| *yes) {
+        s.put("nat-any", true);
+    }
+    if let Some(suite) = &sa.suite {
+        s.put("encr-alg", suite.encr.to_string());
+        if suite.encr.has_key_length() {
+            s.put("encr-keysize", suite.key_bits);
+        }
+        if let Some(integ) = suite.integ {
+            s.put("integ-alg", integ.to_string());
+        }
+        s.put("prf-alg", suite.prf.to_string()).put("dh-group", suite.ke.to_string());
+    }
+    if matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+        if let Some(age) = sa.established {
+            s.put("established", age.as_secs());
+        }
+        if let Some(rekey) = sa.rekey_in {
+            s.put("rekey-time", rekey.as_secs());
+        }
+    }
+    let tasks = [
+        ("tasks-queued", &sa.tasks_queued),
+        ("tasks-active", &sa.tasks_active),
+        ("tasks-passive", &sa.tasks_passive),
+    ];
+    for (key, list) in tasks {
+        if !list.is_empty() {
+            s.put(key, &list[..]);
+        }
+    }
+    s
+}
+
+/// A CHILD_SA.
+pub(super) fn child(c: &ChildSaInfo, now: u64) -> Section {
+    let mut s = Section::new()
+        .with("name", c.name.as_str())
+        .with("uniqueid", c.id.0)
+        .with("reqid", c.reqid.0)
+        .with("state", c.state.to_string())
+        .with("mode", if c.mode == Mode::Tunnel { "TUNNEL" } else { "TRANSPORT" })
+        .with("protocol", "ESP");
+    if c.udp_encap {
+        s.put("encap", true);
+    }
+    s.put("spi-in", c.spi_in.to_string()).put("spi-out", c.spi_out.to_string());
+    s.put("encr-alg", c.suite.encr.to_string());
+    if c.suite.encr.has_key_length() {
+        s.put("encr-keysize", c.suite.key_bits);
+    }
+    if let Some(integ) = c.suite.integ {
+        s.put("integ-alg", integ.to_string());
+    }
+    if let Some(ke) = c.suite.ke {
+        s.put("dh-group", ke.to_string());
+    }
+    if c.suite.esn {
+        s.put("esn", "1");
+    }
+    let (i, o) = c.stats.unwrap_or_default();
+    for (direction, stats) in [("in", i), ("out", o)] {
+        let SaStats { packets, bytes, last_use } = stats;
+        s.put(format!("bytes-{direction}"), bytes).put(format!("packets-{direction}"), packets);
+        if packets > 0 {
+            s.put(format!("use-{direction}"), now.saturating_sub(last_use));
+        }
+    }
+    if let Some(rekey) = c.rekey_in {
+        s.put("rekey-time", rekey.as_secs());
+    }
+    if let Some(life) = c.life_in {
+        s.put("life-time", life.as_secs());
+    }
+    s.put("install-time", c.installed.as_secs());
+    let selectors =
+        |list: &[TrafficSelector]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
+    s.with("local-ts", selectors(&c.local_ts)).with("remote-ts", selectors(&c.remote_ts))
+}

@@ -1,0 +1,100 @@
+//! The socket file: mode 0600, that of a dead daemon replaced, that of a living one respected.
+
+use std::io::{Error, ErrorKind};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream as StdStream;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use tokio::net::{UnixListener, UnixStream};
+
+/// A listening socket; its file goes with it.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of our file: another daemon may have put its own there since.
+    file: (u64, u64),
+}
+
+/// True when a daemon listens at this path.
+pub fn is_alive(path: &Path) -> bool {
+    StdStream::connect(path).is_ok()
+}
+
+impl Listener {
+    /// Binds the path. Call it on the runtime.
+    ///
+    /// # Errors
+    /// A sentence that says what is in the way and what to do.
+    pub fn bind(path: &Path) -> Result<Self, String> {
+        let name = path.display();
+        if let Ok(meta) = std::fs::symlink_metadata(path) {
+            if !meta.file_type().is_socket() {
+                return Err(format!("{name} exists and is not a socket; remove it, or give another --vici"));
+            }
+            if is_alive(path) {
+                return Err(format!(
+                    "VICI at {name}: already running; stop the other daemon, or give another --vici"
+                ));
+            }
+            // Nobody listens: a daemon that was killed left it.
+            std::fs::remove_file(path).map_err(|e| format!("cannot remove the stale socket {name}: {e}"))?;
+        }
+        // The mode must be right from the first moment on, not only after a chmod.
+        let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+        let bound = UnixListener::bind(path);
+        rustix::process::umask(before);
+        let socket = bound.map_err(|e| match e.kind() {
+            ErrorKind::NotFound => format!(
+                "cannot make the VICI socket {name}: there is no such folder; make it, or give another --vici"
+            ),
+            ErrorKind::PermissionDenied => {
+                format!("cannot make the VICI socket {name}: {e}; run as root, or give another --vici")
+            }
+            _ => format!("cannot make the VICI socket {name}: {e}"),
+        })?;
+        let meta =
+            std::fs::symlink_metadata(path).map_err(|e| format!("the VICI socket {name} vanished: {e}"))?;
+        Ok(Self { socket, path: path.to_owned(), file: (meta.dev(), meta.ino()) })
+    }
+
+    pub(super) async fn accept(&self) -> Result<UnixStream, Error> {
+        self.socket.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file);
+        if ours {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::scratch::Scratch;
+
+    #[tokio::test]
+    async fn a_dead_socket_is_replaced_a_living_one_is_not_and_a_file_never() {
+        let dir = Scratch::new();
+        let path = dir.path().join("x.vici");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let listener = Listener::bind(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let e = Listener::bind(&path).unwrap_err();
+        assert!(e.contains("already running"), "{e}");
+        drop(listener);
+        assert!(!path.exists());
+        std::fs::write(&path, "x").unwrap();
+        assert!(Listener::bind(&path).unwrap_err().contains("not a socket"));
+        let e = Listener::bind(&dir.path().join("no/such/x.vici")).unwrap_err();
+        assert!(e.contains("no such folder"), "{e}");
+    }
+}

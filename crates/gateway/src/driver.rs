@@ -1,0 +1,327 @@
+//! The loop around `ike::Endpoint`: datagrams, timers, engine notices and finished computations go in; events, requests
+//! and datagrams come out.
+//!
+//! ```text
+//! data plane ─ datagrams, notices ─▶ ┌──────────┐ ─ events ─▶ install, key log, log, VICI events, waiting commands
+//! timer ───────────────────────────▶ │ Endpoint │ ─ requests ─▶ threads (key exchange), engine, routing table
+//! VICI, signals ── commands ───────▶ └──────────┘ ─ transmits ─▶ sockets
+//! ```
+//! One thread, nothing in it blocks. Every event is applied before the next datagram leaves: an inbound SA stands before
+//! the peer learns of it (ARCHITECTURE.md, the control path).
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::kex;
+use ironswan_ike::event::{Completion, Event, IkeSaInfo, Level, Request, RequestId, Ticket, Transmit};
+use ironswan_ike::{CommandError, Endpoint};
+use ironswan_io::clock;
+use ironswan_ipsec::Engine;
+use ironswan_wire::sadb::{Direction, SaRef, SaStats, Up};
+use tokio::sync::{Notify, oneshot};
+
+use crate::install::Installer;
+use crate::keylog::KeyLogger;
+use crate::log;
+
+/// Sends one IKE datagram.
+pub type Send = Box<dyn FnMut(&Transmit) -> io::Result<()>>;
+
+/// Hears of every event, after it has been applied.
+pub trait Observer {
+    /// Called for each. `driver` may be asked for views, not for changes.
+    fn event(&self, driver: &Driver, event: &Event);
+}
+
+/// How a command ended.
+pub type Outcome = Result<(), String>;
+
+struct State {
+    endpoint: Endpoint,
+    installer: Installer,
+    send: Send,
+    keylog: Option<KeyLogger>,
+    waiting: HashMap<Ticket, oneshot::Sender<Outcome>>,
+}
+
+struct Inner {
+    state: RefCell<State>,
+    observers: RefCell<Vec<Rc<dyn Observer>>>,
+    engine: Arc<Engine>,
+    /// Zero of the engine's clock.
+    epoch: Instant,
+    deadline: Cell<Option<Instant>>,
+    deadline_moved: Notify,
+    /// Sends that failed since a line was logged about it.
+    send_failures: Cell<u64>,
+}
+
+/// A handle to the control plane. Lives on one thread, inside a `LocalSet`.
+#[derive(Clone)]
+pub struct Driver(Rc<Inner>);
+
+impl Driver {
+    /// A driver of this endpoint. `epoch` is the zero of the engine's clock.
+    pub fn new(
+        endpoint: Endpoint,
+        engine: Arc<Engine>,
+        installer: Installer,
+        send: Send,
+        keylog: Option<KeyLogger>,
+        epoch: Instant,
+    ) -> Self {
+        let state = State { endpoint, installer, send, keylog, waiting: HashMap::new() };
+        Self(Rc::new(Inner {
+            state: RefCell::new(state),
+            observers: RefCell::default(),
+            engine,
+            epoch,
+            deadline: Cell::new(None),
+            deadline_moved: Notify::new(),
+            send_failures: Cell::new(0),
+        }))
+    }
+
+    /// Adds an observer.
+    pub fn observe(&self, observer: Rc<dyn Observer>) {
+        self.0.observers.borrow_mut().push(observer);
+    }
+
+    /// Looks at the endpoint.
+    pub fn view<R>(&self, f: impl FnOnce(&Endpoint, Instant) -> R) -> R {
+        f(&self.0.state.borrow().endpoint, clock::now())
+    }
+
+    /// Changes something at the endpoint, and carries out what follows.
+    pub fn act<R>(&self, f: impl FnOnce(&mut Endpoint, Instant) -> R) -> R {
+        let now = clock::now();
+        let result = f(&mut self.0.state.borrow_mut().endpoint, now);
+        self.pump(now);
+        result
+    }
+
+    /// A command that ends later: what it matched, and its end.
+    pub fn command(
+        &self,
+        f: impl FnOnce(&mut Endpoint, Instant) -> Result<(usize, Ticket), CommandError>,
+    ) -> Result<(usize, oneshot::Receiver<Outcome>), CommandError> {
+        let now = clock::now();
+        let (tx, rx) = oneshot::channel();
+        let begun = {
+            let mut state = self.0.state.borrow_mut();
+            let begun = f(&mut state.endpoint, now);
+            if let Ok((_, ticket)) = &begun {
+                state.waiting.insert(*ticket, tx);
+            }
+            begun
+        };
+        self.pump(now);
+        begun.map(|(matches, _)| (matches, rx))
+    }
+
+    /// An IKE message has arrived.
+    pub fn datagram(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
+        self.act(|e, now| e.handle_datagram(now, local, remote, payload));
+    }
+
+    /// The engine has something to say.
+    pub fn engine_up(&self, list: Vec<Up>) {
+        self.act(|e, now| list.into_iter().for_each(|up| e.handle_engine(now, up)));
+    }
+
+    /// The path to these peers has become narrower.
+    pub fn narrowed(&self, peers: &[std::net::IpAddr]) {
+        if let Err(e) = self.0.state.borrow_mut().installer.narrowed(peers) {
+            log::line(Level::Warn, None, &e);
+        }
+    }
+
+    /// Every IKE_SA with the engine's counters filled in, and the time on the engine's clock in seconds.
+    pub fn ike_sas(&self) -> (Vec<IkeSaInfo>, u64) {
+        let mut list = self.view(|e, now| e.ike_sas(now));
+        list.iter_mut().for_each(|sa| self.fill(sa));
+        (list, self.engine_now().as_secs())
+    }
+
+    /// Fills in the counters of one IKE_SA's children.
+    pub fn fill(&self, sa: &mut IkeSaInfo) {
+        let remote = sa.remote.ip();
+        for child in &mut sa.children {
+            let of = |direction, spi| self.0.engine.sa_stats(SaRef { direction, spi, remote });
+            let (i, o) = (of(Direction::In, child.spi_in), of(Direction::Out, child.spi_out));
+            if i.is_some() || o.is_some() {
+                child.stats = Some((i.unwrap_or_default(), o.unwrap_or_default()));
+            }
+        }
+    }
+
+    /// The packet engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
+    }
+
+    /// The engine's clock.
+    pub fn engine_now(&self) -> Duration {
+        clock::now().saturating_duration_since(self.0.epoch)
+    }
+
+    /// Removes every route. The last thing a driver does.
+    pub fn clear_routes(&self) {
+        self.0.state.borrow_mut().installer.clear();
+    }
+
+    /// Calls the endpoint when its time comes; runs until it is dropped.
+    pub async fn timers(&self) {
+        loop {
+            match self.0.deadline.get() {
+                None => self.0.deadline_moved.notified().await,
+                Some(at) => {
+                    tokio::select! {
+                        () = self.0.deadline_moved.notified() => {}
+                        () = tokio::time::sleep_until(at.into()) => self.act(|e, now| e.handle_timeout(now)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Carries out all that the endpoint asks for, in its order, until it asks for nothing more.
+    fn pump(&self, now: Instant) {
+        loop {
+            // One borrow a step: observers and completions come back to the driver.
+            let event = self.0.state.borrow_mut().endpoint.poll_event();
+            if let Some(event) = event {
+                self.apply(&event);
+                continue;
+            }
+            let request = self.0.state.borrow_mut().endpoint.poll_request();
+            if let Some((id, request)) = request {
+                self.serve(now, id, request);
+                continue;
+            }
+            let transmit = self.0.state.borrow_mut().endpoint.poll_transmit();
+            match transmit {
+                Some(t) => self.transmit(&t),
+                None => break,
+            }
+        }
+        let next = self.0.state.borrow().endpoint.poll_timeout();
+        if self.0.deadline.replace(next) != next {
+            self.0.deadline_moved.notify_one();
+        }
+    }
+
+    fn apply(&self, event: &Event) {
+        {
+            let state = &mut *self.0.state.borrow_mut();
+            match event {
+                Event::Sadb(command) => {
+                    if let Err(e) = state.installer.apply(self.engine_now(), command) {
+                        log::line(Level::Error, None, &e);
+                    }
+                }
+                Event::Log { level, conn, text, .. } => log::line(*level, conn.as_deref(), text),
+                Event::KeyLog(entry) => {
+                    if let Some(Err(e)) = state.keylog.as_mut().map(|k| k.write(entry)) {
+                        log::line(
+                            Level::Error,
+                            None,
+                            &format!("the key log cannot be written ({e}) and is off from now on"),
+                        );
+                        state.keylog = None;
+                    }
+                }
+                Event::Done { ticket, result } => {
+                    if let Some(waiting) = state.waiting.remove(ticket) {
+                        // The client may have gone.
+                        let _ = waiting.send(result.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        // Observers look at the driver, so nothing is borrowed here.
+        self.announce(event);
+    }
+
+    /// Tells the observers.
+    pub(crate) fn announce(&self, event: &Event) {
+        let observers = self.0.observers.borrow().clone();
+        observers.iter().for_each(|o| o.event(self, event));
+    }
+
+    fn serve(&self, now: Instant, id: RequestId, request: Request) {
+        match request {
+            Request::GenerateKey { ke, seed } => self.compute(id, move || match kex::generate(ke, &seed) {
+                Ok((private, public)) => Some(Completion::KeyPair { private, public }),
+                Err(e) => {
+                    log::line(Level::Error, None, &format!("unable to make a {ke} key: {e}"));
+                    None
+                }
+            }),
+            Request::Agree { ke, private, peer_public } => self.compute(id, move || {
+                Some(Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok()))
+            }),
+            Request::Usage { spis } => {
+                // Inbound SPIs are ours and unique, whoever sends on them.
+                let remote = std::net::Ipv4Addr::UNSPECIFIED.into();
+                let stats = spis.into_iter().filter_map(|spi| {
+                    self.0.engine.sa_stats(SaRef { direction: Direction::In, spi, remote })
+                });
+                let last = stats.filter(|s: &SaStats| s.packets > 0).map(|s| s.last_use).max();
+                let last_inbound = last.map(|secs| self.0.epoch + Duration::from_secs(secs));
+                self.0.state.borrow_mut().endpoint.complete(now, id, Completion::Usage { last_inbound });
+            }
+            Request::Route { remote } => {
+                let state = &mut *self.0.state.borrow_mut();
+                let local = state.installer.source_to(remote).unwrap_or_else(|e| {
+                    log::line(Level::Warn, None, &e.to_string());
+                    None
+                });
+                state.endpoint.complete(now, id, Completion::Route { local });
+            }
+        }
+    }
+
+    /// Runs an expensive computation on another thread.
+    fn compute(
+        &self,
+        id: RequestId,
+        work: impl FnOnce() -> Option<Completion> + std::marker::Send + 'static,
+    ) {
+        let driver = self.clone();
+        tokio::task::spawn_local(async move {
+            match tokio::task::spawn_blocking(work).await {
+                Ok(Some(completion)) => driver.act(|e, now| e.complete(now, id, completion)),
+                Ok(None) => {}
+                Err(e) => log::line(Level::Error, None, &format!("a key exchange ended badly: {e}")),
+            }
+        });
+    }
+
+    fn transmit(&self, t: &Transmit) {
+        let sent = (self.0.state.borrow_mut().send)(t);
+        match sent {
+            Ok(()) => self.0.send_failures.set(0),
+            Err(e) => {
+                // A dead network makes every retransmission of every peer fail: the first one is said, and each 1,000th.
+                let n = self.0.send_failures.get();
+                self.0.send_failures.set(n + 1);
+                if n % 1_000 == 0 {
+                    let text =
+                        format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote);
+                    log::line(Level::Warn, None, &text);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,134 @@
+//! Tests of the driver: two of them joined by nothing but their sends, with real engines and a kernel that agrees.
+
+use std::net::IpAddr;
+
+use ironswan_crypto::rng::System;
+use ironswan_ike::config::Limits;
+use ironswan_ike::{Options, Target};
+use ironswan_io::Error as IoError;
+use ironswan_io::route::{Address, Hop, Route};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::config::load_files;
+use crate::install::Kernel;
+use crate::scratch::Scratch;
+
+struct Agreeable(IpAddr);
+
+impl Kernel for Agreeable {
+    fn set_route(&mut self, _: &Route) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn delete_route(&mut self, _: &Route) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<Hop>, IoError> {
+        Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, local: false }))
+    }
+    fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A driver at `me`, and what it sends.
+pub(crate) fn gateway(me: &str, conf: &str) -> (Driver, mpsc::UnboundedReceiver<Transmit>) {
+    let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
+    let installer = Installer::new(engine.clone(), Box::new(Agreeable(me.parse().unwrap())), 7, 0x220);
+    let (tx, rx) = mpsc::unbounded_channel();
+    let send = Box::new(move |t: &Transmit| tx.send(t.clone()).map_err(std::io::Error::other));
+    let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
+    let driver = Driver::new(endpoint, engine, installer, send, None, clock::now());
+    let dir = Scratch::new();
+    let path = dir.write("t.conf", conf);
+    let mut diags = crate::config::diag::Diagnostics::default();
+    let config = load_files(&[path], &mut diags).unwrap();
+    assert_eq!(diags.errors(), 0, "{diags:?}");
+    for s in config.secrets {
+        driver.act(|e, _| e.load_shared(s));
+    }
+    for c in config.connections {
+        driver.act(|e, now| e.load_connection(now, c));
+    }
+    (driver, rx)
+}
+
+pub(crate) fn conf(me: u8, peer: u8) -> String {
+    format!(
+        "connections {{ net {{ local_addrs = 192.0.2.{me}\n remote_addrs = 192.0.2.{peer}\n proposals = aes128gcm16-prfsha256-x25519\n\
+         local {{ auth = psk\n id = g{me}.example }}\n remote {{ auth = psk\n id = g{peer}.example }}\n\
+         children {{ net {{ local_ts = 10.{me}.0.0/24\n remote_ts = 10.{peer}.0.0/24\n esp_proposals = aes128gcm16 }} }} }} }}\n\
+         secrets {{ ike-1 {{ secret = 0123456789abcdef }} }}\n"
+    )
+}
+
+/// Carries what one sends to the other, as the sockets would: without the non-ESP marker.
+pub(crate) async fn carry(mut from: mpsc::UnboundedReceiver<Transmit>, to: Driver) {
+    while let Some(t) = from.recv().await {
+        let payload = match t.remote.port() {
+            4500 => t.payload.strip_prefix(&[0; 4]).expect("a non-ESP marker on port 4500"),
+            _ => &t.payload,
+        };
+        to.datagram(t.remote, t.local, payload);
+    }
+}
+
+/// Two gateways that reach each other.
+pub(crate) fn pair() -> (Driver, Driver) {
+    let (a, from_a) = gateway("192.0.2.1", &conf(1, 2));
+    let (b, from_b) = gateway("192.0.2.2", &conf(2, 1));
+    tokio::task::spawn_local(carry(from_a, b.clone()));
+    tokio::task::spawn_local(carry(from_b, a.clone()));
+    for d in [&a, &b] {
+        let d = d.clone();
+        tokio::task::spawn_local(async move { d.timers().await });
+    }
+    (a, b)
+}
+
+pub(crate) async fn up(a: &Driver) -> Outcome {
+    let (_, end) = a.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
+    tokio::time::timeout(Duration::from_secs(10), end).await.expect("in time").expect("an outcome")
+}
+
+#[tokio::test]
+async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
+    LocalSet::new()
+        .run_until(async {
+            let (a, b) = pair();
+            assert_eq!(up(&a).await, Ok(()));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            for d in [&a, &b] {
+                assert_eq!(d.engine().sas().len(), 2);
+                assert_eq!(d.engine().policies().len(), 1);
+                let (sas, _) = d.ike_sas();
+                assert_eq!((sas.len(), sas[0].children.len()), (1, 1));
+                assert!(sas[0].children[0].stats.is_some());
+            }
+            let target = Target { child: Some("net".into()), ..Target::default() };
+            let (n, end) = a.command(|e, now| e.rekey(now, &target, false)).unwrap();
+            assert_eq!(n, 1);
+            assert_eq!(end.await.unwrap(), Ok(()));
+            let target = Target { ike: Some("net".into()), ..Target::default() };
+            let (n, end) = a.command(|e, now| e.terminate(now, &target, false)).unwrap();
+            assert_eq!((n, end.await.unwrap()), (1, Ok(())));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            for d in [&a, &b] {
+                assert!(d.engine().sas().is_empty() && d.engine().policies().is_empty());
+                assert!(d.ike_sas().0.is_empty());
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_command_that_matches_nothing_is_refused_at_once() {
+    LocalSet::new()
+        .run_until(async {
+            let (a, _out) = gateway("192.0.2.1", &conf(1, 2));
+            let e = a.command(|e, now| e.initiate(now, None, Some("nope")).map(|t| (1, t))).unwrap_err();
+            assert_eq!(e.to_string(), "CHILD_SA config 'nope' not found");
+        })
+        .await;
+}

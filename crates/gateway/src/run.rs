@@ -1,0 +1,330 @@
+//! `ironswan run`: start, reload by difference, end.
+//!
+//! The order of the start decides what a failure leaves behind, which is nothing: configuration, self-test, is another
+//! daemon there, sockets and device, and only then the kernel's rule, the VICI socket, the connections. What a killed
+//! predecessor left (its rule, its socket file) is adopted or replaced.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use ironswan_crypto::rng::System;
+use ironswan_crypto::selftest;
+use ironswan_ike::{Endpoint, Options};
+use ironswan_io::clock;
+use ironswan_io::route::Netlink;
+use ironswan_io::tun::TunConfig;
+use ironswan_ipsec::Engine;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use crate::config::diag::{Diagnostics, Severity};
+use crate::config::{self, Config, Daemon, vici_uri};
+use crate::control::{Control, Listener, is_alive};
+use crate::driver::Driver;
+use crate::install::{self, Installer};
+use crate::keylog::KeyLogger;
+use crate::notify::notify;
+use crate::worker::{DataPlane, DataPlaneConfig, Notice};
+
+/// Where VICI listens unless told otherwise.
+pub const DEFAULT_VICI: &str = "unix:///run/ironswan.vici";
+/// Where the configuration is unless told otherwise.
+pub const DEFAULT_CONFIG: &str = "/etc/ironswan";
+
+/// IKE messages that may wait for the control thread; more are dropped and counted, as a full socket buffer would.
+const IKE_QUEUE: usize = 4_096;
+/// How long SIGTERM waits for the peers' answers to DELETE.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Folder with the configuration.
+    pub config: PathBuf,
+    /// VICI addresses; empty: what `ironswan.conf` says, or the default.
+    pub vici: Vec<String>,
+}
+
+/// Why the daemon could not start: lines for people, each with the remedy.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StartError(pub Vec<String>);
+
+impl From<String> for StartError {
+    fn from(line: String) -> Self {
+        Self(vec![line])
+    }
+}
+
+/// Runs the gateway until SIGTERM or SIGINT.
+///
+/// # Errors
+/// When it could not start; nothing is left behind then.
+pub fn run(options: &RunOptions) -> Result<(), StartError> {
+    let (config, diags) = load(&options.config)?;
+    crate::log::init(config.daemon.log_level, config.daemon.log_format);
+    report(&diags);
+    selftest::run()
+        .map_err(|e| format!("the cryptographic self-test failed: {e}; do not use this program"))?;
+    let sockets = vici_paths(options, &config.daemon)?;
+    for path in &sockets {
+        if is_alive(path) {
+            let name = path.display();
+            return Err(format!(
+                "VICI at {name}: already running; stop the other daemon, or give another --vici"
+            )
+            .into());
+        }
+    }
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(cores.max(2))
+        .thread_keep_alive(Duration::from_secs(5))
+        .thread_stack_size(512 * 1024)
+        .build()
+        .map_err(|e| format!("cannot start the control thread: {e}"))?;
+    LocalSet::new().block_on(&runtime, daemon(options, config, sockets))
+}
+
+/// Reads the configuration; errors become the reason not to start.
+fn load(dir: &Path) -> Result<(Config, Diagnostics), StartError> {
+    let mut diags = Diagnostics::default();
+    let config = config::load_dir(dir, &mut diags);
+    match config {
+        Some(config) if diags.errors() == 0 => Ok((config, diags)),
+        _ => {
+            let mut lines = diags.error_lines();
+            if diags.lost() > 0 {
+                lines.push(format!("and {} more", diags.lost()));
+            }
+            Err(StartError(lines))
+        }
+    }
+}
+
+/// Warnings and notes go to the log.
+fn report(diags: &Diagnostics) {
+    for d in diags.iter() {
+        match d.severity {
+            Severity::Error => tracing::error!("{d}"),
+            Severity::Warning => tracing::warn!("{d}"),
+            Severity::Note => tracing::info!("{d}"),
+        }
+    }
+}
+
+fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, StartError> {
+    let default = [DEFAULT_VICI.to_owned()];
+    let uris = match (options.vici.as_slice(), daemon.vici_listen.as_slice()) {
+        ([], []) => &default[..],
+        ([], listen) => listen,
+        (given, _) => given,
+    };
+    uris.iter().map(|uri| vici_uri(uri).map_err(|e| format!("--vici {e}").into())).collect()
+}
+
+/// Everything that lives as long as the daemon.
+async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> Result<(), StartError> {
+    let settings = config.daemon.clone();
+    let keylog = match &settings.keylog {
+        None => None,
+        Some(dir) => {
+            let log = KeyLogger::open(dir)
+                .map_err(|e| format!("keylog = {}: {e}; name a folder that can be made", dir.display()))?;
+            tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
+            Some(log)
+        }
+    };
+    let mut terminate = on(SignalKind::terminate())?;
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut hangup = on(SignalKind::hangup())?;
+
+    let epoch = clock::now();
+    let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
+    let (ike_tx, mut ike_rx) = mpsc::channel(IKE_QUEUE);
+    let (notice_tx, mut notice_rx) = mpsc::unbounded_channel();
+    let plane_config = DataPlaneConfig {
+        device: TunConfig { name: settings.device.clone(), ..TunConfig::default() },
+        mark: settings.mark,
+        ike_port: settings.port_ike,
+        natt_port: settings.port_natt,
+        raw_esp: true,
+        epoch,
+    };
+    let plane = DataPlane::start(
+        &plane_config,
+        engine.clone(),
+        move |datagram| ike_tx.try_send(datagram).is_ok(),
+        move |notice| {
+            // The receiver is gone only when the daemon ends.
+            let _ = notice_tx.send(notice);
+        },
+    )
+    .map_err(|e| e.to_string())?;
+    let mut netlink = Netlink::open().map_err(|e| e.to_string())?;
+    install::prepare(&mut netlink, settings.mark).map_err(|e| e.to_string())?;
+
+    let sender = plane.ike_sender();
+    let installer = Installer::new(
+        engine.clone(),
+        Box::new(Netlink::open().map_err(|e| e.to_string())?),
+        plane.device_index(),
+        settings.mark,
+    );
+    let endpoint = Endpoint::new(
+        settings.limits.clone(),
+        Box::new(System),
+        Options { keylog: keylog.is_some(), port: settings.port_ike, natt_port: settings.port_natt },
+    );
+    let send = Box::new(move |t: &ironswan_ike::event::Transmit| sender.send(t.local, t.remote, &t.payload));
+    let driver = Driver::new(endpoint, engine, installer, send, keylog, epoch);
+    let timers = driver.clone();
+    tokio::task::spawn_local(async move { timers.timers().await });
+
+    let loaded = Rc::new(Loaded { dir: options.config.clone(), settings, names: RefCell::default() });
+    let (reload_driver, reload_loaded) = (driver.clone(), loaded.clone());
+    let control = Control::new(driver.clone(), Box::new(move || reload_loaded.reload(&reload_driver)));
+    let mut servers = Vec::new();
+    for path in &sockets {
+        match Listener::bind(path) {
+            Ok(listener) => servers.push(tokio::task::spawn_local(control.clone().serve(listener))),
+            Err(e) => {
+                install::restore(&mut netlink, plane_config.mark);
+                return Err(e.into());
+            }
+        }
+    }
+    loaded.take(&driver, config);
+    let names: Vec<String> = sockets.iter().map(|p| format!("unix://{}", p.display())).collect();
+    tracing::info!(
+        "ready: IronSwan {} on {}, VICI at {}",
+        env!("CARGO_PKG_VERSION"),
+        plane_config.device.name,
+        names.join(", ")
+    );
+    notify("READY=1");
+
+    let mut failed = None;
+    loop {
+        tokio::select! {
+            datagram = ike_rx.recv() => match datagram {
+                Some(d) => driver.datagram(d.local, d.remote, &d.payload),
+                None => {
+                    failed = Some("the data plane has ended".to_owned());
+                    break;
+                }
+            },
+            notice = notice_rx.recv() => match notice {
+                Some(Notice::Up(list)) => driver.engine_up(list),
+                Some(Notice::NarrowPath(peers)) => driver.narrowed(&peers),
+                Some(Notice::DeviceGone) | None => {
+                    failed = Some(format!("the device {} is gone; somebody deleted it", plane_config.device.name));
+                    break;
+                }
+            },
+            _ = hangup.recv() => {
+                notify("RELOADING=1");
+                if let Err(e) = loaded.reload(&driver) {
+                    tracing::error!("{e}");
+                }
+                notify("READY=1");
+            }
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+
+    notify("STOPPING=1");
+    tracing::info!("shutting down");
+    driver.act(|e, now| e.shutdown(now));
+    let deadline = tokio::time::sleep(GOODBYE);
+    tokio::pin!(deadline);
+    // Until every peer has answered the DELETE, or time or patience is over.
+    while driver.view(|e, now| !e.ike_sas(now).is_empty()) {
+        tokio::select! {
+            () = &mut deadline => break,
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            datagram = ike_rx.recv() => match datagram {
+                Some(d) => driver.datagram(d.local, d.remote, &d.payload),
+                None => break,
+            },
+            // A retransmission or a key exchange may be the last thing to happen.
+            () = tokio::time::sleep(Duration::from_millis(50)) => {}
+        }
+    }
+    servers.iter().for_each(tokio::task::JoinHandle::abort);
+    for server in servers {
+        // The listener goes with its task, and the socket file with the listener.
+        let _ = server.await;
+    }
+    driver.clear_routes();
+    install::restore(&mut netlink, plane_config.mark);
+    plane.stop();
+    match failed {
+        None => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+        Some(why) => Err(why.into()),
+    }
+}
+
+fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, StartError> {
+    signal(kind).map_err(|e| format!("cannot catch signals: {e}").into())
+}
+
+/// What came from the files, so that a reload can take away what is no longer there and leave alone what VICI loaded.
+struct Loaded {
+    dir: PathBuf,
+    settings: Daemon,
+    names: RefCell<(HashSet<String>, HashSet<String>)>,
+}
+
+impl Loaded {
+    /// Reads the files again and takes over the difference. A file with an error changes nothing.
+    fn reload(&self, driver: &Driver) -> Result<(), String> {
+        let (config, diags) = load(&self.dir).map_err(|e| {
+            for line in &e.0 {
+                tracing::error!("{line}");
+            }
+            format!("configuration not reloaded, what runs is unchanged: {}", e.0.join("; "))
+        })?;
+        report(&diags);
+        if config.daemon != self.settings {
+            tracing::warn!("ironswan.conf has changed; its settings need a restart");
+        }
+        self.take(driver, config);
+        tracing::info!("configuration reloaded");
+        Ok(())
+    }
+
+    /// Secrets first: a connection may start at once.
+    fn take(&self, driver: &Driver, config: Config) {
+        let mut names = self.names.borrow_mut();
+        let secrets: HashSet<String> = config.secrets.iter().map(|s| s.name.clone()).collect();
+        let conns: HashSet<String> = config.connections.iter().map(|c| c.name.clone()).collect();
+        for gone in names.1.difference(&secrets) {
+            driver.act(|e, _| e.unload_shared(gone));
+        }
+        for secret in config.secrets {
+            driver.act(|e, _| e.load_shared(secret));
+        }
+        for gone in names.0.difference(&conns) {
+            tracing::info!(conn = gone.as_str(), "connection removed");
+            driver.act(|e, now| e.unload_connection(now, gone));
+        }
+        for conn in config.connections {
+            // What has not changed is left alone, with its SAs.
+            if !driver.view(|e, _| e.connections().any(|c| *c == conn)) {
+                tracing::info!(conn = conn.name.as_str(), "connection loaded");
+                driver.act(|e, now| e.load_connection(now, conn));
+            }
+        }
+        *names = (conns, secrets);
+    }
+}
