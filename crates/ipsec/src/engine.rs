@@ -230,19 +230,25 @@ impl Engine {
     /// All SAs.
     pub fn sas(&self) -> Vec<SaInfo> {
         let snap = self.snapshot.load();
-        let inbound = snap.inbound.values().map(|s| SaInfo {
-            sa: SaRef { direction: Direction::In, spi: s.state.spi, remote: s.path.remote.ip() },
-            reqid: s.state.reqid,
-            local: s.path.local,
-            remote: s.path.remote,
-            udp_encap: s.path.udp_encap,
-            suite: s.state.suite,
-            sequence: s.state.window().top(),
-            replay_window: s.state.window().window(),
-            lifetime: s.state.lifetime,
-            local_ts: s.state.selectors.local.to_vec(),
-            remote_ts: s.state.selectors.remote.to_vec(),
-            stats: s.state.usage.stats(),
+        let inbound = snap.inbound.values().map(|s| {
+            let (sequence, replay_window) = {
+                let window = s.state.window();
+                (window.top(), window.window())
+            };
+            SaInfo {
+                sa: in_ref(s),
+                reqid: s.state.reqid,
+                local: s.path.local,
+                remote: s.path.remote,
+                udp_encap: s.path.udp_encap,
+                suite: s.state.suite,
+                sequence,
+                replay_window,
+                lifetime: s.state.lifetime,
+                local_ts: s.state.selectors.local.to_vec(),
+                remote_ts: s.state.selectors.remote.to_vec(),
+                stats: s.state.usage.stats(),
+            }
         });
         let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| SaInfo {
             sa: out_ref(s),
@@ -442,6 +448,3 @@ fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), 
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

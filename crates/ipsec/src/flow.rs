@@ -47,13 +47,15 @@ impl FlowKey {
         Some(Self { src: bits(src), dst: bits(dst), rest })
     }
 
+    /// A slot of `slots`, a power of two of at most 65,536.
     #[inline]
-    pub(crate) fn hash(&self) -> u64 {
+    pub(crate) fn slot(&self, slots: usize) -> usize {
         const K: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut x = (self.src as u64 ^ (self.src >> 64) as u64).wrapping_mul(K);
         x = (x.rotate_left(29) ^ self.dst as u64 ^ (self.dst >> 64) as u64).wrapping_mul(K);
         x = (x.rotate_left(29) ^ self.rest).wrapping_mul(K);
-        x ^ x >> 32
+        // The upper bits of a product depend on all bits of its factors.
+        (x >> 48) as usize & (slots - 1)
     }
 }
 
@@ -95,7 +97,7 @@ impl FlowCache {
     /// The verdict of a flow; `ask` makes it when it is not known.
     #[inline]
     pub(crate) fn get(&mut self, key: &FlowKey, ask: impl FnOnce() -> Verdict) -> &Verdict {
-        let entry = &mut self.entries[key.hash() as usize % SLOTS];
+        let entry = &mut self.entries[key.slot(SLOTS)];
         if matches!(entry.verdict, Verdict::Unknown) || entry.key != *key {
             *entry = Entry { key: *key, verdict: ask() };
         }

@@ -51,6 +51,11 @@ impl Worker {
         sas.clear();
         let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
         for datagram in datagrams {
+            if datagram.offset as usize + datagram.len as usize > buf.len() {
+                self.tally.traffic.in_packets += 1;
+                self.tally.drop(DropReason::InBufferError);
+                continue;
+            }
             for range in strides(datagram) {
                 self.tally.traffic.in_packets += 1;
                 let start = range.start as u32;

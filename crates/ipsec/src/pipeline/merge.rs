@@ -94,7 +94,7 @@ impl Merger {
             self.open(start, info, spi, None);
             return false;
         };
-        let slot = key.hash() as usize % SLOTS;
+        let slot = key.slot(SLOTS);
         let candidate = candidate(packet, info);
         if let (Some(c), Some(run)) = (&candidate, self.runs.get_mut(self.slots[slot] as usize))
             && !run.closed

@@ -72,7 +72,7 @@ impl Worker {
         };
         let packets = cut.packets();
         let state = &*sa.state;
-        if cut.longest(frame.len()) + split::overhead(state) > split::MAX_ESP {
+        if split::esp_len(state, cut.longest(frame.len())) > split::MAX_ESP {
             return Err(DropReason::OutTooBig);
         }
         if state.usage.spent(&state.lifetime) {

@@ -67,9 +67,10 @@ impl Cut {
     }
 }
 
-/// The most that ESP adds with this SA.
-pub(super) fn overhead(sa: &OutState) -> usize {
-    esp::HEADER + sa.iv_len + sa.block_len - 1 + esp::TRAILER + sa.icv_len
+/// Length of the ESP packet around `inner` bytes.
+#[inline]
+pub(super) fn esp_len(sa: &OutState, inner: usize) -> usize {
+    esp::HEADER + sa.iv_len + inner + esp::pad_len(inner, sa.block_len) + esp::TRAILER + sa.icv_len
 }
 
 /// Writes the ESP packets of one frame, except what sealing writes, and returns the inner bytes.
@@ -164,8 +165,7 @@ impl Place<'_> {
     #[inline]
     fn done(&mut self, tx: &mut TxBatch, inner: usize) {
         let state = &*self.sa.state;
-        let tail = esp::pad_len(inner, state.block_len) + esp::TRAILER;
-        let len = esp::HEADER + state.iv_len + inner + tail + state.icv_len;
+        let len = esp_len(state, inner);
         tx.push_send(len, self.sa, self.tos);
         tx.jobs.push(Job {
             start: tx.used as u32,
