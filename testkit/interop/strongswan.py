@@ -143,17 +143,17 @@ def delete(lab, full):
         check(True, f'{gateway.kind} deleted the IKE_SA: both sides are empty')
 
 
-def said(gateway, *patterns):
-    """The log line in which all the patterns are found, or None."""
-    return next((line for line in gateway.log().splitlines()
-                 if all(re.search(p, line, re.IGNORECASE) for p in patterns)), None)
-
-
 def explains(us, *patterns):
+    """Our log has a line for each pattern; shows them."""
     if REFERENCE:
         return
-    line = until(f'a line in our log with {patterns}', lambda: said(us, *patterns), 5)
-    check(True, f'we say: {line.strip()}')
+
+    def lines():
+        found = [next((line for line in us.log().splitlines() if re.search(p, line, re.IGNORECASE)), None) for p in patterns]
+        return found if all(found) else None
+
+    for line in dict.fromkeys(until(f'our log says {patterns}', lines, 5)):
+        check(True, f'we say: {line.strip()}')
 
 
 def wrong_psk(lab, full):
