@@ -1,15 +1,54 @@
-//! All IKE_SAs of one gateway.
-#![allow(dead_code, unused_variables)]
+//! All IKE_SAs of one gateway, as a state machine without clock, socket or thread.
+//!
+//! Methods are of four kinds: commands (what an operator wants), `handle_*` and `complete` (what happened outside),
+//! `poll_*` (what the driver must do now), and views. After any of the first two kinds, poll in this order until all are
+//! empty: **events, requests, transmits**, then the timeout. Events come first because an inbound SA must stand before the
+//! peer is told of it.
+//!
+//! ```text
+//! datagram -> receive -> IKE_SA by SPI -> window -> open -> task::*::answer (request) or ::process (response)
+//!                                                              |-> install -> Event::Sadb
+//! command, timer ------> lifecycle -----> queue -> task::*::build -> send -> Transmit
+//! ```
+//!
+//! Not here: what each exchange says (`task`), and how an IKE_SA looks (`sa`).
 
-use std::net::SocketAddr;
+mod commands;
+mod halfopen;
+mod install;
+mod lifecycle;
+mod load;
+mod policy;
+mod receive;
+mod select;
+mod send;
+mod timeout;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
-use ironswan_wire::sadb::Up;
+use ironswan_wire::id::Identity;
+use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
 
 use crate::config::{Connection, Limits, SharedKey};
+use crate::cookie::Cookies;
 use crate::counters::Counters;
-use crate::event::{Completion, Event, IkeSaInfo, Request, RequestId, Ticket, Transmit};
+use crate::event::{
+    ChildId, Completion, Event, IkeId, IkeSaInfo, Level, Request, RequestId, Ticket, Transmit,
+};
+use crate::sa::IkeSa;
+use crate::timer::Timers;
+
+pub use commands::{CommandError, Target};
+pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen};
+pub(crate) use install::NewSas;
+pub(crate) use lifecycle::Close;
+pub(crate) use policy::Spd;
+pub(crate) use select::local_identity;
 
 /// What an endpoint is told once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,128 +67,284 @@ impl Default for Options {
     }
 }
 
-/// Which SAs a command is about: everything that is given must match. All `None` matches nothing.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Target {
-    /// Connection's name.
-    pub ike: Option<String>,
-    /// Child's name.
-    pub child: Option<String>,
-    /// IKE_SA's unique id.
-    pub ike_id: Option<u64>,
-    /// CHILD_SA's unique id.
-    pub child_id: Option<u64>,
-}
-
-/// Why a command was not even begun.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CommandError {
-    /// Nothing of that name or id.
-    NotFound(String),
-    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says why.
-    Refused(String),
-}
-
-impl std::fmt::Display for CommandError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound(what) => write!(f, "{what} not found"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {}
-
 /// All IKE_SAs of one gateway.
 pub struct Endpoint {
-    counters: Counters,
+    pub(crate) limits: Limits,
+    pub(crate) options: Options,
+    pub(crate) rng: Box<dyn Rng>,
+    pub(crate) conns: BTreeMap<String, Arc<Connection>>,
+    pub(crate) secrets: BTreeMap<String, SharedKey>,
+
+    /// Every IKE_SA but the one being worked on.
+    pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
+    /// Our SPI to IKE_SA. Never iterated, so its order cannot show.
+    pub(crate) by_spi: HashMap<u64, IkeId>,
+    pub(crate) by_conn: BTreeMap<String, BTreeSet<IkeId>>,
+    /// Established IKE_SAs by (local, remote) identity.
+    pub(crate) by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
+    pub(crate) half_open: HalfOpen,
+    pub(crate) tombs: receive::Tombs,
+
+    /// Our inbound SPIs, reserved or installed.
+    pub(crate) spis_in: HashMap<Spi, ChildId>,
+    pub(crate) spis_out: HashMap<(IpAddr, Spi), ChildId>,
+    pub(crate) child_home: HashMap<ChildId, IkeId>,
+    /// Inbound SAs of rekeyed children that are kept a while.
+    pub(crate) old_inbound: BTreeMap<ChildId, SaRef>,
+    pub(crate) spd: Spd,
+
+    pub(crate) timers: Timers,
+    pub(crate) cookies: Cookies,
+    pub(crate) retries: BTreeMap<u64, lifecycle::Retry>,
+    pub(crate) todo: VecDeque<lifecycle::Todo>,
+    pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
+    pub(crate) pending: BTreeMap<RequestId, Pending>,
+    pub(crate) counters: Counters,
+    /// Limits lines and answers about what is not authenticated.
+    pub(crate) junk: send::RateLimit,
+
+    events: VecDeque<Event>,
+    requests: VecDeque<(RequestId, Request)>,
+    transmits: VecDeque<Transmit>,
+
+    next_ike: u64,
+    next_child: u64,
+    next_request: u64,
+    next_ticket: u64,
+    next_retry: u64,
+}
+
+/// Who asked.
+pub(crate) enum Pending {
+    /// An IKE_SA that waits for it.
+    Sa(IkeId),
+    /// A liveness check that goes on meanwhile.
+    Usage(IkeId),
+    /// A trap whose local address has to be known.
+    Trap {
+        /// Connection.
+        conn: String,
+        /// Child.
+        child: String,
+    },
 }
 
 impl Endpoint {
     /// An endpoint without connections.
     pub fn new(limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
-        Self { counters: Counters::default() }
+        Self {
+            limits,
+            options,
+            rng,
+            conns: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            sas: BTreeMap::new(),
+            by_spi: HashMap::new(),
+            by_conn: BTreeMap::new(),
+            by_ids: BTreeMap::new(),
+            half_open: HalfOpen::default(),
+            tombs: receive::Tombs::default(),
+            spis_in: HashMap::new(),
+            spis_out: HashMap::new(),
+            child_home: HashMap::new(),
+            old_inbound: BTreeMap::new(),
+            spd: Spd::default(),
+            timers: Timers::default(),
+            cookies: Cookies::default(),
+            retries: BTreeMap::new(),
+            todo: VecDeque::new(),
+            tickets: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            counters: Counters::default(),
+            junk: send::RateLimit::default(),
+            events: VecDeque::new(),
+            requests: VecDeque::new(),
+            transmits: VecDeque::new(),
+            next_ike: 0,
+            next_child: 0,
+            next_request: 0,
+            next_ticket: 0,
+            next_retry: 0,
+        }
     }
-    /// Loads a connection.
-    pub fn load_connection(&mut self, now: Instant, conn: Connection) {}
-    /// Unloads a connection.
-    pub fn unload_connection(&mut self, now: Instant, name: &str) -> bool {
-        false
+
+    // ---- what happened outside ----
+
+    /// A datagram has come to `local` from `remote`. `payload` is without the non-ESP marker.
+    pub fn handle_datagram(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
+        self.receive(now, local, remote, payload);
+        self.run_todo(now);
     }
-    /// The connections, by name.
-    pub fn connections(&self) -> impl Iterator<Item = &Connection> {
-        std::iter::empty()
+
+    /// Time has passed: fires every timer that is due. Call it when [`Self::poll_timeout`] says, or at any time.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(timer) = self.timers.pop(now) {
+            self.fire(now, timer);
+            self.run_todo(now);
+        }
     }
-    /// Loads a shared key.
-    pub fn load_shared(&mut self, key: SharedKey) {}
-    /// Unloads a shared key.
-    pub fn unload_shared(&mut self, name: &str) -> bool {
-        false
+
+    /// The packet engine has something to say.
+    pub fn handle_engine(&mut self, now: Instant, up: Up) {
+        self.engine(now, up);
+        self.run_todo(now);
     }
-    /// Names of the shared keys.
-    pub fn shared_names(&self) -> impl Iterator<Item = &str> {
-        std::iter::empty()
+
+    /// The answer to a request. One that is not expected any more is dropped.
+    pub fn complete(&mut self, now: Instant, id: RequestId, completion: Completion) {
+        match self.pending.remove(&id) {
+            Some(Pending::Sa(ike)) => self.with_sa(now, ike, |ep, sa| ep.resume(now, sa, id, completion)),
+            Some(Pending::Usage(ike)) => {
+                if let Completion::Usage { last_inbound } = completion {
+                    self.with_sa(now, ike, |ep, sa| crate::task::liveness::judge(ep, now, sa, last_inbound));
+                }
+            }
+            Some(Pending::Trap { conn, child }) => {
+                if let Completion::Route { local } = completion {
+                    self.trap_routed(&conn, &child, local);
+                }
+            }
+            None => {}
+        }
+        self.run_todo(now);
     }
-    /// Initiates.
-    pub fn initiate(
-        &mut self,
-        now: Instant,
-        ike: Option<&str>,
-        child: Option<&str>,
-    ) -> Result<Ticket, CommandError> {
-        Err(CommandError::NotFound(String::new()))
-    }
-    /// Terminates.
-    pub fn terminate(
-        &mut self,
-        now: Instant,
-        target: &Target,
-        force: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
-        Err(CommandError::NotFound(String::new()))
-    }
-    /// Rekeys.
-    pub fn rekey(
-        &mut self,
-        now: Instant,
-        target: &Target,
-        reauth: bool,
-    ) -> Result<(usize, Ticket), CommandError> {
-        Err(CommandError::NotFound(String::new()))
-    }
-    /// Deletes everything.
-    pub fn shutdown(&mut self, now: Instant) {}
-    /// A datagram, without non-ESP marker.
-    pub fn handle_datagram(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {}
-    /// Time has passed.
-    pub fn handle_timeout(&mut self, now: Instant) {}
-    /// From the packet engine.
-    pub fn handle_engine(&mut self, now: Instant, up: Up) {}
-    /// Answers a request.
-    pub fn complete(&mut self, now: Instant, id: RequestId, completion: Completion) {}
-    /// Next event.
+
+    // ---- what the driver must do, in this order ----
+
+    /// The next event. Drain these before anything else.
     pub fn poll_event(&mut self) -> Option<Event> {
-        None
+        self.events.pop_front()
     }
-    /// Next request.
+
+    /// The next piece of work for outside.
     pub fn poll_request(&mut self) -> Option<(RequestId, Request)> {
-        None
+        self.requests.pop_front()
     }
-    /// Next datagram.
+
+    /// The next datagram to send.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        None
+        self.transmits.pop_front()
     }
-    /// When to call `handle_timeout`.
+
+    /// When [`Self::handle_timeout`] must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        self.timers.next()
     }
-    /// Snapshots.
+
+    // ---- views ----
+
+    /// A snapshot of every IKE_SA, by id.
     pub fn ike_sas(&self, now: Instant) -> Vec<IkeSaInfo> {
-        Vec::new()
+        self.sas.values().map(|sa| self.snapshot(now, sa)).collect()
     }
-    /// Counters.
+
+    /// Counters since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    // ---- for the rest of the crate ----
+
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    /// A line about this IKE_SA.
+    pub(crate) fn log(&mut self, level: Level, sa: &IkeSa, text: impl Into<String>) {
+        let conn = (!sa.conn.name.is_empty()).then(|| sa.conn.name.clone());
+        self.emit(Event::Log { level, conn, ike: Some(sa.id), text: text.into() });
+    }
+
+    /// A line about no IKE_SA.
+    pub(crate) fn note(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
+        self.emit(Event::Log { level, conn: conn.map(str::to_owned), ike: None, text: text.into() });
+    }
+
+    pub(crate) fn new_ike_id(&mut self) -> IkeId {
+        self.next_ike += 1;
+        IkeId(self.next_ike)
+    }
+
+    pub(crate) fn new_child_id(&mut self) -> ChildId {
+        self.next_child += 1;
+        ChildId(self.next_child)
+    }
+
+    pub(crate) fn new_ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    pub(crate) fn new_retry_id(&mut self) -> u64 {
+        self.next_retry += 1;
+        self.next_retry
+    }
+
+    /// Asks outside, and remembers who asked.
+    pub(crate) fn ask(&mut self, who: Pending, request: Request) -> RequestId {
+        self.next_request += 1;
+        let id = RequestId(self.next_request);
+        match request {
+            Request::GenerateKey { .. } => self.counters.kex_generated += 1,
+            Request::Agree { .. } => self.counters.kex_agreed += 1,
+            Request::Usage { .. } | Request::Route { .. } => {}
+        }
+        self.pending.insert(id, who);
+        self.requests.push_back((id, request));
+        id
+    }
+
+    /// Random bytes.
+    pub(crate) fn random(&mut self, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.rng.fill(&mut out);
+        out
+    }
+
+    /// A random number below `n` (0 when `n` is 0). The bias of the modulus does not matter for jitter.
+    pub(crate) fn random_below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.rng.u64() % n }
+    }
+
+    /// An IKE SPI that is not in use; never 0.
+    pub(crate) fn new_ike_spi(&mut self, id: IkeId) -> u64 {
+        loop {
+            let spi = self.rng.u64();
+            if spi != 0 && !self.by_spi.contains_key(&spi) && !self.tombs.knows(spi) {
+                self.by_spi.insert(spi, id);
+                return spi;
+            }
+        }
+    }
+
+    /// An inbound ESP SPI that is not in use. In charon's range, 0xc0000000 to 0xcfffffff: far from 1 to 255, which
+    /// are reserved, and easy to tell from the peer's in a log.
+    pub(crate) fn new_child_spi(&mut self, id: ChildId) -> Spi {
+        loop {
+            let spi = Spi(0xc000_0000 | (self.rng.u32() & 0x0fff_ffff));
+            if !self.spis_in.contains_key(&spi) {
+                self.spis_in.insert(spi, id);
+                return spi;
+            }
+        }
+    }
+
+    /// Works on one IKE_SA, which is out of the table meanwhile, and then starts what waits in its queue.
+    pub(crate) fn with_sa(&mut self, now: Instant, id: IkeId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
+        let Some(mut sa) = self.sas.remove(&id) else { return };
+        work(self, &mut sa);
+        self.pump(now, &mut sa);
+        self.settle(sa);
+    }
+
+    /// Puts an IKE_SA into the table; a dead one only leaves the indexes.
+    pub(crate) fn settle(&mut self, sa: Box<IkeSa>) {
+        if !sa.dead {
+            self.sas.insert(sa.id, sa);
+        }
+    }
+
+    pub(crate) fn reqid_trap(&self, reqid: ReqId) -> Option<(String, String)> {
+        self.spd.trap_of(reqid)
     }
 }

@@ -1,0 +1,43 @@
+//! One CHILD_SA: a pair of SAs in the packet engine. What is told to the engine about it is in `endpoint::install`.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::sadb::{Mode, ReqId, SaAdd, Spi};
+use ironswan_wire::selector::TrafficSelector;
+
+use crate::config::ChildConfig;
+use crate::event::{ChildId, ChildState};
+
+/// One CHILD_SA.
+pub(crate) struct Child {
+    pub id: ChildId,
+    pub config: Arc<ChildConfig>,
+    pub reqid: ReqId,
+    pub state: ChildState,
+    pub mode: Mode,
+    pub suite: EspSuite,
+    pub spi_in: Spi,
+    pub spi_out: Spi,
+    pub udp_encap: bool,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    pub installed: Instant,
+    /// The outbound SA, kept back until the peer has shown that its inbound one stands: by a packet on the new SA, or
+    /// by deleting the old one. Until then the old outbound SA goes on.
+    pub pending_out: Option<Box<SaAdd>>,
+    /// The outbound SA is in the engine.
+    pub out_installed: bool,
+    /// ChildUp or ChildRekeyed has been told.
+    pub announced: bool,
+    /// The child that took over. Set by the responder of a rekeying, and by its initiator once the new one stands.
+    pub replaced_by: Option<ChildId>,
+}
+
+impl Child {
+    /// `net{1}`, as charon names it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}{{{}}}", self.config.name, self.id.0)
+    }
+}

@@ -1,0 +1,238 @@
+//! What an operator asks for: initiate, terminate, rekey, and the end of everything.
+
+use std::time::Instant;
+
+use super::Endpoint;
+use super::lifecycle::{Start, queue_rekey_ike, rekeys_ike};
+use crate::config::ChildKind;
+use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
+use crate::sa::IkeSa;
+use crate::task::Task;
+use crate::task::create_child::NewChild;
+use crate::task::delete::{DeleteChild, DeleteIke};
+
+/// Which SAs a command is about: everything that is given must match. All `None` matches nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Target {
+    /// Connection's name.
+    pub ike: Option<String>,
+    /// Child's name.
+    pub child: Option<String>,
+    /// IKE_SA's unique id.
+    pub ike_id: Option<u64>,
+    /// CHILD_SA's unique id.
+    pub child_id: Option<u64>,
+}
+
+/// Why a command was not even begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CommandError {
+    /// Nothing of that name or id.
+    NotFound(String),
+    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says why.
+    Refused(String),
+}
+
+impl std::fmt::Display for CommandError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound(what) => write!(f, "{what} not found"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl Target {
+    fn children_only(&self) -> bool {
+        self.child.is_some() || self.child_id.is_some()
+    }
+
+    fn matches_ike(&self, sa: &IkeSa) -> bool {
+        (self.ike.is_some() || self.ike_id.is_some() || self.children_only())
+            && self.ike.as_ref().is_none_or(|n| sa.conn.name == *n)
+            && self.ike_id.is_none_or(|id| sa.id.0 == id)
+    }
+
+    fn children_of(&self, sa: &IkeSa) -> Vec<ChildId> {
+        let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
+        sa.children
+            .values()
+            .filter(|c| live(c.state))
+            .filter(|c| self.child.as_ref().is_none_or(|n| c.config.name == *n))
+            .filter(|c| self.child_id.is_none_or(|id| c.id.0 == id))
+            .map(|c| c.id)
+            .collect()
+    }
+}
+
+impl Endpoint {
+    /// Brings up a child, or with `child` `None` the IKE_SA alone. `ike` may be left out when a connection has the
+    /// child. The ticket's `Done` says how it ended; what is up already is done at once.
+    pub fn initiate(
+        &mut self,
+        now: Instant,
+        ike: Option<&str>,
+        child: Option<&str>,
+    ) -> Result<Ticket, CommandError> {
+        let conn = match (ike, child) {
+            (Some(name), _) => self
+                .conns
+                .get(name)
+                .ok_or_else(|| CommandError::NotFound(format!("IKE_SA config '{name}'")))?,
+            (None, Some(child)) => self
+                .conns
+                .values()
+                .find(|c| c.children.iter().any(|k| k.name == child))
+                .ok_or_else(|| CommandError::NotFound(format!("CHILD_SA config '{child}'")))?,
+            (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
+        };
+        let conn_name = conn.name.clone();
+        if let Some(child) = child {
+            match conn.children.iter().find(|c| c.name == child) {
+                None => return Err(CommandError::NotFound(format!("CHILD_SA config '{child}'"))),
+                Some(c) if c.kind != ChildKind::Protect => {
+                    return Err(CommandError::Refused(format!("'{child}' is a shunt, there is nothing to negotiate")));
+                }
+                Some(_) => {}
+            }
+        }
+        // An attempt that waits for its time is overtaken.
+        self.cancel_retries(&conn_name);
+        let ticket = self.open_ticket(1);
+        let start = Start {
+            conn: conn_name,
+            child: child.map(str::to_owned),
+            ticket: Some(ticket),
+            attempt: 1,
+            automatic: false,
+        };
+        let begun = self.start(now, start);
+        self.run_todo(now);
+        begun.map(|()| ticket).map_err(|why| {
+            self.tickets.remove(&ticket);
+            CommandError::Refused(why)
+        })
+    }
+
+    /// Closes what matches: children when the target names one, IKE_SAs otherwise. With `force` nothing is waited for.
+    /// How many there were, and the ticket whose `Done` comes when all are closed.
+    pub fn terminate(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        force: bool,
+    ) -> Result<(usize, Ticket), CommandError> {
+        if let Some(conn) = target.ike.as_ref().filter(|_| !target.children_only()) {
+            self.cancel_retries(conn);
+        }
+        let found = self.find(target);
+        let count = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
+        if count == 0 {
+            return Err(CommandError::NotFound("a matching SA to terminate was".to_owned()));
+        }
+        let ticket = self.open_ticket(found.len());
+        for (id, kids) in found {
+            self.with_sa(now, id, |ep, sa| match kids {
+                Some(kids) if force => {
+                    let mut spis = Vec::new();
+                    for kid in &kids {
+                        spis.extend(ep.remove_child(now, sa, *kid).map(|c| c.spi_in));
+                    }
+                    sa.queue.push_back(Task::DeleteChild(DeleteChild { spis, ..DeleteChild::default() }));
+                    ep.done(Some(ticket), Ok(()));
+                }
+                Some(kids) => sa.queue.push_back(Task::DeleteChild(DeleteChild::of(kids, Some(ticket)))),
+                None if force || !sa.is_up() || sa.state == IkeState::Created => {
+                    ep.last_delete(now, sa);
+                    ep.done(Some(ticket), Ok(()));
+                }
+                None => {
+                    // Before anything else that waits.
+                    let task = DeleteIke { ticket: Some(ticket), ..DeleteIke::default() };
+                    sa.queue.push_front(Task::DeleteIke(task));
+                }
+            });
+        }
+        self.run_todo(now);
+        Ok((count, ticket))
+    }
+
+    /// Rekeys what matches: children when the target names one, IKE_SAs otherwise. Reauthentication is refused.
+    pub fn rekey(
+        &mut self,
+        now: Instant,
+        target: &Target,
+        reauth: bool,
+    ) -> Result<(usize, Ticket), CommandError> {
+        if reauth {
+            return Err(CommandError::Refused(
+                "reauthentication is not built; terminate and initiate, or rekey".to_owned(),
+            ));
+        }
+        let found = self.find(target);
+        let count: usize = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
+        if count == 0 {
+            return Err(CommandError::NotFound("a matching SA to rekey was".to_owned()));
+        }
+        let ticket = self.open_ticket(count);
+        for (id, kids) in found {
+            self.with_sa(now, id, |ep, sa| match kids {
+                Some(kids) => {
+                    for kid in kids {
+                        let ready = sa.children.get(&kid).filter(|c| c.state == ChildState::Installed);
+                        match ready.map(|c| c.config.clone()) {
+                            Some(config) => {
+                                let new = NewChild::new(config, Some(kid), Some(ticket));
+                                sa.queue.push_back(Task::Child(Box::new(new)));
+                            }
+                            None => ep.done(Some(ticket), Err("CHILD_SA is being rekeyed already".to_owned())),
+                        }
+                    }
+                }
+                None if rekeys_ike(sa) => {
+                    ep.done(Some(ticket), Err("IKE_SA is being rekeyed already".to_owned()));
+                }
+                None => {
+                    if !queue_rekey_ike(sa, Some(ticket)) {
+                        ep.done(Some(ticket), Err("IKE_SA is not established".to_owned()));
+                    }
+                }
+            });
+        }
+        self.run_todo(now);
+        Ok((count, ticket))
+    }
+
+    /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included.
+    pub fn shutdown(&mut self, now: Instant) {
+        let names: Vec<String> = self.conns.keys().cloned().collect();
+        for name in names {
+            self.unload_connection(now, &name);
+        }
+        for id in self.ids_of_sas() {
+            self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));
+        }
+        while let Some(&id) = self.old_inbound.keys().next() {
+            self.timers.cancel(crate::timer::Timer::OldInbound(id));
+            self.drop_old_inbound(id);
+        }
+    }
+
+    /// The IKE_SAs that match, with the children that do when the target is about children.
+    fn find(&self, target: &Target) -> Vec<(IkeId, Option<Vec<ChildId>>)> {
+        let mut found = Vec::new();
+        for sa in self.sas.values().filter(|sa| target.matches_ike(sa)) {
+            if target.children_only() {
+                let kids = target.children_of(sa);
+                if !kids.is_empty() {
+                    found.push((sa.id, Some(kids)));
+                }
+            } else if !matches!(sa.state, IkeState::Rekeyed | IkeState::Deleting) {
+                found.push((sa.id, None));
+            }
+        }
+        found
+    }
+}

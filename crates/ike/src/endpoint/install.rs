@@ -1,0 +1,301 @@
+//! Telling the packet engine about CHILD_SAs: the order of commands, and what else hangs on a child (policies, reqid,
+//! SPIs, timers).
+//!
+//! A new child: SaAdd in, SaAdd out, policies. The responder of a rekeying: SaAdd in only; SaAdd out on the first packet
+//! or on the DELETE of the old one. A rekeyed child: SaDelete out at once, SaDelete in some seconds later.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
+use ironswan_wire::selector::TrafficSelector;
+
+use super::Endpoint;
+use crate::child::Child;
+use crate::config::ChildConfig;
+use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
+use crate::keymat::{ChildKeys, SaKeys};
+use crate::narrow;
+use crate::sa::IkeSa;
+use crate::timer::Timer;
+
+/// Everything about a pair of SAs to install.
+pub(crate) struct NewSas {
+    pub id: ChildId,
+    pub config: Arc<ChildConfig>,
+    pub spi_in: Spi,
+    pub spi_out: Spi,
+    pub suite: EspSuite,
+    pub keys: ChildKeys,
+    /// We are the initiator of the exchange that made it.
+    pub initiator: bool,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    pub mode: Mode,
+    /// The old child's, when rekeying.
+    pub reqid: Option<ReqId>,
+    /// Keep the outbound SA back.
+    pub hold_out: bool,
+}
+
+/// The policies of a child: protect each pair of selectors.
+pub(crate) fn policies(
+    config: &ChildConfig,
+    action: Action,
+    local: &[TrafficSelector],
+    remote: &[TrafficSelector],
+) -> Vec<PolicyAdd> {
+    let mut out = Vec::new();
+    for l in local {
+        for r in remote {
+            // Selectors of two families never meet in one packet.
+            if l.range.is_ipv6() == r.range.is_ipv6() {
+                let (name, priority) = (config.name.clone(), config.priority);
+                out.push(PolicyAdd { name, action, local: *l, remote: *r, priority });
+            }
+        }
+    }
+    out
+}
+
+impl Endpoint {
+    pub(crate) fn sadb(&mut self, command: Command) {
+        self.emit(Event::Sadb(command));
+    }
+
+    /// Installs a child into the engine and into its IKE_SA. Nothing is announced yet.
+    pub(crate) fn install(&mut self, now: Instant, sa: &mut IkeSa, new: NewSas) {
+        let selectors = (new.local_ts.clone(), new.remote_ts.clone());
+        let shared = new.reqid.or_else(|| self.spd.trap_reqid(&sa.conn.name, &new.config.name));
+        let reqid = match shared {
+            Some(reqid) => {
+                self.spd.share(&selectors, reqid);
+                reqid
+            }
+            None => self.spd.reqid(&selectors, new.config.reqid),
+        };
+        let udp_encap = sa.nat.encap();
+        let (ours, theirs) = if new.initiator {
+            (&new.keys.initiator, &new.keys.responder)
+        } else {
+            (&new.keys.responder, &new.keys.initiator)
+        };
+        let add = |direction, spi, keys: &SaKeys| SaAdd {
+            direction,
+            protocol: ProtocolId::ESP,
+            spi,
+            reqid,
+            local: sa.local,
+            remote: sa.remote,
+            udp_encap,
+            mode: new.mode,
+            suite: new.suite,
+            encr_key: keys.encr.clone(),
+            integ_key: keys.integ.clone(),
+            replay_window: if direction == Direction::In { new.config.replay_window } else { 0 },
+            local_ts: new.local_ts.clone(),
+            remote_ts: new.remote_ts.clone(),
+            // The engine counts each direction; the soft limits of both lead to the same rekeying.
+            lifetime: new.config.lifetime,
+            notify_first_use: direction == Direction::In && new.hold_out,
+        };
+        let inbound = add(Direction::In, new.spi_in, theirs);
+        let outbound = Box::new(add(Direction::Out, new.spi_out, ours));
+        if self.options.keylog {
+            for (spi, src, dst, keys) in [
+                (new.spi_in, sa.remote, sa.local, theirs),
+                (new.spi_out, sa.local, sa.remote, ours),
+            ] {
+                let (encr_key, integ_key) = (keys.encr.clone(), keys.integ.clone());
+                self.emit(Event::KeyLog(KeyLog::Child { spi, src, dst, suite: new.suite, encr_key, integ_key }));
+            }
+        }
+        self.sadb(Command::SaAdd(Box::new(inbound)));
+        let mut child = Child {
+            id: new.id,
+            config: new.config,
+            reqid,
+            state: ChildState::Installed,
+            mode: new.mode,
+            suite: new.suite,
+            spi_in: new.spi_in,
+            spi_out: new.spi_out,
+            udp_encap,
+            local_ts: new.local_ts,
+            remote_ts: new.remote_ts,
+            installed: now,
+            pending_out: None,
+            out_installed: false,
+            announced: false,
+            replaced_by: None,
+        };
+        if new.hold_out {
+            child.pending_out = Some(outbound);
+        } else {
+            self.sadb(Command::SaAdd(outbound));
+            child.out_installed = true;
+        }
+        for p in policies(&child.config, Action::Protect(reqid), &child.local_ts, &child.remote_ts) {
+            if let Some(command) = self.spd.add(p) {
+                self.sadb(command);
+            }
+        }
+        self.spis_in.insert(child.spi_in, child.id);
+        self.spis_out.insert((sa.remote.ip(), child.spi_out), child.id);
+        self.child_home.insert(child.id, sa.id);
+        let direction = if new.hold_out { "inbound " } else { "" };
+        let line = format!(
+            "{direction}CHILD_SA {} established with SPIs {}_i {}_o and TS {} === {}",
+            child.name(),
+            child.spi_in,
+            child.spi_out,
+            narrow::list(&child.local_ts),
+            narrow::list(&child.remote_ts)
+        );
+        self.log(Level::Info, sa, line);
+        self.set_child_timers(now, &child);
+        sa.children.insert(child.id, child);
+    }
+
+    fn set_child_timers(&mut self, now: Instant, child: &Child) {
+        let c = &child.config;
+        if !c.rekey_time.is_zero() {
+            let at = now + self.less_jitter(c.rekey_time, c.rand_time);
+            self.timers.set(Timer::RekeyChild(child.id), at);
+        }
+        if !c.life_time.is_zero() {
+            self.timers.set(Timer::LifeChild(child.id), now + c.life_time);
+        }
+    }
+
+    /// `time` less a random part of `rand`, and never less than a tenth of it.
+    pub(crate) fn less_jitter(&mut self, time: Duration, rand: Duration) -> Duration {
+        let millis = u64::try_from(rand.as_millis()).unwrap_or(u64::MAX);
+        let off = Duration::from_millis(self.random_below(millis.saturating_add(1)));
+        time.saturating_sub(off).max(time / 10)
+    }
+
+    /// Sends on this child from now on, if its outbound SA was kept back.
+    pub(crate) fn activate(&mut self, sa: &mut IkeSa, id: ChildId) {
+        let Some(child) = sa.children.get_mut(&id) else { return };
+        let Some(mut out) = child.pending_out.take() else { return };
+        // The peer may have moved since.
+        (out.local, out.remote, out.udp_encap) = (sa.local, sa.remote, sa.nat.encap());
+        child.out_installed = true;
+        let line = format!(
+            "outbound CHILD_SA {} established with SPIs {}_i {}_o and TS {} === {}",
+            child.name(),
+            child.spi_in,
+            child.spi_out,
+            narrow::list(&child.local_ts),
+            narrow::list(&child.remote_ts)
+        );
+        self.sadb(Command::SaAdd(out));
+        self.timers.cancel(Timer::Redundant(id));
+        self.log(Level::Info, sa, line);
+    }
+
+    /// Tells that a child is up.
+    pub(crate) fn announce_child(&mut self, sa: &mut IkeSa, id: ChildId) {
+        if let Some(child) = sa.children.get_mut(&id) {
+            child.announced = true;
+            self.emit(Event::ChildUp { ike: sa.id, child: id });
+        }
+    }
+
+    /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes when the new one's is
+    /// there.
+    pub(crate) fn replace_child(&mut self, now: Instant, sa: &mut IkeSa, old: ChildId, new: ChildId) {
+        let snapshot = sa.children.get(&old).map(|c| Box::new(self.child_snapshot(now, c)));
+        let out_stands = sa.children.get(&new).is_some_and(|c| c.out_installed);
+        if let Some(child) = sa.children.get_mut(&new) {
+            child.announced = true;
+        }
+        self.timers.cancel(Timer::Redundant(new));
+        let Some(child) = sa.children.get_mut(&old) else { return };
+        child.state = ChildState::Rekeyed;
+        child.replaced_by = Some(new);
+        if out_stands && child.out_installed {
+            child.out_installed = false;
+            let spi = child.spi_out;
+            self.sadb(Command::SaDelete(SaRef { direction: Direction::Out, spi, remote: sa.remote.ip() }));
+        }
+        self.timers.cancel(Timer::RekeyChild(old));
+        self.counters.child_rekey += 1;
+        if let Some(old) = snapshot {
+            self.emit(Event::ChildRekeyed { ike: sa.id, old, new });
+        }
+    }
+
+    /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA for packets that are
+    /// still under way.
+    pub(crate) fn remove_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
+        let child = sa.children.remove(&id)?;
+        let linger = child.replaced_by.is_some() && !sa.dead;
+        for timer in Timer::of_child(id) {
+            self.timers.cancel(timer);
+        }
+        let remote = sa.remote.ip();
+        let inbound = SaRef { direction: Direction::In, spi: child.spi_in, remote };
+        if linger {
+            self.old_inbound.insert(id, inbound);
+            self.timers.set(Timer::OldInbound(id), now + self.limits.delete_rekeyed_delay);
+        } else {
+            self.spis_in.remove(&child.spi_in);
+            self.sadb(Command::SaDelete(inbound));
+        }
+        if child.out_installed {
+            self.sadb(Command::SaDelete(SaRef { direction: Direction::Out, spi: child.spi_out, remote }));
+        }
+        if self.spis_out.get(&(remote, child.spi_out)) == Some(&id) {
+            self.spis_out.remove(&(remote, child.spi_out));
+        }
+        self.child_home.remove(&id);
+        for p in policies(&child.config, Action::Protect(child.reqid), &child.local_ts, &child.remote_ts) {
+            if let Some(command) = self.spd.remove(&p) {
+                self.sadb(command);
+            }
+        }
+        let selectors = (child.local_ts.clone(), child.remote_ts.clone());
+        self.spd.release(&selectors, child.reqid);
+        if child.announced && child.replaced_by.is_none() {
+            let mut info = self.snapshot_without_children(now, sa);
+            let mut gone = self.child_snapshot(now, &child);
+            gone.state = ChildState::Deleting;
+            info.children.push(gone);
+            self.emit(Event::ChildDown { ike: Box::new(info) });
+        }
+        Some(child)
+    }
+
+    /// The inbound SA of a rekeyed child has been kept long enough.
+    pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
+        if let Some(sa) = self.old_inbound.remove(&id) {
+            self.spis_in.remove(&sa.spi);
+            self.sadb(Command::SaDelete(sa));
+        }
+    }
+
+    /// The peer (or we) moved: its children's SAs follow.
+    pub(crate) fn move_children(&mut self, sa: &mut IkeSa, old_remote: std::net::IpAddr) {
+        let udp_encap = sa.nat.encap();
+        for child in sa.children.values_mut() {
+            child.udp_encap = udp_encap;
+            let mut refs = vec![(Direction::In, child.spi_in)];
+            if child.out_installed {
+                refs.push((Direction::Out, child.spi_out));
+            }
+            for (direction, spi) in refs {
+                let (local, remote) = (sa.local, sa.remote);
+                let sa = SaRef { direction, spi, remote: old_remote };
+                self.events.push_back(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
+            }
+            if old_remote != sa.remote.ip() {
+                self.spis_out.remove(&(old_remote, child.spi_out));
+                self.spis_out.insert((sa.remote.ip(), child.spi_out), child.id);
+            }
+        }
+    }
+}

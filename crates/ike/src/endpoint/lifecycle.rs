@@ -1,0 +1,764 @@
+//! From the wish for an IKE_SA to its end: initiation, the queue of tasks, establishment, closing, trying again, and
+//! the commands that wait for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ironswan_wire::id::{IdPattern, Identity};
+
+use super::select::local_identity;
+use super::{Endpoint, Pending};
+use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection};
+use crate::event::{
+    ChildId, ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket,
+};
+use crate::sa::{IkeSa, NatState};
+use crate::task::create_child::NewChild;
+use crate::task::rekey_ike::RekeyIke;
+use crate::task::{Kont, Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::timer::Timer;
+use crate::window::Window;
+
+/// A command that is not over.
+pub(crate) struct Waiting {
+    remaining: usize,
+    error: Option<String>,
+}
+
+/// Something to begin once the IKE_SA at hand is back in its place.
+pub(crate) enum Todo {
+    /// Bring up a connection's child (or only its IKE_SA).
+    Start(Start),
+}
+
+/// What to bring up.
+#[derive(Clone)]
+pub(crate) struct Start {
+    pub conn: String,
+    /// `None`: the IKE_SA only.
+    pub child: Option<String>,
+    pub ticket: Option<Ticket>,
+    /// From 1.
+    pub attempt: u32,
+    /// By an action and not by command: nothing is done when it is up already, and errors are a reason to try again.
+    pub automatic: bool,
+}
+
+/// Another attempt that waits for its time.
+pub(crate) struct Retry {
+    pub conn: String,
+    children: Vec<Option<String>>,
+    attempt: u32,
+    automatic: bool,
+    ticket: Option<Ticket>,
+}
+
+/// Why an IKE_SA ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Close {
+    /// The peer deleted it.
+    ByPeer,
+    /// We deleted it.
+    ByUs,
+    /// It was established, and the peer is dead or misbehaves.
+    Lost(String),
+    /// It was not established, and will not be.
+    Failed(String),
+    /// It was not established, and the peer does not answer.
+    NoAnswer,
+    /// Another IKE_SA has taken over everything.
+    Replaced,
+    /// The peer has lost it and has come back (INITIAL_CONTACT).
+    Forgotten,
+}
+
+impl Endpoint {
+    // ---- tickets ----
+
+    /// A ticket for `n` things that will each be [`Self::done`].
+    pub(crate) fn open_ticket(&mut self, n: usize) -> Ticket {
+        let ticket = self.new_ticket();
+        if n == 0 {
+            self.emit(Event::Done { ticket, result: Ok(()) });
+        } else {
+            self.tickets.insert(ticket, Waiting { remaining: n, error: None });
+        }
+        ticket
+    }
+
+    /// One of the ticket's things has ended.
+    pub(crate) fn done(&mut self, ticket: Option<Ticket>, result: Result<(), String>) {
+        let Some(ticket) = ticket else { return };
+        let Some(w) = self.tickets.get_mut(&ticket) else { return };
+        w.remaining -= 1;
+        if let Err(e) = result {
+            w.error.get_or_insert(e);
+        }
+        if w.remaining == 0
+            && let Some(w) = self.tickets.remove(&ticket)
+        {
+            self.emit(Event::Done { ticket, result: w.error.map_or(Ok(()), Err) });
+        }
+    }
+
+    /// A task will not be done.
+    pub(crate) fn fail_task(&mut self, task: Task, why: &str) {
+        let err = Err(why.to_owned());
+        match task {
+            Task::Init | Task::Liveness => {}
+            Task::Auth(child) => {
+                if let Some(child) = child {
+                    self.abandon(&child);
+                    self.done(child.ticket, err);
+                }
+            }
+            Task::Child(child) => {
+                self.abandon(&child);
+                self.done(child.ticket, err);
+            }
+            Task::RekeyIke(task) => {
+                self.by_spi.remove(&task.spi);
+                self.done(task.ticket, err);
+            }
+            Task::DeleteChild(task) => self.done(task.ticket, Ok(())),
+            Task::DeleteIke(task) => self.done(task.ticket, Ok(())),
+        }
+    }
+
+    /// Gives back what a child that will not be has reserved.
+    pub(crate) fn abandon(&mut self, child: &NewChild) {
+        if self.spis_in.get(&child.spi_in) == Some(&child.id) {
+            self.spis_in.remove(&child.spi_in);
+        }
+    }
+
+    // ---- beginning ----
+
+    /// Does what has been put off.
+    pub(crate) fn run_todo(&mut self, now: Instant) {
+        while let Some(Todo::Start(start)) = self.todo.pop_front() {
+            let ticket = start.ticket;
+            let conn = start.conn.clone();
+            if let Err(why) = self.start(now, start) {
+                self.note(Level::Error, Some(&conn), why.clone());
+                self.done(ticket, Err(why));
+            }
+        }
+    }
+
+    /// Brings up a child on an IKE_SA of its connection, or on a new one.
+    pub(crate) fn start(&mut self, now: Instant, start: Start) -> Result<(), String> {
+        let Some(conn) = self.conns.get(&start.conn).cloned() else {
+            return Err(format!("connection {} is not loaded", start.conn));
+        };
+        let child = match &start.child {
+            None => None,
+            Some(name) => match conn.children.iter().find(|c| c.name == *name) {
+                Some(c) if c.kind != ChildKind::Protect => {
+                    return Err(format!("child {name} is a shunt, there is nothing to negotiate"));
+                }
+                Some(c) => Some(Arc::new(c.clone())),
+                None => return Err(format!("connection {} has no child {name}", start.conn)),
+            },
+        };
+        let existing = self.by_conn.get(&conn.name).into_iter().flatten().copied().find(|id| {
+            self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, &conn))
+        });
+        if let Some(id) = existing {
+            self.with_sa(now, id, |ep, sa| ep.join(sa, child, &start));
+            return Ok(());
+        }
+        self.begin(now, conn, child, start)
+    }
+
+    /// Adds a child to an IKE_SA that is there.
+    fn join(&mut self, sa: &mut IkeSa, child: Option<Arc<ChildConfig>>, start: &Start) {
+        match child {
+            None if sa.is_up() => self.done(start.ticket, Ok(())),
+            None if sa.ticket.is_none() => sa.ticket = start.ticket,
+            None => self.done(start.ticket, Err("is being initiated already".to_owned())),
+            Some(config) => {
+                let stands = sa.children.values().any(|c| {
+                    c.config.name == config.name
+                        && matches!(c.state, ChildState::Installed | ChildState::Rekeying | ChildState::Installing)
+                });
+                if stands {
+                    return self.done(start.ticket, Ok(()));
+                }
+                if start.automatic && start.ticket.is_none() && names_in_work(sa).any(|n| n == config.name) {
+                    return;
+                }
+                sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, start.ticket))));
+            }
+        }
+    }
+
+    /// Makes a new IKE_SA and begins IKE_SA_INIT.
+    fn begin(
+        &mut self,
+        now: Instant,
+        conn: Arc<Connection>,
+        child: Option<Arc<ChildConfig>>,
+        start: Start,
+    ) -> Result<(), String> {
+        if self.sas.len() >= self.limits.ike_sa_max {
+            return Err(format!("the limit of {} IKE_SAs is reached", self.limits.ike_sa_max));
+        }
+        let hosts: Vec<IpAddr> = conn.remote_addrs.iter().filter_map(host).collect();
+        // Several addresses are tried in turn.
+        let Some(&remote) = hosts.get((start.attempt.max(1) as usize - 1) % hosts.len().max(1)) else {
+            return Err("unable to initiate to %any".to_owned());
+        };
+        let specific = conn.local_addrs.iter().filter_map(host).find(|a| a.is_ipv4() == remote.is_ipv4());
+        let unspecified: IpAddr =
+            if remote.is_ipv4() { IpAddr::from([0u8; 4]) } else { IpAddr::from([0u8; 16]) };
+        let local = specific.unwrap_or(unspecified);
+        let id = self.new_ike_id();
+        let spi_i = self.new_ike_spi(id);
+        let remote_id = match &conn.remote_id {
+            IdPattern::Exact(id) => Some(id.clone()),
+            _ => None,
+        };
+        let mut queue = VecDeque::from([Task::Init]);
+        let mut ticket = None;
+        match child {
+            Some(config) => queue.push_back(Task::Child(Box::new(NewChild::new(config, None, start.ticket)))),
+            None => ticket = start.ticket,
+        }
+        let mut sa = Box::new(IkeSa {
+            id,
+            initiator: true,
+            spi_i,
+            spi_r: 0,
+            local: SocketAddr::new(local, conn.local_port),
+            remote: SocketAddr::new(remote, conn.remote_port),
+            state: IkeState::Created,
+            suite: None,
+            keys: None,
+            iv: 0,
+            window: Window::default(),
+            queue,
+            active: None,
+            answering: None,
+            wait: None,
+            backlog: VecDeque::new(),
+            children: BTreeMap::new(),
+            local_id: local_identity(&conn, local),
+            remote_id,
+            nat: NatState::default(),
+            init: Some(Box::default()),
+            half_open: None,
+            created: now,
+            established: None,
+            last_in: now,
+            usage_asked: false,
+            successor: None,
+            announced: false,
+            attempt: start.attempt,
+            automatic: start.automatic,
+            ticket,
+            dead: false,
+            conn,
+        });
+        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+        let line = format!("initiating IKE_SA {} to {remote}", sa.name());
+        self.log(Level::Info, &sa, line);
+        if specific.is_none() {
+            self.wait_for(&mut sa, Request::Route { remote }, Kont::Route);
+        }
+        self.pump(now, &mut sa);
+        self.settle(sa);
+        Ok(())
+    }
+
+    // ---- the queue ----
+
+    /// Starts the next task, if the IKE_SA is free.
+    pub(crate) fn pump(&mut self, now: Instant, sa: &mut IkeSa) {
+        while !sa.dead && sa.active.is_none() && sa.wait.is_none() {
+            let Some(task) = sa.queue.pop_front() else { return };
+            match task {
+                Task::Init => sa_init::build(self, sa),
+                Task::Auth(_) => auth::build(self, now, sa),
+                // Until IKE_AUTH takes it.
+                Task::Child(new) if !sa.is_up() => {
+                    sa.queue.push_front(Task::Child(new));
+                    return;
+                }
+                Task::Child(new) => create_child::build(self, now, sa, new),
+                Task::RekeyIke(task) => rekey_ike::build(self, now, sa, task),
+                Task::DeleteChild(task) => delete::build_child(self, now, sa, task),
+                Task::DeleteIke(task) => delete::build_ike(self, now, sa, task),
+                Task::Liveness => liveness::build(self, now, sa),
+            }
+        }
+    }
+
+    /// What an IKE_SA waited for has come.
+    pub(crate) fn resume(&mut self, now: Instant, sa: &mut IkeSa, id: RequestId, completion: Completion) {
+        let Some(wait) = sa.wait.take_if(|w| w.id == id) else { return };
+        let pair = |completion| match completion {
+            Completion::KeyPair { private, public } => Some((private, public)),
+            _ => None,
+        };
+        let shared = |completion| match completion {
+            Completion::SharedSecret(secret) => secret,
+            _ => None,
+        };
+        match wait.kont {
+            Kont::Route => match completion {
+                Completion::Route { local: Some(local) } => {
+                    sa.local.set_ip(local);
+                    sa.local_id = local_identity(&sa.conn, local);
+                }
+                _ => {
+                    let why = format!("no route to {}", sa.remote.ip());
+                    self.close_ike(now, sa, Close::Failed(why));
+                }
+            },
+            Kont::InitKey => sa_init::have_key(self, now, sa, pair(completion)),
+            Kont::InitShared => sa_init::have_shared(self, now, sa, shared(completion)),
+            Kont::AnswerInitKey => sa_init::answer_have_key(self, now, sa, pair(completion)),
+            Kont::AnswerInitShared => sa_init::answer_have_shared(self, now, sa, shared(completion)),
+            Kont::ChildKey(new) => create_child::have_key(self, now, sa, new, pair(completion)),
+            Kont::ChildShared(new, answer) => {
+                create_child::have_shared(self, now, sa, new, *answer, shared(completion));
+            }
+            Kont::AnswerChildKey(offered) => {
+                create_child::answer_have_key(self, now, sa, offered, pair(completion));
+            }
+            Kont::AnswerChildShared(offered) => {
+                create_child::answer_have_shared(self, now, sa, offered, shared(completion));
+            }
+            Kont::RekeyKey(task) => rekey_ike::have_key(self, now, sa, task, pair(completion)),
+            Kont::RekeyShared(task, answer) => {
+                rekey_ike::have_shared(self, now, sa, task, *answer, shared(completion));
+            }
+            Kont::AnswerRekeyKey(offered) => {
+                rekey_ike::answer_have_key(self, now, sa, offered, pair(completion));
+            }
+            Kont::AnswerRekeyShared(offered) => {
+                rekey_ike::answer_have_shared(self, now, sa, offered, shared(completion));
+            }
+        }
+        self.drain_backlog(now, sa);
+    }
+
+    // ---- establishment ----
+
+    /// The peer is authenticated.
+    pub(crate) fn establish(&mut self, now: Instant, sa: &mut IkeSa) {
+        sa.state = IkeState::Established;
+        sa.established = Some(now);
+        sa.last_in = now;
+        sa.announced = true;
+        self.leave_half_open(sa);
+        self.index_identities(sa);
+        let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
+        self.log(Level::Info, sa, line);
+        self.set_ike_timers(now, sa);
+        self.emit(Event::IkeUp(sa.id));
+        let ticket = sa.ticket.take();
+        self.done(ticket, Ok(()));
+        sa.init = None;
+    }
+
+    pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
+        if let Some(remote) = &sa.remote_id {
+            self.by_ids.entry((sa.local_id.clone(), remote.clone())).or_default().insert(sa.id);
+        }
+    }
+
+    fn leave_half_open(&mut self, sa: &mut IkeSa) {
+        if let Some((_, remote)) = sa.half_open
+            && sa.init.is_some()
+        {
+            self.half_open.close(remote);
+            self.counters.half_open = self.half_open.count() as u64;
+        }
+    }
+
+    /// Rekeying, closing and liveness.
+    pub(crate) fn set_ike_timers(&mut self, now: Instant, sa: &IkeSa) {
+        let c = &sa.conn;
+        if !c.rekey_time.is_zero() {
+            let at = self.less_jitter(c.rekey_time, c.rand_time);
+            self.timers.set(Timer::RekeyIke(sa.id), now + at);
+            self.timers.set(Timer::OverTime(sa.id), now + c.rekey_time + c.over_time);
+            self.log(Level::Debug, sa, format!("scheduling rekeying in {}s", at.as_secs()));
+        }
+        liveness::rearm(self, sa);
+    }
+
+    /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
+    pub(crate) fn soon(&mut self) -> Duration {
+        Duration::from_millis(5_000 + self.random_below(10_000))
+    }
+
+    /// How long a request is retransmitted until the peer is given up.
+    pub(crate) fn patience(&self) -> Duration {
+        (0..=self.limits.retransmit_tries).map(|n| self.retransmit_delay(n)).sum()
+    }
+
+    /// How long to wait for an answer to the `n`th retransmission (0: the first transmission).
+    pub(crate) fn retransmit_delay(&self, n: u32) -> Duration {
+        let factor = self.limits.retransmit_base.max(1.0).powi(i32::try_from(n).unwrap_or(i32::MAX));
+        Duration::try_from_secs_f64(self.limits.retransmit_timeout.as_secs_f64() * factor)
+            .unwrap_or(Duration::from_secs(3_600))
+            .min(Duration::from_secs(3_600))
+    }
+
+    // ---- closing ----
+
+    /// Ends an IKE_SA: its children, its tasks, its place in every index; then what the configuration says happens.
+    pub(crate) fn close_ike(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
+        if sa.dead {
+            return;
+        }
+        sa.dead = true;
+        let was_up = sa.is_up();
+        let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
+        self.leave_half_open(sa);
+        if let Some((spi_i, remote)) = sa.half_open {
+            self.half_open.forget(spi_i, remote);
+        }
+        for timer in Timer::of_ike(sa.id) {
+            self.timers.cancel(timer);
+        }
+        self.by_spi.remove(&sa.our_spi());
+        remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
+        if let Some(remote) = &sa.remote_id {
+            remove_from(&mut self.by_ids, &(sa.local_id.clone(), remote.clone()), sa.id);
+        }
+
+        let reason = match &how {
+            Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
+            Close::ByUs => "the IKE_SA was terminated".to_owned(),
+            Close::Lost(why) | Close::Failed(why) => why.clone(),
+            Close::NoAnswer => "establishing IKE_SA failed, peer not responding".to_owned(),
+            Close::Replaced => "the IKE_SA was rekeyed".to_owned(),
+            Close::Forgotten => "the peer has lost the IKE_SA".to_owned(),
+        };
+        if let (Close::Failed(why), false) = (&how, was_up) {
+            self.log(Level::Error, sa, format!("establishing IKE_SA failed: {why}"));
+        }
+
+        // What was wanted of an IKE_SA that did not come up, to be tried again.
+        let mut wanted: Vec<Option<String>> = names_in_work(sa).map(|n| Some(n.to_owned())).collect();
+        if wanted.is_empty() {
+            wanted.push(None);
+        }
+        let tasks = sa.active.take().map(|a| a.task).into_iter();
+        let tasks: Vec<Task> = tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
+        for task in tasks {
+            self.fail_task(task, &reason);
+        }
+        let ticket = sa.ticket.take();
+        self.done(ticket, Err(reason.clone()));
+
+        let ids: Vec<ChildId> = sa.children.keys().copied().collect();
+        let mut again = Vec::new();
+        for id in ids {
+            let Some(child) = self.remove_child(now, sa, id) else { continue };
+            if child.replaced_by.is_some() || !child.announced {
+                continue;
+            }
+            let action = match how {
+                Close::ByPeer => child.config.close_action,
+                Close::Lost(_) => child.config.dpd_action,
+                _ => ChildAction::None,
+            };
+            again.push((child.config.name.clone(), action));
+        }
+        if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
+            self.emit(Event::IkeDown(info));
+        }
+        for (name, action) in again {
+            self.act(&sa.conn.name.clone(), &name, action);
+        }
+        if !was_up && sa.initiator && matches!(how, Close::NoAnswer | Close::Failed(_)) {
+            let tries = sa.conn.keyingtries;
+            let more = tries == 0 || sa.attempt < tries;
+            // An answer that says no is repeated by asking again only when nobody waits for the answer.
+            if more && (how == Close::NoAnswer || sa.automatic || tries == 0) {
+                self.retry_later(now, sa, wanted);
+            }
+        }
+    }
+
+    /// `start_action`, `close_action`, `dpd_action`.
+    pub(crate) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
+        match action {
+            ChildAction::None => {}
+            ChildAction::Start => self.todo.push_back(Todo::Start(Start {
+                conn: conn.to_owned(),
+                child: Some(child.to_owned()),
+                ticket: None,
+                attempt: 1,
+                automatic: true,
+            })),
+            ChildAction::Trap => self.install_trap(conn, child),
+        }
+    }
+
+    fn retry_later(&mut self, now: Instant, sa: &IkeSa, children: Vec<Option<String>>) {
+        if !self.conns.contains_key(&sa.conn.name) {
+            return;
+        }
+        let doublings = sa.attempt.saturating_sub(1).min(16);
+        let pause = (self.limits.retry_initial * 2u32.pow(doublings)).min(self.limits.retry_max);
+        // Between half and all of it, so that the peers of a gateway that was away do not come back all at once.
+        let half = pause / 2;
+        let millis = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
+        let pause = half + Duration::from_millis(self.random_below(millis.saturating_add(1)));
+        let id = self.new_retry_id();
+        let line = format!(
+            "trying again in {:.1}s ({}/{})",
+            pause.as_secs_f64(),
+            sa.attempt + 1,
+            if sa.conn.keyingtries == 0 { "forever".to_owned() } else { sa.conn.keyingtries.to_string() }
+        );
+        self.log(Level::Info, sa, line);
+        self.retries.insert(
+            id,
+            Retry {
+                conn: sa.conn.name.clone(),
+                children,
+                attempt: sa.attempt + 1,
+                automatic: sa.automatic,
+                ticket: None,
+            },
+        );
+        self.timers.set(Timer::Retry(id), now + pause);
+    }
+
+    pub(crate) fn retry(&mut self, id: u64) {
+        let Some(retry) = self.retries.remove(&id) else { return };
+        for child in retry.children {
+            self.todo.push_back(Todo::Start(Start {
+                conn: retry.conn.clone(),
+                child,
+                ticket: retry.ticket,
+                attempt: retry.attempt,
+                automatic: retry.automatic,
+            }));
+        }
+    }
+
+    /// Forgets attempts to come of a connection. How many there were.
+    pub(crate) fn cancel_retries(&mut self, conn: &str) -> usize {
+        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.conn == conn).map(|(id, _)| *id).collect();
+        for id in &ids {
+            if let Some(retry) = self.retries.remove(id) {
+                self.done(retry.ticket, Err("cancelled".to_owned()));
+            }
+            self.timers.cancel(Timer::Retry(*id));
+        }
+        ids.len()
+    }
+
+    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities. False: the
+    /// new one is refused.
+    pub(crate) fn check_unique(
+        &mut self,
+        now: Instant,
+        sa: &IkeSa,
+        remote_id: &Identity,
+        initial_contact: bool,
+    ) -> bool {
+        use crate::config::Unique;
+        let others: Vec<IkeId> = self
+            .by_ids
+            .get(&(sa.local_id.clone(), remote_id.clone()))
+            .into_iter()
+            .flatten()
+            .copied()
+            .filter(|id| *id != sa.id)
+            .collect();
+        // The notification speaks of what its sender knew: of IKE_SAs that stood before this one was begun. With both
+        // sides initiating at once, one that was established meanwhile is not meant.
+        let before = |ep: &Self, id: &IkeId| {
+            ep.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created))
+        };
+        match sa.conn.unique {
+            Unique::Never => true,
+            Unique::Keep => {
+                let stands = others.iter().any(|id| {
+                    self.sas.get(id).is_some_and(|o| matches!(o.state, IkeState::Established | IkeState::Rekeying))
+                });
+                if stands && !initial_contact {
+                    let line = format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
+                    self.log(Level::Warn, sa, line);
+                    return false;
+                }
+                self.forget_old(now, sa, remote_id, others, initial_contact, before);
+                true
+            }
+            Unique::No => {
+                self.forget_old(now, sa, remote_id, others, initial_contact, before);
+                true
+            }
+            Unique::Replace if initial_contact => {
+                self.forget_old(now, sa, remote_id, others, true, before);
+                true
+            }
+            Unique::Replace => {
+                for id in others {
+                    let line = format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
+                    self.log(Level::Info, sa, line);
+                    self.with_sa(now, id, |_, old| {
+                        if matches!(old.state, IkeState::Established | IkeState::Rekeying) {
+                            old.queue.push_back(Task::DeleteIke(delete::DeleteIke::default()));
+                        }
+                    });
+                }
+                true
+            }
+        }
+    }
+
+    fn forget_old(
+        &mut self,
+        now: Instant,
+        sa: &IkeSa,
+        remote_id: &Identity,
+        others: Vec<IkeId>,
+        initial_contact: bool,
+        before: impl Fn(&Self, &IkeId) -> bool,
+    ) {
+        if !initial_contact {
+            return;
+        }
+        for id in others {
+            if !before(self, &id) {
+                continue;
+            }
+            let line =
+                format!("destroying duplicate IKE_SA for peer '{remote_id}', received INITIAL_CONTACT");
+            self.log(Level::Info, sa, line);
+            self.with_sa(now, id, |ep, old| ep.close_ike(now, old, Close::Forgotten));
+        }
+    }
+
+    /// Moves everything that hangs on children from an IKE_SA to the one that replaced it: "the new IKE SA inherits all
+    /// of the original IKE SA's Child SAs" (RFC 7296 section 2.8).
+    pub(crate) fn inherit(&mut self, now: Instant, old: &mut IkeSa, new: IkeId) {
+        let Some(mut sa) = self.sas.remove(&new) else { return };
+        let snapshot = Box::new(self.snapshot(now, old));
+        sa.children.append(&mut old.children);
+        for id in sa.children.keys() {
+            self.child_home.insert(*id, new);
+        }
+        let queue = std::mem::take(&mut old.queue);
+        for task in queue {
+            match task {
+                task if task.follows_children() || matches!(task, Task::DeleteIke(_)) => sa.queue.push_back(task),
+                Task::RekeyIke(task) => self.done(task.ticket, Ok(())),
+                _ => {}
+            }
+        }
+        old.successor = Some(new);
+        old.state = IkeState::Rekeyed;
+        for timer in [Timer::RekeyIke(old.id), Timer::OverTime(old.id), Timer::Liveness(old.id)] {
+            self.timers.cancel(timer);
+        }
+        sa.state = IkeState::Established;
+        sa.announced = true;
+        self.timers.cancel(Timer::Linger(new));
+        self.set_ike_timers(now, &sa);
+        self.index_identities(&sa);
+        let line = format!("IKE_SA {} rekeyed between {}", sa.name(), sa.ends());
+        self.log(Level::Info, &sa, line);
+        self.emit(Event::IkeRekeyed { old: snapshot, new });
+        old.announced = false;
+        if let Some(remote) = &old.remote_id {
+            remove_from(&mut self.by_ids, &(old.local_id.clone(), remote.clone()), old.id);
+        }
+        self.pump(now, &mut sa);
+        self.settle(sa);
+    }
+
+    /// A new child that found the peer busy: once more, soon.
+    pub(crate) fn child_later(&mut self, now: Instant, sa: &IkeSa, new: Box<NewChild>) {
+        self.abandon(&new);
+        let id = self.new_retry_id();
+        let pause = self.soon();
+        let line = format!("the peer is busy, trying CHILD_SA {} again in {} seconds", new.config.name, pause.as_secs());
+        self.log(Level::Info, sa, line);
+        let (conn, children) = (sa.conn.name.clone(), vec![Some(new.config.name.clone())]);
+        self.retries.insert(id, Retry { conn, children, attempt: 1, automatic: true, ticket: new.ticket });
+        self.timers.set(Timer::Retry(id), now + pause);
+    }
+
+    /// Asks outside for work that belongs to no IKE_SA.
+    pub(crate) fn ask_route_for_trap(&mut self, conn: &str, child: &str, remote: IpAddr) {
+        let who = Pending::Trap { conn: conn.to_owned(), child: child.to_owned() };
+        self.ask(who, Request::Route { remote });
+    }
+}
+
+/// The address, when it is one.
+pub(crate) fn host(spec: &AddrSpec) -> Option<IpAddr> {
+    match spec {
+        AddrSpec::Host(a) => Some(*a),
+        AddrSpec::Any | AddrSpec::Range(_) => None,
+    }
+}
+
+/// Names of the new children that are queued, asked for, or on their way.
+fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
+    let waiting = match sa.wait.as_ref().map(|w| &w.kont) {
+        Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => Some(&**n),
+        _ => None,
+    };
+    let active = sa.active.as_ref().map(|a| &a.task);
+    active
+        .into_iter()
+        .chain(sa.queue.iter())
+        .filter_map(|t| match t {
+            Task::Child(n) | Task::Auth(Some(n)) => Some(&**n),
+            _ => None,
+        })
+        .chain(waiting)
+        .filter(|n| n.rekey.is_none())
+        .map(|n| n.config.name.as_str())
+}
+
+/// The task of ours that an IKE_SA was waiting for, if it is one.
+fn waiting_task(wait: crate::sa::Wait) -> Option<Task> {
+    match wait.kont {
+        Kont::ChildKey(n) | Kont::ChildShared(n, _) => Some(Task::Child(n)),
+        Kont::RekeyKey(t) | Kont::RekeyShared(t, _) => Some(Task::RekeyIke(t)),
+        // What the peer began. Its reservations are given back with the IKE_SA.
+        _ => None,
+    }
+}
+
+/// Takes an IKE_SA out of an index.
+fn remove_from<K: Ord>(index: &mut BTreeMap<K, std::collections::BTreeSet<IkeId>>, key: &K, id: IkeId) {
+    if let Some(set) = index.get_mut(key) {
+        set.remove(&id);
+        if set.is_empty() {
+            index.remove(key);
+        }
+    }
+}
+
+/// A rekeying of the IKE_SA that is queued or runs.
+pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
+    let task = |t: &Task| matches!(t, Task::RekeyIke(_));
+    sa.queue.iter().any(task)
+        || sa.active.as_ref().is_some_and(|a| task(&a.task))
+        || matches!(sa.wait.as_ref().map(|w| &w.kont), Some(Kont::RekeyKey(_) | Kont::RekeyShared(..)))
+}
+
+/// Queues a rekeying of the IKE_SA, unless one is under way.
+pub(crate) fn queue_rekey_ike(sa: &mut IkeSa, ticket: Option<Ticket>) -> bool {
+    if rekeys_ike(sa) || sa.state != IkeState::Established {
+        return false;
+    }
+    sa.queue.push_back(Task::RekeyIke(Box::new(RekeyIke::new(ticket))));
+    true
+}

@@ -1,0 +1,315 @@
+//! From a datagram to the task it belongs to. Nothing changes before a message is authenticated, except that it is
+//! counted, and that a half-open IKE_SA computes its shared secret (once).
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
+use ironswan_wire::ike::{Header, ParseError, Payload};
+
+use super::{Close, Endpoint};
+use crate::event::{IkeState, Level};
+use crate::sa::{Answering, Datagram, IkeSa, OpenError};
+use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::timer::Timer;
+use crate::window::{Inbound, Window, digest};
+
+/// So many datagrams wait for an IKE_SA that waits for a key; with a window of one, an honest peer has two.
+const BACKLOG: usize = 8;
+
+/// The last answers of IKE_SAs that are gone, for a peer that did not get them: the answer to its DELETE, or the error
+/// that ended IKE_AUTH.
+#[derive(Default)]
+pub(crate) struct Tombs {
+    by_spi: HashMap<u64, (u64, Vec<u8>)>,
+    order: VecDeque<(Instant, u64)>,
+}
+
+impl Tombs {
+    /// As long as a peer with the usual schedule retransmits.
+    const KEEP: Duration = Duration::from_secs(60);
+    const MAX: usize = 1_024;
+
+    pub(crate) fn knows(&self, spi: u64) -> bool {
+        self.by_spi.contains_key(&spi)
+    }
+
+    fn bury(&mut self, now: Instant, spi: u64, window: &Window) {
+        let Some((request, response)) = window.last() else { return };
+        if self.order.len() == Self::MAX
+            && let Some((_, oldest)) = self.order.pop_front()
+        {
+            self.by_spi.remove(&oldest);
+        }
+        self.by_spi.insert(spi, (request, response.to_vec()));
+        self.order.push_back((now + Self::KEEP, spi));
+    }
+
+    fn answer(&self, spi: u64, request: &[u8]) -> Option<&[u8]> {
+        self.by_spi.get(&spi).filter(|(d, _)| *d == digest(request)).map(|(_, response)| response.as_slice())
+    }
+}
+
+impl Endpoint {
+    /// Keeps the last answer of an IKE_SA that is going.
+    pub(crate) fn bury(&mut self, now: Instant, sa: &IkeSa) {
+        self.tombs.bury(now, sa.our_spi(), &sa.window);
+        self.tombs_timer();
+    }
+
+    fn tombs_timer(&mut self) {
+        match self.tombs.order.front() {
+            Some((at, _)) => self.timers.set(Timer::Tombs, *at),
+            None => self.timers.cancel(Timer::Tombs),
+        }
+    }
+
+    pub(crate) fn expire_tombs(&mut self, now: Instant) {
+        while let Some(&(at, spi)) = self.tombs.order.front()
+            && at <= now
+        {
+            self.tombs.order.pop_front();
+            self.tombs.by_spi.remove(&spi);
+        }
+        self.tombs_timer();
+    }
+
+    pub(super) fn receive(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
+        let Ok(peek) = Header::read(bytes) else {
+            self.counters.invalid += 1;
+            return;
+        };
+        let header = match Header::parse(bytes) {
+            Ok(header) => header,
+            Err(ParseError::MajorVersion(major)) => {
+                self.counters.invalid_version += 1;
+                // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION" (RFC 7296 section 2.5):
+                // never to a response, rarely, and never longer than what came.
+                if !peek.flags.response() && bytes.len() >= 37 && self.junk.take(now) {
+                    self.note(
+                        Level::Warn,
+                        None,
+                        format!("received unsupported IKE version {major} from {remote}"),
+                    );
+                    self.respond_stateless(local, remote, &peek, NotifyType::INVALID_MAJOR_VERSION, [2]);
+                }
+                return;
+            }
+            Err(_) => {
+                self.counters.invalid += 1;
+                return;
+            }
+        };
+        if let Some(c) = self.exchange_counter(header.exchange) {
+            if header.is_response() { c.in_rsp += 1 } else { c.in_req += 1 }
+        }
+        if header.exchange == ExchangeType::IKE_SA_INIT && header.is_request() {
+            return sa_init::answer(self, now, local, remote, &header, bytes);
+        }
+        let spi = header.receiver_spi();
+        let Some(&id) = self.by_spi.get(&spi) else {
+            match self.tombs.answer(spi, bytes) {
+                Some(response) if header.is_request() => {
+                    let response = response.to_vec();
+                    self.counters.retransmits_in += 1;
+                    self.transmit(local, remote, &response);
+                }
+                _ => self.counters.invalid_spi += 1,
+            }
+            return;
+        };
+        let datagram = Datagram { local, remote, bytes: bytes.to_vec() };
+        self.with_sa(now, id, |ep, sa| {
+            if sa.wait.is_some() {
+                if sa.backlog.len() < BACKLOG {
+                    sa.backlog.push_back(datagram);
+                } else {
+                    ep.counters.out_of_order += 1;
+                }
+            } else {
+                ep.process(now, sa, datagram);
+            }
+        });
+    }
+
+    /// Works off what came while the IKE_SA waited.
+    pub(crate) fn drain_backlog(&mut self, now: Instant, sa: &mut IkeSa) {
+        while !sa.dead && sa.wait.is_none() {
+            let Some(datagram) = sa.backlog.pop_front() else { break };
+            self.process(now, sa, datagram);
+        }
+    }
+
+    fn process(&mut self, now: Instant, sa: &mut IkeSa, d: Datagram) {
+        let Ok(header) = Header::parse(&d.bytes) else { return };
+        // The flag tells the original initiator of the IKE_SA from the responder; our own messages that come back to us
+        // have it the wrong way round.
+        let peer_spi_fits = if sa.initiator {
+            header.responder_spi == sa.spi_r || sa.spi_r == 0
+        } else {
+            header.initiator_spi == sa.spi_i
+        };
+        if header.flags.initiator() == sa.initiator || !peer_spi_fits {
+            self.counters.out_of_order += 1;
+            return;
+        }
+        if header.exchange == ExchangeType::IKE_SA_INIT {
+            return sa_init::process(self, now, sa, &header, &d);
+        }
+        if sa.keys.is_none() {
+            let first_auth = header.exchange == ExchangeType::IKE_AUTH
+                && header.is_request()
+                && sa.window.judge(header.message_id) == Inbound::New;
+            if sa.initiator || !first_auth || !sa_init::agree(self, sa) {
+                self.counters.out_of_order += 1;
+                return;
+            }
+            sa.backlog.push_front(d);
+            return;
+        }
+        if header.is_request() {
+            match sa.window.judge(header.message_id) {
+                Inbound::New => self.request(now, sa, &header, &d),
+                Inbound::Again => match sa.window.stored(&d.bytes) {
+                    // "the responder MUST remember each response until it receives a request whose sequence number
+                    // is larger than or equal to the sequence number in the response plus its window size"
+                    // (RFC 7296 section 2.1), and it goes to where the request came from.
+                    Some(response) => {
+                        let response = response.to_vec();
+                        self.counters.retransmits_in += 1;
+                        self.transmit(d.local, d.remote, &response);
+                    }
+                    None => self.counters.out_of_order += 1,
+                },
+                Inbound::Outside => self.counters.out_of_order += 1,
+            }
+        } else {
+            let expected =
+                sa.active.as_ref().is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
+            if expected {
+                self.response(now, sa, &d);
+            } else {
+                self.counters.out_of_order += 1;
+            }
+        }
+    }
+
+    /// What an authenticated message that is the next of its kind tells, whatever is in it.
+    fn alive(&mut self, now: Instant, sa: &mut IkeSa, d: &Datagram, auth_request: bool) {
+        sa.last_in = now;
+        // "IKE ... MUST ... [update] to the source of the last valid packet ... if the other end is behind a NAT", and
+        // not if we are (RFC 7296 section 2.23). The IKE_AUTH request also brings the ports that both float to.
+        let follow = auth_request || (sa.nat.remote && !sa.nat.local);
+        if follow && (sa.remote != d.remote || (auth_request && sa.local != d.local)) {
+            let old = sa.remote;
+            sa.remote = d.remote;
+            if auth_request {
+                sa.local = d.local;
+            } else {
+                let line = format!("remote endpoint changed from {old} to {}", d.remote);
+                self.log(Level::Info, sa, line);
+            }
+            self.move_children(sa, old.ip());
+        }
+    }
+
+    fn request(&mut self, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        let payloads = match sa.open(&d.bytes) {
+            Ok(payloads) => payloads,
+            Err(OpenError::Junk) => {
+                self.counters.invalid += 1;
+                return;
+            }
+            Err(OpenError::Syntax(e)) => return self.bad_request(now, sa, header, d, e),
+        };
+        if !may_come(sa, header.exchange) {
+            self.counters.out_of_order += 1;
+            return;
+        }
+        self.alive(now, sa, d, header.exchange == ExchangeType::IKE_AUTH);
+        self.begin_answer(sa, header, d);
+        match header.exchange {
+            ExchangeType::IKE_AUTH => auth::answer(self, now, sa, &payloads),
+            ExchangeType::CREATE_CHILD_SA => {
+                let for_ike = payloads.iter().any(|p| {
+                    matches!(p, Payload::Sa(list) if list.iter().any(|p| p.protocol == ProtocolId::IKE))
+                });
+                if for_ike {
+                    rekey_ike::answer(self, now, sa, &payloads);
+                } else {
+                    create_child::answer(self, now, sa, &payloads);
+                }
+            }
+            _ => delete::answer(self, now, sa, &payloads),
+        }
+    }
+
+    fn begin_answer(&mut self, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        sa.answering = Some(Answering {
+            mid: header.message_id,
+            exchange: header.exchange,
+            digest: digest(&d.bytes),
+            local: d.local,
+            remote: d.remote,
+        });
+    }
+
+    /// An authentic request that cannot be read.
+    fn bad_request(&mut self, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram, e: ParseError) {
+        self.counters.invalid += 1;
+        if !may_come(sa, header.exchange) {
+            return;
+        }
+        self.log(Level::Error, sa, format!("received invalid {} request: {e}", header.exchange));
+        self.begin_answer(sa, header, d);
+        self.respond_notify(sa, e.notify(), e.notify_data());
+        // INVALID_SYNTAX after authentication "is considered fatal in both peers, meaning the IKE SA is deleted without
+        // needing an explicit Delete payload" (RFC 7296 section 2.21.3). An unknown critical payload is not.
+        if e.notify() == NotifyType::INVALID_SYNTAX {
+            self.bury(now, sa);
+            self.close_ike(now, sa, Close::Lost(format!("the peer sent invalid syntax: {e}")));
+        }
+    }
+
+    fn response(&mut self, now: Instant, sa: &mut IkeSa, d: &Datagram) {
+        let opened = sa.open(&d.bytes);
+        if matches!(opened, Err(OpenError::Junk)) {
+            self.counters.invalid += 1;
+            return;
+        }
+        self.alive(now, sa, d, false);
+        let Some(active) = sa.active.take() else { return };
+        self.timers.cancel(Timer::Retransmit(sa.id));
+        sa.window.response_seen();
+        let payloads = match opened {
+            Ok(payloads) => payloads,
+            Err(OpenError::Syntax(e)) => {
+                let why = format!("received invalid {} response: {e}", active.exchange);
+                self.log(Level::Error, sa, why.clone());
+                self.fail_task(active.task, &why);
+                return self.close_ike(now, sa, Close::Failed(why));
+            }
+            Err(OpenError::Junk) => return,
+        };
+        match active.task {
+            Task::Init => {}
+            Task::Auth(child) => auth::process(self, now, sa, child, &payloads),
+            Task::Child(new) => create_child::process(self, now, sa, new, &payloads),
+            Task::RekeyIke(task) => rekey_ike::process(self, now, sa, task, &payloads),
+            Task::DeleteChild(task) => delete::process_child(self, now, sa, task, &payloads),
+            Task::DeleteIke(task) => delete::process_ike(self, now, sa, task),
+            Task::Liveness => liveness::rearm(self, sa),
+        }
+    }
+}
+
+/// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything else only when it is.
+/// In particular an IKE_SA that is not established cannot be rekeyed (CVE-2014-2338).
+fn may_come(sa: &IkeSa, exchange: ExchangeType) -> bool {
+    match exchange {
+        ExchangeType::IKE_AUTH => !sa.initiator && sa.state == IkeState::Connecting && !sa.is_up(),
+        ExchangeType::CREATE_CHILD_SA | ExchangeType::INFORMATIONAL => sa.is_up(),
+        _ => false,
+    }
+}

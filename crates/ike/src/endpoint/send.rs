@@ -1,0 +1,175 @@
+//! Making messages and putting them into the queue of datagrams.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_wire::iana::{ExchangeType, NotifyType};
+use ironswan_wire::ike::payload::Notify;
+use ironswan_wire::ike::{Flags, Header, Message, Payload};
+
+use super::Endpoint;
+use crate::counters::Exchange;
+use crate::event::{Level, Request, Transmit};
+use crate::sa::{Active, IkeSa, Wait};
+use crate::task::{Kont, Task};
+use crate::timer::Timer;
+
+/// At most so many lines and answers per second about what nobody has authenticated.
+const JUNK_PER_SECOND: u32 = 5;
+
+/// A counter that starts again every second.
+#[derive(Default)]
+pub(crate) struct RateLimit {
+    since: Option<Instant>,
+    used: u32,
+}
+
+impl RateLimit {
+    /// True while there is some left.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|t| now.saturating_duration_since(t) >= Duration::from_secs(1)) {
+            self.since = Some(now);
+            self.used = 0;
+        }
+        self.used += 1;
+        self.used <= JUNK_PER_SECOND
+    }
+}
+
+impl Endpoint {
+    /// Queues a datagram; on the port for NAT traversal with the non-ESP marker (RFC 3948 section 2.2).
+    pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        let mut payload = Vec::with_capacity(4 + message.len());
+        if local.port() == self.options.natt_port {
+            payload.extend([0; 4]);
+        }
+        payload.extend_from_slice(message);
+        self.transmits.push_back(Transmit { local, remote, payload });
+    }
+
+    pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
+        Some(match exchange {
+            ExchangeType::IKE_SA_INIT => &mut self.counters.ike_init,
+            ExchangeType::IKE_AUTH => &mut self.counters.ike_auth,
+            ExchangeType::CREATE_CHILD_SA => &mut self.counters.create_child,
+            ExchangeType::INFORMATIONAL => &mut self.counters.info,
+            _ => return None,
+        })
+    }
+
+    /// Sends our request, and waits for the response.
+    pub(crate) fn send_request(
+        &mut self,
+        now: Instant,
+        sa: &mut IkeSa,
+        exchange: ExchangeType,
+        task: Task,
+        payloads: &[Payload],
+    ) {
+        let Some(mid) = sa.window.next_out() else {
+            self.log(Level::Error, sa, "message IDs are used up, closing IKE_SA");
+            self.fail_task(task, "message IDs are used up");
+            self.close_ike(now, sa, super::Close::Lost("message IDs are used up".to_owned()));
+            return;
+        };
+        let header = sa.header(exchange, false, mid);
+        let bytes = if exchange == ExchangeType::IKE_SA_INIT {
+            Message { header, payloads: payloads.to_vec() }.emit().ok()
+        } else {
+            sa.seal(&mut self.rng, &header, payloads)
+        };
+        let Some(bytes) = bytes else {
+            self.log(Level::Error, sa, format!("the {exchange} request does not fit into a message"));
+            self.fail_task(task, "the request does not fit into a message");
+            return;
+        };
+        if let Some(init) = sa.init.as_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {
+            init.request.clone_from(&bytes);
+        }
+        if let Some(c) = self.exchange_counter(exchange) {
+            c.out_req += 1;
+        }
+        self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
+        self.transmit(sa.local, sa.remote, &bytes);
+        sa.active = Some(Active { task, mid, exchange, bytes, tries: 0 });
+        self.timers.set(Timer::Retransmit(sa.id), now + self.limits.retransmit_timeout);
+    }
+
+    /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.
+    pub(crate) fn send_last_word(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
+        // With a request in flight the next ID is used: a peer that has seen that request takes this one.
+        let mid = sa.window.next_out().map(|m| if sa.active.is_some() { m.saturating_add(1) } else { m });
+        let Some(mid) = mid else { return };
+        let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
+        if let Some(bytes) = sa.seal(&mut self.rng, &header, payloads) {
+            self.counters.info.out_req += 1;
+            self.transmit(sa.local, sa.remote, &bytes);
+        }
+    }
+
+    /// Answers the peer's request that is being worked on. The bytes are kept for when it comes again.
+    pub(crate) fn respond(&mut self, sa: &mut IkeSa, payloads: &[Payload]) {
+        let Some(a) = sa.answering.take() else { return };
+        let header = sa.header(a.exchange, true, a.mid);
+        let bytes = if a.exchange == ExchangeType::IKE_SA_INIT {
+            Message { header, payloads: payloads.to_vec() }.emit().ok()
+        } else {
+            sa.seal(&mut self.rng, &header, payloads)
+        };
+        let Some(bytes) = bytes else {
+            self.log(Level::Error, sa, format!("the {} response does not fit into a message", a.exchange));
+            return;
+        };
+        if let Some(c) = self.exchange_counter(a.exchange) {
+            c.out_rsp += 1;
+        }
+        self.transmit(a.local, a.remote, &bytes);
+        if let Some(init) = sa.init.as_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
+            init.response.clone_from(&bytes);
+        }
+        sa.window.answered(a.digest, bytes);
+    }
+
+    /// Answers with one notification.
+    pub(crate) fn respond_notify(&mut self, sa: &mut IkeSa, kind: NotifyType, data: impl Into<Vec<u8>>) {
+        self.respond(sa, &[Payload::Notify(Notify::new(kind, data))]);
+    }
+
+    /// Answers an IKE_SA_INIT request without keeping anything.
+    pub(crate) fn respond_stateless(
+        &mut self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        request: &Header,
+        kind: NotifyType,
+        data: impl Into<Vec<u8>>,
+    ) {
+        let flags = Flags::new(!request.flags.initiator(), true);
+        let header = Header::new(
+            request.initiator_spi,
+            request.responder_spi,
+            request.exchange,
+            flags,
+            request.message_id,
+        );
+        let message = Message { header, payloads: vec![Payload::Notify(Notify::new(kind, data))] };
+        let Ok(bytes) = message.emit() else { return };
+        if let Some(c) = self.exchange_counter(request.exchange) {
+            c.out_rsp += 1;
+        }
+        self.transmit(local, remote, &bytes);
+    }
+
+    /// Asks outside for something that this IKE_SA has to wait for.
+    pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, kont: Kont) {
+        let id = self.ask(super::Pending::Sa(sa.id), request);
+        sa.wait = Some(Wait { id, kont });
+    }
+
+    /// Asks for a key pair of this method.
+    pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: ironswan_wire::iana::KeId, kont: Kont) {
+        let mut seed = [0; 32];
+        self.rng.fill(&mut seed);
+        self.wait_for(sa, Request::GenerateKey { ke, seed }, kont);
+    }
+}

@@ -1,0 +1,194 @@
+//! What happens when a timer fires, and when the packet engine speaks.
+
+use std::time::Instant;
+
+use ironswan_wire::sadb::{Direction, SaRef, Up};
+
+use super::lifecycle::{Start, Todo, queue_rekey_ike};
+use super::{Close, Endpoint};
+use crate::config::ChildAction;
+use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
+use crate::sa::IkeSa;
+use crate::task::create_child::NewChild;
+use crate::task::delete::{DeleteChild, DeleteIke};
+use crate::task::{Task, liveness};
+use crate::timer::Timer;
+
+impl Endpoint {
+    pub(super) fn fire(&mut self, now: Instant, timer: Timer) {
+        match timer {
+            Timer::Retransmit(id) => self.with_sa(now, id, |ep, sa| ep.retransmit(now, sa)),
+            Timer::HalfOpen(id) => self.with_sa(now, id, |ep, sa| ep.half_open_over(now, sa)),
+            Timer::RekeyIke(id) => self.with_sa(now, id, |_, sa| {
+                queue_rekey_ike(sa, None);
+            }),
+            Timer::OverTime(id) => self.with_sa(now, id, |ep, sa| ep.over_time(now, sa)),
+            Timer::Liveness(id) => self.with_sa(now, id, |ep, sa| liveness::check(ep, now, sa)),
+            Timer::Linger(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::Replaced)),
+            Timer::RekeyChild(id) => self.with_child(now, id, |ep, sa| ep.rekey_child(sa, id)),
+            Timer::LifeChild(id) => self.with_child(now, id, |ep, sa| ep.expire_child(sa, id)),
+            Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
+                sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
+            }),
+            Timer::OldInbound(id) => self.drop_old_inbound(id),
+            Timer::Retry(id) => self.retry(id),
+            Timer::Tombs => self.expire_tombs(now),
+        }
+    }
+
+    /// Works on the IKE_SA of a child.
+    pub(crate) fn with_child(&mut self, now: Instant, id: ChildId, work: impl FnOnce(&mut Self, &mut IkeSa)) {
+        if let Some(&home) = self.child_home.get(&id) {
+            self.with_sa(now, home, work);
+        }
+    }
+
+    fn retransmit(&mut self, now: Instant, sa: &mut IkeSa) {
+        let delay = |ep: &Self, tries| ep.retransmit_delay(tries);
+        let (local, remote) = (sa.local, sa.remote);
+        let Some(active) = sa.active.as_mut() else { return };
+        if active.tries < self.limits.retransmit_tries {
+            active.tries += 1;
+            let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
+            self.counters.retransmits_out += 1;
+            self.transmit(local, remote, &bytes);
+            self.timers.set(Timer::Retransmit(sa.id), now + delay(self, tries));
+            self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
+            return;
+        }
+        let tries = active.tries;
+        self.counters.timeouts += 1;
+        match sa.state {
+            // Only the DELETE of what is gone anyway was not answered.
+            IkeState::Rekeyed => return self.close_ike(now, sa, Close::Replaced),
+            IkeState::Deleting if sa.announced => return self.close_ike(now, sa, Close::ByUs),
+            IkeState::Deleting => return self.close_ike(now, sa, Close::Replaced),
+            _ => {}
+        }
+        self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
+        if sa.is_up() {
+            self.close_ike(now, sa, Close::Lost("the peer does not respond".to_owned()));
+        } else {
+            self.log(Level::Error, sa, "establishing IKE_SA failed, peer not responding");
+            self.close_ike(now, sa, Close::NoAnswer);
+        }
+    }
+
+    fn half_open_over(&mut self, now: Instant, sa: &mut IkeSa) {
+        if sa.is_up() {
+            // Late copies of its IKE_SA_INIT request have had time to arrive.
+            if let Some((spi_i, remote)) = sa.half_open.take() {
+                self.half_open.forget(spi_i, remote);
+            }
+        } else {
+            self.counters.half_open_expired += 1;
+            self.log(Level::Debug, sa, "deleting half open IKE_SA after timeout");
+            self.close_ike(now, sa, Close::Failed("the peer did not authenticate in time".to_owned()));
+        }
+    }
+
+    /// The hard end of an IKE_SA that could not be rekeyed.
+    fn over_time(&mut self, now: Instant, sa: &mut IkeSa) {
+        if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+            return;
+        }
+        self.log(Level::Warn, sa, "IKE_SA lifetime is over, deleting it");
+        let again: Vec<(String, ChildAction)> = sa
+            .children
+            .values()
+            .filter(|c| c.announced && c.replaced_by.is_none())
+            .map(|c| (c.config.name.clone(), c.config.start_action))
+            .collect();
+        if sa.active.is_some() || sa.wait.is_some() {
+            // There is no time to wait for the exchange under way.
+            self.last_delete(now, sa);
+        } else {
+            sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+        }
+        for (name, action) in again {
+            self.act(&sa.conn.name.clone(), &name, action);
+        }
+    }
+
+    /// Starts rekeying a child, unless that or its end is under way.
+    pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
+        let Some(child) = sa.children.get(&id) else { return };
+        let queued = sa.queue.iter().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
+        if child.state == ChildState::Installed && !queued {
+            let new = NewChild::new(child.config.clone(), Some(id), None);
+            sa.queue.push_back(Task::Child(Box::new(new)));
+        }
+    }
+
+    fn expire_child(&mut self, sa: &mut IkeSa, id: ChildId) {
+        let Some(child) = sa.children.get(&id) else { return };
+        if child.state == ChildState::Deleting {
+            return;
+        }
+        let line = format!("CHILD_SA {} expired, closing it", child.name());
+        // One that was rekeyed has a successor; one that was not is brought up again if it should be up.
+        let again = child.replaced_by.is_none().then(|| (child.config.name.clone(), child.config.start_action));
+        self.log(Level::Warn, sa, line);
+        sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
+        if let Some((name, action @ ChildAction::Start)) = again {
+            self.act(&sa.conn.name.clone(), &name, action);
+        }
+    }
+
+    pub(super) fn engine(&mut self, now: Instant, up: Up) {
+        match up {
+            Up::Acquire { reqid, packet } => {
+                let Some((conn, child)) = self.reqid_trap(reqid) else { return };
+                if self.retries.values().any(|r| r.conn == conn) {
+                    // The peer did not answer just now; the next attempt has its time.
+                    return;
+                }
+                self.note(
+                    Level::Info,
+                    Some(&conn),
+                    format!("creating acquire job for policy {} === {} with reqid {{{}}}", packet.src, packet.dst, reqid.0),
+                );
+                self.todo.push_back(Todo::Start(Start {
+                    conn,
+                    child: Some(child),
+                    ticket: None,
+                    attempt: 1,
+                    automatic: true,
+                }));
+            }
+            Up::Expire { sa, hard } => {
+                let Some(id) = self.child_of(&sa) else { return };
+                self.with_child(now, id, |ep, ike| {
+                    if hard { ep.expire_child(ike, id) } else { ep.rekey_child(ike, id) }
+                });
+            }
+            Up::FirstUse { spi } => {
+                let Some(&id) = self.spis_in.get(&spi) else { return };
+                self.with_child(now, id, |ep, sa| ep.activate(sa, id));
+            }
+        }
+    }
+
+    fn child_of(&self, sa: &SaRef) -> Option<ChildId> {
+        match sa.direction {
+            Direction::In => self.spis_in.get(&sa.spi).copied(),
+            Direction::Out => self.spis_out.get(&(sa.remote, sa.spi)).copied(),
+        }
+    }
+
+    /// Sends a DELETE for the IKE_SA without waiting for the answer, and drops it.
+    pub(crate) fn last_delete(&mut self, now: Instant, sa: &mut IkeSa) {
+        use ironswan_wire::ike::Payload;
+        use ironswan_wire::ike::payload::Delete;
+        if sa.keys.is_some() && sa.is_up() {
+            self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+        }
+        let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
+        self.log(Level::Info, sa, line);
+        self.close_ike(now, sa, Close::ByUs);
+    }
+
+    pub(crate) fn ids_of_sas(&self) -> Vec<IkeId> {
+        self.sas.keys().copied().collect()
+    }
+}

@@ -1,0 +1,80 @@
+//! Snapshots for people and for VICI.
+
+use std::time::Instant;
+
+use super::Endpoint;
+use crate::child::Child;
+use crate::event::{ChildSaInfo, IkeSaInfo};
+use crate::sa::{Active, IkeSa};
+use crate::task::{Kont, Task};
+use crate::timer::Timer;
+
+impl Endpoint {
+    pub(crate) fn snapshot(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {
+        let mut info = self.snapshot_without_children(now, sa);
+        info.children = sa.children.values().map(|c| self.child_snapshot(now, c)).collect();
+        info
+    }
+
+    pub(crate) fn snapshot_without_children(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {
+        let left = |timer| self.timers.get(timer).map(|at| at.saturating_duration_since(now));
+        let mut tasks_active: Vec<_> = sa.active.iter().map(|a: &Active| a.task.name()).collect();
+        let mut tasks_passive = Vec::new();
+        match sa.wait.as_ref().map(|w| &w.kont) {
+            None => {}
+            Some(Kont::Route | Kont::InitKey | Kont::InitShared) => tasks_active.push(Task::Init.name()),
+            Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => {
+                tasks_active.push(if n.rekey.is_some() { "CHILD_REKEY" } else { "CHILD_CREATE" });
+            }
+            Some(Kont::RekeyKey(_) | Kont::RekeyShared(..)) => tasks_active.push("IKE_REKEY"),
+            Some(Kont::AnswerInitKey | Kont::AnswerInitShared) => tasks_passive.push(Task::Init.name()),
+            Some(Kont::AnswerChildKey(o) | Kont::AnswerChildShared(o)) => {
+                tasks_passive.push(if o.rekey.is_some() { "CHILD_REKEY" } else { "CHILD_CREATE" });
+            }
+            Some(Kont::AnswerRekeyKey(_) | Kont::AnswerRekeyShared(_)) => tasks_passive.push("IKE_REKEY"),
+        }
+        IkeSaInfo {
+            id: sa.id,
+            conn: sa.conn.name.clone(),
+            state: sa.state,
+            initiator: sa.initiator,
+            spi_i: sa.spi_i,
+            spi_r: sa.spi_r,
+            local: sa.local,
+            remote: sa.remote,
+            local_id: Some(sa.local_id.clone()),
+            remote_id: sa.remote_id.clone(),
+            suite: sa.suite,
+            nat_local: sa.nat.local,
+            nat_remote: sa.nat.remote,
+            nat_fake: sa.nat.fake,
+            established: sa.established.map(|t| now.saturating_duration_since(t)),
+            rekey_in: left(Timer::RekeyIke(sa.id)),
+            tasks_queued: sa.queue.iter().map(Task::name).collect(),
+            tasks_active,
+            tasks_passive,
+            children: Vec::new(),
+        }
+    }
+
+    pub(crate) fn child_snapshot(&self, now: Instant, c: &Child) -> ChildSaInfo {
+        let left = |timer| self.timers.get(timer).map(|at| at.saturating_duration_since(now));
+        ChildSaInfo {
+            id: c.id,
+            name: c.config.name.clone(),
+            reqid: c.reqid,
+            state: c.state,
+            mode: c.mode,
+            udp_encap: c.udp_encap,
+            spi_in: c.spi_in,
+            spi_out: c.spi_out,
+            suite: c.suite,
+            local_ts: c.local_ts.clone(),
+            remote_ts: c.remote_ts.clone(),
+            installed: now.saturating_duration_since(c.installed),
+            rekey_in: left(Timer::RekeyChild(c.id)),
+            life_in: left(Timer::LifeChild(c.id)),
+            stats: None,
+        }
+    }
+}

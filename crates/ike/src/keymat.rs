@@ -1,0 +1,223 @@
+//! Keys of an IKE_SA and of its CHILD_SAs (RFC 7296 sections 2.14, 2.17, 2.18).
+//!
+//! ```text
+//! SKEYSEED = prf(Ni | Nr, g^ir)                       first IKE_SA     SkeySeed::initial
+//! SKEYSEED = prf(SK_d (old), g^ir (new) | Ni | Nr)    rekeyed          SkeySeed::rekeyed
+//! {SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+ (SKEYSEED, Ni | Nr | SPIi | SPIr)
+//! KEYMAT = prf+(SK_d, [ g^ir (new) | ] Ni | Nr)       IkeKeys::child
+//! ```
+//!
+//! The types go one way: a seed is consumed when it becomes keys.
+
+use ironswan_crypto::message::{self, MessageKey};
+use ironswan_crypto::prf::{self, Prf};
+use ironswan_wire::ike::Geometry;
+use ironswan_wire::proposal::{EspSuite, IkeSuite};
+use ironswan_wire::secret::Secret;
+
+use ironswan_wire::iana::EncrId;
+
+/// SKEYSEED, good for one expansion.
+pub(crate) struct SkeySeed(Secret);
+
+impl SkeySeed {
+    /// Of IKE_SA_INIT. `None` when the PRF is not supported.
+    pub(crate) fn initial(suite: &IkeSuite, ni: &[u8], nr: &[u8], shared: &Secret) -> Option<Self> {
+        Some(Self(prf::get(suite.prf)?.mac(&[ni, nr].concat(), &[shared.expose()])))
+    }
+
+    /// Of a rekeyed IKE_SA: "the old IKE SA's PRF MUST be used" (RFC 7296 section 2.18), which `old` knows.
+    pub(crate) fn rekeyed(old: &IkeKeys, ni: &[u8], nr: &[u8], shared: &Secret) -> Self {
+        Self(old.prf.mac(old.sk_d.expose(), &[shared.expose(), ni, nr]))
+    }
+
+    /// All keys of the IKE_SA.
+    pub(crate) fn expand(
+        self,
+        suite: &IkeSuite,
+        ni: &[u8],
+        nr: &[u8],
+        spi_i: u64,
+        spi_r: u64,
+        initiator: bool,
+    ) -> Option<IkeKeys> {
+        let prf = prf::get(suite.prf)?;
+        let encr = message::encr_key_len(suite.encr, suite.key_bits)?;
+        let integ = match suite.integ {
+            Some(id) => message::integ_key_len(id)?,
+            None => 0,
+        };
+        let p = prf.output_len();
+        let lens = [p, integ, integ, encr, encr, p, p];
+        let seed: [&[u8]; 4] = [ni, nr, &spi_i.to_be_bytes(), &spi_r.to_be_bytes()];
+        let all = prf::prf_plus(prf, self.0.expose(), &seed, lens.iter().sum());
+        let [sk_d, ai, ar, ei, er, pi, pr] = split(all.expose(), lens)?;
+        let key = |e: &Secret, a: &Secret| {
+            MessageKey::new(suite.encr, suite.key_bits, suite.integ, e.expose(), a.expose())
+        };
+        let (to_r, to_i) = (key(&ei, &ai)?, key(&er, &ar)?);
+        let geometry = Geometry { iv: to_r.iv_len(), icv: to_r.icv_len(), block: to_r.block_len() };
+        let (seal, open) = if initiator { (to_r, to_i) } else { (to_i, to_r) };
+        let (p_ours, p_theirs) = if initiator { (pi.clone(), pr.clone()) } else { (pr.clone(), pi.clone()) };
+        let log = Box::new([sk_d.clone(), ai, ar, ei, er, pi, pr]);
+        Some(IkeKeys { prf, sk_d, p_ours, p_theirs, seal, open, geometry, log: Some(log) })
+    }
+}
+
+/// The keys of an IKE_SA, from our side.
+pub(crate) struct IkeKeys {
+    /// The negotiated PRF.
+    pub prf: &'static dyn Prf,
+    sk_d: Secret,
+    /// SK_p of our direction: over our identity.
+    pub p_ours: Secret,
+    /// SK_p of the peer's direction.
+    pub p_theirs: Secret,
+    /// Protects what we send.
+    pub seal: MessageKey,
+    /// Opens what the peer sends.
+    pub open: MessageKey,
+    /// Lengths for the SK payload.
+    pub geometry: Geometry,
+    /// SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi, SK_pr for the key log, until it has taken them.
+    pub log: Option<Box<[Secret; 7]>>,
+}
+
+/// Keys of one direction of a CHILD_SA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SaKeys {
+    /// Encryption, with salt.
+    pub encr: Secret,
+    /// Integrity; empty with an AEAD.
+    pub integ: Secret,
+}
+
+/// KEYMAT of a CHILD_SA.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ChildKeys {
+    /// For what the initiator of the exchange sends.
+    pub initiator: SaKeys,
+    /// For what the responder sends.
+    pub responder: SaKeys,
+}
+
+impl IkeKeys {
+    /// KEYMAT: "keying material for the SAs carrying data from the initiator to the responder is taken first", and in
+    /// each direction encryption before integrity (RFC 7296 section 2.17). `None` for a suite not supported.
+    pub(crate) fn child(
+        &self,
+        suite: &EspSuite,
+        shared: Option<&Secret>,
+        ni: &[u8],
+        nr: &[u8],
+    ) -> Option<ChildKeys> {
+        let encr = match suite.encr {
+            EncrId::NULL => 0,
+            id => message::encr_key_len(id, suite.key_bits)?,
+        };
+        let integ = match suite.integ {
+            Some(id) => message::integ_key_len(id)?,
+            None => 0,
+        };
+        let shared = shared.map_or(&[][..], Secret::expose);
+        let all = prf::prf_plus(self.prf, self.sk_d.expose(), &[shared, ni, nr], 2 * (encr + integ));
+        let [ei, ai, er, ar] = split(all.expose(), [encr, integ, encr, integ])?;
+        Some(ChildKeys {
+            initiator: SaKeys { encr: ei, integ: ai },
+            responder: SaKeys { encr: er, integ: ar },
+        })
+    }
+}
+
+/// Cuts key material into pieces of these lengths.
+fn split<const N: usize>(mut bytes: &[u8], lens: [usize; N]) -> Option<[Secret; N]> {
+    let mut out: [Secret; N] = std::array::from_fn(|_| Secret::default());
+    for (piece, len) in out.iter_mut().zip(lens) {
+        let (head, rest) = bytes.split_at_checked(len)?;
+        *piece = Secret::from(head);
+        bytes = rest;
+    }
+    bytes.is_empty().then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use ironswan_wire::iana::{IntegId, KeId, PrfId};
+
+    use super::*;
+
+    const IKE: IkeSuite = IkeSuite {
+        encr: EncrId::AES_CBC,
+        key_bits: 128,
+        integ: Some(IntegId::HMAC_SHA2_256_128),
+        prf: PrfId::HMAC_SHA2_256,
+        ke: KeId::CURVE_25519,
+    };
+
+    fn keys(initiator: bool) -> IkeKeys {
+        let seed = SkeySeed::initial(&IKE, &[1; 32], &[2; 32], &Secret::from(&[3; 32][..])).unwrap();
+        seed.expand(&IKE, &[1; 32], &[2; 32], 4, 5, initiator).unwrap()
+    }
+
+    /// The chain of RFC 7296 section 2.14 written out by hand with the PRF alone.
+    #[test]
+    fn the_order_of_the_keys_is_that_of_the_rfc() {
+        let prf = prf::get(PrfId::HMAC_SHA2_256).unwrap();
+        let seed = prf.mac(&[[1u8; 32], [2; 32]].concat(), &[&[3; 32]]);
+        let mut s = [[1u8; 32], [2; 32]].concat();
+        s.extend(4u64.to_be_bytes());
+        s.extend(5u64.to_be_bytes());
+        let (mut stream, mut last) = (Vec::new(), Vec::new());
+        for n in 1..=8u8 {
+            last = prf.mac(seed.expose(), &[&last, &s, &[n]]).expose().to_vec();
+            stream.extend(&last);
+        }
+        let k = keys(true).log.unwrap();
+        let at = [0, 32, 64, 96, 112, 128, 160, 192];
+        for (i, key) in k.iter().enumerate() {
+            assert_eq!(key.expose(), &stream[at[i]..at[i + 1]], "key {i}");
+        }
+    }
+
+    #[test]
+    fn what_one_side_seals_the_other_opens() {
+        let (i, r) = (keys(true), keys(false));
+        let (mut text, mut icv) = ([7u8; 32], [0u8; 16]);
+        i.seal.seal(b"aad", &[9; 16], &mut text, &mut icv);
+        assert!(i.open.open(b"aad", &[9; 16], &mut text.clone(), &icv).is_err(), "reflected");
+        r.open.open(b"aad", &[9; 16], &mut text, &icv).unwrap();
+        assert_eq!(text, [7; 32]);
+        assert_eq!((i.p_ours, i.p_theirs), (r.p_theirs, r.p_ours));
+    }
+
+    #[test]
+    fn keymat_is_the_initiators_direction_first_and_encryption_before_integrity() {
+        let suite = EspSuite {
+            encr: EncrId::AES_CBC,
+            key_bits: 256,
+            integ: Some(IntegId::HMAC_SHA2_256_128),
+            ke: None,
+            esn: false,
+        };
+        let k = keys(true);
+        let all = prf::prf_plus(k.prf, k.sk_d.expose(), &[&[1; 32], &[2; 32]], 128);
+        let child = k.child(&suite, None, &[1; 32], &[2; 32]).unwrap();
+        assert_eq!(child.initiator.encr.expose(), &all.expose()[..32]);
+        assert_eq!(child.initiator.integ.expose(), &all.expose()[32..64]);
+        assert_eq!(child.responder.encr.expose(), &all.expose()[64..96]);
+        assert_eq!(child.responder.integ.expose(), &all.expose()[96..]);
+        let pfs = k.child(&suite, Some(&Secret::from(&[6; 32][..])), &[1; 32], &[2; 32]).unwrap();
+        assert_ne!(child, pfs);
+    }
+
+    #[test]
+    fn a_rekeyed_ike_sa_depends_on_the_old_one() {
+        let old = keys(true);
+        let shared = Secret::from(&[8; 32][..]);
+        let a = SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared).expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);
+        let b = SkeySeed::initial(&IKE, &[1; 32], &[2; 32], &shared)
+            .unwrap()
+            .expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);
+        assert_ne!(a.unwrap().sk_d, b.unwrap().sk_d);
+    }
+}

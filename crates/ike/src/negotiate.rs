@@ -1,0 +1,360 @@
+//! Choosing a proposal (RFC 7296 sections 2.7 and 3.3), checking what the peer chose, and saying why nothing fits.
+//!
+//! Our own order of preference decides, except that the method of the KE payload is kept when both sides allow it: the
+//! peer need not be sent back with INVALID_KE_PAYLOAD.
+
+use ironswan_crypto::{kex, message, prf};
+use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
+use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
+
+/// What two proposals agree on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Selected<S> {
+    /// Algorithms.
+    pub suite: S,
+    /// The offered proposal, reduced to the transforms chosen: what the answer says. The SPI is the offerer's.
+    pub answer: Proposal,
+}
+
+/// One way in which two proposals do not fit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Difference {
+    kind: TransformType,
+    ours: Vec<Transform>,
+    theirs: Vec<Transform>,
+}
+
+/// How key exchange counts in a negotiation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeRule {
+    /// One must be agreed on; this one if possible.
+    Prefer(Option<KeId>),
+    /// None takes place: KE transforms are passed over (the first CHILD_SA, RFC 7296 section 1.2).
+    Ignore,
+}
+
+/// The lists in words, with the nearest pair and what differs in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct NoProposal {
+    /// `received proposals: ...`, `configured proposals: ...`, and the difference.
+    pub lines: Vec<String>,
+}
+
+/// Numbers that stand for "none of this type".
+fn is_none(t: &Transform) -> bool {
+    matches!(t, Transform::Integ(IntegId::NONE) | Transform::Ke(KeId::NONE))
+}
+
+/// The types that a proposal of this protocol can have.
+fn kinds(protocol: ProtocolId) -> &'static [TransformType] {
+    const IKE: &[TransformType] =
+        &[TransformType::ENCR, TransformType::INTEG, TransformType::PRF, TransformType::KE];
+    const ESP: &[TransformType] =
+        &[TransformType::ENCR, TransformType::INTEG, TransformType::KE, TransformType::ESN];
+    if protocol == ProtocolId::IKE { IKE } else { ESP }
+}
+
+/// The alternatives of one type, with an empty list spelt out as its default: NONE, or no extended sequence numbers.
+fn alternatives(p: &Proposal, kind: TransformType) -> Vec<Transform> {
+    let mut all: Vec<_> = p.of_type(kind).copied().collect();
+    if all.is_empty() {
+        match kind {
+            TransformType::INTEG => all.push(Transform::Integ(IntegId::NONE)),
+            TransformType::KE => all.push(Transform::Ke(KeId::NONE)),
+            // ESP proposals MUST have one; what was meant by leaving it out is the old behaviour.
+            TransformType::ESN => all.push(Transform::Esn(EsnId::NO_ESN)),
+            _ => {}
+        }
+    }
+    all
+}
+
+/// Agrees on one transform of each type, or tells every type that differs.
+fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform>, Vec<Difference>> {
+    let mut chosen = Vec::new();
+    let mut differ = Vec::new();
+    let mut aead = false;
+    for &kind in kinds(theirs.protocol) {
+        if kind == TransformType::KE && ke == KeRule::Ignore {
+            continue;
+        }
+        let (mut mine, mut offered) = (alternatives(ours, kind), alternatives(theirs, kind));
+        if kind == TransformType::INTEG && aead {
+            // RFC 5282 section 8: with a combined-mode cipher, no integrity transform or NONE. A peer that offers
+            // both kinds of cipher in one proposal means its integrity transforms for the others.
+            let mixed = |p: &Proposal| p.of_type(TransformType::ENCR).any(|t| !is_aead(t));
+            for (list, p) in [(&mut mine, ours), (&mut offered, theirs)] {
+                if mixed(p) || list.contains(&Transform::Integ(IntegId::NONE)) {
+                    *list = vec![Transform::Integ(IntegId::NONE)];
+                }
+            }
+        } else if kind == TransformType::INTEG {
+            // Encryption without integrity is not agreed on (RFC 8221 section 4).
+            mine.retain(|t| !is_none(t));
+        }
+        let preferred = match ke {
+            KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
+            _ => None,
+        };
+        let pick = preferred
+            .filter(|t| mine.contains(t) && offered.contains(t))
+            .or_else(|| mine.iter().copied().find(|t| offered.contains(t)));
+        match pick {
+            Some(t) => {
+                aead |= is_aead(&t);
+                chosen.push(t);
+            }
+            None => differ.push(Difference { kind, ours: mine, theirs: offered }),
+        }
+    }
+    // "If the responder receives a proposal that contains a Transform Type it does not understand ... it MUST consider
+    // this proposal unacceptable" (RFC 7296 section 3.3.6).
+    for t in &theirs.transforms {
+        if matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0) {
+            differ.push(Difference { kind: t.kind(), ours: Vec::new(), theirs: vec![*t] });
+        }
+    }
+    if differ.is_empty() { Ok(chosen) } else { Err(differ) }
+}
+
+fn is_aead(t: &Transform) -> bool {
+    matches!(t, Transform::Encr(id, _) if id.is_aead())
+}
+
+fn select(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    protocol: ProtocolId,
+    ke: KeRule,
+) -> Result<(Vec<Transform>, Proposal), NoProposal> {
+    let mut nearest: Option<(Vec<Difference>, &Proposal, &Proposal)> = None;
+    for ours in configured.iter().filter(|p| p.protocol == protocol) {
+        for theirs in offered.iter().filter(|p| p.protocol == protocol) {
+            match agree(ours, theirs, ke) {
+                Ok(chosen) => {
+                    let transforms = chosen.iter().copied().filter(|t| !is_none(t)).collect();
+                    let answer = Proposal {
+                        number: theirs.number,
+                        protocol,
+                        spi: theirs.spi.clone(),
+                        transforms,
+                    };
+                    return Ok((chosen, answer));
+                }
+                Err(differ) => {
+                    if nearest.as_ref().is_none_or(|(best, ..)| differ.len() < best.len()) {
+                        nearest = Some((differ, ours, theirs));
+                    }
+                }
+            }
+        }
+    }
+    Err(explain(configured, offered, nearest))
+}
+
+fn explain(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    nearest: Option<(Vec<Difference>, &Proposal, &Proposal)>,
+) -> NoProposal {
+    let mut lines = vec![
+        format!("received proposals: {}", list(offered)),
+        format!("configured proposals: {}", list(configured)),
+    ];
+    match nearest {
+        Some((differ, ours, theirs)) => {
+            let what: Vec<_> = differ
+                .iter()
+                .map(|d| format!("{}: received {}, configured {}", d.kind, names(&d.theirs), names(&d.ours)))
+                .collect();
+            lines.push(format!(
+                "nearest: received {theirs} and configured {ours} differ in {}",
+                what.join("; ")
+            ));
+        }
+        None => lines.push("no proposal for this protocol was received".to_owned()),
+    }
+    NoProposal { lines }
+}
+
+/// Proposals as charon lists them. Bounded: a peer may send very many.
+pub(crate) fn list(proposals: &[Proposal]) -> String {
+    let mut text = proposals.iter().take(16).map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if proposals.len() > 16 {
+        text.push_str(&format!(", and {} more", proposals.len() - 16));
+    }
+    text
+}
+
+fn names(transforms: &[Transform]) -> String {
+    match transforms {
+        [] => "nothing".to_owned(),
+        some => some.iter().take(16).map(ToString::to_string).collect::<Vec<_>>().join("|"),
+    }
+}
+
+fn key_bits(encr: EncrId, bits: Option<u16>) -> u16 {
+    bits.unwrap_or(if encr == EncrId::CHACHA20_POLY1305 { 256 } else { 0 })
+}
+
+fn ike_suite(chosen: &[Transform]) -> Option<IkeSuite> {
+    let (mut encr, mut integ, mut prf_id, mut ke) = (None, None, None, None);
+    for t in chosen {
+        match *t {
+            Transform::Encr(id, bits) => encr = Some((id, key_bits(id, bits))),
+            Transform::Integ(id) if id != IntegId::NONE => integ = Some(id),
+            Transform::Prf(id) => prf_id = Some(id),
+            Transform::Ke(id) if id != KeId::NONE => ke = Some(id),
+            _ => {}
+        }
+    }
+    let (encr, key_bits) = encr?;
+    let suite = IkeSuite { encr, key_bits, integ, prf: prf_id?, ke: ke? };
+    ike_supported(&suite).then_some(suite)
+}
+
+fn ike_supported(s: &IkeSuite) -> bool {
+    message::encr_key_len(s.encr, s.key_bits).is_some()
+        && s.encr.is_aead() == s.integ.is_none()
+        && s.integ.is_none_or(|i| message::integ_key_len(i).is_some())
+        && prf::get(s.prf).is_some()
+        && kex::supported(s.ke)
+}
+
+fn esp_suite(chosen: &[Transform]) -> Option<EspSuite> {
+    let (mut encr, mut integ, mut ke, mut esn) = (None, None, None, false);
+    for t in chosen {
+        match *t {
+            Transform::Encr(id, bits) => encr = Some((id, key_bits(id, bits))),
+            Transform::Integ(id) if id != IntegId::NONE => integ = Some(id),
+            Transform::Ke(id) if id != KeId::NONE => ke = Some(id),
+            Transform::Esn(id) => esn = id == EsnId::ESN,
+            _ => {}
+        }
+    }
+    let (encr, key_bits) = encr?;
+    Some(EspSuite { encr, key_bits, integ, ke, esn })
+}
+
+/// Chooses for an IKE_SA. `ke` is the method of the KE payload.
+pub(crate) fn select_ike(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    ke: Option<KeId>,
+) -> Result<Selected<IkeSuite>, NoProposal> {
+    let (chosen, answer) = select(configured, offered, ProtocolId::IKE, KeRule::Prefer(ke))?;
+    match ike_suite(&chosen) {
+        Some(suite) => Ok(Selected { suite, answer }),
+        None => Err(NoProposal { lines: vec![format!("{answer} is configured but not supported here")] }),
+    }
+}
+
+/// Chooses for an ESP SA pair.
+pub(crate) fn select_esp(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    ke: KeRule,
+) -> Result<Selected<EspSuite>, NoProposal> {
+    let (chosen, answer) = select(configured, offered, ProtocolId::ESP, ke)?;
+    match esp_suite(&chosen) {
+        Some(suite) => Ok(Selected { suite, answer }),
+        None => Err(NoProposal { lines: vec![format!("{answer} is configured but not supported here")] }),
+    }
+}
+
+/// What the peer answered must be one of the proposals that we sent, reduced to one transform of each type.
+fn check_answer<'a>(sent: &[Proposal], answer: &'a [Proposal], ke: KeRule) -> Option<(Vec<Transform>, &'a Proposal)> {
+    let [answer] = answer else { return None };
+    let offer = sent.iter().find(|p| p.number == answer.number && p.protocol == answer.protocol)?;
+    for &kind in kinds(answer.protocol) {
+        if answer.of_type(kind).count() > 1 {
+            return None;
+        }
+    }
+    if answer.transforms.iter().any(|t| !offer.transforms.contains(t) && !is_none(t)) {
+        return None;
+    }
+    Some((agree(offer, answer, ke).ok()?, answer))
+}
+
+/// The IKE suite of an answer to `sent`, and the SPI in it (empty in IKE_SA_INIT); `None` for what we never offered.
+pub(crate) fn check_ike(sent: &[Proposal], answer: &[Proposal]) -> Option<(IkeSuite, Vec<u8>)> {
+    let (chosen, answer) = check_answer(sent, answer, KeRule::Prefer(None))?;
+    Some((ike_suite(&chosen)?, answer.spi.clone()))
+}
+
+/// The ESP suite of an answer to `sent`, and the peer's SPI.
+pub(crate) fn check_esp(sent: &[Proposal], answer: &[Proposal], ke: KeRule) -> Option<(EspSuite, u32)> {
+    let (chosen, answer) = check_answer(sent, answer, ke)?;
+    let spi = u32::from_be_bytes(answer.spi.as_slice().try_into().ok()?);
+    // "The set of SPI values in the range 1 through 255 are reserved", and 0 is never on the wire (RFC 4303 section 2.1).
+    (spi > 255).then_some(())?;
+    Some((esp_suite(&chosen)?, spi))
+}
+
+/// The proposals to send: numbered from 1, with our SPI, KE transforms kept, dropped or led by `first`.
+pub(crate) fn offer(configured: &[Proposal], spi: &[u8], ke: KeRule) -> Vec<Proposal> {
+    let mut out: Vec<Proposal> = Vec::new();
+    for p in configured {
+        let mut transforms = p.transforms.clone();
+        match ke {
+            KeRule::Ignore => transforms.retain(|t| t.kind() != TransformType::KE),
+            KeRule::Prefer(Some(first)) => {
+                let first = Transform::Ke(first);
+                if let (Some(at), Some(head)) = (
+                    transforms.iter().position(|t| *t == first),
+                    transforms.iter().position(|t| t.kind() == TransformType::KE),
+                ) {
+                    transforms.remove(at);
+                    transforms.insert(head, first);
+                }
+            }
+            KeRule::Prefer(None) => {}
+        }
+        let number = u8::try_from(out.len() + 1).unwrap_or(u8::MAX);
+        if out.len() == 255 || out.iter().any(|q| q.transforms == transforms && q.protocol == p.protocol) {
+            continue;
+        }
+        out.push(Proposal { number, protocol: p.protocol, spi: spi.to_vec(), transforms });
+    }
+    // The proposals that have the method in use come first: a peer that looks at the first proposal only, or that
+    // cannot be told INVALID_KE_PAYLOAD when rekeying (Windows), is content.
+    if let KeRule::Prefer(Some(first)) = ke {
+        out.sort_by_key(|p| !p.transforms.contains(&Transform::Ke(first)));
+        for (i, p) in out.iter_mut().enumerate() {
+            p.number = u8::try_from(i + 1).unwrap_or(u8::MAX);
+        }
+    }
+    out
+}
+
+/// The method of the KE payload that goes with these proposals: their first one.
+pub(crate) fn first_ke(proposals: &[Proposal]) -> Option<KeId> {
+    all_ke(proposals).next()
+}
+
+/// True when some proposal has this method.
+pub(crate) fn has_ke(proposals: &[Proposal], ke: KeId) -> bool {
+    all_ke(proposals).any(|k| k == ke)
+}
+
+fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {
+    proposals.iter().flat_map(|p| &p.transforms).filter_map(|t| match t {
+        Transform::Ke(id) if *id != KeId::NONE => Some(*id),
+        _ => None,
+    })
+}
+
+/// PRF output lengths decide nothing about nonces, but "MUST be at least half the key size of the negotiated PRF" binds
+/// what we send (RFC 7296 section 2.10): 32 bytes are enough for every PRF here.
+pub(crate) const NONCE_LEN: usize = 32;
+
+const _: () = assert!(NONCE_LEN * 2 >= 64, "half of PRF_HMAC_SHA2_512's key");
+
+/// True when this PRF exists here; for a configuration's check.
+pub(crate) fn prf_supported(id: PrfId) -> bool {
+    prf::get(id).is_some()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+use ironswan_wire::iana::*;
+
+use super::*;
+
+const GCM128: Transform = Transform::Encr(EncrId::AES_GCM_16, Some(128));
+const GCM256: Transform = Transform::Encr(EncrId::AES_GCM_16, Some(256));
+const CBC128: Transform = Transform::Encr(EncrId::AES_CBC, Some(128));
+const SHA256: Transform = Transform::Integ(IntegId::HMAC_SHA2_256_128);
+const PRF256: Transform = Transform::Prf(PrfId::HMAC_SHA2_256);
+const X25519: Transform = Transform::Ke(KeId::CURVE_25519);
+const ECP256: Transform = Transform::Ke(KeId::ECP_256);
+const NO_ESN: Transform = Transform::Esn(EsnId::NO_ESN);
+const ESN: Transform = Transform::Esn(EsnId::ESN);
+
+fn ike(number: u8, transforms: &[Transform]) -> Proposal {
+    Proposal { number, protocol: ProtocolId::IKE, spi: Vec::new(), transforms: transforms.to_vec() }
+}
+
+fn esp(number: u8, transforms: &[Transform]) -> Proposal {
+    Proposal { number, protocol: ProtocolId::ESP, spi: vec![0xc0, 0, 0, 1], transforms: transforms.to_vec() }
+}
+
+#[test]
+fn our_order_decides_but_the_method_of_the_ke_payload_is_kept() {
+    let ours = [ike(1, &[GCM256, GCM128, PRF256, X25519, ECP256])];
+    let theirs = [ike(1, &[GCM128, GCM256, PRF256, ECP256, X25519])];
+    let s = select_ike(&ours, &theirs, Some(KeId::ECP_256)).unwrap();
+    assert_eq!((s.suite.key_bits, s.suite.ke), (256, KeId::ECP_256));
+    assert_eq!(s.answer.transforms, [GCM256, PRF256, ECP256]);
+    let s = select_ike(&ours, &theirs, Some(KeId::MODP_2048)).unwrap();
+    assert_eq!(s.suite.ke, KeId::CURVE_25519);
+}
+
+#[test]
+fn the_transform_that_differs_is_named() {
+    let ours = [ike(1, &[GCM256, PRF256, X25519])];
+    let theirs = [ike(1, &[CBC128, SHA256, PRF256, ECP256]), ike(2, &[GCM256, PRF256, ECP256])];
+    let no = select_ike(&ours, &theirs, None).unwrap_err();
+    assert_eq!(
+        no.lines[2],
+        "nearest: received IKE:AES_GCM_16_256/PRF_HMAC_SHA2_256/ECP_256 and configured \
+         IKE:AES_GCM_16_256/PRF_HMAC_SHA2_256/CURVE_25519 differ in KEY_EXCHANGE_METHOD: received ECP_256, \
+         configured CURVE_25519"
+    );
+}
+
+#[test]
+fn an_unknown_transform_type_spoils_its_proposal_only() {
+    let unknown = Transform::Unknown { kind: 6, id: 1 };
+    let ours = [ike(1, &[GCM256, PRF256, X25519])];
+    let theirs = [ike(1, &[GCM256, PRF256, X25519, unknown]), ike(2, &[GCM256, PRF256, X25519])];
+    assert_eq!(select_ike(&ours, &theirs, None).unwrap().answer.number, 2);
+    assert!(select_ike(&ours, &theirs[..1], None).is_err());
+}
+
+#[test]
+fn an_aead_takes_no_integrity_and_a_block_cipher_must_have_it() {
+    let ours = [ike(1, &[GCM256, PRF256, X25519]), ike(2, &[CBC128, SHA256, PRF256, X25519])];
+    let none = Transform::Integ(IntegId::NONE);
+    assert_eq!(select_ike(&ours, &[ike(1, &[GCM256, none, PRF256, X25519])], None).unwrap().suite.integ, None);
+    assert!(select_ike(&ours, &[ike(1, &[GCM256, SHA256, PRF256, X25519])], None).is_err());
+    assert!(select_ike(&ours, &[ike(1, &[CBC128, PRF256, X25519])], None).is_err());
+    assert!(select_ike(&ours, &[ike(1, &[CBC128, none, PRF256, X25519])], None).is_err());
+    let both = [ike(1, &[GCM256, CBC128, SHA256, PRF256, X25519])];
+    assert_eq!(select_ike(&ours, &both, None).unwrap().answer.transforms, [GCM256, PRF256, X25519]);
+}
+
+#[test]
+fn key_lengths_are_part_of_the_algorithm() {
+    let ours = [ike(1, &[GCM256, PRF256, X25519])];
+    let theirs = [ike(1, &[Transform::Encr(EncrId::AES_GCM_16, None), GCM128, PRF256, X25519])];
+    assert!(select_ike(&ours, &theirs, None).is_err());
+}
+
+#[test]
+fn the_first_child_ignores_key_exchange_and_later_ones_do_not() {
+    let ours = [esp(1, &[GCM128, X25519, NO_ESN])];
+    let without = [esp(1, &[GCM128, NO_ESN])];
+    assert_eq!(select_esp(&ours, &without, KeRule::Ignore).unwrap().suite.ke, None);
+    assert!(select_esp(&ours, &without, KeRule::Prefer(None)).is_err());
+    assert!(select_esp(&without, &ours, KeRule::Prefer(None)).is_err());
+    let s = select_esp(&ours, &[esp(1, &[GCM128, ECP256, X25519, NO_ESN])], KeRule::Prefer(Some(KeId::ECP_256)));
+    assert_eq!(s.unwrap().suite.ke, Some(KeId::CURVE_25519));
+}
+
+#[test]
+fn no_esn_is_meant_by_leaving_it_out() {
+    assert!(!select_esp(&[esp(1, &[GCM128, ESN, NO_ESN])], &[esp(1, &[GCM128])], KeRule::Ignore).unwrap().suite.esn);
+    let both = [esp(1, &[GCM128, ESN, NO_ESN])];
+    assert!(select_esp(&both, &both, KeRule::Ignore).unwrap().suite.esn);
+}
+
+#[test]
+fn an_answer_that_was_never_offered_is_refused() {
+    let sent = offer(&[ike(9, &[GCM256, GCM128, PRF256, X25519, ECP256])], &[], KeRule::Prefer(None));
+    assert!(check_ike(&sent, &[ike(1, &[GCM256, PRF256, ECP256])]).is_some());
+    assert!(check_ike(&sent, &[ike(2, &[GCM256, PRF256, ECP256])]).is_none(), "another number");
+    assert!(check_ike(&sent, &[ike(1, &[CBC128, PRF256, ECP256])]).is_none(), "another algorithm");
+    assert!(check_ike(&sent, &[ike(1, &[GCM256, GCM128, PRF256, ECP256])]).is_none(), "two of a type");
+    assert!(check_ike(&sent, &[ike(1, &[GCM256, PRF256])]).is_none(), "one type missing");
+    assert!(check_ike(&sent, &[]).is_none());
+    let sent = offer(&[esp(1, &[GCM128, NO_ESN])], &[0xc0, 0, 0, 2], KeRule::Ignore);
+    assert_eq!(check_esp(&sent, &[esp(1, &[GCM128, NO_ESN])], KeRule::Ignore).unwrap().1, 0xc000_0001);
+    let reserved = Proposal { spi: vec![0, 0, 0, 255], ..esp(1, &[GCM128, NO_ESN]) };
+    assert!(check_esp(&sent, &[reserved], KeRule::Ignore).is_none());
+}
+
+#[test]
+fn an_offer_is_led_by_the_method_in_use() {
+    let configured = [ike(1, &[CBC128, SHA256, PRF256, X25519]), ike(2, &[GCM256, PRF256, X25519, ECP256])];
+    let sent = offer(&configured, &[1; 8], KeRule::Prefer(Some(KeId::ECP_256)));
+    assert_eq!(sent[0].transforms, [GCM256, PRF256, ECP256, X25519]);
+    assert_eq!((sent[0].number, sent[1].number), (1, 2));
+    assert_eq!(first_ke(&sent), Some(KeId::ECP_256));
+    assert!(has_ke(&sent, KeId::CURVE_25519) && !has_ke(&sent, KeId::MODP_2048));
+}

@@ -1,0 +1,239 @@
+//! One IKE_SA: what it knows and nothing that it does. Kept small: what only the first exchanges need is in [`Init`],
+//! which is dropped once the peer is authenticated.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_crypto::rng::Rng;
+use ironswan_wire::iana::{ExchangeType, KeId};
+use ironswan_wire::id::Identity;
+use ironswan_wire::ike::{
+    Flags, Header, Message, ParseError, Payload, SealedDraft, Within, parse_chain, sealed,
+};
+use ironswan_wire::proposal::{IkeSuite, Proposal};
+use ironswan_wire::secret::Secret;
+
+use crate::child::Child;
+use crate::config::Connection;
+use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
+use crate::keymat::IkeKeys;
+use crate::task::{Kont, Task};
+use crate::window::Window;
+
+/// A datagram that waits until the IKE_SA has an answer from outside.
+#[derive(Debug)]
+pub(crate) struct Datagram {
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub bytes: Vec<u8>,
+}
+
+/// Our request in flight.
+pub(crate) struct Active {
+    pub task: Task,
+    pub mid: u32,
+    pub exchange: ExchangeType,
+    /// The message as sent: "a retransmission MUST be bitwise identical" (RFC 7296 section 2.1).
+    pub bytes: Vec<u8>,
+    /// Retransmissions so far.
+    pub tries: u32,
+}
+
+/// The peer's request that is being answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answering {
+    pub mid: u32,
+    pub exchange: ExchangeType,
+    pub digest: u64,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+}
+
+/// Work outside that has to come back before anything else happens on this IKE_SA, so that messages are handled in
+/// the order they came.
+pub(crate) struct Wait {
+    pub id: RequestId,
+    pub kont: Kont,
+}
+
+/// What is between the endpoints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct NatState {
+    /// A NAT in front of us.
+    pub local: bool,
+    /// A NAT in front of the peer, or the peer pretends.
+    pub remote: bool,
+    /// We pretend.
+    pub fake: bool,
+}
+
+impl NatState {
+    /// ESP travels in UDP.
+    pub(crate) fn encap(self) -> bool {
+        self.local || self.remote || self.fake
+    }
+}
+
+/// What the first two exchanges need, and nothing after them.
+#[derive(Default)]
+pub(crate) struct Init {
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
+    /// RealMessage1: the IKE_SA_INIT request.
+    pub request: Vec<u8>,
+    /// RealMessage2: the response.
+    pub response: Vec<u8>,
+    pub ke: KeId,
+    pub private: Option<Secret>,
+    pub public: Vec<u8>,
+    pub peer_public: Vec<u8>,
+    /// Initiator: what was proposed. Responder: the chosen proposal.
+    pub proposals: Vec<Proposal>,
+    pub cookie: Option<Vec<u8>>,
+    /// How often the responder has sent us back with COOKIE or INVALID_KE_PAYLOAD.
+    pub rounds: u32,
+    /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
+    pub childless: bool,
+    /// Responder: whether the shared secret has been asked for. Once is all that a half-open IKE_SA gets.
+    pub agreed: bool,
+}
+
+/// One IKE_SA.
+pub(crate) struct IkeSa {
+    pub id: IkeId,
+    pub conn: Arc<Connection>,
+    /// We are the initiator of this IKE_SA (of its IKE_SA_INIT, or of the rekeying that made it).
+    pub initiator: bool,
+    pub spi_i: u64,
+    pub spi_r: u64,
+    pub local: SocketAddr,
+    pub remote: SocketAddr,
+    pub state: IkeState,
+    pub suite: Option<IkeSuite>,
+    pub keys: Option<IkeKeys>,
+    /// Counter for AEAD IVs: unique under these keys.
+    pub iv: u64,
+    pub window: Window,
+    pub queue: VecDeque<Task>,
+    pub active: Option<Active>,
+    pub answering: Option<Answering>,
+    pub wait: Option<Wait>,
+    pub backlog: VecDeque<Datagram>,
+    pub children: BTreeMap<ChildId, Child>,
+    pub local_id: Identity,
+    /// The authenticated peer, or whom we expect.
+    pub remote_id: Option<Identity>,
+    pub nat: NatState,
+    pub init: Option<Box<Init>>,
+    /// The key under which the half-open table knows us.
+    pub half_open: Option<(u64, SocketAddr)>,
+    pub created: Instant,
+    pub established: Option<Instant>,
+    /// The last authenticated message from the peer.
+    pub last_in: Instant,
+    /// Usage has been asked for and not answered.
+    pub usage_asked: bool,
+    /// The IKE_SA that replaced this one.
+    pub successor: Option<IkeId>,
+    /// IkeUp has been told.
+    pub announced: bool,
+    /// Which attempt of `keyingtries` this is, from 1.
+    pub attempt: u32,
+    /// Not commanded: comes from an action, so an error is a reason to try again.
+    pub automatic: bool,
+    /// Waits for the IKE_SA to be established (an initiation without child).
+    pub ticket: Option<Ticket>,
+    /// To be removed.
+    pub dead: bool,
+}
+
+/// Why a message could not be read.
+pub(crate) enum OpenError {
+    /// Not authentic, or not even that: nothing may change because of it.
+    Junk,
+    /// Authentic, and not understood.
+    Syntax(ParseError),
+}
+
+impl IkeSa {
+    /// Our SPI.
+    pub(crate) fn our_spi(&self) -> u64 {
+        if self.initiator { self.spi_i } else { self.spi_r }
+    }
+
+    /// The peer is authenticated and the IKE_SA usable: CREATE_CHILD_SA and INFORMATIONAL make sense.
+    pub(crate) fn is_up(&self) -> bool {
+        self.established.is_some()
+    }
+
+    /// May carry new CHILD_SAs, now or once it is up.
+    pub(crate) fn usable(&self) -> bool {
+        !self.dead
+            && match self.state {
+                IkeState::Established | IkeState::Rekeying => true,
+                IkeState::Created | IkeState::Connecting => self.initiator && !self.is_up(),
+                IkeState::Rekeyed | IkeState::Deleting => false,
+            }
+    }
+
+    /// `net[1]`, as charon names it.
+    pub(crate) fn name(&self) -> String {
+        format!("{}[{}]", self.conn.name, self.id.0)
+    }
+
+    /// The header of a message that we send.
+    pub(crate) fn header(&self, exchange: ExchangeType, response: bool, mid: u32) -> Header {
+        Header::new(self.spi_i, self.spi_r, exchange, Flags::new(self.initiator, response), mid)
+    }
+
+    /// Seals payloads into a message. `None` only when something does not fit its field on the wire, or without keys.
+    pub(crate) fn seal(&mut self, rng: &mut dyn Rng, header: &Header, inner: &[Payload]) -> Option<Vec<u8>> {
+        let keys = self.keys.as_ref()?;
+        let SealedDraft { mut bytes, ranges } = SealedDraft::emit(header, &[], inner, keys.geometry).ok()?;
+        let (aad, rest) = bytes.split_at_mut(ranges.iv.start);
+        let (iv, rest) = rest.split_at_mut(ranges.iv.len());
+        let (text, icv) = rest.split_at_mut(ranges.text.len());
+        match <&mut [u8; 8]>::try_from(&mut *iv) {
+            Ok(counter) => {
+                *counter = self.iv.to_be_bytes();
+                self.iv += 1;
+            }
+            Err(_) => rng.fill(iv),
+        }
+        keys.seal.seal(aad, iv, text, icv);
+        Some(bytes)
+    }
+
+    /// Opens a message: authenticates it first, and reads the payloads inside then.
+    pub(crate) fn open(&self, bytes: &[u8]) -> Result<Vec<Payload>, OpenError> {
+        let keys = self.keys.as_ref().ok_or(OpenError::Junk)?;
+        let message = Message::parse(bytes).map_err(|_| OpenError::Junk)?;
+        // Fragments are not announced; clear payloads before SK carry no meaning in any exchange here.
+        let Some(Payload::Sk(sk)) = message.payloads.last() else { return Err(OpenError::Junk) };
+        let ranges = message.sealed(keys.geometry).map_err(|_| OpenError::Junk)?;
+        let mut text = bytes[ranges.text.clone()].to_vec();
+        keys.open
+            .open(&bytes[ranges.aad], &bytes[ranges.iv], &mut text, &bytes[ranges.icv])
+            .map_err(|_| OpenError::Junk)?;
+        let plain = sealed::unpad(&text).map_err(OpenError::Syntax)?;
+        parse_chain(sk.inner, plain, Within::Sk).map_err(OpenError::Syntax)
+    }
+
+    /// The child that sends with this SPI.
+    pub(crate) fn child_by_spi_out(&self, spi: u32) -> Option<ChildId> {
+        self.children.values().find(|c| c.spi_out.0 == spi).map(|c| c.id)
+    }
+
+    /// `192.0.2.1[g1.example]...192.0.2.2[g2.example]`.
+    pub(crate) fn ends(&self) -> String {
+        let remote = self.remote_id.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);
+        format!("{}[{}]...{}[{remote}]", self.local.ip(), self.local_id, self.remote.ip())
+    }
+
+    /// True when our request in flight, or the key pair it waits for, is for rekeying this child.
+    pub(crate) fn rekeys_child(&self, id: ChildId) -> bool {
+        matches!(&self.active, Some(Active { task: Task::Child(n), .. }) if n.rekey == Some(id))
+    }
+}

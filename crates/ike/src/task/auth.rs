@@ -1,0 +1,266 @@
+//! IKE_AUTH (RFC 7296 section 1.2): identities, AUTH, and the first CHILD_SA.
+//!
+//! ```text
+//! HDR, SK {IDi, [N(INITIAL_CONTACT)], [IDr,] AUTH, [SAi2, TSi, TSr]}  -->
+//!                      <--  HDR, SK {IDr, AUTH, SAr2, TSi, TSr}
+//!                      <--  HDR, SK {IDr, AUTH, N(NO_PROPOSAL_CHOSEN | TS_UNACCEPTABLE | ...)}   the IKE_SA stays
+//!                      <--  HDR, SK {N(AUTHENTICATION_FAILED)}                                   it does not
+//! ```
+
+use std::time::Instant;
+
+use ironswan_wire::iana::{AuthMethod, ExchangeType, NotifyType};
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, find_notify, notifies};
+use ironswan_wire::secret::Secret;
+
+use super::Task;
+use super::create_child::{self, NewChild};
+use crate::auth::{SignedOctets, psk};
+use crate::endpoint::{Close, Endpoint};
+use crate::event::{IkeState, Level};
+use crate::negotiate::KeRule;
+use crate::sa::IkeSa;
+
+/// The PSK for this pair and its name, or the line that says there is none.
+fn key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<(Secret, String), String> {
+    match psk::find(&ep.secrets, local, remote) {
+        Some(k) => Ok((k.secret.clone(), k.name.clone())),
+        None => Err(format!("no shared key found for '{local}' - '{remote}'")),
+    }
+}
+
+/// AUTH of our side.
+fn our_auth(sa: &IkeSa, psk: &Secret, id_body: &[u8]) -> Option<Payload> {
+    let (keys, init) = (sa.keys.as_ref()?, sa.init.as_ref()?);
+    let (message, nonce) =
+        if sa.initiator { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
+    let octets = SignedOctets { message, nonce, sk_p: &keys.p_ours, id_body };
+    let data = psk::auth(keys.prf, psk, &octets).expose().to_vec();
+    Some(Payload::Auth(Auth { method: AuthMethod::PSK, data }))
+}
+
+/// Whether the peer's AUTH is right.
+fn check_auth(sa: &IkeSa, psk: &Secret, id: &Id, auth: &Auth) -> bool {
+    let (Some(keys), Some(init)) = (sa.keys.as_ref(), sa.init.as_ref()) else { return false };
+    let (message, nonce) =
+        if sa.initiator { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
+    let octets = SignedOctets { message, nonce, sk_p: &keys.p_theirs, id_body: &id.body() };
+    auth.method == AuthMethod::PSK && psk::verify(keys.prf, psk, &octets, &auth.data)
+}
+
+/// Whom we expect to meet, for finding the key before the peer has said who it is.
+fn expected_peer(sa: &IkeSa) -> Identity {
+    match &sa.conn.remote_id {
+        IdPattern::Exact(id) => id.clone(),
+        _ => Identity::from_addr(sa.remote.ip()),
+    }
+}
+
+// ---- initiator ----
+
+pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+    let expected = expected_peer(sa);
+    let (psk, _) = match key(ep, &sa.local_id, &expected) {
+        Ok(found) => found,
+        Err(line) => {
+            ep.log(Level::Error, sa, line.clone());
+            return ep.close_ike(now, sa, Close::Failed(line));
+        }
+    };
+    let id = Id::new(sa.local_id.clone());
+    let Some(auth) = our_auth(sa, &psk, &id.body()) else { return };
+    let mut payloads = vec![Payload::IdI(id)];
+    // "This notification asserts that this IKE SA is the only IKE SA currently active between the authenticated
+    // identities" (RFC 7296 section 2.4).
+    if !ep.by_ids.contains_key(&(sa.local_id.clone(), expected.clone())) {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
+    }
+    if let IdPattern::Exact(id) = &sa.conn.remote_id {
+        payloads.push(Payload::IdR(Id::new(id.clone())));
+    }
+    payloads.push(auth);
+    let line = format!("authentication of '{}' (myself) with pre-shared key", sa.local_id);
+    ep.log(Level::Info, sa, line);
+
+    let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
+    let mut child = None;
+    if let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) {
+        // The first child has the IKE_SA's own key exchange.
+        create_child::prepare(ep, sa, &mut new, KeRule::Ignore);
+        let line = format!("establishing CHILD_SA {}{{{}}}", new.config.name, new.id.0);
+        ep.log(Level::Info, sa, line);
+        payloads.extend(create_child::sa_and_ts(&new));
+        child = Some(new);
+    }
+    ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
+}
+
+pub(crate) fn process(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    child: Option<Box<NewChild>>,
+    payloads: &[Payload],
+) {
+    let (mut idr, mut auth) = (None, None);
+    for p in payloads {
+        match p {
+            Payload::IdR(p) => idr = Some(p),
+            Payload::Auth(p) => auth = Some(p),
+            _ => {}
+        }
+    }
+    let (Some(idr), Some(auth)) = (idr, auth) else {
+        let kind = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
+        let why = match kind {
+            Some(kind) => format!("received {kind} notify error"),
+            None => "the IKE_AUTH response lacks IDr or AUTH".to_owned(),
+        };
+        ep.log(Level::Error, sa, why.clone());
+        if kind == Some(NotifyType::AUTHENTICATION_FAILED) {
+            let expected = expected_peer(sa);
+            let name = psk::find(&ep.secrets, &sa.local_id, &expected).map_or("", |k| &k.name).to_owned();
+            let line = format!(
+                "the peer did not accept '{}' (looking for '{expected}') with shared key '{name}'",
+                sa.local_id
+            );
+            ep.log(Level::Error, sa, line);
+        }
+        ep.fail_task(Task::Auth(child), &why);
+        return ep.close_ike(now, sa, Close::Failed(why));
+    };
+
+    let peer = idr.identity.clone();
+    let verdict = if !sa.conn.remote_id.matches(&peer) {
+        Err(format!("the peer says it is '{peer}', '{}' is required", sa.conn.remote_id))
+    } else {
+        key(ep, &sa.local_id, &peer).and_then(|(psk, name)| {
+            check_auth(sa, &psk, idr, auth).then_some(()).ok_or_else(|| {
+                format!(
+                    "authentication of '{peer}' with {} failed: the MAC does not match shared key '{name}'",
+                    auth.method
+                )
+            })
+        })
+    };
+    if let Err(why) = verdict {
+        ep.counters.auth_failed += 1;
+        ep.log(Level::Error, sa, why.clone());
+        ep.fail_task(Task::Auth(child), &why);
+        // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED in a separate
+        // INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
+        ep.send_last_word(
+            sa,
+            &[
+                Payload::Notify(Notify::new(NotifyType::AUTHENTICATION_FAILED, [])),
+                Payload::Delete(Delete::ike_sa()),
+            ],
+        );
+        return ep.close_ike(now, sa, Close::Failed(why));
+    }
+    let line = format!("authentication of '{peer}' with pre-shared key successful");
+    ep.log(Level::Info, sa, line);
+    sa.remote_id = Some(peer.clone());
+    if !ep.check_unique(now, sa, &peer, false) {
+        let why = "an IKE_SA with this peer exists and is kept".to_owned();
+        ep.fail_task(Task::Auth(child), &why);
+        ep.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+        return ep.close_ike(now, sa, Close::Failed(why));
+    }
+    let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
+    ep.establish(now, sa);
+    if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
+        new.nonce = ni;
+        create_child::finish_first(ep, now, sa, new, payloads, &nr);
+    }
+}
+
+// ---- responder ----
+
+pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+    let (mut idi, mut idr, mut auth, mut has_child) = (None, None, None, false);
+    for p in payloads {
+        match p {
+            Payload::IdI(p) => idi = Some(p),
+            Payload::IdR(p) => idr = Some(p),
+            Payload::Auth(p) => auth = Some(p),
+            Payload::Sa(_) => has_child = true,
+            _ => {}
+        }
+    }
+    let (Some(idi), Some(suite)) = (idi, sa.suite) else {
+        return refuse(ep, now, sa, NotifyType::INVALID_SYNTAX, "the IKE_AUTH request lacks IDi".to_owned());
+    };
+    let peer = idi.identity.clone();
+    let asked = idr.map(|p| &p.identity);
+    let (local, remote) = (sa.local.ip(), sa.remote.ip());
+    let looking = format!(
+        "looking for peer configs matching {local}[{}]...{remote}[{peer}]",
+        asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
+    );
+    ep.log(Level::Info, sa, looking);
+    let Some(conn) = ep.select_by_identity(local, remote, &suite, &peer, asked) else {
+        let why = "no matching peer config found".to_owned();
+        let known: Vec<_> = ep
+            .candidates(local, remote)
+            .iter()
+            .take(8)
+            .map(|c| format!("{}: {}...{}", c.name, crate::endpoint::local_identity(c, local), c.remote_id))
+            .collect();
+        ep.log(Level::Error, sa, format!("configured for these addresses: {}", known.join(", ")));
+        return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
+    };
+    if !std::sync::Arc::ptr_eq(&conn, &sa.conn) {
+        ep.move_to_conn(sa, conn);
+    }
+    let line = format!("selected peer config '{}'", sa.conn.name);
+    ep.log(Level::Info, sa, line);
+    let verdict = key(ep, &sa.local_id, &peer).and_then(|(psk, name)| {
+        let right = auth.is_some_and(|auth| check_auth(sa, &psk, idi, auth));
+        right.then_some(psk).ok_or_else(|| {
+            let method = auth.map_or(AuthMethod(0), |a| a.method);
+            format!(
+                "authentication of '{peer}' with {method} failed: the MAC does not match shared key '{name}' \
+                 (for '{}')",
+                sa.local_id
+            )
+        })
+    });
+    let psk = match verdict {
+        Ok(psk) => psk,
+        Err(why) => {
+            ep.counters.auth_failed += 1;
+            return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
+        }
+    };
+    let line = format!("authentication of '{peer}' with pre-shared key successful");
+    ep.log(Level::Info, sa, line);
+    sa.remote_id = Some(peer.clone());
+    let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
+    if !ep.check_unique(now, sa, &peer, initial_contact) {
+        let why = "an IKE_SA with this peer exists and is kept".to_owned();
+        return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
+    }
+    let id = Id::new(sa.local_id.clone());
+    let Some(auth) = our_auth(sa, &psk, &id.body()) else { return };
+    let line = format!("authentication of '{}' (myself) with pre-shared key", sa.local_id);
+    ep.log(Level::Info, sa, line);
+    let mut response = vec![Payload::IdR(id), auth];
+    let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
+    ep.establish(now, sa);
+    if let (true, Some((ni, nr))) = (has_child, nonces) {
+        create_child::answer_first(ep, now, sa, payloads, ni, nr, &mut response);
+    }
+    ep.respond(sa, &response);
+}
+
+/// Says no, and forgets the IKE_SA. Only who has done the key exchange with us comes here, so this cannot be forged.
+fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: NotifyType, why: String) {
+    ep.log(Level::Error, sa, why.clone());
+    ep.respond_notify(sa, kind, []);
+    ep.bury(now, sa);
+    sa.state = IkeState::Deleting;
+    ep.close_ike(now, sa, Close::Failed(why));
+}

@@ -1,0 +1,730 @@
+//! CREATE_CHILD_SA for children (RFC 7296 sections 1.3.1, 1.3.3), and the part of IKE_AUTH that makes the first one.
+//! What is special about rekeying is in `rekey_child`.
+//!
+//! ```text
+//! HDR, SK {[N(REKEY_SA),] [N(USE_TRANSPORT_MODE),] SA, Ni, [KEi,] TSi, TSr}  -->
+//!                      <--  HDR, SK {[N(USE_TRANSPORT_MODE),] SA, Nr, [KEr,] TSi, TSr}
+//!                      <--  HDR, SK {N(error)}
+//! ```
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_crypto::kex;
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
+use ironswan_wire::proposal::{EspSuite, Proposal};
+use ironswan_wire::sadb::{Mode, Spi};
+use ironswan_wire::secret::Secret;
+use ironswan_wire::selector::TrafficSelector;
+
+use super::delete::DeleteChild;
+use super::rekey_child::{self, Collision};
+use super::sa_init::KeyPair;
+use super::{Kont, Task};
+use crate::config::{ChildConfig, ChildKind};
+use crate::endpoint::{Endpoint, NewSas};
+use crate::event::{ChildId, ChildState, IkeState, Level, Request, Ticket};
+use crate::narrow;
+use crate::negotiate::{self, KeRule, NONCE_LEN};
+use crate::sa::IkeSa;
+
+/// A responder may ask for another key exchange method this often.
+const MAX_ROUNDS: u32 = 3;
+
+/// A child that we propose.
+pub(crate) struct NewChild {
+    pub config: Arc<ChildConfig>,
+    /// The child to replace.
+    pub rekey: Option<ChildId>,
+    pub ticket: Option<Ticket>,
+    /// 0 until it is prepared.
+    pub id: ChildId,
+    pub spi_in: Spi,
+    pub nonce: Vec<u8>,
+    pub ke: Option<KeId>,
+    pub private: Option<Secret>,
+    pub public: Vec<u8>,
+    pub rounds: u32,
+    pub proposals: Vec<Proposal>,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    /// The peer's own rekeying of the same child, which came while ours was under way.
+    pub collision: Option<Collision>,
+    /// The peer has deleted the old child meanwhile.
+    pub old_gone: bool,
+}
+
+impl NewChild {
+    pub(crate) fn new(config: Arc<ChildConfig>, rekey: Option<ChildId>, ticket: Option<Ticket>) -> Self {
+        Self {
+            config,
+            rekey,
+            ticket,
+            id: ChildId(0),
+            spi_in: Spi(0),
+            nonce: Vec::new(),
+            ke: None,
+            private: None,
+            public: Vec::new(),
+            rounds: 0,
+            proposals: Vec::new(),
+            local_ts: Vec::new(),
+            remote_ts: Vec::new(),
+            collision: None,
+            old_gone: false,
+        }
+    }
+}
+
+/// What a good response says.
+pub(crate) struct Answered {
+    pub suite: EspSuite,
+    pub spi_out: Spi,
+    pub nonce: Vec<u8>,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    pub mode: Mode,
+    pub peer_public: Vec<u8>,
+}
+
+/// A child that the peer proposes, as far as it has been agreed on.
+pub(crate) struct Offered {
+    pub config: Arc<ChildConfig>,
+    pub rekey: Option<ChildId>,
+    pub suite: EspSuite,
+    pub answer: Proposal,
+    pub spi_out: Spi,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    pub mode: Mode,
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
+    pub peer_public: Vec<u8>,
+    pub public: Vec<u8>,
+}
+
+/// Why a proposed child is refused.
+pub(crate) struct Refusal {
+    pub kind: NotifyType,
+    pub data: Vec<u8>,
+}
+
+impl From<NotifyType> for Refusal {
+    fn from(kind: NotifyType) -> Self {
+        Self { kind, data: Vec::new() }
+    }
+}
+
+// ---- initiator ----
+
+/// Chooses id, SPI, nonce, proposals and selectors.
+pub(crate) fn prepare(ep: &mut Endpoint, sa: &IkeSa, new: &mut NewChild, rule: KeRule) {
+    if new.id.0 == 0 {
+        new.id = ep.new_child_id();
+        new.spi_in = ep.new_child_spi(new.id);
+        new.nonce = ep.random(NONCE_LEN);
+    }
+    new.proposals = negotiate::offer(&new.config.proposals, &new.spi_in.0.to_be_bytes(), rule);
+    match new.rekey.and_then(|id| sa.children.get(&id)) {
+        // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing what is protected.
+        Some(old) => (new.local_ts, new.remote_ts) = (old.local_ts.clone(), old.remote_ts.clone()),
+        None => {
+            new.local_ts = narrow::resolve(&new.config.local_ts, sa.local.ip());
+            new.remote_ts = narrow::resolve(&new.config.remote_ts, sa.remote.ip());
+        }
+    }
+}
+
+/// The payloads that IKE_AUTH and CREATE_CHILD_SA have in common, without nonce and KE.
+pub(crate) fn sa_and_ts(new: &NewChild) -> Vec<Payload> {
+    let mut out = Vec::new();
+    if new.config.mode == Mode::Transport {
+        out.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
+    }
+    out.push(Payload::Sa(new.proposals.clone()));
+    out.push(Payload::TsI(new.local_ts.clone()));
+    out.push(Payload::TsR(new.remote_ts.clone()));
+    out
+}
+
+pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Box<NewChild>) {
+    if sa.state != IkeState::Established {
+        let why = "the IKE_SA is being closed";
+        return ep.fail_task(Task::Child(new), why);
+    }
+    let mut in_use = None;
+    if let Some(old) = new.rekey {
+        match sa.children.get_mut(&old) {
+            Some(old) if old.state == ChildState::Installed || (old.state == ChildState::Rekeying && new.id.0 != 0) => {
+                old.state = ChildState::Rekeying;
+                in_use = old.suite.ke;
+            }
+            // The peer was faster.
+            Some(old) if old.replaced_by.is_some() => return ep.done(new.ticket, Ok(())),
+            _ => return ep.fail_task(Task::Child(new), "the CHILD_SA is gone"),
+        }
+    }
+    let first = new.ke.or(in_use);
+    prepare(ep, sa, &mut new, KeRule::Prefer(first));
+    let verb = if new.rekey.is_some() { "rekeying" } else { "establishing" };
+    let line = format!("{verb} CHILD_SA {}{{{}}}", new.config.name, new.id.0);
+    ep.log(Level::Info, sa, line);
+    new.ke = negotiate::first_ke(&new.proposals);
+    match new.ke {
+        Some(ke) => ep.wait_for_key(sa, ke, Kont::ChildKey(new)),
+        None => send(ep, now, sa, new),
+    }
+}
+
+pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Box<NewChild>, pair: KeyPair) {
+    match pair {
+        Some((private, public)) => {
+            (new.private, new.public) = (Some(private), public);
+            send(ep, now, sa, new);
+        }
+        None => fail(ep, now, sa, new, "no key pair could be made"),
+    }
+}
+
+fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
+    let mut payloads = Vec::new();
+    if let Some(old) = new.rekey {
+        let Some(old) = sa.children.get(&old) else {
+            return ep.fail_task(Task::Child(new), "the CHILD_SA is gone");
+        };
+        // "The SPI field ... is that which the exchange initiator would expect in inbound packets" (section 1.3.3).
+        payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, ProtocolId::ESP, old.spi_in.0)));
+    }
+    payloads.extend(sa_and_ts(&new));
+    payloads.push(Payload::Nonce(Nonce(new.nonce.clone())));
+    if let Some(group) = new.ke {
+        payloads.push(Payload::Ke(Ke { group, data: new.public.clone() }));
+    }
+    ep.send_request(now, sa, ExchangeType::CREATE_CHILD_SA, Task::Child(new), &payloads);
+}
+
+/// Reads the response to a proposal of ours.
+fn read_answer(new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Answered, String> {
+    let (mut answer, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
+    for p in payloads {
+        match p {
+            Payload::Sa(list) => answer = Some(list),
+            Payload::Nonce(p) => nonce.clone_from(&p.0),
+            Payload::Ke(p) => ke = Some(p),
+            Payload::TsI(list) => tsi = Some(list),
+            Payload::TsR(list) => tsr = Some(list),
+            _ => {}
+        }
+    }
+    let (Some(answer), Some(tsi), Some(tsr)) = (answer, tsi, tsr) else {
+        return Err(match notifies(payloads).find(|n| n.kind.is_error()) {
+            Some(n) => format!("received {} notify error", n.kind),
+            None => "the response lacks SA, TSi or TSr".to_owned(),
+        });
+    };
+    let Some((suite, spi_out)) = negotiate::check_esp(&new.proposals, answer, rule) else {
+        return Err(format!("the peer chose what was never offered: {}", negotiate::list(answer)));
+    };
+    if !narrow::is_narrowed(tsi, &new.local_ts) || !narrow::is_narrowed(tsr, &new.remote_ts) {
+        return Err(format!(
+            "the peer answered traffic selectors {} === {}, which are not inside {} === {}",
+            narrow::list(tsi),
+            narrow::list(tsr),
+            narrow::list(&new.local_ts),
+            narrow::list(&new.remote_ts)
+        ));
+    }
+    let mut peer_public = Vec::new();
+    if let (Some(wanted), KeRule::Prefer(_)) = (suite.ke, rule) {
+        match ke {
+            Some(ke) if ke.group == wanted && Some(wanted) == new.ke => peer_public.clone_from(&ke.data),
+            _ => return Err("the response's KE payload is not of the method agreed on".to_owned()),
+        }
+    }
+    if rule != KeRule::Ignore && nonce.is_empty() {
+        return Err("the response lacks a nonce".to_owned());
+    }
+    let transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
+    let mode = if transport && new.config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
+    Ok(Answered {
+        suite,
+        spi_out: Spi(spi_out),
+        nonce,
+        local_ts: tsi.clone(),
+        remote_ts: tsr.clone(),
+        mode,
+        peer_public,
+    })
+}
+
+pub(crate) fn process(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    mut new: Box<NewChild>,
+    payloads: &[Payload],
+) {
+    if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
+        let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
+        if let Ok(ke) = wanted
+            && Some(ke) != new.ke
+            && negotiate::has_ke(&new.proposals, ke)
+            && new.rounds < MAX_ROUNDS
+            && !new.old_gone
+        {
+            new.rounds += 1;
+            let line = format!("peer didn't accept key exchange method, it requested {ke}");
+            ep.log(Level::Info, sa, line);
+            new.ke = Some(ke);
+            new.proposals = negotiate::offer(
+                &new.config.proposals,
+                &new.spi_in.0.to_be_bytes(),
+                KeRule::Prefer(Some(ke)),
+            );
+            return ep.wait_for_key(sa, ke, Kont::ChildKey(new));
+        }
+        return fail(ep, now, sa, new, "received INVALID_KE_PAYLOAD notify error");
+    }
+    match read_answer(&new, payloads, KeRule::Prefer(None)) {
+        Ok(answer) => match (answer.suite.ke, new.private.take()) {
+            (Some(ke), Some(private)) => {
+                let request = Request::Agree { ke, private, peer_public: answer.peer_public.clone() };
+                ep.wait_for(sa, request, Kont::ChildShared(new, Box::new(answer)));
+            }
+            _ => finish(ep, now, sa, new, answer, None),
+        },
+        Err(why) => {
+            let error = notifies(payloads).find(|n| n.kind.is_error()).map(|n| n.kind);
+            ep.log(Level::Error, sa, why.clone());
+            if error == Some(NotifyType::NO_PROPOSAL_CHOSEN) {
+                let line = format!("proposed was {}", negotiate::list(&new.proposals));
+                ep.log(Level::Error, sa, line);
+            }
+            if error == Some(NotifyType::TS_UNACCEPTABLE) {
+                let line = format!(
+                    "asked for were traffic selectors {} === {}",
+                    narrow::list(&new.local_ts),
+                    narrow::list(&new.remote_ts)
+                );
+                ep.log(Level::Error, sa, line);
+            }
+            match (new.rekey, error) {
+                (Some(_), Some(kind)) => rekey_child::refused(ep, now, sa, new, kind, &why),
+                (None, Some(NotifyType::TEMPORARY_FAILURE)) => {
+                    // "MUST NOT immediately retry the operation; it MUST wait" (RFC 7296 section 2.25).
+                    ep.child_later(now, sa, new);
+                }
+                (_, Some(_)) => fail(ep, now, sa, new, &why),
+                // The peer has it, and we cannot use it.
+                (_, None) => reject(ep, now, sa, new, &why),
+            }
+        }
+    }
+}
+
+/// The peer's answer is a CHILD_SA that we will not have: it is told so.
+fn reject(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+    sa.queue.push_front(Task::DeleteChild(DeleteChild::of_spi(new.spi_in)));
+    fail(ep, now, sa, new, why);
+}
+
+fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+    if new.rekey.is_some() {
+        return rekey_child::failed(ep, now, sa, new, why);
+    }
+    ep.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
+    ep.fail_task(Task::Child(new), why);
+}
+
+pub(crate) fn have_shared(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    answer: Answered,
+    shared: Option<Secret>,
+) {
+    match shared {
+        Some(shared) => finish(ep, now, sa, new, answer, Some(&shared)),
+        None => reject(ep, now, sa, new, "the peer's key exchange value is not acceptable"),
+    }
+}
+
+/// Everything is known on our side.
+fn finish(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    answer: Answered,
+    shared: Option<&Secret>,
+) {
+    let keys = sa.keys.as_ref().and_then(|k| k.child(&answer.suite, shared, &new.nonce, &answer.nonce));
+    let Some(keys) = keys else {
+        return reject(ep, now, sa, new, "the suite agreed on is not supported");
+    };
+    if new.rekey.is_some() {
+        return rekey_child::finish(ep, now, sa, new, answer, keys);
+    }
+    let (id, ticket) = (new.id, new.ticket);
+    ep.install(now, sa, sas(&new, answer, keys, None));
+    ep.announce_child(sa, id);
+    ep.done(ticket, Ok(()));
+}
+
+/// What to install for a child of ours.
+pub(crate) fn sas(
+    new: &NewChild,
+    answer: Answered,
+    keys: crate::keymat::ChildKeys,
+    reqid: Option<ironswan_wire::sadb::ReqId>,
+) -> NewSas {
+    NewSas {
+        id: new.id,
+        config: new.config.clone(),
+        spi_in: new.spi_in,
+        spi_out: answer.spi_out,
+        suite: answer.suite,
+        keys,
+        initiator: true,
+        local_ts: answer.local_ts,
+        remote_ts: answer.remote_ts,
+        mode: answer.mode,
+        reqid,
+        hold_out: false,
+    }
+}
+
+/// The child of IKE_AUTH, from its response. If it fails, the IKE_SA stays.
+pub(crate) fn finish_first(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    payloads: &[Payload],
+    nr: &[u8],
+) {
+    let read = read_answer(&new, payloads, KeRule::Ignore);
+    match read {
+        Ok(mut answer) => {
+            answer.nonce = nr.to_vec();
+            finish(ep, now, sa, new, answer, None);
+        }
+        Err(why) => {
+            let told = notifies(payloads).any(|n| n.kind.is_error());
+            ep.log(Level::Error, sa, why.clone());
+            let line = format!(
+                "proposed were {} and traffic selectors {} === {}",
+                negotiate::list(&new.proposals),
+                narrow::list(&new.local_ts),
+                narrow::list(&new.remote_ts)
+            );
+            ep.log(Level::Error, sa, line);
+            ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
+            if !told {
+                sa.queue.push_front(Task::DeleteChild(DeleteChild::of_spi(new.spi_in)));
+            }
+            ep.fail_task(Task::Child(new), &why);
+        }
+    }
+}
+
+// ---- responder ----
+
+/// The child that the peer's selectors are for: exactly configured ones before those that have to be narrowed.
+fn select_config(
+    sa: &IkeSa,
+    tsi: &[TrafficSelector],
+    tsr: &[TrafficSelector],
+) -> Vec<(Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>)> {
+    let mut found = Vec::new();
+    for config in sa.conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
+        let ours = narrow::resolve(&config.local_ts, sa.local.ip());
+        let theirs = narrow::resolve(&config.remote_ts, sa.remote.ip());
+        let (local, remote) = (narrow::narrow(&ours, tsr), narrow::narrow(&theirs, tsi));
+        if local.is_empty() || remote.is_empty() {
+            continue;
+        }
+        let exact = u8::from(local == ours && remote == theirs);
+        let whole = u8::from(narrow::is_narrowed(tsr, &ours) && narrow::is_narrowed(tsi, &theirs));
+        found.push((exact + whole, (Arc::new(config.clone()), local, remote)));
+    }
+    found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+    found.into_iter().map(|(_, f)| f).collect()
+}
+
+/// Judges a proposed child. Says in the log why it is refused.
+fn consider(
+    ep: &mut Endpoint,
+    sa: &mut IkeSa,
+    payloads: &[Payload],
+    rekey: Option<ChildId>,
+    first: bool,
+) -> Result<Box<Offered>, Refusal> {
+    let (mut offered, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
+    for p in payloads {
+        match p {
+            Payload::Sa(list) => offered = Some(list),
+            Payload::Nonce(p) => nonce.clone_from(&p.0),
+            Payload::Ke(p) => ke = Some(p),
+            Payload::TsI(list) => tsi = Some(list),
+            Payload::TsR(list) => tsr = Some(list),
+            _ => {}
+        }
+    }
+    let (Some(offered), Some(tsi), Some(tsr)) = (offered, tsi, tsr) else {
+        return Err(NotifyType::INVALID_SYNTAX.into());
+    };
+    if !first && nonce.is_empty() {
+        return Err(NotifyType::INVALID_SYNTAX.into());
+    }
+    if sa.children.len() >= ep.limits.child_sa_max {
+        let line = format!("the limit of {} CHILD_SAs is reached", ep.limits.child_sa_max);
+        ep.log(Level::Warn, sa, line);
+        return Err(NotifyType::NO_ADDITIONAL_SAS.into());
+    }
+
+    let configs = match rekey.and_then(|id| sa.children.get(&id)) {
+        Some(old) => {
+            // "the responder ... MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use"
+            // (RFC 7296 section 2.9.2): a proposal that holds the old selectors gives the old selectors.
+            let local = narrow::narrow(&old.local_ts, tsr);
+            let remote = narrow::narrow(&old.remote_ts, tsi);
+            match local.is_empty() || remote.is_empty() {
+                true => Vec::new(),
+                false => vec![(old.config.clone(), local, remote)],
+            }
+        }
+        None => select_config(sa, tsi, tsr),
+    };
+    if configs.is_empty() {
+        ep.counters.ts_unacceptable += 1;
+        let line = format!("traffic selectors {} === {} unacceptable", narrow::list(tsr), narrow::list(tsi));
+        ep.log(Level::Error, sa, line);
+        let configured: Vec<_> = sa
+            .conn
+            .children
+            .iter()
+            .take(16)
+            .map(|c| {
+                format!(
+                    "{}: {} === {}",
+                    c.name,
+                    narrow::list(&narrow::resolve(&c.local_ts, sa.local.ip())),
+                    narrow::list(&narrow::resolve(&c.remote_ts, sa.remote.ip()))
+                )
+            })
+            .collect();
+        ep.log(Level::Error, sa, format!("configured are {}", configured.join(", ")));
+        return Err(NotifyType::TS_UNACCEPTABLE.into());
+    }
+
+    let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
+    let mut refusal = None;
+    let mut chosen = None;
+    for (config, local, remote) in configs {
+        match negotiate::select_esp(&config.proposals, offered, rule) {
+            Ok(selected) => {
+                chosen = Some((config, local, remote, selected));
+                break;
+            }
+            Err(no) => {
+                refusal.get_or_insert(no);
+            }
+        }
+    }
+    let Some((config, local_ts, remote_ts, selected)) = chosen else {
+        ep.counters.no_proposal += 1;
+        ep.log(Level::Error, sa, "no acceptable proposal found");
+        for line in refusal.into_iter().flat_map(|no| no.lines) {
+            ep.log(Level::Error, sa, line);
+        }
+        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+    };
+    let spi = <[u8; 4]>::try_from(selected.answer.spi.as_slice()).map(u32::from_be_bytes);
+    let spi_out = spi.ok().filter(|s| *s > 255).ok_or(NotifyType::INVALID_SYNTAX)?;
+    let mut peer_public = Vec::new();
+    if let Some(wanted) = selected.suite.ke {
+        match ke {
+            Some(ke) if ke.group == wanted && kex::public_len(wanted) == Some(ke.data.len()) => {
+                peer_public.clone_from(&ke.data);
+            }
+            Some(ke) if ke.group == wanted => return Err(NotifyType::INVALID_SYNTAX.into()),
+            _ => {
+                let line = format!("key exchange method {wanted} is required");
+                ep.log(Level::Info, sa, line);
+                return Err(Refusal {
+                    kind: NotifyType::INVALID_KE_PAYLOAD,
+                    data: wanted.0.to_be_bytes().to_vec(),
+                });
+            }
+        }
+    }
+    let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
+    let mode =
+        if asks_transport && config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
+    Ok(Box::new(Offered {
+        config,
+        rekey,
+        suite: selected.suite,
+        answer: selected.answer,
+        spi_out: Spi(spi_out),
+        local_ts,
+        remote_ts,
+        mode,
+        ni: nonce,
+        nr: Vec::new(),
+        peer_public,
+        public: Vec::new(),
+    }))
+}
+
+/// Installs what the peer proposed, and gives the payloads that say so.
+fn accept(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    o: Offered,
+    shared: Option<&Secret>,
+) -> Result<(ChildId, Vec<Payload>), Refusal> {
+    let keys = sa.keys.as_ref().and_then(|k| k.child(&o.suite, shared, &o.ni, &o.nr));
+    let Some(keys) = keys else {
+        ep.log(Level::Error, sa, format!("{} is configured but not supported", o.suite));
+        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
+    };
+    let id = ep.new_child_id();
+    let spi_in = ep.new_child_spi(id);
+    let reqid = o.rekey.and_then(|old| sa.children.get(&old)).map(|c| c.reqid);
+    let mut payloads = Vec::new();
+    if o.mode == Mode::Transport {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
+    }
+    let answer = Proposal { spi: spi_in.0.to_be_bytes().to_vec(), ..o.answer };
+    payloads.push(Payload::Sa(vec![answer]));
+    payloads.push(Payload::TsI(o.remote_ts.clone()));
+    payloads.push(Payload::TsR(o.local_ts.clone()));
+    ep.install(
+        now,
+        sa,
+        NewSas {
+            id,
+            config: o.config,
+            spi_in,
+            spi_out: o.spi_out,
+            suite: o.suite,
+            keys,
+            initiator: false,
+            local_ts: o.local_ts,
+            remote_ts: o.remote_ts,
+            mode: o.mode,
+            reqid,
+            hold_out: o.rekey.is_some(),
+        },
+    );
+    Ok((id, payloads))
+}
+
+/// The child in an IKE_AUTH request: adds its part to the response, an error if need be.
+pub(crate) fn answer_first(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    payloads: &[Payload],
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+    response: &mut Vec<Payload>,
+) {
+    let made = consider(ep, sa, payloads, None, true).and_then(|mut o| {
+        (o.ni, o.nr) = (ni, nr);
+        accept(ep, now, sa, *o, None)
+    });
+    match made {
+        Ok((id, more)) => {
+            response.extend(more);
+            ep.announce_child(sa, id);
+        }
+        Err(refusal) => {
+            ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
+            response.push(Payload::Notify(Notify::new(refusal.kind, refusal.data)));
+        }
+    }
+}
+
+/// A CREATE_CHILD_SA request for a child.
+pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+    // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying [or closing] the
+    // IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
+    if sa.state != IkeState::Established {
+        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
+    let mut rekey = None;
+    if let Some(n) = find_notify(payloads, NotifyType::REKEY_SA) {
+        match rekey_child::admit(ep, sa, n) {
+            Ok(old) => rekey = Some(old),
+            Err(notify) => return ep.respond(sa, &[Payload::Notify(notify)]),
+        }
+    }
+    match consider(ep, sa, payloads, rekey, false) {
+        Ok(mut o) => {
+            o.nr = ep.random(NONCE_LEN);
+            match o.suite.ke {
+                Some(ke) => ep.wait_for_key(sa, ke, Kont::AnswerChildKey(o)),
+                None => conclude(ep, now, sa, *o, None),
+            }
+        }
+        Err(r) => ep.respond_notify(sa, r.kind, r.data),
+    }
+}
+
+pub(crate) fn answer_have_key(
+    ep: &mut Endpoint,
+    _now: Instant,
+    sa: &mut IkeSa,
+    mut o: Box<Offered>,
+    pair: KeyPair,
+) {
+    match (pair, o.suite.ke) {
+        (Some((private, public)), Some(ke)) => {
+            o.public = public;
+            let peer_public = o.peer_public.clone();
+            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerChildShared(o));
+        }
+        _ => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
+    }
+}
+
+pub(crate) fn answer_have_shared(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    o: Box<Offered>,
+    shared: Option<Secret>,
+) {
+    match shared {
+        Some(shared) => conclude(ep, now, sa, *o, Some(&shared)),
+        None => {
+            ep.log(Level::Error, sa, "the peer's key exchange value is not acceptable");
+            ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+        }
+    }
+}
+
+/// Installs and answers.
+fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
+    let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
+    let ke = o.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
+    match accept(ep, now, sa, o, shared) {
+        Ok((id, mut response)) => {
+            response.push(Payload::Nonce(Nonce(nr.clone())));
+            response.extend(ke);
+            match rekey {
+                Some(old) => rekey_child::answered(ep, now, sa, old, id, ni, nr),
+                None => ep.announce_child(sa, id),
+            }
+            ep.respond(sa, &response);
+        }
+        Err(r) => ep.respond_notify(sa, r.kind, r.data),
+    }
+}

@@ -1,0 +1,226 @@
+//! INFORMATIONAL (RFC 7296 section 1.4): DELETE of children and of the IKE_SA, and every request that holds neither.
+//!
+//! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When both sides delete the
+//! same child at once, the answers name nothing (section 1.4.1).
+
+use std::time::Instant;
+
+use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Delete, find_notify};
+use ironswan_wire::sadb::Spi;
+
+use super::create_child::NewChild;
+use super::{Kont, Task};
+use crate::config::ChildAction;
+use crate::endpoint::{Close, Endpoint};
+use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
+use crate::narrow;
+use crate::sa::{Active, IkeSa};
+
+/// Children to close.
+#[derive(Default)]
+pub(crate) struct DeleteChild {
+    pub ids: Vec<ChildId>,
+    /// Inbound SPIs of what was never installed on our side, or is not any more.
+    pub spis: Vec<Spi>,
+    pub ticket: Option<Ticket>,
+}
+
+impl DeleteChild {
+    pub(crate) fn of(ids: Vec<ChildId>, ticket: Option<Ticket>) -> Self {
+        Self { ids, spis: Vec::new(), ticket }
+    }
+
+    pub(crate) fn of_spi(spi: Spi) -> Self {
+        Self { ids: Vec::new(), spis: vec![spi], ticket: None }
+    }
+}
+
+/// The IKE_SA to close.
+#[derive(Default)]
+pub(crate) struct DeleteIke {
+    pub ticket: Option<Ticket>,
+}
+
+// ---- our requests ----
+
+pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: DeleteChild) {
+    task.ids.retain(|id| sa.children.contains_key(id));
+    let mut spis = task.spis.clone();
+    let mut lines = Vec::new();
+    for id in &task.ids {
+        if let Some(child) = sa.children.get_mut(id) {
+            child.state = ChildState::Deleting;
+            spis.push(child.spi_in);
+            lines.push(format!(
+                "closing CHILD_SA {} with SPIs {}_i {}_o and TS {} === {}",
+                child.name(),
+                child.spi_in,
+                child.spi_out,
+                narrow::list(&child.local_ts),
+                narrow::list(&child.remote_ts)
+            ));
+        }
+    }
+    if spis.is_empty() {
+        return ep.done(task.ticket, Ok(()));
+    }
+    for line in lines {
+        ep.log(Level::Info, sa, line);
+    }
+    let payload = Payload::Delete(Delete::children(ProtocolId::ESP, spis));
+    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::DeleteChild(task), &[payload]);
+}
+
+/// Whatever the answer says, they are closed.
+pub(crate) fn process_child(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    task: DeleteChild,
+    _payloads: &[Payload],
+) {
+    for id in task.ids {
+        ep.remove_child(now, sa, id);
+    }
+    ep.log(Level::Debug, sa, "CHILD_SA closed");
+    ep.done(task.ticket, Ok(()));
+}
+
+pub(crate) fn build_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: DeleteIke) {
+    // "Deleting": nothing new begins on it. One that was replaced is told by its state already.
+    if sa.state != IkeState::Rekeyed {
+        sa.state = IkeState::Deleting;
+        let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
+        ep.log(Level::Info, sa, line);
+    }
+    let payload = Payload::Delete(Delete::ike_sa());
+    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::DeleteIke(task), &[payload]);
+}
+
+pub(crate) fn process_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: DeleteIke) {
+    ep.log(Level::Info, sa, "IKE_SA deleted");
+    let how = if sa.announced { Close::ByUs } else { Close::Replaced };
+    ep.close_ike(now, sa, how);
+    ep.done(task.ticket, Ok(()));
+}
+
+// ---- the peer's requests ----
+
+/// Any INFORMATIONAL request.
+pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+    let deletes = || payloads.iter().filter_map(|p| if let Payload::Delete(d) = p { Some(d) } else { None });
+    let failed = find_notify(payloads, NotifyType::AUTHENTICATION_FAILED).is_some();
+    if failed || deletes().any(|d| d.protocol == ProtocolId::IKE) {
+        if failed {
+            ep.log(Level::Error, sa, "received AUTHENTICATION_FAILED notify error");
+        }
+        return answer_ike(ep, now, sa);
+    }
+    let mut spis = Vec::new();
+    for delete in deletes().filter(|d| d.protocol == ProtocolId::ESP) {
+        for spi in delete.child_spis() {
+            spis.extend(answer_child(ep, now, sa, spi));
+        }
+    }
+    match spis.is_empty() {
+        true => ep.respond(sa, &[]),
+        false => ep.respond(sa, &[Payload::Delete(Delete::children(ProtocolId::ESP, spis))]),
+    }
+}
+
+/// The peer closes the IKE_SA.
+fn answer_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+    ep.respond(sa, &[]);
+    ep.bury(now, sa);
+    // "If a peer receives a request to close an IKE SA that it is currently rekeying, it SHOULD reply as usual, and
+    // forget about its own rekeying request" (RFC 7296 section 2.25.2). If the peer's own rekeying came meanwhile, it has
+    // settled on that one.
+    if let Some(Active { task: Task::RekeyIke(_), .. }) = &sa.active
+        && let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.take()
+    {
+        ep.by_spi.remove(&ours.spi);
+        match &ours.collision {
+            Some(c) if ep.sas.contains_key(&c.new) => {
+                let new = c.new;
+                ep.inherit(now, sa, new);
+                ep.done(ours.ticket, Ok(()));
+            }
+            _ => ep.done(ours.ticket, Err("the peer deleted the IKE_SA".to_owned())),
+        }
+    }
+    match sa.state {
+        IkeState::Rekeyed => ep.close_ike(now, sa, Close::Replaced),
+        // It was on its way to being adopted, or redundant.
+        _ if !sa.announced => ep.close_ike(now, sa, Close::Replaced),
+        IkeState::Deleting => ep.close_ike(now, sa, Close::ByUs),
+        _ => {
+            let line = format!("received DELETE for IKE_SA {}", sa.name());
+            ep.log(Level::Info, sa, line);
+            ep.close_ike(now, sa, Close::ByPeer);
+        }
+    }
+}
+
+/// The peer closes one child. Our half of it for the answer, unless we are deleting it ourselves.
+fn answer_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, spi: Spi) -> Option<Spi> {
+    let id = sa.child_by_spi_out(spi.0)?;
+    let child = sa.children.get(&id)?;
+    let (ours, replaced_by, announced) = (child.spi_in, child.replaced_by, child.announced);
+    let (name, action) = (child.config.name.clone(), child.config.close_action);
+    let config = child.config.clone();
+    let line = format!("received DELETE for ESP CHILD_SA with SPI {spi} ({})", child.name());
+    ep.log(Level::Info, sa, line);
+
+    let deleting = match &sa.active {
+        Some(Active { task: Task::DeleteChild(d), .. }) => d.ids.contains(&id),
+        _ => false,
+    };
+    if deleting {
+        return None;
+    }
+    if let Some(new) = replaced_by {
+        // The peer has moved to the new one, so now we do.
+        ep.activate(sa, new);
+        ep.remove_child(now, sa, id);
+        return Some(ours);
+    }
+    // Both rekey it, and the peer has settled before our answer came: on its own child if there is one, else it just
+    // closes this one.
+    let rekeying = in_rekeying(sa, id);
+    if let Some(new) = rekeying {
+        new.old_gone = true;
+        let theirs = new.collision.as_ref().map(|c| c.child);
+        if let Some(theirs) = theirs.filter(|t| sa.children.contains_key(t)) {
+            ep.replace_child(now, sa, id, theirs);
+            ep.activate(sa, theirs);
+            ep.remove_child(now, sa, id);
+            return Some(ours);
+        }
+    }
+    let rekeying = in_rekeying(sa, id).is_some();
+    ep.remove_child(now, sa, id);
+    if announced && !rekeying {
+        match action {
+            ChildAction::Start => {
+                sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));
+            }
+            other => ep.act(&sa.conn.name.clone(), &name, other),
+        }
+    }
+    Some(ours)
+}
+
+/// Our rekeying of this child that is under way.
+fn in_rekeying(sa: &mut IkeSa, id: ChildId) -> Option<&mut NewChild> {
+    if let Some(Active { task: Task::Child(new), .. }) = &mut sa.active
+        && new.rekey == Some(id)
+    {
+        return Some(new);
+    }
+    match sa.wait.as_mut().map(|w| &mut w.kont) {
+        Some(Kont::ChildKey(new) | Kont::ChildShared(new, _)) if new.rekey == Some(id) => Some(new),
+        _ => None,
+    }
+}

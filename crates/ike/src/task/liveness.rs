@@ -1,0 +1,71 @@
+//! Liveness (RFC 7296 section 2.4): an empty INFORMATIONAL after `dpd_delay` without a sign of life. ESP counts as one:
+//! "Receipt of a fresh cryptographically protected message on an IKE SA or any of its Child SAs ensures liveness".
+
+use std::time::Instant;
+
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::sadb::Spi;
+
+use super::Task;
+use crate::endpoint::{Endpoint, Pending};
+use crate::event::{IkeState, Level, Request};
+use crate::sa::IkeSa;
+use crate::timer::Timer;
+
+/// Sets the timer to when the peer will have been silent for too long.
+pub(crate) fn rearm(ep: &mut Endpoint, sa: &IkeSa) {
+    if !sa.conn.dpd_delay.is_zero() {
+        ep.timers.set(Timer::Liveness(sa.id), sa.last_in + sa.conn.dpd_delay);
+    }
+}
+
+/// The timer has fired.
+pub(crate) fn check(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+    let delay = sa.conn.dpd_delay;
+    if delay.is_zero() || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+        return;
+    }
+    if sa.last_in + delay > now {
+        return rearm(ep, sa);
+    }
+    ep.timers.set(Timer::Liveness(sa.id), now + delay);
+    if sa.active.is_some() {
+        // Its retransmissions will tell.
+        return;
+    }
+    let spis: Vec<Spi> = sa.children.values().map(|c| c.spi_in).collect();
+    if spis.is_empty() || sa.usage_asked {
+        sa.usage_asked = false;
+        return queue(sa);
+    }
+    sa.usage_asked = true;
+    ep.ask(Pending::Usage(sa.id), Request::Usage { spis });
+}
+
+/// The engine has said when ESP arrived last.
+pub(crate) fn judge(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, last_inbound: Option<Instant>) {
+    if !std::mem::take(&mut sa.usage_asked) {
+        return;
+    }
+    let seen = last_inbound.unwrap_or(sa.last_in).max(sa.last_in);
+    if seen + sa.conn.dpd_delay > now {
+        sa.last_in = seen;
+        rearm(ep, sa);
+    } else {
+        queue(sa);
+    }
+}
+
+fn queue(sa: &mut IkeSa) {
+    if !sa.queue.iter().any(|t| matches!(t, Task::Liveness)) {
+        sa.queue.push_back(Task::Liveness);
+    }
+}
+
+pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+    if !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+        return;
+    }
+    ep.log(Level::Debug, sa, "sending DPD request");
+    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::Liveness, &[]);
+}

@@ -1,0 +1,83 @@
+//! What an IKE_SA does, one operation a file. Each has `build` (our request), `process` (the response to it) and
+//! `answer` (the peer's request), as far as it applies.
+
+pub(crate) mod auth;
+pub(crate) mod create_child;
+pub(crate) mod delete;
+pub(crate) mod liveness;
+pub(crate) mod rekey_child;
+pub(crate) mod rekey_ike;
+pub(crate) mod sa_init;
+
+use create_child::{Answered, NewChild, Offered};
+use delete::{DeleteChild, DeleteIke};
+use rekey_ike::{OfferedIke, RekeyIke};
+
+/// An operation that we start. It waits in its IKE_SA's queue, then is the one request in flight.
+pub(crate) enum Task {
+    /// IKE_SA_INIT.
+    Init,
+    /// IKE_AUTH, with the first child.
+    Auth(Option<Box<NewChild>>),
+    /// CREATE_CHILD_SA: a new child, or the successor of one.
+    Child(Box<NewChild>),
+    /// CREATE_CHILD_SA: the successor of the IKE_SA.
+    RekeyIke(Box<RekeyIke>),
+    /// INFORMATIONAL with DELETE for children.
+    DeleteChild(DeleteChild),
+    /// INFORMATIONAL with DELETE for the IKE_SA.
+    DeleteIke(DeleteIke),
+    /// An empty INFORMATIONAL.
+    Liveness,
+}
+
+impl Task {
+    /// Its name in VICI's `tasks-*` lists, which is charon's.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Init => "IKE_INIT",
+            Self::Auth(_) => "IKE_AUTH",
+            Self::Child(n) if n.rekey.is_some() => "CHILD_REKEY",
+            Self::Child(_) => "CHILD_CREATE",
+            Self::RekeyIke(_) => "IKE_REKEY",
+            Self::DeleteChild(_) => "CHILD_DELETE",
+            Self::DeleteIke(_) => "IKE_DELETE",
+            Self::Liveness => "IKE_DPD",
+        }
+    }
+
+    /// Concerns children: goes with them to the successor of the IKE_SA.
+    pub(crate) fn follows_children(&self) -> bool {
+        matches!(self, Self::Child(_) | Self::DeleteChild(_))
+    }
+}
+
+/// Where to go on when an answer from outside has come.
+pub(crate) enum Kont {
+    /// Our own address is known: IKE_SA_INIT can begin.
+    Route,
+    /// Initiator of IKE_SA_INIT: the key pair.
+    InitKey,
+    /// Initiator of IKE_SA_INIT: the shared secret.
+    InitShared,
+    /// Responder of IKE_SA_INIT: the key pair.
+    AnswerInitKey,
+    /// Responder of IKE_SA_INIT: the shared secret, asked for when the first IKE_AUTH arrives.
+    AnswerInitShared,
+    /// Initiator of CREATE_CHILD_SA for a child: the key pair.
+    ChildKey(Box<NewChild>),
+    /// The same: the shared secret.
+    ChildShared(Box<NewChild>, Box<Answered>),
+    /// Responder of CREATE_CHILD_SA for a child: the key pair.
+    AnswerChildKey(Box<Offered>),
+    /// The same: the shared secret.
+    AnswerChildShared(Box<Offered>),
+    /// Initiator of an IKE_SA's rekeying: the key pair.
+    RekeyKey(Box<RekeyIke>),
+    /// The same: the shared secret.
+    RekeyShared(Box<RekeyIke>, Box<rekey_ike::Answered>),
+    /// Responder of an IKE_SA's rekeying: the key pair.
+    AnswerRekeyKey(Box<OfferedIke>),
+    /// The same: the shared secret.
+    AnswerRekeyShared(Box<OfferedIke>),
+}

@@ -1,0 +1,197 @@
+//! What is special about rekeying a CHILD_SA (RFC 7296 sections 1.3.3, 2.8, 2.8.1, 2.25.1).
+//!
+//! ```text
+//! initiator: new in and out installed, old out removed -> DELETE(old) -> old in kept some seconds
+//! responder: new in installed -> response; new out installed at the first packet on new in, or at DELETE(old)
+//! ```
+//!
+//! Both at once: four nonces, two new children. "The SA created with the lowest of the four nonces used in the two
+//! exchanges SHOULD be closed by the endpoint that created it", and the endpoint that created the other one closes the old.
+
+use std::time::{Duration, Instant};
+
+use ironswan_wire::iana::{NotifyType, ProtocolId};
+use ironswan_wire::ike::payload::Notify;
+
+use super::Task;
+use super::create_child::{Answered, NewChild, sas};
+use super::delete::DeleteChild;
+use crate::endpoint::Endpoint;
+use crate::event::{ChildId, ChildState, Level};
+use crate::keymat::ChildKeys;
+use crate::sa::IkeSa;
+use crate::timer::Timer;
+
+/// A redundant child that the peer has not deleted after this long is deleted by us.
+const REDUNDANT: Duration = Duration::from_secs(10);
+
+/// The peer's rekeying of the child that we are rekeying.
+pub(crate) struct Collision {
+    /// What it made.
+    pub child: ChildId,
+    /// Nonce of its request.
+    pub ni: Vec<u8>,
+    /// Nonce of our response.
+    pub nr: Vec<u8>,
+}
+
+/// True when the exchange with these nonces has the lowest of all four.
+pub(crate) fn has_lowest(mine: [&[u8]; 2], other: [&[u8]; 2]) -> bool {
+    mine.iter().min() < other.iter().min()
+}
+
+/// The response is good: decide what stays, and install it.
+pub(crate) fn finish(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    answer: Answered,
+    keys: ChildKeys,
+) {
+    let Some(old) = new.rekey else { return };
+    let collision = new.collision.as_ref().filter(|c| sa.children.contains_key(&c.child));
+    let lost = collision.filter(|c| {
+        // When the peer has closed the old one already it has settled on its own.
+        new.old_gone || has_lowest([&new.nonce, &answer.nonce], [&c.ni, &c.nr])
+    });
+    if let Some(c) = lost {
+        let line = format!("CHILD_SA rekey collision lost, deleting redundant child {}{{{}}}", new.config.name, new.id.0);
+        let theirs = c.child;
+        ep.log(Level::Info, sa, line);
+        // Nothing was installed for it, and the peer will not send on it before we do.
+        sa.queue.push_front(Task::DeleteChild(DeleteChild::of_spi(new.spi_in)));
+        if !new.old_gone {
+            ep.replace_child(now, sa, old, theirs);
+        }
+        ep.abandon(&new);
+        return ep.done(new.ticket, Ok(()));
+    }
+    let theirs = collision.map(|c| c.child);
+    let reqid = sa.children.get(&old).map(|c| c.reqid);
+    let id = new.id;
+    ep.install(now, sa, sas(&new, answer, keys, reqid));
+    if sa.children.contains_key(&old) {
+        ep.replace_child(now, sa, old, id);
+        sa.queue.push_front(Task::DeleteChild(DeleteChild::of(vec![old], None)));
+    } else {
+        ep.announce_child(sa, id);
+    }
+    if let Some(theirs) = theirs {
+        ep.log(Level::Info, sa, "CHILD_SA rekey collision won, the peer deletes its redundant child");
+        ep.timers.set(Timer::Redundant(theirs), now + REDUNDANT);
+        ep.timers.cancel(Timer::RekeyChild(theirs));
+    }
+    ep.done(new.ticket, Ok(()));
+}
+
+/// The peer refused.
+pub(crate) fn refused(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    new: Box<NewChild>,
+    kind: NotifyType,
+    why: &str,
+) {
+    if kind == NotifyType::CHILD_SA_NOT_FOUND && !collided(sa, &new) {
+        let Some(old) = new.rekey else { return };
+        ep.abandon(&new);
+        match sa.children.get(&old) {
+            // "SHOULD silently delete the Child SA ... and ... MUST send a request to create a new Child SA from scratch"
+            // (RFC 7296 section 2.25).
+            Some(child) if child.replaced_by.is_none() => {
+                let config = child.config.clone();
+                ep.log(Level::Warn, sa, "the peer does not have the CHILD_SA, establishing a new one");
+                ep.remove_child(now, sa, old);
+                let fresh = NewChild::new(config, None, new.ticket);
+                sa.queue.push_back(Task::Child(Box::new(fresh)));
+            }
+            _ => ep.done(new.ticket, Ok(())),
+        }
+        return;
+    }
+    failed(ep, now, sa, new, why);
+}
+
+fn collided(sa: &IkeSa, new: &NewChild) -> bool {
+    new.collision.as_ref().is_some_and(|c| sa.children.contains_key(&c.child))
+}
+
+/// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
+pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
+    ep.abandon(&new);
+    let Some(old) = new.rekey else { return };
+    if collided(sa, &new) {
+        let theirs = new.collision.as_ref().map_or(old, |c| c.child);
+        if !new.old_gone {
+            ep.replace_child(now, sa, old, theirs);
+        }
+        return ep.done(new.ticket, Ok(()));
+    }
+    if let Some(child) = sa.children.get_mut(&old)
+        && child.state == ChildState::Rekeying
+    {
+        child.state = ChildState::Installed;
+        let pause = ep.soon();
+        ep.timers.set(Timer::RekeyChild(old), now + pause);
+        let line = format!("CHILD_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
+        ep.log(Level::Warn, sa, line);
+    }
+    ep.done(new.ticket, Err(why.to_owned()));
+}
+
+/// The peer wants to rekey the child of this REKEY_SA. Which one it is, or the notification that refuses.
+pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
+    let spi = n.child_spi().filter(|_| n.protocol == ProtocolId::ESP);
+    let found = spi.and_then(|spi| sa.child_by_spi_out(spi)).and_then(|id| sa.children.get(&id));
+    let Some(child) = found else {
+        ep.log(Level::Warn, sa, "the peer wants to rekey a CHILD_SA that does not exist");
+        let spi = n.child_spi().unwrap_or(0);
+        return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, ProtocolId::ESP, spi));
+    };
+    match child.state {
+        ChildState::Installed | ChildState::Rekeying => Ok(child.id),
+        // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed.
+        _ => Err(Notify::new(NotifyType::TEMPORARY_FAILURE, [])),
+    }
+}
+
+/// We have agreed to the peer's rekeying of `old` by `new`.
+pub(crate) fn answered(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    old: ChildId,
+    new: ChildId,
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+) {
+    if sa.rekeys_child(old) {
+        ep.log(Level::Info, sa, "CHILD_SA rekey collision detected");
+        if let Some(active) = sa.active.as_mut()
+            && let Task::Child(ours) = &mut active.task
+        {
+            ours.collision = Some(Collision { child: new, ni, nr });
+        }
+        // "... prepare to close redundant SAs later": ours may yet win. Until then the peer's is no one's successor.
+        return;
+    }
+    // A rekeying of ours that still waits in the queue finds that it has been done.
+    ep.replace_child(now, sa, old, new);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exchange_with_the_lowest_nonce_loses() {
+        let (a, b, c, d): (&[u8], &[u8], &[u8], &[u8]) = (&[1; 16], &[2; 16], &[3; 16], &[4; 16]);
+        assert!(has_lowest([a, b], [c, d]));
+        assert!(has_lowest([d, a], [b, c]));
+        assert!(!has_lowest([b, c], [a, d]));
+        assert!(!has_lowest([b, c], [d, a]));
+        assert!(has_lowest([&[1; 15], d], [a, b]), "a shorter one that is a prefix is lower");
+    }
+}

@@ -1,0 +1,446 @@
+//! Rekeying the IKE_SA (RFC 7296 sections 1.3.2, 2.8.2, 2.18, 2.25.2).
+//!
+//! ```text
+//! HDR, SK {SA (with a new SPIi), Ni, KEi}  -->
+//!                      <--  HDR, SK {SA (with a new SPIr), Nr, KEr}
+//! ```
+//!
+//! The new IKE_SA inherits every child; the initiator of the rekeying deletes the old one. Both at once: "the new IKE SA
+//! containing the lowest nonce SHOULD be deleted by the node that created it, and the other surviving new IKE SA MUST
+//! inherit all the Child SAs". Until it is known which survives, neither has them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::kex;
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
+use ironswan_wire::ike::Payload;
+use ironswan_wire::ike::payload::{Ke, Nonce, find_notify, notifies};
+use ironswan_wire::proposal::{IkeSuite, Proposal};
+use ironswan_wire::secret::Secret;
+
+use super::delete::DeleteIke;
+use super::rekey_child::has_lowest;
+use super::sa_init::{KeyPair, log_keys};
+use super::{Kont, Task};
+use crate::endpoint::Endpoint;
+use crate::event::{ChildState, IkeId, IkeState, Level, Request, Ticket};
+use crate::keymat::{IkeKeys, SkeySeed};
+use crate::negotiate::{self, KeRule, NONCE_LEN};
+use crate::sa::{Active, IkeSa};
+use crate::timer::Timer;
+use crate::window::Window;
+
+/// A responder may ask for another key exchange method this often.
+const MAX_ROUNDS: u32 = 3;
+/// A redundant IKE_SA that the peer has not deleted after this long is dropped.
+const REDUNDANT: Duration = Duration::from_secs(10);
+
+/// Our rekeying.
+pub(crate) struct RekeyIke {
+    pub ticket: Option<Ticket>,
+    /// Of the new IKE_SA; its id is reserved with it.
+    pub new: IkeId,
+    pub spi: u64,
+    pub nonce: Vec<u8>,
+    pub ke: KeId,
+    pub private: Option<Secret>,
+    pub public: Vec<u8>,
+    pub rounds: u32,
+    pub proposals: Vec<Proposal>,
+    /// The peer's own rekeying, which came while ours was under way.
+    pub collision: Option<Collision>,
+}
+
+impl RekeyIke {
+    pub(crate) fn new(ticket: Option<Ticket>) -> Self {
+        Self {
+            ticket,
+            new: IkeId(0),
+            spi: 0,
+            nonce: Vec::new(),
+            ke: KeId::NONE,
+            private: None,
+            public: Vec::new(),
+            rounds: 0,
+            proposals: Vec::new(),
+            collision: None,
+        }
+    }
+}
+
+/// The peer's rekeying of the IKE_SA that we are rekeying.
+pub(crate) struct Collision {
+    /// What it made.
+    pub new: IkeId,
+    pub ni: Vec<u8>,
+    pub nr: Vec<u8>,
+}
+
+/// What a good response says.
+pub(crate) struct Answered {
+    suite: IkeSuite,
+    spi: u64,
+    nonce: Vec<u8>,
+}
+
+/// The peer's rekeying, as far as it has been agreed on.
+pub(crate) struct OfferedIke {
+    suite: IkeSuite,
+    answer: Proposal,
+    /// The peer's.
+    spi: u64,
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+    peer_public: Vec<u8>,
+    public: Vec<u8>,
+}
+
+/// The successor of `old`, with keys from both.
+fn successor(
+    ep: &mut Endpoint,
+    now: Instant,
+    old: &IkeSa,
+    id: IkeId,
+    suite: IkeSuite,
+    keys: IkeKeys,
+    (spi_i, spi_r): (u64, u64),
+    initiator: bool,
+) -> Box<IkeSa> {
+    let sa = Box::new(IkeSa {
+        id,
+        conn: old.conn.clone(),
+        initiator,
+        spi_i,
+        spi_r,
+        local: old.local,
+        remote: old.remote,
+        // Until it has the children.
+        state: IkeState::Created,
+        suite: Some(suite),
+        keys: Some(keys),
+        iv: 0,
+        // "the new IKE SA ... message counters are reset to zero" (RFC 7296 section 2.18 by way of 2.2).
+        window: Window::default(),
+        queue: VecDeque::new(),
+        active: None,
+        answering: None,
+        wait: None,
+        backlog: VecDeque::new(),
+        children: BTreeMap::new(),
+        local_id: old.local_id.clone(),
+        remote_id: old.remote_id.clone(),
+        nat: old.nat,
+        init: None,
+        half_open: None,
+        created: now,
+        established: Some(now),
+        last_in: now,
+        usage_asked: false,
+        successor: None,
+        announced: false,
+        attempt: 1,
+        automatic: old.automatic,
+        ticket: None,
+        dead: false,
+    });
+    ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+    sa
+}
+
+/// Keys of the successor; `initiator` is our role in the rekeying.
+fn derive(
+    old: &IkeSa,
+    suite: &IkeSuite,
+    shared: &Secret,
+    (ni, nr): (&[u8], &[u8]),
+    (spi_i, spi_r): (u64, u64),
+    initiator: bool,
+) -> Option<IkeKeys> {
+    let seed = SkeySeed::rekeyed(old.keys.as_ref()?, ni, nr, shared);
+    seed.expand(suite, ni, nr, spi_i, spi_r, initiator)
+}
+
+// ---- initiator ----
+
+pub(crate) fn build(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, mut task: Box<RekeyIke>) {
+    if sa.state != IkeState::Established {
+        return ep.done(task.ticket, Err("the IKE_SA is being replaced or closed already".to_owned()));
+    }
+    sa.state = IkeState::Rekeying;
+    if task.spi == 0 {
+        task.new = ep.new_ike_id();
+        task.spi = ep.new_ike_spi(task.new);
+        task.nonce = ep.random(NONCE_LEN);
+    }
+    // The method in use leads: some peers cannot be sent back with INVALID_KE_PAYLOAD here.
+    let in_use = sa.suite.map(|s| s.ke);
+    offer(sa, &mut task, in_use);
+    let line = format!("initiating IKE_SA {}[{}] rekeying", sa.conn.name, task.new.0);
+    ep.log(Level::Info, sa, line);
+    ep.wait_for_key(sa, task.ke, Kont::RekeyKey(task));
+}
+
+fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
+    task.proposals =
+        negotiate::offer(&sa.conn.proposals, &task.spi.to_be_bytes(), KeRule::Prefer(first));
+    task.ke = negotiate::first_ke(&task.proposals).unwrap_or(KeId::NONE);
+}
+
+pub(crate) fn have_key(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    mut task: Box<RekeyIke>,
+    pair: KeyPair,
+) {
+    let Some((private, public)) = pair else {
+        return failed(ep, now, sa, task, "no key pair could be made");
+    };
+    (task.private, task.public) = (Some(private), public);
+    let payloads = [
+        Payload::Sa(task.proposals.clone()),
+        Payload::Nonce(Nonce(task.nonce.clone())),
+        Payload::Ke(Ke { group: task.ke, data: task.public.clone() }),
+    ];
+    ep.send_request(now, sa, ExchangeType::CREATE_CHILD_SA, Task::RekeyIke(task), &payloads);
+}
+
+pub(crate) fn process(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    mut task: Box<RekeyIke>,
+    payloads: &[Payload],
+) {
+    if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
+        let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
+        return match wanted {
+            Ok(ke)
+                if ke != task.ke
+                    && negotiate::has_ke(&task.proposals, ke)
+                    && task.rounds < MAX_ROUNDS =>
+            {
+                task.rounds += 1;
+                offer(sa, &mut task, Some(ke));
+                ep.wait_for_key(sa, ke, Kont::RekeyKey(task));
+            }
+            _ => failed(ep, now, sa, task, "received INVALID_KE_PAYLOAD notify error"),
+        };
+    }
+    let (mut answer, mut nonce, mut ke) = (None, None, None);
+    for p in payloads {
+        match p {
+            Payload::Sa(list) => answer = Some(list),
+            Payload::Nonce(p) => nonce = Some(&p.0),
+            Payload::Ke(p) => ke = Some(p),
+            _ => {}
+        }
+    }
+    let (Some(answer), Some(nonce), Some(ke)) = (answer, nonce, ke) else {
+        let why = match notifies(payloads).find(|n| n.kind.is_error()) {
+            Some(n) => format!("received {} notify error", n.kind),
+            None => "the response lacks SA, nonce or KE".to_owned(),
+        };
+        return failed(ep, now, sa, task, &why);
+    };
+    let chosen = negotiate::check_ike(&task.proposals, answer)
+        .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
+    match (chosen, task.private.take()) {
+        (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
+            let peer_public = ke.data.clone();
+            let answered = Box::new(Answered { suite, spi, nonce: nonce.clone() });
+            ep.wait_for(
+                sa,
+                Request::Agree { ke: suite.ke, private, peer_public },
+                Kont::RekeyShared(task, answered),
+            );
+        }
+        _ => failed(ep, now, sa, task, "the peer chose what was never offered"),
+    }
+}
+
+pub(crate) fn have_shared(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    task: Box<RekeyIke>,
+    answered: Answered,
+    shared: Option<Secret>,
+) {
+    let spis = (task.spi, answered.spi);
+    let nonces = (task.nonce.as_slice(), answered.nonce.as_slice());
+    let keys = shared.and_then(|s| derive(sa, &answered.suite, &s, nonces, spis, true));
+    let Some(keys) = keys else {
+        return failed(ep, now, sa, task, "the peer's key exchange value is not acceptable");
+    };
+    let id = task.new;
+    let mut new = successor(ep, now, sa, id, answered.suite, keys, spis, true);
+    log_keys(ep, &mut new);
+    ep.counters.ike_rekey_init += 1;
+    let collision = task.collision.as_ref().filter(|c| ep.sas.contains_key(&c.new));
+    match collision {
+        Some(c) if has_lowest([nonces.0, nonces.1], [&c.ni, &c.nr]) => {
+            // Ours is redundant, and we created it: we delete it. The peer deletes the old one.
+            let theirs = c.new;
+            ep.log(Level::Info, sa, "IKE_SA rekey collision lost, deleting redundant IKE_SA");
+            new.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+            new.state = IkeState::Rekeyed;
+            ep.pump(now, &mut new);
+            ep.settle(new);
+            ep.inherit(now, sa, theirs);
+            linger(ep, now, sa);
+        }
+        collision => {
+            if let Some(theirs) = collision.map(|c| c.new) {
+                ep.log(Level::Info, sa, "IKE_SA rekey collision won, the peer deletes its redundant IKE_SA");
+                ep.timers.set(Timer::Linger(theirs), now + REDUNDANT);
+            }
+            ep.settle(new);
+            ep.inherit(now, sa, id);
+            sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+        }
+    }
+    ep.done(task.ticket, Ok(()));
+}
+
+/// The peer owes the DELETE of the old IKE_SA; it is not waited for longer than a peer retransmits.
+fn linger(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
+    let patience = ep.patience();
+    ep.timers.set(Timer::Linger(sa.id), now + patience);
+}
+
+/// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
+fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: Box<RekeyIke>, why: &str) {
+    ep.by_spi.remove(&task.spi);
+    let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| ep.sas.contains_key(id));
+    if let Some(theirs) = theirs {
+        ep.inherit(now, sa, theirs);
+        linger(ep, now, sa);
+        return ep.done(task.ticket, Ok(()));
+    }
+    if sa.state == IkeState::Rekeying {
+        sa.state = IkeState::Established;
+        let pause = ep.soon();
+        ep.timers.set(Timer::RekeyIke(sa.id), now + pause);
+        let line = format!("IKE_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
+        ep.log(Level::Warn, sa, line);
+    }
+    ep.done(task.ticket, Err(why.to_owned()));
+}
+
+// ---- responder ----
+
+pub(crate) fn answer(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+    // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying, or closing a Child SA
+    // of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when "it is currently trying to close" it
+    // (RFC 7296 sections 2.8.2, 2.25.2).
+    let busy = sa.active.as_ref().is_some_and(|a| a.task.follows_children())
+        || sa.children.values().any(|c| c.state == ChildState::Deleting);
+    if busy || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
+    if let Some(Active { task: Task::RekeyIke(ours), .. }) = &sa.active
+        && ours.collision.is_some()
+    {
+        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
+    let (mut offered, mut nonce, mut ke) = (None, None, None);
+    for p in payloads {
+        match p {
+            Payload::Sa(list) => offered = Some(list),
+            Payload::Nonce(p) => nonce = Some(&p.0),
+            Payload::Ke(p) => ke = Some(p),
+            _ => {}
+        }
+    }
+    let (Some(offered), Some(nonce), Some(ke)) = (offered, nonce, ke) else {
+        return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+    };
+    let selected = match negotiate::select_ike(&sa.conn.proposals, offered, Some(ke.group)) {
+        Ok(selected) => selected,
+        Err(no) => {
+            ep.counters.no_proposal += 1;
+            ep.log(Level::Error, sa, "no acceptable proposal found for rekeying the IKE_SA");
+            for line in no.lines {
+                ep.log(Level::Error, sa, line);
+            }
+            return ep.respond_notify(sa, NotifyType::NO_PROPOSAL_CHOSEN, []);
+        }
+    };
+    let suite = selected.suite;
+    if ke.group != suite.ke {
+        return ep.respond_notify(sa, NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
+    }
+    let spi = <[u8; 8]>::try_from(selected.answer.spi.as_slice()).map(u64::from_be_bytes).unwrap_or(0);
+    if spi == 0 || kex::public_len(suite.ke) != Some(ke.data.len()) {
+        return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+    }
+    if ep.sas.len() >= ep.limits.ike_sa_max {
+        return ep.respond_notify(sa, NotifyType::NO_ADDITIONAL_SAS, []);
+    }
+    let offered = OfferedIke {
+        suite,
+        answer: selected.answer,
+        spi,
+        ni: nonce.clone(),
+        nr: ep.random(NONCE_LEN),
+        peer_public: ke.data.clone(),
+        public: Vec::new(),
+    };
+    ep.wait_for_key(sa, suite.ke, Kont::AnswerRekeyKey(Box::new(offered)));
+}
+
+pub(crate) fn answer_have_key(
+    ep: &mut Endpoint,
+    _now: Instant,
+    sa: &mut IkeSa,
+    mut o: Box<OfferedIke>,
+    pair: KeyPair,
+) {
+    match pair {
+        Some((private, public)) => {
+            o.public = public;
+            let (ke, peer_public) = (o.suite.ke, o.peer_public.clone());
+            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerRekeyShared(o));
+        }
+        None => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
+    }
+}
+
+pub(crate) fn answer_have_shared(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    o: Box<OfferedIke>,
+    shared: Option<Secret>,
+) {
+    let id = ep.new_ike_id();
+    let spi = ep.new_ike_spi(id);
+    let spis = (o.spi, spi);
+    let keys = shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false));
+    let Some(keys) = keys else {
+        ep.by_spi.remove(&spi);
+        ep.log(Level::Error, sa, "the peer's key exchange value is not acceptable");
+        return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+    };
+    let mut new = successor(ep, now, sa, id, o.suite, keys, spis, false);
+    log_keys(ep, &mut new);
+    ep.settle(new);
+    ep.counters.ike_rekey_resp += 1;
+    let answer = Proposal { spi: spi.to_be_bytes().to_vec(), ..o.answer.clone() };
+    ep.respond(
+        sa,
+        &[
+            Payload::Sa(vec![answer]),
+            Payload::Nonce(Nonce(o.nr.clone())),
+            Payload::Ke(Ke { group: o.suite.ke, data: o.public.clone() }),
+        ],
+    );
+    if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.as_mut() {
+        ours.collision = Some(Collision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
+        return ep.log(Level::Info, sa, "IKE_SA rekey collision detected");
+    }
+    ep.inherit(now, sa, id);
+    linger(ep, now, sa);
+}
