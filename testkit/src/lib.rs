@@ -1,1 +1,16 @@
-//! testkit
+//! Two endpoints, one clock and a simulated network, in one thread and without waiting: what a story needs to put IKE
+//! through loss, duplication, reordering, translation and collisions, and to say what must hold at rest.
+//!
+//! [`World`] drives two [`Node`]s (an `ike::Endpoint` with a model packet engine each) over a [`Net`]. The same seed gives
+//! the same run. The crate is for tests only: it panics when an invariant does not hold.
+
+pub mod config;
+pub mod engine;
+pub mod net;
+pub mod node;
+pub mod world;
+
+pub use engine::Engine;
+pub use net::{Net, Packet, Seen, Verdict};
+pub use node::Node;
+pub use world::{Clock, World};

@@ -214,7 +214,8 @@ mod tests {
     fn a_rekeyed_ike_sa_depends_on_the_old_one() {
         let old = keys(true);
         let shared = Secret::from(&[8; 32][..]);
-        let a = SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared).expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);
+        let a =
+            SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared).expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);
         let b = SkeySeed::initial(&IKE, &[1; 32], &[2; 32], &shared)
             .unwrap()
             .expand(&IKE, &[1; 32], &[2; 32], 6, 7, true);

@@ -37,8 +37,15 @@ pub(crate) struct Nat {
 }
 
 /// Judges a received message with these SPIs, which arrived at `local` from `remote`.
-pub(crate) fn detect(payloads: &[Payload], spi_i: u64, spi_r: u64, local: SocketAddr, remote: SocketAddr) -> Nat {
-    let data = |kind| notifies(payloads).filter(move |n| n.kind == kind).take(MAX_HASHES).map(|n| n.data.as_slice());
+pub(crate) fn detect(
+    payloads: &[Payload],
+    spi_i: u64,
+    spi_r: u64,
+    local: SocketAddr,
+    remote: SocketAddr,
+) -> Nat {
+    let data =
+        |kind| notifies(payloads).filter(move |n| n.kind == kind).take(MAX_HASHES).map(|n| n.data.as_slice());
     let mut sources = data(NotifyType::NAT_DETECTION_SOURCE_IP).peekable();
     let mut destinations = data(NotifyType::NAT_DETECTION_DESTINATION_IP).peekable();
     if sources.peek().is_none() || destinations.peek().is_none() {
@@ -50,7 +57,13 @@ pub(crate) fn detect(payloads: &[Payload], spi_i: u64, spi_r: u64, local: Socket
 
 /// The two notifications of a message that we send. `fake` gives a source hash that cannot match, so that both sides
 /// encapsulate (`encap = yes`).
-pub(crate) fn payloads(spi_i: u64, spi_r: u64, local: SocketAddr, remote: SocketAddr, fake: bool) -> [Payload; 2] {
+pub(crate) fn payloads(
+    spi_i: u64,
+    spi_r: u64,
+    local: SocketAddr,
+    remote: SocketAddr,
+    fake: bool,
+) -> [Payload; 2] {
     let mut source = hash(spi_i, spi_r, local);
     if fake {
         // The hash of this very address with every bit turned is the hash of no address that occurs.
@@ -87,8 +100,7 @@ fn sha1(input: &[u8]) -> [u8; 20] {
                 40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
                 _ => (b ^ c ^ d, 0xca62_c1d6u32),
             };
-            let next =
-                a.rotate_left(5).wrapping_add(f).wrapping_add(e).wrapping_add(k).wrapping_add(*word);
+            let next = a.rotate_left(5).wrapping_add(f).wrapping_add(e).wrapping_add(k).wrapping_add(*word);
             (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
         }
         for (have, add) in h.iter_mut().zip([a, b, c, d, e]) {

@@ -4,7 +4,7 @@
 //! peer need not be sent back with INVALID_KE_PAYLOAD.
 
 use ironswan_crypto::{kex, message, prf};
-use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
+use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
 
 /// What two proposals agree on.
@@ -133,12 +133,8 @@ fn select(
             match agree(ours, theirs, ke) {
                 Ok(chosen) => {
                     let transforms = chosen.iter().copied().filter(|t| !is_none(t)).collect();
-                    let answer = Proposal {
-                        number: theirs.number,
-                        protocol,
-                        spi: theirs.spi.clone(),
-                        transforms,
-                    };
+                    let answer =
+                        Proposal { number: theirs.number, protocol, spi: theirs.spi.clone(), transforms };
                     return Ok((chosen, answer));
                 }
                 Err(differ) => {
@@ -263,7 +259,11 @@ pub(crate) fn select_esp(
 }
 
 /// What the peer answered must be one of the proposals that we sent, reduced to one transform of each type.
-fn check_answer<'a>(sent: &[Proposal], answer: &'a [Proposal], ke: KeRule) -> Option<(Vec<Transform>, &'a Proposal)> {
+fn check_answer<'a>(
+    sent: &[Proposal],
+    answer: &'a [Proposal],
+    ke: KeRule,
+) -> Option<(Vec<Transform>, &'a Proposal)> {
     let [answer] = answer else { return None };
     let offer = sent.iter().find(|p| p.number == answer.number && p.protocol == answer.protocol)?;
     for &kind in kinds(answer.protocol) {
@@ -350,11 +350,6 @@ fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {
 pub(crate) const NONCE_LEN: usize = 32;
 
 const _: () = assert!(NONCE_LEN * 2 >= 64, "half of PRF_HMAC_SHA2_512's key");
-
-/// True when this PRF exists here; for a configuration's check.
-pub(crate) fn prf_supported(id: PrfId) -> bool {
-    prf::get(id).is_some()
-}
 
 #[cfg(test)]
 mod tests;

@@ -68,7 +68,10 @@ mod tests {
             .iter()
             .map(|(name, owners)| {
                 let owners = owners.iter().map(|o| IdPattern::parse(o).unwrap()).collect();
-                ((*name).to_owned(), SharedKey { name: (*name).to_owned(), secret: Secret::default(), owners })
+                (
+                    (*name).to_owned(),
+                    SharedKey { name: (*name).to_owned(), secret: Secret::default(), owners },
+                )
             })
             .collect()
     }
@@ -80,8 +83,12 @@ mod tests {
 
     #[test]
     fn the_best_fit_wins() {
-        let entries: &[(&str, &[&str])] =
-            &[("all", &[]), ("domain", &["*.example"]), ("exact", &["me", "b.example"]), ("other", &["c.example"])];
+        let entries: &[(&str, &[&str])] = &[
+            ("all", &[]),
+            ("domain", &["*.example"]),
+            ("exact", &["me", "b.example"]),
+            ("other", &["c.example"]),
+        ];
         assert_eq!(found(entries, "me", "b.example").unwrap(), "exact");
         assert_eq!(found(entries, "me", "d.example").unwrap(), "domain");
         assert_eq!(found(entries, "me", "somebody").unwrap(), "all");

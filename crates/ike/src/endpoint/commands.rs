@@ -81,11 +81,12 @@ impl Endpoint {
                 .conns
                 .get(name)
                 .ok_or_else(|| CommandError::NotFound(format!("IKE_SA config '{name}'")))?,
-            (None, Some(child)) => self
-                .conns
-                .values()
-                .find(|c| c.children.iter().any(|k| k.name == child))
-                .ok_or_else(|| CommandError::NotFound(format!("CHILD_SA config '{child}'")))?,
+            (None, Some(child)) => {
+                self.conns
+                    .values()
+                    .find(|c| c.children.iter().any(|k| k.name == child))
+                    .ok_or_else(|| CommandError::NotFound(format!("CHILD_SA config '{child}'")))?
+            }
             (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
         };
         let conn_name = conn.name.clone();
@@ -93,7 +94,9 @@ impl Endpoint {
             match conn.children.iter().find(|c| c.name == child) {
                 None => return Err(CommandError::NotFound(format!("CHILD_SA config '{child}'"))),
                 Some(c) if c.kind != ChildKind::Protect => {
-                    return Err(CommandError::Refused(format!("'{child}' is a shunt, there is nothing to negotiate")));
+                    return Err(CommandError::Refused(format!(
+                        "'{child}' is a shunt, there is nothing to negotiate"
+                    )));
                 }
                 Some(_) => {}
             }
@@ -187,7 +190,9 @@ impl Endpoint {
                                 let new = NewChild::new(config, Some(kid), Some(ticket));
                                 sa.queue.push_back(Task::Child(Box::new(new)));
                             }
-                            None => ep.done(Some(ticket), Err("CHILD_SA is being rekeyed already".to_owned())),
+                            None => {
+                                ep.done(Some(ticket), Err("CHILD_SA is being rekeyed already".to_owned()))
+                            }
                         }
                     }
                 }

@@ -104,12 +104,18 @@ impl Endpoint {
         let inbound = add(Direction::In, new.spi_in, theirs);
         let outbound = Box::new(add(Direction::Out, new.spi_out, ours));
         if self.options.keylog {
-            for (spi, src, dst, keys) in [
-                (new.spi_in, sa.remote, sa.local, theirs),
-                (new.spi_out, sa.local, sa.remote, ours),
-            ] {
+            for (spi, src, dst, keys) in
+                [(new.spi_in, sa.remote, sa.local, theirs), (new.spi_out, sa.local, sa.remote, ours)]
+            {
                 let (encr_key, integ_key) = (keys.encr.clone(), keys.integ.clone());
-                self.emit(Event::KeyLog(KeyLog::Child { spi, src, dst, suite: new.suite, encr_key, integ_key }));
+                self.emit(Event::KeyLog(KeyLog::Child {
+                    spi,
+                    src,
+                    dst,
+                    suite: new.suite,
+                    encr_key,
+                    integ_key,
+                }));
             }
         }
         self.sadb(Command::SaAdd(Box::new(inbound)));

@@ -163,9 +163,13 @@ impl Endpoint {
                 None => return Err(format!("connection {} has no child {name}", start.conn)),
             },
         };
-        let existing = self.by_conn.get(&conn.name).into_iter().flatten().copied().find(|id| {
-            self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, &conn))
-        });
+        let existing = self
+            .by_conn
+            .get(&conn.name)
+            .into_iter()
+            .flatten()
+            .copied()
+            .find(|id| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, &conn)));
         if let Some(id) = existing {
             self.with_sa(now, id, |ep, sa| ep.join(sa, child, &start));
             return Ok(());
@@ -182,7 +186,10 @@ impl Endpoint {
             Some(config) => {
                 let stands = sa.children.values().any(|c| {
                     c.config.name == config.name
-                        && matches!(c.state, ChildState::Installed | ChildState::Rekeying | ChildState::Installing)
+                        && matches!(
+                            c.state,
+                            ChildState::Installed | ChildState::Rekeying | ChildState::Installing
+                        )
                 });
                 if stands {
                     return self.done(start.ticket, Ok(()));
@@ -451,7 +458,8 @@ impl Endpoint {
             wanted.push(None);
         }
         let tasks = sa.active.take().map(|a| a.task).into_iter();
-        let tasks: Vec<Task> = tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
+        let tasks: Vec<Task> =
+            tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
         for task in tasks {
             self.fail_task(task, &reason);
         }
@@ -586,10 +594,13 @@ impl Endpoint {
             Unique::Never => true,
             Unique::Keep => {
                 let stands = others.iter().any(|id| {
-                    self.sas.get(id).is_some_and(|o| matches!(o.state, IkeState::Established | IkeState::Rekeying))
+                    self.sas
+                        .get(id)
+                        .is_some_and(|o| matches!(o.state, IkeState::Established | IkeState::Rekeying))
                 });
                 if stands && !initial_contact {
-                    let line = format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
+                    let line =
+                        format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
                     self.log(Level::Warn, sa, line);
                     return false;
                 }
@@ -606,7 +617,8 @@ impl Endpoint {
             }
             Unique::Replace => {
                 for id in others {
-                    let line = format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
+                    let line =
+                        format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
                     self.log(Level::Info, sa, line);
                     self.with_sa(now, id, |_, old| {
                         if matches!(old.state, IkeState::Established | IkeState::Rekeying) {
@@ -654,7 +666,9 @@ impl Endpoint {
         let queue = std::mem::take(&mut old.queue);
         for task in queue {
             match task {
-                task if task.follows_children() || matches!(task, Task::DeleteIke(_)) => sa.queue.push_back(task),
+                task if task.follows_children() || matches!(task, Task::DeleteIke(_)) => {
+                    sa.queue.push_back(task)
+                }
                 Task::RekeyIke(task) => self.done(task.ticket, Ok(())),
                 _ => {}
             }
@@ -685,7 +699,11 @@ impl Endpoint {
         self.abandon(&new);
         let id = self.new_retry_id();
         let pause = self.soon();
-        let line = format!("the peer is busy, trying CHILD_SA {} again in {} seconds", new.config.name, pause.as_secs());
+        let line = format!(
+            "the peer is busy, trying CHILD_SA {} again in {} seconds",
+            new.config.name,
+            pause.as_secs()
+        );
         self.log(Level::Info, sa, line);
         let (conn, children) = (sa.conn.name.clone(), vec![Some(new.config.name.clone())]);
         self.retries.insert(id, Retry { conn, children, attempt: 1, automatic: true, ticket: new.ticket });

@@ -29,7 +29,8 @@ impl Endpoint {
             self.close_started(now, &old);
         }
         let name = conn.name.clone();
-        let actions: Vec<_> = conn.children.iter().map(|c| (c.name.clone(), c.kind, c.start_action)).collect();
+        let actions: Vec<_> =
+            conn.children.iter().map(|c| (c.name.clone(), c.kind, c.start_action)).collect();
         self.conns.insert(name.clone(), conn);
         for (child, kind, action) in actions {
             match (kind, action) {
@@ -134,7 +135,8 @@ impl Endpoint {
     }
 
     fn set_trap(&mut self, conn: &Connection, config: &ChildConfig, local: IpAddr, remote: IpAddr) {
-        let selectors = (narrow::resolve(&config.local_ts, local), narrow::resolve(&config.remote_ts, remote));
+        let selectors =
+            (narrow::resolve(&config.local_ts, local), narrow::resolve(&config.remote_ts, remote));
         let (reqid, action) = match config.kind {
             ChildKind::Protect => {
                 let reqid = self.spd.reqid(&selectors, config.reqid);

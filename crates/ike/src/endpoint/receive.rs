@@ -185,8 +185,10 @@ impl Endpoint {
                 Inbound::Outside => self.counters.out_of_order += 1,
             }
         } else {
-            let expected =
-                sa.active.as_ref().is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
+            let expected = sa
+                .active
+                .as_ref()
+                .is_some_and(|a| a.mid == header.message_id && a.exchange == header.exchange);
             if expected {
                 self.response(now, sa, &d);
             } else {
@@ -232,9 +234,9 @@ impl Endpoint {
         match header.exchange {
             ExchangeType::IKE_AUTH => auth::answer(self, now, sa, &payloads),
             ExchangeType::CREATE_CHILD_SA => {
-                let for_ike = payloads.iter().any(|p| {
-                    matches!(p, Payload::Sa(list) if list.iter().any(|p| p.protocol == ProtocolId::IKE))
-                });
+                let for_ike = payloads.iter().any(
+                    |p| matches!(p, Payload::Sa(list) if list.iter().any(|p| p.protocol == ProtocolId::IKE)),
+                );
                 if for_ike {
                     rekey_ike::answer(self, now, sa, &payloads);
                 } else {

@@ -127,7 +127,8 @@ impl Endpoint {
         }
         let line = format!("CHILD_SA {} expired, closing it", child.name());
         // One that was rekeyed has a successor; one that was not is brought up again if it should be up.
-        let again = child.replaced_by.is_none().then(|| (child.config.name.clone(), child.config.start_action));
+        let again =
+            child.replaced_by.is_none().then(|| (child.config.name.clone(), child.config.start_action));
         self.log(Level::Warn, sa, line);
         sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
         if let Some((name, action @ ChildAction::Start)) = again {
@@ -146,7 +147,10 @@ impl Endpoint {
                 self.note(
                     Level::Info,
                     Some(&conn),
-                    format!("creating acquire job for policy {} === {} with reqid {{{}}}", packet.src, packet.dst, reqid.0),
+                    format!(
+                        "creating acquire job for policy {} === {} with reqid {{{}}}",
+                        packet.src, packet.dst, reqid.0
+                    ),
                 );
                 self.todo.push_back(Todo::Start(Start {
                     conn,

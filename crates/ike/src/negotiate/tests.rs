@@ -57,7 +57,10 @@ fn an_unknown_transform_type_spoils_its_proposal_only() {
 fn an_aead_takes_no_integrity_and_a_block_cipher_must_have_it() {
     let ours = [ike(1, &[GCM256, PRF256, X25519]), ike(2, &[CBC128, SHA256, PRF256, X25519])];
     let none = Transform::Integ(IntegId::NONE);
-    assert_eq!(select_ike(&ours, &[ike(1, &[GCM256, none, PRF256, X25519])], None).unwrap().suite.integ, None);
+    assert_eq!(
+        select_ike(&ours, &[ike(1, &[GCM256, none, PRF256, X25519])], None).unwrap().suite.integ,
+        None
+    );
     assert!(select_ike(&ours, &[ike(1, &[GCM256, SHA256, PRF256, X25519])], None).is_err());
     assert!(select_ike(&ours, &[ike(1, &[CBC128, PRF256, X25519])], None).is_err());
     assert!(select_ike(&ours, &[ike(1, &[CBC128, none, PRF256, X25519])], None).is_err());
@@ -79,13 +82,19 @@ fn the_first_child_ignores_key_exchange_and_later_ones_do_not() {
     assert_eq!(select_esp(&ours, &without, KeRule::Ignore).unwrap().suite.ke, None);
     assert!(select_esp(&ours, &without, KeRule::Prefer(None)).is_err());
     assert!(select_esp(&without, &ours, KeRule::Prefer(None)).is_err());
-    let s = select_esp(&ours, &[esp(1, &[GCM128, ECP256, X25519, NO_ESN])], KeRule::Prefer(Some(KeId::ECP_256)));
+    let s =
+        select_esp(&ours, &[esp(1, &[GCM128, ECP256, X25519, NO_ESN])], KeRule::Prefer(Some(KeId::ECP_256)));
     assert_eq!(s.unwrap().suite.ke, Some(KeId::CURVE_25519));
 }
 
 #[test]
 fn no_esn_is_meant_by_leaving_it_out() {
-    assert!(!select_esp(&[esp(1, &[GCM128, ESN, NO_ESN])], &[esp(1, &[GCM128])], KeRule::Ignore).unwrap().suite.esn);
+    assert!(
+        !select_esp(&[esp(1, &[GCM128, ESN, NO_ESN])], &[esp(1, &[GCM128])], KeRule::Ignore)
+            .unwrap()
+            .suite
+            .esn
+    );
     let both = [esp(1, &[GCM128, ESN, NO_ESN])];
     assert!(select_esp(&both, &both, KeRule::Ignore).unwrap().suite.esn);
 }

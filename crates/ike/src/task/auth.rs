@@ -34,8 +34,7 @@ fn key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<(Secret, St
 /// AUTH of our side.
 fn our_auth(sa: &IkeSa, psk: &Secret, id_body: &[u8]) -> Option<Payload> {
     let (keys, init) = (sa.keys.as_ref()?, sa.init.as_ref()?);
-    let (message, nonce) =
-        if sa.initiator { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
+    let (message, nonce) = if sa.initiator { (&init.request, &init.nr) } else { (&init.response, &init.ni) };
     let octets = SignedOctets { message, nonce, sk_p: &keys.p_ours, id_body };
     let data = psk::auth(keys.prf, psk, &octets).expose().to_vec();
     Some(Payload::Auth(Auth { method: AuthMethod::PSK, data }))
@@ -44,8 +43,7 @@ fn our_auth(sa: &IkeSa, psk: &Secret, id_body: &[u8]) -> Option<Payload> {
 /// Whether the peer's AUTH is right.
 fn check_auth(sa: &IkeSa, psk: &Secret, id: &Id, auth: &Auth) -> bool {
     let (Some(keys), Some(init)) = (sa.keys.as_ref(), sa.init.as_ref()) else { return false };
-    let (message, nonce) =
-        if sa.initiator { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
+    let (message, nonce) = if sa.initiator { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
     let octets = SignedOctets { message, nonce, sk_p: &keys.p_theirs, id_body: &id.body() };
     auth.method == AuthMethod::PSK && psk::verify(keys.prf, psk, &octets, &auth.data)
 }

@@ -157,7 +157,10 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
     let mut in_use = None;
     if let Some(old) = new.rekey {
         match sa.children.get_mut(&old) {
-            Some(old) if old.state == ChildState::Installed || (old.state == ChildState::Rekeying && new.id.0 != 0) => {
+            Some(old)
+                if old.state == ChildState::Installed
+                    || (old.state == ChildState::Rekeying && new.id.0 != 0) =>
+            {
                 old.state = ChildState::Rekeying;
                 in_use = old.suite.ke;
             }
@@ -178,7 +181,13 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
     }
 }
 
-pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Box<NewChild>, pair: KeyPair) {
+pub(crate) fn have_key(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    mut new: Box<NewChild>,
+    pair: KeyPair,
+) {
     match pair {
         Some((private, public)) => {
             (new.private, new.public) = (Some(private), public);
@@ -563,8 +572,7 @@ fn consider(
         }
     }
     let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
-    let mode =
-        if asks_transport && config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
+    let mode = if asks_transport && config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
     Ok(Box::new(Offered {
         config,
         rekey,

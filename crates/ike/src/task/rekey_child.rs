@@ -56,7 +56,10 @@ pub(crate) fn finish(
         new.old_gone || has_lowest([&new.nonce, &answer.nonce], [&c.ni, &c.nr])
     });
     if let Some(c) = lost {
-        let line = format!("CHILD_SA rekey collision lost, deleting redundant child {}{{{}}}", new.config.name, new.id.0);
+        let line = format!(
+            "CHILD_SA rekey collision lost, deleting redundant child {}{{{}}}",
+            new.config.name, new.id.0
+        );
         let theirs = c.child;
         ep.log(Level::Info, sa, line);
         // Nothing was installed for it, and the peer will not send on it before we do.

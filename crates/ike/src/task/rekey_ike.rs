@@ -182,8 +182,7 @@ pub(crate) fn build(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, mut task: 
 }
 
 fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
-    task.proposals =
-        negotiate::offer(&sa.conn.proposals, &task.spi.to_be_bytes(), KeRule::Prefer(first));
+    task.proposals = negotiate::offer(&sa.conn.proposals, &task.spi.to_be_bytes(), KeRule::Prefer(first));
     task.ke = negotiate::first_ke(&task.proposals).unwrap_or(KeId::NONE);
 }
 
@@ -216,11 +215,7 @@ pub(crate) fn process(
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
         return match wanted {
-            Ok(ke)
-                if ke != task.ke
-                    && negotiate::has_ke(&task.proposals, ke)
-                    && task.rounds < MAX_ROUNDS =>
-            {
+            Ok(ke) if ke != task.ke && negotiate::has_ke(&task.proposals, ke) && task.rounds < MAX_ROUNDS => {
                 task.rounds += 1;
                 offer(sa, &mut task, Some(ke));
                 ep.wait_for_key(sa, ke, Kont::RekeyKey(task));

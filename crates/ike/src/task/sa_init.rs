@@ -103,9 +103,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
         match wanted {
             // A method that we did not offer is a lie or a downgrade, and passed over.
-            Ok(ke)
-                if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < MAX_ROUNDS =>
-            {
+            Ok(ke) if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < MAX_ROUNDS => {
                 init.rounds += 1;
                 let line = format!("peer didn't accept key exchange method {}, it requested {ke}", init.ke);
                 init.ke = ke;
@@ -136,7 +134,11 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
                 negotiate::list(&init.proposals)
             );
             ep.log(Level::Error, sa, line);
-            return ep.close_ike(now, sa, Close::Failed("received NO_PROPOSAL_CHOSEN notify error".to_owned()));
+            return ep.close_ike(
+                now,
+                sa,
+                Close::Failed("received NO_PROPOSAL_CHOSEN notify error".to_owned()),
+            );
         }
         ep.counters.invalid += 1;
         if let Some(n) = notifies(payloads).find(|n| n.kind.is_error())
@@ -276,8 +278,11 @@ pub(crate) fn answer(
     if candidates.is_empty() {
         ep.counters.no_proposal += 1;
         if ep.junk.take(now) {
-            let line =
-                format!("no IKE config found for {}...{}, sending NO_PROPOSAL_CHOSEN", local.ip(), remote.ip());
+            let line = format!(
+                "no IKE config found for {}...{}, sending NO_PROPOSAL_CHOSEN",
+                local.ip(),
+                remote.ip()
+            );
             ep.note(Level::Error, None, line);
             ep.respond_stateless(local, remote, header, NotifyType::NO_PROPOSAL_CHOSEN, []);
         }
@@ -316,16 +321,11 @@ pub(crate) fn answer(
     let suite = selected.suite;
     if request.ke.group != suite.ke {
         if ep.junk.take(now) {
-            let line = format!("key exchange method {} unacceptable, requesting {}", request.ke.group, suite.ke);
+            let line =
+                format!("key exchange method {} unacceptable, requesting {}", request.ke.group, suite.ke);
             ep.note(Level::Info, Some(&conn.name), line);
         }
-        ep.respond_stateless(
-            local,
-            remote,
-            header,
-            NotifyType::INVALID_KE_PAYLOAD,
-            suite.ke.0.to_be_bytes(),
-        );
+        ep.respond_stateless(local, remote, header, NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
         return;
     }
     if kex::public_len(suite.ke) != Some(request.ke.data.len()) {

@@ -1,0 +1,117 @@
+//! Connections for stories: gateways `g1.example` at 192.0.2.1 and `g2.example` at 192.0.2.2 (or 2001:db8::1 and ::2), with
+//! the networks 10.1.0.0/24 and 10.2.0.0/24 behind them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ironswan_ike::config::{
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, SharedKey, TsSpec, Unique,
+};
+use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::proposal::{Proposal, Transform};
+use ironswan_wire::sadb::{Lifetime, Mode};
+use ironswan_wire::secret::Secret;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
+
+/// An address written in a test.
+pub fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// All traffic of a prefix.
+pub fn net(text: &str) -> TsSpec {
+    let (addr, len) = text.split_once('/').expect("a prefix");
+    let range = AddrRange::prefix(ip(addr), len.parse().expect("a length")).expect("a prefix");
+    TsSpec::Fixed(TrafficSelector::addresses(range))
+}
+
+/// An IKE proposal: AES-GCM-128, PRF-HMAC-SHA2-256 and these methods.
+pub fn ike_proposal(ke: &[KeId]) -> Proposal {
+    let mut transforms =
+        vec![Transform::Encr(EncrId::AES_GCM_16, Some(128)), Transform::Prf(PrfId::HMAC_SHA2_256)];
+    transforms.extend(ke.iter().map(|k| Transform::Ke(*k)));
+    Proposal { number: 1, protocol: ProtocolId::IKE, spi: Vec::new(), transforms }
+}
+
+/// An IKE proposal with AES-CBC-128 and HMAC-SHA2-256.
+pub fn ike_proposal_cbc(ke: &[KeId]) -> Proposal {
+    let mut transforms = vec![
+        Transform::Encr(EncrId::AES_CBC, Some(128)),
+        Transform::Integ(IntegId::HMAC_SHA2_256_128),
+        Transform::Prf(PrfId::HMAC_SHA2_256),
+    ];
+    transforms.extend(ke.iter().map(|k| Transform::Ke(*k)));
+    Proposal { number: 1, protocol: ProtocolId::IKE, spi: Vec::new(), transforms }
+}
+
+/// An ESP proposal: AES-GCM-128, these methods, no ESN.
+pub fn esp_proposal(ke: &[KeId]) -> Proposal {
+    let mut transforms = vec![Transform::Encr(EncrId::AES_GCM_16, Some(128))];
+    transforms.extend(ke.iter().map(|k| Transform::Ke(*k)));
+    transforms.push(Transform::Esn(EsnId::NO_ESN));
+    Proposal { number: 1, protocol: ProtocolId::ESP, spi: Vec::new(), transforms }
+}
+
+/// A child without timers.
+pub fn child(name: &str, local: &str, remote: &str) -> ChildConfig {
+    ChildConfig {
+        name: name.to_owned(),
+        proposals: vec![esp_proposal(&[])],
+        local_ts: vec![net(local)],
+        remote_ts: vec![net(remote)],
+        mode: Mode::Tunnel,
+        kind: ChildKind::Protect,
+        rekey_time: Duration::ZERO,
+        life_time: Duration::ZERO,
+        rand_time: Duration::ZERO,
+        lifetime: Lifetime::default(),
+        replay_window: 4096,
+        start_action: ChildAction::None,
+        close_action: ChildAction::None,
+        dpd_action: ChildAction::None,
+        reqid: 0,
+        priority: 0,
+    }
+}
+
+/// A connection without timers, with one child `net`.
+pub fn connection(local: IpAddr, remote: IpAddr, ids: (&str, &str), nets: (&str, &str)) -> Connection {
+    Connection {
+        name: "gw".to_owned(),
+        local_addrs: vec![AddrSpec::Host(local)],
+        remote_addrs: vec![AddrSpec::Host(remote)],
+        local_port: 500,
+        remote_port: 500,
+        proposals: vec![ike_proposal(&[KeId::CURVE_25519])],
+        local_auth: Auth::Psk,
+        remote_auth: Auth::Psk,
+        local_id: Identity::parse(ids.0),
+        remote_id: IdPattern::parse(ids.1).expect("an identity"),
+        encap: false,
+        dpd_delay: Duration::ZERO,
+        keyingtries: 1,
+        unique: Unique::No,
+        rekey_time: Duration::ZERO,
+        over_time: Duration::ZERO,
+        rand_time: Duration::ZERO,
+        children: vec![child("net", nets.0, nets.1)],
+    }
+}
+
+/// Both sides' connections: node 0 is g1, node 1 is g2.
+pub fn pair(a: IpAddr, b: IpAddr) -> [Connection; 2] {
+    [
+        connection(a, b, ("g1.example", "g2.example"), ("10.1.0.0/24", "10.2.0.0/24")),
+        connection(b, a, ("g2.example", "g1.example"), ("10.2.0.0/24", "10.1.0.0/24")),
+    ]
+}
+
+/// A pre-shared key.
+pub fn psk(name: &str, secret: &str, owners: &[&str]) -> SharedKey {
+    SharedKey {
+        name: name.to_owned(),
+        secret: Secret::from(secret.as_bytes()),
+        owners: owners.iter().map(|o| IdPattern::parse(o).expect("an identity")).collect(),
+    }
+}

@@ -1,0 +1,214 @@
+//! A network between nodes: delay, loss, duplication, reordering (by jitter), rules for single messages, and one NAT.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::rng::{Rng, Seeded};
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::ike::Header;
+
+/// A datagram under way.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// Source, as the receiver will see it.
+    pub from: SocketAddr,
+    /// Destination.
+    pub to: SocketAddr,
+    /// UDP payload, non-ESP marker included.
+    pub payload: Vec<u8>,
+}
+
+/// What a rule sees of a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Number of the sending node.
+    pub node: usize,
+    /// Exchange.
+    pub exchange: ExchangeType,
+    /// A response.
+    pub response: bool,
+    /// Message ID.
+    pub mid: u32,
+    /// Initiator's SPI.
+    pub spi_i: u64,
+    /// How many datagrams the network has seen before.
+    pub index: usize,
+}
+
+/// What a rule says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Go on.
+    Pass,
+    /// Lose it.
+    Drop,
+    /// Keep it this long more.
+    Delay(Duration),
+}
+
+/// A rule for single messages.
+pub type Rule = Box<dyn FnMut(&Seen) -> Verdict>;
+
+/// Translates one address to another with ports of its own.
+#[derive(Debug)]
+pub struct Nat {
+    /// The address behind it.
+    pub inside: IpAddr,
+    /// The address in front of it.
+    pub outside: IpAddr,
+    mapped: BTreeMap<SocketAddr, u16>,
+    next: u16,
+}
+
+impl Nat {
+    /// A translator.
+    pub fn new(inside: IpAddr, outside: IpAddr) -> Self {
+        Self { inside, outside, mapped: BTreeMap::new(), next: 20_000 }
+    }
+
+    /// Forgets every mapping: the next packet gets another port.
+    pub fn rebind(&mut self) {
+        self.mapped.clear();
+    }
+
+    fn out(&mut self, from: SocketAddr) -> SocketAddr {
+        if from.ip() != self.inside {
+            return from;
+        }
+        let next = &mut self.next;
+        let port = *self.mapped.entry(from).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        SocketAddr::new(self.outside, port)
+    }
+
+    /// `None`: no such mapping.
+    fn back(&self, to: SocketAddr) -> Option<SocketAddr> {
+        if to.ip() != self.outside {
+            return Some(to);
+        }
+        self.mapped.iter().find(|(_, port)| **port == to.port()).map(|(inside, _)| *inside)
+    }
+}
+
+/// The network.
+pub struct Net {
+    rng: Seeded,
+    /// One way.
+    pub delay: Duration,
+    /// Up to this much more, at random: reorders.
+    pub jitter: Duration,
+    /// Of a thousand datagrams, so many are lost.
+    pub loss: u32,
+    /// Of a thousand, so many come twice.
+    pub duplicate: u32,
+    /// Looked at in order; the first that does not pass decides.
+    pub rules: Vec<Rule>,
+    /// The translator, if there is one.
+    pub nat: Option<Nat>,
+    in_flight: BTreeMap<(Instant, u64), Packet>,
+    seq: u64,
+    /// Datagrams seen.
+    pub count: usize,
+    /// Of these, lost.
+    pub lost: usize,
+    /// Everything seen, for a story that repeats or examines it.
+    pub log: Vec<(Seen, Packet)>,
+}
+
+impl Net {
+    /// A network without faults and with 5 ms one way.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            rng: Seeded::new(seed),
+            delay: Duration::from_millis(5),
+            jitter: Duration::ZERO,
+            loss: 0,
+            duplicate: 0,
+            rules: Vec::new(),
+            nat: None,
+            in_flight: BTreeMap::new(),
+            seq: 0,
+            count: 0,
+            lost: 0,
+            log: Vec::new(),
+        }
+    }
+
+    fn chance(&mut self, per_mille: u32) -> bool {
+        per_mille > 0 && self.rng.u32() % 1_000 < per_mille
+    }
+
+    /// A node sends.
+    pub fn send(&mut self, now: Instant, node: usize, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {
+        let message = if from.port() == 4500 { payload.get(4..).unwrap_or_default() } else { &payload[..] };
+        let mut extra = Duration::ZERO;
+        let mut packet = Packet { from, to, payload: payload.clone() };
+        if let Ok(h) = Header::read(message) {
+            let seen = Seen {
+                node,
+                exchange: h.exchange,
+                response: h.is_response(),
+                mid: h.message_id,
+                spi_i: h.initiator_spi,
+                index: self.count,
+            };
+            self.log.push((seen, packet.clone()));
+            self.count += 1;
+            for rule in &mut self.rules {
+                match rule(&seen) {
+                    Verdict::Pass => continue,
+                    Verdict::Drop => {
+                        self.lost += 1;
+                        return;
+                    }
+                    Verdict::Delay(more) => extra += more,
+                }
+                break;
+            }
+        }
+        if self.chance(self.loss) {
+            self.lost += 1;
+            return;
+        }
+        if let Some(nat) = &mut self.nat {
+            packet.from = nat.out(packet.from);
+            match nat.back(packet.to) {
+                Some(to) => packet.to = to,
+                None => {
+                    self.lost += 1;
+                    return;
+                }
+            }
+        }
+        let copies = 1 + u32::from(self.chance(self.duplicate));
+        for _ in 0..copies {
+            let jitter = match u64::try_from(self.jitter.as_micros()).unwrap_or(0) {
+                0 => Duration::ZERO,
+                n => Duration::from_micros(self.rng.u64() % n),
+            };
+            self.inject(now + self.delay + extra + jitter, packet.clone());
+        }
+    }
+
+    /// Puts a datagram on the wire, to arrive at this moment.
+    pub fn inject(&mut self, at: Instant, packet: Packet) {
+        self.seq += 1;
+        self.in_flight.insert((at, self.seq), packet);
+    }
+
+    /// When the next datagram arrives.
+    pub fn next(&self) -> Option<Instant> {
+        self.in_flight.keys().next().map(|(at, _)| *at)
+    }
+
+    /// The next datagram that has arrived.
+    pub fn arrived(&mut self, now: Instant) -> Option<Packet> {
+        if self.next()? > now {
+            return None;
+        }
+        self.in_flight.pop_first().map(|(_, p)| p)
+    }
+}

@@ -1,0 +1,142 @@
+//! One gateway: an endpoint, a model engine, and what the endpoint has said.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::kex;
+use ironswan_crypto::rng::{Rng, Seeded};
+use ironswan_ike::config::Limits;
+use ironswan_ike::event::{
+    Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Transmit,
+};
+use ironswan_ike::{Endpoint, Options};
+
+use crate::engine::Engine;
+
+/// One gateway.
+pub struct Node {
+    /// Its addresses; the first is the answer to `Request::Route`.
+    pub addrs: Vec<IpAddr>,
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// The model of its packet engine.
+    pub engine: Engine,
+    /// Every line it logged, with its level.
+    pub log: Vec<(Level, String)>,
+    /// Every event but log lines, engine commands and keys.
+    pub events: Vec<Event>,
+    /// Keys told for the key log.
+    pub keys: Vec<KeyLog>,
+    /// Commands that have ended.
+    pub done: BTreeMap<Ticket, Result<(), String>>,
+    /// How long an answer to a request takes.
+    pub work: Duration,
+    /// Answers under way.
+    pub answers: VecDeque<(Instant, RequestId, Completion)>,
+    /// Key pairs and shared secrets computed.
+    pub kex: usize,
+    /// When ESP last arrived.
+    pub last_esp: Option<Instant>,
+    /// ESP packets that were opened, and such that met no SA.
+    pub esp: (usize, usize),
+}
+
+impl Node {
+    /// A gateway with these addresses and this source of randomness.
+    pub fn new(addrs: Vec<IpAddr>, rng: Box<dyn Rng>, limits: Limits) -> Self {
+        let options = Options { keylog: true, ..Options::default() };
+        Self {
+            addrs,
+            endpoint: Endpoint::new(limits, rng, options),
+            engine: Engine::default(),
+            log: Vec::new(),
+            events: Vec::new(),
+            keys: Vec::new(),
+            done: BTreeMap::new(),
+            work: Duration::ZERO,
+            answers: VecDeque::new(),
+            kex: 0,
+            last_esp: None,
+            esp: (0, 0),
+        }
+    }
+
+    /// A gateway with a seeded source.
+    pub fn seeded(addrs: Vec<IpAddr>, seed: u64, limits: Limits) -> Self {
+        Self::new(addrs, Box::new(Seeded::new(seed)), limits)
+    }
+
+    /// Does what the endpoint wants done, in its order. What it wants sent is returned.
+    pub fn drain(&mut self, now: Instant) -> Vec<Transmit> {
+        let mut out = Vec::new();
+        loop {
+            let mut busy = false;
+            while let Some(event) = self.endpoint.poll_event() {
+                busy = true;
+                match event {
+                    Event::Sadb(command) => self.engine.apply(&command),
+                    Event::Log { level, text, .. } => {
+                        assert!(!text.contains('\n'), "a log line with a newline: {text:?}");
+                        self.log.push((level, text));
+                    }
+                    Event::KeyLog(keys) => self.keys.push(keys),
+                    Event::Done { ticket, result } => {
+                        assert!(self.done.insert(ticket, result).is_none(), "{ticket:?} done twice");
+                    }
+                    other => self.events.push(other),
+                }
+            }
+            while let Some((id, request)) = self.endpoint.poll_request() {
+                busy = true;
+                let answer = self.compute(request);
+                self.answers.push_back((now + self.work, id, answer));
+            }
+            while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
+                let Some((_, id, answer)) = self.answers.pop_front() else { break };
+                busy = true;
+                self.endpoint.complete(now, id, answer);
+            }
+            // Not before the events of the same turn: an inbound SA stands before the peer hears of it.
+            if !busy {
+                while let Some(t) = self.endpoint.poll_transmit() {
+                    out.push(t);
+                }
+                return out;
+            }
+        }
+    }
+
+    fn compute(&mut self, request: Request) -> Completion {
+        match request {
+            Request::GenerateKey { ke, seed } => {
+                self.kex += 1;
+                let (private, public) = kex::generate(ke, &seed).expect("a supported method");
+                Completion::KeyPair { private, public }
+            }
+            Request::Agree { ke, private, peer_public } => {
+                self.kex += 1;
+                Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
+            }
+            Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
+            Request::Route { remote } => Completion::Route {
+                local: self.addrs.iter().copied().find(|a| a.is_ipv4() == remote.is_ipv4()),
+            },
+        }
+    }
+
+    /// Its IKE_SAs.
+    pub fn sas(&self, now: Instant) -> Vec<IkeSaInfo> {
+        self.endpoint.ike_sas(now)
+    }
+
+    /// True when some line holds this text.
+    pub fn logged(&self, text: &str) -> bool {
+        self.log.iter().any(|(_, line)| line.contains(text))
+    }
+
+    /// How many lines hold this text.
+    pub fn count_logged(&self, text: &str) -> usize {
+        self.log.iter().filter(|(_, line)| line.contains(text)).count()
+    }
+}
