@@ -1,1 +1,78 @@
-fn main() {}
+//! The program `ironswan`: the gateway, the commands that operate it, and the laboratory.
+//!
+//! Exit status of every command: 0 success, 1 the answer is no (a check failed, a tunnel did not come up), 2 usage or
+//! configuration error. Operator commands speak VICI to the daemon (`vici`); what they print is made in `text` or, with
+//! `--json`, in `json`.
+
+mod args;
+mod check;
+mod json;
+mod lab;
+mod operate;
+mod text;
+mod vici;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command, What};
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+struct Failure {
+    /// Exit status.
+    status: u8,
+    /// Lines for people; each says what to do, where something can be done.
+    lines: Vec<String>,
+}
+
+impl Failure {
+    /// The answer is no.
+    fn no(line: impl Into<String>) -> Self {
+        Self { status: 1, lines: vec![line.into()] }
+    }
+
+    /// It was asked wrongly, or there is nobody to ask.
+    fn usage(line: impl Into<String>) -> Self {
+        Self { status: 2, lines: vec![line.into()] }
+    }
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let (name, result) = match args.command {
+        Command::Run(a) => ("run", run(&a)),
+        Command::Up(a) => ("up", operate::up(&a)),
+        Command::Down(a) => ("down", operate::down(&a)),
+        Command::Rekey(a) => ("rekey", operate::rekey(&a)),
+        Command::Status(a) => ("status", view::status(&a)),
+        Command::List(a) => match a.what {
+            What::Conns => ("list conns", view::conns(&a)),
+            What::Sas => ("list sas", view::sas(&a)),
+            What::Counters => ("list counters", view::counters(&a)),
+        },
+        Command::Check(a) => ("check", check::check(&a)),
+        Command::Demo(a) => return exit(lab::demo(a)),
+        Command::Lab(a) => return exit(lab::lab(a)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            for line in &failure.lines {
+                eprintln!("ironswan {name}: error: {line}");
+            }
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn exit(status: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(status).unwrap_or(2))
+}
+
+fn run(a: &args::Run) -> Result<(), Failure> {
+    let options = ironswan_gateway::run::RunOptions { config: a.config.clone(), vici: a.vici.clone() };
+    ironswan_gateway::run::run(&options).map_err(|e| Failure { status: 2, lines: e.0 })
+}

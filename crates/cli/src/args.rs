@@ -1,0 +1,246 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use ironswan_gateway::run::{DEFAULT_CONFIG, DEFAULT_VICI};
+
+/// IPsec gateway: IKEv2, ESP in user space, and a laboratory to measure it.
+#[derive(Parser, Debug)]
+#[command(name = "ironswan", version, max_term_width = 100, after_help = EXIT)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXIT: &str = "Exit status: 0 success, 1 the answer is no, 2 usage or configuration error.\n\
+    Every command has --help with an example.";
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Runs the gateway in the foreground
+    #[command(
+        after_help = "Example:\n  ironswan run --config /etc/ironswan\n\nSIGHUP reloads what has changed; SIGTERM deletes \
+        the SAs and cleans up."
+    )]
+    Run(Run),
+    /// Brings a tunnel up and shows the negotiation
+    #[command(
+        after_help = "Example:\n  ironswan up net --timeout 10\n\nThe last line says why, when it does not come up."
+    )]
+    Up(Operate),
+    /// Takes a tunnel down: the connection of that name, or else the child
+    #[command(after_help = "Example:\n  ironswan down net")]
+    Down(Operate),
+    /// Rekeys the CHILD_SAs of that name, or with --ike the IKE_SA
+    #[command(after_help = "Examples:\n  ironswan rekey net\n  ironswan rekey net --ike")]
+    Rekey(Rekey),
+    /// One screen: the daemon, its connections, its SAs
+    #[command(after_help = "Examples:\n  ironswan status\n  ironswan status net --json")]
+    Status(View),
+    /// Tables: connections, SAs, counters
+    #[command(after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json")]
+    List(List),
+    /// Checks a configuration without a daemon
+    #[command(
+        after_help = "Examples:\n  ironswan check\n  ironswan check /etc/ironswan conf.d/new.conf\n\nEach finding is one \
+        line: file:line: key: what is wrong; what to do. Exit status 1 when there is one, 2 when nothing could be read."
+    )]
+    Check(Check),
+    /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a minute (root)
+    #[command(after_help = "Example:\n  ironswan demo")]
+    Demo(Demo),
+    /// Experiments of the laboratory (root)
+    #[command(after_help = "Example:\n  ironswan lab line --quick")]
+    Lab(Lab),
+}
+
+/// Where the daemon is.
+#[derive(clap::Args, Debug, Clone)]
+pub(crate) struct Daemon {
+    /// The daemon's VICI socket
+    #[arg(long, value_name = "URI", default_value = DEFAULT_VICI)]
+    pub(crate) vici: String,
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Run {
+    /// Folder with swanctl.conf, conf.d/*.conf, ironswan.conf
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
+    pub(crate) config: PathBuf,
+    /// Where VICI listens; several are allowed [default: vici.listen of ironswan.conf, or unix:///run/ironswan.vici]
+    #[arg(long, value_name = "URI")]
+    pub(crate) vici: Vec<String>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Operate {
+    /// Connection or child, or CONNECTION/CHILD
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+    /// Seconds to wait; 0 waits for ever
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(0..=86_400))]
+    pub(crate) timeout: u32,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Rekey {
+    #[command(flatten)]
+    pub(crate) operate: Operate,
+    /// Rekey the IKE_SA of the connection
+    #[arg(long)]
+    pub(crate) ike: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct View {
+    /// Only this connection
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum What {
+    /// Connections and children as loaded
+    Conns,
+    /// IKE_SAs and CHILD_SAs
+    Sas,
+    /// Everything that is counted, with the reasons for dropping packets
+    Counters,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct List {
+    /// What to list
+    pub(crate) what: What,
+    /// Only this connection
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) daemon: Daemon,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Check {
+    /// A folder as for `run`, or files in the syntax of swanctl.conf
+    #[arg(default_value = DEFAULT_CONFIG)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Demo {
+    /// ESP in UDP (yes) or raw (no)
+    #[arg(long, default_value = "yes")]
+    pub(crate) encap: String,
+    /// Algorithms: ESP or ESP/IKE
+    #[arg(long)]
+    pub(crate) suite: Option<String>,
+    /// Folder for the run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The record as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Lab {
+    #[command(subcommand)]
+    pub(crate) experiment: Experiment,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Experiment {
+    /// E1: TCP across four boxes in a line, with and without a tunnel between the inner two
+    #[command(
+        after_help = "Examples:\n  ironswan lab line --quick\n  ironswan lab line --dut plain,ironswan,wireguard-go \
+        --streams 1,4 --mode offload,wire --encap udp,raw"
+    )]
+    Line(Box<Line>),
+    /// Renders the report of a run made earlier, from its folder alone
+    #[command(after_help = "Example:\n  ironswan lab report /var/tmp/ironswan/line-1")]
+    Report {
+        /// The run's folder
+        run: PathBuf,
+        /// The record as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Line {
+    /// Systems under test: plain, ironswan, wireguard-go, strongswan, or all for those installed
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) dut: Vec<String>,
+    /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
+    #[arg(long)]
+    pub(crate) encap: Option<String>,
+    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256
+    #[arg(long)]
+    pub(crate) suite: Option<String>,
+    /// Numbers of TCP connections
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) streams: Vec<u32>,
+    /// Rates to offer, Mbit/s over all connections
+    #[arg(long, value_delimiter = ',', value_name = "MBPS")]
+    pub(crate) rates: Vec<u32>,
+    /// Forms in which packets cross the links: offload, wire
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) mode: Vec<String>,
+    /// Which way the payload flows: forward, reverse, both
+    #[arg(long)]
+    pub(crate) direction: Option<String>,
+    /// MTU of the hosts' routes, bytes
+    #[arg(long)]
+    pub(crate) inner_mtu: Option<u32>,
+    /// Length of a measuring window, seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Trials of each system in each cell
+    #[arg(long)]
+    pub(crate) repeats: Option<u32>,
+    /// Folder for the run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The ironswan program to test [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
+    /// The record as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A minute at most: shorter windows, fewer repeats
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// One window of a second each: shows that everything works, says nothing about speed
+    #[arg(long)]
+    pub(crate) smoke: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_has_an_example() {
+        Args::command().debug_assert();
+        let mut todo: Vec<clap::Command> = Args::command().get_subcommands().cloned().collect();
+        let mut seen = 0;
+        while let Some(c) = todo.pop() {
+            let help = c.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Example"), "{} has no example", c.get_name());
+            todo.extend(c.get_subcommands().cloned());
+            seen += 1;
+        }
+        assert!(seen >= 11);
+    }
+}

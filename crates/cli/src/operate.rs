@@ -1,0 +1,190 @@
+//! `up`, `down`, `rekey`.
+
+use std::time::Duration;
+
+use ironswan_wire::vici::Section;
+use serde_json::json;
+
+use crate::args::{Daemon, Operate, Rekey};
+use crate::vici::{Client, refusal};
+use crate::{Failure, json};
+
+/// What an operator asked for, and the log of it.
+struct Operation<'a> {
+    command: &'static str,
+    name: &'a str,
+    daemon: &'a Daemon,
+    timeout: u32,
+    log: Vec<String>,
+}
+
+impl Operation<'_> {
+    /// Carries out one command and shows its log as it comes.
+    fn run(&mut self, client: &mut Client, message: Section) -> Result<(), Failure> {
+        let message = message.with("timeout", u64::from(self.timeout) * 1_000).with("loglevel", "1");
+        let longer = (self.timeout > 0).then(|| Duration::from_secs(self.timeout.into()));
+        let (quiet, log) = (self.daemon.json, &mut self.log);
+        let answer = client.stream(self.command, "control-log", message, longer, |event| {
+            let line = format!(
+                "[{}] {}",
+                event.get_str("group").unwrap_or("?"),
+                event.get_str("msg").unwrap_or_default()
+            );
+            if !quiet {
+                println!("{line}");
+            }
+            log.push(line);
+        })?;
+        match refusal(&answer) {
+            None => Ok(()),
+            Some(why) => Err(Failure::no(format!("{}: {why}", self.name))),
+        }
+    }
+
+    /// The last line, or the JSON document.
+    fn end(self, result: Result<(), Failure>, done: &str) -> Result<(), Failure> {
+        if self.daemon.json {
+            let error = result.as_ref().err().map(|f| f.lines.join("; "));
+            json::print(
+                self.command,
+                json!({ "name": self.name, "success": result.is_ok(), "error": error, "log": self.log }),
+            );
+        } else if result.is_ok() {
+            println!("{} {done}", self.name);
+        }
+        result
+    }
+}
+
+fn begin<'a>(command: &'static str, a: &'a Operate) -> Result<(Client, Operation<'a>), Failure> {
+    let client = Client::connect(&a.daemon.vici)?;
+    Ok((client, Operation { command, name: &a.name, daemon: &a.daemon, timeout: a.timeout, log: Vec::new() }))
+}
+
+/// Brings a child up, or every child of a connection.
+pub(crate) fn up(a: &Operate) -> Result<(), Failure> {
+    let (mut client, mut op) = begin("initiate", a)?;
+    let conns = client.conns(None)?;
+    let targets = children_named(&conns, &a.name)?;
+    let mut result = Ok(());
+    for (conn, child) in targets {
+        result = op.run(&mut client, Section::new().with("ike", conn).with("child", child));
+        if result.is_err() {
+            break;
+        }
+    }
+    op.end(result, "is up")
+}
+
+/// The children that a name means: `conn/child`, all of a connection, or the one child of that name.
+fn children_named(conns: &[(String, Section)], name: &str) -> Result<Vec<(String, String)>, Failure> {
+    let all: Vec<(&str, &str, &str)> = conns
+        .iter()
+        .filter_map(|(conn, s)| s.section("children").map(|k| (conn, k)))
+        .flat_map(|(conn, k)| {
+            k.sections().map(move |(child, s)| (conn.as_str(), child, s.get_str("mode").unwrap_or("")))
+        })
+        .filter(|(_, _, mode)| !matches!(*mode, "PASS" | "DROP"))
+        .collect();
+    let pairs = |keep: &dyn Fn(&str, &str) -> bool| -> Vec<(String, String)> {
+        all.iter()
+            .filter(|(c, k, _)| keep(c, k))
+            .map(|(c, k, _)| ((*c).to_owned(), (*k).to_owned()))
+            .collect()
+    };
+    if let Some((conn, child)) = name.split_once('/') {
+        let found = pairs(&|c, k| c == conn && k == child);
+        return if found.is_empty() { Err(unknown(conns, name)) } else { Ok(found) };
+    }
+    if conns.iter().any(|(c, _)| c == name) {
+        let found = pairs(&|c, _| c == name);
+        return if found.is_empty() {
+            Err(Failure::no(format!("{name}: has no child to bring up")))
+        } else {
+            Ok(found)
+        };
+    }
+    let found = pairs(&|_, k| k == name);
+    match found.len() {
+        0 => Err(unknown(conns, name)),
+        1 => Ok(found),
+        _ => {
+            let where_: Vec<String> = found.iter().map(|(c, k)| format!("{c}/{k}")).collect();
+            Err(Failure::usage(format!(
+                "{name}: several connections have such a child; say one of {}",
+                where_.join(", ")
+            )))
+        }
+    }
+}
+
+fn unknown(conns: &[(String, Section)], name: &str) -> Failure {
+    let known: Vec<&str> = conns.iter().map(|(c, _)| c.as_str()).take(20).collect();
+    let hint = if known.is_empty() {
+        "none is loaded".to_owned()
+    } else {
+        format!("loaded are {}", known.join(", "))
+    };
+    Failure::usage(format!("{name}: there is no connection and no child of that name; {hint}"))
+}
+
+/// Takes a connection down, or else a child.
+pub(crate) fn down(a: &Operate) -> Result<(), Failure> {
+    let (mut client, mut op) = begin("terminate", a)?;
+    let sas = client.sas(None)?;
+    let message = match a.name.split_once('/') {
+        Some((conn, child)) => Section::new().with("ike", conn).with("child", child),
+        None if sas.iter().any(|(conn, _)| *conn == a.name) => Section::new().with("ike", a.name.as_str()),
+        None => Section::new().with("child", a.name.as_str()),
+    };
+    let result = op.run(&mut client, message);
+    op.end(result, "is down")
+}
+
+/// Rekeys CHILD_SAs, or the IKE_SA.
+pub(crate) fn rekey(a: &Rekey) -> Result<(), Failure> {
+    let (mut client, mut op) = begin("rekey", &a.operate)?;
+    let name = a.operate.name.as_str();
+    let message = match name.split_once('/') {
+        Some((conn, child)) => Section::new().with("ike", conn).with("child", child),
+        None if a.ike => Section::new().with("ike", name),
+        None => Section::new().with("child", name),
+    };
+    let result = op.run(&mut client, message);
+    op.end(result, "is rekeyed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conns() -> Vec<(String, Section)> {
+        let kid = |mode: &str| Section::new().with("mode", mode);
+        let conn = |kids: Section| Section::new().with("children", kids);
+        vec![
+            (
+                "a".into(),
+                conn(Section::new().with("x", kid("TUNNEL")).with("y", kid("TUNNEL")).with("z", kid("PASS"))),
+            ),
+            ("b".into(), conn(Section::new().with("x", kid("TUNNEL")).with("w", kid("TUNNEL")))),
+            ("c".into(), conn(Section::new())),
+        ]
+    }
+
+    #[test]
+    fn a_name_is_a_connection_or_a_child_and_never_a_guess() {
+        let named = |n: &str| {
+            children_named(&conns(), n).map(|v| v.into_iter().map(|(c, k)| c + "/" + &k).collect::<Vec<_>>())
+        };
+        assert_eq!(named("a").unwrap(), ["a/x", "a/y"]);
+        assert_eq!(named("w").unwrap(), ["b/w"]);
+        assert_eq!(named("b/x").unwrap(), ["b/x"]);
+        assert_eq!(
+            named("x").unwrap_err().lines,
+            ["x: several connections have such a child; say one of a/x, b/x"]
+        );
+        assert_eq!(named("z").unwrap_err().status, 2);
+        assert_eq!(named("c").unwrap_err().status, 1);
+        assert!(named("nope").unwrap_err().lines[0].contains("loaded are a, b, c"));
+    }
+}

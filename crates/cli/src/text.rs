@@ -1,0 +1,64 @@
+//! Text for people: tables, times, sizes.
+
+/// Lines of a table with its columns aligned; the last column is not padded.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let mut widths: Vec<usize> = head.iter().map(|h| h.chars().count()).collect();
+    for row in rows {
+        for (w, cell) in widths.iter_mut().zip(row) {
+            *w = (*w).max(cell.chars().count());
+        }
+    }
+    let line = |cells: &mut dyn Iterator<Item = &str>| {
+        let mut out = String::new();
+        for (cell, w) in cells.zip(&widths) {
+            out.push_str(cell);
+            out.extend(std::iter::repeat_n(' ', w.saturating_sub(cell.chars().count()) + 2));
+        }
+        out.trim_end().to_owned() + "\n"
+    };
+    let mut out = line(&mut head.iter().copied());
+    for row in rows {
+        out.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    out
+}
+
+/// `42s`, `12m`, `3h05m`, `4d07h`.
+pub(crate) fn duration(secs: u64) -> String {
+    match secs {
+        0..=119 => format!("{secs}s"),
+        120..=7_199 => format!("{}m", secs / 60),
+        7_200..=172_799 => format!("{}h{:02}m", secs / 3_600, secs / 60 % 60),
+        _ => format!("{}d{:02}h", secs / 86_400, secs / 3_600 % 24),
+    }
+}
+
+/// `999`, `12.3k`, `4.5M`: powers of 1000.
+pub(crate) fn amount(n: u64) -> String {
+    let units = ["", "k", "M", "G", "T", "P", "E"];
+    let (mut x, mut unit) = (n as f64, 0);
+    while x >= 999.95 && unit < units.len() - 1 {
+        x /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 { n.to_string() } else { format!("{x:.1}{}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_align_and_amounts_are_short() {
+        let t = table(&["A", "BB"], &[vec!["xxx".into(), "1".into()], vec!["y".into(), "22".into()]]);
+        assert_eq!(t, "A    BB\nxxx  1\ny    22\n");
+        assert_eq!(
+            [amount(999), amount(1_000), amount(999_960), amount(u64::MAX)],
+            ["999", "1.0k", "1.0M", "18.4E"]
+        );
+        assert_eq!(
+            [duration(61), duration(3_600), duration(7_500), duration(200_000)],
+            ["61s", "60m", "2h05m", "2d07h"]
+        );
+    }
+}

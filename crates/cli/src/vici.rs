@@ -1,0 +1,160 @@
+//! A blocking VICI client over a Unix socket.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use ironswan_gateway::config::vici_uri;
+use ironswan_wire::vici::{FrameReader, Packet, Section};
+
+use crate::Failure;
+
+/// Longer than any answer should take; commands with a timeout of their own add it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection to the daemon.
+pub(crate) struct Client {
+    stream: UnixStream,
+    frames: FrameReader,
+    uri: String,
+}
+
+impl Client {
+    /// Connects.
+    pub(crate) fn connect(uri: &str) -> Result<Self, Failure> {
+        let path = vici_uri(uri).map_err(|e| Failure::usage(format!("--vici {e}")))?;
+        let stream = UnixStream::connect(&path).map_err(|e| {
+            Failure::usage(match e.kind() {
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                    format!("no gateway answers at {uri} ({e}); start `ironswan run`, or name its socket with --vici")
+                }
+                ErrorKind::PermissionDenied => format!("no right to speak to {uri} ({e}); run as root"),
+                _ => format!("cannot connect to {uri}: {e}"),
+            })
+        })?;
+        let client = Self { stream, frames: FrameReader::new(), uri: uri.to_owned() };
+        client.patience(PATIENCE)?;
+        Ok(client)
+    }
+
+    fn lost(&self, why: impl std::fmt::Display) -> Failure {
+        Failure::usage(format!("the gateway at {} stopped answering: {why}", self.uri))
+    }
+
+    fn patience(&self, time: Duration) -> Result<(), Failure> {
+        self.stream.set_read_timeout(Some(time)).map_err(|e| self.lost(e))
+    }
+
+    fn send(&mut self, packet: &Packet) -> Result<(), Failure> {
+        let bytes = packet.emit().map_err(|e| Failure::usage(format!("too much for one request: {e}")))?;
+        self.stream.write_all(&bytes).map_err(|e| self.lost(e))
+    }
+
+    fn receive(&mut self) -> Result<Packet, Failure> {
+        let mut buf = [0; 8192];
+        loop {
+            let frame = self.frames.next_frame().map_err(|e| self.lost(e))?;
+            if let Some(frame) = frame {
+                return Packet::parse(&frame).map_err(|e| self.lost(e));
+            }
+            match self.stream.read(&mut buf) {
+                Ok(0) => return Err(self.lost("it closed the connection")),
+                Ok(n) => self.frames.feed(&buf[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(self.lost("no answer in time"));
+                }
+                Err(e) => return Err(self.lost(e)),
+            }
+        }
+    }
+
+    /// A command with one answer.
+    pub(crate) fn request(&mut self, name: &str, message: Section) -> Result<Section, Failure> {
+        self.send(&Packet::CmdRequest { name: name.to_owned(), message })?;
+        self.answer(name, &mut |_| {})
+    }
+
+    /// A command whose items, or whose log, come as events of the name `event`. `longer`: how long it may take more than
+    /// usual; `None`: for ever.
+    pub(crate) fn stream(
+        &mut self,
+        name: &str,
+        event: &str,
+        message: Section,
+        longer: Option<Duration>,
+        mut item: impl FnMut(Section),
+    ) -> Result<Section, Failure> {
+        self.send(&Packet::EventRegister(event.to_owned()))?;
+        match self.receive()? {
+            Packet::EventConfirm => {}
+            _ => {
+                return Err(Failure::usage(format!(
+                    "the daemon at {} does not know the event {event}",
+                    self.uri
+                )));
+            }
+        }
+        match longer {
+            Some(longer) => self.patience(PATIENCE + longer)?,
+            None => self.stream.set_read_timeout(None).map_err(|e| self.lost(e))?,
+        }
+        self.send(&Packet::CmdRequest { name: name.to_owned(), message })?;
+        let answer = self.answer(name, &mut item)?;
+        self.send(&Packet::EventUnregister(event.to_owned()))?;
+        while !matches!(self.receive()?, Packet::EventConfirm) {}
+        self.patience(PATIENCE)?;
+        Ok(answer)
+    }
+
+    fn answer(&mut self, name: &str, item: &mut dyn FnMut(Section)) -> Result<Section, Failure> {
+        loop {
+            match self.receive()? {
+                Packet::CmdResponse(s) => return Ok(s),
+                Packet::Event { message, .. } => item(message),
+                Packet::CmdUnknown => {
+                    return Err(Failure::usage(format!(
+                        "the daemon at {} does not know the command {name}",
+                        self.uri
+                    )));
+                }
+                _ => return Err(self.lost("a packet that makes no sense here")),
+            }
+        }
+    }
+
+    /// The connections as loaded: name and section.
+    pub(crate) fn conns(&mut self, only: Option<&str>) -> Result<Vec<(String, Section)>, Failure> {
+        self.items("list-conns", "list-conn", only)
+    }
+
+    /// The IKE_SAs with their children: connection's name and section.
+    pub(crate) fn sas(&mut self, only: Option<&str>) -> Result<Vec<(String, Section)>, Failure> {
+        self.items("list-sas", "list-sa", only)
+    }
+
+    fn items(
+        &mut self,
+        name: &str,
+        event: &str,
+        only: Option<&str>,
+    ) -> Result<Vec<(String, Section)>, Failure> {
+        let mut filter = Section::new();
+        if let Some(only) = only {
+            filter.put("ike", only);
+        }
+        let mut list = Vec::new();
+        self.stream(name, event, filter, Some(Duration::ZERO), |message| {
+            list.extend(message.sections().map(|(n, s)| (n.to_owned(), s.clone())));
+        })?;
+        Ok(list)
+    }
+}
+
+/// The error of an answer, if it is one.
+pub(crate) fn refusal(answer: &Section) -> Option<String> {
+    match answer.get_str("success") {
+        Some("no") => Some(answer.get_str("errmsg").unwrap_or("no reason given").to_owned()),
+        _ => None,
+    }
+}

@@ -1,0 +1,284 @@
+//! `status` and `list`.
+
+use ironswan_wire::vici::{Section, Value};
+use serde_json::json;
+
+use crate::args::{List, View};
+use crate::text::{amount, duration, table};
+use crate::vici::Client;
+use crate::{Failure, json};
+
+type Named = [(String, Section)];
+
+fn get<'a>(s: &'a Section, key: &str) -> &'a str {
+    s.get_str(key).unwrap_or("-")
+}
+
+fn seconds(s: &Section, key: &str) -> String {
+    s.get_str(key).and_then(|t| t.parse().ok()).map_or_else(|| "-".to_owned(), duration)
+}
+
+fn count(s: &Section, key: &str) -> String {
+    s.get_str(key).and_then(|t| t.parse().ok()).map_or_else(|| "-".to_owned(), amount)
+}
+
+fn joined(s: &Section, key: &str) -> String {
+    let items = s.get_list(key).unwrap_or_default();
+    items.iter().map(|i| String::from_utf8_lossy(i).into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519`, as swanctl prints it.
+fn suite(s: &Section) -> String {
+    let mut parts = Vec::new();
+    if let Some(encr) = s.get_str("encr-alg") {
+        parts.push(match s.get_str("encr-keysize") {
+            Some(bits) => format!("{encr}-{bits}"),
+            None => encr.to_owned(),
+        });
+    }
+    parts.extend(["integ-alg", "prf-alg", "dh-group"].iter().filter_map(|k| s.get_str(k)).map(str::to_owned));
+    parts.join("/")
+}
+
+fn objects(list: &Named) -> serde_json::Value {
+    list.iter()
+        .map(|(name, s)| {
+            let mut o = json::object(s);
+            o["name"] = name.as_str().into();
+            o
+        })
+        .collect()
+}
+
+/// One screen.
+pub(crate) fn status(a: &View) -> Result<(), Failure> {
+    let mut client = Client::connect(&a.daemon.vici)?;
+    let version = client.request("version", Section::new())?;
+    let stats = client.request("stats", Section::new())?;
+    let conns = client.conns(a.name.as_deref())?;
+    let sas = client.sas(a.name.as_deref())?;
+    let missing = a.name.as_ref().filter(|_| conns.is_empty() && sas.is_empty());
+    if a.daemon.json {
+        let uptime = stats.section("uptime").map(json::object);
+        let ikesas = stats.section("ikesas").map(json::object);
+        json::print(
+            "status",
+            json!({ "version": json::object(&version), "uptime": uptime, "ikesas": ikesas,
+                    "connections": objects(&conns), "sas": objects(&sas) }),
+        );
+    } else if missing.is_none() {
+        let nothing = Section::new();
+        let (up, ike) =
+            (stats.section("uptime").unwrap_or(&nothing), stats.section("ikesas").unwrap_or(&nothing));
+        println!(
+            "{} {}, up {}, {} connections, {} IKE_SAs ({} half-open)",
+            get(&version, "daemon"),
+            get(&version, "version"),
+            get(up, "running"),
+            conns.len(),
+            get(ike, "total"),
+            get(ike, "half-open"),
+        );
+        for (name, conn) in &conns {
+            print!("{}", one_status(name, conn, &sas));
+        }
+        // SAs of connections that were unloaded live on until they are closed.
+        for (name, sa) in sas.iter().filter(|(n, _)| !conns.iter().any(|(c, _)| c == n)) {
+            print!("{}", ike_line(name, sa));
+        }
+    }
+    match missing {
+        Some(name) => Err(Failure::no(format!("{name}: no connection of that name is loaded"))),
+        None => Ok(()),
+    }
+}
+
+fn one_status(name: &str, conn: &Section, sas: &Named) -> String {
+    let mine: Vec<&(String, Section)> = sas.iter().filter(|(n, _)| n == name).collect();
+    let mut out = String::new();
+    if mine.is_empty() {
+        out +=
+            &format!("\n{name}: down, {} -> {}\n", joined(conn, "local_addrs"), joined(conn, "remote_addrs"));
+    }
+    for (_, sa) in &mine {
+        out += "\n";
+        out += &ike_line(name, sa);
+    }
+    // Children that are configured and not up.
+    let up: Vec<&str> = mine
+        .iter()
+        .filter_map(|(_, sa)| sa.section("child-sas"))
+        .flat_map(|c| c.sections().map(|(_, s)| get(s, "name")))
+        .collect();
+    for (child, s) in conn.section("children").into_iter().flat_map(Section::sections) {
+        if !up.contains(&child) {
+            let state = match get(s, "mode") {
+                "TUNNEL" | "TRANSPORT" => "down".to_owned(),
+                shunt => shunt.to_ascii_lowercase(),
+            };
+            out += &format!("  {child}: {state}, {} === {}\n", joined(s, "local-ts"), joined(s, "remote-ts"));
+        }
+    }
+    out
+}
+
+fn ike_line(name: &str, sa: &Section) -> String {
+    let nat = if sa.get_str("nat-any") == Some("yes") { ", NAT" } else { "" };
+    let mut out = format!(
+        "{name}: {} {}[{}] -> {}[{}], {}{nat}, for {}, rekeying in {}\n",
+        get(sa, "state"),
+        get(sa, "local-host"),
+        get(sa, "local-id"),
+        get(sa, "remote-host"),
+        get(sa, "remote-id"),
+        suite(sa),
+        seconds(sa, "established"),
+        seconds(sa, "rekey-time"),
+    );
+    for (_, c) in sa.section("child-sas").into_iter().flat_map(Section::sections) {
+        let encap = if c.get_str("encap") == Some("yes") { " in UDP" } else { "" };
+        out += &format!(
+            "  {}: {} {} === {}, {}{encap}, in {} B / {} packets, out {} B / {} packets, rekeying in {}\n",
+            get(c, "name"),
+            get(c, "state"),
+            joined(c, "local-ts"),
+            joined(c, "remote-ts"),
+            suite(c),
+            count(c, "bytes-in"),
+            count(c, "packets-in"),
+            count(c, "bytes-out"),
+            count(c, "packets-out"),
+            seconds(c, "rekey-time"),
+        );
+    }
+    out
+}
+
+/// `list conns`.
+pub(crate) fn conns(a: &List) -> Result<(), Failure> {
+    let conns = Client::connect(&a.daemon.vici)?.conns(a.name.as_deref())?;
+    if a.daemon.json {
+        json::print("conns", json!({ "connections": objects(&conns) }));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for (name, conn) in &conns {
+        let ends = format!("{} -> {}", joined(conn, "local_addrs"), joined(conn, "remote_addrs"));
+        let children = conn.section("children").into_iter().flat_map(Section::sections);
+        for (child, s) in children {
+            rows.push(vec![
+                name.clone(),
+                child.to_owned(),
+                get(s, "mode").to_owned(),
+                ends.clone(),
+                format!("{} === {}", joined(s, "local-ts"), joined(s, "remote-ts")),
+            ]);
+        }
+        if conn.section("children").is_none_or(Section::is_empty) {
+            rows.push(vec![name.clone(), "-".into(), "-".into(), ends, "-".into()]);
+        }
+    }
+    print!("{}", table(&["CONNECTION", "CHILD", "MODE", "PEERS", "SELECTORS"], &rows));
+    Ok(())
+}
+
+/// `list sas`.
+pub(crate) fn sas(a: &List) -> Result<(), Failure> {
+    let sas = Client::connect(&a.daemon.vici)?.sas(a.name.as_deref())?;
+    if a.daemon.json {
+        json::print("sas", json!({ "sas": objects(&sas) }));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for (name, sa) in &sas {
+        rows.push(vec![
+            format!("{name} #{}", get(sa, "uniqueid")),
+            get(sa, "state").to_owned(),
+            format!("{}_i {}_r", get(sa, "initiator-spi"), get(sa, "responder-spi")),
+            suite(sa),
+            seconds(sa, "established"),
+            String::new(),
+            format!("{} -> {}", get(sa, "local-host"), get(sa, "remote-host")),
+        ]);
+        for (_, c) in sa.section("child-sas").into_iter().flat_map(Section::sections) {
+            let esn = if c.get_str("esn").is_some() { "/ESN" } else { "" };
+            rows.push(vec![
+                format!("  {} #{}", get(c, "name"), get(c, "uniqueid")),
+                get(c, "state").to_owned(),
+                format!("{}_i {}_o", get(c, "spi-in"), get(c, "spi-out")),
+                suite(c) + esn,
+                seconds(c, "install-time"),
+                format!("{} / {}", count(c, "bytes-in"), count(c, "bytes-out")),
+                format!("{} === {}", joined(c, "local-ts"), joined(c, "remote-ts")),
+            ]);
+        }
+    }
+    print!(
+        "{}",
+        table(&["SA", "STATE", "SPI", "ALGORITHMS", "AGE", "BYTES IN/OUT", "PEERS, SELECTORS"], &rows)
+    );
+    Ok(())
+}
+
+/// `list counters`.
+pub(crate) fn counters(a: &List) -> Result<(), Failure> {
+    let all = Client::connect(&a.daemon.vici)?.request("ironswan-counters", Section::new())?;
+    if a.daemon.json {
+        json::print("counters", json::numbers(&all));
+        return Ok(());
+    }
+    for (group, s) in all.sections() {
+        let rows: Vec<Vec<String>> = s
+            .iter()
+            .filter_map(|(name, v)| match v {
+                // A drop that never happened is no news.
+                Value::Text(n) if group == "drops" && n == b"0" => None,
+                Value::Text(n) => Some(vec![format!("  {name}"), String::from_utf8_lossy(n).into_owned()]),
+                _ => None,
+            })
+            .collect();
+        print!("{}", table(&[group, ""], &rows));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_shows_what_is_up_and_what_is_not() {
+        let child = Section::new()
+            .with("mode", "TUNNEL")
+            .with("local-ts", ["10.1.0.0/24"])
+            .with("remote-ts", ["10.2.0.0/24"]);
+        let conn = Section::new()
+            .with("local_addrs", ["192.0.2.1"])
+            .with("remote_addrs", ["192.0.2.2"])
+            .with("children", Section::new().with("net", child.clone()).with("other", child));
+        assert_eq!(
+            one_status("c", &conn, &[]),
+            "\nc: down, 192.0.2.1 -> 192.0.2.2\n  net: down, 10.1.0.0/24 === 10.2.0.0/24\n  other: down, 10.1.0.0/24 === 10.2.0.0/24\n"
+        );
+        let kid = Section::new()
+            .with("name", "net")
+            .with("state", "INSTALLED")
+            .with("encap", "yes")
+            .with("encr-alg", "AES_GCM_16")
+            .with("encr-keysize", "128")
+            .with("bytes-in", "1500")
+            .with("packets-in", "2");
+        let sa = Section::new()
+            .with("state", "ESTABLISHED")
+            .with("nat-any", "yes")
+            .with("established", "75")
+            .with("child-sas", Section::new().with("net-1", kid));
+        let text = one_status("c", &conn, &[("c".into(), sa)]);
+        assert!(text.contains("c: ESTABLISHED") && text.contains(", NAT, for 75s, rekeying in -"), "{text}");
+        assert!(
+            text.contains("net: INSTALLED") && text.contains("AES_GCM_16-128 in UDP, in 1.5k B / 2 packets"),
+            "{text}"
+        );
+        assert!(text.contains("  other: down"), "{text}");
+    }
+}
