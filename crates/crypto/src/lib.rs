@@ -7,6 +7,7 @@
 //! | [`kex`] | key exchange methods | 8031, 5903, 3526, 6989 |
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
 //! | [`batch`] | many ESP packets at once | 4303, 4106, 7634, 3602, 4868, 2410 |
+//! | [`sum`](mod@sum) | the Internet checksum | 1071 |
 //! | [`selftest`] | known answers at start | |
 //!
 //! `unsafe` lives in `engine` only, in files named after the library.
@@ -20,5 +21,6 @@ pub mod prf;
 pub mod rng;
 pub mod selftest;
 mod suite;
+pub mod sum;
 #[cfg(test)]
 mod testing;

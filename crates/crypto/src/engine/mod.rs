@@ -9,6 +9,8 @@ pub(crate) mod aws_lc;
 pub(crate) mod aws_lc_sys;
 #[allow(unsafe_code, reason = "the fence: a processor hint")]
 pub(crate) mod prefetch;
+#[allow(unsafe_code, reason = "the fence: AVX2")]
+pub(crate) mod sum;
 
 #[cfg(test)]
 mod tests;
