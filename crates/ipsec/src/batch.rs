@@ -19,6 +19,9 @@ const MAX_UDP_V4: usize = 65_507;
 /// Longest UDP payload over IPv6 (65,535 less 8).
 const MAX_UDP_V6: usize = 65_527;
 
+/// More than [`TxBatch::has_room`] lets key indices become.
+const NO_KEY: u16 = u16::MAX;
+
 /// Sizes of a [`TxBatch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxConfig {
@@ -70,6 +73,8 @@ pub struct TxBatch {
     config: TxConfig,
     /// The last of `sends` takes no more packets.
     closed: bool,
+    /// Key index of its last packet: the same SA has the same path.
+    last_key: u16,
 }
 
 impl TxBatch {
@@ -83,6 +88,7 @@ impl TxBatch {
             sas: Vec::with_capacity(64),
             config,
             closed: false,
+            last_key: NO_KEY,
         }
     }
 
@@ -118,11 +124,18 @@ impl TxBatch {
         self.sas.clear();
         self.used = 0;
         self.closed = false;
+        self.last_key = NO_KEY;
     }
 
     /// The packets of a send.
     pub fn bytes(&self, send: &Send) -> &[u8] {
         &self.buf[send.offset as usize..(send.offset + send.len) as usize]
+    }
+
+    /// Everything so far has been sealed: key indices start anew.
+    pub(crate) fn sealed(&mut self) {
+        self.sas.clear();
+        self.last_key = NO_KEY;
     }
 
     /// The key index of an SA for this batch.
@@ -136,7 +149,7 @@ impl TxBatch {
 
     /// Enters the packet of `len` bytes at `self.used` into the sends: it joins the last one if it may.
     #[inline]
-    pub(crate) fn push_send(&mut self, len: usize, sa: &OutSa, tos: u8) {
+    pub(crate) fn push_send(&mut self, len: usize, key: u16, sa: &OutSa, tos: u8) {
         let path = &sa.path;
         if !self.closed
             && let Some(last) = self.sends.last_mut()
@@ -145,13 +158,13 @@ impl TxBatch {
             && last.udp_encap
             && path.udp_encap
             && last.segments < self.config.max_segments
-            && last.remote == path.remote
-            && last.local == path.local
+            && (self.last_key == key || (last.remote == path.remote && last.local == path.local))
         {
             let limit = if path.remote.is_ipv4() { MAX_UDP_V4 } else { MAX_UDP_V6 };
             if last.len as usize + len <= limit.min(self.config.max_bytes) {
                 last.len += len as u32;
                 last.segments += 1;
+                self.last_key = key;
                 // "Only the last shorter": after a shorter one the send is complete.
                 self.closed = len < usize::from(last.segment_size);
                 return;
@@ -168,6 +181,7 @@ impl TxBatch {
             tos,
         });
         self.closed = false;
+        self.last_key = key;
     }
 }
 

@@ -73,6 +73,35 @@ pub(crate) enum Verdict {
     Drop(DropReason),
 }
 
+/// Inner flows that were accepted on an inbound SA: martian, selector and policy checks give the same answer for all
+/// packets of one flow, so they are made once for each.
+pub(crate) struct Accepted {
+    entries: Box<[(FlowKey, u32)]>,
+}
+
+impl Accepted {
+    pub(crate) fn new() -> Self {
+        // SPI 0 is no SA's.
+        Self { entries: vec![(FlowKey::default(), 0); SLOTS].into_boxed_slice() }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.entries.fill((FlowKey::default(), 0));
+    }
+
+    /// True when this flow was accepted on the SA of this SPI.
+    #[inline]
+    pub(crate) fn has(&self, key: &FlowKey, spi: u32) -> bool {
+        self.entries[key.slot(SLOTS)] == (*key, spi)
+    }
+
+    #[inline]
+    pub(crate) fn insert(&mut self, key: &FlowKey, spi: u32) {
+        self.entries[key.slot(SLOTS)] = (*key, spi);
+    }
+}
+
 #[derive(Clone, Default)]
 struct Entry {
     key: FlowKey,

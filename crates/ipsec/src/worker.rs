@@ -7,7 +7,7 @@ use ironswan_crypto::batch::EspKey;
 
 use crate::counters::Tally;
 use crate::engine::{Engine, Snapshot};
-use crate::flow::FlowCache;
+use crate::flow::{Accepted, FlowCache};
 use crate::pipeline::Inbound;
 
 /// The packet path of one thread.
@@ -21,6 +21,7 @@ pub struct Worker {
     pub(crate) snap: Arc<Snapshot>,
     pub(crate) now: Duration,
     pub(crate) flows: FlowCache,
+    pub(crate) accepted: Accepted,
     pub(crate) tally: Tally,
     pub(crate) inbound: Inbound,
     keys: Vec<&'static EspKey>,
@@ -35,6 +36,7 @@ impl Worker {
             snap,
             now: Duration::ZERO,
             flows: FlowCache::new(),
+            accepted: Accepted::new(),
             tally: Tally::default(),
             inbound: Inbound::default(),
             keys: Vec::new(),
@@ -49,6 +51,7 @@ impl Worker {
         if self.engine.generation() != self.snap.generation {
             self.snap = self.engine.snapshot();
             self.flows.clear();
+            self.accepted.clear();
         }
         self.flush();
     }

@@ -32,25 +32,16 @@ pub fn pad_len(inner: usize, block: usize) -> usize {
     (inner + TRAILER).wrapping_neg() & (block - 1)
 }
 
-/// The default padding, "1, 2, 3, ..." (RFC 4303 section 2.4).
-pub const PADDING: [u8; 255] = {
-    let mut p = [0u8; 255];
-    let mut i = 0;
-    while i < 255 {
-        p[i] = i as u8 + 1;
-        i += 1;
-    }
-    p
-};
-
-/// Writes padding, pad length and next header into `tail`, which is exactly as long as these.
+/// Writes the default padding, "1, 2, 3, ..." (RFC 4303 section 2.4), pad length and next header into `tail`, which is exactly as long as these.
 #[inline]
 pub fn emit_trailer(tail: &mut [u8], next_header: u8) {
-    let pad = tail.len().saturating_sub(TRAILER).min(PADDING.len());
+    let pad = tail.len().saturating_sub(TRAILER).min(255);
     if tail.len() != pad + TRAILER {
         return;
     }
-    tail[..pad].copy_from_slice(&PADDING[..pad]);
+    for (byte, value) in tail[..pad].iter_mut().zip(1..) {
+        *byte = value;
+    }
     tail[pad] = pad as u8;
     tail[pad + 1] = next_header;
 }
@@ -71,10 +62,11 @@ pub fn parse_trailer(text: &[u8]) -> Result<(usize, u8), TrailerError> {
     let pad = usize::from(*pad);
     let inner = rest.len().checked_sub(pad).ok_or(TrailerError::Length)?;
     // "the receiver SHOULD inspect the Padding field" (RFC 4303 section 2.4).
-    if rest[inner..] != PADDING[..pad] {
-        return Err(TrailerError::Padding);
+    if rest[inner..].iter().zip(1..=255).all(|(byte, value)| *byte == value) {
+        Ok((inner, *next))
+    } else {
+        Err(TrailerError::Padding)
     }
-    Ok((inner, *next))
 }
 
 /// What a UDP payload on the NAT traversal port is (RFC 3948 section 2).

@@ -14,6 +14,7 @@ use crate::batch::{Datagram, RxBatch, strides};
 use crate::counters::DropReason;
 use crate::ecn;
 use crate::engine::{Snapshot, in_ref};
+use crate::flow::{Accepted, FlowKey};
 use crate::replay::{Replay, ReplayError};
 use crate::sa::InSa;
 use crate::worker::Worker;
@@ -91,13 +92,13 @@ impl Worker {
             }
             let key = usize::from(job.key);
             let sa = &*sas[key];
-            match strip(&self.snap, buf, job, sa, *tos) {
-                Ok(Some((start, info))) => {
+            match strip(&self.snap, &mut self.accepted, buf, job, sa, *tos) {
+                Ok(Some((start, info, flow))) => {
                     used[key].0 += 1;
                     used[key].1 += info.total_len as u64;
                     self.tally.traffic.in_bytes += info.total_len as u64;
                     // Packets merge within one SA only.
-                    let merged = merger.push(buf, start, &info, sa.state.spi.0);
+                    let merged = merger.push(buf, start, &info, &flow, sa.state.spi.0);
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
                 Ok(None) => self.tally.traffic.in_dummies += 1,
@@ -195,15 +196,16 @@ fn check<'a>(
     Ok((packet.len() as u32, seq))
 }
 
-/// From a decrypted ESP packet to the inner packet: where it begins, and its header. `None` for a dummy.
+/// From a decrypted ESP packet to the inner packet: where it begins, its header and its flow. `None` for a dummy.
 #[inline]
 fn strip(
     snap: &Snapshot,
+    accepted: &mut Accepted,
     buf: &mut [u8],
     job: &Job,
     sa: &InSa,
     outer_tos: u8,
-) -> Result<Option<(usize, IpInfo)>, DropReason> {
+) -> Result<Option<(usize, IpInfo, FlowKey)>, DropReason> {
     let state = &*sa.state;
     let start = job.start as usize + esp::HEADER + state.iv_len;
     let end = (job.start + job.len) as usize - state.icv_len;
@@ -228,12 +230,25 @@ fn strip(
     if !ipv6 && !v4::checksum_ok(&packet[..info.upper]) {
         return Err(DropReason::InInnerChecksum);
     }
-    if martian(packet, ipv6) {
+    let flow = FlowKey::new(&info, packet).ok_or(DropReason::InInnerHdrError)?;
+    if !accepted.has(&flow, state.spi.0) {
+        acceptable(snap, packet, &info, sa)?;
+        accepted.insert(&flow, state.spi.0);
+    }
+    if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
+        return Err(DropReason::InEcnError);
+    }
+    Ok(Some((start, info, flow)))
+}
+
+/// What is asked of the first packet of a flow.
+fn acceptable(snap: &Snapshot, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+    if martian(packet, info.ipv6) {
         return Err(DropReason::InInnerMartian);
     }
     let selector = info.selector(packet).ok_or(DropReason::InInnerHdrError)?;
     // "Match the packet against the inbound selectors identified by the SAD entry" (RFC 4301 section 5.2, step 4).
-    if !state.selectors.covers_in(&selector) {
+    if !sa.state.selectors.covers_in(&selector) {
         return Err(DropReason::InStateMismatch);
     }
     if snap.spd.has_discards()
@@ -241,10 +256,7 @@ fn strip(
     {
         return Err(DropReason::InPolBlock);
     }
-    if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
-        return Err(DropReason::InEcnError);
-    }
-    Ok(Some((start, info)))
+    Ok(())
 }
 
 /// Addresses that no packet on a wire has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5):

@@ -7,7 +7,8 @@
 //! verified here, because the device takes a merged packet's checksum as valid. A run ends with a shorter packet, PSH or
 //! FIN, and with any packet of its flow that does not join: a flow is never reordered.
 
-use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
+use ironswan_crypto::sum::sum;
+use ironswan_wire::ip::checksum::{be16, fold, pseudo};
 use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
@@ -86,14 +87,14 @@ impl Default for Merger {
 impl Merger {
     /// Takes a packet; true when it joined an earlier one.
     #[inline]
-    pub(super) fn push(&mut self, buf: &[u8], start: usize, info: &IpInfo, spi: u32) -> bool {
+    pub(super) fn push(&mut self, buf: &[u8], start: usize, info: &IpInfo, key: &FlowKey, spi: u32) -> bool {
         let packet = &buf[start..start + info.total_len];
-        let flow = info.fragment == Fragment::No
+        let follow = info.fragment == Fragment::No
             && (info.protocol == protocol::TCP || info.protocol == protocol::UDP);
-        let Some(key) = flow.then(|| FlowKey::new(info, packet)).flatten() else {
+        if !follow {
             self.open(start, info, spi, None);
             return false;
-        };
+        }
         let slot = key.slot(SLOTS);
         let candidate = candidate(packet, info);
         if let (Some(c), Some(run)) = (&candidate, self.runs.get_mut(self.slots[slot] as usize))

@@ -108,7 +108,7 @@ impl Worker {
         self.give_keys(keys);
         tx.jobs.clear();
         tx.sas = sas;
-        tx.sas.clear();
+        tx.sealed();
         self.flush();
     }
 }

@@ -286,6 +286,38 @@ fn outbound_spis_are_unique_for_each_peer_only() {
 }
 
 #[test]
+fn packets_for_two_peers_never_share_a_send() {
+    let mut pair = Pair::new(Options::default());
+    let mut sa = pair.options.sa(Direction::Out, SPI + 7, 7, 1);
+    sa.remote = "192.0.2.77:4500".parse().unwrap();
+    sa.remote_ts = vec![ts("10.7.0.0/16")];
+    pair.a.apply(SECOND, &Command::SaAdd(Box::new(sa))).unwrap();
+    let p = policy(Action::Protect(ReqId(7)), "10.1.0.0/16", "10.7.0.0/16", 0);
+    pair.a.apply(SECOND, &Command::PolicyAdd(p)).unwrap();
+    begin(&mut pair);
+    // Also when the batch is sealed after each packet.
+    for seal_each in [false, true] {
+        pair.tx.clear();
+        for dst in ["10.2.0.1", "10.7.0.1", "10.7.0.2", "10.2.0.1"] {
+            let mut frame = Spec { dst: ip(dst), ..Spec::udp(20) }.build();
+            assert!(pair.wa.outbound(&mut frame, &Offload::NONE, &mut pair.tx));
+            if seal_each {
+                pair.wa.seal(&mut pair.tx);
+            }
+        }
+        pair.wa.seal(&mut pair.tx);
+        let got: Vec<_> = pair
+            .tx
+            .sends
+            .iter()
+            .map(|s| (s.remote.ip(), s.segments, spi_of(pair.tx.bytes(s))))
+            .collect();
+        let (a, b) = (ip("192.0.2.2"), ip("192.0.2.77"));
+        assert_eq!(got, [(a, 1, SPI), (b, 2, SPI + 7), (a, 1, SPI)]);
+    }
+}
+
+#[test]
 fn ten_thousand_sas_and_policies_are_found() {
     let engine = Engine::new(Box::new(Seeded::new(1)), Config::default());
     let options = Options::default();

@@ -37,16 +37,6 @@ fn sum_tail(data: &[u8]) -> u64 {
     }
 }
 
-/// Copies `src` over `dst` and returns the sum of it, in one pass.
-///
-/// # Panics
-/// When the lengths differ, as `copy_from_slice` does.
-#[inline]
-pub fn copy_sum(dst: &mut [u8], src: &[u8]) -> u64 {
-    dst.copy_from_slice(src);
-    sum(src)
-}
-
 /// A big-endian number's contribution to a sum.
 #[inline]
 pub fn be16(value: u16) -> u64 {

@@ -1,4 +1,4 @@
-use super::checksum::{be16, copy_sum, fold, pseudo, sum, update};
+use super::checksum::{be16, fold, pseudo, sum, update};
 use super::*;
 
 /// The definition of RFC 1071, word by word.
@@ -30,9 +30,6 @@ fn the_sum_is_that_of_rfc_1071_at_every_length_and_alignment() {
         for len in (0..300).chain([1348, 1400, 4096]) {
             let d = &data[start..start + len];
             assert_eq!(u16::from_be(fold(sum(d))), reference(d), "{start}+{len}");
-            let mut copy = vec![0; len];
-            assert_eq!(fold(copy_sum(&mut copy, d)), fold(sum(d)));
-            assert_eq!(copy, d);
         }
     }
     let ones = vec![0xff; 65_535];
