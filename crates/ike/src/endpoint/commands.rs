@@ -153,7 +153,7 @@ impl Endpoint {
                 }
                 None => {
                     // Before anything else that waits.
-                    let task = DeleteIke { ticket: Some(ticket), ..DeleteIke::default() };
+                    let task = DeleteIke { ticket: Some(ticket) };
                     sa.queue.push_front(Task::DeleteIke(task));
                 }
             });

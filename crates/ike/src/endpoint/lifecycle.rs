@@ -341,13 +341,13 @@ impl Endpoint {
             }
             Kont::RekeyKey(task) => rekey_ike::have_key(self, now, sa, task, pair(completion)),
             Kont::RekeyShared(task, answer) => {
-                rekey_ike::have_shared(self, now, sa, task, *answer, shared(completion));
+                rekey_ike::have_shared(self, now, sa, *task, *answer, shared(completion));
             }
             Kont::AnswerRekeyKey(offered) => {
                 rekey_ike::answer_have_key(self, now, sa, offered, pair(completion));
             }
             Kont::AnswerRekeyShared(offered) => {
-                rekey_ike::answer_have_shared(self, now, sa, offered, shared(completion));
+                rekey_ike::answer_have_shared(self, now, sa, *offered, shared(completion));
             }
         }
         self.drain_backlog(now, sa);

@@ -25,6 +25,7 @@ mod send;
 mod timeout;
 mod view;
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -322,8 +323,8 @@ impl Endpoint {
     pub(crate) fn new_child_spi(&mut self, id: ChildId) -> Spi {
         loop {
             let spi = Spi(0xc000_0000 | (self.rng.u32() & 0x0fff_ffff));
-            if !self.spis_in.contains_key(&spi) {
-                self.spis_in.insert(spi, id);
+            if let Entry::Vacant(free) = self.spis_in.entry(spi) {
+                free.insert(id);
                 return spi;
             }
         }

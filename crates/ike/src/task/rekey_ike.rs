@@ -96,17 +96,24 @@ pub(crate) struct OfferedIke {
     public: Vec<u8>,
 }
 
-/// The successor of `old`, with keys from both.
+/// What both sides have agreed on.
+struct Made {
+    id: IkeId,
+    suite: IkeSuite,
+    keys: IkeKeys,
+    spis: (u64, u64),
+    /// We are the initiator of the rekeying.
+    initiator: bool,
+}
+
+/// The successor of `old`.
 fn successor(
     ep: &mut Endpoint,
     now: Instant,
     old: &IkeSa,
-    id: IkeId,
-    suite: IkeSuite,
-    keys: IkeKeys,
-    (spi_i, spi_r): (u64, u64),
-    initiator: bool,
+    new: Made,
 ) -> Box<IkeSa> {
+    let Made { id, suite, keys, spis: (spi_i, spi_r), initiator } = new;
     let sa = Box::new(IkeSa {
         id,
         conn: old.conn.clone(),
@@ -194,7 +201,7 @@ pub(crate) fn have_key(
     pair: KeyPair,
 ) {
     let Some((private, public)) = pair else {
-        return failed(ep, now, sa, task, "no key pair could be made");
+        return failed(ep, now, sa, *task, "no key pair could be made");
     };
     (task.private, task.public) = (Some(private), public);
     let payloads = [
@@ -220,7 +227,7 @@ pub(crate) fn process(
                 offer(sa, &mut task, Some(ke));
                 ep.wait_for_key(sa, ke, Kont::RekeyKey(task));
             }
-            _ => failed(ep, now, sa, task, "received INVALID_KE_PAYLOAD notify error"),
+            _ => failed(ep, now, sa, *task, "received INVALID_KE_PAYLOAD notify error"),
         };
     }
     let (mut answer, mut nonce, mut ke) = (None, None, None);
@@ -237,7 +244,7 @@ pub(crate) fn process(
             Some(n) => format!("received {} notify error", n.kind),
             None => "the response lacks SA, nonce or KE".to_owned(),
         };
-        return failed(ep, now, sa, task, &why);
+        return failed(ep, now, sa, *task, &why);
     };
     let chosen = negotiate::check_ike(&task.proposals, answer)
         .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
@@ -251,7 +258,7 @@ pub(crate) fn process(
                 Kont::RekeyShared(task, answered),
             );
         }
-        _ => failed(ep, now, sa, task, "the peer chose what was never offered"),
+        _ => failed(ep, now, sa, *task, "the peer chose what was never offered"),
     }
 }
 
@@ -259,7 +266,7 @@ pub(crate) fn have_shared(
     ep: &mut Endpoint,
     now: Instant,
     sa: &mut IkeSa,
-    task: Box<RekeyIke>,
+    task: RekeyIke,
     answered: Answered,
     shared: Option<Secret>,
 ) {
@@ -270,7 +277,7 @@ pub(crate) fn have_shared(
         return failed(ep, now, sa, task, "the peer's key exchange value is not acceptable");
     };
     let id = task.new;
-    let mut new = successor(ep, now, sa, id, answered.suite, keys, spis, true);
+    let mut new = successor(ep, now, sa, Made { id, suite: answered.suite, keys, spis, initiator: true });
     log_keys(ep, &mut new);
     ep.counters.ike_rekey_init += 1;
     let collision = task.collision.as_ref().filter(|c| ep.sas.contains_key(&c.new));
@@ -306,7 +313,7 @@ fn linger(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
 }
 
 /// Our rekeying came to nothing. The peer's stands if there is one; else ours is tried again soon.
-fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: Box<RekeyIke>, why: &str) {
+fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: RekeyIke, why: &str) {
     ep.by_spi.remove(&task.spi);
     let theirs = task.collision.as_ref().map(|c| c.new).filter(|id| ep.sas.contains_key(id));
     if let Some(theirs) = theirs {
@@ -407,7 +414,7 @@ pub(crate) fn answer_have_shared(
     ep: &mut Endpoint,
     now: Instant,
     sa: &mut IkeSa,
-    o: Box<OfferedIke>,
+    o: OfferedIke,
     shared: Option<Secret>,
 ) {
     let id = ep.new_ike_id();
@@ -419,7 +426,7 @@ pub(crate) fn answer_have_shared(
         ep.log(Level::Error, sa, "the peer's key exchange value is not acceptable");
         return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
     };
-    let mut new = successor(ep, now, sa, id, o.suite, keys, spis, false);
+    let mut new = successor(ep, now, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
     log_keys(ep, &mut new);
     ep.settle(new);
     ep.counters.ike_rekey_resp += 1;
