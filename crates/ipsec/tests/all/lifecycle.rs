@@ -306,12 +306,8 @@ fn packets_for_two_peers_never_share_a_send() {
             }
         }
         pair.wa.seal(&mut pair.tx);
-        let got: Vec<_> = pair
-            .tx
-            .sends
-            .iter()
-            .map(|s| (s.remote.ip(), s.segments, spi_of(pair.tx.bytes(s))))
-            .collect();
+        let got: Vec<_> =
+            pair.tx.sends.iter().map(|s| (s.remote.ip(), s.segments, spi_of(pair.tx.bytes(s)))).collect();
         let (a, b) = (ip("192.0.2.2"), ip("192.0.2.77"));
         assert_eq!(got, [(a, 1, SPI), (b, 2, SPI + 7), (a, 1, SPI)]);
     }
