@@ -89,6 +89,10 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
                 }
             }
         } else if kind == TransformType::INTEG {
+            if !differ.is_empty() && mine.iter().chain(&offered).all(is_none) {
+                // Combined-mode ciphers that differ: that there is no integrity transform is not a second difference.
+                continue;
+            }
             // Encryption without integrity is not agreed on (RFC 8221 section 4).
             mine.retain(|t| !is_none(t));
         }
