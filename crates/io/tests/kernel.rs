@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::{in_namespace, ip};
+use common::{address, in_namespace, ip};
 use ironswan_io::error::Error;
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
 use ironswan_io::poller::{Poller, Ready};
@@ -200,7 +200,7 @@ fn an_ike_message_may_be_fragmented_on_a_socket_that_forbids_it() {
 #[test]
 fn raw_esp_arrives_without_its_ip_header() {
     in_namespace(|| {
-        ip("addr add 2001:db8::1/128 dev lo nodad");
+        address("2001:db8::1", 128, "lo");
         for (ipv6, host) in [(false, v4("127.0.0.1")), (true, "2001:db8::1".parse().unwrap())] {
             let s = RawSocket::open(ipv6, 50, 0, 1 << 20).unwrap();
             let payload: Vec<u8> = (0..200).collect();
@@ -293,8 +293,8 @@ fn names_that_are_no_tun_device_are_refused() {
 #[test]
 fn routes_and_rules_are_made_listed_and_removed() {
     in_namespace(|| {
-        ip("addr add 10.1.0.1/24 dev lo");
-        ip("addr add fd01::1/128 dev lo");
+        address("10.1.0.1", 24, "lo");
+        address("fd01::1", 128, "lo");
         let tun = Tun::create(&TunConfig::default()).unwrap();
         let mut netlink = Netlink::open().unwrap();
         let cases: [(IpAddr, u8, IpAddr); 2] = [

@@ -104,6 +104,12 @@ fn side(n: u8) -> Side {
     ip(&format!("addr add 2001:db8::{n}/64 dev eth0 nodad"));
     ip(&format!("addr add 10.{n}.0.1/32 dev lo"));
     ip("link set eth0 up");
+    // IPv6 takes a moment before it uses an address.
+    let mut netlink = Netlink::open().unwrap();
+    let v6 = outer_address(n, Outer::V6Encap);
+    while !netlink.lookup(v6, None, 0).unwrap().is_some_and(|hop| hop.local) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let engine = Engine::new(Box::new(Seeded::new(n.into())), Config::default());
     let config = DataPlaneConfig::default();
     let (ike_in, ike): (SyncSender<IkeDatagram>, _) = sync_channel(2);
@@ -115,7 +121,6 @@ fn side(n: u8) -> Side {
         move |notice| notices_in.send(notice).unwrap_or(()),
     )
     .unwrap();
-    let mut netlink = Netlink::open().unwrap();
     netlink.add_rule(&Rule::steering(false, config.mark)).unwrap();
     let source = IpAddr::from([10, n, 0, 1]);
     netlink

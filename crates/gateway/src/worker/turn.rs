@@ -28,6 +28,8 @@ const SLOT: usize = 65_536 + 320;
 /// Receive fewer at a time while they are large, so that they are still in the cache when they are opened.
 const LARGE: usize = 16 * 1024;
 const LARGE_SLOTS: usize = 8;
+/// Narrow paths are reported no more often than this.
+const NARROW_INTERVAL: Duration = Duration::from_millis(100);
 /// `writev` takes this many parts.
 const MAX_PARTS: usize = 1024;
 /// As many parts as a merged 64 KB write of 1,400-byte packets has, kept on the stack.
@@ -52,6 +54,9 @@ pub(super) struct Turns {
     rx: RxBatch,
     /// Slots to use for the next receive.
     next_slots: usize,
+    now: Duration,
+    /// When narrow paths were last reported.
+    narrow_reported: Option<Duration>,
     stats: WorkerStats,
 }
 
@@ -88,6 +93,8 @@ impl Turns {
             datagrams: Vec::with_capacity(SLOTS),
             rx: RxBatch::new(),
             next_slots: LARGE_SLOTS,
+            now: Duration::ZERO,
+            narrow_reported: None,
             stats: WorkerStats::default(),
         }
     }
@@ -103,6 +110,7 @@ impl Turns {
     /// A round begins.
     pub(super) fn begin(&mut self, now: Duration) {
         self.stats.rounds += 1;
+        self.now = now;
         self.worker.begin(now);
     }
 
@@ -112,7 +120,10 @@ impl Turns {
         if !up.is_empty() {
             (self.notice_sink)(Notice::Up(up));
         }
-        if let Some(peers) = self.sender.take_narrow() {
+        // Every packet reports it until the routes are lowered, so it does not matter when the last report waits.
+        let rested = self.narrow_reported.is_none_or(|at| self.now.saturating_sub(at) >= NARROW_INTERVAL);
+        if rested && let Some(peers) = self.sender.take_narrow() {
+            self.narrow_reported = Some(self.now);
             (self.notice_sink)(Notice::NarrowPath(peers));
         }
     }

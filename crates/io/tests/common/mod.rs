@@ -16,6 +16,22 @@ pub fn in_namespace<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+/// Gives `device` an address, and waits until the kernel is ready to use it, which takes IPv6 a moment.
+pub fn address(address: &str, prefix_len: u8, device: &str) {
+    ip(&format!(
+        "addr add {address}/{prefix_len} dev {device}{}",
+        if address.contains(':') { " nodad" } else { "" }
+    ));
+    let mut netlink = ironswan_io::route::Netlink::open().unwrap();
+    for _ in 0..500 {
+        if netlink.lookup(address.parse().unwrap(), None, 0).unwrap().is_some_and(|hop| hop.local) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("{address} does not become usable");
+}
+
 /// Runs `ip` in the namespace of this thread.
 pub fn ip(args: &str) -> String {
     let out = Command::new("ip").args(args.split_whitespace()).output().expect("iproute2 is needed");
