@@ -103,6 +103,8 @@ impl Tun {
         let offloads = Self::negotiate(fd.as_fd())?;
         let mut netlink = Netlink::open()?;
         let index = netlink.link(&config.name)?.index;
+        // Nobody is behind the device who would answer, and no policy would let it out.
+        netlink.no_link_local(index);
         netlink.set_link(index, config.mtu, config.queue_len, true)?;
         Ok(Self { fd, name: config.name.clone(), index, offloads })
     }

@@ -238,6 +238,7 @@ fn a_tun_device_carries_packets_both_ways() {
         let mut netlink = Netlink::open().unwrap();
         let link = netlink.link("ipsec0").unwrap();
         assert_eq!((link.index, link.mtu, link.up, link.queue_len), (tun.index(), 1300, true, 777));
+        assert!(netlink.addresses().unwrap().iter().all(|a| a.link != link.index), "no address but ours");
         netlink.add_address(Address { link: link.index, ip: v4("10.9.0.1"), prefix_len: 24 }).unwrap();
         // Out: a datagram of ours, its checksum left to us.
         let s = std::net::UdpSocket::bind("10.9.0.1:1000").unwrap();

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
+};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::netlink::Netlink;
@@ -112,6 +114,17 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(m), 0, || {
             format!("set mtu {mtu}, queue length {queue_len} and state on interface {index}")
         })
+    }
+
+    /// Stops the kernel from giving the interface an IPv6 link-local address, and from soliciting routers there. To be
+    /// called while it is down. A kernel without IPv6 has nothing to stop, so failure is no error.
+    pub fn no_link_local(&mut self, index: u32) {
+        let mut m = LinkMessage::default();
+        m.header.index = index;
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        m.attributes.push(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(vec![mode])]));
+        let _ = self
+            .change(RouteNetlinkMessage::SetLink(m), 0, || format!("set addrgenmode on interface {index}"));
     }
 
     /// The addresses of all interfaces.
