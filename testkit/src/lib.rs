@@ -6,11 +6,13 @@
 
 pub mod config;
 pub mod engine;
+pub mod forge;
 pub mod net;
 pub mod node;
 pub mod world;
 
 pub use engine::Engine;
+pub use forge::Forger;
 pub use net::{Net, Packet, Seen, Verdict};
 pub use node::Node;
 pub use world::{Clock, World};

@@ -106,6 +106,8 @@ pub struct Net {
     pub duplicate: u32,
     /// Looked at in order; the first that does not pass decides.
     pub rules: Vec<Rule>,
+    /// So many corrupted copies overtake every datagram: bits turned, cut short, lengthened.
+    pub corrupt: u32,
     /// The translator, if there is one.
     pub nat: Option<Nat>,
     in_flight: BTreeMap<(Instant, u64), Packet>,
@@ -128,6 +130,7 @@ impl Net {
             loss: 0,
             duplicate: 0,
             rules: Vec::new(),
+            corrupt: 0,
             nat: None,
             in_flight: BTreeMap::new(),
             seq: 0,
@@ -139,6 +142,19 @@ impl Net {
 
     fn chance(&mut self, per_mille: u32) -> bool {
         per_mille > 0 && self.rng.u32() % 1_000 < per_mille
+    }
+
+    fn corrupted(&mut self, payload: &[u8]) -> Vec<u8> {
+        let mut out = payload.to_vec();
+        let at = self.rng.u32() as usize % out.len().max(1);
+        match self.rng.u32() % 8 {
+            0 => out.truncate(at),
+            1 => out.extend([0; 3]),
+            // The header's fields more often than they weigh.
+            2 | 3 => out[at % 32] ^= 1 << (self.rng.u32() % 8),
+            _ => out[at] ^= 1 << (self.rng.u32() % 8),
+        }
+        out
     }
 
     /// A node sends.
@@ -182,6 +198,10 @@ impl Net {
                     return;
                 }
             }
+        }
+        for _ in 0..self.corrupt {
+            let payload = self.corrupted(&packet.payload);
+            self.inject(now + self.delay / 2, Packet { payload, ..packet.clone() });
         }
         let copies = 1 + u32::from(self.chance(self.duplicate));
         for _ in 0..copies {

@@ -107,12 +107,7 @@ struct Made {
 }
 
 /// The successor of `old`.
-fn successor(
-    ep: &mut Endpoint,
-    now: Instant,
-    old: &IkeSa,
-    new: Made,
-) -> Box<IkeSa> {
+fn successor(ep: &mut Endpoint, now: Instant, old: &IkeSa, new: Made) -> Box<IkeSa> {
     let Made { id, suite, keys, spis: (spi_i, spi_r), initiator } = new;
     let sa = Box::new(IkeSa {
         id,

@@ -1,0 +1,104 @@
+//! Writing and reading messages of an IKE_SA as either of its ends, with the keys from the key log: the peer that does
+//! what no honest one would.
+
+use ironswan_crypto::message::MessageKey;
+use ironswan_ike::event::KeyLog;
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::ike::{
+    Flags, Geometry, Header, Message, Payload, SealedDraft, Within, parse_chain, sealed,
+};
+
+use crate::Node;
+
+/// Both ends' keys of one IKE_SA.
+pub struct Forger {
+    spi_i: u64,
+    spi_r: u64,
+    initiator: MessageKey,
+    responder: MessageKey,
+    geometry: Geometry,
+    iv: u64,
+}
+
+impl Forger {
+    /// Of the newest IKE_SA in a node's key log.
+    pub fn newest(node: &Node) -> Self {
+        Self::of(node, None)
+    }
+
+    /// Of the IKE_SA with this initiator's SPI, or the newest.
+    pub fn of(node: &Node, spi: Option<u64>) -> Self {
+        node.keys
+            .iter()
+            .rev()
+            .find_map(|k| match k {
+                KeyLog::Ike { spi_i, spi_r, suite, keys } if spi.is_none_or(|s| s == *spi_i) => {
+                    let [_, ai, ar, ei, er, ..] = &**keys;
+                    let key = |e: &ironswan_wire::secret::Secret, a: &ironswan_wire::secret::Secret| {
+                        MessageKey::new(suite.encr, suite.key_bits, suite.integ, e.expose(), a.expose())
+                            .expect("keys of a supported suite")
+                    };
+                    let (initiator, responder) = (key(ei, ai), key(er, ar));
+                    let geometry = Geometry {
+                        iv: initiator.iv_len(),
+                        icv: initiator.icv_len(),
+                        block: initiator.block_len(),
+                    };
+                    // IVs that no honest message has.
+                    let iv = 1 << 63;
+                    Some(Self { spi_i: *spi_i, spi_r: *spi_r, initiator, responder, geometry, iv })
+                }
+                _ => None,
+            })
+            .expect("an IKE_SA in the key log")
+    }
+
+    /// A message from the initiator (or the responder) of the IKE_SA.
+    pub fn message(
+        &mut self,
+        by_initiator: bool,
+        exchange: ExchangeType,
+        response: bool,
+        mid: u32,
+        payloads: &[Payload],
+    ) -> Vec<u8> {
+        let (first, plain) = ironswan_wire::ike::emit_chain(payloads).expect("payloads that fit");
+        self.raw(by_initiator, exchange, response, mid, first, &plain)
+    }
+
+    /// The same around bytes that need not be payloads.
+    pub fn raw(
+        &mut self,
+        by_initiator: bool,
+        exchange: ExchangeType,
+        response: bool,
+        mid: u32,
+        first: ironswan_wire::iana::PayloadType,
+        plain: &[u8],
+    ) -> Vec<u8> {
+        let header = Header::new(self.spi_i, self.spi_r, exchange, Flags::new(by_initiator, response), mid);
+        let draft = SealedDraft::emit_plain(&header, &[], first, plain, None, self.geometry);
+        let SealedDraft { mut bytes, ranges } = draft.expect("a message that fits");
+        let (aad, rest) = bytes.split_at_mut(ranges.iv.start);
+        let (iv, rest) = rest.split_at_mut(ranges.iv.len());
+        let (text, icv) = rest.split_at_mut(ranges.text.len());
+        self.iv += 1;
+        let n = iv.len();
+        iv[n - 8..].copy_from_slice(&self.iv.to_be_bytes());
+        let key = if by_initiator { &self.initiator } else { &self.responder };
+        key.seal(aad, iv, text, icv);
+        bytes
+    }
+
+    /// What a message of either end says; `None` when it is not of this IKE_SA.
+    pub fn open(&self, bytes: &[u8]) -> Option<(Header, Vec<Payload>)> {
+        let message = Message::parse(bytes).ok()?;
+        let Some(Payload::Sk(sk)) = message.payloads.last() else { return None };
+        let ranges = message.sealed(self.geometry).ok()?;
+        let mut text = bytes[ranges.text.clone()].to_vec();
+        let key = if message.header.flags.initiator() { &self.initiator } else { &self.responder };
+        key.open(&bytes[ranges.aad], &bytes[ranges.iv], &mut text, &bytes[ranges.icv]).ok()?;
+        let payloads = parse_chain(sk.inner, sealed::unpad(&text).ok()?, Within::Sk).ok()?;
+        Some((message.header, payloads))
+    }
+}
