@@ -13,7 +13,7 @@ pub mod corpus;
 pub mod mutate;
 pub mod targets;
 
-use targets::{ike_message, ike_payloads, planted, vici};
+use targets::{esp_inbound, ike_message, ike_payloads, planted, vici};
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -39,6 +39,8 @@ const fn target(name: &'static str, run: fn(&[u8]) -> u64, dictionary: &'static 
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
+    // An engine with its flow tables for each input.
+    Target { max_memory: 1 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
     target("vici", vici::run, vici::DICTIONARY),

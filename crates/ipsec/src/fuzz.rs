@@ -15,7 +15,10 @@ use crate::{Config, Datagram, Engine, RxBatch, Worker, demux};
 
 /// Suites of the fuzzed engine: encryption, key bits, bytes of key with salt, integrity and its key length. The SPI of
 /// the n-th is `0x100 + n`.
-const SUITES: [(EncrId, u16, usize, Option<(IntegId, usize)>); 3] = [
+type Suite = (EncrId, u16, usize, Option<(IntegId, usize)>);
+
+/// See [`Suite`].
+const SUITES: [Suite; 3] = [
     (EncrId::AES_GCM_16, 128, 20, None),
     (EncrId::AES_CBC, 128, 16, Some((IntegId::HMAC_SHA2_256_128, 32))),
     (EncrId::CHACHA20_POLY1305, 256, 36, None),
@@ -74,8 +77,9 @@ fn engine() -> Arc<Engine> {
 /// - else: the bytes are a datagram as they are.
 ///
 /// All packets go through [`demux`] and one inbound call. Panics when the books do not balance, when something
-/// unauthentic is delivered, or when a write is not what the device accepts.
-pub fn esp_inbound(data: &[u8]) {
+/// unauthentic is delivered, or when a write is not what the device accepts. The result tells how far the input came: which
+/// counters it moved.
+pub fn esp_inbound(data: &[u8]) -> u64 {
     let engine = engine();
     let mut worker = Worker::new(engine.clone());
     let mut buf = Vec::new();
@@ -130,6 +134,10 @@ pub fn esp_inbound(data: &[u8]) {
             );
         }
     }
+    let traffic = &counters.traffic;
+    let moved = [traffic.in_writes, traffic.in_merged, traffic.in_dummies, rx.writes.len() as u64];
+    let drops = counters.drops().map(|(_, n)| n);
+    moved.into_iter().chain(drops).fold(0u64, |sum, n| sum.wrapping_mul(5).wrapping_add(n.min(3)))
 }
 
 /// Appends a packet with this plaintext, made whole blocks.

@@ -166,7 +166,7 @@ impl Spd {
                 .chain(family.ranges.iter())
                 .cloned()
                 .collect();
-            all.sort_by(|a, b| a.rank.cmp(&b.rank));
+            all.sort_by_key(|p| p.rank);
             out.append(&mut all);
         }
         out

@@ -171,7 +171,7 @@ fn check<'a>(
 ) -> Result<(u32, u64), DropReason> {
     let packet = packet.ok_or(DropReason::InBufferError)?;
     let (spi, low) = esp::header(packet).ok_or(DropReason::InHdrError)?;
-    if !at.as_ref().is_some_and(|(sa, _)| sa.state.spi.0 == spi) {
+    if at.as_ref().is_none_or(|(sa, _)| sa.state.spi.0 != spi) {
         if spi < MIN_SPI {
             return Err(DropReason::InReservedSpi);
         }

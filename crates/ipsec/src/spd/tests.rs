@@ -48,10 +48,7 @@ fn any_policy() -> impl Strategy<Value = PolicyAdd> {
 }
 
 /// The definition: of all policies that cover the packet, the first in the order.
-fn by_definition<'a>(
-    list: &'a [(PolicyAdd, Rank)],
-    covers: impl Fn(&PolicyAdd) -> bool,
-) -> Option<&'a PolicyAdd> {
+fn by_definition(list: &[(PolicyAdd, Rank)], covers: impl Fn(&PolicyAdd) -> bool) -> Option<&PolicyAdd> {
     list.iter().filter(|(p, _)| covers(p)).min_by_key(|(_, rank)| *rank).map(|(p, _)| p)
 }
 

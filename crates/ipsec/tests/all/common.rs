@@ -380,7 +380,7 @@ impl Spec {
         if self.tcp {
             p.extend_from_slice(&self.seq.to_be_bytes());
             p.extend_from_slice(&self.ack.to_be_bytes());
-            p.extend_from_slice(&[((20 + self.options.len()) / 4 << 4) as u8, self.flags]);
+            p.extend_from_slice(&[(((20 + self.options.len()) / 4) << 4) as u8, self.flags]);
             p.extend_from_slice(&self.window.to_be_bytes());
             p.extend_from_slice(&[0, 0, 0, 0]);
             p.extend_from_slice(&self.options);
