@@ -397,3 +397,36 @@ fn addresses_come_and_go_and_are_noticed() {
         assert!(watch.wait(Duration::from_secs(1)).rules);
     });
 }
+
+#[test]
+fn a_list_is_whole_while_the_tables_change() {
+    in_namespace(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let route = |i: u8, j: u8| Route {
+            table: TABLE,
+            destination: Destination { ip: IpAddr::from([10, i, j, 0]), prefix_len: 24 },
+            kind: RouteKind::Unreachable,
+            metric: UNREACHABLE_METRIC,
+            source: None,
+            mtu: 0,
+            protocol: PROTOCOL,
+        };
+        for i in 0..4 {
+            (0..=255).for_each(|j| netlink.set_route(&route(i, j)).unwrap());
+        }
+        let mut other = Netlink::open().unwrap();
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                for _ in 0..300 {
+                    other.set_route(&route(9, 9)).unwrap();
+                    other.delete_route(&route(9, 9)).unwrap();
+                }
+            });
+            for _ in 0..20 {
+                let all = netlink.routes(TABLE).unwrap();
+                let ours = all.iter().filter(|r| **r != route(9, 9)).count();
+                assert_eq!(ours, 4 * 256);
+            }
+        });
+    });
+}

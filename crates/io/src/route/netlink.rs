@@ -1,14 +1,22 @@
 //! The socket: one request, its replies.
 
 use std::io;
+use std::time::Duration;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
+use rustix::net::sockopt;
+
 use crate::error::Error;
+
+/// How often a list that changed while it was read is read again.
+const DUMP_TRIES: u32 = 10;
+/// A reply that takes longer is lost.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to the kernel's routing tables, in the network namespace of the thread that opened it.
 #[derive(Debug)]
@@ -29,6 +37,7 @@ impl Netlink {
             socket.connect(&SocketAddr::new(0, 0))?;
             // Makes look-ups and dumps honour their filters; without it (before 4.20) we filter ourselves anyway.
             let _ = socket.set_netlink_get_strict_chk(true);
+            sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(REPLY_TIMEOUT))?;
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
@@ -54,8 +63,15 @@ impl Netlink {
         message: RouteNetlinkMessage,
         what: impl FnOnce() -> String,
     ) -> Result<Vec<RouteNetlinkMessage>, Error> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP)
-            .map_err(|source| Error::Netlink { what: what(), source })
+        let mut last = io::Error::from_raw_os_error(libc::EBUSY);
+        for _ in 0..DUMP_TRIES {
+            match self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP) {
+                // The tables changed meanwhile, or were too much for the socket's buffer: what came is not all there is.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENOBUFS)) => last = e,
+                other => return other.map_err(|source| Error::Netlink { what: what(), source }),
+            }
+        }
+        Err(Error::Netlink { what: what(), source: last })
     }
 
     /// One object. The kernel's answer is the message itself, or an error.
@@ -74,8 +90,12 @@ impl Netlink {
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
         let mut replies = Vec::new();
+        let mut interrupted = false;
         loop {
-            let (bytes, _) = self.socket.recv_from_full()?;
+            let (bytes, _) = match self.socket.recv_from_full() {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            };
             for message in split(&bytes) {
                 let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
                     // An attribute of a newer kernel than the parser knows: that one object is not seen.
@@ -84,8 +104,12 @@ impl Netlink {
                 if message.header.sequence_number != self.sequence {
                     continue;
                 }
+                interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 match message.payload {
                     NetlinkPayload::InnerMessage(m) => replies.push(m),
+                    NetlinkPayload::Done(_) if interrupted => {
+                        return Err(io::Error::from_raw_os_error(libc::EBUSY));
+                    }
                     NetlinkPayload::Done(_) => return Ok(replies),
                     // Also the acknowledgement, which is error 0.
                     NetlinkPayload::Error(e) => match e.code {
