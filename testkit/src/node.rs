@@ -36,6 +36,8 @@ pub struct Node {
     pub answers: VecDeque<(Instant, RequestId, Completion)>,
     /// Key pairs and shared secrets computed.
     pub kex: usize,
+    /// NAT-keepalives sent.
+    pub keepalives: usize,
     /// When ESP last arrived.
     pub last_esp: Option<Instant>,
     /// ESP packets that were opened, and such that met no SA.
@@ -57,6 +59,7 @@ impl Node {
             work: Duration::ZERO,
             answers: VecDeque::new(),
             kex: 0,
+            keepalives: 0,
             last_esp: None,
             esp: (0, 0),
         }
@@ -100,6 +103,7 @@ impl Node {
             // Not before the events of the same turn: an inbound SA stands before the peer hears of it.
             if !busy {
                 while let Some(t) = self.endpoint.poll_transmit() {
+                    self.keepalives += usize::from(t.payload == [0xff]);
                     out.push(t);
                 }
                 return out;

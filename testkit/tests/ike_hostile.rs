@@ -463,8 +463,8 @@ fn deletes_of_all_kinds() {
     let twice = [esp(&[ours.spi_in, ours.spi_in]), esp(&[ours.spi_in])];
     assert_eq!(ask(&mut w, &mut f, info, 5, &twice).unwrap(), [esp(&[ours.spi_out])]);
     assert!(w.up(1)[0].children.is_empty() && w.nodes[1].engine.inbound.is_empty());
-    // Ten thousand.
-    let many: Vec<_> = (0..10_000).map(Spi).collect();
+    // Two thousand.
+    let many: Vec<_> = (0..2_000).map(Spi).collect();
     assert_eq!(ask(&mut w, &mut f, info, 6, &[esp(&many)]).unwrap(), []);
     // The IKE_SA and then more in the same message.
     let end = [

@@ -301,6 +301,15 @@ fn initiating_what_is_up_is_done_at_once() {
 }
 
 #[test]
+fn initiating_twice_at_once_makes_one_child() {
+    let mut w = World::pair(17, |_| {});
+    let tickets = [w.initiate(0), w.initiate(0), w.initiate(0)];
+    w.run(5 * S);
+    w.assert_one();
+    assert!(tickets.iter().all(|t| w.nodes[0].done[t] == Ok(())));
+}
+
+#[test]
 fn termination_by_id_and_by_force() {
     let mut w = World::pair(14, |_| {});
     w.establish(0).unwrap();

@@ -101,6 +101,11 @@ fn a_nat_in_front_of_either_is_found_and_esp_goes_in_udp() {
             assert!(n.engine.outbound[0].udp_encap && n.engine.inbound.values().all(|s| s.udp_encap));
         }
         assert_eq!(w.nodes[1].engine.outbound[0].remote, b.remote);
+        // The mapping is kept alive by whoever is behind it, and only by that one.
+        let alive = |n: usize| w.nodes[n].keepalives;
+        assert_eq!((alive(0), alive(1)), (0, 0));
+        w.run(61 * S);
+        assert_eq!((w.nodes[0].keepalives, w.nodes[1].keepalives), (3, 0));
         // The translator forgets: the next authenticated message moves the mapping, and the SAs with it.
         w.net.nat.as_mut().unwrap().rebind();
         match inside {

@@ -20,6 +20,8 @@ pub(crate) enum Timer {
     OverTime(IkeId),
     /// `dpd_delay` since the last sign of life: ask.
     Liveness(IkeId),
+    /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
+    Keepalive(IkeId),
     /// A replaced or redundant IKE_SA that the peer should have deleted by now is dropped.
     Linger(IkeId),
     /// `rekey_time` less its random part: the CHILD_SA is rekeyed.
@@ -38,13 +40,14 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 6] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 7] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
             Self::RekeyIke(id),
             Self::OverTime(id),
             Self::Liveness(id),
+            Self::Keepalive(id),
             Self::Linger(id),
         ]
     }

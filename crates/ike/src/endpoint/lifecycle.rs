@@ -6,18 +6,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::id::IdPattern;
 
+use super::close::{Close, remove_from};
 use super::select::local_identity;
 use super::{Endpoint, Pending};
-use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection};
-use crate::event::{
-    ChildId, ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket,
-};
+use crate::config::{AddrSpec, ChildConfig, ChildKind, Connection};
+use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
 use crate::sa::{IkeSa, NatState};
 use crate::task::create_child::NewChild;
 use crate::task::rekey_ike::RekeyIke;
-use crate::task::{Kont, Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::task::{Kont, Task, answer_child, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
 use crate::window::Window;
 
@@ -44,34 +43,6 @@ pub(crate) struct Start {
     pub attempt: u32,
     /// By an action and not by command: nothing is done when it is up already, and errors are a reason to try again.
     pub automatic: bool,
-}
-
-/// Another attempt that waits for its time.
-pub(crate) struct Retry {
-    pub conn: String,
-    children: Vec<Option<String>>,
-    attempt: u32,
-    automatic: bool,
-    ticket: Option<Ticket>,
-}
-
-/// Why an IKE_SA ends.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Close {
-    /// The peer deleted it.
-    ByPeer,
-    /// We deleted it.
-    ByUs,
-    /// It was established, and the peer is dead or misbehaves.
-    Lost(String),
-    /// It was not established, and will not be.
-    Failed(String),
-    /// It was not established, and the peer does not answer.
-    NoAnswer,
-    /// Another IKE_SA has taken over everything.
-    Replaced,
-    /// The peer has lost it and has come back (INITIAL_CONTACT).
-    Forgotten,
 }
 
 impl Endpoint {
@@ -334,10 +305,10 @@ impl Endpoint {
                 create_child::have_shared(self, now, sa, new, *answer, shared(completion));
             }
             Kont::AnswerChildKey(offered) => {
-                create_child::answer_have_key(self, now, sa, offered, pair(completion));
+                answer_child::answer_have_key(self, now, sa, offered, pair(completion));
             }
             Kont::AnswerChildShared(offered) => {
-                create_child::answer_have_shared(self, now, sa, offered, shared(completion));
+                answer_child::answer_have_shared(self, now, sa, offered, shared(completion));
             }
             Kont::RekeyKey(task) => rekey_ike::have_key(self, now, sa, task, pair(completion)),
             Kont::RekeyShared(task, answer) => {
@@ -378,7 +349,7 @@ impl Endpoint {
         }
     }
 
-    fn leave_half_open(&mut self, sa: &mut IkeSa) {
+    pub(crate) fn leave_half_open(&mut self, sa: &mut IkeSa) {
         if let Some((_, remote)) = sa.half_open
             && sa.init.is_some()
         {
@@ -397,6 +368,7 @@ impl Endpoint {
             self.log(Level::Debug, sa, format!("scheduling rekeying in {}s", at.as_secs()));
         }
         liveness::rearm(self, sa);
+        liveness::rearm_keepalive(self, now, sa);
     }
 
     /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
@@ -415,243 +387,6 @@ impl Endpoint {
         Duration::try_from_secs_f64(self.limits.retransmit_timeout.as_secs_f64() * factor)
             .unwrap_or(Duration::from_secs(3_600))
             .min(Duration::from_secs(3_600))
-    }
-
-    // ---- closing ----
-
-    /// Ends an IKE_SA: its children, its tasks, its place in every index; then what the configuration says happens.
-    pub(crate) fn close_ike(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
-        if sa.dead {
-            return;
-        }
-        sa.dead = true;
-        let was_up = sa.is_up();
-        let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
-        self.leave_half_open(sa);
-        if let Some((spi_i, remote)) = sa.half_open {
-            self.half_open.forget(spi_i, remote);
-        }
-        for timer in Timer::of_ike(sa.id) {
-            self.timers.cancel(timer);
-        }
-        self.by_spi.remove(&sa.our_spi());
-        remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
-        if let Some(remote) = &sa.remote_id {
-            remove_from(&mut self.by_ids, &(sa.local_id.clone(), remote.clone()), sa.id);
-        }
-
-        let reason = match &how {
-            Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
-            Close::ByUs => "the IKE_SA was terminated".to_owned(),
-            Close::Lost(why) | Close::Failed(why) => why.clone(),
-            Close::NoAnswer => "establishing IKE_SA failed, peer not responding".to_owned(),
-            Close::Replaced => "the IKE_SA was rekeyed".to_owned(),
-            Close::Forgotten => "the peer has lost the IKE_SA".to_owned(),
-        };
-        if let (Close::Failed(why), false) = (&how, was_up) {
-            self.log(Level::Error, sa, format!("establishing IKE_SA failed: {why}"));
-        }
-
-        // What was wanted of an IKE_SA that did not come up, to be tried again.
-        let mut wanted: Vec<Option<String>> = names_in_work(sa).map(|n| Some(n.to_owned())).collect();
-        if wanted.is_empty() {
-            wanted.push(None);
-        }
-        let tasks = sa.active.take().map(|a| a.task).into_iter();
-        let tasks: Vec<Task> =
-            tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
-        for task in tasks {
-            self.fail_task(task, &reason);
-        }
-        let ticket = sa.ticket.take();
-        self.done(ticket, Err(reason.clone()));
-
-        let ids: Vec<ChildId> = sa.children.keys().copied().collect();
-        let mut again = Vec::new();
-        for id in ids {
-            let Some(child) = self.remove_child(now, sa, id) else { continue };
-            if child.replaced_by.is_some() || !child.announced {
-                continue;
-            }
-            let action = match how {
-                Close::ByPeer => child.config.close_action,
-                Close::Lost(_) => child.config.dpd_action,
-                _ => ChildAction::None,
-            };
-            again.push((child.config.name.clone(), action));
-        }
-        if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
-            self.emit(Event::IkeDown(info));
-        }
-        for (name, action) in again {
-            self.act(&sa.conn.name.clone(), &name, action);
-        }
-        if !was_up && sa.initiator && matches!(how, Close::NoAnswer | Close::Failed(_)) {
-            let tries = sa.conn.keyingtries;
-            let more = tries == 0 || sa.attempt < tries;
-            // An answer that says no is repeated by asking again only when nobody waits for the answer.
-            if more && (how == Close::NoAnswer || sa.automatic || tries == 0) {
-                self.retry_later(now, sa, wanted);
-            }
-        }
-    }
-
-    /// `start_action`, `close_action`, `dpd_action`.
-    pub(crate) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
-        match action {
-            ChildAction::None => {}
-            ChildAction::Start => self.todo.push_back(Todo::Start(Start {
-                conn: conn.to_owned(),
-                child: Some(child.to_owned()),
-                ticket: None,
-                attempt: 1,
-                automatic: true,
-            })),
-            ChildAction::Trap => self.install_trap(conn, child),
-        }
-    }
-
-    fn retry_later(&mut self, now: Instant, sa: &IkeSa, children: Vec<Option<String>>) {
-        if !self.conns.contains_key(&sa.conn.name) {
-            return;
-        }
-        let doublings = sa.attempt.saturating_sub(1).min(16);
-        let pause = (self.limits.retry_initial * 2u32.pow(doublings)).min(self.limits.retry_max);
-        // Between half and all of it, so that the peers of a gateway that was away do not come back all at once.
-        let half = pause / 2;
-        let millis = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
-        let pause = half + Duration::from_millis(self.random_below(millis.saturating_add(1)));
-        let id = self.new_retry_id();
-        let line = format!(
-            "trying again in {:.1}s ({}/{})",
-            pause.as_secs_f64(),
-            sa.attempt + 1,
-            if sa.conn.keyingtries == 0 { "forever".to_owned() } else { sa.conn.keyingtries.to_string() }
-        );
-        self.log(Level::Info, sa, line);
-        self.retries.insert(
-            id,
-            Retry {
-                conn: sa.conn.name.clone(),
-                children,
-                attempt: sa.attempt + 1,
-                automatic: sa.automatic,
-                ticket: None,
-            },
-        );
-        self.timers.set(Timer::Retry(id), now + pause);
-    }
-
-    pub(crate) fn retry(&mut self, id: u64) {
-        let Some(retry) = self.retries.remove(&id) else { return };
-        for child in retry.children {
-            self.todo.push_back(Todo::Start(Start {
-                conn: retry.conn.clone(),
-                child,
-                ticket: retry.ticket,
-                attempt: retry.attempt,
-                automatic: retry.automatic,
-            }));
-        }
-    }
-
-    /// Forgets attempts to come of a connection. How many there were.
-    pub(crate) fn cancel_retries(&mut self, conn: &str) -> usize {
-        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.conn == conn).map(|(id, _)| *id).collect();
-        for id in &ids {
-            if let Some(retry) = self.retries.remove(id) {
-                self.done(retry.ticket, Err("cancelled".to_owned()));
-            }
-            self.timers.cancel(Timer::Retry(*id));
-        }
-        ids.len()
-    }
-
-    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities. False: the
-    /// new one is refused.
-    pub(crate) fn check_unique(
-        &mut self,
-        now: Instant,
-        sa: &IkeSa,
-        remote_id: &Identity,
-        initial_contact: bool,
-    ) -> bool {
-        use crate::config::Unique;
-        let others: Vec<IkeId> = self
-            .by_ids
-            .get(&(sa.local_id.clone(), remote_id.clone()))
-            .into_iter()
-            .flatten()
-            .copied()
-            .filter(|id| *id != sa.id)
-            .collect();
-        // The notification speaks of what its sender knew: of IKE_SAs that stood before this one was begun. With both
-        // sides initiating at once, one that was established meanwhile is not meant.
-        let before = |ep: &Self, id: &IkeId| {
-            ep.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created))
-        };
-        match sa.conn.unique {
-            Unique::Never => true,
-            Unique::Keep => {
-                let stands = others.iter().any(|id| {
-                    self.sas
-                        .get(id)
-                        .is_some_and(|o| matches!(o.state, IkeState::Established | IkeState::Rekeying))
-                });
-                if stands && !initial_contact {
-                    let line =
-                        format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
-                    self.log(Level::Warn, sa, line);
-                    return false;
-                }
-                self.forget_old(now, sa, remote_id, others, initial_contact, before);
-                true
-            }
-            Unique::No => {
-                self.forget_old(now, sa, remote_id, others, initial_contact, before);
-                true
-            }
-            Unique::Replace if initial_contact => {
-                self.forget_old(now, sa, remote_id, others, true, before);
-                true
-            }
-            Unique::Replace => {
-                for id in others {
-                    let line =
-                        format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
-                    self.log(Level::Info, sa, line);
-                    self.with_sa(now, id, |_, old| {
-                        if matches!(old.state, IkeState::Established | IkeState::Rekeying) {
-                            old.queue.push_back(Task::DeleteIke(delete::DeleteIke::default()));
-                        }
-                    });
-                }
-                true
-            }
-        }
-    }
-
-    fn forget_old(
-        &mut self,
-        now: Instant,
-        sa: &IkeSa,
-        remote_id: &Identity,
-        others: Vec<IkeId>,
-        initial_contact: bool,
-        before: impl Fn(&Self, &IkeId) -> bool,
-    ) {
-        if !initial_contact {
-            return;
-        }
-        for id in others {
-            if !before(self, &id) {
-                continue;
-            }
-            let line =
-                format!("destroying duplicate IKE_SA for peer '{remote_id}', received INITIAL_CONTACT");
-            self.log(Level::Info, sa, line);
-            self.with_sa(now, id, |ep, old| ep.close_ike(now, old, Close::Forgotten));
-        }
     }
 
     /// Moves everything that hangs on children from an IKE_SA to the one that replaced it: "the new IKE SA inherits all
@@ -675,7 +410,8 @@ impl Endpoint {
         }
         old.successor = Some(new);
         old.state = IkeState::Rekeyed;
-        for timer in [Timer::RekeyIke(old.id), Timer::OverTime(old.id), Timer::Liveness(old.id)] {
+        let (rekey, over) = (Timer::RekeyIke(old.id), Timer::OverTime(old.id));
+        for timer in [rekey, over, Timer::Liveness(old.id), Timer::Keepalive(old.id)] {
             self.timers.cancel(timer);
         }
         sa.state = IkeState::Established;
@@ -694,22 +430,6 @@ impl Endpoint {
         self.settle(sa);
     }
 
-    /// A new child that found the peer busy: once more, soon.
-    pub(crate) fn child_later(&mut self, now: Instant, sa: &IkeSa, new: Box<NewChild>) {
-        self.abandon(&new);
-        let id = self.new_retry_id();
-        let pause = self.soon();
-        let line = format!(
-            "the peer is busy, trying CHILD_SA {} again in {} seconds",
-            new.config.name,
-            pause.as_secs()
-        );
-        self.log(Level::Info, sa, line);
-        let (conn, children) = (sa.conn.name.clone(), vec![Some(new.config.name.clone())]);
-        self.retries.insert(id, Retry { conn, children, attempt: 1, automatic: true, ticket: new.ticket });
-        self.timers.set(Timer::Retry(id), now + pause);
-    }
-
     /// Asks outside for work that belongs to no IKE_SA.
     pub(crate) fn ask_route_for_trap(&mut self, conn: &str, child: &str, remote: IpAddr) {
         let who = Pending::Trap { conn: conn.to_owned(), child: child.to_owned() };
@@ -726,7 +446,7 @@ pub(crate) fn host(spec: &AddrSpec) -> Option<IpAddr> {
 }
 
 /// Names of the new children that are queued, asked for, or on their way.
-fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
+pub(crate) fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
     let waiting = match sa.wait.as_ref().map(|w| &w.kont) {
         Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => Some(&**n),
         _ => None,
@@ -742,26 +462,6 @@ fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
         .chain(waiting)
         .filter(|n| n.rekey.is_none())
         .map(|n| n.config.name.as_str())
-}
-
-/// The task of ours that an IKE_SA was waiting for, if it is one.
-fn waiting_task(wait: crate::sa::Wait) -> Option<Task> {
-    match wait.kont {
-        Kont::ChildKey(n) | Kont::ChildShared(n, _) => Some(Task::Child(n)),
-        Kont::RekeyKey(t) | Kont::RekeyShared(t, _) => Some(Task::RekeyIke(t)),
-        // What the peer began. Its reservations are given back with the IKE_SA.
-        _ => None,
-    }
-}
-
-/// Takes an IKE_SA out of an index.
-fn remove_from<K: Ord>(index: &mut BTreeMap<K, std::collections::BTreeSet<IkeId>>, key: &K, id: IkeId) {
-    if let Some(set) = index.get_mut(key) {
-        set.remove(&id);
-        if set.is_empty() {
-            index.remove(key);
-        }
-    }
 }
 
 /// A rekeying of the IKE_SA that is queued or runs.

@@ -13,6 +13,7 @@
 //!
 //! Not here: what each exchange says (`task`), and how an IKE_SA looks (`sa`).
 
+mod close;
 mod commands;
 mod halfopen;
 mod install;
@@ -23,6 +24,7 @@ mod receive;
 mod select;
 mod send;
 mod timeout;
+mod unique;
 mod view;
 
 use std::collections::hash_map::Entry;
@@ -44,10 +46,10 @@ use crate::event::{
 use crate::sa::IkeSa;
 use crate::timer::Timers;
 
+pub(crate) use close::Close;
 pub use commands::{CommandError, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen};
 pub(crate) use install::NewSas;
-pub(crate) use lifecycle::Close;
 pub(crate) use policy::Spd;
 pub(crate) use select::local_identity;
 
@@ -96,7 +98,7 @@ pub struct Endpoint {
 
     pub(crate) timers: Timers,
     pub(crate) cookies: Cookies,
-    pub(crate) retries: BTreeMap<u64, lifecycle::Retry>,
+    pub(crate) retries: BTreeMap<u64, close::Retry>,
     pub(crate) todo: VecDeque<lifecycle::Todo>,
     pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
     pub(crate) pending: BTreeMap<RequestId, Pending>,

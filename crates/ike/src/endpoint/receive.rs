@@ -11,12 +11,15 @@ use ironswan_wire::ike::{Header, ParseError, Payload};
 use super::{Close, Endpoint};
 use crate::event::{IkeState, Level};
 use crate::sa::{Answering, Datagram, IkeSa, OpenError};
-use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::task::{Task, answer_child, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
 use crate::window::{Inbound, Window, digest};
 
 /// So many datagrams wait for an IKE_SA that waits for a key; with a window of one, an honest peer has two.
 const BACKLOG: usize = 8;
+
+/// Messages longer than this are not looked at (charon's `max_packet`): what a half-open IKE_SA keeps is bounded by it.
+const MAX_MESSAGE: usize = 10_000;
 
 /// The last answers of IKE_SAs that are gone, for a peer that did not get them: the answer to its DELETE, or the error
 /// that ended IKE_AUTH.
@@ -76,9 +79,12 @@ impl Endpoint {
     }
 
     pub(super) fn receive(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
-        let Ok(peek) = Header::read(bytes) else {
-            self.counters.invalid += 1;
-            return;
+        let peek = match Header::read(bytes) {
+            Ok(peek) if bytes.len() <= MAX_MESSAGE => peek,
+            _ => {
+                self.counters.invalid += 1;
+                return;
+            }
         };
         let header = match Header::parse(bytes) {
             Ok(header) => header,
@@ -240,7 +246,7 @@ impl Endpoint {
                 if for_ike {
                     rekey_ike::answer(self, now, sa, &payloads);
                 } else {
-                    create_child::answer(self, now, sa, &payloads);
+                    answer_child::answer(self, now, sa, &payloads);
                 }
             }
             _ => delete::answer(self, now, sa, &payloads),
@@ -290,7 +296,8 @@ impl Endpoint {
                 let why = format!("received invalid {} response: {e}", active.exchange);
                 self.log(Level::Error, sa, why.clone());
                 self.fail_task(active.task, &why);
-                return self.close_ike(now, sa, Close::Failed(why));
+                let how = if sa.is_up() { Close::Lost(why) } else { Close::Failed(why) };
+                return self.close_ike(now, sa, how);
             }
             Err(OpenError::Junk) => return,
         };

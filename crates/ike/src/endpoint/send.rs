@@ -47,6 +47,11 @@ impl Endpoint {
         self.transmits.push_back(Transmit { local, remote, payload });
     }
 
+    /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without marker.
+    pub(crate) fn transmit_keepalive(&mut self, local: SocketAddr, remote: SocketAddr) {
+        self.transmits.push_back(Transmit { local, remote, payload: vec![0xff] });
+    }
+
     pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
         Some(match exchange {
             ExchangeType::IKE_SA_INIT => &mut self.counters.ike_init,

@@ -24,6 +24,7 @@ impl Endpoint {
             }),
             Timer::OverTime(id) => self.with_sa(now, id, |ep, sa| ep.over_time(now, sa)),
             Timer::Liveness(id) => self.with_sa(now, id, |ep, sa| liveness::check(ep, now, sa)),
+            Timer::Keepalive(id) => self.with_sa(now, id, |ep, sa| liveness::keepalive(ep, now, sa)),
             Timer::Linger(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::Replaced)),
             Timer::RekeyChild(id) => self.with_child(now, id, |ep, sa| ep.rekey_child(sa, id)),
             Timer::LifeChild(id) => self.with_child(now, id, |ep, sa| ep.expire_child(sa, id)),

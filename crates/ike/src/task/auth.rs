@@ -15,8 +15,8 @@ use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, find_notify, notifies};
 use ironswan_wire::secret::Secret;
 
-use super::Task;
 use super::create_child::{self, NewChild};
+use super::{Task, answer_child};
 use crate::auth::{SignedOctets, psk};
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{IkeState, Level};
@@ -249,7 +249,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
     ep.establish(now, sa);
     if let (true, Some((ni, nr))) = (has_child, nonces) {
-        create_child::answer_first(ep, now, sa, payloads, ni, nr, &mut response);
+        answer_child::answer_first(ep, now, sa, payloads, ni, nr, &mut response);
     }
     ep.respond(sa, &response);
 }

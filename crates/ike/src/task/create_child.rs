@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
@@ -23,7 +22,7 @@ use super::delete::DeleteChild;
 use super::rekey_child::{self, Collision};
 use super::sa_init::KeyPair;
 use super::{Kont, Task};
-use crate::config::{ChildConfig, ChildKind};
+use crate::config::ChildConfig;
 use crate::endpoint::{Endpoint, NewSas};
 use crate::event::{ChildId, ChildState, IkeState, Level, Request, Ticket};
 use crate::narrow;
@@ -89,34 +88,6 @@ pub(crate) struct Answered {
     pub peer_public: Vec<u8>,
 }
 
-/// A child that the peer proposes, as far as it has been agreed on.
-pub(crate) struct Offered {
-    pub config: Arc<ChildConfig>,
-    pub rekey: Option<ChildId>,
-    pub suite: EspSuite,
-    pub answer: Proposal,
-    pub spi_out: Spi,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    pub mode: Mode,
-    pub ni: Vec<u8>,
-    pub nr: Vec<u8>,
-    pub peer_public: Vec<u8>,
-    pub public: Vec<u8>,
-}
-
-/// Why a proposed child is refused.
-pub(crate) struct Refusal {
-    pub kind: NotifyType,
-    pub data: Vec<u8>,
-}
-
-impl From<NotifyType> for Refusal {
-    fn from(kind: NotifyType) -> Self {
-        Self { kind, data: Vec::new() }
-    }
-}
-
 // ---- initiator ----
 
 /// Chooses id, SPI, nonce, proposals and selectors.
@@ -153,6 +124,13 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
     if sa.state != IkeState::Established {
         let why = "the IKE_SA is being closed";
         return ep.fail_task(Task::Child(new), why);
+    }
+    let stands = |c: &crate::child::Child| {
+        c.config.name == new.config.name && matches!(c.state, ChildState::Installed | ChildState::Rekeying)
+    };
+    if new.rekey.is_none() && sa.children.values().any(stands) {
+        // Asked for more than once while the IKE_SA was on its way.
+        return ep.done(new.ticket, Ok(()));
     }
     let mut in_use = None;
     if let Some(old) = new.rekey {
@@ -437,302 +415,5 @@ pub(crate) fn finish_first(
             }
             ep.fail_task(Task::Child(new), &why);
         }
-    }
-}
-
-// ---- responder ----
-
-/// The child that the peer's selectors are for: exactly configured ones before those that have to be narrowed.
-fn select_config(
-    sa: &IkeSa,
-    tsi: &[TrafficSelector],
-    tsr: &[TrafficSelector],
-) -> Vec<(Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>)> {
-    let mut found = Vec::new();
-    for config in sa.conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
-        let ours = narrow::resolve(&config.local_ts, sa.local.ip());
-        let theirs = narrow::resolve(&config.remote_ts, sa.remote.ip());
-        let (local, remote) = (narrow::narrow(&ours, tsr), narrow::narrow(&theirs, tsi));
-        if local.is_empty() || remote.is_empty() {
-            continue;
-        }
-        let exact = u8::from(local == ours && remote == theirs);
-        let whole = u8::from(narrow::is_narrowed(tsr, &ours) && narrow::is_narrowed(tsi, &theirs));
-        found.push((exact + whole, (Arc::new(config.clone()), local, remote)));
-    }
-    found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-    found.into_iter().map(|(_, f)| f).collect()
-}
-
-/// Judges a proposed child. Says in the log why it is refused.
-fn consider(
-    ep: &mut Endpoint,
-    sa: &mut IkeSa,
-    payloads: &[Payload],
-    rekey: Option<ChildId>,
-    first: bool,
-) -> Result<Box<Offered>, Refusal> {
-    let (mut offered, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
-    for p in payloads {
-        match p {
-            Payload::Sa(list) => offered = Some(list),
-            Payload::Nonce(p) => nonce.clone_from(&p.0),
-            Payload::Ke(p) => ke = Some(p),
-            Payload::TsI(list) => tsi = Some(list),
-            Payload::TsR(list) => tsr = Some(list),
-            _ => {}
-        }
-    }
-    let (Some(offered), Some(tsi), Some(tsr)) = (offered, tsi, tsr) else {
-        return Err(NotifyType::INVALID_SYNTAX.into());
-    };
-    if !first && nonce.is_empty() {
-        return Err(NotifyType::INVALID_SYNTAX.into());
-    }
-    if sa.children.len() >= ep.limits.child_sa_max {
-        let line = format!("the limit of {} CHILD_SAs is reached", ep.limits.child_sa_max);
-        ep.log(Level::Warn, sa, line);
-        return Err(NotifyType::NO_ADDITIONAL_SAS.into());
-    }
-
-    let configs = match rekey.and_then(|id| sa.children.get(&id)) {
-        Some(old) => {
-            // "the responder ... MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use"
-            // (RFC 7296 section 2.9.2): a proposal that holds the old selectors gives the old selectors.
-            let local = narrow::narrow(&old.local_ts, tsr);
-            let remote = narrow::narrow(&old.remote_ts, tsi);
-            match local.is_empty() || remote.is_empty() {
-                true => Vec::new(),
-                false => vec![(old.config.clone(), local, remote)],
-            }
-        }
-        None => select_config(sa, tsi, tsr),
-    };
-    if configs.is_empty() {
-        ep.counters.ts_unacceptable += 1;
-        let line = format!("traffic selectors {} === {} unacceptable", narrow::list(tsr), narrow::list(tsi));
-        ep.log(Level::Error, sa, line);
-        let configured: Vec<_> = sa
-            .conn
-            .children
-            .iter()
-            .take(16)
-            .map(|c| {
-                format!(
-                    "{}: {} === {}",
-                    c.name,
-                    narrow::list(&narrow::resolve(&c.local_ts, sa.local.ip())),
-                    narrow::list(&narrow::resolve(&c.remote_ts, sa.remote.ip()))
-                )
-            })
-            .collect();
-        ep.log(Level::Error, sa, format!("configured are {}", configured.join(", ")));
-        return Err(NotifyType::TS_UNACCEPTABLE.into());
-    }
-
-    let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
-    let mut refusal = None;
-    let mut chosen = None;
-    for (config, local, remote) in configs {
-        match negotiate::select_esp(&config.proposals, offered, rule) {
-            Ok(selected) => {
-                chosen = Some((config, local, remote, selected));
-                break;
-            }
-            Err(no) => {
-                refusal.get_or_insert(no);
-            }
-        }
-    }
-    let Some((config, local_ts, remote_ts, selected)) = chosen else {
-        ep.counters.no_proposal += 1;
-        ep.log(Level::Error, sa, "no acceptable proposal found");
-        for line in refusal.into_iter().flat_map(|no| no.lines) {
-            ep.log(Level::Error, sa, line);
-        }
-        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
-    };
-    let spi = <[u8; 4]>::try_from(selected.answer.spi.as_slice()).map(u32::from_be_bytes);
-    let spi_out = spi.ok().filter(|s| *s > 255).ok_or(NotifyType::INVALID_SYNTAX)?;
-    let mut peer_public = Vec::new();
-    if let Some(wanted) = selected.suite.ke {
-        match ke {
-            Some(ke) if ke.group == wanted && kex::public_len(wanted) == Some(ke.data.len()) => {
-                peer_public.clone_from(&ke.data);
-            }
-            Some(ke) if ke.group == wanted => return Err(NotifyType::INVALID_SYNTAX.into()),
-            _ => {
-                let line = format!("key exchange method {wanted} is required");
-                ep.log(Level::Info, sa, line);
-                return Err(Refusal {
-                    kind: NotifyType::INVALID_KE_PAYLOAD,
-                    data: wanted.0.to_be_bytes().to_vec(),
-                });
-            }
-        }
-    }
-    let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
-    let mode = if asks_transport && config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
-    Ok(Box::new(Offered {
-        config,
-        rekey,
-        suite: selected.suite,
-        answer: selected.answer,
-        spi_out: Spi(spi_out),
-        local_ts,
-        remote_ts,
-        mode,
-        ni: nonce,
-        nr: Vec::new(),
-        peer_public,
-        public: Vec::new(),
-    }))
-}
-
-/// Installs what the peer proposed, and gives the payloads that say so.
-fn accept(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    o: Offered,
-    shared: Option<&Secret>,
-) -> Result<(ChildId, Vec<Payload>), Refusal> {
-    let keys = sa.keys.as_ref().and_then(|k| k.child(&o.suite, shared, &o.ni, &o.nr));
-    let Some(keys) = keys else {
-        ep.log(Level::Error, sa, format!("{} is configured but not supported", o.suite));
-        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
-    };
-    let id = ep.new_child_id();
-    let spi_in = ep.new_child_spi(id);
-    let reqid = o.rekey.and_then(|old| sa.children.get(&old)).map(|c| c.reqid);
-    let mut payloads = Vec::new();
-    if o.mode == Mode::Transport {
-        payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
-    }
-    let answer = Proposal { spi: spi_in.0.to_be_bytes().to_vec(), ..o.answer };
-    payloads.push(Payload::Sa(vec![answer]));
-    payloads.push(Payload::TsI(o.remote_ts.clone()));
-    payloads.push(Payload::TsR(o.local_ts.clone()));
-    ep.install(
-        now,
-        sa,
-        NewSas {
-            id,
-            config: o.config,
-            spi_in,
-            spi_out: o.spi_out,
-            suite: o.suite,
-            keys,
-            initiator: false,
-            local_ts: o.local_ts,
-            remote_ts: o.remote_ts,
-            mode: o.mode,
-            reqid,
-            hold_out: o.rekey.is_some(),
-        },
-    );
-    Ok((id, payloads))
-}
-
-/// The child in an IKE_AUTH request: adds its part to the response, an error if need be.
-pub(crate) fn answer_first(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    payloads: &[Payload],
-    ni: Vec<u8>,
-    nr: Vec<u8>,
-    response: &mut Vec<Payload>,
-) {
-    let made = consider(ep, sa, payloads, None, true).and_then(|mut o| {
-        (o.ni, o.nr) = (ni, nr);
-        accept(ep, now, sa, *o, None)
-    });
-    match made {
-        Ok((id, more)) => {
-            response.extend(more);
-            ep.announce_child(sa, id);
-        }
-        Err(refusal) => {
-            ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
-            response.push(Payload::Notify(Notify::new(refusal.kind, refusal.data)));
-        }
-    }
-}
-
-/// A CREATE_CHILD_SA request for a child.
-pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
-    // "If a peer receives a request to [create or rekey a Child SA] when it is currently rekeying [or closing] the
-    // IKE SA, it SHOULD reply with TEMPORARY_FAILURE" (RFC 7296 section 2.25.2).
-    if sa.state != IkeState::Established {
-        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
-    }
-    let mut rekey = None;
-    if let Some(n) = find_notify(payloads, NotifyType::REKEY_SA) {
-        match rekey_child::admit(ep, sa, n) {
-            Ok(old) => rekey = Some(old),
-            Err(notify) => return ep.respond(sa, &[Payload::Notify(notify)]),
-        }
-    }
-    match consider(ep, sa, payloads, rekey, false) {
-        Ok(mut o) => {
-            o.nr = ep.random(NONCE_LEN);
-            match o.suite.ke {
-                Some(ke) => ep.wait_for_key(sa, ke, Kont::AnswerChildKey(o)),
-                None => conclude(ep, now, sa, *o, None),
-            }
-        }
-        Err(r) => ep.respond_notify(sa, r.kind, r.data),
-    }
-}
-
-pub(crate) fn answer_have_key(
-    ep: &mut Endpoint,
-    _now: Instant,
-    sa: &mut IkeSa,
-    mut o: Box<Offered>,
-    pair: KeyPair,
-) {
-    match (pair, o.suite.ke) {
-        (Some((private, public)), Some(ke)) => {
-            o.public = public;
-            let peer_public = o.peer_public.clone();
-            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerChildShared(o));
-        }
-        _ => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
-    }
-}
-
-pub(crate) fn answer_have_shared(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    o: Box<Offered>,
-    shared: Option<Secret>,
-) {
-    match shared {
-        Some(shared) => conclude(ep, now, sa, *o, Some(&shared)),
-        None => {
-            ep.log(Level::Error, sa, "the peer's key exchange value is not acceptable");
-            ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
-        }
-    }
-}
-
-/// Installs and answers.
-fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
-    let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
-    let ke = o.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
-    match accept(ep, now, sa, o, shared) {
-        Ok((id, mut response)) => {
-            response.push(Payload::Nonce(Nonce(nr.clone())));
-            response.extend(ke);
-            match rekey {
-                Some(old) => rekey_child::answered(ep, now, sa, old, id, ni, nr),
-                None => ep.announce_child(sa, id),
-            }
-            ep.respond(sa, &response);
-        }
-        Err(r) => ep.respond_notify(sa, r.kind, r.data),
     }
 }

@@ -1,7 +1,7 @@
 //! Liveness (RFC 7296 section 2.4): an empty INFORMATIONAL after `dpd_delay` without a sign of life. ESP counts as one:
 //! "Receipt of a fresh cryptographically protected message on an IKE SA or any of its Child SAs ensures liveness".
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::Spi;
@@ -11,6 +11,27 @@ use crate::endpoint::{Endpoint, Pending};
 use crate::event::{IkeState, Level, Request};
 use crate::sa::IkeSa;
 use crate::timer::Timer;
+
+/// Between NAT-keepalives (charon's `keep_alive`).
+const KEEPALIVE: Duration = Duration::from_secs(20);
+
+/// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us.
+pub(crate) fn rearm_keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
+    if sa.nat.local {
+        ep.timers.set(Timer::Keepalive(sa.id), now + KEEPALIVE);
+    }
+}
+
+/// Keeps the mapping in the NAT in front of us. ESP that was sent meanwhile would do as well; that one octet more costs
+/// less than to ask for it.
+pub(crate) fn keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
+    if matches!(sa.state, IkeState::Established | IkeState::Rekeying)
+        && sa.local.port() == ep.options.natt_port
+    {
+        ep.transmit_keepalive(sa.local, sa.remote);
+        rearm_keepalive(ep, now, sa);
+    }
+}
 
 /// Sets the timer to when the peer will have been silent for too long.
 pub(crate) fn rearm(ep: &mut Endpoint, sa: &IkeSa) {

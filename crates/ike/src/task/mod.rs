@@ -1,6 +1,7 @@
 //! What an IKE_SA does, one operation a file. Each has `build` (our request), `process` (the response to it) and
 //! `answer` (the peer's request), as far as it applies.
 
+pub(crate) mod answer_child;
 pub(crate) mod auth;
 pub(crate) mod create_child;
 pub(crate) mod delete;
@@ -9,7 +10,8 @@ pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;
 pub(crate) mod sa_init;
 
-use create_child::{Answered, NewChild, Offered};
+use answer_child::Offered;
+use create_child::{Answered, NewChild};
 use delete::{DeleteChild, DeleteIke};
 use rekey_ike::{OfferedIke, RekeyIke};
 

@@ -1,0 +1,227 @@
+//! The end of an IKE_SA, what the configuration says happens then, and trying again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use super::lifecycle::{Start, Todo, names_in_work};
+use crate::config::ChildAction;
+use crate::event::{ChildId, Event, IkeId, Level, Ticket};
+use crate::sa::IkeSa;
+use crate::task::create_child::NewChild;
+use crate::task::{Kont, Task};
+use crate::timer::Timer;
+
+/// Another attempt that waits for its time.
+pub(crate) struct Retry {
+    pub conn: String,
+    children: Vec<Option<String>>,
+    attempt: u32,
+    automatic: bool,
+    ticket: Option<Ticket>,
+}
+
+/// Why an IKE_SA ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Close {
+    /// The peer deleted it.
+    ByPeer,
+    /// We deleted it.
+    ByUs,
+    /// It was established, and the peer is dead or misbehaves.
+    Lost(String),
+    /// It was not established, and will not be.
+    Failed(String),
+    /// It was not established, and the peer does not answer.
+    NoAnswer,
+    /// Another IKE_SA has taken over everything.
+    Replaced,
+    /// The peer has lost it and has come back (INITIAL_CONTACT).
+    Forgotten,
+}
+
+impl Endpoint {
+    /// Ends an IKE_SA: its children, its tasks, its place in every index; then what the configuration says happens.
+    pub(crate) fn close_ike(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
+        if sa.dead {
+            return;
+        }
+        sa.dead = true;
+        let was_up = sa.is_up();
+        let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
+        self.leave_half_open(sa);
+        if let Some((spi_i, remote)) = sa.half_open {
+            self.half_open.forget(spi_i, remote);
+        }
+        for timer in Timer::of_ike(sa.id) {
+            self.timers.cancel(timer);
+        }
+        self.by_spi.remove(&sa.our_spi());
+        remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
+        if let Some(remote) = &sa.remote_id {
+            remove_from(&mut self.by_ids, &(sa.local_id.clone(), remote.clone()), sa.id);
+        }
+
+        let reason = match &how {
+            Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
+            Close::ByUs => "the IKE_SA was terminated".to_owned(),
+            Close::Lost(why) | Close::Failed(why) => why.clone(),
+            Close::NoAnswer => "establishing IKE_SA failed, peer not responding".to_owned(),
+            Close::Replaced => "the IKE_SA was rekeyed".to_owned(),
+            Close::Forgotten => "the peer has lost the IKE_SA".to_owned(),
+        };
+        if let (Close::Failed(why), false, true) = (&how, was_up, sa.initiator) {
+            self.log(Level::Error, sa, format!("establishing IKE_SA failed: {why}"));
+        }
+
+        // What was wanted of an IKE_SA that did not come up, to be tried again.
+        let mut wanted: Vec<Option<String>> = names_in_work(sa).map(|n| Some(n.to_owned())).collect();
+        if wanted.is_empty() {
+            wanted.push(None);
+        }
+        let tasks = sa.active.take().map(|a| a.task).into_iter();
+        let tasks: Vec<Task> =
+            tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
+        for task in tasks {
+            self.fail_task(task, &reason);
+        }
+        let ticket = sa.ticket.take();
+        self.done(ticket, Err(reason.clone()));
+
+        let ids: Vec<ChildId> = sa.children.keys().copied().collect();
+        let mut again = Vec::new();
+        for id in ids {
+            let Some(child) = self.remove_child(now, sa, id) else { continue };
+            if child.replaced_by.is_some() || !child.announced {
+                continue;
+            }
+            let action = match how {
+                Close::ByPeer => child.config.close_action,
+                Close::Lost(_) => child.config.dpd_action,
+                _ => ChildAction::None,
+            };
+            again.push((child.config.name.clone(), action));
+        }
+        if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
+            self.emit(Event::IkeDown(info));
+        }
+        for (name, action) in again {
+            self.act(&sa.conn.name.clone(), &name, action);
+        }
+        if !was_up && sa.initiator && matches!(how, Close::NoAnswer | Close::Failed(_)) {
+            let tries = sa.conn.keyingtries;
+            let more = tries == 0 || sa.attempt < tries;
+            // An answer that says no is repeated by asking again only when nobody waits for the answer.
+            if more && (how == Close::NoAnswer || sa.automatic || tries == 0) {
+                self.retry_later(now, sa, wanted);
+            }
+        }
+    }
+
+    /// `start_action`, `close_action`, `dpd_action`.
+    pub(crate) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
+        match action {
+            ChildAction::None => {}
+            ChildAction::Start => self.todo.push_back(Todo::Start(Start {
+                conn: conn.to_owned(),
+                child: Some(child.to_owned()),
+                ticket: None,
+                attempt: 1,
+                automatic: true,
+            })),
+            ChildAction::Trap => self.install_trap(conn, child),
+        }
+    }
+
+    fn retry_later(&mut self, now: Instant, sa: &IkeSa, children: Vec<Option<String>>) {
+        if !self.conns.contains_key(&sa.conn.name) {
+            return;
+        }
+        let doublings = sa.attempt.saturating_sub(1).min(16);
+        let pause = (self.limits.retry_initial * 2u32.pow(doublings)).min(self.limits.retry_max);
+        // Between half and all of it, so that the peers of a gateway that was away do not come back all at once.
+        let half = pause / 2;
+        let millis = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
+        let pause = half + Duration::from_millis(self.random_below(millis.saturating_add(1)));
+        let id = self.new_retry_id();
+        let line = format!(
+            "trying again in {:.1}s ({}/{})",
+            pause.as_secs_f64(),
+            sa.attempt + 1,
+            if sa.conn.keyingtries == 0 { "forever".to_owned() } else { sa.conn.keyingtries.to_string() }
+        );
+        self.log(Level::Info, sa, line);
+        self.retries.insert(
+            id,
+            Retry {
+                conn: sa.conn.name.clone(),
+                children,
+                attempt: sa.attempt + 1,
+                automatic: sa.automatic,
+                ticket: None,
+            },
+        );
+        self.timers.set(Timer::Retry(id), now + pause);
+    }
+
+    pub(crate) fn retry(&mut self, id: u64) {
+        let Some(retry) = self.retries.remove(&id) else { return };
+        for child in retry.children {
+            self.todo.push_back(Todo::Start(Start {
+                conn: retry.conn.clone(),
+                child,
+                ticket: retry.ticket,
+                attempt: retry.attempt,
+                automatic: retry.automatic,
+            }));
+        }
+    }
+
+    /// Forgets attempts to come of a connection. How many there were.
+    pub(crate) fn cancel_retries(&mut self, conn: &str) -> usize {
+        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.conn == conn).map(|(id, _)| *id).collect();
+        for id in &ids {
+            if let Some(retry) = self.retries.remove(id) {
+                self.done(retry.ticket, Err("cancelled".to_owned()));
+            }
+            self.timers.cancel(Timer::Retry(*id));
+        }
+        ids.len()
+    }
+
+    /// A new child that found the peer busy: once more, soon.
+    pub(crate) fn child_later(&mut self, now: Instant, sa: &IkeSa, new: Box<NewChild>) {
+        self.abandon(&new);
+        let id = self.new_retry_id();
+        let pause = self.soon();
+        let line = format!(
+            "the peer is busy, trying CHILD_SA {} again in {} seconds",
+            new.config.name,
+            pause.as_secs()
+        );
+        self.log(Level::Info, sa, line);
+        let (conn, children) = (sa.conn.name.clone(), vec![Some(new.config.name.clone())]);
+        self.retries.insert(id, Retry { conn, children, attempt: 1, automatic: true, ticket: new.ticket });
+        self.timers.set(Timer::Retry(id), now + pause);
+    }
+}
+
+/// The task of ours that an IKE_SA was waiting for, if it is one.
+fn waiting_task(wait: crate::sa::Wait) -> Option<Task> {
+    match wait.kont {
+        Kont::ChildKey(n) | Kont::ChildShared(n, _) => Some(Task::Child(n)),
+        Kont::RekeyKey(t) | Kont::RekeyShared(t, _) => Some(Task::RekeyIke(t)),
+        // What the peer began. Its reservations are given back with the IKE_SA.
+        _ => None,
+    }
+}
+
+/// Takes an IKE_SA out of an index.
+pub(crate) fn remove_from<K: Ord>(index: &mut BTreeMap<K, BTreeSet<IkeId>>, key: &K, id: IkeId) {
+    if let Some(set) = index.get_mut(key) {
+        set.remove(&id);
+        if set.is_empty() {
+            index.remove(key);
+        }
+    }
+}
