@@ -12,7 +12,8 @@ use ironswan_wire::sadb::ReqId;
 use crate::counters::DropReason;
 use crate::sa::OutSa;
 
-const SLOTS: usize = 1024;
+/// A power of two. 64 bytes each, twice: half a MiB for each worker.
+const SLOTS: usize = 4096;
 
 /// The selectors of a packet, packed for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -77,17 +78,21 @@ pub(crate) enum Verdict {
 /// packets of one flow, so they are made once for each.
 pub(crate) struct Accepted {
     entries: Box<[(FlowKey, u32)]>,
+    /// Something was entered since the last [`Self::clear`].
+    dirty: bool,
 }
 
 impl Accepted {
     pub(crate) fn new() -> Self {
         // SPI 0 is no SA's.
-        Self { entries: vec![(FlowKey::default(), 0); SLOTS].into_boxed_slice() }
+        Self { entries: vec![(FlowKey::default(), 0); SLOTS].into_boxed_slice(), dirty: false }
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
-        self.entries.fill((FlowKey::default(), 0));
+        if std::mem::take(&mut self.dirty) {
+            self.entries.fill((FlowKey::default(), 0));
+        }
     }
 
     /// True when this flow was accepted on the SA of this SPI.
@@ -99,6 +104,7 @@ impl Accepted {
     #[inline]
     pub(crate) fn insert(&mut self, key: &FlowKey, spi: u32) {
         self.entries[key.slot(SLOTS)] = (*key, spi);
+        self.dirty = true;
     }
 }
 
@@ -111,16 +117,19 @@ struct Entry {
 /// The cache.
 pub(crate) struct FlowCache {
     entries: Box<[Entry]>,
+    dirty: bool,
 }
 
 impl FlowCache {
     pub(crate) fn new() -> Self {
-        Self { entries: vec![Entry::default(); SLOTS].into_boxed_slice() }
+        Self { entries: vec![Entry::default(); SLOTS].into_boxed_slice(), dirty: false }
     }
 
     /// Forgets everything, so that SAs that are gone are not held.
     pub(crate) fn clear(&mut self) {
-        self.entries.fill(Entry::default());
+        if std::mem::take(&mut self.dirty) {
+            self.entries.fill(Entry::default());
+        }
     }
 
     /// The verdict of a flow; `ask` makes it when it is not known.
@@ -129,6 +138,7 @@ impl FlowCache {
         let entry = &mut self.entries[key.slot(SLOTS)];
         if matches!(entry.verdict, Verdict::Unknown) || entry.key != *key {
             *entry = Entry { key: *key, verdict: ask() };
+            self.dirty = true;
         }
         &entry.verdict
     }

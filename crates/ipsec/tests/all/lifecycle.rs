@@ -234,6 +234,48 @@ fn an_sa_narrower_than_its_policy_carries_what_was_agreed_only() {
 }
 
 #[test]
+fn a_flow_accepted_on_one_sa_is_not_accepted_on_another() {
+    let mut pair = Pair::new(Options::default());
+    // A second SA of the same peer, for another net.
+    let other = Options { left: vec![ts("10.9.0.0/16")], ..Options::default() };
+    pair.b.apply(SECOND, &Command::SaAdd(Box::new(other.sa(Direction::In, SPI + 1, 2, 43)))).unwrap();
+    let mut sender = Pair::new(Options::default());
+    sender
+        .a
+        .apply(SECOND, &Command::SaAdd(Box::new(sender.options.sa(Direction::Out, SPI + 1, REQID, 43))))
+        .unwrap();
+    begin(&mut pair);
+    let frame = Spec::udp(20).build();
+    let first = sender.seal_one(&frame);
+    begin(&mut sender);
+    let second = sender.seal_one(&frame);
+    assert_eq!((spi_of(&first), spi_of(&second)), (SPI, SPI + 1));
+    for _ in 0..2 {
+        // The window is fresh each time for the second only: the first is a duplicate later.
+        pair.open(&[first.clone(), second.clone()]);
+    }
+    let c = pair.b.counters();
+    assert_eq!((c.traffic.in_writes, c.dropped(InStateMismatch)), (1, 1));
+    assert!(c.balance());
+}
+
+#[test]
+fn a_flow_that_was_accepted_is_judged_again_when_policy_changes() {
+    let mut pair = Pair::new(Options::default());
+    let frame = Spec::udp(20).build();
+    let esp: Vec<_> = (0..3).map(|_| pair.seal_one(&frame)).collect();
+    assert_eq!(pair.open(&esp[..1]).len(), 1);
+    let discard = policy(Action::Discard, "10.2.0.0/16", "10.1.0.0/16", 0);
+    pair.b.apply(SECOND, &Command::PolicyAdd(discard.clone())).unwrap();
+    begin(&mut pair);
+    assert_eq!(pair.open(&esp[1..2]).len(), 0);
+    assert_eq!(pair.dropped(), Some((InPolBlock, 1)));
+    pair.b.apply(SECOND, &Command::PolicyDelete(discard)).unwrap();
+    begin(&mut pair);
+    assert_eq!(pair.open(&esp[2..]).len(), 1);
+}
+
+#[test]
 fn refused_commands_change_nothing() {
     let pair = Pair::new(Options::default());
     let good = pair.options.sa(Direction::In, SPI + 9, REQID, 1);
