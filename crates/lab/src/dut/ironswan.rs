@@ -184,11 +184,11 @@ impl Running for Gateways {
     }
 
     fn describe(&mut self) -> Result<String, LabError> {
-        let done = self.operator(&["list", "sas"], 5)?;
+        let done = self.operator(&["status"], 5)?;
         if done.status.success() {
             Ok(done.stdout.trim_end().to_string())
         } else {
-            Err(self.pair.failed(format!("`ironswan list sas`: {}", done.complaint())))
+            Err(self.pair.failed(format!("`ironswan status`: {}", done.complaint())))
         }
     }
 

@@ -171,9 +171,14 @@ fn tunnel(prepared: &Prepared, owner: &Owner, screen: &mut Screen, width: usize)
             logs: Vec::new(),
         });
     }
-    screen.say("\nThe tunnel as g1 lists it (`ironswan list sas`):\n\n");
+    screen.say("\nThe tunnel as g1 sees it (`ironswan status`):\n\n");
     for text in running.describe()?.lines() {
-        screen.say(&format!("  {text}\n"));
+        if text.trim().is_empty() {
+            screen.say("\n");
+            continue;
+        }
+        let indent = " ".repeat(2 + text.len() - text.trim_start().len());
+        screen.say(&wrap(text, width, &indent, &format!("{indent}    ")));
     }
     screen.say("\n");
     let killed = running.stop();

@@ -1,0 +1,225 @@
+//! `ironswan demo`, the real thing: it works, also beside another, says what is wrong with a machine, and leaves nothing
+//! behind however it ends. Needs root, a TUN device and iperf3.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+const IRONSWAN: &str = env!("CARGO_BIN_EXE_ironswan");
+
+/// One at a time: each takes the whole machine, and one cleans up what another has killed.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A folder of this test, removed at its end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ironswan-demo-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn demo(out: &Path) -> Command {
+    let mut c = Command::new(IRONSWAN);
+    c.arg("demo").arg("--out").arg(out).stdout(Stdio::piped()).stderr(Stdio::piped());
+    c
+}
+
+/// What exists of the run of process `pid`: namespaces, folders, and processes with its name in their command line.
+fn remains(pid: u32) -> Vec<String> {
+    let mark = format!("ironlab-{pid}-");
+    let names = |dir: &Path| -> Vec<String> {
+        fs::read_dir(dir).map_or_else(
+            |_| Vec::new(),
+            |entries| {
+                entries
+                    .filter_map(|e| e.ok()?.file_name().into_string().ok())
+                    .filter(|n| n.starts_with(&mark))
+                    .collect()
+            },
+        )
+    };
+    let mut found = names(Path::new("/run/netns"));
+    found.extend(names(&std::env::temp_dir()));
+    for process in fs::read_dir("/proc").expect("/proc").filter_map(Result::ok) {
+        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        if line.contains(&mark) {
+            found.push(line);
+        }
+    }
+    found
+}
+
+/// Processes of the gateways: `ironswan run` with a folder of that run.
+fn gateways(pid: u32) -> usize {
+    remains(pid).iter().filter(|r| r.contains(" run --config ") && !r.starts_with("ip netns")).count()
+}
+
+/// Waits until both gateways of the demo `child` run, or says how it ended instead.
+fn wait_for_gateways(child: &mut Child) {
+    for _ in 0..1500 {
+        if gateways(child.id()) >= 2 {
+            return;
+        }
+        assert_eq!(child.try_wait().expect("wait"), None, "the demo ended early");
+        sleep(Duration::from_millis(10));
+    }
+    panic!("no gateways within 15 s; the run has {:?}", remains(child.id()));
+}
+
+fn send(signal: &str, child: &Child) {
+    let done = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+    assert!(done.success());
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The four figures of the last line, whose form scripts rely on.
+fn figures(line: &str) -> [f64; 4] {
+    let words: Vec<&str> = line.split(' ').collect();
+    let [
+        "demo:",
+        "tunnel",
+        tunnel,
+        "Gb/s,",
+        "plain",
+        plain,
+        "Gb/s,",
+        "ratio",
+        ratio,
+        "added",
+        added,
+        "ns/byte",
+    ] = words[..]
+    else {
+        panic!("not the promised last line: {line:?}");
+    };
+    [tunnel, plain, ratio.trim_end_matches(','), added].map(|w| w.parse().expect("a number"))
+}
+
+#[test]
+fn two_demos_side_by_side_both_work_and_leave_nothing() {
+    let _alone = alone();
+    let scratch = Scratch::new("two");
+    let children =
+        ["one", "other"].map(|n| (scratch.path(n), demo(&scratch.path(n)).spawn().expect("a demo")));
+    for (folder, child) in children {
+        let pid = child.id();
+        let output = child.wait_with_output().expect("its end");
+        let text = stdout(&output);
+        assert_eq!(output.status.code(), Some(0), "{text}\n{}", stderr(&output));
+        let [tunnel, plain, ratio, _] = figures(text.lines().last().expect("a last line"));
+        assert!(tunnel > 0.0 && plain > 0.0, "{text}");
+        assert!((ratio - tunnel / plain).abs() < 0.02, "{text}");
+        // The tunnel that it shows is one, and the folder that it names is there.
+        assert!(text.contains("ESTABLISHED") && text.contains("10.1.0.0/24 === 10.2.0.0/24"), "{text}");
+        assert!(text.contains(&folder.display().to_string()), "{text}");
+        let json = fs::read_to_string(folder.join("run.json")).expect("run.json");
+        let run: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!((&run["schema"], &run["experiment"]), (&"ironswan.run/1".into(), &"demo".into()));
+        let killed = run["warnings"].as_array().expect("warnings").iter().any(|w| w["kind"] == "killed");
+        assert!(!killed, "a gateway did not end by itself: {}", run["warnings"]);
+        assert_eq!(remains(pid), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn ctrl_c_while_gateways_run_leaves_nothing() {
+    let _alone = alone();
+    let scratch = Scratch::new("ctrl-c");
+    let mut child = demo(&scratch.path("run")).spawn().expect("a demo");
+    wait_for_gateways(&mut child);
+    let pid = child.id();
+    send("-INT", &child);
+    let output = child.wait_with_output().expect("its end");
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+    assert_eq!(remains(pid), Vec::<String>::new());
+    assert!(!scratch.path("run").exists(), "the folder of a run without a record");
+}
+
+#[test]
+fn the_next_run_removes_what_a_killed_demo_left() {
+    let _alone = alone();
+    let scratch = Scratch::new("kill-9");
+    let mut child = demo(&scratch.path("run")).spawn().expect("a demo");
+    wait_for_gateways(&mut child);
+    let pid = child.id();
+    send("-KILL", &child);
+    child.wait().expect("reap");
+    let next = Command::new(IRONSWAN)
+        .args(["lab", "line", "--smoke", "--dut", "plain", "--out"])
+        .arg(scratch.path("next"))
+        .output()
+        .expect("the next run");
+    assert!(next.status.success(), "{}", stderr(&next));
+    assert_eq!(remains(pid), Vec::<String>::new());
+}
+
+/// Runs the demo through `wrapper`, which takes something away from it; expects one message and exit status 2.
+fn refused(wrapper: &[&str], program: &str) -> String {
+    let output =
+        Command::new(wrapper[0]).args(&wrapper[1..]).args([program, "demo"]).output().expect(wrapper[0]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(stdout(&output), "", "nothing is begun that cannot be finished");
+    assert_eq!(text.matches("ironswan demo:").count(), 1, "one message: {text}");
+    text
+}
+
+#[test]
+fn what_the_machine_lacks_is_said_with_the_remedy() {
+    let _alone = alone();
+    let scratch = Scratch::new("lacks");
+    // Where another user can reach it.
+    let copy = scratch.path("ironswan");
+    fs::copy(IRONSWAN, &copy).expect("copy");
+    let text = refused(
+        &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+        copy.to_str().expect("a plain path"),
+    );
+    assert!(text.contains("root") && text.contains("sudo"), "{text}");
+
+    let text = refused(
+        &["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /dev/net && exec \"$0\" \"$@\""],
+        IRONSWAN,
+    );
+    assert!(text.contains("/dev/net/tun") && text.contains("modprobe tun"), "{text}");
+
+    // A PATH with `ip` and nothing else.
+    let ip = std::env::split_paths(&std::env::var_os("PATH").expect("PATH"))
+        .chain(["/usr/sbin".into(), "/sbin".into()])
+        .map(|d| d.join("ip"))
+        .find(|p| p.exists())
+        .expect("iproute2");
+    let tools = scratch.path("tools");
+    fs::create_dir(&tools).expect("a folder");
+    std::os::unix::fs::symlink(ip, tools.join("ip")).expect("a link");
+    let text = refused(&["env", &format!("PATH={}", tools.display())], IRONSWAN);
+    assert!(text.contains("iperf3") && text.contains("apt-get install iperf3"), "{text}");
+}
