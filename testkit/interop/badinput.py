@@ -16,12 +16,12 @@ import time
 
 from gateway import IronSwan, program, tunnel
 from lab import HERE, Failed, call, check, main, need, say, until
-from traffic import ping
+from traffic import Iperf, ping
 from vici import CMD_REQUEST, CMD_UNKNOWN, EVENT_REGISTER, Vici, ViciError, emit
 
 
 def pair(lab, **conf):
-    need('ip', 'swanctl', 'ping')
+    need('ip', 'swanctl', 'ping', 'iperf3')
     lab.line()
     g1 = IronSwan(lab, 'g1').start(tunnel('g1', **conf))
     g2 = IronSwan(lab, 'g2').start(tunnel('g2', **conf))
@@ -125,7 +125,7 @@ def port_in_use(lab, full):
         holder = lab.spawn('g1', sys.executable, '-c', f"import socket,time; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); "
                            f"s.bind(('0.0.0.0', {port})); print('bound', flush=True); time.sleep(100)", name=f'port{port}')
         until('the port is taken', lambda: 'bound' in holder.log())
-        start_fails(lab, run_args(lab, folder), str(port), 'in use')
+        start_fails(lab, run_args(lab, folder), str(port), 'used by another process')
         holder.stop()
 
 
@@ -181,7 +181,7 @@ def two_daemons(lab, full):
     """The second one ends with a message; the first one goes on."""
     g1, g2 = pair(lab)
     g1.initiate()
-    start_fails(lab, run_args(lab, config(lab, tunnel('g1'), 'other'), 'other.vici'), 'in use')
+    start_fails(lab, run_args(lab, config(lab, tunnel('g1'), 'other'), 'other.vici'), 'used by another process')
     start_fails(lab, run_args(lab, config(lab, tunnel('g1'), 'other'), os.path.basename(g1.socket)), 'vici')
     check(len(g1.established()) == 1, 'the first daemon still answers')
     ping(lab)
@@ -227,8 +227,10 @@ def flood(lab, full):
     # The gateway answers to the address that was asked, so it must be one of the connection's.
     g1.load(tunnel('g1').replace('remote_addrs = 192.0.2.2', 'remote_addrs = %any'))
     g2.initiate()
-    ping(lab)
-    time.sleep(1)
+    # A gateway at work: its packet buffers have been used before the flood comes.
+    load = Iperf(lab, to='10.2.0.2')
+    time.sleep(3)
+    load.end()
     before, lines = resident(g1.process), len(g1.log().splitlines())
     attack = lab.spawn('x', sys.executable, os.path.join(HERE, 'flood.py'), '198.51.100.1', '10.200', 100000, 20000)
     g1.load(tunnel('g1').replace('remote_addrs = 192.0.2.2', 'remote_addrs = %any')
