@@ -141,6 +141,12 @@ fn two_demos_side_by_side_both_work_and_leave_nothing() {
         assert!(text.contains(&folder.display().to_string()), "{text}");
         let json = fs::read_to_string(folder.join("run.json")).expect("run.json");
         let run: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        // Its record can be shown to others.
+        let kept: Vec<_> =
+            fs::read_dir(folder.join("raw")).expect("raw").map(|e| e.expect("an entry").path()).collect();
+        let conf =
+            kept.iter().find(|p| p.to_string_lossy().ends_with(".swanctl.conf")).expect("a configuration");
+        assert!(fs::read_to_string(conf).expect("text").contains("secret = (left out)"));
         assert_eq!((&run["schema"], &run["experiment"]), (&"ironswan.run/1".into(), &"demo".into()));
         let killed = run["warnings"].as_array().expect("warnings").iter().any(|w| w["kind"] == "killed");
         assert!(!killed, "a gateway did not end by itself: {}", run["warnings"]);

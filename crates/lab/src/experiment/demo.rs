@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::line::{LineOptions, LineReport, Prepared};
+use super::trial::TrialPlan;
 use crate::clock;
 use crate::dut::{DutOptions, Encap};
 use crate::error::LabError;
@@ -108,7 +109,7 @@ fn show(options: DemoOptions, screen: &mut Screen) -> Result<(), LabError> {
         &format!(
             "Measuring TCP from a to b, in turns without and with the tunnel: {} trials, about {} s.",
             2 * o.repeats,
-            (o.duration.as_secs() + 4) * 2 * u64::from(o.repeats)
+            (TrialPlan::guess(o.duration) * 2 * o.repeats).as_secs()
         ),
         width,
         "",

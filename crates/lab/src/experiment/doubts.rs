@@ -65,11 +65,9 @@ fn row_doubts(inner_mtu: u32, key: CellKey, row: &Row, trials: &[Trial]) -> Vec<
     const NOISE: f64 = 0.2;
     let mut doubts = Vec::new();
     let (dut, cell) = (row.dut.clone(), key.to_string());
-    for (quantity, summary) in [("Gb/s", &row.gbps), ("ns/byte", &row.machine_ns_per_byte)] {
-        let range = summary.relative_range();
-        if range > NOISE {
-            doubts.push(Warning::NoisyRepeats { dut: dut.clone(), cell: cell.clone(), quantity, range });
-        }
+    let (gbps, cost) = (row.gbps.relative_range(), row.machine_ns_per_byte.relative_range());
+    if gbps.max(cost) > NOISE {
+        doubts.push(Warning::NoisyRepeats { dut: dut.clone(), cell: cell.clone(), gbps, cost });
     }
     if let Some(rate) = key.rate_mbps.filter(|rate| row.gbps.median * 1e3 < 0.95 * f64::from(*rate)) {
         doubts.push(Warning::RateNotReached { dut: dut.clone(), cell: cell.clone(), rate_mbps: rate });

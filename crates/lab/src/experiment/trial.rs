@@ -33,7 +33,9 @@ pub(super) struct TrialPlan<'a> {
 impl TrialPlan<'_> {
     /// About what one takes with a window of `duration`.
     pub(super) fn guess(duration: Duration) -> Duration {
-        duration + WARM_UP + SLACK + Duration::from_millis(1800)
+        // iperf3 counts in whole seconds.
+        let load = (WARM_UP + duration + SLACK).as_millis().div_ceil(1000);
+        Duration::from_secs(u64::try_from(load).unwrap_or(u64::MAX)) + Duration::from_millis(600)
     }
 
     /// Makes it. `stage` hears what is being done.
@@ -109,7 +111,36 @@ impl TrialPlan<'_> {
             if let Ok(log) = fs::read(dir.join(format!("{gateway}.log"))) {
                 files.push(self.folder.keep(&format!("{stem}.{gateway}.log"), &log)?);
             }
+            for configuration in [format!("{gateway}/swanctl.conf"), format!("{gateway}.swanctl.conf")] {
+                if let Ok(text) = fs::read_to_string(dir.join(configuration)) {
+                    let name = format!("{stem}.{gateway}.swanctl.conf");
+                    files.push(self.folder.keep(&name, without_secrets(&text).as_bytes())?);
+                }
+            }
         }
         Ok(files)
+    }
+}
+
+/// A configuration as the record keeps it: the value of every `secret` left out, for runs are shown to others.
+fn without_secrets(configuration: &str) -> String {
+    configuration
+        .lines()
+        .map(|line| match line.split_once('=') {
+            Some((key, _)) if key.trim() == "secret" => format!("{key}= (left out)\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_of_a_configuration_has_no_secret() {
+        let kept =
+            without_secrets("secrets {\n  ike-1 {\n    secret = \"swordfish\"\n    id-1 = g1\n  }\n}\n");
+        assert_eq!(kept, "secrets {\n  ike-1 {\n    secret = (left out)\n    id-1 = g1\n  }\n}\n");
     }
 }

@@ -11,10 +11,10 @@ pub enum Warning {
         dut: String,
         /// The cell, as shown in tables.
         cell: String,
-        /// The quantity.
-        quantity: &'static str,
-        /// Range over median.
-        range: f64,
+        /// Range over median of the rate.
+        gbps: f64,
+        /// Range over median of the machine's cost per byte.
+        cost: f64,
     },
     /// Fewer than three repeats: the spread says little.
     FewRepeats {
@@ -136,9 +136,10 @@ impl Warning {
     pub fn text(&self) -> String {
         let percent = |share: &f64| format!("{:.0} %", share * 100.0);
         match self {
-            Self::NoisyRepeats { dut, cell, quantity, range } => format!(
-                "{dut}, {cell}: the repeats differ by {} in {quantity}; read the median as a hint",
-                percent(range)
+            Self::NoisyRepeats { dut, cell, gbps, cost } => format!(
+                "{dut}, {cell}: the repeats differ by {} in Gb/s and {} in ns/byte; read the medians as hints",
+                percent(gbps),
+                percent(cost)
             ),
             Self::FewRepeats { repeats } => {
                 let s = if *repeats == 1 { "" } else { "s" };
