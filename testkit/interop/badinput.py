@@ -211,7 +211,7 @@ def no_route(lab, full):
     lab.box('g1')
     g1 = IronSwan(lab, 'g1').start(tunnel('g1'))
     began = time.monotonic()
-    done = lab.run('g1', program(), 'up', 'net', '--vici', f'unix://{g1.socket}', '--timeout', '15', fail=False)
+    done = lab.run('g1', program(), 'up', 'net', '--vici', f'unix://{g1.socket}', '--timeout', '3', fail=False)
     check(done.returncode in (1, 2), f'exit status {done.returncode} after {time.monotonic() - began:.1f} s: '
           f'{done.stdout.strip().splitlines()[-1]}')
     check('192.0.2.2' in done.stdout and ('route' in done.stdout or 'unreachable' in done.stdout),
