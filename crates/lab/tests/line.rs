@@ -17,8 +17,8 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     let report = line(options("folder")).expect("a run");
     let text = fs::read_to_string(report.folder.join("run.json")).expect("run.json");
     let run: Run = serde_json::from_str(&text).expect("a run");
-    assert_eq!(run, report.run);
-    assert_eq!(Run::read(&report.folder).expect("a run"), run);
+    assert!(run == report.run, "what is written is not what was made");
+    assert!(Run::read(&report.folder).expect("a run") == run);
     assert_eq!((run.schema.as_str(), run.trials.len()), (SCHEMA, 1));
     let trial = &run.trials[0];
     for file in &trial.files {

@@ -297,7 +297,7 @@ impl Totals {
             gbps: payload as f64 * 8.0 / seconds / 1e9,
             bytes_per_buffer: bytes as f64 / buffers.max(1) as f64,
             machine_ns_per_byte: per_byte(busy * 1e9),
-            gateways_ns_per_byte: per_byte(gateways.iter().map(|g| g.cpu_ns as f64).sum()),
+            gateways_ns_per_byte: per_byte(gateways.iter().map(|g| g.cpu_ns).sum::<u64>() as f64),
             softirq_share: cpu.softirq as f64 / cpu.busy().max(1) as f64,
             busy_share: busy / (cpus * seconds),
             other_load_share: other_ticks as f64 / hz as f64 / (cpus * seconds),
