@@ -57,8 +57,10 @@ struct Inner {
     epoch: Instant,
     deadline: Cell<Option<Instant>>,
     deadline_moved: Notify,
-    /// Sends that failed since a line was logged about it.
+    /// Sends that failed in a row.
     send_failures: Cell<u64>,
+    /// What the kernel said to the last send, when that failed.
+    send_error: RefCell<Option<String>>,
 }
 
 /// A handle to the control plane. Lives on one thread, inside a `LocalSet`.
@@ -84,6 +86,7 @@ impl Driver {
             deadline: Cell::new(None),
             deadline_moved: Notify::new(),
             send_failures: Cell::new(0),
+            send_error: RefCell::default(),
         }))
     }
 
@@ -306,19 +309,36 @@ impl Driver {
 
     fn transmit(&self, t: &Transmit) {
         let sent = (self.0.state.borrow_mut().send)(t);
-        match sent {
-            Ok(()) => self.0.send_failures.set(0),
-            Err(e) => {
-                // A dead network makes every retransmission of every peer fail: the first one is said, and each 1,000th.
-                let n = self.0.send_failures.get();
-                self.0.send_failures.set(n + 1);
-                if n % 1_000 == 0 {
-                    let text =
-                        format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote);
-                    log::line(Level::Warn, None, &text);
-                }
+        let Err(e) = sent else {
+            if self.0.send_failures.replace(0) > 0 {
+                self.0.send_error.replace(None);
             }
+            return;
+        };
+        let text = match e.kind() {
+            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+                format!("error writing to socket: no route to {} from {} ({e})", t.remote.ip(), t.local.ip())
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                format!("error writing to socket: {} is no address of this machine ({e})", t.local.ip())
+            }
+            _ => format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote),
+        };
+        // A dead network makes every retransmission of every peer fail: few lines are written, in growing distances.
+        let n = self.0.send_failures.get() + 1;
+        self.0.send_failures.set(n);
+        self.0.send_error.replace(Some(text.clone()));
+        if n <= 3 || n.is_power_of_two() {
+            let sa = self.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.remote.ip() == t.remote.ip()));
+            let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
+            let event = Event::Log { level: Level::Warn, conn, ike, text };
+            self.apply(&event);
         }
+    }
+
+    /// Why nothing can be sent at the moment, as the kernel says it.
+    pub fn send_error(&self) -> Option<String> {
+        self.0.send_error.borrow().clone()
     }
 }
 

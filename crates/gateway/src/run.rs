@@ -36,7 +36,7 @@ pub const DEFAULT_VICI: &str = "unix:///run/ironswan.vici";
 pub const DEFAULT_CONFIG: &str = "/etc/ironswan";
 
 /// IKE messages that may wait for the control thread; more are dropped and counted, as a full socket buffer would.
-const IKE_QUEUE: usize = 4_096;
+const IKE_QUEUE: usize = 1_024;
 /// How long SIGTERM waits for the peers' answers to DELETE.
 const GOODBYE: Duration = Duration::from_secs(2);
 

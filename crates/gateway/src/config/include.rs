@@ -21,8 +21,10 @@ pub const MAX_TOTAL: u64 = 64_000_000;
 const MAX_DEPTH: usize = 10;
 /// No more files than this.
 const MAX_FILES: usize = 20_000;
-/// Entries after section references have been resolved, at most.
-const MAX_ENTRIES: usize = 2_000_000;
+/// References may add so many entries, and so many more for each that was written: a template of 50 keys for every
+/// connection, and no more than a few megabytes out of a few kilobytes.
+const ADDED_ENTRIES: usize = 20_000;
+const ADDED_PER_ENTRY: usize = 50;
 
 /// A file that was read.
 #[derive(Clone, Debug)]
@@ -96,7 +98,7 @@ impl Reader {
         depth: usize,
         diags: &mut Diagnostics,
     ) -> bool {
-        let name = path.display();
+        let name = path.to_string_lossy().escape_debug().to_string();
         let canonical = match path.canonicalize() {
             Ok(p) => p,
             Err(e) => {
@@ -180,7 +182,7 @@ impl Includes for Reader {
                     self.file(&p, at, into, depth, diags);
                 }
             }
-            Err(message) => diags.error(at, "", format!("include {pattern}: {message}")),
+            Err(message) => diags.error(at, "", format!("include {}: {message}", pattern.escape_debug())),
         }
     }
 }
@@ -288,7 +290,7 @@ pub(super) fn resolve(root: &mut Section, diags: &mut Diagnostics) {
     let mut paths = Vec::new();
     collect(root, &mut Vec::new(), &mut paths);
     let mut done = HashSet::new();
-    let mut budget = MAX_ENTRIES.saturating_sub(root.size());
+    let mut budget = ADDED_ENTRIES + ADDED_PER_ENTRY * root.size();
     for path in paths {
         resolve_one(root, &path, &mut Vec::new(), &mut done, &mut budget, diags);
     }
@@ -373,7 +375,7 @@ fn resolve_one(
             diags.error(
                 &origin,
                 &path.join("."),
-                format!("inheriting from `{name}` makes more than {MAX_ENTRIES} entries"),
+                format!("inheriting from `{name}` makes too many entries"),
             );
             continue;
         }

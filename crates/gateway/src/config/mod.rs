@@ -21,22 +21,40 @@ pub use load::{Config, load_dir, load_files};
 pub use meaning::{Daemon, LogFormat, connection, needs_dns, vici_uri};
 
 /// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are not opened and
-/// names are not looked up.
+/// names are not looked up. The result tells inputs apart by what was found in them.
 #[doc(hidden)]
-pub fn fuzz_swanctl_conf(bytes: &[u8]) {
+pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
     let file = "fuzz".into();
     let mut diags = diag::Diagnostics::default();
     let mut root = tree::Section::new(tree::Origin::source("fuzz"));
     syntax::parse(&file, bytes, &mut root, 0, &mut syntax::NoIncludes, &mut diags);
     include::resolve(&mut root, &mut diags);
+    // A second pass finds nothing more to resolve.
+    let size = root.size();
+    include::resolve(&mut root, &mut diag::Diagnostics::default());
+    assert_eq!(root.size(), size);
     let dns = root.section("connections").is_some_and(|c| c.sections().any(|(_, s)| needs_dns(s)));
-    if dns {
-        return;
+    let mut shape = [0; 4];
+    if !dns {
+        let config = load::understand(&root, &Default::default(), &mut diags);
+        check::check(&config, &mut diags);
+        let children = config.connections.iter().map(|c| c.children.len()).sum::<usize>();
+        shape = [1, config.connections.len().min(4), children.min(4), config.secrets.len().min(4)];
     }
-    let config = load::understand(&root, &Default::default(), &mut diags);
-    check::check(&config, &mut diags);
     let _ = meaning::daemon(&root, &mut diags);
+    // FNV-1a over the sentences, without what they quote.
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut eat = |b: u8| hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+    shape.iter().for_each(|n| eat(*n as u8));
+    let mut sentences: Vec<String> = Vec::new();
     for d in diags.iter() {
-        assert!(!d.to_string().contains('\0'));
+        let line = d.to_string();
+        assert!(!line.contains(['\0', '\n']), "a finding that is not one line: {line:?}");
+        let words: String = d.message.split('`').step_by(2).flat_map(str::chars).filter(|c| !c.is_numeric()).take(40).collect();
+        sentences.push(words);
     }
+    sentences.sort_unstable();
+    sentences.dedup();
+    sentences.iter().flat_map(|s| s.bytes()).for_each(eat);
+    hash
 }

@@ -42,7 +42,7 @@ pub(super) struct NoIncludes;
 
 impl Includes for NoIncludes {
     fn include(&mut self, pattern: &str, at: &Origin, _: &mut Section, _: usize, diags: &mut Diagnostics) {
-        diags.error(at, "", format!("include {pattern}: not possible here"));
+        diags.error(at, "", format!("include {}: not possible here", shorten(&pattern.escape_debug().to_string())));
     }
 }
 

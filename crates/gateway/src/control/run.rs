@@ -49,7 +49,10 @@ impl Control {
             None => success(),
             Some(End::Done(Ok(()))) => success(),
             Some(End::Done(Err(why))) => failure(format!("establishing {what} failed: {why}")),
-            Some(End::TimedOut) => failure(format!("{what} not established after {timeout}ms")),
+            Some(End::TimedOut) => {
+                let why = self.driver.send_error().map(|e| format!(": {e}")).unwrap_or_default();
+                failure(format!("{what} not established after {timeout}ms{why}"))
+            }
         }
     }
 
