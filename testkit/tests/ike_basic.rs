@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ironswan_ike::config::{AddrSpec, Limits};
-use ironswan_testkit::{World, config};
-use ironswan_wire::iana::KeId;
+use ironswan_testkit::{Verdict, World, config};
+use ironswan_wire::iana::{ExchangeType, KeId};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -135,4 +135,30 @@ fn shutdown_tells_the_peer() {
     w.nodes[0].endpoint.shutdown(now);
     w.run(S);
     w.assert_empty();
+}
+
+#[test]
+fn the_responder_of_a_rekeying_sends_on_the_new_sa_once_it_is_used_or_the_old_one_deleted() {
+    for traffic in [true, false] {
+        let mut w = World::pair(9, |_| {});
+        w.establish(0).unwrap();
+        // The DELETE is held up.
+        w.net.rules.push(Box::new(|s| match s.exchange {
+            ExchangeType::INFORMATIONAL if !s.response => Verdict::Delay(2 * S),
+            _ => Verdict::Pass,
+        }));
+        w.traffic = traffic.then_some(Duration::from_millis(10));
+        let old = w.nodes[1].engine.sending().unwrap().spi;
+        w.rekey_child(0);
+        w.run(S);
+        assert_eq!(w.nodes[1].engine.sending().unwrap().spi == old, !traffic);
+        w.run(3 * S);
+        assert_ne!(w.nodes[1].engine.sending().unwrap().spi, old);
+        // Both keep the old inbound SA for what is still under way, but send on the new one only.
+        for n in &w.nodes {
+            assert_eq!((n.engine.inbound.len(), n.engine.outbound.len()), (2, 1));
+        }
+        w.run(5 * S);
+        w.assert_one();
+    }
 }

@@ -259,6 +259,17 @@ fn every_message_of_every_collision_may_be_late() {
 }
 
 #[test]
+fn rekeying_a_child_and_the_ike_sa_at_once_is_refused_by_both_and_done_later() {
+    let (w, _) = scene(500, &[], [Act::RekeyChild, Act::RekeyIke], Duration::ZERO, |_| Verdict::Pass);
+    w.assert_one();
+    for n in &w.nodes {
+        assert_eq!(n.count_logged("rekeying failed (received TEMPORARY_FAILURE notify error)"), 1);
+    }
+    let c = w.nodes[0].endpoint.counters();
+    assert_eq!((c.child_rekey, c.ike_rekey_resp), (1, 1), "both came to be");
+}
+
+#[test]
 fn a_peer_that_does_not_notice_the_collision_answers_temporary_failure() {
     // 1's request is kept back until 0 has finished its own rekeying.
     for ike in [false, true] {

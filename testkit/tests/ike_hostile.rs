@@ -592,3 +592,110 @@ fn a_message_from_another_address_does_not_move_a_peer_that_is_not_behind_nat() 
     let (_, p) = w.net.log.last().unwrap();
     assert_eq!(p.to, addr("198.51.100.5:500"), "the answer goes to where the request came from");
 }
+
+#[test]
+fn what_is_not_authentic_does_not_move_a_peer_behind_nat() {
+    let mut w = World::pair(29, |c| c[0].encap = true);
+    w.establish(0).unwrap();
+    assert!(w.up(1)[0].nat_remote);
+    let mut f = Forger::newest(&w.nodes[0]);
+    let elsewhere = addr("198.51.100.5:4500");
+    let marked = |bytes: Vec<u8>| [vec![0; 4], bytes].concat();
+    let to = addr("192.0.2.2:4500");
+    let mut bad = f.message(true, ExchangeType::INFORMATIONAL, false, 2, &[]);
+    *bad.last_mut().unwrap() ^= 1;
+    w.inject(elsewhere, to, marked(bad));
+    // Authentic, and a replay: neither is the last valid packet.
+    let old = w.net.log.iter().rfind(|(s, _)| s.node == 0).unwrap().1.payload.clone();
+    w.inject(elsewhere, to, old);
+    w.run(50 * MS);
+    assert_eq!(w.up(1)[0].remote, addr("192.0.2.1:4500"));
+    let good = f.message(true, ExchangeType::INFORMATIONAL, false, 2, &[]);
+    w.inject(elsewhere, to, marked(good));
+    w.run(50 * MS);
+    assert_eq!(w.up(1)[0].remote, elsewhere);
+    assert_eq!(w.nodes[1].engine.outbound[0].remote, elsewhere);
+}
+
+/// Node 0 rekeys its child, and so does its peer, which is played by hand: its request comes first, with the lowest nonce
+/// of all, so that node 0 wins. Gives node 0's SPIs of its own new child and of the peer's.
+fn won_by_node_0(w: &mut World, f: &mut Forger) -> (Vec<u8>, Spi) {
+    w.net.rules.push(Box::new(|s| if s.node == 0 { Verdict::Drop } else { Verdict::Pass }));
+    let old = w.child(0);
+    w.rekey_child(0);
+    w.run(20 * MS);
+    let (_, p) = w.net.log.last().unwrap().clone();
+    let (_, request) = f.open(&p.payload).unwrap();
+    let mine = request
+        .iter()
+        .find_map(|p| if let Payload::Sa(l) = p { Some(l[0].spi.clone()) } else { None })
+        .unwrap();
+    let rekey = Payload::Notify(Notify::about(NotifyType::REKEY_SA, ProtocolId::ESP, old.spi_out.0));
+    let nonce = Payload::Nonce(Nonce(vec![0; 32]));
+    let (tsi, tsr) = (Payload::TsI(old.remote_ts.clone()), Payload::TsR(old.local_ts.clone()));
+    let p = [rekey, proposal(0xc777_7777, &[]), nonce, tsi, tsr];
+    w.inject(b(), a(), f.message(false, ExchangeType::CREATE_CHILD_SA, false, 0, &p));
+    w.run(20 * MS);
+    assert!(w.nodes[0].logged("CHILD_SA rekey collision detected"));
+    let theirs = w.up(0)[0].children.iter().find(|c| c.spi_out == Spi(0xc777_7777)).unwrap().spi_in;
+    (mine, theirs)
+}
+
+/// The answer to node 0's rekeying, played by hand.
+fn answer_rekeying(w: &mut World, f: &mut Forger) {
+    let old = &w.up(0)[0].children[0];
+    let (tsi, tsr) = (Payload::TsI(old.local_ts.clone()), Payload::TsR(old.remote_ts.clone()));
+    let p = [proposal(0xc888_8888, &[]), Payload::Nonce(Nonce(vec![255; 32])), tsi, tsr];
+    w.inject(b(), a(), f.message(false, ExchangeType::CREATE_CHILD_SA, true, 2, &p));
+    w.run(20 * MS);
+}
+
+/// The SPIs that node 0 has sent DELETEs for, retransmissions once.
+fn deleted(w: &World, f: &Forger) -> Vec<Spi> {
+    let mut spis = Vec::new();
+    for (s, p) in &w.net.log {
+        if let (0, false, Some((_, payloads))) = (s.node, s.response, f.open(&p.payload)) {
+            for p in payloads {
+                if let Payload::Delete(d) = p {
+                    spis.extend(d.child_spis().filter(|s| !spis.contains(s)).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+    spis
+}
+
+#[test]
+fn a_redundant_child_that_the_peer_forgets_is_deleted() {
+    let (mut w, mut f) = up(30);
+    let old = w.child(0).spi_in;
+    let (_, theirs) = won_by_node_0(&mut w, &mut f);
+    answer_rekeying(&mut w, &mut f);
+    assert!(w.nodes[0].logged("CHILD_SA rekey collision won"));
+    assert_eq!(deleted(&w, &f), [old]);
+    w.inject(b(), a(), f.message(false, ExchangeType::INFORMATIONAL, true, 3, &[]));
+    w.run(11 * S);
+    assert_eq!(deleted(&w, &f), [old, theirs]);
+    w.inject(b(), a(), f.message(false, ExchangeType::INFORMATIONAL, true, 4, &[]));
+    w.run(S);
+    assert_eq!(w.child(0).spi_out, Spi(0xc888_8888));
+    assert_eq!((w.nodes[0].engine.inbound.len(), w.nodes[0].engine.outbound.len()), (1, 1));
+}
+
+#[test]
+fn a_peer_that_has_settled_on_its_own_child_is_followed_whatever_the_nonces_say() {
+    let (mut w, mut f) = up(31);
+    let old = w.child(0);
+    let (mine, theirs) = won_by_node_0(&mut w, &mut f);
+    let delete = Payload::Delete(Delete::children(ProtocolId::ESP, [old.spi_out]));
+    w.inject(b(), a(), f.message(false, ExchangeType::INFORMATIONAL, false, 1, &[delete]));
+    w.run(20 * MS);
+    assert_eq!(w.nodes[0].engine.sending().unwrap().spi, Spi(0xc777_7777));
+    answer_rekeying(&mut w, &mut f);
+    let mine = Spi(u32::from_be_bytes(mine.try_into().unwrap()));
+    assert_eq!(deleted(&w, &f), [mine], "ours is given up, for nobody would delete the peer's");
+    w.inject(b(), a(), f.message(false, ExchangeType::INFORMATIONAL, true, 3, &[]));
+    w.run(20 * S);
+    assert_eq!((w.child(0).spi_in, w.child(0).spi_out), (theirs, Spi(0xc777_7777)));
+    assert_eq!((w.nodes[0].engine.inbound.len(), w.nodes[0].engine.outbound.len()), (1, 1));
+}

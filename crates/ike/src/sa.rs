@@ -86,6 +86,7 @@ pub(crate) struct Init {
     /// RealMessage2: the response.
     pub response: Vec<u8>,
     pub ke: KeId,
+    /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets.
     pub private: Option<Secret>,
     pub public: Vec<u8>,
     pub peer_public: Vec<u8>,
@@ -96,8 +97,6 @@ pub(crate) struct Init {
     pub rounds: u32,
     /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
     pub childless: bool,
-    /// Responder: whether the shared secret has been asked for. Once is all that a half-open IKE_SA gets.
-    pub agreed: bool,
 }
 
 /// One IKE_SA.

@@ -2,9 +2,10 @@
 //!
 //! `AUTH = prf( prf(Shared Secret, "Key Pad for IKEv2"), SignedOctets)`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ironswan_crypto::prf::Prf;
+use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::secret::{Secret, ct_eq};
 
@@ -33,52 +34,134 @@ fn fit(owner: &IdPattern, id: &Identity) -> u8 {
     }
 }
 
-/// The key for this pair: the best fit for the peer, then for us, then the first by name. A key with one owner belongs
-/// to whichever side it names; with several owners both sides must be among them, as in `ipsec.secrets`, so that a key
-/// of ours with one peer does not let another peer in.
-pub(crate) fn find<'a>(
-    keys: &'a BTreeMap<String, SharedKey>,
-    local: &Identity,
-    remote: &Identity,
-) -> Option<&'a SharedKey> {
-    let mut best: Option<((u8, u8), &SharedKey)> = None;
-    for key in keys.values() {
-        let of = |id| key.owners.iter().map(|o| fit(o, id)).max().unwrap_or(0);
-        let (theirs, ours) = (of(remote), of(local));
-        let score = match key.owners.len() {
-            0 => (1, 0),
-            1 if theirs == 0 && ours == 0 => continue,
-            1 => (theirs, ours),
-            _ if theirs == 0 || ours == 0 => continue,
-            _ => (theirs, ours),
-        };
-        if best.is_none_or(|(s, _)| score > s) {
-            best = Some((score, key));
-        }
+/// How an identity is found in an index: names without regard to case, as they compare.
+pub(crate) fn index_key(id: &Identity) -> Identity {
+    let mut id = id.clone();
+    if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
+        id.data.make_ascii_lowercase();
     }
-    best.map(|(_, key)| key)
+    id
+}
+
+/// The keys, found without looking at each.
+#[derive(Default)]
+pub(crate) struct Secrets {
+    by_name: BTreeMap<String, SharedKey>,
+    /// Names of keys with one owner, by that owner.
+    of_one: BTreeMap<Identity, BTreeSet<String>>,
+    /// Names of keys with several owners, by each.
+    of_several: BTreeMap<Identity, BTreeSet<String>>,
+    /// Names of keys with an owner that is a pattern, or without any.
+    general: BTreeSet<String>,
+}
+
+impl Secrets {
+    /// Adds a key, or replaces the one of this name.
+    pub(crate) fn insert(&mut self, key: SharedKey) {
+        self.remove(&key.name);
+        let exact: Option<Vec<_>> = key
+            .owners
+            .iter()
+            .map(|o| if let IdPattern::Exact(id) = o { Some(index_key(id)) } else { None })
+            .collect();
+        match exact.filter(|ids| !ids.is_empty()) {
+            None => {
+                self.general.insert(key.name.clone());
+            }
+            Some(ids) => {
+                let index = if ids.len() == 1 { &mut self.of_one } else { &mut self.of_several };
+                for id in ids {
+                    index.entry(id).or_default().insert(key.name.clone());
+                }
+            }
+        }
+        self.by_name.insert(key.name.clone(), key);
+    }
+
+    /// Removes the key of this name; false when there is none.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        let Some(key) = self.by_name.remove(name) else { return false };
+        self.general.remove(name);
+        for owner in &key.owners {
+            let IdPattern::Exact(id) = owner else { continue };
+            let id = index_key(id);
+            for index in [&mut self.of_one, &mut self.of_several] {
+                if let Some(names) = index.get_mut(&id) {
+                    names.remove(name);
+                    if names.is_empty() {
+                        index.remove(&id);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// Names, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+
+    /// The key for this pair: the best fit for the peer, then for us, then the first by name. A key with one owner belongs
+    /// to whichever side it names; with several owners both sides must be among them, as in `ipsec.secrets`, so that a
+    /// key of ours with one peer does not let another peer in.
+    pub(crate) fn find(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
+        let (ours, theirs) = (index_key(local), index_key(remote));
+        // Both sides must be among several owners, so either set has them all.
+        let (a, b) = (self.of_several.get(&theirs), self.of_several.get(&ours));
+        let len = |names: Option<&BTreeSet<String>>| names.map_or(0, BTreeSet::len);
+        let several = if len(a) <= len(b) { a } else { b };
+        let indexed = [self.of_one.get(&theirs), self.of_one.get(&ours), several];
+        let names: BTreeSet<&String> = indexed.into_iter().flatten().flatten().chain(&self.general).collect();
+        let mut best: Option<((u8, u8), &SharedKey)> = None;
+        for key in names.into_iter().filter_map(|name| self.by_name.get(name)) {
+            let of = |id| key.owners.iter().map(|o| fit(o, id)).max().unwrap_or(0);
+            let (theirs, ours) = (of(remote), of(local));
+            let score = match key.owners.len() {
+                0 => (1, 0),
+                1 if theirs == 0 && ours == 0 => continue,
+                1 => (theirs, ours),
+                _ if theirs == 0 || ours == 0 => continue,
+                _ => (theirs, ours),
+            };
+            if best.is_none_or(|(s, _)| score > s) {
+                best = Some((score, key));
+            }
+        }
+        best.map(|(_, key)| key)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn keys(entries: &[(&str, &[&str])]) -> BTreeMap<String, SharedKey> {
-        entries
-            .iter()
-            .map(|(name, owners)| {
-                let owners = owners.iter().map(|o| IdPattern::parse(o).unwrap()).collect();
-                (
-                    (*name).to_owned(),
-                    SharedKey { name: (*name).to_owned(), secret: Secret::default(), owners },
-                )
-            })
-            .collect()
+    fn keys(entries: &[(&str, &[&str])]) -> Secrets {
+        let mut secrets = Secrets::default();
+        for (name, owners) in entries {
+            let owners = owners.iter().map(|o| IdPattern::parse(o).unwrap()).collect();
+            secrets.insert(SharedKey { name: (*name).to_owned(), secret: Secret::default(), owners });
+        }
+        secrets
     }
 
     fn found(entries: &[(&str, &[&str])], local: &str, remote: &str) -> Option<String> {
         let id = |t| Identity::parse(t).unwrap();
-        find(&keys(entries), &id(local), &id(remote)).map(|k| k.name.clone())
+        keys(entries).find(&id(local), &id(remote)).map(|k| k.name.clone())
+    }
+
+    #[test]
+    fn a_key_is_found_without_regard_to_case_and_not_after_it_is_gone() {
+        let id = |t| Identity::parse(t).unwrap();
+        let mut k = keys(&[("one", &["GW.example"]), ("two", &["me", "Peer.Example"])]);
+        assert!(k.find(&id("x"), &id("gw.EXAMPLE")).is_some());
+        assert_eq!(k.find(&id("ME"), &id("peer.example")).unwrap().name, "two");
+        assert!(k.remove("two") && !k.remove("two"));
+        assert!(k.find(&id("me"), &id("peer.example")).is_none());
+        k.insert(SharedKey { name: "one".into(), secret: Secret::default(), owners: Vec::new() });
+        assert_eq!(k.find(&id("any"), &id("pair")).unwrap().name, "one");
+        assert!(k.remove("one") && k.names().next().is_none());
+        assert!(k.of_one.is_empty() && k.of_several.is_empty() && k.general.is_empty());
     }
 
     #[test]

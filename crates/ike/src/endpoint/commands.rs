@@ -212,7 +212,7 @@ impl Endpoint {
 
     /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included.
     pub fn shutdown(&mut self, now: Instant) {
-        let names: Vec<String> = self.conns.keys().cloned().collect();
+        let names: Vec<String> = self.conns.values().map(|c| c.name.clone()).collect();
         for name in names {
             self.unload_connection(now, &name);
         }

@@ -31,7 +31,7 @@ impl Endpoint {
         let name = conn.name.clone();
         let actions: Vec<_> =
             conn.children.iter().map(|c| (c.name.clone(), c.kind, c.start_action)).collect();
-        self.conns.insert(name.clone(), conn);
+        self.conns.insert(conn);
         for (child, kind, action) in actions {
             match (kind, action) {
                 (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
@@ -61,17 +61,17 @@ impl Endpoint {
 
     /// Loads a shared key, or replaces the one of the same name.
     pub fn load_shared(&mut self, key: SharedKey) {
-        self.secrets.insert(key.name.clone(), key);
+        self.secrets.insert(key);
     }
 
     /// Unloads a shared key. What was authenticated with it goes on.
     pub fn unload_shared(&mut self, name: &str) -> bool {
-        self.secrets.remove(name).is_some()
+        self.secrets.remove(name)
     }
 
     /// Names of the shared keys.
     pub fn shared_names(&self) -> impl Iterator<Item = &str> {
-        self.secrets.keys().map(String::as_str)
+        self.secrets.names()
     }
 
     /// Installs the policies of a child that is not up, so that traffic brings it up (or, for a shunt, passes or is

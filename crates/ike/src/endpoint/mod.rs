@@ -30,14 +30,13 @@ mod view;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
 
-use crate::config::{Connection, Limits, SharedKey};
+use crate::config::Limits;
 use crate::cookie::Cookies;
 use crate::counters::Counters;
 use crate::event::{
@@ -75,8 +74,8 @@ pub struct Endpoint {
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
-    pub(crate) conns: BTreeMap<String, Arc<Connection>>,
-    pub(crate) secrets: BTreeMap<String, SharedKey>,
+    pub(crate) conns: select::Connections,
+    pub(crate) secrets: crate::auth::psk::Secrets,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -139,8 +138,8 @@ impl Endpoint {
             limits,
             options,
             rng,
-            conns: BTreeMap::new(),
-            secrets: BTreeMap::new(),
+            conns: select::Connections::default(),
+            secrets: crate::auth::psk::Secrets::default(),
             sas: BTreeMap::new(),
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),

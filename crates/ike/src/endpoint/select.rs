@@ -1,5 +1,6 @@
 //! Which connection a peer belongs to: by addresses when it speaks, by identities when it says who it is.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::IkeSuite;
 
 use super::Endpoint;
+use crate::auth::psk::index_key;
 use crate::config::{AddrSpec, Connection};
 use crate::sa::IkeSa;
 
@@ -23,27 +25,136 @@ fn fit(specs: &[AddrSpec], addr: IpAddr) -> Option<u8> {
     specs.iter().filter(|s| s.matches(addr)).map(score).max()
 }
 
+type Names = BTreeSet<String>;
+
+/// The connections, found by name, by addresses and by the peer's identity without looking at each.
+#[derive(Default)]
+pub(crate) struct Connections {
+    by_name: BTreeMap<String, Arc<Connection>>,
+    /// Names by single (local, remote) address, where both are configured as such.
+    by_pair: BTreeMap<(IpAddr, IpAddr), Names>,
+    /// Names by single remote address.
+    by_remote: BTreeMap<IpAddr, Names>,
+    /// Names of those that are for ranges of peers or for anyone.
+    general: Names,
+    /// Names by the one identity that the peer must have.
+    by_id: BTreeMap<Identity, Names>,
+    /// Names of those that accept several.
+    any_id: Names,
+}
+
+/// Puts a name into a set of an index, or takes it out.
+fn index<K: Ord>(map: &mut BTreeMap<K, Names>, key: K, name: &str, add: bool) {
+    if add {
+        map.entry(key).or_default().insert(name.to_owned());
+    } else if let Some(names) = map.get_mut(&key) {
+        names.remove(name);
+        if names.is_empty() {
+            map.remove(&key);
+        }
+    }
+}
+
+fn hosts(specs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> + Clone {
+    specs.iter().filter_map(|s| if let AddrSpec::Host(a) = s { Some(*a) } else { None })
+}
+
+impl Connections {
+    pub(crate) fn insert(&mut self, conn: Arc<Connection>) {
+        self.remove(&conn.name);
+        self.index(&conn, true);
+        self.by_name.insert(conn.name.clone(), conn);
+    }
+
+    pub(crate) fn remove(&mut self, name: &str) -> Option<Arc<Connection>> {
+        let conn = self.by_name.remove(name)?;
+        self.index(&conn, false);
+        Some(conn)
+    }
+
+    fn index(&mut self, conn: &Connection, add: bool) {
+        let name = &conn.name;
+        let only_hosts = |specs: &[AddrSpec]| !specs.is_empty() && hosts(specs).count() == specs.len();
+        for remote in hosts(&conn.remote_addrs) {
+            for local in hosts(&conn.local_addrs) {
+                index(&mut self.by_pair, (local, remote), name, add);
+            }
+            if !only_hosts(&conn.local_addrs) {
+                index(&mut self.by_remote, remote, name, add);
+            }
+        }
+        let set = |names: &mut Names| if add { names.insert(name.clone()) } else { names.remove(name) };
+        if !only_hosts(&conn.remote_addrs) {
+            set(&mut self.general);
+        }
+        match &conn.remote_id {
+            IdPattern::Exact(id) => index(&mut self.by_id, index_key(id), name, add),
+            IdPattern::Any | IdPattern::Suffix(..) => {
+                set(&mut self.any_id);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Arc<Connection>> {
+        self.by_name.get(name)
+    }
+
+    pub(crate) fn contains_key(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// By name.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        self.by_name.values()
+    }
+
+    /// Those configured for this pair of addresses, the most precise first, among equals by name. Lazy: there may be
+    /// thousands for one pair.
+    pub(crate) fn for_addrs(&self, local: IpAddr, remote: IpAddr) -> impl Iterator<Item = &Arc<Connection>> {
+        let exact = self.by_pair.get(&(local, remote));
+        let others = self.by_remote.get(&remote).into_iter().flatten().chain(&self.general);
+        let rest = move || {
+            let names: BTreeSet<&String> = others.collect();
+            let mut found: Vec<_> = names
+                .into_iter()
+                .filter(|name| exact.is_none_or(|e| !e.contains(*name)))
+                .filter_map(|name| self.by_name.get(name))
+                .filter_map(|c| Some(((fit(&c.remote_addrs, remote)?, fit(&c.local_addrs, local)?), c)))
+                .collect();
+            found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+            found.into_iter().map(|(_, c)| c)
+        };
+        let first = exact.into_iter().flatten().filter_map(|name| self.by_name.get(name));
+        first.chain(std::iter::once_with(rest).flatten())
+    }
+
+    /// All that can be meant by a peer with this identity at these addresses, and perhaps others: found by what fewer
+    /// have in common.
+    fn for_peer(
+        &self,
+        local: IpAddr,
+        remote: IpAddr,
+        id: &Identity,
+    ) -> impl Iterator<Item = &Arc<Connection>> {
+        let (exact, pair, from) =
+            (self.by_id.get(&index_key(id)), self.by_pair.get(&(local, remote)), self.by_remote.get(&remote));
+        let len = |names: Option<&Names>| names.map_or(0, Names::len);
+        let sets = if len(exact) + self.any_id.len() <= len(pair) + len(from) + self.general.len() {
+            [exact, Some(&self.any_id), None]
+        } else {
+            [pair, from, Some(&self.general)]
+        };
+        let names: BTreeSet<&String> = sets.into_iter().flatten().flatten().collect();
+        names.into_iter().filter_map(|name| self.by_name.get(name))
+    }
+}
+
 /// Our identity on this connection, when we are at `local`.
 pub(crate) fn local_identity(conn: &Connection, local: IpAddr) -> Identity {
     conn.local_id.clone().unwrap_or_else(|| Identity::from_addr(local))
 }
 
 impl Endpoint {
-    /// The connections that are configured for this pair of addresses, the most precise first.
-    pub(crate) fn candidates(&self, local: IpAddr, remote: IpAddr) -> Vec<Arc<Connection>> {
-        let mut found: Vec<_> = self
-            .conns
-            .values()
-            .filter_map(|c| {
-                let score = (fit(&c.remote_addrs, remote)?, fit(&c.local_addrs, local)?);
-                Some((score, c.clone()))
-            })
-            .collect();
-        // The sort is stable: among equals, by name.
-        found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-        found.into_iter().map(|(_, c)| c).collect()
-    }
-
     /// The best of the candidates for a peer that says it is `idi`, and perhaps that we are `idr`. `suite` has been
     /// agreed already, so the connection must allow it.
     pub(crate) fn select_by_identity(
@@ -54,25 +165,30 @@ impl Endpoint {
         idi: &Identity,
         idr: Option<&Identity>,
     ) -> Option<Arc<Connection>> {
-        let mut best: Option<(u8, Arc<Connection>)> = None;
-        for conn in self.candidates(local, remote) {
-            if !allows(&conn, suite) || !conn.remote_id.matches(idi) {
+        let mut best: Option<((u8, u8, u8), Arc<Connection>)> = None;
+        for conn in self.conns.for_peer(local, remote, idi) {
+            let (Some(theirs), Some(ours)) = (fit(&conn.remote_addrs, remote), fit(&conn.local_addrs, local))
+            else {
+                continue;
+            };
+            if !allows(conn, suite) || !conn.remote_id.matches(idi) {
                 continue;
             }
             // "IDr ... the initiator ... specifies which of the responder's identities it wants to talk to"
             // (RFC 7296 section 2.15). Without one, any of ours.
             if let Some(idr) = idr
-                && !IdPattern::Exact(local_identity(&conn, local)).matches(idr)
+                && !IdPattern::Exact(local_identity(conn, local)).matches(idr)
             {
                 continue;
             }
-            let score = match conn.remote_id {
+            let identity = match conn.remote_id {
                 IdPattern::Any => 1,
                 IdPattern::Suffix(..) => 2,
                 IdPattern::Exact(_) => 3,
             };
+            let score = (identity, theirs, ours);
             if best.as_ref().is_none_or(|(s, _)| score > *s) {
-                best = Some((score, conn));
+                best = Some((score, conn.clone()));
             }
         }
         best.map(|(_, c)| c)

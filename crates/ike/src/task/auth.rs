@@ -25,7 +25,7 @@ use crate::sa::IkeSa;
 
 /// The PSK for this pair and its name, or the line that says there is none.
 fn key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<(Secret, String), String> {
-    match psk::find(&ep.secrets, local, remote) {
+    match ep.secrets.find(local, remote) {
         Some(k) => Ok((k.secret.clone(), k.name.clone())),
         None => Err(format!("no shared key found for '{local}' - '{remote}'")),
     }
@@ -119,7 +119,7 @@ pub(crate) fn process(
         ep.log(Level::Error, sa, why.clone());
         if kind == Some(NotifyType::AUTHENTICATION_FAILED) {
             let expected = expected_peer(sa);
-            let name = psk::find(&ep.secrets, &sa.local_id, &expected).map_or("", |k| &k.name).to_owned();
+            let name = ep.secrets.find(&sa.local_id, &expected).map_or("", |k| &k.name).to_owned();
             let line = format!(
                 "the peer did not accept '{}' (looking for '{expected}') with shared key '{name}'",
                 sa.local_id
@@ -202,8 +202,8 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     let Some(conn) = ep.select_by_identity(local, remote, &suite, &peer, asked) else {
         let why = "no matching peer config found".to_owned();
         let known: Vec<_> = ep
-            .candidates(local, remote)
-            .iter()
+            .conns
+            .for_addrs(local, remote)
             .take(8)
             .map(|c| format!("{}: {}...{}", c.name, crate::endpoint::local_identity(c, local), c.remote_id))
             .collect();

@@ -35,6 +35,9 @@ use crate::window::{Window, digest};
 /// A responder may send us back this often (COOKIE, INVALID_KE_PAYLOAD) before the attempt is over.
 const MAX_ROUNDS: u32 = 6;
 
+/// No more connections than this are compared with the proposals of one request: nobody is authenticated yet.
+const MAX_CANDIDATES: usize = 64;
+
 pub(crate) type KeyPair = Option<(Secret, Vec<u8>)>;
 
 // ---- initiator ----
@@ -274,8 +277,20 @@ pub(crate) fn answer(
         return;
     }
 
-    let candidates = ep.candidates(local.ip(), remote.ip());
-    if candidates.is_empty() {
+    let (mut refusal, mut chosen, mut any) = (None, None, false);
+    for conn in ep.conns.for_addrs(local.ip(), remote.ip()).take(MAX_CANDIDATES) {
+        any = true;
+        match negotiate::select_ike(&conn.proposals, request.proposals, Some(request.ke.group)) {
+            Ok(selected) => {
+                chosen = Some((conn.clone(), selected));
+                break;
+            }
+            Err(no) => {
+                refusal.get_or_insert((conn.name.clone(), no));
+            }
+        }
+    }
+    if !any {
         ep.counters.no_proposal += 1;
         if ep.junk.take(now) {
             let line = format!(
@@ -287,19 +302,6 @@ pub(crate) fn answer(
             ep.respond_stateless(local, remote, header, NotifyType::NO_PROPOSAL_CHOSEN, []);
         }
         return;
-    }
-    let mut refusal = None;
-    let mut chosen = None;
-    for conn in &candidates {
-        match negotiate::select_ike(&conn.proposals, request.proposals, Some(request.ke.group)) {
-            Ok(selected) => {
-                chosen = Some((conn.clone(), selected));
-                break;
-            }
-            Err(no) => {
-                refusal.get_or_insert((conn.name.clone(), no));
-            }
-        }
     }
     let Some((conn, selected)) = chosen else {
         ep.counters.no_proposal += 1;
@@ -452,9 +454,8 @@ pub(crate) fn answer_have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, p
 
 /// Asks for the shared secret, when IKE_AUTH comes. False when it has been asked for before: then it was no good.
 pub(crate) fn agree(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
-    let Some(init) = sa.init.as_mut().filter(|i| !i.agreed) else { return false };
+    let Some(init) = sa.init.as_mut() else { return false };
     let Some(private) = init.private.take() else { return false };
-    init.agreed = true;
     let (ke, peer_public) = (init.ke, init.peer_public.clone());
     ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerInitShared);
     true
