@@ -94,8 +94,7 @@ impl TxBatch {
 
     /// True when a frame of this length, cut as `offload` says, certainly fits. When not: seal, send, [`Self::clear`].
     pub fn has_room(&self, frame_len: usize, offload: &Offload) -> bool {
-        self.needs(frame_len, offload) <= self.buf.len() - self.used
-            && self.jobs.len() < usize::from(u16::MAX) / 2
+        self.needs(frame_len, offload) <= self.room() && self.jobs.len() < usize::from(u16::MAX) / 2
     }
 
     /// Upper bound of the bytes that a frame becomes.
@@ -110,6 +109,11 @@ impl TxBatch {
     /// True when nothing is to be sent.
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty()
+    }
+
+    /// Bytes that are free.
+    pub(crate) fn room(&self) -> usize {
+        self.buf.len().saturating_sub(self.used)
     }
 
     /// Bytes in use.

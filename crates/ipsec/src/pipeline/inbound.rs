@@ -42,6 +42,12 @@ impl Worker {
         self.inbound_deliver(buf, rx);
     }
 
+    /// Which protocols are merged for the device; both in the beginning. UDP takes a kernel that knows
+    /// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses the write.
+    pub fn merge(&mut self, tcp: bool, udp: bool) {
+        (self.inbound.merger.tcp, self.inbound.merger.udp) = (tcp, udp);
+    }
+
     /// The first half of [`Self::inbound`], which threads may do at the same time: finds the SAs, checks the windows without
     /// moving them, and opens. The second half must follow, with the same buffer.
     pub fn inbound_open(&mut self, buf: &mut [u8], datagrams: &[Datagram]) {

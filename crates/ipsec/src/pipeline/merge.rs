@@ -76,11 +76,14 @@ pub(super) struct Merger {
     pieces: Vec<Piece>,
     /// By hash of the flow: index of its run.
     slots: [u32; SLOTS],
+    /// Which protocols are merged.
+    pub(super) tcp: bool,
+    pub(super) udp: bool,
 }
 
 impl Default for Merger {
     fn default() -> Self {
-        Self { runs: Vec::new(), pieces: Vec::new(), slots: [NONE; SLOTS] }
+        Self { runs: Vec::new(), pieces: Vec::new(), slots: [NONE; SLOTS], tcp: true, udp: true }
     }
 }
 
@@ -90,7 +93,7 @@ impl Merger {
     pub(super) fn push(&mut self, buf: &[u8], start: usize, info: &IpInfo, key: &FlowKey, spi: u32) -> bool {
         let packet = &buf[start..start + info.total_len];
         let follow = info.fragment == Fragment::No
-            && (info.protocol == protocol::TCP || info.protocol == protocol::UDP);
+            && (self.tcp && info.protocol == protocol::TCP || self.udp && info.protocol == protocol::UDP);
         if !follow {
             self.open(start, info, spi, None);
             return false;

@@ -104,9 +104,14 @@ fn a_full_batch_takes_nothing_and_loses_nothing() {
     assert!(c.balance() && c.dropped_out() == 0);
     pair.tx.clear();
     assert!(pair.wa.outbound(&mut frame.clone(), &offload, &mut pair.tx));
+    // Only the rough bound says that this does not fit.
+    pair.tx.clear();
+    let (frame, offload) = Spec::tcp(30_000).superpacket(100);
+    assert!(!pair.tx.has_room(frame.len(), &offload));
+    assert_eq!(pair.seal(&[(frame, offload)]).len(), 300);
     // What does not fit an empty batch is dropped under its reason.
     pair.tx.clear();
-    let (big, offload) = Spec::tcp(64_000).superpacket(100);
+    let (big, offload) = Spec::tcp(64_000).superpacket(50);
     assert!(pair.wa.outbound(&mut big.clone(), &offload, &mut pair.tx));
     pair.wa.seal(&mut pair.tx);
     assert_eq!(pair.a.counters().dropped(DropReason::OutTooBig), 1);
