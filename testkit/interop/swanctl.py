@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Debian's swanctl, unmodified, drives IronSwan: what it prints must be what it prints for charon.
+"""Debian's swanctl, unmodified, drives IronSwan: what it prints must be what it prints for charon. And our own commands.
 
 usage: swanctl.py [NAME ...]      INTEROP_REFERENCE=1 drives charon instead, which shows that the tests expect the truth
 """
+import json
+import os
 import re
 import time
 
-from gateway import REFERENCE, Ours, tunnel
+from gateway import REFERENCE, Ours, program, tunnel
 from lab import check, main, need, say, until
 from traffic import ping
 from vici import EVENT, parse
@@ -194,4 +196,48 @@ def version_and_stats(lab, full):
         check(version['daemon'] == 'ironswan', 'the daemon says who it is')
 
 
-main({f.__name__: f for f in (load, initiate_list_rekey_terminate, refusals, watch, version_and_stats)}, 'swanctl')
+def own_commands(lab, full):
+    """`ironswan` itself, against the daemon: each command's answer, its exit status, and its JSON document."""
+    g1, g2 = gateways(lab)
+    g1.load(tunnel('g1'))
+    uri = ('--vici', f'unix://{g1.socket}')
+
+    def ask(*args, status=0, words=()):
+        done = lab.run('g1', program(), *args, fail=False)
+        missing = [w for w in words if w not in done.stdout]
+        if done.returncode != status or missing:
+            say(done.stdout)
+        check(done.returncode == status and not missing, f"ironswan {' '.join(args)[:60]}: exit status {done.returncode}"
+              + (f", says {', '.join(words)}" if words else ''))
+        return done.stdout
+
+    ask('status', *uri, words=['1 connections', '0 IKE_SAs'])
+    ask('up', 'net', *uri, words=['IKE_SA net[1] established between', 'net is up'])
+    ping(lab)
+    ask('status', *uri, words=['net: ESTABLISHED 192.0.2.1[g1.example]', '10.1.0.0/24 === 10.2.0.0/24', '3 packets'])
+    for what in ('sas', 'conns', 'counters'):
+        ask('list', what, *uri, words=['net' if what != 'counters' else 'OutNoPolicy'])
+        document = json.loads(ask('list', what, '--json', *uri))
+        check(document['schema'] == f'ironswan.{what}/1', f"list {what} --json has its schema: {document['schema']}")
+    old = g1.child_spis()
+    ask('rekey', 'net', *uri, words=['net is rekeyed'])
+    check(not old & g1.child_spis(), 'rekey: the SPIs are new')
+    ask('rekey', 'net', '--ike', *uri, words=['net is rekeyed'])
+    ask('down', 'net', *uri, words=['net is down'])
+    check(not g1.sas() and not g2.sas(), 'down: both ends are empty')
+    ask('down', 'net', *uri, status=1, words=['error'])
+    ask('up', 'nope', *uri, status=2, words=['no connection and no child of that name'])
+    ask('status', '--vici', 'unix:///nonexistent', status=2, words=['no gateway answers', 'ironswan run'])
+    g2.process.stop()
+    ask('up', 'net', '--timeout', '2', *uri, status=1, words=['not established'])
+    good = os.path.dirname(lab.write('good/swanctl.conf', tunnel('g1')))
+    bad = os.path.dirname(lab.write('bad/swanctl.conf', tunnel('g1', conn='remote_adrs = 192.0.2.9')))
+    ask('check', good, words=['0 errors'])
+    ask('check', bad, status=1, words=['swanctl.conf:10: connections.net.remote_adrs', 'remote_addrs'])
+    ask('check', '/nonexistent', status=2)
+
+
+tests = {f.__name__: f for f in (load, initiate_list_rekey_terminate, refusals, watch, version_and_stats)}
+if not REFERENCE:
+    tests['own_commands'] = own_commands
+main(tests, 'swanctl')
