@@ -13,7 +13,7 @@ pub mod corpus;
 pub mod mutate;
 pub mod targets;
 
-use targets::{esp_inbound, ike_message, ike_payloads, planted, vici};
+use targets::{esp_inbound, ike_message, ike_payloads, planted, swanctl_conf, vici};
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -43,6 +43,8 @@ pub const TARGETS: &[Target] = &[
     Target { max_memory: 1 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
+    // Sections that inherit make more of a file than is written: bounded, and not by its length alone.
+    Target { max_memory: 32 << 20, ..target("swanctl_conf", swanctl_conf::run, swanctl_conf::DICTIONARY) },
     target("vici", vici::run, vici::DICTIONARY),
     Target { hidden: true, ..target("planted_panic", planted::panic, &[]) },
     Target { hidden: true, ..target("planted_hang", planted::hang, &[]) },

@@ -4,6 +4,7 @@ pub mod esp_inbound;
 pub mod ike_message;
 pub mod ike_payloads;
 pub mod planted;
+pub mod swanctl_conf;
 pub mod vici;
 
 /// A number for how far an input came: equal for equal words.
