@@ -11,6 +11,9 @@ use crate::{Failure, json};
 
 /// What an operator asked for, and the log of it.
 struct Operation<'a> {
+    /// Ours, for the JSON document.
+    what: &'static str,
+    /// VICI's.
     command: &'static str,
     name: &'a str,
     daemon: &'a Daemon,
@@ -46,7 +49,7 @@ impl Operation<'_> {
         if self.daemon.json {
             let error = result.as_ref().err().map(|f| f.lines.join("; "));
             json::print(
-                self.command,
+                self.what,
                 json!({ "name": self.name, "success": result.is_ok(), "error": error, "log": self.log }),
             );
         } else if result.is_ok() {
@@ -56,14 +59,21 @@ impl Operation<'_> {
     }
 }
 
-fn begin<'a>(command: &'static str, a: &'a Operate) -> Result<(Client, Operation<'a>), Failure> {
+fn begin<'a>(
+    what: &'static str,
+    command: &'static str,
+    a: &'a Operate,
+) -> Result<(Client, Operation<'a>), Failure> {
     let client = Client::connect(&a.daemon.vici)?;
-    Ok((client, Operation { command, name: &a.name, daemon: &a.daemon, timeout: a.timeout, log: Vec::new() }))
+    Ok((
+        client,
+        Operation { what, command, name: &a.name, daemon: &a.daemon, timeout: a.timeout, log: Vec::new() },
+    ))
 }
 
 /// Brings a child up, or every child of a connection.
 pub(crate) fn up(a: &Operate) -> Result<(), Failure> {
-    let (mut client, mut op) = begin("initiate", a)?;
+    let (mut client, mut op) = begin("up", "initiate", a)?;
     let conns = client.conns(None)?;
     let targets = children_named(&conns, &a.name)?;
     let mut result = Ok(());
@@ -130,7 +140,7 @@ fn unknown(conns: &[(String, Section)], name: &str) -> Failure {
 
 /// Takes a connection down, or else a child.
 pub(crate) fn down(a: &Operate) -> Result<(), Failure> {
-    let (mut client, mut op) = begin("terminate", a)?;
+    let (mut client, mut op) = begin("down", "terminate", a)?;
     let sas = client.sas(None)?;
     let message = match a.name.split_once('/') {
         Some((conn, child)) => Section::new().with("ike", conn).with("child", child),
@@ -143,7 +153,7 @@ pub(crate) fn down(a: &Operate) -> Result<(), Failure> {
 
 /// Rekeys CHILD_SAs, or the IKE_SA.
 pub(crate) fn rekey(a: &Rekey) -> Result<(), Failure> {
-    let (mut client, mut op) = begin("rekey", &a.operate)?;
+    let (mut client, mut op) = begin("rekey", "rekey", &a.operate)?;
     let name = a.operate.name.as_str();
     let message = match name.split_once('/') {
         Some((conn, child)) => Section::new().with("ike", conn).with("child", child),

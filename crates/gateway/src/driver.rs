@@ -317,10 +317,17 @@ impl Driver {
         };
         let text = match e.kind() {
             io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                format!("error writing to socket: no route to {} from {} ({e})", t.remote.ip(), t.local.ip())
+                format!(
+                    "error writing to socket: no route to {} from {} ({e}); add a route, or correct local_addrs",
+                    t.remote.ip(),
+                    t.local.ip()
+                )
             }
             io::ErrorKind::AddrNotAvailable => {
-                format!("error writing to socket: {} is no address of this machine ({e})", t.local.ip())
+                format!(
+                    "error writing to socket: {} is no address of this machine ({e}); correct local_addrs",
+                    t.local.ip()
+                )
             }
             _ => format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote),
         };
@@ -329,7 +336,8 @@ impl Driver {
         self.0.send_failures.set(n);
         self.0.send_error.replace(Some(text.clone()));
         if n <= 3 || n.is_power_of_two() {
-            let sa = self.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.remote.ip() == t.remote.ip()));
+            let sa =
+                self.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.remote.ip() == t.remote.ip()));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
             let event = Event::Log { level: Level::Warn, conn, ike, text };
             self.apply(&event);

@@ -111,3 +111,54 @@ where
         writeln!(w, "{time} {level} {conn} {text}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(json: bool) -> String {
+        let page = Page::default();
+        let to = page.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::INFO)
+            .with_writer(move || to.clone())
+            .event_format(Line { json })
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            line(Level::Error, Some("net"), "bad \"peer\"\nforged line");
+            line(Level::Debug, None, "not shown");
+            tracing::info!(count = 3, "plain");
+        });
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn one_event_is_one_line_whatever_is_in_it() {
+        let text = written(false);
+        let lines: Vec<&str> = text.lines().map(|l| l.split_once(' ').unwrap().1).collect();
+        assert_eq!(lines, ["error net bad \"peer\" forged line", "info - plain count=3"]);
+        let json: Vec<serde_json::Value> =
+            written(true).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert_eq!(json.len(), 2);
+        assert_eq!((&json[0]["level"], &json[0]["conn"]), (&"error".into(), &"net".into()));
+        assert_eq!(json[0]["text"], "bad \"peer\" forged line");
+        assert!(json[1].get("conn").is_none() && json[1]["time"].is_string());
+    }
+}

@@ -49,21 +49,26 @@ pub struct RunOptions {
     pub vici: Vec<String>,
 }
 
-/// Why the daemon could not start: lines for people, each with the remedy.
+/// Why the daemon could not start, or had to end.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StartError(pub Vec<String>);
+pub struct RunError {
+    /// For people, each with the remedy.
+    pub lines: Vec<String>,
+    /// It had started; something it cannot live without went away.
+    pub started: bool,
+}
 
-impl From<String> for StartError {
+impl From<String> for RunError {
     fn from(line: String) -> Self {
-        Self(vec![line])
+        Self { lines: vec![line], started: false }
     }
 }
 
 /// Runs the gateway until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// When it could not start; nothing is left behind then.
-pub fn run(options: &RunOptions) -> Result<(), StartError> {
+/// When it could not start, or had to end; nothing is left behind then.
+pub fn run(options: &RunOptions) -> Result<(), RunError> {
     let (config, diags) = load(&options.config)?;
     crate::log::init(config.daemon.log_level, config.daemon.log_format);
     report(&diags);
@@ -91,7 +96,7 @@ pub fn run(options: &RunOptions) -> Result<(), StartError> {
 }
 
 /// Reads the configuration; errors become the reason not to start.
-fn load(dir: &Path) -> Result<(Config, Diagnostics), StartError> {
+fn load(dir: &Path) -> Result<(Config, Diagnostics), RunError> {
     let mut diags = Diagnostics::default();
     let config = config::load_dir(dir, &mut diags);
     match config {
@@ -101,7 +106,7 @@ fn load(dir: &Path) -> Result<(Config, Diagnostics), StartError> {
             if diags.lost() > 0 {
                 lines.push(format!("and {} more", diags.lost()));
             }
-            Err(StartError(lines))
+            Err(RunError { lines, started: false })
         }
     }
 }
@@ -117,7 +122,7 @@ fn report(diags: &Diagnostics) {
     }
 }
 
-fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, StartError> {
+fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, RunError> {
     let default = [DEFAULT_VICI.to_owned()];
     let uris = match (options.vici.as_slice(), daemon.vici_listen.as_slice()) {
         ([], []) => &default[..],
@@ -128,7 +133,7 @@ fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, Sta
 }
 
 /// Everything that lives as long as the daemon.
-async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> Result<(), StartError> {
+async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> Result<(), RunError> {
     let settings = config.daemon.clone();
     let keylog = match &settings.keylog {
         None => None,
@@ -270,11 +275,11 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
             tracing::info!("stopped");
             Ok(())
         }
-        Some(why) => Err(why.into()),
+        Some(why) => Err(RunError { lines: vec![why], started: true }),
     }
 }
 
-fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, StartError> {
+fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, RunError> {
     signal(kind).map_err(|e| format!("cannot catch signals: {e}").into())
 }
 
@@ -289,10 +294,10 @@ impl Loaded {
     /// Reads the files again and takes over the difference. A file with an error changes nothing.
     fn reload(&self, driver: &Driver) -> Result<(), String> {
         let (config, diags) = load(&self.dir).map_err(|e| {
-            for line in &e.0 {
+            for line in &e.lines {
                 tracing::error!("{line}");
             }
-            format!("configuration not reloaded, what runs is unchanged: {}", e.0.join("; "))
+            format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
         })?;
         report(&diags);
         if config.daemon != self.settings {

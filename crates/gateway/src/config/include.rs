@@ -372,11 +372,7 @@ fn resolve_one(
         let Some(base) = find(root, &target).cloned() else { continue };
         let size = base.size();
         if size > *budget {
-            diags.error(
-                &origin,
-                &path.join("."),
-                format!("inheriting from `{name}` makes too many entries"),
-            );
+            diags.error(&origin, &path.join("."), format!("inheriting from `{name}` makes too many entries"));
             continue;
         }
         *budget -= size;

@@ -50,7 +50,14 @@ pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
     for d in diags.iter() {
         let line = d.to_string();
         assert!(!line.contains(['\0', '\n']), "a finding that is not one line: {line:?}");
-        let words: String = d.message.split('`').step_by(2).flat_map(str::chars).filter(|c| !c.is_numeric()).take(40).collect();
+        let words: String = d
+            .message
+            .split('`')
+            .step_by(2)
+            .flat_map(str::chars)
+            .filter(|c| !c.is_numeric())
+            .take(40)
+            .collect();
         sentences.push(words);
     }
     sentences.sort_unstable();

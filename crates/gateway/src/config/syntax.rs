@@ -42,7 +42,11 @@ pub(super) struct NoIncludes;
 
 impl Includes for NoIncludes {
     fn include(&mut self, pattern: &str, at: &Origin, _: &mut Section, _: usize, diags: &mut Diagnostics) {
-        diags.error(at, "", format!("include {}: not possible here", shorten(&pattern.escape_debug().to_string())));
+        diags.error(
+            at,
+            "",
+            format!("include {}: not possible here", shorten(&pattern.escape_debug().to_string())),
+        );
     }
 }
 

@@ -1,0 +1,85 @@
+//! `ironswan check` and the commands that need a daemon, as people call them: what is printed, and the exit status.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+const GOOD: &str = "connections { net { local_addrs = 192.0.2.1\n remote_addrs = 192.0.2.2\n local { auth = psk\n id = a }\n\
+    remote { auth = psk\n id = b }\n children { net { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n\
+    secrets { ike-1 { secret = 0123456789abcdef0123456789abcdef } }\n";
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str, swanctl: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("ironswan-check-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("swanctl.conf");
+        fs::write(&file, swanctl).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn ironswan(args: &[&str]) -> (i32, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_ironswan")).args(args).output().unwrap();
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    (out.status.code().unwrap(), text(&out.stdout), text(&out.stderr))
+}
+
+#[test]
+fn a_good_configuration_is_0_a_doubtful_or_wrong_one_1_and_none_2() {
+    let good = Folder::new("good", GOOD);
+    let (status, out, _) = ironswan(&["check", good.0.to_str().unwrap()]);
+    assert_eq!((status, out.as_str()), (0, "1 connections, 1 secrets: 0 errors, 0 warnings\n"));
+    let wrong = Folder::new("wrong", &GOOD.replace("remote_addrs", "remote_adrs"));
+    let file = wrong.0.join("swanctl.conf");
+    let (status, out, _) = ironswan(&["check", file.to_str().unwrap()]);
+    assert_eq!(status, 1);
+    let want = format!(
+        "{}:2: connections.net.remote_adrs: unknown key; did you mean `remote_addrs`?",
+        file.display()
+    );
+    assert_eq!(out.lines().next(), Some(want.as_str()));
+    let doubtful = Folder::new("doubtful", &GOOD.replace("10.2.0.0/24", "0.0.0.0/0"));
+    let (status, out, _) = ironswan(&["check", doubtful.0.to_str().unwrap()]);
+    assert!(status == 1 && out.contains("contains the peer's own address 192.0.2.2"), "{out}");
+    let (status, out, _) = ironswan(&["check", "/nonexistent/x"]);
+    assert!(status == 2 && out.contains("/nonexistent/x"), "{out}");
+}
+
+#[test]
+fn json_has_a_schema_and_places() {
+    let wrong = Folder::new("json", &GOOD.replace("auth = psk\n id = a", "auth = pubkey"));
+    let (status, out, _) = ironswan(&["check", "--json", wrong.0.to_str().unwrap()]);
+    assert_eq!(status, 1);
+    let doc: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(doc["schema"], "ironswan.check/1");
+    assert_eq!((&doc["errors"], &doc["findings"][0]["line"]), (&1.into(), &3.into()));
+    assert_eq!(doc["findings"][0]["key"], "connections.net.local.auth");
+}
+
+#[test]
+fn without_a_daemon_the_message_says_so_and_the_status_is_2() {
+    for args in
+        [vec!["up", "net"], vec!["down", "net"], vec!["rekey", "net"], vec!["status"], vec!["list", "sas"]]
+    {
+        let mut args = args;
+        args.extend(["--vici", "unix:///nonexistent/x.vici"]);
+        let (status, _, err) = ironswan(&args);
+        assert!(
+            status == 2 && err.contains("no gateway answers at unix:///nonexistent/x.vici"),
+            "{args:?}: {err}"
+        );
+    }
+    assert_eq!(ironswan(&["status", "--vici", "x"]).0, 2);
+    assert_eq!(ironswan(&["nonsense"]).0, 2);
+    assert_eq!(ironswan(&["--version"]).0, 0);
+}
