@@ -5,7 +5,7 @@
 //! port_ike = 500             UDP port for plain IKE
 //! port_natt = 4500           UDP port for IKE and ESP behind NAT
 //! mark = 0x220             mark of the gateway's own packets, which skip table 220
-//! workers = 0                packet workers, 0: one per core
+//! workers = 1                packet workers; more than one is not built yet
 //! keylog = DIR               writes keys in Wireshark's format into DIR; off by default
 //! vici { listen = unix:///run/ironswan.vici }
 //! log { level = info  format = text }
@@ -45,8 +45,6 @@ pub struct Daemon {
     pub port_natt: u16,
     /// Mark of the gateway's own packets.
     pub mark: u32,
-    /// Packet workers; 0: one per core.
-    pub workers: usize,
     /// Folder for key material, for Wireshark.
     pub keylog: Option<PathBuf>,
     /// Where VICI listens; empty: the default.
@@ -66,7 +64,6 @@ impl Default for Daemon {
             port_ike: 500,
             port_natt: 4500,
             mark: 0x220,
-            workers: 0,
             keylog: None,
             vici_listen: Vec::new(),
             log_level: Level::Info,
@@ -118,9 +115,10 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         }
         d.mark = mark as u32;
     }
-    if let Some(n) = r.get("workers", |t| value::number(t, 256)) {
-        d.workers = n as usize;
-    }
+    r.get("workers", |t| match value::number(t, 256)? {
+        0 | 1 => Ok(()),
+        n => Err(format!("{n} packet workers are not built yet; set workers = 1 or leave the key out")),
+    });
     d.keylog = r.get("keylog", |t| Ok(PathBuf::from(t.trim())));
     limits(&mut r, &mut d.limits);
     if let Some(s) = root.section("vici") {

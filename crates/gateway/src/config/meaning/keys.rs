@@ -147,7 +147,7 @@ pub(super) const CHILD: Table = &[
     ("label_mode", Only(&["system"], LABELS)),
     ("tfc_padding", Only(ZERO, "traffic flow confidentiality is not built yet; set tfc_padding = 0")),
     ("replay_window", Read),
-    ("per_cpu_sas", Only(NO, "one SA uses every core already; set per_cpu_sas = no")),
+    ("per_cpu_sas", Only(NO, "SAs per CPU (RFC 9611) are not built yet; set per_cpu_sas = no")),
     ("hw_offload", Only(&["no", "auto"], "hardware offload is not built; set hw_offload = no")),
     ("copy_df", Only(YES, "leaving DF out is not built yet; set copy_df = yes")),
     ("copy_ecn", Only(YES, "leaving ECN out is not built yet; set copy_ecn = yes")),

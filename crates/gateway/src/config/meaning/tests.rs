@@ -244,6 +244,7 @@ fn the_daemon_s_settings_have_bounds_too() {
         "device = a/b",
         "device = abcdefghijklmnop",
         "mark = 0",
+        "workers = 2",
         "port_ike = 0",
         "port_ike = 4500",
         "vici { listen = tcp://1.2.3.4 }",
