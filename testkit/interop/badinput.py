@@ -236,7 +236,7 @@ def flood(lab, full):
     # A gateway at work: its packet buffers have been used before the flood comes.
     load = Iperf(lab, to='10.2.0.2')
     time.sleep(3)
-    load.end()
+    load.stop()
     before, lines = resident(g1.process), len(g1.log().splitlines())
     exchanges = counter(g1, 'kex-generated')
     attack = lab.spawn('x', sys.executable, os.path.join(HERE, 'flood.py'), '198.51.100.1', '10.200', 100000, 20000)

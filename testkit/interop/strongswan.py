@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """IronSwan against strongSwan 5.9.8 (ESP in user space), in both roles.
 
-usage: strongswan.py [--full] [NAME ...]      --full: ten rekeys of each kind from each side instead of two
+usage: strongswan.py [--full] [NAME ...]      --full: 25 rekeys of each kind from each side instead of ten
 INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
 """
 import itertools
@@ -11,8 +11,8 @@ import time
 
 import keys
 from gateway import REFERENCE, Charon, Ours, tunnel
-from lab import call, check, main, need, say, until
-from traffic import Iperf, Numbered, ping
+from lab import Failed, check, main, need, say, until
+from traffic import Iperf, Numbered, check_no_loss, own_losses, ping
 
 CHARON_LOG = 'default = 1, ike = 2, cfg = 2'
 
@@ -27,15 +27,11 @@ def pair(lab, ours='g1', ours_conf=None, peer_conf=None, keylog=False, **conf):
     return us, them
 
 
-def rekeys(lab, full, ours):
-    """Each side rekeys the CHILD_SA and the IKE_SA, again and again, under load: nothing is lost."""
-    us, them = pair(lab, ours)
-    initiator = us if ours == 'g1' else them
-    initiator.initiate()
-    ping(lab)
-    rounds = 10 if full else 2
-    # Small writes: iperf3's 128 KB bursts alone overflow charon's socket buffer (92 packets) when it is held up.
-    load, stream = Numbered(lab), Iperf(lab, '-b', '10M', '-l', '8K')
+def rekeys_under_load(lab, us, them, rounds):
+    """Numbered packets both ways and iperf3 while each side rekeys both SAs `rounds` times."""
+    load = Numbered(lab)
+    # 40 bytes of headers less than the path's 1,438, so that no packet is fragmented.
+    iperf = Iperf(lab, '-u', '-b', '10M', '-l', '1200', seconds=int(rounds * 4 * 0.53 + 8))
     time.sleep(1)
     for _ in range(rounds):
         for gateway, what in itertools.product((us, them), ('child', 'ike')):
@@ -44,10 +40,32 @@ def rekeys(lab, full, ours):
             time.sleep(0.5)
     # The old inbound SAs are kept for 5 s after a rekeying: their end must not lose anything either.
     time.sleep(6)
-    mean, lowest, again = stream.end()
-    load.check_no_loss(at_least=1000)
-    check(mean > 9.5, f'iperf3 over {4 * rounds} rekeyings: {mean:.2f} Mbit/s, lowest second {lowest:.2f}, '
-          f'{again} retransmissions')
+    sums = iperf.report()
+    return load.end(), sums
+
+
+def rekeys(lab, full, ours):
+    """Each side rekeys the CHILD_SA and the IKE_SA, again and again, under load: nothing is lost."""
+    us, them = pair(lab, ours)
+    initiator = us if ours == 'g1' else them
+    initiator.initiate()
+    ping(lab)
+    rounds = 25 if full else 10
+    for _ in range(3):
+        # charon's socket buffer holds 92 packets. When this machine holds charon up for longer than that, a trial
+        # says nothing about the rekeying, and is made again. What we drop always counts.
+        before = own_losses(lab, them.box)
+        report, iperf = rekeys_under_load(lab, us, them, rounds)
+        overflown = own_losses(lab, them.box) - before
+        if not overflown:
+            break
+        say(f'  seen {overflown} packets lost in the buffers of charon, which was held up: once more')
+    else:
+        raise Failed('charon was held up in each of three trials: the machine is too busy to judge')
+    check(True, f'each side rekeyed the CHILD_SA and the IKE_SA {rounds} times')
+    check_no_loss(report, at_least=1000)
+    check(iperf['lost_packets'] == 0 and iperf['packets'] > 10_000,
+          f"iperf3: {iperf['bits_per_second'] / 1e6:.2f} Mbit/s, {iperf['packets']} packets, {iperf['lost_packets']} lost")
     for gateway in (us, them):
         sas = gateway.sas()
         check(len(sas) == 1 and sas[0]['state'] == 'ESTABLISHED', f'{gateway.kind} has one IKE_SA')

@@ -35,35 +35,49 @@ class Numbered:
         return {'a to b': {**b, 'sent': a['sent'], 'unsent': a['unsent'], 'lost': a['sent'] - b['received']},
                 'b to a': {**a, 'sent': b['sent'], 'unsent': b['unsent'], 'lost': b['sent'] - a['received']}}
 
-    def check_no_loss(self, at_least=100):
-        for way, r in self.end().items():
-            text = (f"{way}: {r['sent']} sent, {r['received']} received, {r['lost']} lost, {r['duplicates']} twice, "
-                    f"{r['reordered']} reordered, {r['corrupt']} corrupt; longest gap {r['longest_gap_ms']} ms, "
-                    f"delay median {r['delay_ms_median']} ms, max {r['delay_ms_max']} ms")
-            if r['missing']:
-                text += f"; first missing {r['missing']}"
-            check(r['sent'] >= at_least and not r['unsent'] and not r['lost'] and not r['duplicates']
-                  and not r['corrupt'], text)
+
+def check_no_loss(report, at_least=100):
+    """Nothing that `Numbered` reports is lost, doubled or changed."""
+    for way, r in report.items():
+        text = (f"{way}: {r['sent']} sent, {r['received']} received, {r['lost']} lost, {r['duplicates']} twice, "
+                f"{r['reordered']} reordered, {r['corrupt']} corrupt; longest gap {r['longest_gap_ms']} ms, "
+                f"delay median {r['delay_ms_median']} ms, max {r['delay_ms_max']} ms")
+        if r['missing']:
+            text += f"; first missing {r['missing']}"
+        check(r['sent'] >= at_least and not r['unsent'] and not r['lost'] and not r['duplicates']
+              and not r['corrupt'], text)
 
 
 class Iperf:
-    """One iperf3 stream from a to b that goes on until `end()`."""
+    """One iperf3 stream from a to b, for `seconds` or until it is stopped."""
 
     def __init__(self, lab, *args, seconds=600, to='10.2.0.2', port=5201):
         self.server = lab.spawn('b', 'iperf3', '-s', '-1', '-p', port, name='iperf3-server')
         until('iperf3 listens', lambda: str(port) in lab.run('b', 'ss', '-Hltn'))
+        self.seconds = seconds
         self.client = lab.spawn('a', 'iperf3', '-J', '-c', to, '-p', port, '-t', seconds, *args, name='iperf3')
 
-    def end(self):
-        """Stops it; the mean and the lowest rate of its one-second intervals in Mbit/s, and the retransmissions."""
+    def stop(self):
         self.client.stop(signal.SIGINT)
         self.server.stop()
+
+    def report(self):
+        """Waits for the end; iperf3's own sums."""
+        self.client.popen.wait(self.seconds + 20)
+        self.server.popen.wait(10)
         text = self.client.log()
         report = json.loads(text[text.index('{'):text.rindex('}') + 1])
-        rates = [i['sum']['bits_per_second'] / 1e6 for i in report['intervals'] if i['sum']['seconds'] > 0.9]
-        if not rates:
-            raise Failed(f"iperf3 ran for less than a second: {report.get('error')}")
-        return sum(rates) / len(rates), min(rates), report['end']['sum_sent']['retransmits']
+        if 'error' in report:
+            raise Failed(f"iperf3: {report['error']}")
+        return report['end']['sum']
+
+
+def own_losses(lab, box):
+    """What a gateway's kernel dropped before or after the gateway: full socket buffers, full queue of ipsec0."""
+    sockets = sum(int(line.split()[-1]) for version in ('udp', 'udp6')
+                  for line in lab.run(box, 'cat', f'/proc/net/{version}').splitlines()[1:])
+    queue = int(lab.run(box, 'cat', '/sys/class/net/ipsec0/statistics/tx_dropped'))
+    return sockets + queue
 
 
 def ping(lab, box='a', to='10.2.0.2', count=3, size=56, fragment=True, wait=2, fail=True):
