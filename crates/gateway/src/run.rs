@@ -249,7 +249,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let deadline = tokio::time::sleep(GOODBYE);
     tokio::pin!(deadline);
     // Until every peer has answered the DELETE, or time or patience is over.
-    while driver.view(|e, now| !e.ike_sas(now).is_empty()) {
+    while driver.view(|e, _| e.ike_sa_count() > 0) {
         tokio::select! {
             () = &mut deadline => break,
             _ = terminate.recv() => break,
@@ -325,7 +325,7 @@ impl Loaded {
         }
         for conn in config.connections {
             // What has not changed is left alone, with its SAs.
-            if !driver.view(|e, _| e.connections().any(|c| *c == conn)) {
+            if !driver.view(|e, _| e.connection(&conn.name) == Some(&conn)) {
                 tracing::info!(conn = conn.name.as_str(), "connection loaded");
                 driver.act(|e, now| e.load_connection(now, conn));
             }

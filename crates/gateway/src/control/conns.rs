@@ -18,7 +18,7 @@ impl Control {
         });
         for name in names {
             // One at a time: a client may take its time, and the connection may go meanwhile.
-            let section = self.driver.view(|e, _| e.connections().find(|c| c.name == name).map(section));
+            let section = self.driver.view(|e, _| e.connection(&name).map(section));
             if let Some(section) = section
                 && !client.stream("list-conn", Section::new().with(name, section)).await
             {

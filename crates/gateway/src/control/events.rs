@@ -48,7 +48,7 @@ impl Observer for Control {
 
 /// The IKE_SA as it is now, with its counters.
 fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
-    let mut sa = driver.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.id == id))?;
+    let mut sa = driver.view(|e, now| e.ike_sa(now, id))?;
     driver.fill(&mut sa);
     Some(sa)
 }

@@ -59,7 +59,7 @@ impl Control {
 
     /// Loads a connection unless it is loaded as it is: then nothing is begun anew.
     fn put_conn(&self, conn: Connection) {
-        let same = self.driver.view(|e, _| e.connections().any(|c| *c == conn));
+        let same = self.driver.view(|e, _| e.connection(&conn.name) == Some(&conn));
         if !same {
             let shunts = conn.children.iter().filter(|c| c.kind != ChildKind::Protect).count();
             tracing::info!(

@@ -59,6 +59,11 @@ impl Endpoint {
         self.conns.values().map(|c| &**c)
     }
 
+    /// The connection of this name.
+    pub fn connection(&self, name: &str) -> Option<&Connection> {
+        self.conns.get(name).map(|c| &**c)
+    }
+
     /// Loads a shared key, or replaces the one of the same name.
     pub fn load_shared(&mut self, key: SharedKey) {
         self.secrets.insert(key);

@@ -240,6 +240,16 @@ impl Endpoint {
         self.sas.values().map(|sa| self.snapshot(now, sa)).collect()
     }
 
+    /// A snapshot of one IKE_SA.
+    pub fn ike_sa(&self, now: Instant, id: IkeId) -> Option<IkeSaInfo> {
+        self.sas.get(&id).map(|sa| self.snapshot(now, sa))
+    }
+
+    /// How many IKE_SAs there are, half-open ones included.
+    pub fn ike_sa_count(&self) -> usize {
+        self.sas.len()
+    }
+
     /// Counters since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
