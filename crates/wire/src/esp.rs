@@ -39,7 +39,7 @@ pub fn emit_trailer(tail: &mut [u8], next_header: u8) {
     if tail.len() != pad + TRAILER {
         return;
     }
-    for (byte, value) in tail[..pad].iter_mut().zip(1..) {
+    for (byte, value) in tail[..pad].iter_mut().zip(1..=255) {
         *byte = value;
     }
     tail[pad] = pad as u8;
