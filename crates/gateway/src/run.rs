@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use ironswan_crypto::rng::System;
@@ -28,15 +30,17 @@ use crate::driver::Driver;
 use crate::install::{self, Installer};
 use crate::keylog::KeyLogger;
 use crate::notify::notify;
-use crate::worker::{DataPlane, DataPlaneConfig, Notice};
+use crate::worker::{DataPlane, DataPlaneConfig, IkeDatagram, Notice};
 
 /// Where VICI listens unless told otherwise.
 pub const DEFAULT_VICI: &str = "unix:///run/ironswan.vici";
 /// Where the configuration is unless told otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/ironswan";
 
-/// IKE messages that may wait for the control thread; more are dropped and counted, as a full socket buffer would.
-const IKE_QUEUE: usize = 1_024;
+/// IKE messages that may wait for the control thread, and their bytes; more are dropped and counted, as a full socket
+/// buffer would. Thousands of peers that initiate at once fit, large datagrams do not fill the memory.
+const IKE_QUEUE: usize = 16_384;
+const IKE_QUEUE_BYTES: usize = 8 << 20;
 /// How long SIGTERM waits for the peers' answers to DELETE.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -150,7 +154,9 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
 
     let epoch = clock::now();
     let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
-    let (ike_tx, mut ike_rx) = mpsc::channel(IKE_QUEUE);
+    let (ike_tx, mut ike_rx) = mpsc::channel::<IkeDatagram>(IKE_QUEUE);
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let queued = waiting.clone();
     let (notice_tx, mut notice_rx) = mpsc::unbounded_channel();
     let plane_config = DataPlaneConfig {
         device: TunConfig { name: settings.device.clone(), ..TunConfig::default() },
@@ -163,7 +169,18 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let plane = DataPlane::start(
         &plane_config,
         engine.clone(),
-        move |datagram| ike_tx.try_send(datagram).is_ok(),
+        move |datagram| {
+            let len = datagram.payload.len();
+            if queued.load(Relaxed) + len > IKE_QUEUE_BYTES {
+                return false;
+            }
+            queued.fetch_add(len, Relaxed);
+            let taken = ike_tx.try_send(datagram).is_ok();
+            if !taken {
+                queued.fetch_sub(len, Relaxed);
+            }
+            taken
+        },
         move |notice| {
             // The receiver is gone only when the daemon ends.
             let _ = notice_tx.send(notice);
@@ -192,7 +209,14 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
 
     let loaded = Rc::new(Loaded { dir: options.config.clone(), settings, names: RefCell::default() });
     let (reload_driver, reload_loaded) = (driver.clone(), loaded.clone());
-    let control = Control::new(driver.clone(), Box::new(move || reload_loaded.reload(&reload_driver)));
+    let plane = Rc::new(plane);
+    // The control is reachable for as long as the process lives; the data plane ends before it.
+    let counted = Rc::downgrade(&plane);
+    let control = Control::new(
+        driver.clone(),
+        Box::new(move || reload_loaded.reload(&reload_driver)),
+        Box::new(move || counted.upgrade().map(|p| plane_counters(&p)).unwrap_or_default()),
+    );
     let mut servers = Vec::new();
     for path in &sockets {
         match Listener::bind(path) {
@@ -217,7 +241,10 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     loop {
         tokio::select! {
             datagram = ike_rx.recv() => match datagram {
-                Some(d) => driver.datagram(d.local, d.remote, &d.payload),
+                Some(d) => {
+                    waiting.fetch_sub(d.payload.len(), Relaxed);
+                    driver.datagram(d.local, d.remote, &d.payload);
+                }
                 None => {
                     failed = Some("the data plane has ended".to_owned());
                     break;
@@ -269,7 +296,9 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     }
     driver.clear_routes();
     install::restore(&mut netlink, plane_config.mark);
-    plane.stop();
+    if let Some(plane) = Rc::into_inner(plane) {
+        plane.stop();
+    }
     match failed {
         None => {
             tracing::info!("stopped");
@@ -277,6 +306,30 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         }
         Some(why) => Err(RunError { lines: vec![why], started: true }),
     }
+}
+
+/// What the worker and the sockets count.
+fn plane_counters(plane: &DataPlane) -> Vec<(&'static str, u64)> {
+    let s = plane.stats();
+    vec![
+        ("rounds", s.rounds),
+        ("tun-reads", s.tun_reads),
+        ("tun-read-errors", s.tun_read_errors),
+        ("tun-read-bytes", s.tun_read_bytes),
+        ("tun-writes", s.tun_writes),
+        ("tun-write-bytes", s.tun_write_bytes),
+        ("tun-write-errors", s.tun_write_errors),
+        ("seals", s.seals),
+        ("receives", s.receives),
+        ("received", s.received),
+        ("received-bytes", s.received_bytes),
+        ("receive-errors", s.receive_errors),
+        ("ike", s.ike),
+        ("ike-dropped", s.ike_dropped),
+        ("keepalives", s.keepalives),
+        ("malformed", s.malformed),
+        ("socket-drops", plane.socket_drops()),
+    ]
 }
 
 fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, RunError> {

@@ -58,6 +58,9 @@ const EVENTS: &[&str] = &[
 /// What `reload-settings` does; the result is what to answer.
 pub type Reload = Box<dyn Fn() -> Result<(), String>>;
 
+/// Counters of the data plane, by name.
+pub type PlaneCounters = Box<dyn Fn() -> Vec<(&'static str, u64)>>;
+
 /// What all clients share.
 pub struct Control {
     driver: Driver,
@@ -65,17 +68,19 @@ pub struct Control {
     started: Instant,
     started_at: SystemTime,
     reload: Reload,
+    plane: PlaneCounters,
 }
 
 impl Control {
     /// A server of this driver; it becomes one of its observers.
-    pub fn new(driver: Driver, reload: Reload) -> Rc<Self> {
+    pub fn new(driver: Driver, reload: Reload, plane: PlaneCounters) -> Rc<Self> {
         let control = Rc::new(Self {
             driver: driver.clone(),
             clients: RefCell::default(),
             started: clock::now(),
             started_at: clock::wall(),
             reload,
+            plane,
         });
         driver.observe(control.clone());
         control

@@ -23,8 +23,7 @@ impl Control {
     /// `stats`. The numbers of threads and jobs are ours as far as there is such a thing: nothing is queued.
     pub(super) fn stats(&self) -> Section {
         let up = clock::now().saturating_duration_since(self.started);
-        let (total, half_open) =
-            self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
+        let (total, half_open) = self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
         let four =
             || Section::new().with("critical", "0").with("high", "0").with("medium", "0").with("low", "0");
         Section::new()
@@ -117,7 +116,8 @@ impl Control {
         .map(|(n, v)| (n.to_owned(), v))
         .collect();
         let drops: Section = c.drops().map(|(reason, n)| (reason.name().to_owned(), n)).collect();
-        Section::new().with("ike", ike).with("packets", traffic).with("drops", drops)
+        let plane: Section = (self.plane)().into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
+        Section::new().with("ike", ike).with("packets", traffic).with("drops", drops).with("plane", plane)
     }
 }
 

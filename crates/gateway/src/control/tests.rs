@@ -27,7 +27,7 @@ fn served() -> Served {
     let (a, b) = pair();
     let dir = Scratch::new();
     let path = dir.path().join("x.vici");
-    let control = Control::new(a.clone(), Box::new(|| Err("no files here".to_owned())));
+    let control = Control::new(a.clone(), Box::new(|| Err("no files here".to_owned())), Box::new(Vec::new));
     tokio::task::spawn_local(control.serve(Listener::bind(&path).unwrap()));
     Served { dir, path, a, b }
 }
