@@ -40,6 +40,10 @@ impl Operation<'_> {
         })?;
         match refusal(&answer) {
             None => Ok(()),
+            // Nothing can be sent: this machine's routes or the configuration have to be mended first.
+            Some(why) if answer.get_str("unreachable") == Some("yes") => {
+                Err(Failure::usage(format!("{}: {why}", self.name)))
+            }
             Some(why) => Err(Failure::no(format!("{}: {why}", self.name))),
         }
     }

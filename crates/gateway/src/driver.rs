@@ -10,15 +10,17 @@
 //! the peer learns of it (ARCHITECTURE.md, the control path).
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
-use ironswan_ike::event::{Completion, Event, IkeSaInfo, Level, Request, RequestId, Ticket, Transmit};
+use ironswan_ike::event::{
+    Completion, Event, IkeSaInfo, IkeState, Level, Request, RequestId, Ticket, Transmit,
+};
 use ironswan_ike::{CommandError, Endpoint};
 use ironswan_io::clock;
 use ironswan_ipsec::Engine;
@@ -59,8 +61,12 @@ struct Inner {
     deadline_moved: Notify,
     /// Sends that failed in a row.
     send_failures: Cell<u64>,
-    /// What the kernel said to the last send, when that failed.
-    send_error: RefCell<Option<String>>,
+    /// The last thing that could not be sent: to whom, and why. `None` after a send that worked.
+    send_error: RefCell<Option<(IpAddr, String)>>,
+    /// Sends that failed, in all.
+    send_errors: Cell<u64>,
+    /// Woken by each of them.
+    send_failed: Notify,
 }
 
 /// A handle to the control plane. Lives on one thread, inside a `LocalSet`.
@@ -87,6 +93,8 @@ impl Driver {
             deadline_moved: Notify::new(),
             send_failures: Cell::new(0),
             send_error: RefCell::default(),
+            send_errors: Cell::new(0),
+            send_failed: Notify::new(),
         }))
     }
 
@@ -286,6 +294,12 @@ impl Driver {
                     log::line(Level::Warn, None, &e.to_string());
                     None
                 });
+                if local.is_none() {
+                    self.cannot_send(
+                        remote,
+                        format!("no route to {remote}; add a route, or correct remote_addrs"),
+                    );
+                }
                 state.endpoint.complete(now, id, Completion::Route { local });
             }
         }
@@ -334,7 +348,7 @@ impl Driver {
         // A dead network makes every retransmission of every peer fail: few lines are written, in growing distances.
         let n = self.0.send_failures.get() + 1;
         self.0.send_failures.set(n);
-        self.0.send_error.replace(Some(text.clone()));
+        self.cannot_send(t.remote.ip(), text.clone());
         if n <= 3 || n.is_power_of_two() {
             let sa =
                 self.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.remote.ip() == t.remote.ip()));
@@ -344,9 +358,36 @@ impl Driver {
         }
     }
 
-    /// Why nothing can be sent at the moment, as the kernel says it.
-    pub fn send_error(&self) -> Option<String> {
-        self.0.send_error.borrow().clone()
+    fn cannot_send(&self, remote: IpAddr, why: String) {
+        self.0.send_error.replace(Some((remote, why)));
+        self.0.send_errors.set(self.0.send_errors.get() + 1);
+        self.0.send_failed.notify_waiters();
+    }
+
+    /// Sends that failed, in all: where [`Self::unreachable`] begins to look.
+    pub fn send_errors(&self) -> u64 {
+        self.0.send_errors.get()
+    }
+
+    /// Waits until something cannot be sent to a peer with which one of these connections is connecting, and says why.
+    /// Failures up to number `seen` are old.
+    pub async fn unreachable(&self, conns: &HashSet<String>, mut seen: u64) -> String {
+        loop {
+            let failed = self.0.send_failed.notified();
+            if self.0.send_errors.get() != seen {
+                seen = self.0.send_errors.get();
+                let error = self.0.send_error.borrow().clone();
+                if let Some((remote, why)) = error
+                    && self.view(|e, now| e.ike_sas(now)).iter().any(|sa| {
+                        let begins = matches!(sa.state, IkeState::Created | IkeState::Connecting);
+                        begins && sa.remote.ip() == remote && conns.contains(&sa.conn)
+                    })
+                {
+                    return why;
+                }
+            }
+            failed.await;
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use crate::driver::Outcome;
 enum End {
     Done(Outcome),
     TimedOut,
+    /// Nothing can be sent to the peer, and why.
+    Unreachable(String),
 }
 
 impl Control {
@@ -38,20 +40,33 @@ impl Control {
                 .collect::<HashSet<_>>()
         });
         tracing::info!("vici initiate {what}");
-        let _watch = client.watch(Watch { level, conns });
+        let seen = self.driver.send_errors();
+        let _watch = client.watch(Watch { level, conns: conns.clone() });
         let begun = self.driver.command(|e, now| e.initiate(now, ike, child).map(|ticket| (1, ticket)));
         let (_, end) = match begun {
             Ok(begun) => begun,
             Err(e @ CommandError::NotFound(_)) => return failure(e.to_string()),
             Err(e) => return failure(format!("establishing {what} failed: {e}")),
         };
-        match wait(client, timeout, end).await {
+        let ended = tokio::select! {
+            biased;
+            why = self.driver.unreachable(&conns, seen), if timeout >= 0 => Some(End::Unreachable(why)),
+            ended = wait(client, timeout, end) => ended,
+        };
+        match ended {
             None => success(),
             Some(End::Done(Ok(()))) => success(),
-            Some(End::Done(Err(why))) => failure(format!("establishing {what} failed: {why}")),
-            Some(End::TimedOut) => {
-                let why = self.driver.send_error().map(|e| format!(": {e}")).unwrap_or_default();
-                failure(format!("{what} not established after {timeout}ms{why}"))
+            Some(End::Done(Err(why))) => {
+                // The endpoint asked for a source address, and there is none: the same fault, found earlier.
+                let unreachable = why.starts_with("no route to");
+                let answer = failure(format!("establishing {what} failed: {why}"));
+                if unreachable { answer.with("unreachable", true) } else { answer }
+            }
+            Some(End::TimedOut) => failure(format!("{what} not established after {timeout}ms")),
+            // Nobody waits for a network that is not there; the attempt goes on, in case it comes. The extra field
+            // is ours: the fault is on this side.
+            Some(End::Unreachable(why)) => {
+                failure(format!("establishing {what} failed: {why}")).with("unreachable", true)
             }
         }
     }
@@ -75,7 +90,7 @@ impl Control {
         match wait(client, timeout, end).await {
             None | Some(End::Done(Ok(()))) => counted(true, matches, Some(matches), None),
             Some(End::Done(Err(why))) => counted(false, matches, Some(0), Some(why)),
-            Some(End::TimedOut) => {
+            Some(End::TimedOut | End::Unreachable(_)) => {
                 counted(false, matches, Some(0), Some(format!("not terminated after {timeout}ms")))
             }
         }
@@ -103,7 +118,7 @@ impl Control {
         match wait(client, timeout, end).await {
             None | Some(End::Done(Ok(()))) => counted(true, matches, None, None),
             Some(End::Done(Err(why))) => counted(false, matches, None, Some(why)),
-            Some(End::TimedOut) => {
+            Some(End::TimedOut | End::Unreachable(_)) => {
                 counted(false, matches, None, Some(format!("not rekeyed after {timeout}ms")))
             }
         }

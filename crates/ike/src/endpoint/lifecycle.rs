@@ -292,7 +292,7 @@ impl Endpoint {
                     sa.local_id = local_identity(&sa.conn, local);
                 }
                 _ => {
-                    let why = format!("no route to {}", sa.remote.ip());
+                    let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
                     self.close_ike(now, sa, Close::Failed(why));
                 }
             },
