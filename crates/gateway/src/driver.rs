@@ -24,7 +24,7 @@ use ironswan_ike::event::{
 use ironswan_ike::{CommandError, Endpoint};
 use ironswan_io::clock;
 use ironswan_ipsec::Engine;
-use ironswan_wire::sadb::{Direction, SaRef, SaStats, Up};
+use ironswan_wire::sadb::{Command, Direction, SaRef, SaStats, Up};
 use tokio::sync::{Notify, oneshot};
 
 use crate::install::Installer;
@@ -234,6 +234,11 @@ impl Driver {
                 Event::Sadb(command) => {
                     if let Err(e) = state.installer.apply(self.engine_now(), command) {
                         log::line(Level::Error, None, &e);
+                        // A CHILD_SA without one of its SAs carries nothing: to its owner, that SA has come to its end.
+                        if let Command::SaAdd(sa) = command {
+                            let sa = SaRef { direction: sa.direction, spi: sa.spi, remote: sa.remote.ip() };
+                            state.endpoint.handle_engine(clock::now(), Up::Expire { sa, hard: true });
+                        }
                     }
                 }
                 Event::Log { level, conn, text, .. } => log::line(*level, conn.as_deref(), text),

@@ -129,6 +129,47 @@ async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
 }
 
 #[tokio::test]
+async fn a_child_whose_sa_the_engine_refuses_is_closed_on_both_sides() {
+    LocalSet::new()
+        .run_until(async {
+            let (a, b) = pair();
+            assert_eq!(up(&a).await, Ok(()));
+            let child = a.ike_sas().0[0].children[0].clone();
+            // The engine has this SPI already, so it says no.
+            let again = ironswan_wire::sadb::SaAdd {
+                direction: Direction::In,
+                protocol: ironswan_wire::iana::ProtocolId::ESP,
+                spi: child.spi_in,
+                reqid: child.reqid,
+                local: "192.0.2.1:500".parse().unwrap(),
+                remote: "192.0.2.2:500".parse().unwrap(),
+                udp_encap: false,
+                mode: child.mode,
+                suite: child.suite,
+                encr_key: vec![1; 20].into(),
+                integ_key: Vec::new().into(),
+                replay_window: 0,
+                local_ts: child.local_ts,
+                remote_ts: child.remote_ts,
+                lifetime: Default::default(),
+                notify_first_use: false,
+            };
+            a.apply(&Event::Sadb(Command::SaAdd(Box::new(again))));
+            a.act(|_, _| ());
+            for d in [&a, &b] {
+                let mut waited = 0;
+                while !d.engine().sas().is_empty() && waited < 80 {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    waited += 1;
+                }
+                assert!(d.engine().sas().is_empty(), "{:?}", d.engine().sas());
+                assert_eq!((d.ike_sas().0.len(), d.ike_sas().0[0].children.len()), (1, 0));
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn a_command_that_matches_nothing_is_refused_at_once() {
     LocalSet::new()
         .run_until(async {
