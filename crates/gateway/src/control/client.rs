@@ -96,6 +96,10 @@ pub(super) async fn serve(control: &Control, client: &Client, stream: UnixStream
             }
             if let Err(e) = packets(control, client, &mut frames).await {
                 tracing::debug!("a VICI client is cut off: {e}");
+                // A last word, so that whoever wrote the client learns why.
+                if let Ok(bytes) = Packet::CmdResponse(super::failure(format!("not VICI: {e}"))).emit() {
+                    client.queue.push_when_room(bytes).await;
+                }
                 break client.queue.finish();
             }
         }

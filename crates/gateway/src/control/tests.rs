@@ -90,7 +90,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_broken_frame_closes_its_client_and_no_other() {
+async fn a_broken_frame_is_explained_and_closes_its_client_and_no_other() {
     local(async {
         let s = served();
         let mut good = Raw::connect(&s).await;
@@ -109,7 +109,18 @@ async fn a_broken_frame_closes_its_client_and_no_other() {
         for bytes in bad {
             let mut c = Raw::connect(&s).await;
             c.send(&bytes).await;
-            assert_eq!(c.packet().await, None, "{:?}", &bytes[..bytes.len().min(12)]);
+            let shown = &bytes[..bytes.len().min(12)];
+            match c.packet().await {
+                Some(Packet::CmdResponse(m)) => {
+                    assert_eq!(m.get_str("success"), Some("no"), "{shown:?}");
+                    assert!(
+                        m.get_str("errmsg").is_some_and(|e| e.starts_with("not VICI: ")),
+                        "{shown:?}: {m:?}"
+                    );
+                }
+                other => panic!("{shown:?}: {other:?}"),
+            }
+            assert_eq!(c.packet().await, None, "{shown:?}");
             assert_eq!(good.request("version", Section::new()).await.get_str("daemon"), Some("ironswan"));
         }
         let mut c = Raw::connect(&s).await;
