@@ -39,8 +39,12 @@ impl Identity {
                 "fqdn" => return typed(IdType::FQDN, rest),
                 "email" | "rfc822" | "userfqdn" => return typed(IdType::RFC822_ADDR, rest),
                 "keyid" => return typed(IdType::KEY_ID, rest),
-                "ipv4" | "ipv4addr" => return rest.parse::<Ipv4Addr>().ok().map(|a| Self::from_addr(a.into())),
-                "ipv6" | "ipv6addr" => return rest.parse::<Ipv6Addr>().ok().map(|a| Self::from_addr(a.into())),
+                "ipv4" | "ipv4addr" => {
+                    return rest.parse::<Ipv4Addr>().ok().map(|a| Self::from_addr(a.into()));
+                }
+                "ipv6" | "ipv6addr" => {
+                    return rest.parse::<Ipv6Addr>().ok().map(|a| Self::from_addr(a.into()));
+                }
                 _ => {}
             }
         }

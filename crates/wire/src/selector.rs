@@ -287,8 +287,14 @@ mod tests {
 
     #[test]
     fn narrowing_intersects_every_field() {
-        let a = TrafficSelector { range: r("10.0.0.0", "10.0.0.255"), protocol: 6, start_port: 80, end_port: 90 };
-        let b = TrafficSelector { range: r("10.0.0.128", "10.0.1.0"), protocol: 0, start_port: 85, end_port: 100 };
+        let a =
+            TrafficSelector { range: r("10.0.0.0", "10.0.0.255"), protocol: 6, start_port: 80, end_port: 90 };
+        let b = TrafficSelector {
+            range: r("10.0.0.128", "10.0.1.0"),
+            protocol: 0,
+            start_port: 85,
+            end_port: 100,
+        };
         let c = a.intersect(&b).unwrap();
         assert_eq!(c.to_string(), "10.0.0.128/25[tcp/85-90]");
         assert!(c.is_subset_of(&a) && c.is_subset_of(&b) && !a.is_subset_of(&b));
@@ -303,6 +309,8 @@ mod tests {
         let opaque = TrafficSelector { protocol: 6, start_port: 65535, end_port: 0, ..any };
         let a = "1.2.3.4".parse().unwrap();
         assert!(any.matches(a, 6, None) && !port.matches(a, 6, None) && opaque.matches(a, 6, None));
-        assert!(port.matches(a, 6, Some(80)) && !port.matches(a, 6, Some(81)) && !opaque.matches(a, 6, Some(80)));
+        assert!(
+            port.matches(a, 6, Some(80)) && !port.matches(a, 6, Some(81)) && !opaque.matches(a, 6, Some(80))
+        );
     }
 }
