@@ -11,7 +11,7 @@
 //! is reported comes from the record (`run.json`). Whatever happens, namespaces and processes are removed: by guards on return,
 //! error and signals, by the next run after a `kill -9`.
 //!
-//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`report_command`] (`ironswan lab report`) and [`demo`] (`ironswan demo`); [`line`] for those who
+//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`report_command`] (`ironswan lab report`) and [`demo`] (`ironswan demo`); [`line()`] for those who
 //! want the record. A gateway is always judged as a process, so nothing here imports the daemon.
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
 //! Systems under test, always as processes on the gateways of a topology. One file each; adding one is that file and its
-//! line in [`all`].
+//! line in [`NAMES`].
 
 mod ironswan;
 mod plain;
