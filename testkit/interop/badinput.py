@@ -16,7 +16,7 @@ import time
 
 from gateway import IronSwan, program, tunnel
 from lab import HERE, Failed, call, check, main, need, say, until
-from traffic import Iperf, ping
+from traffic import ping
 from vici import CMD_REQUEST, CMD_UNKNOWN, EVENT_REGISTER, Vici, ViciError, emit
 
 
@@ -233,10 +233,6 @@ def flood(lab, full):
     # The gateway answers to the address that was asked, so it must be one of the connection's.
     g1.load(tunnel('g1').replace('remote_addrs = 192.0.2.2', 'remote_addrs = %any'))
     g2.initiate()
-    # A gateway at work: its packet buffers have been used before the flood comes.
-    load = Iperf(lab, to='10.2.0.2')
-    time.sleep(3)
-    load.stop()
     before, lines = resident(g1.process), len(g1.log().splitlines())
     exchanges = counter(g1, 'kex-generated')
     attack = lab.spawn('x', sys.executable, os.path.join(HERE, 'flood.py'), '198.51.100.1', '10.200', 100000, 20000)
