@@ -40,6 +40,18 @@ pub(crate) struct NewSas {
     pub hold_out: bool,
 }
 
+/// charon's line for a CHILD_SA that stands; `direction` when only one of its SAs does.
+fn established(direction: &str, child: &Child) -> String {
+    format!(
+        "{direction}CHILD_SA {} established with SPIs {}_i {}_o and TS {} === {}",
+        child.name(),
+        child.spi_in,
+        child.spi_out,
+        narrow::list(&child.local_ts),
+        narrow::list(&child.remote_ts)
+    )
+}
+
 /// The policies of a child: protect each pair of selectors.
 pub(crate) fn policies(
     config: &ChildConfig,
@@ -152,14 +164,7 @@ impl Endpoint {
         self.spis_out.insert((sa.remote.ip(), child.spi_out), child.id);
         self.child_home.insert(child.id, sa.id);
         let direction = if new.hold_out { "inbound " } else { "" };
-        let line = format!(
-            "{direction}CHILD_SA {} established with SPIs {}_i {}_o and TS {} === {}",
-            child.name(),
-            child.spi_in,
-            child.spi_out,
-            narrow::list(&child.local_ts),
-            narrow::list(&child.remote_ts)
-        );
+        let line = established(direction, &child);
         self.log(Level::Info, sa, line);
         self.set_child_timers(now, &child);
         sa.children.insert(child.id, child);
@@ -190,14 +195,7 @@ impl Endpoint {
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (sa.local, sa.remote, sa.nat.encap());
         child.out_installed = true;
-        let line = format!(
-            "outbound CHILD_SA {} established with SPIs {}_i {}_o and TS {} === {}",
-            child.name(),
-            child.spi_in,
-            child.spi_out,
-            narrow::list(&child.local_ts),
-            narrow::list(&child.remote_ts)
-        );
+        let line = established("outbound ", child);
         self.sadb(Command::SaAdd(out));
         self.timers.cancel(Timer::Redundant(id));
         self.log(Level::Info, sa, line);
