@@ -36,8 +36,8 @@ pub struct Received {
     pub truncated: bool,
 }
 
-/// Headers for receiving.
-pub struct RecvSlots {
+/// What the kernel reads and writes for each of a number of messages.
+struct Slots {
     headers: Vec<libc::mmsghdr>,
     iovecs: Vec<libc::iovec>,
     names: Vec<libc::sockaddr_storage>,
@@ -46,17 +46,10 @@ pub struct RecvSlots {
 
 // SAFETY: the pointers in `headers` and `iovecs` are written anew before each system call and never read otherwise; they
 // are dead between calls, so moving the vectors to another thread moves nothing that is shared.
-unsafe impl Send for RecvSlots {}
+unsafe impl Send for Slots {}
 
-impl std::fmt::Debug for RecvSlots {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RecvSlots({})", self.headers.len())
-    }
-}
-
-impl RecvSlots {
-    /// For up to `n` messages a call.
-    pub fn new(n: usize) -> Self {
+impl Slots {
+    fn new(n: usize) -> Self {
         let n = n.clamp(1, 1024);
         // SAFETY: all four are plain C structures for which all zeroes is valid.
         let (header, iovec, name) = unsafe { std::mem::zeroed() };
@@ -67,10 +60,26 @@ impl RecvSlots {
             control: vec![Control([0; CONTROL]); n],
         }
     }
+}
+
+/// Headers for receiving.
+pub struct RecvSlots(Slots);
+
+impl std::fmt::Debug for RecvSlots {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "RecvSlots({})", self.0.headers.len())
+    }
+}
+
+impl RecvSlots {
+    /// For up to `n` messages a call.
+    pub fn new(n: usize) -> Self {
+        Self(Slots::new(n))
+    }
 
     /// How many messages a call receives at most.
     pub fn capacity(&self) -> usize {
-        self.headers.len()
+        self.0.headers.len()
     }
 
     /// Receives what is waiting into consecutive slots of `slot` bytes of `buf`, as many as fit, without blocking.
@@ -85,20 +94,20 @@ impl RecvSlots {
         slot: usize,
         out: &mut Vec<Received>,
     ) -> io::Result<usize> {
-        let n = self.headers.len().min(buf.len().checked_div(slot).unwrap_or(0));
+        let n = self.0.headers.len().min(buf.len().checked_div(slot).unwrap_or(0));
         if n == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         for (i, chunk) in buf.chunks_exact_mut(slot).take(n).enumerate() {
-            self.iovecs[i] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: slot };
+            self.0.iovecs[i] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: slot };
             // Zeroed first: an unknown source leaves the family unspecified instead of the last caller's address.
-            self.names[i].ss_family = libc::AF_UNSPEC as libc::sa_family_t;
-            let h = &mut self.headers[i].msg_hdr;
-            h.msg_name = (&raw mut self.names[i]).cast();
+            self.0.names[i].ss_family = libc::AF_UNSPEC as libc::sa_family_t;
+            let h = &mut self.0.headers[i].msg_hdr;
+            h.msg_name = (&raw mut self.0.names[i]).cast();
             h.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-            h.msg_iov = &raw mut self.iovecs[i];
+            h.msg_iov = &raw mut self.0.iovecs[i];
             h.msg_iovlen = 1;
-            h.msg_control = (&raw mut self.control[i]).cast();
+            h.msg_control = (&raw mut self.0.control[i]).cast();
             h.msg_controllen = CONTROL as _;
             h.msg_flags = 0;
         }
@@ -107,7 +116,7 @@ impl RecvSlots {
         let got = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
-                self.headers.as_mut_ptr(),
+                self.0.headers.as_mut_ptr(),
                 n as libc::c_uint,
                 libc::MSG_DONTWAIT as _,
                 std::ptr::null_mut(),
@@ -115,19 +124,19 @@ impl RecvSlots {
         };
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
         for i in 0..got.min(n) {
-            let len = (self.headers[i].msg_len as usize).min(slot);
+            let len = (self.0.headers[i].msg_len as usize).min(slot);
             let mut r = Received {
                 offset: i * slot,
                 len,
                 segment: len,
                 local: Ipv4Addr::UNSPECIFIED.into(),
-                remote: sockaddr::read(&self.names[i], self.headers[i].msg_hdr.msg_namelen)
+                remote: sockaddr::read(&self.0.names[i], self.0.headers[i].msg_hdr.msg_namelen)
                     .unwrap_or(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0)),
                 tos: 0,
-                truncated: self.headers[i].msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
+                truncated: self.0.headers[i].msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0,
             };
-            let used = self.headers[i].msg_hdr.msg_controllen.min(CONTROL);
-            for (level, kind, data) in ControlMessages(&self.control[i].0[..used]) {
+            let used = self.0.headers[i].msg_hdr.msg_controllen.min(CONTROL);
+            for (level, kind, data) in ControlMessages(&self.0.control[i].0[..used]) {
                 parse_control(level, kind, data, &mut r);
             }
             out.push(r);
@@ -223,39 +232,23 @@ impl Outgoing {
 }
 
 /// Headers for sending.
-pub struct SendSlots {
-    headers: Vec<libc::mmsghdr>,
-    iovecs: Vec<libc::iovec>,
-    names: Vec<libc::sockaddr_storage>,
-    control: Vec<Control>,
-}
-
-// SAFETY: as for `RecvSlots`.
-unsafe impl Send for SendSlots {}
+pub struct SendSlots(Slots);
 
 impl std::fmt::Debug for SendSlots {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SendSlots({})", self.headers.len())
+        write!(f, "SendSlots({})", self.0.headers.len())
     }
 }
 
 impl SendSlots {
     /// For up to `n` messages a call.
     pub fn new(n: usize) -> Self {
-        let n = n.clamp(1, 1024);
-        // SAFETY: all four are plain C structures for which all zeroes is valid.
-        let (header, iovec, name) = unsafe { std::mem::zeroed() };
-        Self {
-            headers: vec![header; n],
-            iovecs: vec![iovec; n],
-            names: vec![name; n],
-            control: vec![Control([0; CONTROL]); n],
-        }
+        Self(Slots::new(n))
     }
 
     /// How many messages a call sends at most.
     pub fn capacity(&self) -> usize {
-        self.headers.len()
+        self.0.headers.len()
     }
 
     /// Sends the first messages of `list` (at most the capacity) without blocking; returns how many were taken. `ports`
@@ -270,24 +263,26 @@ impl SendSlots {
         list: &[Outgoing],
         ports: bool,
     ) -> io::Result<usize> {
-        let n = list.len().min(self.headers.len());
+        let n = list.len().min(self.0.headers.len());
         for (i, m) in list[..n].iter().enumerate() {
             let Some(bytes) = m.offset.checked_add(m.len).and_then(|end| buf.get(m.offset..end)) else {
                 return Err(io::ErrorKind::InvalidInput.into());
             };
-            self.iovecs[i] = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+            self.0.iovecs[i] =
+                libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
             let mut remote = m.remote;
             if !ports {
                 remote.set_port(0);
             }
-            let name_len = sockaddr::write(&remote, &mut self.names[i]);
-            let used = write_control(&mut self.control[i].0, m);
-            let h = &mut self.headers[i].msg_hdr;
-            h.msg_name = (&raw mut self.names[i]).cast();
+            let name_len = sockaddr::write(&remote, &mut self.0.names[i]);
+            let used = write_control(&mut self.0.control[i].0, m);
+            let h = &mut self.0.headers[i].msg_hdr;
+            h.msg_name = (&raw mut self.0.names[i]).cast();
             h.msg_namelen = name_len;
-            h.msg_iov = &raw mut self.iovecs[i];
+            h.msg_iov = &raw mut self.0.iovecs[i];
             h.msg_iovlen = 1;
-            h.msg_control = if used == 0 { std::ptr::null_mut() } else { (&raw mut self.control[i]).cast() };
+            h.msg_control =
+                if used == 0 { std::ptr::null_mut() } else { (&raw mut self.0.control[i]).cast() };
             h.msg_controllen = used as _;
             h.msg_flags = 0;
         }
@@ -296,7 +291,7 @@ impl SendSlots {
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
-                self.headers.as_mut_ptr(),
+                self.0.headers.as_mut_ptr(),
                 n as libc::c_uint,
                 libc::MSG_DONTWAIT as _,
             )
