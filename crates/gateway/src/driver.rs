@@ -299,12 +299,6 @@ impl Driver {
                     log::line(Level::Warn, None, &e.to_string());
                     None
                 });
-                if local.is_none() {
-                    self.cannot_send(
-                        remote,
-                        format!("no route to {remote}; add a route, or correct remote_addrs"),
-                    );
-                }
                 state.endpoint.complete(now, id, Completion::Route { local });
             }
         }
@@ -382,7 +376,9 @@ impl Driver {
             if self.0.send_errors.get() != seen {
                 seen = self.0.send_errors.get();
                 let error = self.0.send_error.borrow().clone();
+                // The snapshot of all IKE_SAs is for failures that may be meant only.
                 if let Some((remote, why)) = error
+                    && self.view(|e, _| conns.iter().any(|c| may_be_at(e, c, remote)))
                     && self.view(|e, now| e.ike_sas(now)).iter().any(|sa| {
                         let begins = matches!(sa.state, IkeState::Created | IkeState::Connecting);
                         begins && sa.remote.ip() == remote && conns.contains(&sa.conn)
@@ -394,6 +390,11 @@ impl Driver {
             failed.await;
         }
     }
+}
+
+/// True when the peer of this connection may have that address.
+fn may_be_at(endpoint: &Endpoint, conn: &str, remote: IpAddr) -> bool {
+    endpoint.connection(conn).is_some_and(|c| c.remote_addrs.iter().any(|a| a.matches(remote)))
 }
 
 #[cfg(test)]

@@ -92,6 +92,16 @@ pub(crate) async fn up(a: &Driver) -> Outcome {
     tokio::time::timeout(Duration::from_secs(10), end).await.expect("in time").expect("an outcome")
 }
 
+/// Waits until no SA is left in the engine, 8 s at most.
+async fn emptied(d: &Driver) {
+    let mut waited = 0;
+    while !d.engine().sas().is_empty() && waited < 80 {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        waited += 1;
+    }
+    assert!(d.engine().sas().is_empty(), "{:?}", d.engine().sas());
+}
+
 #[tokio::test]
 async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
     LocalSet::new()
@@ -115,12 +125,7 @@ async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
             assert_eq!((n, end.await.unwrap()), (1, Ok(())));
             for d in [&a, &b] {
                 // The rekeyed inbound SA may outlive its IKE_SA by the few seconds that it is kept for late packets.
-                let mut waited = 0;
-                while !d.engine().sas().is_empty() && waited < 80 {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    waited += 1;
-                }
-                assert!(d.engine().sas().is_empty(), "{:?}", d.engine().sas());
+                emptied(d).await;
                 assert!(d.engine().policies().is_empty(), "{:?}", d.engine().policies());
                 assert!(d.ike_sas().0.is_empty());
             }
@@ -157,12 +162,7 @@ async fn a_child_whose_sa_the_engine_refuses_is_closed_on_both_sides() {
             a.apply(&Event::Sadb(Command::SaAdd(Box::new(again))));
             a.act(|_, _| ());
             for d in [&a, &b] {
-                let mut waited = 0;
-                while !d.engine().sas().is_empty() && waited < 80 {
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    waited += 1;
-                }
-                assert!(d.engine().sas().is_empty(), "{:?}", d.engine().sas());
+                emptied(d).await;
                 assert_eq!((d.ike_sas().0.len(), d.ike_sas().0[0].children.len()), (1, 0));
             }
         })
