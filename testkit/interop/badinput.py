@@ -109,7 +109,7 @@ def killed(lab, full):
 
 
 def terminated(lab, full):
-    """SIGTERM: SAs are deleted at both ends, device and routes go, exit status 0."""
+    """SIGTERM: SAs are deleted at both ends, device and routes to it go, the guard stays, exit status 0."""
     g1, g2 = pair(lab)
     g1.initiate()
     ping(lab)
@@ -119,9 +119,16 @@ def terminated(lab, full):
     until('the peer has been told', lambda: not g2.sas())
     check(True, 'the peer has no SA any more')
     check('ipsec0' not in lab.run('g1', 'ip', 'link'), 'ipsec0 is gone')
-    check(not lab.run('g1', 'ip', 'route', 'show', 'table', '220', fail=False).stdout.count('ipsec0'), 'no route is left')
-    check('220' not in lab.run('g1', 'ip', 'rule'), 'no rule is left')
+    routes = lab.run('g1', 'ip', 'route', 'show', 'table', '220')
+    check('ipsec0' not in routes and 'unreachable 10.2.0.0/24' in routes, f'only the unreachable route is left: {routes.strip()}')
+    check('lookup 220' in lab.run('g1', 'ip', 'rule') and 'chain guard_out' in lab.run('g1', 'nft', 'list', 'table', 'inet', 'ironswan'),
+          'the rules and the nft table stand')
+    check(lab.run('a', 'ping', '-c', '2', '-i', '0.2', '-W', '1', '10.2.0.2', fail=False).returncode != 0, 'nothing gets through')
     check(not os.path.exists(g1.socket), 'the VICI socket is gone')
+    lab.run('g1', program(), 'guard', '--remove')
+    check(not lab.run('g1', 'ip', 'route', 'show', 'table', '220', fail=False).stdout.strip(), 'guard --remove: no route is left')
+    check('220' not in lab.run('g1', 'ip', 'rule'), 'guard --remove: no rule is left')
+    check('ironswan' not in lab.run('g1', 'nft', 'list', 'tables'), 'guard --remove: no table is left')
 
 
 def port_in_use(lab, full):
@@ -410,6 +417,7 @@ def idle(lab, full):
         check(rate <= 2, f'{role}: {rate:.2f} voluntary context switches a second over {seconds} s')
 
 
-main({f.__name__: f for f in (
-    killed, terminated, port_in_use, no_privilege, no_tun, readable_secrets, bad_configuration, two_daemons, reload,
-    no_route, flood, garbage, vici_garbage, idle)}, 'badinput')
+if __name__ == '__main__':
+    main({f.__name__: f for f in (
+        killed, terminated, port_in_use, no_privilege, no_tun, readable_secrets, bad_configuration, two_daemons, reload,
+        no_route, flood, garbage, vici_garbage, idle)}, 'badinput')

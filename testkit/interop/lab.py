@@ -18,6 +18,8 @@ import sys
 import tempfile
 import time
 
+from vici import ViciError
+
 REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HERE = os.path.join(REPO, 'testkit', 'interop')
 
@@ -250,18 +252,30 @@ def remove_leftovers():
             shutil.rmtree(os.path.join('/var/tmp', entry), ignore_errors=True)
 
 
+def take_seed(default):
+    """`--seed=N` of the command line; what is random in a test comes from it, so that a failure can be repeated."""
+    given = [a.partition('=')[2] for a in sys.argv[1:] if a.startswith('--seed=')]
+    global SEED
+    SEED = int(given[-1]) if given else default
+    return SEED
+
+
+SEED = None
+
+
 def main(tests, lab_name, variants=('short', 'full')):
     """The main program of a test file: runs its tests in order, all or those named, and ends with 1 if one failed."""
     names = [a for a in sys.argv[1:] if not a.startswith('-')]
     full = '--full' in sys.argv
     unknown = [n for n in names if n not in tests]
-    if unknown or '--help' in sys.argv or any(a.startswith('-') and a not in ('--full', '--list') for a in sys.argv[1:]):
-        say(f'usage: {sys.argv[0]} [--full] [NAME ...]\nnames: ' + ' '.join(tests))
+    if unknown or '--help' in sys.argv or any(
+            a.startswith('-') and a not in ('--full', '--list') and not a.startswith('--seed=') for a in sys.argv[1:]):
+        say(f'usage: {sys.argv[0]} [--full] [--seed=N] [NAME ...]\nnames: ' + ' '.join(tests))
         sys.exit(2 if unknown else 0)
     if '--list' in sys.argv:
         say('\n'.join(tests))
         return
-    failed = []
+    failed, repeat = [], '' if SEED is None else f' (seed {SEED}: repeat with --seed={SEED})'
     for name in names or tests:
         started = time.monotonic()
         say(f'{lab_name} {name}')
@@ -272,12 +286,9 @@ def main(tests, lab_name, variants=('short', 'full')):
                 except BaseException:
                     lab.show_logs()
                     raise
-        except Failed as why:
+        except (Failed, ViciError, OSError, subprocess.TimeoutExpired) as why:
             failed.append(name)
-            say(f'{lab_name} {name}: FAILED: {why}')
-        except subprocess.TimeoutExpired as why:
-            failed.append(name)
-            say(f'{lab_name} {name}: FAILED: {why}')
+            say(f'{lab_name} {name}: FAILED: {why}{repeat}')
         else:
             say(f'{lab_name} {name}: passed in {time.monotonic() - started:.1f} s')
     if failed:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Sends numbered, stamped UDP packets at a fixed rate and records those that arrive from the other end.
 
-usage: numbered.py LOCAL_ADDR REMOTE_ADDR [--rate N] [--size BYTES] [--port P]
-Says `ready`, starts at the first line of standard input and runs until that ends: then it stops sending, goes on receiving for 2 s, and prints one JSON object.
+usage: numbered.py LOCAL_ADDR REMOTE_ADDR [--rate N] [--size BYTES] [--port P] [--linger SECONDS]
+Says `ready`, starts at the first line of standard input and runs until that ends: then it stops sending, goes on receiving
+for 2 s (or as long as it is told to linger), and prints one JSON object.
 Every packet is checked whole: a changed byte counts as corrupt.
 """
 import argparse
@@ -29,6 +30,7 @@ def main():
     arguments.add_argument('--rate', type=float, default=1000)
     arguments.add_argument('--size', type=int, default=100, help='UDP payload')
     arguments.add_argument('--port', type=int, default=7000)
+    arguments.add_argument('--linger', type=float, default=2)
     o = arguments.parse_args()
 
     sock = socket.socket(socket.AF_INET6 if ':' in o.local else socket.AF_INET, socket.SOCK_DGRAM)
@@ -63,7 +65,10 @@ def main():
         for source in select.select([sock] + ([sys.stdin] if sending else []), [], [], wait)[0]:
             if source is sys.stdin:
                 if not sys.stdin.readline():
-                    sending, end = False, time.monotonic() + 2
+                    sending, end = False, time.monotonic() + o.linger
+                    # A silence that lasts until now is a gap too.
+                    if last_arrival is not None:
+                        longest_gap = max(longest_gap, time.monotonic() - last_arrival)
                 continue
             for _ in range(64):
                 try:
@@ -95,6 +100,7 @@ def main():
         'sent': sent, 'unsent': unsent, 'received': received, 'duplicates': duplicates, 'reordered': reordered,
         'corrupt': corrupt, 'highest': highest, 'missing': missing[:20], 'longest_gap_ms': round(longest_gap * 1e3, 1),
         'delay_ms_median': round(delays[len(delays) // 2] / 1e6, 2) if delays else None,
+        'delay_ms_p99': round(delays[len(delays) * 99 // 100] / 1e6, 2) if delays else None,
         'delay_ms_max': round(delays[-1] / 1e6, 2) if delays else None,
     }))
 

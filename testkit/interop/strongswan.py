@@ -146,13 +146,13 @@ def delete(lab, full):
 
     for gateway, other in ((us, them), (them, us)):
         us.initiate()
-        check('10.2.0.0/24' in route(), f'the route in table 220 stands: {route()}')
+        check('10.2.0.0/24 dev' in route(), f'the route in table 220 stands: {route()}')
         gateway.swanctl('--terminate', '--child', 'net')
         until(f'no CHILD_SA after {gateway.kind} deleted it',
               lambda: not us.child_spis() and not them.child_spis())
         check(len(us.established()) == 1 and len(them.established()) == 1,
               f'{gateway.kind} deleted the CHILD_SA: the IKE_SA stays on both sides')
-        until('the route has gone with the child', lambda: '10.2.0.0/24' not in route())
+        until('the route has gone with the child', lambda: '10.2.0.0/24 dev' not in route())
         check(True, 'the route in table 220 has gone with it')
         us.initiate()
         ping(lab)

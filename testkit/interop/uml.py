@@ -6,6 +6,7 @@ The guest is the gateway g2 and the host behind it in one: its inner address 10.
 kernel's default replay window of 32 packets and counts what falls out of it in /proc/net/xfrm_stat.
 INTEROP_REFERENCE=1 puts strongSwan's user-space ESP in IronSwan's place (encapsulated cases only).
 """
+import json
 import os
 import re
 import shlex
@@ -19,13 +20,15 @@ from traffic import ping
 
 
 class Guest:
-    """strongSwan in user-mode-linux, at the end of g1's wire."""
+    """strongSwan in user-mode-linux, in the namespace `box`, where `plug` has made its TAP. `inside` are its inner
+    addresses, and `gateway` its default routes."""
 
     kind = 'Linux kernel'
 
-    def __init__(self, lab, text):
+    def __init__(self, lab, text, box='g2', addrs='192.0.2.2/24,2001:db8::2/64', inside=('10.2.0.1/24', 'fd00:2::1/64'),
+                 gateway=()):
         need('linux.uml', 'charon-systemd', 'swanctl', 'modprobe')
-        self.lab, self.count = lab, 0
+        self.lab, self.box, self.count = lab, box, 0
         self.share = lab.path('guest')
         os.makedirs(self.share, mode=0o700)
         lab.write('guest/strongswan.conf', """
@@ -53,9 +56,10 @@ swanctl {
 }
 """)
         lab.write('guest/swanctl.conf', text)
-        self.process = lab.spawn('g2', os.path.join(HERE, 'uml'), 'tap0', '192.0.2.2/24,2001:db8::2/64',
-                                 os.path.join(HERE, 'uml-charon'), name='uml', env={'SHARE': self.share})
-        self.do('ip addr add 10.2.0.1/24 dev lo; ip addr add fd00:2::1/64 dev lo nodad', timeout=60)
+        self.process = lab.spawn(box, os.path.join(HERE, 'uml'), 'tap0', addrs, os.path.join(HERE, 'uml-charon'),
+                                 name='uml', env={'SHARE': self.share})
+        self.do('; '.join([f"ip addr add {a} dev lo {'nodad' if ':' in a else ''}" for a in inside]
+                          + [f'ip route add default via {g}' for g in gateway]), timeout=60)
         self.do('for i in 1 2 3 4 5 6 7 8 9 10; do swanctl --stats --uri unix:///run/charon.vici && break; sleep 1; done')
         self.load(text)
 
@@ -100,12 +104,42 @@ swanctl {
         lines = self.do('cat /proc/net/xfrm_stat').split('\n')
         return {k: int(v) for k, v in (line.split() for line in lines if line.strip()) if int(v)}
 
+    def flow(self, local, remote, rate, size=100):
+        """Begins to send and count numbered packets (numbered.py) in the guest; `flow_end` gives its report."""
+        numbered = os.path.join(HERE, 'numbered.py')
+        self.do('rm -f /tmp/go /tmp/end /run/share/flow.out; mkfifo /tmp/go; '
+                f'(python3 {numbered} {local} {remote} --rate {rate} --size {size} </tmp/go >/run/share/flow.out 2>&1 &); '
+                '(echo go; while [ ! -e /tmp/end ]; do sleep 0.1; done) >/tmp/go 2>/dev/null &')
+        until('the guest sends', lambda: self.share_text('flow.out').startswith('ready'))
+
+    def flow_end(self):
+        self.do('touch /tmp/end')
+        text = until('the guest has counted', lambda: '}' in self.share_text('flow.out') and self.share_text('flow.out'), 20)
+        return json.loads(text.splitlines()[-1])
+
+    def share_text(self, name):
+        try:
+            with open(os.path.join(self.share, name), errors='replace') as f:
+                return f.read()
+        except FileNotFoundError:
+            return ''
+
     def states(self):
         """(SPI, encapsulated, replay window) of each SA in the guest's kernel."""
         out = self.do('ip xfrm state')
         # With extended sequence numbers the window is in a block of its own, and written with an underscore.
         return [(m[1], 'encap type espinudp' in block, max(map(int, re.findall(r'replay[-_]window (\d+)', block))))
                 for block in re.split(r'\n(?=src )', out) if (m := re.search(r'proto esp spi (0x\w+)', block))]
+
+
+def plug(lab, box, wire):
+    """The guest hangs on a TAP device; a bridge carries its frames to the box's wire."""
+    lab.ip(box, 'tuntap', 'add', 'tap0', 'mode', 'tap')
+    lab.ip(box, 'link', 'add', 'br0', 'type', 'bridge')
+    for dev in (wire, 'tap0'):
+        lab.ip(box, 'link', 'set', dev, 'master', 'br0')
+        lab.ip(box, 'link', 'set', dev, 'up')
+    lab.ip(box, 'link', 'set', 'br0', 'up')
 
 
 def bench(lab, encap=True, **conf):
@@ -116,13 +150,7 @@ def bench(lab, encap=True, **conf):
     lab.wire('g1', 'wan', ['192.0.2.1/24', '2001:db8::1/64'], 'g2', 'eth0', [])
     lab.ip('a', 'route', 'add', 'default', 'via', '10.1.0.1')
     lab.ip('a', '-6', 'route', 'add', 'default', 'via', 'fd00:1::1')
-    # The guest hangs on a TAP device; a bridge carries its frames to g1's wire.
-    lab.ip('g2', 'tuntap', 'add', 'tap0', 'mode', 'tap')
-    lab.ip('g2', 'link', 'add', 'br0', 'type', 'bridge')
-    for dev in ('eth0', 'tap0'):
-        lab.ip('g2', 'link', 'set', dev, 'master', 'br0')
-        lab.ip('g2', 'link', 'set', dev, 'up')
-    lab.ip('g2', 'link', 'set', 'br0', 'up')
+    plug(lab, 'g2', 'eth0')
     guest = Guest(lab, tunnel('g2', encap=encap, **conf))
     us = Ours(lab, 'g1').start(tunnel('g1', encap=encap, **conf))
     return us, guest
@@ -164,6 +192,24 @@ def packets_to_guest(lab, us, guest, count, size, rate):
     time.sleep(4)
     arrived, late = until('the sink has counted', lambda: open(os.path.join(guest.share, 'sink.out')).read().split())
     return int(arrived), int(late)
+
+
+def with_guest(lab, guest, box, address, guest_address, change, rate):
+    """Numbered packets both ways between a host and the guest while something changes; the report of both ways."""
+    here = lab.spawn(box, sys.executable, f'{HERE}/numbered.py', address, guest_address, '--rate', rate,
+                     name='numbered', stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    here.popen.stdout.readline()
+    guest.flow(guest_address, address, rate)
+    here.popen.stdin.write('go\n')
+    here.popen.stdin.flush()
+    time.sleep(1)
+    change()
+    time.sleep(2)
+    here.popen.stdin.close()
+    there = guest.flow_end()
+    here = json.loads(here.popen.stdout.readline())
+    return {f'guest to {box}': {**here, 'sent': there['sent'], 'lost': there['sent'] - here['received']},
+            f'{box} to guest': {**there, 'sent': here['sent'], 'lost': here['sent'] - there['received']}}
 
 
 def exchange(lab, us, guest, encap, full):
@@ -257,5 +303,6 @@ def suites(lab, full):
           f'no error counter of the receiving side moved: {errors or "all zero"}')
 
 
-TESTS = (encapsulated,) if REFERENCE else (encapsulated, raw, suites)
-main({f.__name__: f for f in TESTS}, 'uml')
+if __name__ == '__main__':
+    TESTS = (encapsulated,) if REFERENCE else (encapsulated, raw, suites)
+    main({f.__name__: f for f in TESTS}, 'uml')

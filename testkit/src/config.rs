@@ -72,6 +72,7 @@ pub fn child(name: &str, local: &str, remote: &str) -> ChildConfig {
         dpd_action: ChildAction::None,
         reqid: 0,
         priority: 0,
+        guard: true,
     }
 }
 

@@ -1,8 +1,13 @@
 //! A model of the packet engine: a SAD and an SPD that apply `sadb` commands and refuse what no engine could do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, SaAdd, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, SaAdd, SaRef, Spi};
+
+fn is(out: &SaAdd, name: &SaRef) -> bool {
+    (out.spi, out.reqid, out.remote.ip()) == (name.spi, name.reqid, name.remote)
+}
 
 /// The model.
 #[derive(Default, Debug)]
@@ -15,6 +20,10 @@ pub struct Engine {
     pub policies: Vec<PolicyAdd>,
     /// Inbound SPIs that have raised FirstUse.
     pub used: Vec<Spi>,
+    /// The highest sequence number that has been opened, by inbound SPI.
+    pub newest: BTreeMap<Spi, u64>,
+    /// Sources that have been told of, until an SA is moved.
+    pub told: BTreeSet<(Spi, SocketAddr)>,
     /// How often something was added.
     pub added: usize,
 }
@@ -37,7 +46,8 @@ impl Engine {
                         assert!(old.is_none(), "inbound SPI {} twice", sa.spi);
                     }
                     Direction::Out => {
-                        let twice = |o: &SaAdd| o.spi == sa.spi && o.remote.ip() == sa.remote.ip();
+                        let name = |o: &SaAdd| (o.spi, o.reqid, o.remote.ip());
+                        let twice = |o: &SaAdd| name(o) == name(sa);
                         assert!(!self.outbound.iter().any(twice), "outbound SPI {} twice", sa.spi);
                         self.outbound.push((**sa).clone());
                     }
@@ -46,11 +56,10 @@ impl Engine {
             Command::SaUpdate { sa, local, remote, udp_encap } => {
                 let found = match sa.direction {
                     Direction::In => self.inbound.get_mut(&sa.spi),
-                    Direction::Out => {
-                        self.outbound.iter_mut().find(|o| o.spi == sa.spi && o.remote.ip() == sa.remote)
-                    }
+                    Direction::Out => self.outbound.iter_mut().find(|o| is(o, sa)),
                 };
                 let found = found.expect("an update of an SA that is there");
+                self.told.retain(|(spi, _)| *spi != sa.spi);
                 (found.local, found.remote, found.udp_encap) = (*local, *remote, *udp_encap);
             }
             Command::SaDelete(sa) => match sa.direction {
@@ -61,7 +70,7 @@ impl Engine {
                     let at = self
                         .outbound
                         .iter()
-                        .position(|o| o.spi == sa.spi && o.remote.ip() == sa.remote)
+                        .position(|o| is(o, sa))
                         .expect("a delete of an outbound SA that is there");
                     self.outbound.remove(at);
                 }

@@ -15,4 +15,4 @@ pub use engine::Engine;
 pub use forge::Forger;
 pub use net::{Net, Packet, Seen, Verdict};
 pub use node::Node;
-pub use world::{Clock, World};
+pub use world::{Clock, Esp, World};

@@ -1,6 +1,6 @@
 //! A network between nodes: delay, loss, duplication, reordering (by jitter), rules for single messages, and one NAT.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -53,8 +53,8 @@ pub type Rule = Box<dyn FnMut(&Seen) -> Verdict>;
 /// Translates one address to another with ports of its own.
 #[derive(Debug)]
 pub struct Nat {
-    /// The address behind it.
-    pub inside: IpAddr,
+    /// The addresses behind it.
+    pub inside: Vec<IpAddr>,
     /// The address in front of it.
     pub outside: IpAddr,
     mapped: BTreeMap<SocketAddr, u16>,
@@ -64,7 +64,7 @@ pub struct Nat {
 impl Nat {
     /// A translator.
     pub fn new(inside: IpAddr, outside: IpAddr) -> Self {
-        Self { inside, outside, mapped: BTreeMap::new(), next: 20_000 }
+        Self { inside: vec![inside], outside, mapped: BTreeMap::new(), next: 20_000 }
     }
 
     /// Forgets every mapping: the next packet gets another port.
@@ -73,7 +73,7 @@ impl Nat {
     }
 
     fn out(&mut self, from: SocketAddr) -> SocketAddr {
-        if from.ip() != self.inside {
+        if !self.inside.contains(&from.ip()) {
             return from;
         }
         let next = &mut self.next;
@@ -104,6 +104,10 @@ pub struct Net {
     pub loss: u32,
     /// Of a thousand, so many come twice.
     pub duplicate: u32,
+    /// Nodes of which everything that they send is lost, ESP too.
+    pub mute: BTreeSet<usize>,
+    /// When each IKE datagram and keepalive was sent, for finding storms.
+    pub sent: Vec<Instant>,
     /// Looked at in order; the first that does not pass decides.
     pub rules: Vec<Rule>,
     /// So many corrupted copies overtake every datagram: bits turned, cut short, lengthened.
@@ -129,6 +133,8 @@ impl Net {
             jitter: Duration::ZERO,
             loss: 0,
             duplicate: 0,
+            mute: BTreeSet::new(),
+            sent: Vec::new(),
             rules: Vec::new(),
             corrupt: 0,
             nat: None,
@@ -159,6 +165,7 @@ impl Net {
 
     /// A node sends.
     pub fn send(&mut self, now: Instant, node: usize, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {
+        self.sent.push(now);
         let message = if from.port() == 4500 { payload.get(4..).unwrap_or_default() } else { &payload[..] };
         let mut extra = Duration::ZERO;
         let mut packet = Packet { from, to, payload: payload.clone() };
@@ -185,18 +192,15 @@ impl Net {
                 break;
             }
         }
-        if self.chance(self.loss) {
+        if self.mute.contains(&node) || self.chance(self.loss) {
             self.lost += 1;
             return;
         }
-        if let Some(nat) = &mut self.nat {
-            packet.from = nat.out(packet.from);
-            match nat.back(packet.to) {
-                Some(to) => packet.to = to,
-                None => {
-                    self.lost += 1;
-                    return;
-                }
+        match self.translate(packet.from, packet.to) {
+            Some((from, to)) => (packet.from, packet.to) = (from, to),
+            None => {
+                self.lost += 1;
+                return;
             }
         }
         for _ in 0..self.corrupt {
@@ -211,6 +215,27 @@ impl Net {
             };
             self.inject(now + self.delay + extra + jitter, packet.clone());
         }
+    }
+
+    /// What the translator makes of source and destination; `None`: lost.
+    pub fn translate(&mut self, from: SocketAddr, to: SocketAddr) -> Option<(SocketAddr, SocketAddr)> {
+        let Some(nat) = &mut self.nat else { return Some((from, to)) };
+        let from = nat.out(from);
+        Some((from, nat.back(to)?))
+    }
+
+    /// The most that was sent within any one second from `since` on.
+    pub fn busiest_second(&self, since: Instant) -> usize {
+        let sent: Vec<Instant> = self.sent.iter().copied().filter(|t| *t >= since).collect();
+        let mut first = 0;
+        let mut most = 0;
+        for (i, t) in sent.iter().enumerate() {
+            while t.saturating_duration_since(sent[first]) >= Duration::from_secs(1) {
+                first += 1;
+            }
+            most = most.max(i + 1 - first);
+        }
+        most
     }
 
     /// Puts a datagram on the wire, to arrive at this moment.

@@ -1,6 +1,6 @@
 //! One gateway: an endpoint, a model engine, and what the endpoint has said.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -36,6 +36,20 @@ pub struct Node {
     pub answers: VecDeque<(Instant, RequestId, Completion)>,
     /// Key pairs and shared secrets computed.
     pub kex: usize,
+    /// What the resolver knows: the answer to `Request::Resolve`.
+    pub names: BTreeMap<String, Vec<IpAddr>>,
+    /// Names to which the resolver never answers.
+    pub mute_names: BTreeSet<String>,
+    /// Names looked up.
+    pub resolved: usize,
+    /// No key pair can be made.
+    pub no_keys: bool,
+    /// Routes to nowhere: `Request::Route` finds none.
+    pub no_routes: bool,
+    /// Datagrams from an address that it does not have.
+    pub unsendable: usize,
+    /// Calls of the endpoint: requests answered, datagrams taken in, timers.
+    pub calls: usize,
     /// NAT-keepalives sent.
     pub keepalives: usize,
     /// When ESP last arrived.
@@ -59,6 +73,13 @@ impl Node {
             work: Duration::ZERO,
             answers: VecDeque::new(),
             kex: 0,
+            names: BTreeMap::new(),
+            mute_names: BTreeSet::new(),
+            resolved: 0,
+            no_keys: false,
+            no_routes: false,
+            unsendable: 0,
+            calls: 0,
             keepalives: 0,
             last_esp: None,
             esp: (0, 0),
@@ -92,12 +113,16 @@ impl Node {
             }
             while let Some((id, request)) = self.endpoint.poll_request() {
                 busy = true;
+                if matches!(&request, Request::Resolve { name } if self.mute_names.contains(name)) {
+                    continue;
+                }
                 let answer = self.compute(request);
                 self.answers.push_back((now + self.work, id, answer));
             }
             while self.answers.front().is_some_and(|(at, ..)| *at <= now) {
                 let Some((_, id, answer)) = self.answers.pop_front() else { break };
                 busy = true;
+                self.calls += 1;
                 self.endpoint.complete(now, id, answer);
             }
             // Not before the events of the same turn: an inbound SA stands before the peer hears of it.
@@ -113,6 +138,9 @@ impl Node {
 
     fn compute(&mut self, request: Request) -> Completion {
         match request {
+            Request::GenerateKey { .. } if self.no_keys => {
+                Completion::Failed { error: "no keys today".to_owned() }
+            }
             Request::GenerateKey { ke, seed } => {
                 self.kex += 1;
                 let (private, public) = kex::generate(ke, &seed).expect("a supported method");
@@ -123,9 +151,16 @@ impl Node {
                 Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
             }
             Request::Usage { .. } => Completion::Usage { last_inbound: self.last_esp },
+            Request::Route { .. } if self.no_routes => Completion::Route { local: None },
             Request::Route { remote } => Completion::Route {
                 local: self.addrs.iter().copied().find(|a| a.is_ipv4() == remote.is_ipv4()),
             },
+            Request::Resolve { name } => {
+                self.resolved += 1;
+                let addrs = self.names.get(&name).cloned().unwrap_or_default();
+                let error = addrs.is_empty().then(|| "no such name".to_owned());
+                Completion::Addresses { addrs, error }
+            }
         }
     }
 

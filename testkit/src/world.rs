@@ -1,12 +1,14 @@
 //! Nodes, network and clock together, and what must hold when everything is quiet.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_ike::Target;
 use ironswan_ike::config::{Connection, Limits};
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
-use ironswan_wire::sadb::{Spi, Up};
+use ironswan_wire::sadb::{Action, ReqId, Spi, Up};
+use ironswan_wire::selector::PacketSelector;
 
 use crate::config;
 use crate::net::{Net, Packet};
@@ -43,11 +45,20 @@ impl Clock {
 }
 
 /// An ESP packet of the simulation.
-struct Esp {
-    at: Instant,
-    to: usize,
-    spi: Spi,
-    key: Vec<u8>,
+#[derive(Clone, Debug)]
+pub struct Esp {
+    /// When it arrives.
+    pub at: Instant,
+    /// From where, as the receiver will see it.
+    pub from: SocketAddr,
+    /// To where.
+    pub to: SocketAddr,
+    /// SPI.
+    pub spi: Spi,
+    /// The key it was sealed with: with another it does not open.
+    pub key: Vec<u8>,
+    /// Sequence number.
+    pub seq: u64,
 }
 
 /// Everything.
@@ -62,13 +73,27 @@ pub struct World {
     pub traffic: Option<Duration>,
     next_traffic: Instant,
     esp: Vec<Esp>,
+    /// The last ESP packet that each node has sent.
+    pub last_esp: BTreeMap<usize, Esp>,
+    seq: u64,
+    acquired: BTreeMap<(usize, ReqId), Instant>,
 }
 
 impl World {
     /// Nodes on a network.
     pub fn new(seed: u64, nodes: Vec<Node>) -> Self {
         let clock = Clock::new();
-        Self { clock, net: Net::new(seed), nodes, traffic: None, next_traffic: clock.now(), esp: Vec::new() }
+        Self {
+            clock,
+            net: Net::new(seed),
+            nodes,
+            traffic: None,
+            next_traffic: clock.now(),
+            esp: Vec::new(),
+            last_esp: BTreeMap::new(),
+            seq: 0,
+            acquired: BTreeMap::new(),
+        }
     }
 
     /// Two gateways with the connections of [`config::pair`] (changed by `tweak`) and one PSK, loaded.
@@ -120,9 +145,14 @@ impl World {
             for t in self.nodes[i].drain(now) {
                 let mut local = t.local;
                 if local.ip().is_unspecified() {
-                    local.set_ip(self.nodes[i].addrs[0]);
+                    local.set_ip(self.nodes[i].addrs.first().copied().unwrap_or(local.ip()));
                 }
-                self.net.send(now, i, local, t.remote, t.payload);
+                // A kernel sends from no address that is not its own.
+                if self.nodes[i].addrs.contains(&local.ip()) {
+                    self.net.send(now, i, local, t.remote, t.payload);
+                } else {
+                    self.nodes[i].unsendable += 1;
+                }
             }
         }
     }
@@ -187,6 +217,7 @@ impl World {
         self.carry_esp(now);
         for i in 0..self.nodes.len() {
             if self.nodes[i].endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                self.nodes[i].calls += 1;
                 self.nodes[i].endpoint.handle_timeout(now);
             }
         }
@@ -204,6 +235,7 @@ impl World {
         } else {
             &packet.payload[..]
         };
+        node.calls += 1;
         node.endpoint.handle_datagram(now, packet.to, packet.from, message);
     }
 
@@ -214,23 +246,40 @@ impl World {
         {
             self.next_traffic = now + every;
             for i in 0..self.nodes.len() {
-                let Some(sa) = self.nodes[i].engine.sending() else { continue };
-                let to = sa.remote.ip();
-                let (spi, key) = (sa.spi, sa.encr_key.expose().to_vec());
-                if let Some(to) = self.nodes.iter().position(|n| n.addrs.contains(&to)) {
-                    self.esp.push(Esp { at: now + self.net.delay, to, spi, key });
-                }
+                let Some(sa) = self.nodes[i].engine.sending() else {
+                    self.acquire(now, i);
+                    continue;
+                };
+                self.seq += 1;
+                let (spi, key, seq) = (sa.spi, sa.encr_key.expose().to_vec(), self.seq);
+                let (from, to) = (sa.local, sa.remote);
+                let there = self.nodes[i].addrs.contains(&from.ip()) && !self.net.mute.contains(&i);
+                let Some((from, to)) = self.net.translate(from, to).filter(|_| there) else { continue };
+                let esp = Esp { at: now + self.net.delay, from, to, spi, key, seq };
+                self.last_esp.insert(i, esp.clone());
+                self.esp.push(esp);
             }
         }
         let (due, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.esp).into_iter().partition(|e| e.at <= now);
         self.esp = later;
         for e in due {
-            let node = &mut self.nodes[e.to];
+            let Some(node) = self.nodes.iter_mut().find(|n| n.addrs.contains(&e.to.ip())) else { continue };
             match node.engine.inbound.get(&e.spi) {
                 Some(sa) if sa.encr_key.expose() == e.key => {
+                    let newest = node.engine.newest.insert(e.spi, e.seq).unwrap_or(0);
+                    if e.seq <= newest {
+                        // A replay.
+                        node.engine.newest.insert(e.spi, newest);
+                        node.esp.1 += 1;
+                        continue;
+                    }
                     node.esp.0 += 1;
                     node.last_esp = Some(now);
+                    if sa.udp_encap && sa.remote != e.from && node.engine.told.insert((e.spi, e.from)) {
+                        node.endpoint.handle_engine(now, Up::Moved { spi: e.spi, remote: e.from });
+                    }
+                    let Some(sa) = node.engine.inbound.get(&e.spi) else { continue };
                     if sa.notify_first_use && !node.engine.used.contains(&e.spi) {
                         node.engine.used.push(e.spi);
                         node.endpoint.handle_engine(now, Up::FirstUse { spi: e.spi });
@@ -239,6 +288,59 @@ impl World {
                 _ => node.esp.1 += 1,
             }
             self.settle_outputs();
+        }
+    }
+
+    /// A packet has met a policy without an SA.
+    fn acquire(&mut self, now: Instant, node: usize) {
+        let protect = self.nodes[node].engine.policies.iter().find_map(|p| match p.action {
+            Action::Protect(r) => Some((r, p.local.range.start(), p.remote.range.start())),
+            _ => None,
+        });
+        let Some((reqid, src, dst)) = protect else { return };
+        let due = self.acquired.get(&(node, reqid)).is_none_or(|t| now - *t >= Duration::from_secs(1));
+        if due {
+            self.acquired.insert((node, reqid), now);
+            let packet = PacketSelector { src, dst, protocol: 1, src_port: None, dst_port: None };
+            self.nodes[node].calls += 1;
+            self.nodes[node].endpoint.handle_engine(now, Up::Acquire { reqid, packet });
+        }
+    }
+
+    /// Sends an ESP packet that no engine has sent now.
+    pub fn inject_esp(&mut self, esp: Esp) {
+        self.esp.push(esp);
+    }
+
+    /// Tells a node that its addresses, links or routes have changed.
+    pub fn network_changed(&mut self, node: usize) {
+        let (now, addrs) = (self.now(), self.nodes[node].addrs.clone());
+        self.nodes[node].endpoint.network_changed(now, &addrs);
+        self.settle_outputs();
+    }
+
+    /// A node has other addresses from now on, and is told so.
+    pub fn readdress(&mut self, node: usize, addrs: Vec<IpAddr>) {
+        self.nodes[node].addrs = addrs;
+        self.network_changed(node);
+    }
+
+    /// Ends the story: everything is taken down, and nothing may be left in any table of any endpoint.
+    ///
+    /// # Panics
+    /// When something is.
+    pub fn audit(&mut self) {
+        self.traffic = None;
+        for i in 0..self.nodes.len() {
+            let now = self.now();
+            self.nodes[i].endpoint.shutdown(now);
+        }
+        self.run(Duration::from_secs(200));
+        self.assert_empty();
+        for (i, node) in self.nodes.iter().enumerate() {
+            for (table, len) in node.endpoint.tables() {
+                assert_eq!(len, 0, "node {i}: {table}");
+            }
         }
     }
 
@@ -262,6 +364,15 @@ impl World {
     pub fn rekey_child(&mut self, node: usize) -> Ticket {
         let target = Target { child: Some("net".to_owned()), ..Target::default() };
         self.rekey(node, &target)
+    }
+
+    /// The same, when there is one to rekey.
+    pub fn rekey_child_if_any(&mut self, node: usize) -> Option<Ticket> {
+        let target = Target { child: Some("net".to_owned()), ..Target::default() };
+        let now = self.now();
+        let ticket = self.nodes[node].endpoint.rekey(now, &target, false).ok().map(|(_, t)| t);
+        self.settle_outputs();
+        ticket
     }
 
     /// Rekeys every IKE_SA of `gw` on a node.

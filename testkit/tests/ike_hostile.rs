@@ -77,7 +77,8 @@ fn a_flood_of_spoofed_requests_costs_nothing_once_cookies_are_on() {
 
 #[test]
 fn one_address_gets_few_half_open_ike_sas_even_with_cookies() {
-    let mut w = World::pair(2, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
+    let limits = Limits { half_open_per_addr: 5, ..Limits::default() };
+    let mut w = World::pair_at(2, a().ip(), b().ip(), limits, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
     let from = addr("198.51.100.3:500");
     for n in 1..=50u64 {
         w.inject(from, b(), sa_init(n, 3, None));

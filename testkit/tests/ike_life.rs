@@ -146,6 +146,25 @@ fn start_action_start_keeps_trying_with_pauses() {
 }
 
 #[test]
+fn attempts_that_begin_at_one_moment_do_not_go_on_in_step() {
+    let mut times = Vec::new();
+    for seed in 0..20 {
+        let mut w = World::pair(seed, |_| {});
+        cut(&mut w);
+        let mut conn = config::pair(config::ip("192.0.2.1"), config::ip("192.0.2.2"))[0].clone();
+        conn.children[0].start_action = ChildAction::Start;
+        let begin = w.now();
+        w.nodes[0].endpoint.load_connection(begin, conn);
+        assert!(w.run_until(10 * S, |w| w.net.count == 2));
+        times.push((w.now() - begin).as_millis());
+    }
+    assert!(times.iter().all(|t| (3_600..=4_010).contains(t)), "{times:?}");
+    times.sort_unstable();
+    times.dedup();
+    assert!(times.len() > 15, "{times:?}");
+}
+
+#[test]
 fn keyingtries_ends_the_attempts() {
     let mut w = World::pair(6, |c| c[0].keyingtries = 3);
     cut(&mut w);
@@ -214,7 +233,7 @@ fn limits_that_the_engine_counts_rekey_and_then_close() {
         let sa_ref = |w: &World| {
             let c = w.child(0);
             let spi = if direction == Direction::In { c.spi_in } else { c.spi_out };
-            SaRef { direction, spi, remote: config::ip("192.0.2.2") }
+            SaRef { direction, spi, reqid: c.reqid, remote: config::ip("192.0.2.2") }
         };
         let (old, now) = (sa_ref(&w), w.now());
         for _ in 0..3 {

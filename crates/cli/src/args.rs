@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// One screen: the daemon, its connections, its SAs
     #[command(after_help = "Examples:\n  ironswan status\n  ironswan status net --json")]
     Status(View),
-    /// Tables: connections, SAs, counters
+    /// Tables: connections, SAs, policies, counters
     #[command(after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json")]
     List(List),
     /// Checks a configuration without a daemon
@@ -47,6 +47,12 @@ pub(crate) enum Command {
         line: file:line: key: what is wrong; what to do. Exit status 1 when there is one, 2 when nothing could be read."
     )]
     Check(Check),
+    /// Shows, or removes, what keeps protected traffic from leaving or entering in clear, with a daemon or without (root)
+    #[command(
+        after_help = "Examples:\n  ironswan guard\n  ironswan guard --remove\n  ironswan guard --install --config \
+        /etc/ironswan\n\n--install is what ironswan-guard.service does at boot, before the network is up."
+    )]
+    Guard(Guard),
     /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a minute (root)
     #[command(after_help = "Example:\n  ironswan demo")]
     Demo(Demo),
@@ -110,6 +116,8 @@ pub(crate) enum What {
     Conns,
     /// IKE_SAs and CHILD_SAs
     Sas,
+    /// Policies: verdict, selectors, whether the engine has them, and the routes, rules and nft chains that serve them
+    Pols,
     /// Everything that is counted, with the reasons for dropping packets
     Counters,
 }
@@ -129,6 +137,25 @@ pub(crate) struct Check {
     /// A folder as for `run`, or files in the syntax of swanctl.conf
     #[arg(default_value = DEFAULT_CONFIG)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Guard {
+    /// Removes the nft table, the rules, and the unreachable and throw routes
+    #[arg(long, conflicts_with = "install")]
+    pub(crate) remove: bool,
+    /// Installs what the configuration protects, for as long as no daemon runs
+    #[arg(long)]
+    pub(crate) install: bool,
+    /// Folder with the configuration
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
+    pub(crate) config: PathBuf,
+    /// Where a daemon may listen [default: vici.listen of ironswan.conf, or unix:///run/ironswan.vici]
+    #[arg(long, value_name = "URI")]
+    pub(crate) vici: Vec<String>,
     /// Prints one JSON document instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -241,6 +268,6 @@ mod tests {
             todo.extend(c.get_subcommands().cloned());
             seen += 1;
         }
-        assert!(seen >= 11);
+        assert!(seen >= 12);
     }
 }

@@ -49,12 +49,12 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
         );
     } else {
         for d in all.iter() {
-            println!("{d}");
+            say!("{d}");
         }
         if all.lost() > 0 {
-            println!("and {} more", all.lost());
+            say!("and {} more", all.lost());
         }
-        println!("{connections} connections, {secrets} secrets: {errors} errors, {warnings} warnings");
+        say!("{connections} connections, {secrets} secrets: {errors} errors, {warnings} warnings");
     }
     match (unreadable, errors + warnings) {
         (true, _) => Err(Failure { status: 2, lines: Vec::new() }),

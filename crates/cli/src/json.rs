@@ -13,7 +13,7 @@ pub(crate) fn print(what: &str, body: Json) {
             document.insert("items".into(), other);
         }
     }
-    println!("{:#}", Json::Object(document));
+    say!("{:#}", Json::Object(document));
 }
 
 /// Keys whose values are numbers.
@@ -27,6 +27,7 @@ const NUMBERS: &[&str] = &[
     "rekey-time",
     "reauth-time",
     "reqid",
+    "priority",
     "bytes-in",
     "packets-in",
     "use-in",
@@ -45,7 +46,7 @@ const NUMBERS: &[&str] = &[
     "half-open",
 ];
 /// Keys whose values are yes or no.
-const FLAGS: &[&str] = &["initiator", "nat-local", "nat-remote", "nat-fake", "nat-any", "encap"];
+const FLAGS: &[&str] = &["initiator", "nat-local", "nat-remote", "nat-fake", "nat-any", "encap", "guard"];
 
 /// A message as an object. VICI has texts only; what is known to be a number or a yes or no becomes one.
 pub(crate) fn object(section: &Section) -> Json {

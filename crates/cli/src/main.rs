@@ -4,12 +4,15 @@
 //! configuration error. Operator commands speak VICI to the daemon (`vici`); what they print is made in `text` or, with
 //! `--json`, in `json`.
 
+#[macro_use]
+mod text;
+
 mod args;
 mod check;
+mod guard;
 mod json;
 mod lab;
 mod operate;
-mod text;
 mod vici;
 mod view;
 
@@ -51,9 +54,11 @@ fn main() -> ExitCode {
         Command::List(a) => match a.what {
             What::Conns => ("list conns", view::conns(&a)),
             What::Sas => ("list sas", view::sas(&a)),
+            What::Pols => ("list pols", view::pols(&a)),
             What::Counters => ("list counters", view::counters(&a)),
         },
         Command::Check(a) => ("check", check::check(&a)),
+        Command::Guard(a) => ("guard", guard::guard(&a)),
         Command::Demo(a) => return exit(lab::demo(a)),
         Command::Lab(a) => return exit(lab::lab(a)),
     };

@@ -34,7 +34,7 @@ impl Operation<'_> {
                 event.get_str("msg").unwrap_or_default()
             );
             if !quiet {
-                println!("{line}");
+                say!("{line}");
             }
             log.push(line);
         })?;
@@ -57,7 +57,7 @@ impl Operation<'_> {
                 json!({ "name": self.name, "success": result.is_ok(), "error": error, "log": self.log }),
             );
         } else if result.is_ok() {
-            println!("{} {done}", self.name);
+            say!("{} {done}", self.name);
         }
         result
     }

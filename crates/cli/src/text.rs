@@ -1,4 +1,27 @@
-//! Text for people: tables, times, sizes.
+//! Text for people: standard output, tables, times, sizes.
+
+use std::io::{ErrorKind, Write};
+
+/// Writes to standard output. Ends the program quietly when nobody reads any more (`ironswan list sas | head`).
+pub(crate) fn write(text: std::fmt::Arguments<'_>) {
+    let mut out = std::io::stdout().lock();
+    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
+        if e.kind() != ErrorKind::BrokenPipe {
+            eprintln!("ironswan: error: cannot write to standard output: {e}");
+        }
+        std::process::exit(if e.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
+    }
+}
+
+/// A line to standard output.
+macro_rules! say {
+    ($($arg:tt)*) => { $crate::text::write(format_args!("{}\n", format_args!($($arg)*))) };
+}
+
+/// Text to standard output.
+macro_rules! say_text {
+    ($($arg:tt)*) => { $crate::text::write(format_args!($($arg)*)) };
+}
 
 /// Lines of a table with its columns aligned; the last column is not padded.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {

@@ -133,6 +133,23 @@ impl Client {
         self.items("list-sas", "list-sa", only)
     }
 
+    /// Policies with what serves them, and what is said about all of them.
+    pub(crate) fn policies(
+        &mut self,
+        only: Option<&str>,
+    ) -> Result<(Vec<(String, Section)>, Section), Failure> {
+        let mut filter = Section::new();
+        if let Some(only) = only {
+            filter.put("ike", only);
+        }
+        let mut list = Vec::new();
+        let all =
+            self.stream("ironswan-policies", "list-policy", filter, Some(Duration::ZERO), |message| {
+                list.extend(message.sections().map(|(n, s)| (n.to_owned(), s.clone())));
+            })?;
+        Ok((list, all))
+    }
+
     fn items(
         &mut self,
         name: &str,

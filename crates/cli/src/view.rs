@@ -70,7 +70,7 @@ pub(crate) fn status(a: &View) -> Result<(), Failure> {
         let nothing = Section::new();
         let (up, ike) =
             (stats.section("uptime").unwrap_or(&nothing), stats.section("ikesas").unwrap_or(&nothing));
-        println!(
+        say!(
             "{} {}, up {}, {} connections, {} IKE_SAs ({} half-open)",
             get(&version, "daemon"),
             get(&version, "version"),
@@ -80,11 +80,11 @@ pub(crate) fn status(a: &View) -> Result<(), Failure> {
             get(ike, "half-open"),
         );
         for (name, conn) in &conns {
-            print!("{}", one_status(name, conn, &sas));
+            say_text!("{}", one_status(name, conn, &sas));
         }
         // SAs of connections that were unloaded live on until they are closed.
         for (name, sa) in sas.iter().filter(|(n, _)| !conns.iter().any(|(c, _)| c == n)) {
-            print!("{}", ike_line(name, sa));
+            say_text!("{}", ike_line(name, sa));
         }
     }
     match missing {
@@ -178,7 +178,7 @@ pub(crate) fn conns(a: &List) -> Result<(), Failure> {
             rows.push(vec![name.clone(), "-".into(), "-".into(), ends, "-".into()]);
         }
     }
-    print!("{}", table(&["CONNECTION", "CHILD", "MODE", "PEERS", "SELECTORS"], &rows));
+    say_text!("{}", table(&["CONNECTION", "CHILD", "MODE", "PEERS", "SELECTORS"], &rows));
     Ok(())
 }
 
@@ -213,11 +213,76 @@ pub(crate) fn sas(a: &List) -> Result<(), Failure> {
             ]);
         }
     }
-    print!(
+    say_text!(
         "{}",
         table(&["SA", "STATE", "SPI", "ALGORITHMS", "AGE", "BYTES IN/OUT", "PEERS, SELECTORS"], &rows)
     );
     Ok(())
+}
+
+/// `list pols`.
+pub(crate) fn pols(a: &List) -> Result<(), Failure> {
+    let (pols, all) = Client::connect(&a.daemon.vici)?.policies(a.name.as_deref())?;
+    let guard = all.section("guard");
+    if a.daemon.json {
+        let dropped = guard.map(json::numbers);
+        let problem = all.get_str("problem");
+        json::print("pols", json!({ "policies": objects(&pols), "guard": dropped, "problem": problem }));
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for (name, s) in &pols {
+        rows.push(vec![
+            name.clone(),
+            get(s, "verdict").to_uppercase(),
+            get(s, "state").to_owned(),
+            match (get(s, "guard"), get(s, "verdict")) {
+                ("yes", "protect" | "discard") => "guarded".to_owned(),
+                _ => "-".to_owned(),
+            },
+            get(s, "priority").to_owned(),
+            format!("{} === {}", get(s, "local-ts"), get(s, "remote-ts")),
+            [lines(s, "routes"), lines(s, "chains")]
+                .into_iter()
+                .filter(|l| !l.is_empty())
+                .collect::<Vec<_>>()
+                .join("; "),
+        ]);
+    }
+    say_text!(
+        "{}",
+        table(&["POLICY", "VERDICT", "STATE", "GUARD", "PRIO", "SELECTORS", "ROUTES; CHAINS"], &rows)
+    );
+    let mut rules: Vec<String> = pols.iter().flat_map(|(_, s)| list(s, "rules")).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules.iter().for_each(|r| say!("rule {r}"));
+    match guard {
+        Some(g) => say!(
+            "dropped in clear: {} packets on the way out, {} on the way in",
+            get(g, "out_clear"),
+            get(g, "in_clear")
+        ),
+        None => say!("no guard (guard = no in ironswan.conf)"),
+    }
+    match all.get_str("problem") {
+        Some(why) => Err(Failure::no(format!("not all of it stands in the kernel: {why}"))),
+        None => Ok(()),
+    }
+}
+
+fn list(s: &Section, key: &str) -> Vec<String> {
+    let items = s.get_list(key).unwrap_or_default();
+    items.iter().map(|i| String::from_utf8_lossy(i).into_owned()).collect()
+}
+
+/// A few of a list.
+fn lines(s: &Section, key: &str) -> String {
+    let all = list(s, key);
+    match all.len() {
+        0..=3 => all.join(", "),
+        n => format!("{}, and {} more", all[..2].join(", "), n - 2),
+    }
 }
 
 /// `list counters`.
@@ -237,7 +302,7 @@ pub(crate) fn counters(a: &List) -> Result<(), Failure> {
                 _ => None,
             })
             .collect();
-        print!("{}", table(&[group, ""], &rows));
+        say_text!("{}", table(&[group, ""], &rows));
     }
     Ok(())
 }

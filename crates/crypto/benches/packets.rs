@@ -1,4 +1,5 @@
-//! Nanoseconds per packet of `batch::seal` and `batch::open`, for every suite at 64 and 1,400 bytes of text.
+//! Nanoseconds per packet of `batch::seal` and `batch::open`, for every suite at 64 and 1,400 bytes of text, and of
+//! `icv::sign` and `icv::verify`.
 //!
 //! ```text
 //! cargo bench -p ironswan-crypto                 all suites, 5 repeats, medians
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ironswan_crypto::batch::{self, EspKey, Job};
-use ironswan_crypto::message;
+use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_wire::iana::{EncrId, IntegId};
 use ironswan_wire::proposal::EspSuite;
@@ -47,6 +48,9 @@ fn main() {
     for len in [64, 1400] {
         for (name, suite) in suites() {
             variants.extend(through_batch(&name, suite, len, 1));
+        }
+        for (name, integ) in AH {
+            variants.extend(through_icv(name, integ, len));
         }
         variants.extend(through_aws_lc_rs(len));
         for (name, suite) in suites().into_iter().take(1) {
@@ -92,7 +96,21 @@ fn suites() -> Vec<(String, EspSuite)> {
         ("aes256gcm16".into(), suite(EncrId::AES_GCM_16, 256, None)),
         ("chacha20poly1305".into(), suite(EncrId::CHACHA20_POLY1305, 256, None)),
     ];
+    for (name, encr) in [
+        ("aes128gcm8", EncrId::AES_GCM_8),
+        ("aes128gcm16iiv", EncrId::AES_GCM_16_IIV),
+        ("aes128gmac", EncrId::NULL_AES_GMAC),
+        ("aes128ccm16", EncrId::AES_CCM_16),
+        ("aes128ccm8", EncrId::AES_CCM_8),
+    ] {
+        out.push((name.into(), suite(encr, 128, None)));
+    }
+    out.push(("aes128gmac esn".into(), EspSuite { esn: true, ..suite(EncrId::NULL_AES_GMAC, 128, None) }));
+    out.push(("aes256ccm16".into(), suite(EncrId::AES_CCM_16, 256, None)));
     for (mac, id) in [
+        ("md5", IntegId::HMAC_MD5_96),
+        ("aesxcbc", IntegId::AES_XCBC_96),
+        ("aescmac", IntegId::AES_CMAC_96),
         ("sha1", IntegId::HMAC_SHA1_96),
         ("sha256", IntegId::HMAC_SHA2_256_128),
         ("sha384", IntegId::HMAC_SHA2_384_192),
@@ -102,14 +120,18 @@ fn suites() -> Vec<(String, EspSuite)> {
         out.push((format!("null-{mac}"), suite(EncrId::NULL, 0, Some(id))));
     }
     out.push(("aes256-sha256".into(), suite(EncrId::AES_CBC, 256, Some(IntegId::HMAC_SHA2_256_128))));
+    out.push(("aes128ctr-sha256".into(), suite(EncrId::AES_CTR, 128, Some(IntegId::HMAC_SHA2_256_128))));
+    out.push(("aes256ctr-sha256".into(), suite(EncrId::AES_CTR, 256, Some(IntegId::HMAC_SHA2_256_128))));
+    out.push(("3des-sha1".into(), suite(EncrId::DES3, 0, Some(IntegId::HMAC_SHA1_96))));
     out
 }
 
 /// `seal` and `open` of this crate, each packet under one of `sas` keys at random.
 fn through_batch(name: &str, suite: EspSuite, len: usize, sas: usize) -> [Variant; 2] {
     let mut rng = Seeded::new(1);
-    let encr_key = vec![1; message::encr_key_len(suite.encr, suite.key_bits).unwrap_or(0)];
-    let integ_key = vec![2; suite.integ.and_then(message::integ_key_len).unwrap_or(0)];
+    let (encr_len, integ_len) = batch::keymat_lens(&suite).expect("a supported suite");
+    let encr_key: Vec<u8> = (0..encr_len).map(|i| i as u8).collect();
+    let integ_key = vec![2; integ_len];
     let keys: &'static [EspKey] = Vec::leak(
         (0..sas)
             .map(|_| EspKey::new(&suite, &encr_key, &integ_key, &mut rng).expect("a valid suite"))
@@ -136,6 +158,7 @@ fn through_batch(name: &str, suite: EspSuite, len: usize, sas: usize) -> [Varian
     let mut ready: Vec<Vec<u8>> = Vec::new();
     for jobs in &mut rounds {
         buf.fill(3);
+        number(&mut buf, jobs);
         batch::seal(&mut buf, jobs, keys);
         ready.push(buf.clone());
     }
@@ -148,6 +171,7 @@ fn through_batch(name: &str, suite: EspSuite, len: usize, sas: usize) -> [Varian
             seq += 1;
             job.seq = seq;
         }
+        number(&mut buf, jobs);
         let start = now();
         batch::seal(black_box(&mut buf), jobs, keys);
         let spent = start.elapsed();
@@ -165,6 +189,57 @@ fn through_batch(name: &str, suite: EspSuite, len: usize, sas: usize) -> [Varian
         spent
     };
     [variant(name, "seal", text, seal), variant(name, "open", text, open)]
+}
+
+/// Writes the sequence numbers, which implicit IVs are made of.
+fn number(buf: &mut [u8], jobs: &[Job]) {
+    for job in jobs {
+        let at = job.start as usize + 4;
+        buf[at..at + 4].copy_from_slice(&(job.seq as u32).to_be_bytes());
+    }
+}
+
+/// AH's algorithms that ESP's lines do not show.
+const AH: [(&str, IntegId); 3] = [
+    ("ah sha256", IntegId::HMAC_SHA2_256_128),
+    ("ah aescmac", IntegId::AES_CMAC_96),
+    ("ah aes128gmac", IntegId::AES_128_GMAC),
+];
+
+/// `icv::sign` and `icv::verify`: 20 bytes of zeroed IP header apart, AH and payload in place, with ESN.
+fn through_icv(name: &str, integ: IntegId, len: usize) -> [Variant; 2] {
+    let key = vec![2; icv::key_len(integ).expect("a supported algorithm")];
+    let key: &'static IcvKey = Box::leak(Box::new(IcvKey::new(integ, &key, true).expect("a valid key")));
+    let (head, packet) = (vec![1; 20], 12 + key.field_len() + len);
+    let mut buf = vec![3; BATCH * packet];
+    let mut jobs: Vec<IcvJob> = (0..BATCH)
+        .map(|i| IcvJob {
+            head_len: head.len() as u32,
+            start: (i * packet) as u32,
+            len: packet as u32,
+            field: (i * packet + 12) as u32,
+            seq: i as u64,
+            ..IcvJob::default()
+        })
+        .collect();
+    icv::sign(&head, &mut buf, &mut jobs, &[key]);
+    let (ready, heads, mut jobs_verify) = (buf.clone(), head.clone(), jobs.clone());
+    let sign = move || {
+        jobs.iter_mut().for_each(|job| job.seq += BATCH as u64);
+        let start = now();
+        icv::sign(&head, black_box(&mut buf), &mut jobs, &[key]);
+        let spent = start.elapsed();
+        assert!(jobs.iter().all(|j| j.ok));
+        spent
+    };
+    let verify = move || {
+        let start = now();
+        icv::verify(&heads, black_box(&ready), &mut jobs_verify, &[key]);
+        let spent = start.elapsed();
+        assert!(jobs_verify.iter().all(|j| j.ok));
+        spent
+    };
+    [variant(name, "sign", len, sign), variant(name, "verify", len, verify)]
 }
 
 /// The same AEADs through aws-lc-rs.

@@ -1,19 +1,21 @@
-//! Protection of one IKE message: the SK payload (RFC 7296 section 3.14; AEADs: RFC 5282, RFC 7634).
+//! Protection of one IKE message: the SK payload (RFC 7296 section 3.14; AES-GCM and AES-CCM: RFC 5282,
+//! ChaCha20-Poly1305: RFC 7634).
 //!
 //! ```text
 //! IKE header | payloads in clear | SK header | IV | text: payloads, padding, pad length | ICV
 //! `------------------ aad -------------------'
 //!   AEAD: nonce = salt | IV, ICV over aad and text
-//!   CBC:  ICV = HMAC over aad | IV | ciphertext
+//!   CBC:  ICV = MAC over aad | IV | ciphertext
 //! ```
 //!
 //! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is chosen (AEAD: unique,
 //! a counter; CBC: unpredictable, from the random generator).
 
+use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 
 use crate::engine::aws_lc_sys::aes::{self, CbcKey};
-use crate::suite::{self, AEAD_ICV_LEN, AEAD_IV_LEN, IntegKey, SALT_LEN, SaltedKey};
+use crate::suite::{self, AEAD_IV_LEN, IntegKey, SaltedKey};
 
 /// The message is not authentic, or its parts have impossible lengths. Says no more on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,7 +41,7 @@ impl std::fmt::Debug for MessageKey {
 
 #[allow(clippy::large_enum_variant, reason = "two per IKE_SA, and no pointer to chase")]
 enum Inner {
-    Aead(SaltedKey),
+    Aead { key: SaltedKey, icv_len: usize },
     Cbc { cbc: CbcKey, integ: IntegKey },
 }
 
@@ -53,13 +55,14 @@ impl MessageKey {
         encr_key: &[u8],
         integ_key: &[u8],
     ) -> Option<Self> {
-        if let Some(aead) = suite::aead(encr, key_bits) {
+        if encr_key.len() != encr_key_len(encr, key_bits)? {
+            return None;
+        }
+        if encr.is_aead() {
             // RFC 5282 section 8: no integrity algorithm beside a combined-mode one; NONE may be spelt out.
             let alone = integ.is_none_or(|id| id == IntegId::NONE) && integ_key.is_empty();
-            return alone.then(|| SaltedKey::new(aead, encr_key)).flatten().map(|k| Self(Inner::Aead(k)));
-        }
-        if encr_key.len() != suite::cbc_key_len(encr, key_bits)? {
-            return None;
+            let key = alone.then(|| SaltedKey::new(encr, key_bits, encr_key)).flatten()?;
+            return Some(Self(Inner::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }));
         }
         Some(Self(Inner::Cbc { cbc: CbcKey::new(encr_key)?, integ: IntegKey::new(integ?, integ_key)? }))
     }
@@ -67,7 +70,7 @@ impl MessageKey {
     /// Length of the IV in bytes.
     pub fn iv_len(&self) -> usize {
         match &self.0 {
-            Inner::Aead(_) => AEAD_IV_LEN,
+            Inner::Aead { .. } => AEAD_IV_LEN,
             Inner::Cbc { .. } => aes::BLOCK_LEN,
         }
     }
@@ -75,7 +78,7 @@ impl MessageKey {
     /// Length of the ICV in bytes.
     pub fn icv_len(&self) -> usize {
         match &self.0 {
-            Inner::Aead(_) => AEAD_ICV_LEN,
+            Inner::Aead { icv_len, .. } => *icv_len,
             Inner::Cbc { integ, .. } => integ.icv_len(),
         }
     }
@@ -84,7 +87,7 @@ impl MessageKey {
     /// RFC 5282 section 3).
     pub fn block_len(&self) -> usize {
         match &self.0 {
-            Inner::Aead(_) => 1,
+            Inner::Aead { .. } => 1,
             Inner::Cbc { .. } => aes::BLOCK_LEN,
         }
     }
@@ -95,9 +98,9 @@ impl MessageKey {
     /// When `iv`, `text` or `icv` have not the lengths that this key asks for: the caller laid the message out.
     pub fn seal(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &mut [u8]) {
         match &self.0 {
-            Inner::Aead(key) => {
-                let iv = iv.try_into().expect("an IV of iv_len bytes");
-                key.seal(aad, iv, text, icv.try_into().expect("room for icv_len bytes"));
+            Inner::Aead { key, icv_len } => {
+                assert_eq!(icv.len(), *icv_len, "room for icv_len bytes");
+                key.seal(aad, iv.try_into().expect("an IV of iv_len bytes"), text, icv);
             }
             Inner::Cbc { cbc, integ } => {
                 cbc.encrypt(iv.try_into().expect("an IV of iv_len bytes"), text);
@@ -111,10 +114,7 @@ impl MessageKey {
     /// error the text is unspecified.
     pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
         let opened = match &self.0 {
-            Inner::Aead(key) => {
-                let iv = iv.try_into().map_err(|_| OpenError)?;
-                key.open(aad, iv, text, icv.try_into().map_err(|_| OpenError)?)
-            }
+            Inner::Aead { key, .. } => key.open(aad, iv.try_into().map_err(|_| OpenError)?, text, icv),
             Inner::Cbc { cbc, integ } => {
                 let chain = iv.try_into().map_err(|_| OpenError)?;
                 if text.is_empty() || !text.len().is_multiple_of(aes::BLOCK_LEN) {
@@ -133,17 +133,20 @@ impl MessageKey {
 
 /// Length of SK_e in bytes, with the salt of an AEAD. `None` for what cannot protect an IKE message here.
 pub fn encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
-    suite::aead(encr, key_bits).map(|a| a.key_len() + SALT_LEN).or_else(|| suite::cbc_key_len(encr, key_bits))
+    // RFC 8750 section 7: an IKE message has no sequence number to make an IV of.
+    let explicit_iv = algorithm::encr(encr)?.iv_len > 0;
+    let here = encr == EncrId::AES_CBC || suite::is_combined(encr) && explicit_iv;
+    here.then(|| algorithm::encr_keymat_len(encr, key_bits)).flatten()
 }
 
 /// Length of an integrity key in bytes (RFC 4868 section 2.1.1). `None` when unsupported.
 pub fn integ_key_len(integ: IntegId) -> Option<usize> {
-    suite::integ(integ).map(|(hash, _)| hash.output_len())
+    suite::integ_key_len(integ)
 }
 
 /// Length of an ICV in bytes. `None` when unsupported.
 pub fn icv_len(integ: IntegId) -> Option<usize> {
-    suite::integ(integ).map(|(_, len)| len)
+    suite::integ_key_len(integ).and(algorithm::integ(integ)).map(|shape| shape.icv_len)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
 use ironswan_wire::proposal::EspSuite;
 
 use crate::batch::{self, EspKey, Job};
+use crate::icv::{self, IcvJob, IcvKey};
 use crate::message::{self, MessageKey};
 use crate::rng::{Rng, Seeded};
 use crate::{kex, prf};
@@ -25,6 +26,7 @@ pub fn run() -> Result<(), String> {
     for answer in &PACKETS {
         check_packet(answer).map_err(|what| format!("ESP {}_{}: {what}", answer.0, answer.1))?;
     }
+    check_icv(&ICV).map_err(|what| format!("AH {}: {what}", ICV.0))?;
     if Seeded::new(0).u64() != 0x76b8_e0ad_a0f1_3d90 {
         return Err("ChaCha20 keystream: wrong output".into());
     }
@@ -38,8 +40,8 @@ type KexAnswer = (KeId, &'static str);
 /// Algorithms, and `ciphertext | ICV` of the text 40 41 .. 5f with the aad 00 .. 1b and the IV a0 a1 .., the encryption
 /// key (and salt) 00 01 .. and the integrity key 80 81 ...
 type MessageAnswer = (EncrId, u16, Option<IntegId>, &'static str);
-/// The same for a whole packet with SPI 01020304 and the extended sequence number 0x500000007. (CBC is in [`MESSAGES`]:
-/// in a packet its IV comes from a random key.)
+/// The same for a whole packet with SPI 01020304 and the extended sequence number 0x500000007. (AES-CBC is in
+/// [`MESSAGES`]. The key behind 3DES's IV is the beginning of the generator's bytes for the seed 0.)
 type PacketAnswer = (EncrId, u16, Option<IntegId>, &'static str);
 
 static PRFS: [PrfAnswer; 3] = [
@@ -122,7 +124,7 @@ static MESSAGES: [MessageAnswer; 8] = [
     ),
 ];
 
-static PACKETS: [PacketAnswer; 7] = [
+static PACKETS: [PacketAnswer; 19] = [
     (
         EncrId::AES_GCM_16,
         128,
@@ -172,7 +174,96 @@ static PACKETS: [PacketAnswer; 7] = [
         "0102030400000007404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5f8a84ff03\
          581151830198f0b23b50dc7f1f798125ea51ff7919fa9bd377b27241",
     ),
+    (
+        EncrId::AES_GCM_8,
+        128,
+        None,
+        "01020304000000070000000500000007103f5f985b772962cb4a7db05130195d9d8d4841454a36c3aad68d6a\
+         c9f59588f890006cc6acd6a6",
+    ),
+    (
+        EncrId::AES_GCM_12,
+        128,
+        None,
+        "01020304000000070000000500000007103f5f985b772962cb4a7db05130195d9d8d4841454a36c3aad68d6a\
+         c9f59588f890006cc6acd6a69d011a3d",
+    ),
+    (
+        EncrId::AES_CCM_8,
+        128,
+        None,
+        "01020304000000070000000500000007956459b1d77298f32f121ff08b2f7338fe856264d640d94d2dd76cf3\
+         39ef5e079cbe41199a9b7557",
+    ),
+    (
+        EncrId::AES_CCM_12,
+        192,
+        None,
+        "01020304000000070000000500000007cf4c3fd71bf77a3f6ae4ce21f90279720a2ddb19b86776f6f77315c9\
+         f611a25c3334883627ddd023706589a3",
+    ),
+    (
+        EncrId::AES_CCM_16,
+        256,
+        None,
+        "01020304000000070000000500000007f4706eb573e0a8320fd55de4d1cfc80989959dd3ce57d8d5bd41e8c7\
+         16d6131553dd1ab597526411d9e03cb695d8a3db",
+    ),
+    (
+        EncrId::NULL_AES_GMAC,
+        128,
+        None,
+        "01020304000000070000000500000007404142434445464748494a4b4c4d4e4f505152535455565758595a5b\
+         5c5d5e5f8f3ddb8bd4fc9c60427b198251bdd52f",
+    ),
+    (
+        EncrId::AES_CCM_8_IIV,
+        128,
+        None,
+        "0102030400000007956459b1d77298f32f121ff08b2f7338fe856264d640d94d2dd76cf339ef5e079cbe4119\
+         9a9b7557",
+    ),
+    (
+        EncrId::AES_GCM_16_IIV,
+        128,
+        None,
+        "0102030400000007103f5f985b772962cb4a7db05130195d9d8d4841454a36c3aad68d6ac9f59588f890006c\
+         c6acd6a69d011a3d15b144ca",
+    ),
+    (
+        EncrId::CHACHA20_POLY1305_IIV,
+        256,
+        None,
+        "010203040000000789e1b119b3c77fb3ec1b1b2ace65ef8e9066ad57de153a62d91471ea48f1d430d5f3fa7f\
+         a1f7de556aafd460b8ddac1e",
+    ),
+    (
+        EncrId::AES_CTR,
+        128,
+        Some(IntegId::AES_CMAC_96),
+        "0102030400000007000000050000000741ef38552b8c0eb52b531bd68a3b062b002f4f884b673972db5a6da0\
+         4120094ddcda4dbb82775e769b241470",
+    ),
+    (
+        EncrId::DES3,
+        0,
+        Some(IntegId::HMAC_MD5_96),
+        "0102030400000007fae7ce1ca6997fd89fd48a6d877a7d34f4a712e9abc4a64f0c58a0294c630084f8c75ffd\
+         30e825eb85f6e69e3ce96d51763e8e71",
+    ),
+    (
+        EncrId::NULL,
+        0,
+        Some(IntegId::AES_XCBC_96),
+        "0102030400000007404142434445464748494a4b4c4d4e4f505152535455565758595a5b5c5d5e5fe2133537\
+         8324c7b7776cddea",
+    ),
 ];
+
+/// Algorithm, and IV and ICV of an AH packet with that SPI and number: an IP header 10 11 .. 23, and the text as payload.
+type IcvAnswer = (IntegId, &'static str);
+
+static ICV: IcvAnswer = (IntegId::AES_128_GMAC, "0000000500000007d7f608e3a310b5996e766fdc55365a5a");
 
 const TEXT_LEN: usize = 32;
 
@@ -212,8 +303,8 @@ fn check_message((encr, bits, integ, answer): &MessageAnswer) -> Result<(), &'st
 
 fn check_packet((encr, bits, integ, answer): &PacketAnswer) -> Result<(), &'static str> {
     let suite = EspSuite { encr: *encr, key_bits: *bits, integ: *integ, ke: None, esn: true };
-    let encr_key = count(0, message::encr_key_len(*encr, *bits).unwrap_or(0));
-    let integ_key = count(0x80, integ.and_then(message::integ_key_len).unwrap_or(0));
+    let (encr_len, integ_len) = batch::keymat_lens(&suite).ok_or("missing")?;
+    let (encr_key, integ_key) = (count(0, encr_len), count(0x80, integ_len));
     let key = EspKey::new(&suite, &encr_key, &integ_key, &mut Seeded::new(0)).ok_or("keys refused")?;
     let mut packet = vec![1, 2, 3, 4, 0, 0, 0, 7];
     packet.resize(8 + key.iv_len(), 0);
@@ -231,6 +322,33 @@ fn check_packet((encr, bits, integ, answer): &PacketAnswer) -> Result<(), &'stat
     }
     batch::open(&mut forged, &mut jobs, &[&key]);
     if jobs[0].ok { Err("opened a wrong ICV") } else { Ok(()) }
+}
+
+fn check_icv((integ, answer): &IcvAnswer) -> Result<(), &'static str> {
+    let key_bytes = count(0x80, icv::key_len(*integ).ok_or("missing")?);
+    let key = IcvKey::new(*integ, &key_bytes, true).ok_or("key refused")?;
+    let head = count(0x10, 20);
+    let mut packet = vec![4, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 7];
+    packet.resize(12 + key.field_len(), 0xee);
+    packet.extend(count(0x40, TEXT_LEN));
+    let mut jobs = [IcvJob {
+        head: 0,
+        head_len: head.len() as u32,
+        start: 0,
+        len: packet.len() as u32,
+        field: 12,
+        seq: 0x5_0000_0007,
+        ..IcvJob::default()
+    }];
+    icv::sign(&head, &mut packet, &mut jobs, &[&key]);
+    equal(&packet[12..12 + key.field_len()], answer)?;
+    icv::verify(&head, &packet, &mut jobs, &[&key]);
+    if !jobs[0].ok {
+        return Err("did not verify what it signed");
+    }
+    packet[20] ^= 1;
+    icv::verify(&head, &packet, &mut jobs, &[&key]);
+    if jobs[0].ok { Err("verified a wrong ICV") } else { Ok(()) }
 }
 
 /// `from, from + 1, ...`

@@ -1,102 +1,196 @@
-//! From transform ids to algorithms: what [`crate::message`] and [`crate::batch`] have in common.
+//! From transform ids to algorithms: what [`crate::message`], [`crate::batch`] and [`crate::icv`] have in common.
+//!
+//! Lengths come from [`ironswan_wire::algorithm`]; here is which of those algorithms exist, and by what.
 
+use std::cell::RefCell;
+
+use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 use ironswan_wire::secret::ct_eq;
 
-use crate::engine::aws_lc_sys::aead::{Aead, AeadKey, NONCE_LEN, TAG_LEN};
+use crate::block_mac::{BlockMac, BlockMacKey};
+use crate::ccm::CcmKey;
+use crate::engine::aws_lc_sys::aead::{Aead, AeadKey, MAX_TAG_LEN, NONCE_LEN};
 use crate::engine::aws_lc_sys::hmac::{Hash, HmacKey, MAX_LEN};
 
-/// Length of the salt at the end of an AEAD's keying material (RFC 4106 section 8.1, RFC 5282 section 7.1, RFC 7634
-/// section 2).
-pub(crate) const SALT_LEN: usize = 4;
-/// Length of an AEAD's explicit IV (RFC 4106 section 3.1, RFC 5282 section 3.1, RFC 7634 section 2).
+/// Length of an AEAD's IV, whether a packet carries it or not (RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 4543
+/// section 3.1, RFC 5282 section 3.1, RFC 7634 section 2, RFC 8750 section 3).
 pub(crate) const AEAD_IV_LEN: usize = 8;
-/// Length of an AEAD's ICV.
-pub(crate) const AEAD_ICV_LEN: usize = TAG_LEN;
+/// The longest salt: CCM's has 3 bytes, the others' 4.
+const MAX_SALT_LEN: usize = 4;
 
-/// The AEAD of a transform. ChaCha20-Poly1305 negotiates no key length: 256 and 0 both name it.
-pub(crate) fn aead(encr: EncrId, key_bits: u16) -> Option<Aead> {
-    Some(match (encr, key_bits) {
-        (EncrId::AES_GCM_16, 128) => Aead::Aes128Gcm,
-        (EncrId::AES_GCM_16, 192) => Aead::Aes192Gcm,
-        (EncrId::AES_GCM_16, 256) => Aead::Aes256Gcm,
-        (EncrId::CHACHA20_POLY1305, 256 | 0) => Aead::ChaCha20Poly1305,
-        _ => return None,
-    })
+/// Splits keying material that has the length of this algorithm into key and salt. `None` when it has another.
+pub(crate) fn key_and_salt(encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<(&[u8], &[u8])> {
+    let len = algorithm::encr_keymat_len(encr, key_bits)?;
+    (keymat.len() == len).then(|| keymat.split_at(len - algorithm::encr(encr).map_or(0, |s| s.salt_len)))
 }
 
-/// The key length in bytes of AES-CBC with this many bits.
-pub(crate) fn cbc_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
-    (encr == EncrId::AES_CBC && matches!(key_bits, 128 | 192 | 256)).then(|| usize::from(key_bits / 8))
+/// AES-GCM by the length of its key.
+fn gcm(key: &[u8]) -> Option<Aead> {
+    match key.len() {
+        16 => Some(Aead::Aes128Gcm),
+        24 => Some(Aead::Aes192Gcm),
+        32 => Some(Aead::Aes256Gcm),
+        _ => None,
+    }
+}
+
+/// What encrypts and authenticates in one.
+#[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
+enum Combined {
+    Evp(AeadKey),
+    Ccm(CcmKey),
+}
+
+/// True for the combined-mode algorithms that [`SaltedKey`] has. AES-GMAC is not one: it encrypts nothing.
+pub(crate) fn is_combined(encr: EncrId) -> bool {
+    encr.is_aead() && encr != EncrId::NULL_AES_GMAC && algorithm::encr(encr).is_some()
 }
 
 /// An AEAD key with its salt.
 pub(crate) struct SaltedKey {
-    key: AeadKey,
-    salt: [u8; SALT_LEN],
+    key: Combined,
+    salt: [u8; MAX_SALT_LEN],
 }
 
 impl SaltedKey {
-    /// Prepares `key | salt`. `None` when the length is wrong.
-    pub(crate) fn new(aead: Aead, key_and_salt: &[u8]) -> Option<Self> {
-        let (key, salt) = key_and_salt.split_last_chunk::<SALT_LEN>()?;
-        Some(Self { key: AeadKey::new(aead, key)?, salt: *salt })
+    /// Prepares `key | salt`. `None` for other algorithms, and when the length is wrong.
+    pub(crate) fn new(encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<Self> {
+        is_combined(encr).then_some(())?;
+        let icv_len = algorithm::encr(encr)?.icv_len;
+        let (key, salt) = key_and_salt(encr, key_bits, keymat)?;
+        let key = match encr {
+            EncrId::AES_CCM_8 | EncrId::AES_CCM_12 | EncrId::AES_CCM_16 | EncrId::AES_CCM_8_IIV => {
+                Combined::Ccm(CcmKey::new(key, icv_len)?)
+            }
+            EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => {
+                Combined::Evp(AeadKey::new(Aead::ChaCha20Poly1305, key, icv_len)?)
+            }
+            _ => Combined::Evp(AeadKey::new(gcm(key)?, key, icv_len)?),
+        };
+        let mut this = Self { key, salt: [0; MAX_SALT_LEN] };
+        this.salt[..salt.len()].copy_from_slice(salt);
+        Some(this)
     }
 
+    /// `icv` is as long as the algorithm's.
     #[inline]
-    fn nonce(&self, iv: &[u8; AEAD_IV_LEN]) -> [u8; NONCE_LEN] {
-        let mut nonce = [0; NONCE_LEN];
-        nonce[..SALT_LEN].copy_from_slice(&self.salt);
-        nonce[SALT_LEN..].copy_from_slice(iv);
-        nonce
+    pub(crate) fn seal(&self, aad: &[u8], iv: &[u8; AEAD_IV_LEN], text: &mut [u8], icv: &mut [u8]) {
+        match &self.key {
+            Combined::Evp(key) => key.seal(&nonce(&self.salt, iv), aad, text, icv),
+            Combined::Ccm(key) => key.seal(&ccm_nonce(&self.salt, iv), aad, text, icv),
+        }
     }
 
-    #[inline]
-    pub(crate) fn seal(
-        &self,
-        aad: &[u8],
-        iv: &[u8; AEAD_IV_LEN],
-        text: &mut [u8],
-        icv: &mut [u8; AEAD_ICV_LEN],
-    ) {
-        self.key.seal(&self.nonce(iv), aad, text, icv);
-    }
-
+    /// On `false` the text is wiped. An ICV of another length is wrong.
     #[inline]
     #[must_use]
-    pub(crate) fn open(
-        &self,
-        aad: &[u8],
-        iv: &[u8; AEAD_IV_LEN],
-        text: &mut [u8],
-        icv: &[u8; AEAD_ICV_LEN],
-    ) -> bool {
-        self.key.open(&self.nonce(iv), aad, text, icv)
+    pub(crate) fn open(&self, aad: &[u8], iv: &[u8; AEAD_IV_LEN], text: &mut [u8], icv: &[u8]) -> bool {
+        match &self.key {
+            Combined::Evp(key) => key.open(&nonce(&self.salt, iv), aad, text, icv),
+            Combined::Ccm(key) => key.open(&ccm_nonce(&self.salt, iv), aad, text, icv),
+        }
     }
 }
 
-/// Hash and ICV length of an integrity algorithm (RFC 4868 section 2.6, RFC 2404).
-pub(crate) fn integ(id: IntegId) -> Option<(Hash, usize)> {
-    Some(match id {
-        IntegId::HMAC_SHA1_96 => (Hash::Sha1, 12),
-        IntegId::HMAC_SHA2_256_128 => (Hash::Sha256, 16),
-        IntegId::HMAC_SHA2_384_192 => (Hash::Sha384, 24),
-        IntegId::HMAC_SHA2_512_256 => (Hash::Sha512, 32),
-        _ => return None,
-    })
+#[inline]
+fn nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; NONCE_LEN] {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[..MAX_SALT_LEN].copy_from_slice(salt);
+    nonce[MAX_SALT_LEN..].copy_from_slice(iv);
+    nonce
+}
+
+/// RFC 4309 section 4: three bytes of salt, eight of IV.
+#[inline]
+fn ccm_nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; 11] {
+    let mut nonce = [0; 11];
+    nonce[..3].copy_from_slice(&salt[..3]);
+    nonce[3..].copy_from_slice(iv);
+    nonce
+}
+
+/// AES-GMAC (RFC 4543): AES-GCM over nothing but additional data. It needs an IV that never comes twice with a key.
+pub(crate) struct GmacKey {
+    key: AeadKey,
+    salt: [u8; MAX_SALT_LEN],
+}
+
+thread_local! {
+    /// Where the parts of one message are put together, since the library takes additional data in one piece. As long
+    /// as the longest packet of this thread; it holds what went over the wire in clear.
+    static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl GmacKey {
+    /// Prepares `key | salt`. `None` for a length that AES has not.
+    pub(crate) fn new(keymat: &[u8]) -> Option<Self> {
+        let (key, salt) = keymat.split_last_chunk::<MAX_SALT_LEN>()?;
+        Some(Self { key: AeadKey::new(gcm(key)?, key, MAX_TAG_LEN)?, salt: *salt })
+    }
+
+    /// Writes the ICV of the parts, 16 bytes.
+    #[inline]
+    pub(crate) fn sign(&self, iv: &[u8; AEAD_IV_LEN], parts: &[&[u8]], icv: &mut [u8]) {
+        gathered(parts, |whole| self.key.seal(&nonce(&self.salt, iv), whole, &mut [], icv));
+    }
+
+    /// True when this is the ICV of the parts, in time that does not depend on where they differ.
+    #[inline]
+    #[must_use]
+    pub(crate) fn verify(&self, iv: &[u8; AEAD_IV_LEN], parts: &[&[u8]], icv: &[u8]) -> bool {
+        gathered(parts, |whole| self.key.open(&nonce(&self.salt, iv), whole, &mut [], icv))
+    }
+}
+
+/// The parts in one piece. A single part is not copied.
+#[inline]
+fn gathered<R>(parts: &[&[u8]], work: impl FnOnce(&[u8]) -> R) -> R {
+    match parts {
+        [whole] => work(whole),
+        parts => GATHERED.with_borrow_mut(|buf| {
+            buf.clear();
+            parts.iter().for_each(|part| buf.extend_from_slice(part));
+            work(buf)
+        }),
+    }
+}
+
+/// What computes a MAC without an IV.
+#[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
+enum Mac {
+    Hmac(HmacKey),
+    Block(BlockMacKey),
 }
 
 /// An integrity key, and how much of the MAC is sent.
 pub(crate) struct IntegKey {
-    key: HmacKey,
+    key: Mac,
     icv_len: usize,
 }
 
+/// Key length of an integrity algorithm that [`IntegKey`] has, in bytes. AES-GMAC is not one: it needs an IV.
+pub(crate) fn integ_key_len(id: IntegId) -> Option<usize> {
+    algorithm::integ(id).filter(|shape| shape.iv_len == 0).map(|shape| shape.key_len)
+}
+
 impl IntegKey {
-    /// Prepares a key, whose length is that of the hash (RFC 4868 section 2.1.1). `None` for other lengths.
+    /// Prepares a key. `None` for algorithms that are not here, and when the length is not the algorithm's.
     pub(crate) fn new(id: IntegId, key: &[u8]) -> Option<Self> {
-        let (hash, icv_len) = integ(id)?;
-        (key.len() == hash.output_len()).then(|| Self { key: HmacKey::new(hash, key), icv_len })
+        if key.len() != integ_key_len(id)? {
+            return None;
+        }
+        let mac = match id {
+            IntegId::HMAC_MD5_96 => Mac::Hmac(HmacKey::new(Hash::Md5, key)),
+            IntegId::HMAC_SHA1_96 => Mac::Hmac(HmacKey::new(Hash::Sha1, key)),
+            IntegId::HMAC_SHA2_256_128 => Mac::Hmac(HmacKey::new(Hash::Sha256, key)),
+            IntegId::HMAC_SHA2_384_192 => Mac::Hmac(HmacKey::new(Hash::Sha384, key)),
+            IntegId::HMAC_SHA2_512_256 => Mac::Hmac(HmacKey::new(Hash::Sha512, key)),
+            IntegId::AES_XCBC_96 => Mac::Block(BlockMacKey::new(BlockMac::Xcbc, key)?),
+            IntegId::AES_CMAC_96 => Mac::Block(BlockMacKey::new(BlockMac::Cmac, key)?),
+            _ => return None,
+        };
+        Some(Self { key: mac, icv_len: algorithm::integ(id)?.icv_len })
     }
 
     /// Length of the ICV in bytes.
@@ -105,18 +199,30 @@ impl IntegKey {
         self.icv_len
     }
 
+    /// The MAC of the parts, uncut.
+    #[inline]
+    fn mac(&self, parts: &[&[u8]]) -> [u8; MAX_LEN] {
+        match &self.key {
+            Mac::Hmac(key) => key.mac(parts),
+            Mac::Block(key) => {
+                let mut mac = [0; MAX_LEN];
+                let short = key.mac(parts);
+                mac[..short.len()].copy_from_slice(&short);
+                mac
+            }
+        }
+    }
+
     /// Writes the ICV of the parts. `icv` is as long as [`Self::icv_len`].
     #[inline]
     pub(crate) fn sign(&self, parts: &[&[u8]], icv: &mut [u8]) {
-        let mac: [u8; MAX_LEN] = self.key.mac(parts);
-        icv.copy_from_slice(&mac[..self.icv_len]);
+        icv.copy_from_slice(&self.mac(parts)[..self.icv_len]);
     }
 
     /// True when this is the ICV of the parts, in time that does not depend on where they differ.
     #[inline]
     #[must_use]
     pub(crate) fn verify(&self, parts: &[&[u8]], icv: &[u8]) -> bool {
-        let mac: [u8; MAX_LEN] = self.key.mac(parts);
-        ct_eq(&mac[..self.icv_len], icv)
+        ct_eq(&self.mac(parts)[..self.icv_len], icv)
     }
 }

@@ -18,18 +18,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
+use ironswan_ike::config::Connection;
 use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, IkeState, Level, Request, RequestId, Ticket, Transmit,
 };
 use ironswan_ike::{CommandError, Endpoint};
 use ironswan_io::clock;
 use ironswan_ipsec::Engine;
-use ironswan_wire::sadb::{Command, Direction, SaRef, SaStats, Up};
+use ironswan_wire::sadb::{Command, Direction, ReqId, SaAdd, SaRef, SaStats, Up};
 use tokio::sync::{Notify, oneshot};
 
+use crate::enforce::Enforcing;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
 use crate::log;
+use crate::steer::from_config;
+
+/// Addresses of one name that are tried.
+const ADDRS_PER_NAME: usize = 16;
+
+/// How long after the kernel has forgotten a path MTU it is looked up again, at most.
+const PATHS: Duration = Duration::from_secs(10);
 
 /// Sends one IKE datagram.
 pub type Send = Box<dyn FnMut(&Transmit) -> io::Result<()>>;
@@ -53,6 +62,7 @@ struct State {
 
 struct Inner {
     state: RefCell<State>,
+    enforcing: Enforcing,
     observers: RefCell<Vec<Rc<dyn Observer>>>,
     engine: Arc<Engine>,
     /// Zero of the engine's clock.
@@ -86,6 +96,7 @@ impl Driver {
         let state = State { endpoint, installer, send, keylog, waiting: HashMap::new() };
         Self(Rc::new(Inner {
             state: RefCell::new(state),
+            enforcing: Enforcing::default(),
             observers: RefCell::default(),
             engine,
             epoch,
@@ -146,10 +157,82 @@ impl Driver {
     }
 
     /// The path to these peers has become narrower.
-    pub fn narrowed(&self, peers: &[std::net::IpAddr]) {
-        if let Err(e) = self.0.state.borrow_mut().installer.narrowed(peers) {
-            log::line(Level::Warn, None, &e);
+    pub fn narrowed(&self, peers: &[IpAddr]) {
+        self.install(|i| i.narrowed(peers));
+    }
+
+    /// Looks path MTUs up again when the kernel has forgotten what it had learned of them. Never ends.
+    pub async fn paths(&self) {
+        loop {
+            tokio::time::sleep(PATHS).await;
+            self.install(|i| i.forgotten(clock::now()));
         }
+    }
+
+    /// Looks at the installer.
+    pub fn installed<R>(&self, f: impl FnOnce(&Installer) -> R) -> R {
+        f(&self.0.state.borrow().installer)
+    }
+
+    /// Changes something at the installer, and sees to what follows.
+    pub fn install<R>(&self, f: impl FnOnce(&mut Installer) -> R) -> R {
+        let result = f(&mut self.0.state.borrow_mut().installer);
+        self.steered();
+        result
+    }
+
+    /// Says what steering has to say, and wakes who enforces it.
+    fn steered(&self) {
+        let (lines, wanted) = {
+            let state = &mut *self.0.state.borrow_mut();
+            let steering = state.installer.steering_mut();
+            (steering.take_log(), steering.progress().0)
+        };
+        lines.iter().for_each(|l| log::line(Level::Warn, None, l));
+        self.0.enforcing.wanted(wanted);
+    }
+
+    /// Who enforces steering, and how far that is.
+    pub(crate) fn enforcing(&self) -> &Enforcing {
+        &self.0.enforcing
+    }
+
+    /// Endpoint and installer together.
+    pub(crate) fn both<R>(&self, f: impl FnOnce(&Endpoint, &mut Installer) -> R) -> R {
+        let result = {
+            let state = &mut *self.0.state.borrow_mut();
+            f(&state.endpoint, &mut state.installer)
+        };
+        self.steered();
+        result
+    }
+
+    /// These connections are about to be loaded, or others unloaded: closes the way for what they are to protect.
+    pub fn loading(&self, conns: &[Connection]) {
+        self.install(|installer| {
+            for conn in conns {
+                for child in &conn.children {
+                    installer.steering_mut().child(&child.name, child.guard);
+                }
+                installer.loading(&from_config::of_connection(conn));
+            }
+            installer.steering_mut().unloaded();
+        });
+    }
+
+    /// Loads a connection. First the way is closed for what it is to protect, then the endpoint may begin.
+    pub fn load_connection(&self, conn: Connection) {
+        self.loading(std::slice::from_ref(&conn));
+        self.act(|e, now| e.load_connection(now, conn));
+    }
+
+    /// Unloads a connection. False when there is none.
+    pub fn unload_connection(&self, name: &str) -> bool {
+        let known = self.act(|e, now| e.unload_connection(now, name));
+        if known {
+            self.install(|i| i.steering_mut().unloaded());
+        }
+        known
     }
 
     /// Every IKE_SA with the engine's counters filled in, and the time on the engine's clock in seconds.
@@ -163,7 +246,8 @@ impl Driver {
     pub fn fill(&self, sa: &mut IkeSaInfo) {
         let remote = sa.remote.ip();
         for child in &mut sa.children {
-            let of = |direction, spi| self.0.engine.sa_stats(SaRef { direction, spi, remote });
+            let reqid = child.reqid;
+            let of = |direction, spi| self.0.engine.sa_stats(SaRef { direction, spi, reqid, remote });
             let (i, o) = (of(Direction::In, child.spi_in), of(Direction::Out, child.spi_out));
             if i.is_some() || o.is_some() {
                 child.stats = Some((i.unwrap_or_default(), o.unwrap_or_default()));
@@ -179,11 +263,6 @@ impl Driver {
     /// The engine's clock.
     pub fn engine_now(&self) -> Duration {
         clock::now().saturating_duration_since(self.0.epoch)
-    }
-
-    /// Removes every route. The last thing a driver does.
-    pub fn clear_routes(&self) {
-        self.0.state.borrow_mut().installer.clear();
     }
 
     /// Calls the endpoint when its time comes; runs until it is dropped.
@@ -221,6 +300,7 @@ impl Driver {
                 None => break,
             }
         }
+        self.steered();
         let next = self.0.state.borrow().endpoint.poll_timeout();
         if self.0.deadline.replace(next) != next {
             self.0.deadline_moved.notify_one();
@@ -236,7 +316,8 @@ impl Driver {
                         log::line(Level::Error, None, &e);
                         // A CHILD_SA without one of its SAs carries nothing: to its owner, that SA has come to its end.
                         if let Command::SaAdd(sa) = command {
-                            let sa = SaRef { direction: sa.direction, spi: sa.spi, remote: sa.remote.ip() };
+                            let SaAdd { direction, spi, reqid, .. } = **sa;
+                            let sa = SaRef { direction, spi, reqid, remote: sa.remote.ip() };
                             state.endpoint.handle_engine(clock::now(), Up::Expire { sa, hard: true });
                         }
                     }
@@ -274,25 +355,25 @@ impl Driver {
     fn serve(&self, now: Instant, id: RequestId, request: Request) {
         match request {
             Request::GenerateKey { ke, seed } => self.compute(id, move || match kex::generate(ke, &seed) {
-                Ok((private, public)) => Some(Completion::KeyPair { private, public }),
+                Ok((private, public)) => Completion::KeyPair { private, public },
                 Err(e) => {
                     log::line(Level::Error, None, &format!("unable to make a {ke} key: {e}"));
-                    None
+                    Completion::Failed { error: e.to_string() }
                 }
             }),
-            Request::Agree { ke, private, peer_public } => self.compute(id, move || {
-                Some(Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok()))
-            }),
+            Request::Agree { ke, private, peer_public } => self
+                .compute(id, move || Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())),
             Request::Usage { spis } => {
                 // Inbound SPIs are ours and unique, whoever sends on them.
                 let remote = std::net::Ipv4Addr::UNSPECIFIED.into();
                 let stats = spis.into_iter().filter_map(|spi| {
-                    self.0.engine.sa_stats(SaRef { direction: Direction::In, spi, remote })
+                    self.0.engine.sa_stats(SaRef { direction: Direction::In, spi, reqid: ReqId(0), remote })
                 });
                 let last = stats.filter(|s: &SaStats| s.packets > 0).map(|s| s.last_use).max();
                 let last_inbound = last.map(|secs| self.0.epoch + Duration::from_secs(secs));
                 self.0.state.borrow_mut().endpoint.complete(now, id, Completion::Usage { last_inbound });
             }
+            Request::Resolve { name } => self.resolve(id, name),
             Request::Route { remote } => {
                 let state = &mut *self.0.state.borrow_mut();
                 let local = state.installer.source_to(remote).unwrap_or_else(|e| {
@@ -304,19 +385,36 @@ impl Driver {
         }
     }
 
-    /// Runs an expensive computation on another thread.
-    fn compute(
-        &self,
-        id: RequestId,
-        work: impl FnOnce() -> Option<Completion> + std::marker::Send + 'static,
-    ) {
+    /// Looks a name up; however long that takes, nothing else waits.
+    fn resolve(&self, id: RequestId, name: String) {
         let driver = self.clone();
         tokio::task::spawn_local(async move {
-            match tokio::task::spawn_blocking(work).await {
-                Ok(Some(completion)) => driver.act(|e, now| e.complete(now, id, completion)),
-                Ok(None) => {}
-                Err(e) => log::line(Level::Error, None, &format!("a key exchange ended badly: {e}")),
-            }
+            let found = tokio::net::lookup_host((name.as_str(), 0)).await;
+            let completion = match found {
+                Ok(list) => {
+                    let mut addrs: Vec<IpAddr> = Vec::new();
+                    for ip in list.map(|a| a.ip()) {
+                        if !addrs.contains(&ip) && addrs.len() < ADDRS_PER_NAME {
+                            addrs.push(ip);
+                        }
+                    }
+                    Completion::Addresses { addrs, error: None }
+                }
+                Err(e) => Completion::Addresses { addrs: Vec::new(), error: Some(e.to_string()) },
+            };
+            driver.act(|e, now| e.complete(now, id, completion));
+        });
+    }
+
+    /// Runs an expensive computation on another thread.
+    fn compute(&self, id: RequestId, work: impl FnOnce() -> Completion + std::marker::Send + 'static) {
+        let driver = self.clone();
+        tokio::task::spawn_local(async move {
+            let completion = tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
+                log::line(Level::Error, None, &format!("a key exchange ended badly: {e}"));
+                Completion::Failed { error: e.to_string() }
+            });
+            driver.act(|e, now| e.complete(now, id, completion));
         });
     }
 

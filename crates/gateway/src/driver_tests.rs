@@ -6,7 +6,7 @@ use ironswan_crypto::rng::System;
 use ironswan_ike::config::Limits;
 use ironswan_ike::{Options, Target};
 use ironswan_io::Error as IoError;
-use ironswan_io::route::{Address, Hop, Route};
+use ironswan_io::route::{Address, Hop, Route, Rule};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -14,6 +14,7 @@ use super::*;
 use crate::config::load_files;
 use crate::install::Kernel;
 use crate::scratch::Scratch;
+use crate::steering::Steering;
 
 struct Agreeable(IpAddr);
 
@@ -25,17 +26,42 @@ impl Kernel for Agreeable {
         Ok(())
     }
     fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<Hop>, IoError> {
-        Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, local: false }))
+        Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, expires: None, local: false }))
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         Ok(Vec::new())
     }
+    fn routes(&mut self) -> Result<Vec<Route>, IoError> {
+        Ok(Vec::new())
+    }
+    fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
+        Ok(Vec::new())
+    }
+    fn add_rule(&mut self, _: &Rule) -> Result<(), IoError> {
+        Ok(())
+    }
+    fn delete_rule(&mut self, _: &Rule) -> Result<usize, IoError> {
+        Ok(1)
+    }
+}
+
+/// Steering with the defaults.
+pub(crate) fn steering() -> Steering {
+    Steering::new(from_config::settings(&Default::default()))
 }
 
 /// A driver at `me`, and what it sends.
 pub(crate) fn gateway(me: &str, conf: &str) -> (Driver, mpsc::UnboundedReceiver<Transmit>) {
+    with_kernel(Box::new(Agreeable(me.parse().unwrap())), conf)
+}
+
+/// A driver over this kernel, and what it sends.
+pub(crate) fn with_kernel(
+    kernel: Box<dyn Kernel>,
+    conf: &str,
+) -> (Driver, mpsc::UnboundedReceiver<Transmit>) {
     let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
-    let installer = Installer::new(engine.clone(), Box::new(Agreeable(me.parse().unwrap())), 7, 0x220);
+    let installer = Installer::new(engine.clone(), kernel, 7, steering());
     let (tx, rx) = mpsc::unbounded_channel();
     let send = Box::new(move |t: &Transmit| tx.send(t.clone()).map_err(std::io::Error::other));
     let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
@@ -49,7 +75,7 @@ pub(crate) fn gateway(me: &str, conf: &str) -> (Driver, mpsc::UnboundedReceiver<
         driver.act(|e, _| e.load_shared(s));
     }
     for c in config.connections {
-        driver.act(|e, now| e.load_connection(now, c));
+        driver.load_connection(c);
     }
     (driver, rx)
 }

@@ -1,26 +1,33 @@
-//! Applies `wire::sadb` messages: to the packet engine, and for what is to be protected to the kernel's routing.
+//! Applies `wire::sadb` messages: to the packet engine, to steering, and for what is to be protected to the kernel's routing.
 //!
-//! For each remote prefix of a PROTECT policy there is a route in table 220 to the TUN device, whose source is an address
-//! of this machine inside the local selector (if it has one), and whose MTU is the path MTU less exactly what ESP adds.
-//! Routes are counted: two policies to one prefix share one, and it goes with the last of them.
+//! For each remote prefix of a PROTECT or DISCARD policy that the engine has there is a route in table 220 to the TUN device,
+//! whose source is an address of this machine inside the local selector (if it has one), and whose MTU is the path MTU less
+//! exactly what ESP adds. Routes are counted: two policies to one prefix share one, and it goes with the last of them. Below
+//! each stands an unreachable one, which is [`Steering`]'s, as is everything that does not depend on SAs.
 //!
-//! This is the seam for the kernel's own engine: another implementation of [`Installer`]'s two halves. Not here: finer
-//! steering than by destination, and the guard.
+//! This is the seam for the kernel's own engine: another implementation of [`Installer`]'s two halves.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ironswan_io::Error as IoError;
+use ironswan_io::clock;
 use ironswan_io::route::{Address, Destination, Hop, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
 use ironswan_ipsec::Engine;
+use ironswan_ipsec::mtu::inner_max;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd};
+use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, Spi};
 use ironswan_wire::selector::AddrRange;
+
+use crate::steer::{Policy, Way};
+use crate::steering::{Steering, default_metric};
 
 /// Prefixes of one selector that are routed; a range may be cut into up to 254 of them, and a peer chooses ranges.
 const MAX_PREFIXES: usize = 512;
+/// Whose routes those of DISCARD policies are: no SA has this reqid.
+const DISCARD: ReqId = ReqId(0);
 /// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
 const UNKNOWN_PATH_MTU: u32 = 1500;
 
@@ -34,6 +41,14 @@ pub trait Kernel {
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError>;
     /// This machine's addresses.
     fn addresses(&mut self) -> Result<Vec<Address>, IoError>;
+    /// The routes of table 220.
+    fn routes(&mut self) -> Result<Vec<Route>, IoError>;
+    /// The rules of the kind that is used here.
+    fn rules(&mut self) -> Result<Vec<Rule>, IoError>;
+    /// Adds a rule, once.
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError>;
+    /// Removes a rule and its copies.
+    fn delete_rule(&mut self, rule: &Rule) -> Result<usize, IoError>;
 }
 
 impl Kernel for Netlink {
@@ -49,15 +64,30 @@ impl Kernel for Netlink {
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         Netlink::addresses(self)
     }
+    fn routes(&mut self) -> Result<Vec<Route>, IoError> {
+        Netlink::routes(self, TABLE)
+    }
+    fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
+        Netlink::rules(self)
+    }
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError> {
+        Netlink::add_rule(self, rule)
+    }
+    fn delete_rule(&mut self, rule: &Rule) -> Result<usize, IoError> {
+        Netlink::delete_rule(self, rule)
+    }
 }
 
 /// The outside of a reqid's newest outbound SA, which decides the MTU.
 #[derive(Clone, Copy, Debug)]
 struct Outside {
+    spi: Spi,
     local: SocketAddr,
     remote: SocketAddr,
     udp_encap: bool,
     suite: EspSuite,
+    /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
+    path: Option<u32>,
 }
 
 /// A route and who needs it.
@@ -72,66 +102,170 @@ pub struct Installer {
     engine: Arc<Engine>,
     kernel: Box<dyn Kernel>,
     device: u32,
-    mark: u32,
+    steering: Steering,
     routes: BTreeMap<Destination, Routed>,
     /// The selectors of a reqid's policies: prefix, and where the source address must be.
     inside: HashMap<ReqId, Vec<(Destination, AddrRange)>>,
     outside: HashMap<ReqId, Outside>,
+    /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody).
+    learned: HashMap<ReqId, Instant>,
 }
 
 impl Installer {
-    /// For a TUN device (by index) and the mark that outer packets carry.
-    pub fn new(engine: Arc<Engine>, kernel: Box<dyn Kernel>, device: u32, mark: u32) -> Self {
+    /// For a TUN device, by index.
+    pub fn new(engine: Arc<Engine>, kernel: Box<dyn Kernel>, device: u32, steering: Steering) -> Self {
         Self {
             engine,
             kernel,
             device,
-            mark,
+            steering,
             routes: BTreeMap::new(),
             inside: HashMap::new(),
             outside: HashMap::new(),
+            learned: HashMap::new(),
         }
     }
 
-    /// Applies one command. `now` is the engine's clock. The error is a sentence for the log; the routes are as far as
-    /// they could be set.
+    /// Applies one command. `now` is the engine's clock. The error is the engine's, a sentence for the log. What the kernel
+    /// refuses is tried again and said by [`Steering`]; until then the traffic goes nowhere.
     pub fn apply(&mut self, now: Duration, command: &Command) -> Result<(), String> {
         self.engine.apply(now, command).map_err(|e| format!("{}: {e}", describe(command)))?;
         match command {
             Command::SaAdd(sa) if sa.direction == Direction::Out => {
-                let SaAdd { local, remote, udp_encap, suite, .. } = **sa;
-                self.outside.insert(sa.reqid, Outside { local, remote, udp_encap, suite });
-                self.refresh(&[sa.reqid])
+                let SaAdd { spi, local, remote, udp_encap, suite, .. } = **sa;
+                self.outside.insert(sa.reqid, Outside { spi, local, remote, udp_encap, suite, path: None });
+                self.refresh(&[sa.reqid]);
             }
             Command::SaUpdate { sa, local, remote, udp_encap } if sa.direction == Direction::Out => {
-                let mut moved = Vec::new();
-                for (reqid, o) in &mut self.outside {
-                    if o.remote.ip() == sa.remote {
-                        (o.local, o.remote, o.udp_encap) = (*local, *remote, *udp_encap);
-                        moved.push(*reqid);
-                    }
+                // An older SA of the same reqid carries nothing any more, wherever it moves.
+                if let Some(o) = self.outside.get_mut(&sa.reqid).filter(|o| o.spi == sa.spi) {
+                    (o.local, o.remote, o.udp_encap) = (*local, *remote, *udp_encap);
+                    self.refresh(&[sa.reqid]);
                 }
-                self.refresh(&moved)
             }
             Command::PolicyAdd(policy) => self.policy(policy, true),
             Command::PolicyDelete(policy) => self.policy(policy, false),
-            Command::SaAdd(_) | Command::SaUpdate { .. } | Command::SaDelete(_) => Ok(()),
+            Command::SaAdd(_) | Command::SaUpdate { .. } | Command::SaDelete(_) => {}
         }
+        Ok(())
     }
 
     /// The path to these peers has become narrower: looks the path MTU up again.
-    pub fn narrowed(&mut self, peers: &[IpAddr]) -> Result<(), String> {
+    pub fn narrowed(&mut self, peers: &[IpAddr]) {
         let reqids: Vec<ReqId> =
             self.outside.iter().filter(|(_, o)| peers.contains(&o.remote.ip())).map(|(r, _)| *r).collect();
-        self.refresh(&reqids)
+        self.refresh(&reqids);
+    }
+
+    /// Looks up the path MTUs again that the kernel has forgotten by now: the path may be wide again.
+    pub fn forgotten(&mut self, now: Instant) {
+        let due: Vec<ReqId> = self.learned.iter().filter(|(_, at)| **at <= now).map(|(r, _)| *r).collect();
+        for reqid in &due {
+            self.learned.remove(reqid);
+        }
+        self.refresh(&due);
+    }
+
+    /// Links, addresses or routes have changed: looks up every path MTU and source address again.
+    pub fn refresh_all(&mut self) {
+        self.outside.values_mut().for_each(|o| o.path = None);
+        let all: Vec<Destination> = self.routes.keys().copied().collect();
+        all.into_iter().for_each(|to| self.settle(to));
     }
 
     /// The address that this machine would send to `remote` from.
     pub fn source_to(&mut self, remote: IpAddr) -> Result<Option<IpAddr>, IoError> {
-        Ok(self.kernel.lookup(remote, None, self.mark)?.and_then(|hop| hop.source))
+        Ok(self.kernel.lookup(remote, None, self.steering.settings().mark)?.and_then(|hop| hop.source))
     }
 
-    /// Removes every route that is still there.
+    /// This machine's addresses from which something may be sent to other machines.
+    pub fn addresses(&mut self) -> Result<Vec<IpAddr>, IoError> {
+        let usable = |a: &Address| {
+            let link_local = match a.ip {
+                IpAddr::V4(ip) => ip.is_link_local(),
+                IpAddr::V6(ip) => ip.is_unicast_link_local(),
+            };
+            !a.tentative && a.link != self.device && !a.ip.is_loopback() && !link_local
+        };
+        Ok(self.kernel.addresses()?.into_iter().filter(usable).map(|a| a.ip).collect())
+    }
+
+    /// Steering: what does not depend on SAs.
+    pub fn steering(&self) -> &Steering {
+        &self.steering
+    }
+
+    /// To change it.
+    pub fn steering_mut(&mut self) -> &mut Steering {
+        &mut self.steering
+    }
+
+    /// What a predecessor left is taken over.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn adopt(&mut self) -> Result<(), IoError> {
+        self.steering.adopt(&mut *self.kernel)
+    }
+
+    /// These policies are about to be loaded ([`Steering::loading`]).
+    pub fn loading(&mut self, policies: &[Policy]) {
+        self.steering.loading(&mut *self.kernel, policies);
+    }
+
+    /// Makes the plan anew and carries out what closes ([`Steering::replan`]).
+    pub fn replan(&mut self, loaded: Vec<Policy>) -> u64 {
+        let generation = self.steering.replan(&mut *self.kernel, loaded);
+        // Routes that became holes, were holes, or were refused.
+        let hole = |to: &Destination| self.steering.way(to) == Some(Way::Throw);
+        let wrong = self.routes.iter().filter(|(to, r)| r.installed.is_some() == hole(to));
+        let wrong: Vec<Destination> = wrong.map(|(to, _)| *to).collect();
+        wrong.into_iter().for_each(|to| self.settle(to));
+        generation
+    }
+
+    /// Carries out what opens ([`Steering::open`]).
+    pub fn open(&mut self, generation: u64) {
+        self.steering.open(&mut *self.kernel, generation);
+    }
+
+    /// Compares rules and routes with what the kernel has, and restores what is missing. Says what was.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn verify(&mut self) -> Result<Vec<String>, IoError> {
+        let (rules, routes) = (self.kernel.rules()?, self.kernel.routes()?);
+        let mut missing = self.steering.compare(&rules, &routes);
+        let found: HashSet<Route> = routes.into_iter().collect();
+        let mut gone = Vec::new();
+        for (to, routed) in &mut self.routes {
+            let Some(route) = &routed.installed else { continue };
+            // As the kernel reports it.
+            let metric = default_metric(to.ip);
+            if !found.contains(&Route { metric, ..route.clone() }) {
+                missing.push(format!("route {route}"));
+                routed.installed = None;
+                gone.push(*to);
+            }
+        }
+        self.steering.close(&mut *self.kernel);
+        gone.into_iter().for_each(|to| self.settle(to));
+        Ok(missing)
+    }
+
+    /// Goes on with another device. Whatever led to the old one went with it.
+    pub fn replace_device(&mut self, device: u32) {
+        self.device = device;
+        self.routes.values_mut().for_each(|r| r.installed = None);
+        self.refresh_all();
+    }
+
+    /// The routes to the device that stand.
+    pub fn device_routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.values().filter_map(|r| r.installed.as_ref())
+    }
+
+    /// Removes every route to the device that is still there; what keeps the traffic from leaving in clear stays.
     pub fn clear(&mut self) {
         for (_, routed) in std::mem::take(&mut self.routes) {
             if let Some(route) = routed.installed {
@@ -142,10 +276,21 @@ impl Installer {
         self.inside.clear();
     }
 
-    fn policy(&mut self, policy: &PolicyAdd, add: bool) -> Result<(), String> {
-        let Action::Protect(reqid) = policy.action else { return Ok(()) };
+    /// Removes rules and unreachable routes too.
+    pub fn clear_all(&mut self) {
+        self.clear();
+        self.steering.clear(&mut *self.kernel);
+    }
+
+    fn policy(&mut self, policy: &PolicyAdd, add: bool) {
+        self.steering.engine(policy, add);
+        let reqid = match policy.action {
+            Action::Protect(reqid) => reqid,
+            // What is dropped goes to the device to be counted.
+            Action::Discard => DISCARD,
+            Action::Bypass => return,
+        };
         let prefixes = policy.remote.range.prefixes();
-        let mut error = Ok(());
         for (ip, prefix_len) in prefixes.into_iter().take(MAX_PREFIXES) {
             let to = Destination { ip, prefix_len };
             let inside = self.inside.entry(reqid).or_default();
@@ -163,40 +308,49 @@ impl Installer {
                 if inside.is_empty() {
                     self.inside.remove(&reqid);
                     self.outside.remove(&reqid);
+                    self.learned.remove(&reqid);
                 }
             }
-            error = self.settle(to).and(error);
+            self.settle(to);
         }
-        error
     }
 
-    fn refresh(&mut self, reqids: &[ReqId]) -> Result<(), String> {
-        let mut error = Ok(());
+    fn refresh(&mut self, reqids: &[ReqId]) {
         for reqid in reqids {
+            if let Some(o) = self.outside.get_mut(reqid) {
+                o.path = None;
+            }
             let to: Vec<Destination> =
                 self.inside.get(reqid).map(|i| i.iter().map(|(d, _)| *d).collect()).unwrap_or_default();
-            for d in to {
-                error = self.settle(d).and(error);
-            }
+            to.into_iter().for_each(|to| self.settle(to));
         }
-        error
     }
 
     /// Makes the kernel's route to `to` what it should be now.
-    fn settle(&mut self, to: Destination) -> Result<(), String> {
-        let Some(routed) = self.routes.get(&to) else { return Ok(()) };
-        let Some(&newest) = routed.users.last() else {
-            let gone = self.routes.remove(&to).and_then(|r| r.installed);
-            return match gone {
-                Some(route) => self.kernel.delete_route(&route).map_err(|e| e.to_string()),
-                None => Ok(()),
+    fn settle(&mut self, to: Destination) {
+        let Some(routed) = self.routes.get(&to) else { return };
+        let newest = routed.users.last().copied();
+        let hole = self.steering.way(&to) == Some(Way::Throw);
+        let (Some(newest), false) = (newest, hole) else {
+            let installed = match newest {
+                None => self.routes.remove(&to).and_then(|r| r.installed),
+                Some(_) => self.routes.get_mut(&to).and_then(|r| r.installed.take()),
             };
+            // What replaced it in the kernel (a hole has the same metric) is not to go with it.
+            if let Some(route) = installed.filter(|_| !hole) {
+                let gone = self.kernel.delete_route(&route);
+                self.steering.tried(format!("route to {to}"), gone);
+            } else {
+                self.steering.tried(format!("route to {to}"), Ok(()));
+            }
+            return;
         };
         let users = routed.users.clone();
         let mut mtu = u32::MAX;
-        for reqid in users {
-            mtu = mtu.min(self.inner_mtu(reqid, to.ip.is_ipv6()));
+        for reqid in users.iter().filter(|r| **r != DISCARD) {
+            mtu = mtu.min(self.inner_mtu(*reqid, to.ip.is_ipv6()));
         }
+        let mtu = if mtu == u32::MAX { UNKNOWN_PATH_MTU - 100 } else { mtu };
         let local =
             self.inside.get(&newest).and_then(|i| i.iter().rev().find(|(d, _)| *d == to)).map(|(_, l)| *l);
         let source = match local {
@@ -207,18 +361,20 @@ impl Installer {
         let mut route =
             Route { table: TABLE, destination: to, kind, metric: 0, source, mtu, protocol: PROTOCOL };
         if self.routes.get(&to).is_some_and(|r| r.installed.as_ref() == Some(&route)) {
-            return Ok(());
+            return;
         }
+        // Nowhere first, then the device.
+        self.steering.below(&mut *self.kernel, to);
         let mut set = self.kernel.set_route(&route);
         if set.is_err() && route.source.is_some() {
             // The address went away between the look and the route; without it the route still carries what is forwarded.
             route.source = None;
             set = self.kernel.set_route(&route);
         }
+        let set = self.steering.tried(format!("route to {to}"), set);
         if let Some(r) = self.routes.get_mut(&to) {
-            r.installed = set.is_ok().then_some(route);
+            r.installed = set.then_some(route);
         }
-        set.map_err(|e| e.to_string())
     }
 
     /// The largest inner packet that fits the path unfragmented.
@@ -228,11 +384,22 @@ impl Installer {
         let Some(o) = self.outside.get(&reqid).copied() else {
             return UNKNOWN_PATH_MTU - 100;
         };
+        if let Some(path) = o.path {
+            return inner_max(path, o.remote.is_ipv6(), o.udp_encap, &o.suite).max(floor);
+        }
         let source = Some(o.local.ip()).filter(|ip| !ip.is_unspecified());
-        let path = match self.kernel.lookup(o.remote.ip(), source, self.mark) {
-            Ok(Some(hop)) if hop.mtu != 0 => hop.mtu.min(65_535),
+        let path = match self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark) {
+            Ok(Some(hop)) if hop.mtu != 0 => {
+                if let Some(expires) = hop.expires {
+                    self.learned.insert(reqid, clock::now() + expires);
+                }
+                hop.mtu.min(65_535)
+            }
             _ => UNKNOWN_PATH_MTU,
         };
+        if let Some(o) = self.outside.get_mut(&reqid) {
+            o.path = Some(path);
+        }
         inner_max(path, o.remote.is_ipv6(), o.udp_encap, &o.suite).max(floor)
     }
 
@@ -243,7 +410,10 @@ impl Installer {
             return None;
         }
         let all = self.kernel.addresses().ok()?;
-        all.iter().map(|a| a.ip).find(|ip| range.contains(*ip) && !ip.is_loopback() && !ip.is_multicast())
+        all.iter()
+            .filter(|a| !a.tentative)
+            .map(|a| a.ip)
+            .find(|ip| range.contains(*ip) && !ip.is_loopback() && !ip.is_multicast())
     }
 }
 
@@ -261,68 +431,6 @@ fn describe(command: &Command) -> String {
     }
 }
 
-/// The largest inner packet whose ESP packet is not longer than `path`.
-///
-/// ```text
-/// IP (20 or 40) | UDP 8 | SPI, sequence 8 | IV | inner | padding to a block | pad length, next header 2 | ICV
-/// ```
-fn inner_max(path: u32, outer_ipv6: bool, udp: bool, suite: &EspSuite) -> u32 {
-    use ironswan_wire::iana::{EncrId, IntegId};
-    let (iv, block) = match suite.encr {
-        EncrId::AES_CBC => (16, 16),
-        EncrId::NULL => (0, 4),
-        // RFC 4106 section 3.1, RFC 7634 section 2.
-        _ => (8, 4),
-    };
-    let icv = match suite.integ {
-        Some(IntegId::HMAC_SHA2_256_128) => 16,
-        Some(IntegId::HMAC_SHA2_384_192) => 24,
-        Some(IntegId::HMAC_SHA2_512_256) => 32,
-        _ => 16,
-    };
-    let outer = if outer_ipv6 { 40 } else { 20 } + if udp { 8 } else { 0 };
-    let room = path.saturating_sub(outer + 8 + iv + icv);
-    (room - room % block).saturating_sub(2)
-}
-
-/// The kernel's side of a start: whatever a dead predecessor left in table 220 goes, the rule that leads there comes.
-///
-/// # Errors
-/// What the kernel says.
-pub fn prepare(netlink: &mut Netlink, mark: u32) -> Result<(), IoError> {
-    let ours = [Rule::steering(false, mark), Rule::steering(true, mark)];
-    for rule in netlink.rules()? {
-        if rule.protocol == PROTOCOL && rule.table == TABLE && !ours.contains(&rule) {
-            netlink.delete_rule(&rule)?;
-        }
-    }
-    for route in netlink.routes(TABLE)? {
-        if route.protocol == PROTOCOL && !matches!(route.kind, RouteKind::Other) {
-            netlink.delete_route(&route)?;
-        }
-    }
-    netlink.add_rule(&ours[0])?;
-    // A kernel without IPv6 has no rules for it.
-    match netlink.add_rule(&ours[1]) {
-        Err(e) if !no_such_family(&e) => Err(e),
-        _ => Ok(()),
-    }
-}
-
-fn no_such_family(e: &IoError) -> bool {
-    matches!(e.errno(), Some(code) if [rustix::io::Errno::AFNOSUPPORT, rustix::io::Errno::OPNOTSUPP]
-        .iter().any(|n| n.raw_os_error() == code))
-}
-
-/// The kernel's side of an end.
-pub fn restore(netlink: &mut Netlink, mark: u32) {
-    for ipv6 in [false, true] {
-        if let Err(e) = netlink.delete_rule(&Rule::steering(ipv6, mark)) {
-            tracing::warn!("{e}");
-        }
-    }
-}
-
 #[cfg(test)]
 #[path = "install_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -5,44 +5,106 @@ use std::rc::Rc;
 
 use ironswan_crypto::rng::System;
 use ironswan_ipsec::Config;
-use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
+use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::sadb::{Lifetime, Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
 
 use super::*;
+use crate::driver::tests::steering;
 
+/// What a kernel remembers.
 #[derive(Default)]
-struct Table {
-    routes: Vec<Route>,
-    path_mtu: u32,
-    addresses: Vec<IpAddr>,
-    changes: usize,
+pub(crate) struct Table {
+    pub(crate) routes: Vec<Route>,
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) path_mtu: u32,
+    pub(crate) path_expires: Option<Duration>,
+    pub(crate) lookups: usize,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) changes: usize,
+    /// What was done, in order.
+    pub(crate) done: Vec<String>,
+    /// Changes whose text contains this are refused.
+    pub(crate) refuse: Option<&'static str>,
 }
 
-struct Fake(Rc<RefCell<Table>>);
+impl Table {
+    fn change(&mut self, what: String) -> Result<(), IoError> {
+        if self.refuse.is_some_and(|r| what.contains(r)) {
+            let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+            return Err(IoError::Netlink { what, source });
+        }
+        self.done.push(what);
+        self.changes += 1;
+        Ok(())
+    }
+
+    /// The routes to the device.
+    fn device(&self) -> Vec<&Route> {
+        self.routes.iter().filter(|r| matches!(r.kind, RouteKind::Device(_))).collect()
+    }
+}
+
+/// The kernel makes metric 0 of IPv6 routes 1024.
+fn as_kept(route: &Route) -> Route {
+    let metric = if route.metric == 0 { default_metric(route.destination.ip) } else { route.metric };
+    Route { metric, ..route.clone() }
+}
+
+/// A kernel that only remembers.
+pub(crate) struct Fake(pub(crate) Rc<RefCell<Table>>);
 
 impl Kernel for Fake {
     fn set_route(&mut self, route: &Route) -> Result<(), IoError> {
         let mut t = self.0.borrow_mut();
-        t.routes.retain(|r| r.destination != route.destination);
-        t.routes.push(route.clone());
-        t.changes += 1;
+        t.change(format!("set {route}"))?;
+        let route = as_kept(route);
+        t.routes.retain(|r| (r.destination, r.metric) != (route.destination, route.metric));
+        t.routes.push(route);
         Ok(())
     }
     fn delete_route(&mut self, route: &Route) -> Result<(), IoError> {
         let mut t = self.0.borrow_mut();
-        t.routes.retain(|r| r != route);
-        t.changes += 1;
+        t.change(format!("delete {route}"))?;
+        let route = as_kept(route);
+        let of = |r: &Route| (r.destination, r.metric, r.kind);
+        t.routes.retain(|r| of(r) != of(&route));
         Ok(())
     }
     fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
         assert_eq!(mark, 0x220);
-        let source = Some([192, 0, 2, 1].into());
-        Ok(Some(Hop { link: 2, gateway: None, source, mtu: self.0.borrow().path_mtu, local: false }))
+        let (source, mut t) = (Some([192, 0, 2, 1].into()), self.0.borrow_mut());
+        t.lookups += 1;
+        Ok(Some(Hop {
+            link: 2,
+            gateway: None,
+            source,
+            mtu: t.path_mtu,
+            expires: t.path_expires,
+            local: false,
+        }))
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
-        Ok(self.0.borrow().addresses.iter().map(|ip| Address { link: 1, ip: *ip, prefix_len: 24 }).collect())
+        Ok(self.0.borrow().addresses.iter().map(|ip| Address::new(1, *ip, 24)).collect())
+    }
+    fn routes(&mut self) -> Result<Vec<Route>, IoError> {
+        Ok(self.0.borrow().routes.clone())
+    }
+    fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
+        Ok(self.0.borrow().rules.clone())
+    }
+    fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError> {
+        let mut t = self.0.borrow_mut();
+        t.change(format!("add rule {rule}"))?;
+        t.rules.push(*rule);
+        Ok(())
+    }
+    fn delete_rule(&mut self, rule: &Rule) -> Result<usize, IoError> {
+        let mut t = self.0.borrow_mut();
+        t.change(format!("delete rule {rule}"))?;
+        t.rules.retain(|r| r != rule);
+        Ok(1)
     }
 }
 
@@ -57,7 +119,7 @@ fn setup() -> (Installer, Rc<RefCell<Table>>) {
         ..Table::default()
     }));
     let engine = Engine::new(Box::new(System), Config::default());
-    (Installer::new(engine, Box::new(Fake(table.clone())), 7, 0x220), table)
+    (Installer::new(engine, Box::new(Fake(table.clone())), 7, steering()), table)
 }
 
 fn range(a: [u8; 4], b: [u8; 4]) -> AddrRange {
@@ -99,31 +161,87 @@ fn sa(reqid: u32, udp_encap: bool) -> Command {
 const NOW: Duration = Duration::from_secs(1);
 
 #[test]
-fn the_inner_mtu_is_exact() {
-    // 1500 - 20 - 8 - 8 - 8 - 16 = 1440, a multiple of 4, less 2.
-    assert_eq!(inner_max(1500, false, true, &gcm()), 1438);
-    assert_eq!(inner_max(1500, false, false, &gcm()), 1446);
-    assert_eq!(inner_max(1500, true, true, &gcm()), 1418);
-    let cbc = EspSuite { encr: EncrId::AES_CBC, integ: Some(IntegId::HMAC_SHA2_256_128), ..gcm() };
-    // 1500 - 20 - 8 - 8 - 16 - 16 = 1432, 89 blocks of 16 are 1424, less 2.
-    assert_eq!(inner_max(1500, false, true, &cbc), 1422);
-    assert_eq!(inner_max(10, false, true, &cbc), 0);
-}
-
-#[test]
 fn a_route_comes_with_the_policy_and_gets_its_mtu_with_the_sa() {
     let (mut i, table) = setup();
-    i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
-    assert_eq!(table.borrow().routes[0].mtu, 1400);
+    let p = policy(1, range([10, 2, 0, 0], [10, 2, 0, 255]));
+    i.apply(NOW, &Command::PolicyAdd(p.clone())).unwrap();
+    assert_eq!(table.borrow().device()[0].mtu, 1400);
+    assert!(
+        table.borrow().done[0].starts_with("set unreachable 10.2.0.0/24"),
+        "nowhere first, then the device"
+    );
     i.apply(NOW, &sa(1, true)).unwrap();
-    let route = table.borrow().routes[0].clone();
+    let route = table.borrow().device()[0].clone();
     assert_eq!(route.to_string(), "10.2.0.0/24 dev #7 src 10.1.0.1 mtu 1438 table 220");
     assert_eq!(route.protocol, PROTOCOL);
     table.borrow_mut().path_mtu = 1300;
-    i.narrowed(&[[192, 0, 2, 2].into()]).unwrap();
-    assert_eq!(table.borrow().routes[0].mtu, 1238);
-    i.apply(NOW, &Command::PolicyDelete(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
-    assert!(table.borrow().routes.is_empty() && i.inside.is_empty() && i.outside.is_empty());
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    assert_eq!(table.borrow().device()[0].mtu, 1238);
+    table.borrow_mut().path_mtu = 1400;
+    table.borrow_mut().addresses[2] = [10, 1, 0, 7].into();
+    i.refresh_all();
+    assert_eq!(table.borrow().device()[0].to_string(), "10.2.0.0/24 dev #7 src 10.1.0.7 mtu 1338 table 220");
+    i.apply(NOW, &Command::PolicyDelete(p)).unwrap();
+    assert!(table.borrow().device().is_empty() && i.inside.is_empty() && i.outside.is_empty());
+    assert_eq!(table.borrow().routes.len(), 1, "the unreachable one stays until the plan says otherwise");
+}
+
+#[test]
+fn of_many_peers_that_share_a_route_only_the_new_one_is_looked_up() {
+    let (mut i, table) = setup();
+    for reqid in 1..=50 {
+        i.apply(NOW, &Command::PolicyAdd(policy(reqid, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+        i.apply(NOW, &sa(reqid, true)).unwrap();
+    }
+    assert_eq!(table.borrow().lookups, 50);
+    i.refresh_all();
+    assert_eq!(table.borrow().lookups, 100, "when the network changes each is");
+}
+
+#[test]
+fn a_path_that_the_kernel_has_forgotten_is_looked_up_again() {
+    let (mut i, table) = setup();
+    let p = policy(1, range([10, 2, 0, 0], [10, 2, 0, 255]));
+    i.apply(NOW, &Command::PolicyAdd(p.clone())).unwrap();
+    i.apply(NOW, &sa(1, true)).unwrap();
+    (table.borrow_mut().path_mtu, table.borrow_mut().path_expires) = (1400, Some(Duration::from_secs(600)));
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    (table.borrow_mut().path_mtu, table.borrow_mut().path_expires) = (1500, None);
+    i.forgotten(clock::now() + Duration::from_secs(590));
+    assert_eq!(table.borrow().device()[0].mtu, 1338);
+    i.forgotten(clock::now() + Duration::from_secs(601));
+    assert_eq!(table.borrow().device()[0].mtu, 1438);
+    assert!(i.learned.is_empty());
+    // Nothing is kept of who is gone.
+    table.borrow_mut().path_expires = Some(Duration::from_secs(600));
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    i.apply(NOW, &Command::PolicyDelete(p)).unwrap();
+    assert!(i.learned.is_empty());
+}
+
+#[test]
+fn only_the_child_whose_sa_is_named_moves() {
+    let (mut i, table) = setup();
+    for reqid in [1, 2] {
+        let net = reqid as u8;
+        i.apply(NOW, &sa(reqid, false)).unwrap();
+        i.apply(NOW, &Command::PolicyAdd(policy(reqid, range([10, 2, net, 0], [10, 2, net, 255])))).unwrap();
+    }
+    // Both peers are behind one NAT; the second is found to be encapsulated.
+    let moved = Command::SaUpdate {
+        sa: ironswan_wire::sadb::SaRef {
+            direction: Direction::Out,
+            spi: Spi(0x1002),
+            reqid: ReqId(2),
+            remote: [192, 0, 2, 2].into(),
+        },
+        local: "192.0.2.1:4500".parse().unwrap(),
+        remote: "192.0.2.2:1024".parse().unwrap(),
+        udp_encap: true,
+    };
+    i.apply(NOW, &moved).unwrap();
+    let mtus: Vec<u32> = table.borrow().device().iter().map(|r| r.mtu).collect();
+    assert_eq!(mtus, [1446, 1438]);
 }
 
 #[test]
@@ -134,11 +252,17 @@ fn a_route_that_two_policies_need_stays_until_both_are_gone_and_is_as_narrow_as_
         i.apply(NOW, &sa(reqid, udp)).unwrap();
         i.apply(NOW, &Command::PolicyAdd(policy(reqid, to))).unwrap();
     }
-    assert_eq!((table.borrow().routes.len(), table.borrow().routes[0].mtu), (1, 1438));
+    assert_eq!((table.borrow().device().len(), table.borrow().device()[0].mtu), (1, 1438));
     i.apply(NOW, &Command::PolicyDelete(policy(1, to))).unwrap();
-    assert_eq!(table.borrow().routes[0].mtu, 1446);
+    assert_eq!(table.borrow().device()[0].mtu, 1446);
+    // A DISCARD policy to the same prefix does not narrow it.
+    let discard = PolicyAdd { action: Action::Discard, ..policy(0, to) };
+    i.apply(NOW, &Command::PolicyAdd(discard.clone())).unwrap();
+    assert_eq!(table.borrow().device()[0].mtu, 1446);
     i.apply(NOW, &Command::PolicyDelete(policy(2, to))).unwrap();
-    assert!(table.borrow().routes.is_empty());
+    assert_eq!(table.borrow().device()[0].mtu, 1400);
+    i.apply(NOW, &Command::PolicyDelete(discard)).unwrap();
+    assert!(table.borrow().device().is_empty());
 }
 
 #[test]
@@ -147,18 +271,18 @@ fn a_range_is_cut_into_prefixes_and_a_rekey_changes_nothing() {
     let to = range([10, 2, 0, 1], [10, 2, 0, 6]);
     i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
     i.apply(NOW, &sa(1, true)).unwrap();
-    assert_eq!(table.borrow().routes.len(), 4);
+    assert_eq!(table.borrow().device().len(), 4);
     let changes = table.borrow().changes;
     let Command::SaAdd(mut next) = sa(1, true) else { unreachable!() };
     next.spi = Spi(0x2000);
     i.apply(NOW, &Command::SaAdd(next)).unwrap();
     assert_eq!(table.borrow().changes, changes);
     i.clear();
-    assert!(table.borrow().routes.is_empty());
+    assert!(table.borrow().device().is_empty());
 }
 
 #[test]
-fn what_the_engine_refuses_gets_no_route_and_shunts_get_none_either() {
+fn what_the_engine_refuses_gets_no_route_and_holes_get_none_either() {
     let (mut i, table) = setup();
     let mut p = policy(1, AddrRange::any(true));
     let e = i.apply(NOW, &Command::PolicyAdd(p.clone())).unwrap_err();
@@ -167,4 +291,73 @@ fn what_the_engine_refuses_gets_no_route_and_shunts_get_none_either() {
     p.action = Action::Bypass;
     i.apply(NOW, &Command::PolicyAdd(p)).unwrap();
     assert!(table.borrow().routes.is_empty());
+}
+
+#[test]
+fn a_route_that_is_refused_is_said_once_and_tried_again_and_the_sa_lives() {
+    let (mut i, table) = setup();
+    table.borrow_mut().refuse = Some("dev #7");
+    let to = range([10, 2, 0, 0], [10, 2, 0, 255]);
+    i.apply(NOW, &sa(1, true)).unwrap();
+    i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
+    assert!(table.borrow().device().is_empty());
+    assert_eq!(table.borrow().routes.len(), 1, "unreachable: closed");
+    let said = i.steering_mut().take_log();
+    assert!(said.len() == 1 && said[0].contains("route to 10.2.0.0/24"), "{said:?}");
+    let generation = i.replan(Vec::new());
+    i.open(generation);
+    assert!(i.steering().is_due() && i.steering().problem().is_some());
+    assert!(i.steering_mut().take_log().is_empty(), "said already");
+    table.borrow_mut().refuse = None;
+    let generation = i.replan(Vec::new());
+    let text = i.steering_mut().begin_table().unwrap();
+    i.steering_mut().table_replaced(&text, Ok(()));
+    i.open(generation);
+    assert_eq!(table.borrow().device().len(), 1);
+    assert!(!i.steering().is_due() && i.steering().problem().is_none());
+    assert_eq!(i.steering_mut().take_log(), ["route to 10.2.0.0/24: done at last"]);
+}
+
+#[test]
+fn what_somebody_removes_is_found_and_set_again_and_our_own_changes_are_not() {
+    let (mut i, table) = setup();
+    let to = range([10, 2, 0, 0], [10, 2, 0, 255]);
+    i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
+    i.replan(Vec::new());
+    assert_eq!(i.verify().unwrap(), Vec::<String>::new(), "nothing of it is missing");
+    table.borrow_mut().routes.clear();
+    let rules = std::mem::take(&mut table.borrow_mut().rules);
+    assert_eq!(rules.len(), 2);
+    let missing = i.verify().unwrap();
+    assert_eq!(missing.len(), 4, "{missing:?}");
+    assert_eq!((table.borrow().routes.len(), table.borrow().rules.len()), (2, 2));
+    // Edited: another MTU.
+    table.borrow_mut().routes.iter_mut().for_each(|r| r.mtu = 9000);
+    assert_eq!(i.verify().unwrap().len(), 1);
+    assert_eq!(table.borrow().device()[0].mtu, 1400);
+    // A hole under our name that we did not make.
+    let hole = Route {
+        kind: RouteKind::Throw,
+        metric: 0,
+        source: None,
+        mtu: 0,
+        ..table.borrow().device()[0].clone()
+    };
+    let hole = Route { destination: Destination { ip: [10, 2, 0, 128].into(), prefix_len: 25 }, ..hole };
+    table.borrow_mut().routes.push(hole.clone());
+    assert_eq!(i.verify().unwrap().len(), 1);
+    assert!(!table.borrow().routes.contains(&hole));
+    assert_eq!(i.verify().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn another_device_gets_all_routes() {
+    let (mut i, table) = setup();
+    let to = range([10, 2, 0, 1], [10, 2, 0, 6]);
+    i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
+    table.borrow_mut().routes.retain(|r| r.kind == RouteKind::Unreachable);
+    i.replace_device(8);
+    let table = table.borrow();
+    assert_eq!(table.device().len(), 4);
+    assert!(table.device().iter().all(|r| r.kind == RouteKind::Device(8)));
 }

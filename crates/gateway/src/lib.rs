@@ -6,18 +6,29 @@
 //! | [`worker`] | the data plane: packets between TUN, sockets and engine |
 //! | [`driver`] | the control plane: the loop around `ike::Endpoint` |
 //! | [`install`] | SADB messages to the engine, routes to the kernel |
+//! | [`steering`], [`enforce`], [`watch`] | what of it stands; makes it so, keeps it so |
+//! | [`steer`], [`guard`] | what the kernel is told so that nothing protected leaves or comes in clear |
+//! | [`fitness`] | what on this machine stands in the way |
 //! | [`control`] | the VICI server |
-//! | [`run`] | start, reload, end |
+//! | [`run`], `reload` | start, end; reload by difference |
 //! | [`keylog`], [`log`], [`notify`] | key tables, log lines, the service manager |
 
 pub mod config;
 pub mod control;
 pub mod driver;
+pub mod enforce;
+pub mod fitness;
+mod gate;
+pub mod guard;
 pub mod install;
 pub mod keylog;
 pub mod log;
 pub mod notify;
+mod reload;
 pub mod run;
 #[cfg(test)]
 mod scratch;
+pub mod steer;
+pub mod steering;
+pub mod watch;
 pub mod worker;

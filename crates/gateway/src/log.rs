@@ -1,31 +1,52 @@
 //! The log on stderr: one event, one line, `<time> <level> <conn> text`, or one JSON object a line.
 
 use std::fmt::Write as _;
+use std::sync::OnceLock;
 
 use ironswan_ike::event::Level;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Registry, reload};
 
 use crate::config::LogFormat;
 
 /// Starts logging; only the first call of a process has an effect.
 pub fn init(level: Level, format: LogFormat) {
-    let max = match level {
-        Level::Error => tracing::Level::ERROR,
-        Level::Warn => tracing::Level::WARN,
-        Level::Info => tracing::Level::INFO,
-        Level::Debug => tracing::Level::DEBUG,
-    };
-    // A second subscriber is refused; the first one goes on.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(max)
+    let (filter, handle) = reload::Layer::new(filter(level));
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
-        .event_format(Line { json: format == LogFormat::Json })
-        .try_init();
+        .event_format(Line { json: format == LogFormat::Json });
+    // A second subscriber is refused; the first one goes on.
+    if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
+        let _ = LEVEL.set(handle);
+    }
+}
+
+/// Logs up to this level from now on.
+pub fn set_level(level: Level) {
+    if let Some(handle) = LEVEL.get() {
+        // It fails only for a subscriber that is gone, and then nobody logs.
+        let _ = handle.reload(filter(level));
+    }
+}
+
+/// The one subscriber of the process is a global of `tracing`'s, and so is the hold on its level.
+static LEVEL: OnceLock<reload::Handle<LevelFilter, Registry>> = OnceLock::new();
+
+fn filter(level: Level) -> LevelFilter {
+    match level {
+        Level::Error => LevelFilter::ERROR,
+        Level::Warn => LevelFilter::WARN,
+        Level::Info => LevelFilter::INFO,
+        Level::Debug => LevelFilter::DEBUG,
+    }
 }
 
 /// A line of the endpoint's.

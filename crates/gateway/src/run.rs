@@ -1,12 +1,11 @@
 //! `ironswan run`: start, reload by difference, end.
 //!
-//! The order of the start decides what a failure leaves behind, which is nothing: configuration, self-test, is another
-//! daemon there, sockets and device, and only then the kernel's rule, the VICI socket, the connections. What a killed
-//! predecessor left (its rule, its socket file) is adopted or replaced.
+//! The order of the start decides what a failure leaves behind, which is what was there before: configuration, self-test, is
+//! another daemon there, sockets and device, then the guard (`gate`), and only then the VICI socket and the connections.
+//! What a killed predecessor left (its guard, its socket file) is adopted or replaced. At the end SAs and device go; the
+//! guard stays.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -23,13 +22,19 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::config::diag::{Diagnostics, Severity};
-use crate::config::{self, Config, Daemon, vici_uri};
+use crate::config::{Config, Daemon, vici_uri};
 use crate::control::{Control, Listener, is_alive};
 use crate::driver::Driver;
-use crate::install::{self, Installer};
+use crate::fitness;
+use crate::gate::Gate;
+use crate::guard::Claim;
+use crate::install::Installer;
 use crate::keylog::KeyLogger;
 use crate::notify::notify;
+use crate::reload::{Loaded, load, report};
+use crate::steer::from_config;
+use crate::steering::Steering;
+use crate::watch::{prepare_device, tell_network};
 use crate::worker::{DataPlane, DataPlaneConfig, IkeDatagram, Notice};
 
 /// Where VICI listens unless told otherwise.
@@ -99,33 +104,6 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
     LocalSet::new().block_on(&runtime, daemon(options, config, sockets))
 }
 
-/// Reads the configuration; errors become the reason not to start.
-fn load(dir: &Path) -> Result<(Config, Diagnostics), RunError> {
-    let mut diags = Diagnostics::default();
-    let config = config::load_dir(dir, &mut diags);
-    match config {
-        Some(config) if diags.errors() == 0 => Ok((config, diags)),
-        _ => {
-            let mut lines = diags.error_lines();
-            if diags.lost() > 0 {
-                lines.push(format!("and {} more", diags.lost()));
-            }
-            Err(RunError { lines, started: false })
-        }
-    }
-}
-
-/// Warnings and notes go to the log.
-fn report(diags: &Diagnostics) {
-    for d in diags.iter() {
-        match d.severity {
-            Severity::Error => tracing::error!("{d}"),
-            Severity::Warning => tracing::warn!("{d}"),
-            Severity::Note => tracing::info!("{d}"),
-        }
-    }
-}
-
 fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, RunError> {
     let default = [DEFAULT_VICI.to_owned()];
     let uris = match (options.vici.as_slice(), daemon.vici_listen.as_slice()) {
@@ -187,16 +165,11 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         },
     )
     .map_err(|e| e.to_string())?;
-    let mut netlink = Netlink::open().map_err(|e| e.to_string())?;
-    install::prepare(&mut netlink, settings.mark).map_err(|e| e.to_string())?;
-
+    prepare_device(&plane_config.device.name);
     let sender = plane.ike_sender();
-    let installer = Installer::new(
-        engine.clone(),
-        Box::new(Netlink::open().map_err(|e| e.to_string())?),
-        plane.device_index(),
-        settings.mark,
-    );
+    let (guard, steering) = (settings.guard, Steering::new(from_config::settings(&settings)));
+    let kernel = Netlink::open().map_err(|e| e.to_string())?;
+    let installer = Installer::new(engine.clone(), Box::new(kernel), plane.device_index(), steering);
     let endpoint = Endpoint::new(
         settings.limits.clone(),
         Box::new(System),
@@ -206,8 +179,14 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let driver = Driver::new(endpoint, engine, installer, send, keylog, epoch);
     let timers = driver.clone();
     tokio::task::spawn_local(async move { timers.timers().await });
+    let paths = driver.clone();
+    tokio::task::spawn_local(async move { paths.paths().await });
+    let _claim = Claim::take()?;
+    let gate = Gate::new(driver.clone(), guard)?;
+    gate.close(&config)?;
+    fitness::warn(&config);
 
-    let loaded = Rc::new(Loaded { dir: options.config.clone(), settings, names: RefCell::default() });
+    let loaded = Rc::new(Loaded::new(options.config.clone(), settings));
     let (reload_driver, reload_loaded) = (driver.clone(), loaded.clone());
     let plane = Rc::new(plane);
     // The control is reachable for as long as the process lives; the data plane ends before it.
@@ -222,11 +201,16 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         match Listener::bind(path) {
             Ok(listener) => servers.push(tokio::task::spawn_local(control.clone().serve(listener))),
             Err(e) => {
-                install::restore(&mut netlink, plane_config.mark);
+                gate.undo();
                 return Err(e.into());
             }
         }
     }
+    let watcher = gate.watch(&plane, &plane_config.device).inspect_err(|_| gate.undo())?;
+    let gone = watcher.gone.clone();
+    let keepers =
+        [tokio::task::spawn_local(watcher.run()), tokio::task::spawn_local(driver.enforce(gate.replace()))];
+    tell_network(&driver);
     loaded.take(&driver, config);
     let names: Vec<String> = sockets.iter().map(|p| format!("unix://{}", p.display())).collect();
     tracing::info!(
@@ -253,8 +237,9 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
             notice = notice_rx.recv() => match notice {
                 Some(Notice::Up(list)) => driver.engine_up(list),
                 Some(Notice::NarrowPath(peers)) => driver.narrowed(&peers),
-                Some(Notice::DeviceGone) | None => {
-                    failed = Some(format!("the device {} is gone; somebody deleted it", plane_config.device.name));
+                Some(Notice::DeviceGone) => gone.notify_one(),
+                None => {
+                    failed = Some("the data plane has ended".to_owned());
                     break;
                 }
             },
@@ -272,6 +257,12 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
 
     notify("STOPPING=1");
     tracing::info!("shutting down");
+    // What stands now stands on, whatever the endpoint lets go of.
+    let protected = driver.view(|e, _| from_config::policies(e.connections()));
+    for keeper in keepers {
+        keeper.abort();
+        let _ = keeper.await;
+    }
     driver.act(|e, now| e.shutdown(now));
     let deadline = tokio::time::sleep(GOODBYE);
     tokio::pin!(deadline);
@@ -294,8 +285,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         // The listener goes with its task, and the socket file with the listener.
         let _ = server.await;
     }
-    driver.clear_routes();
-    install::restore(&mut netlink, plane_config.mark);
+    gate.leave(protected);
     if let Some(plane) = Rc::into_inner(plane) {
         plane.stop();
     }
@@ -311,7 +301,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
 /// What the worker and the sockets count.
 fn plane_counters(plane: &DataPlane) -> Vec<(&'static str, u64)> {
     let s = plane.stats();
-    vec![
+    let mut all = vec![
         ("rounds", s.rounds),
         ("tun-reads", s.tun_reads),
         ("tun-read-errors", s.tun_read_errors),
@@ -329,60 +319,11 @@ fn plane_counters(plane: &DataPlane) -> Vec<(&'static str, u64)> {
         ("keepalives", s.keepalives),
         ("malformed", s.malformed),
         ("socket-drops", plane.socket_drops()),
-    ]
+    ];
+    all.extend(s.send.named());
+    all
 }
 
 fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, RunError> {
     signal(kind).map_err(|e| format!("cannot catch signals: {e}").into())
-}
-
-/// What came from the files, so that a reload can take away what is no longer there and leave alone what VICI loaded.
-struct Loaded {
-    dir: PathBuf,
-    settings: Daemon,
-    names: RefCell<(HashSet<String>, HashSet<String>)>,
-}
-
-impl Loaded {
-    /// Reads the files again and takes over the difference. A file with an error changes nothing.
-    fn reload(&self, driver: &Driver) -> Result<(), String> {
-        let (config, diags) = load(&self.dir).map_err(|e| {
-            for line in &e.lines {
-                tracing::error!("{line}");
-            }
-            format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
-        })?;
-        report(&diags);
-        if config.daemon != self.settings {
-            tracing::warn!("ironswan.conf has changed; its settings need a restart");
-        }
-        self.take(driver, config);
-        tracing::info!("configuration reloaded");
-        Ok(())
-    }
-
-    /// Secrets first: a connection may start at once.
-    fn take(&self, driver: &Driver, config: Config) {
-        let mut names = self.names.borrow_mut();
-        let secrets: HashSet<String> = config.secrets.iter().map(|s| s.name.clone()).collect();
-        let conns: HashSet<String> = config.connections.iter().map(|c| c.name.clone()).collect();
-        for gone in names.1.difference(&secrets) {
-            driver.act(|e, _| e.unload_shared(gone));
-        }
-        for secret in config.secrets {
-            driver.act(|e, _| e.load_shared(secret));
-        }
-        for gone in names.0.difference(&conns) {
-            tracing::info!(conn = gone.as_str(), "connection removed");
-            driver.act(|e, now| e.unload_connection(now, gone));
-        }
-        for conn in config.connections {
-            // What has not changed is left alone, with its SAs.
-            if !driver.view(|e, _| e.connection(&conn.name) == Some(&conn)) {
-                tracing::info!(conn = conn.name.as_str(), "connection loaded");
-                driver.act(|e, now| e.load_connection(now, conn));
-            }
-        }
-        *names = (conns, secrets);
-    }
 }

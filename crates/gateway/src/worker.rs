@@ -14,7 +14,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -81,10 +81,10 @@ pub struct IkeDatagram {
 pub enum Notice {
     /// From the engine.
     Up(Vec<Up>),
-    /// Packets to these peers have become larger than the path MTU, and go in fragments: ask the routing table for the
-    /// path MTU and lower the routes to the device.
+    /// Packets to these peers have become larger than the path MTU, and are dropped: ask the routing table for the path
+    /// MTU and lower the routes to the device, so that the kernel tells the senders.
     NarrowPath(Vec<IpAddr>),
-    /// The TUN device was deleted by someone; IKE goes on, packets do not. Start the data plane anew.
+    /// The TUN device was deleted by someone; IKE goes on, packets do not until [`DataPlane::replace_device`].
     DeviceGone,
 }
 
@@ -237,18 +237,20 @@ impl IkeSender {
 /// The running data plane. Stops when dropped; the TUN device vanishes with it.
 #[derive(Debug)]
 pub struct DataPlane {
-    device_index: u32,
+    device_index: AtomicU32,
     sockets: Arc<Sockets>,
     stop: Arc<Stop>,
     stats: Arc<Mutex<WorkerStats>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// How a worker is told to end.
+/// How a worker is told to end, or to go on with another device.
 #[derive(Debug)]
 struct Stop {
     flag: AtomicBool,
     waker: Waker,
+    /// A device that is to take the place of the one that is gone.
+    device: Mutex<Option<Tun>>,
 }
 
 impl DataPlane {
@@ -275,8 +277,9 @@ impl DataPlane {
             },
         });
         let tun = Tun::create(&config.device)?;
-        let device_index = tun.index();
-        let stop = Arc::new(Stop { flag: AtomicBool::new(false), waker: Waker::new()? });
+        let device_index = AtomicU32::new(tun.index());
+        let stop =
+            Arc::new(Stop { flag: AtomicBool::new(false), waker: Waker::new()?, device: Mutex::new(None) });
         let stats = Arc::new(Mutex::new(WorkerStats::default()));
         let poller = Poller::new()?;
         for (source, token) in sources(&tun, &sockets, &stop.waker) {
@@ -294,7 +297,21 @@ impl DataPlane {
 
     /// Index of the TUN device.
     pub fn device_index(&self) -> u32 {
-        self.device_index
+        self.device_index.load(Ordering::Relaxed)
+    }
+
+    /// Makes a new TUN device in place of one that was deleted, and gives it to the worker, which goes on as if nothing
+    /// had happened: SAs, sequence numbers and sockets are not touched. Returns the new index.
+    ///
+    /// # Errors
+    /// What keeps the device from being made; the worker goes on without one.
+    pub fn replace_device(&self, config: &TunConfig) -> Result<u32, IoError> {
+        let tun = Tun::create(config)?;
+        let index = tun.index();
+        self.device_index.store(index, Ordering::Relaxed);
+        *self.stop.device.lock().unwrap_or_else(PoisonError::into_inner) = Some(tun);
+        self.stop.waker.wake();
+        Ok(index)
     }
 
     /// For the control plane.
@@ -396,6 +413,15 @@ fn run(poller: &Poller, mut turns: Turns, epoch: Instant, stop: &Stop, stats: &M
             match t {
                 token::STOP => {
                     stop.waker.clear();
+                    let device = stop.device.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    if let Some(tun) = device {
+                        // The old descriptor may still be there, if its device is not known to be gone yet.
+                        poller.remove(turns.tun());
+                        if let Err(e) = poller.add(tun.as_fd(), token::TUN) {
+                            tracing::error!("the data plane cannot listen to its new device: {e}");
+                        }
+                        turns.replace_tun(tun);
+                    }
                 }
                 token::TUN => {
                     if !turns.outbound() {

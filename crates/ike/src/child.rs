@@ -1,10 +1,11 @@
 //! One CHILD_SA: a pair of SAs in the packet engine. What is told to the engine about it is in `endpoint::install`.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Mode, ReqId, SaAdd, Spi};
+use ironswan_wire::sadb::{Direction, Mode, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::TrafficSelector;
 
 use crate::config::ChildConfig;
@@ -39,5 +40,11 @@ impl Child {
     /// `net{1}`, as charon names it.
     pub(crate) fn name(&self) -> String {
         format!("{}{{{}}}", self.config.name, self.id.0)
+    }
+
+    /// How the engine knows one of its SAs, whose peer is at `remote`.
+    pub(crate) fn sa_ref(&self, direction: Direction, remote: IpAddr) -> SaRef {
+        let spi = if direction == Direction::In { self.spi_in } else { self.spi_out };
+        SaRef { direction, spi, reqid: self.reqid, remote }
     }
 }

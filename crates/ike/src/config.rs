@@ -19,6 +19,8 @@ pub enum AddrSpec {
     Host(IpAddr),
     /// A subnet or range: matches as responder, cannot be initiated to.
     Range(AddrRange),
+    /// A DNS name, resolved anew for every attempt ([`crate::event::Request::Resolve`]).
+    Name(String),
 }
 
 impl AddrSpec {
@@ -28,6 +30,7 @@ impl AddrSpec {
             Self::Any => true,
             Self::Host(a) => *a == addr,
             Self::Range(r) => r.contains(addr),
+            Self::Name(_) => false,
         }
     }
 }
@@ -121,6 +124,9 @@ pub struct ChildConfig {
     pub reqid: u32,
     /// Policy priority, 0: by specificity.
     pub priority: u32,
+    /// What the selectors mean is kept from leaving and entering in clear for as long as the connection is loaded
+    /// (`guard = no` opts out). Nothing to the endpoint; for whoever steers packets.
+    pub guard: bool,
 }
 
 /// How an end proves who it is.
@@ -199,7 +205,8 @@ pub struct Limits {
     pub cookie_threshold: usize,
     /// No more half-open IKE_SAs than this at all (1,000).
     pub half_open_max: usize,
-    /// No more half-open IKE_SAs than this from one address (5).
+    /// No more half-open IKE_SAs than this from one address (200: many peers may be behind one NAT). From the fourth on,
+    /// each must have brought a cookie back, so that no address can be made to use up its share by others.
     pub half_open_per_addr: usize,
     /// The old inbound CHILD_SA is kept this long after a rekey (5 s).
     pub delete_rekeyed_delay: Duration,
@@ -222,7 +229,7 @@ impl Default for Limits {
             half_open_timeout: Duration::from_secs(30),
             cookie_threshold: 30,
             half_open_max: 1_000,
-            half_open_per_addr: 5,
+            half_open_per_addr: 200,
             delete_rekeyed_delay: Duration::from_secs(5),
             retry_initial: Duration::from_secs(5),
             retry_max: Duration::from_secs(300),

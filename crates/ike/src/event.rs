@@ -62,6 +62,11 @@ pub enum Request {
         /// The peer.
         remote: IpAddr,
     },
+    /// Look a DNS name up. Completed by [`Completion::Addresses`].
+    Resolve {
+        /// The name, as configured.
+        name: String,
+    },
 }
 
 /// The answer to a [`Request`].
@@ -85,6 +90,18 @@ pub enum Completion {
     Route {
         /// `None`: there is no route to the peer.
         local: Option<IpAddr>,
+    },
+    /// It could not be done, whatever it was.
+    Failed {
+        /// Why, for the log.
+        error: String,
+    },
+    /// What a name stands for now.
+    Addresses {
+        /// In the resolver's order of preference; empty: it cannot be resolved.
+        addrs: Vec<IpAddr>,
+        /// Why not, for the log.
+        error: Option<String>,
     },
 }
 

@@ -17,6 +17,7 @@ use ironswan_wire::secret::Secret;
 
 use crate::child::Child;
 use crate::config::Connection;
+use crate::endpoint::Roam;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 use crate::keymat::IkeKeys;
 use crate::task::{Kont, Task};
@@ -89,6 +90,8 @@ pub(crate) struct Init {
     /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets.
     pub private: Option<Secret>,
     pub public: Vec<u8>,
+    /// Initiator: between which addresses the request with this nonce has gone.
+    pub sent: Option<(SocketAddr, SocketAddr)>,
     pub peer_public: Vec<u8>,
     /// Initiator: what was proposed. Responder: the chosen proposal.
     pub proposals: Vec<Proposal>,
@@ -144,6 +147,10 @@ pub(crate) struct IkeSa {
     pub automatic: bool,
     /// Waits for the IKE_SA to be established (an initiation without child).
     pub ticket: Option<Ticket>,
+    /// How many addresses the peer may have, which attempts take in turn; 0 until known.
+    pub choices: u32,
+    /// How it stands when our addresses change.
+    pub roam: Roam,
     /// To be removed.
     pub dead: bool,
 }
@@ -170,6 +177,7 @@ impl IkeSa {
     /// May carry new CHILD_SAs, now or once it is up.
     pub(crate) fn usable(&self) -> bool {
         !self.dead
+            && !self.roam.leaving
             && match self.state {
                 IkeState::Established | IkeState::Rekeying => true,
                 IkeState::Created | IkeState::Connecting => self.initiator && !self.is_up(),

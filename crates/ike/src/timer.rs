@@ -22,6 +22,8 @@ pub(crate) enum Timer {
     Liveness(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
+    /// Both sides have begun at once, and the peer should have deleted this IKE_SA of its own by now.
+    Twin(IkeId),
     /// A replaced or redundant IKE_SA that the peer should have deleted by now is dropped.
     Linger(IkeId),
     /// `rekey_time` less its random part: the CHILD_SA is rekeyed.
@@ -34,13 +36,17 @@ pub(crate) enum Timer {
     OldInbound(ChildId),
     /// Another attempt to bring a connection up.
     Retry(u64),
+    /// There is no way to some peer: ask the routing table again.
+    Paths,
+    /// A DNS name is looked up again.
+    Name(u64),
     /// The oldest stored answer of an IKE_SA that is gone is forgotten.
     Tombs,
 }
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 7] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 8] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
@@ -49,6 +55,7 @@ impl Timer {
             Self::Liveness(id),
             Self::Keepalive(id),
             Self::Linger(id),
+            Self::Twin(id),
         ]
     }
 
@@ -78,6 +85,11 @@ impl Timers {
         if let Some(at) = self.at.remove(&timer) {
             self.order.remove(&(at, timer));
         }
+    }
+
+    /// How many are set.
+    pub(crate) fn len(&self) -> usize {
+        self.at.len()
     }
 
     /// When this timer fires.

@@ -7,6 +7,8 @@
 //! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50) |
 //! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
+//! | [`nft`] | notices of change of a table of nftables |
+//! | [`sysctl`] | what `/proc/sys/net` says about routing |
 //! | [`poller`] | epoll and the eventfd that wakes it |
 //! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
@@ -18,12 +20,14 @@ pub mod clock;
 pub mod error;
 pub mod mmsg;
 pub mod namespace;
+pub mod nft;
 pub mod poller;
 pub mod raw;
 pub mod route;
 pub mod send;
 mod sockaddr;
 mod sockopt;
+pub mod sysctl;
 pub mod tun;
 pub mod udp;
 

@@ -206,6 +206,8 @@ pub struct Outgoing {
     pub remote: SocketAddr,
     /// The whole TOS or traffic class byte.
     pub tos: u8,
+    /// Datagrams of up to this length may leave in fragments when the path is narrower; longer ones are dropped then.
+    pub fragmentable: usize,
 }
 
 impl Outgoing {
@@ -357,6 +359,7 @@ mod tests {
             local: "192.0.2.1".parse().unwrap(),
             remote: "192.0.2.2:4500".parse().unwrap(),
             tos: 0x2e,
+            fragmentable: 0,
         }
     }
 

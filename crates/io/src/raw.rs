@@ -4,13 +4,17 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
 use crate::mmsg::{Outgoing, Received};
-use crate::udp::{common_options, receive_drops, send_one, set_dont_fragment};
+use crate::sockopt;
+use crate::udp::{common_options, hold, receive_drops, send_one, set_dont_fragment};
+
+/// ICMP errors that are taken off a socket's queue in one go.
+const ERRORS_AT_ONCE: usize = 64;
 
 /// A socket that gets every ESP packet that arrives for this machine.
 #[derive(Debug)]
@@ -38,6 +42,13 @@ impl RawSocket {
         let fd = OwnedFd::from(socket);
         common_options(fd.as_fd(), ipv6, mark, buffer)?;
         set_dont_fragment(fd.as_fd(), ipv6, true).map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
+        if ipv6 {
+            // Linux takes a new path MTU from an ICMPv6 error for a raw socket only when that wants to know of errors
+            // (rawv6_err). They come up as errors of the next call, which says nothing about that call, and in a queue
+            // that has to be emptied.
+            sockopt::set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
+                .map_err(|e| Error::system("setting IPV6_RECVERR", e))?;
+        }
         Ok(Self { fd, ipv6, fragmenting: Mutex::new(()) })
     }
 
@@ -62,13 +73,28 @@ impl RawSocket {
         tos: u8,
         payload: &[u8],
     ) -> io::Result<()> {
-        let _one_at_a_time = self.fragmenting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        set_dont_fragment(self.fd.as_fd(), self.ipv6, false)?;
         let remote = SocketAddr::new(remote, 0);
-        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos };
-        let sent = send_one(self.fd.as_fd(), payload, m, false);
-        set_dont_fragment(self.fd.as_fd(), self.ipv6, true)?;
-        sent
+        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos, fragmentable: 0 };
+        send_one(self.fd.as_fd(), self.ipv6, Some(&self.fragmenting), payload, m, false)
+    }
+
+    /// Keeps the socket from allowing fragmentation as long as the guard is held.
+    pub(crate) fn unfragmented(&self) -> MutexGuard<'_, ()> {
+        hold(&self.fragmenting)
+    }
+
+    /// Empties the queue of ICMP errors, of which the kernel has taken notice. As long as there are some the socket is
+    /// ready.
+    pub fn clear_errors(&self) {
+        use rustix::net::{RecvFlags, recv};
+        let mut quoted = [0u8; 64];
+        for _ in 0..ERRORS_AT_ONCE {
+            if !self.ipv6
+                || recv(&self.fd, &mut quoted[..], RecvFlags::ERRQUEUE | RecvFlags::DONTWAIT).is_err()
+            {
+                return;
+            }
+        }
     }
 
     /// Packets that the kernel dropped because the receive buffer was full, since the socket was made.

@@ -1,8 +1,18 @@
 //! Sending a batch, whatever the kernel says: which errors mean cut differently, wait, fragment, or count and go on.
+//!
+//! Nothing leaves in fragments that could be smaller. Fragments are lost as one, defeat segmentation and merging, cost the
+//! peer memory, and are what firewalls drop first. A datagram larger than the path MTU is dropped and its peer reported;
+//! the routes into the tunnel are lowered then, and the kernel tells the senders (RFC 4301 section 8.2). Only what the
+//! engine calls fragmentable, since nobody would send it smaller, goes in fragments.
+//!
+//! The path MTU is the kernel's: sockets forbid fragmentation (`IP_PMTUDISC_DO`), so that it learns from ICMP errors that
+//! quote a packet of ours, and believes them down to `net.ipv4.route.min_pmtu` (552) and 1280. Who can see our packets, or
+//! guess ports, can make the path seem that narrow for ten minutes, and not more than that.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use crate::mmsg::{Outgoing, SendSlots};
@@ -18,6 +28,8 @@ const NARROW: usize = 32;
 /// How long a full socket buffer is waited for, and how often.
 const PATIENCE: Duration = Duration::from_millis(1);
 const ATTEMPTS: u32 = 4;
+/// How often a call is repeated whose error may be an earlier one's.
+const STALE: u32 = 3;
 
 /// What happened to what was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,12 +44,71 @@ pub struct SendStats {
     pub waits: u64,
     /// Datagrams dropped since the buffer stayed full.
     pub dropped_full: u64,
-    /// Datagrams dropped since the kernel refused them (no route, forbidden by a rule).
+    /// Datagrams dropped since they were larger than the path MTU. Their peer is reported.
+    pub dropped_narrow: u64,
+    /// Datagrams dropped since the address that they should leave from is not this machine's any more.
+    pub dropped_source: u64,
+    /// Datagrams dropped since no route leads to the peer, or its link is down.
+    pub dropped_route: u64,
+    /// Datagrams dropped since the kernel refused them for another reason (forbidden by a firewall rule).
     pub dropped_error: u64,
-    /// Datagrams larger than the path MTU, which left in fragments.
+    /// Datagrams larger than the path MTU that left in fragments, since their inner packet cannot be asked to be smaller.
     pub fragmented: u64,
     /// Messages that could not be segmented by the kernel and were sent in pieces.
     pub unsegmented: u64,
+}
+
+impl SendStats {
+    /// Every counter with its name.
+    pub fn named(&self) -> [(&'static str, u64); 11] {
+        [
+            ("send-calls", self.calls),
+            ("send-messages", self.messages),
+            ("send-datagrams", self.datagrams),
+            ("send-waits", self.waits),
+            ("send-dropped-full", self.dropped_full),
+            ("send-dropped-narrow", self.dropped_narrow),
+            ("send-dropped-source", self.dropped_source),
+            ("send-dropped-route", self.dropped_route),
+            ("send-dropped-error", self.dropped_error),
+            ("send-fragmented", self.fragmented),
+            ("send-unsegmented", self.unsegmented),
+        ]
+    }
+}
+
+/// Why a datagram was dropped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    Full,
+    Narrow,
+    Source,
+    Route,
+    Other,
+}
+
+impl Lost {
+    /// What the kernel's refusal of one datagram means.
+    fn why(m: &Outgoing, e: &io::Error) -> Self {
+        match e.raw_os_error() {
+            _ if is_full(e) => Self::Full,
+            Some(libc::EMSGSIZE) => Self::Narrow,
+            Some(libc::EADDRNOTAVAIL) => Self::Source,
+            // Kernels and families differ in what a look-up of a route from an address that is not ours gives.
+            Some(libc::EINVAL | libc::ENETUNREACH) if !is_ours(m.local) => Self::Source,
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN) => Self::Route,
+            _ => Self::Other,
+        }
+    }
+
+    /// True when datagram `b` of the same message as `a` would be refused as `a` was.
+    fn holds_for(self, a: &Outgoing, b: &Outgoing) -> bool {
+        match self {
+            Self::Source | Self::Route => true,
+            Self::Narrow => b.len >= a.len && b.len > b.fragmentable,
+            Self::Full | Self::Other => false,
+        }
+    }
 }
 
 /// A socket of either kind.
@@ -54,6 +125,22 @@ impl Outlet<'_> {
         match self {
             Self::Udp(s) => s.as_fd(),
             Self::Raw(s) => s.as_fd(),
+        }
+    }
+
+    /// Keeps the other threads' fragmentable datagrams away for a moment.
+    fn unfragmented(&self) -> MutexGuard<'_, ()> {
+        match self {
+            Self::Udp(s) => s.unfragmented(),
+            Self::Raw(s) => s.unfragmented(),
+        }
+    }
+
+    /// Errors of one call that may be those of earlier ones: raw IPv6 sockets have to ask for ICMP errors.
+    fn stale_errors(&self) -> u32 {
+        match self {
+            Self::Raw(s) if s.is_ipv6() => STALE,
+            _ => 0,
         }
     }
 
@@ -118,6 +205,17 @@ impl Sender {
         self.stats.dropped_error += list.iter().map(|m| m.datagrams() as u64).sum::<u64>();
     }
 
+    fn lost(&mut self, why: Lost, datagrams: usize) {
+        let counter = match why {
+            Lost::Full => &mut self.stats.dropped_full,
+            Lost::Narrow => &mut self.stats.dropped_narrow,
+            Lost::Source => &mut self.stats.dropped_source,
+            Lost::Route => &mut self.stats.dropped_route,
+            Lost::Other => &mut self.stats.dropped_error,
+        };
+        *counter += datagrams as u64;
+    }
+
     /// Sends `list`, in order, from `buf`. Every datagram is either taken by the kernel or counted as dropped.
     pub fn send(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) {
         let mut rest = list;
@@ -149,16 +247,21 @@ impl Sender {
     /// `sendmmsg`, again after a signal, and after a short wait when the buffer is full.
     fn attempt(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) -> io::Result<usize> {
         let ports = matches!(outlet, Outlet::Udp(_));
-        let mut tries = 0;
+        let (mut tries, mut stale) = (0, 0);
         loop {
             self.stats.calls += 1;
-            match self.slots.send(outlet.fd(), buf, list, ports) {
+            let held = outlet.unfragmented();
+            let sent = self.slots.send(outlet.fd(), buf, list, ports);
+            drop(held);
+            match sent {
                 Ok(n) => {
                     self.stats.messages += n as u64;
                     self.stats.datagrams += list[..n].iter().map(|m| m.datagrams() as u64).sum::<u64>();
                     return Ok(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // It may be the news of an ICMP error for a packet that has long gone.
+                Err(e) if stale < outlet.stale_errors() && !is_full(&e) => stale += 1,
                 Err(e) if is_full(&e) && tries < ATTEMPTS => {
                     tries += 1;
                     self.stats.waits += 1;
@@ -169,8 +272,8 @@ impl Sender {
         }
     }
 
-    /// `m` was refused for `e`: do what can be done.
-    fn recover(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, e: &io::Error) {
+    /// `m` was refused for `e`: do what can be done. Why it is lost, when nothing can.
+    fn recover(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, e: &io::Error) -> Option<Lost> {
         match e.raw_os_error() {
             // No checksum offload on the way out, so no segmentation: a property of the route.
             Some(libc::EIO) if m.is_segmented() => {
@@ -180,14 +283,20 @@ impl Sender {
                     self.never_segment = true;
                 }
                 self.send_pieces(outlet, buf, m);
+                None
             }
             // Segments are larger than the path MTU, which has just changed; or the socket cannot segment.
             Some(libc::EMSGSIZE | libc::EINVAL | libc::EOPNOTSUPP) if m.is_segmented() => {
                 self.send_pieces(outlet, buf, m);
+                None
             }
             Some(libc::EMSGSIZE) => {
                 if self.narrow.len() < NARROW && !self.narrow.contains(&m.remote.ip()) {
                     self.narrow.push(m.remote.ip());
+                }
+                if m.len > m.fragmentable {
+                    self.lost(Lost::Narrow, 1);
+                    return Some(Lost::Narrow);
                 }
                 let bytes = buf.get(m.offset..m.offset + m.len).unwrap_or(&[]);
                 match outlet.send_fragmentable(m, bytes) {
@@ -195,12 +304,20 @@ impl Sender {
                         self.stats.fragmented += 1;
                         self.stats.datagrams += 1;
                         self.stats.messages += 1;
+                        None
                     }
-                    Err(_) => self.stats.dropped_error += 1,
+                    Err(e) => {
+                        let why = Lost::why(m, &e);
+                        self.lost(why, 1);
+                        Some(why)
+                    }
                 }
             }
-            _ if is_full(e) => self.stats.dropped_full += m.datagrams() as u64,
-            _ => self.stats.dropped_error += m.datagrams() as u64,
+            _ => {
+                let why = Lost::why(m, e);
+                self.lost(why, m.datagrams());
+                Some(why)
+            }
         }
     }
 
@@ -217,13 +334,23 @@ impl Sender {
             match self.attempt(outlet, buf, rest) {
                 Ok(n) => rest = &rest[n.clamp(1, rest.len())..],
                 Err(e) => {
-                    self.recover(outlet, buf, first, &e);
                     rest = &rest[1..];
+                    if let Some(why) = self.recover(outlet, buf, first, &e) {
+                        let same = rest.iter().take_while(|m| why.holds_for(first, m)).count();
+                        self.lost(why, same);
+                        rest = &rest[same..];
+                    }
                 }
             }
         }
         self.pieces = pieces;
     }
+}
+
+/// True when an address is this machine's: one can be bound to it.
+#[cold]
+fn is_ours(address: IpAddr) -> bool {
+    address.is_unspecified() || std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 /// No room in the socket's buffer, or in the queue of the device.

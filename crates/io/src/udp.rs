@@ -7,7 +7,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -60,7 +60,7 @@ pub struct UdpSocket {
     config: UdpConfig,
     port: u16,
     max_segments: usize,
-    /// Held while fragmentation is allowed for one datagram.
+    /// Held while fragmentation is allowed for one datagram, and while datagrams are sent for which it must not be.
     fragmenting: Mutex<()>,
 }
 
@@ -125,8 +125,8 @@ impl UdpSocket {
         self.config.dont_fragment
     }
 
-    /// Sends one datagram that may be fragmented on its way: an IKE message, or an ESP packet for which the path has just
-    /// become too narrow. An unspecified `local` leaves the source to the routing table. Waits a moment for buffer space.
+    /// Sends one datagram that may be fragmented on its way: an IKE message, or an ESP packet whose inner packet
+    /// nobody makes smaller. An unspecified `local` leaves the source to the routing table. Waits a moment for buffer space.
     ///
     /// # Errors
     /// What the kernel says.
@@ -137,17 +137,14 @@ impl UdpSocket {
         tos: u8,
         payload: &[u8],
     ) -> io::Result<()> {
-        let _one_at_a_time = self.fragmenting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Another thread's datagram that slips out unprotected meanwhile is a datagram that may be fragmented: no harm.
-        if self.config.dont_fragment {
-            set_dont_fragment(self.fd.as_fd(), self.config.ipv6, false)?;
-        }
-        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos };
-        let sent = send_one(self.fd.as_fd(), payload, m, true);
-        if self.config.dont_fragment {
-            set_dont_fragment(self.fd.as_fd(), self.config.ipv6, true)?;
-        }
-        sent
+        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos, fragmentable: 0 };
+        let lock = self.config.dont_fragment.then_some(&self.fragmenting);
+        send_one(self.fd.as_fd(), self.config.ipv6, lock, payload, m, true)
+    }
+
+    /// Keeps the socket from allowing fragmentation as long as the guard is held.
+    pub(crate) fn unfragmented(&self) -> MutexGuard<'_, ()> {
+        hold(&self.fragmenting)
     }
 
     /// Datagrams that the kernel dropped because the receive buffer was full, since the socket was made.
@@ -191,11 +188,33 @@ pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, ipv6: bool, on: bool) -> io:
     }
 }
 
-/// One datagram, with a short wait for buffer space.
-pub(crate) fn send_one(fd: BorrowedFd<'_>, payload: &[u8], m: Outgoing, ports: bool) -> io::Result<()> {
+pub(crate) fn hold(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
+    lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// One datagram that may be fragmented, with a short wait for buffer space. `lock` is that of a socket which forbids it
+/// otherwise: there is no such option for one datagram alone, and nobody else's must slip out meanwhile.
+pub(crate) fn send_one(
+    fd: BorrowedFd<'_>,
+    ipv6: bool,
+    lock: Option<&Mutex<()>>,
+    payload: &[u8],
+    m: Outgoing,
+    ports: bool,
+) -> io::Result<()> {
     let mut slots = SendSlots::new(1);
+    let mut go = || match lock {
+        None => slots.send(fd, payload, &[m], ports),
+        Some(lock) => {
+            let _held = hold(lock);
+            set_dont_fragment(fd, ipv6, false)?;
+            let sent = slots.send(fd, payload, &[m], ports);
+            set_dont_fragment(fd, ipv6, true)?;
+            sent
+        }
+    };
     for _ in 0..4 {
-        match slots.send(fd, payload, &[m], ports) {
+        match go() {
             Ok(_) => return Ok(()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(fd, Duration::from_millis(5)),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -229,8 +248,15 @@ fn probe_max_segments() -> usize {
     let Ok(remote) = socket.local_addr() else { return 1 };
     let mut slots = SendSlots::new(1);
     let mut takes = |n: usize| {
-        let m =
-            Outgoing { offset: 0, len: n, segment: 1, local: Ipv4Addr::UNSPECIFIED.into(), remote, tos: 0 };
+        let m = Outgoing {
+            offset: 0,
+            len: n,
+            segment: 1,
+            local: Ipv4Addr::UNSPECIFIED.into(),
+            remote,
+            tos: 0,
+            fragmentable: 0,
+        };
         slots.send(socket.as_fd(), &[0; 128], &[m], true)
     };
     let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EMSGSIZE));

@@ -64,6 +64,7 @@ fn a_segmented_send_arrives_as_the_same_datagrams_in_order() {
                 local: host,
                 remote: SocketAddr::new(host, b.port()),
                 tos: 0xb9,
+                fragmentable: 0,
             };
             let single = Outgoing { offset: 0, len: 10, segment: 0, tos: 0, ..whole };
             let mut sender = Sender::new();
@@ -94,7 +95,7 @@ fn more_segments_than_the_kernel_takes_are_sent_in_several_goes() {
         let buf: Vec<u8> = (0..60_000u32).map(|i| (i / 100) as u8).collect();
         let local = v4("127.0.0.1");
         let remote = SocketAddr::new(local, b.port());
-        let m = Outgoing { offset: 0, len: 60_000, segment: 100, local, remote, tos: 0 };
+        let m = Outgoing { offset: 0, len: 60_000, segment: 100, local, remote, tos: 0, fragmentable: 0 };
         let mut sender = Sender::new();
         sender.send(Outlet::Udp(&a), &buf, &[m]);
         assert_eq!(sender.stats().datagrams, 600, "{:?}", sender.stats());
@@ -104,36 +105,93 @@ fn more_segments_than_the_kernel_takes_are_sent_in_several_goes() {
 }
 
 #[test]
-fn a_packet_wider_than_the_path_leaves_in_fragments_and_is_reported() {
+fn a_datagram_wider_than_the_path_is_dropped_and_reported() {
+    in_namespace(|| {
+        ip("link set lo mtu 1400");
+        address("2001:db8::1", 128, "lo");
+        for local in [v4("127.0.0.1"), "2001:db8::1".parse().unwrap()] {
+            let a = UdpSocket::bind(UdpConfig::esp(local.is_ipv6(), 0, 0)).unwrap();
+            let b = UdpSocket::bind(UdpConfig::esp(local.is_ipv6(), 0, 0)).unwrap();
+            let remote = SocketAddr::new(local, b.port());
+            let buf: Vec<u8> = (0..6000u32).map(|i| (i / 3) as u8).collect();
+            let mut sender = Sender::new();
+            // Segments of 1,450 bytes cannot be; the last, short one goes.
+            let wide =
+                Outgoing { offset: 0, len: 3000, segment: 1450, local, remote, tos: 0, fragmentable: 0 };
+            sender.send(Outlet::Udp(&a), &buf, &[wide]);
+            let stats = sender.stats();
+            assert_eq!((stats.dropped_narrow, stats.unsegmented, stats.datagrams), (2, 1, 1), "{stats:?}");
+            assert_eq!(stats.fragmented + stats.dropped_error + stats.dropped_full, 0, "{stats:?}");
+            assert_eq!(sender.take_narrow(), Some(vec![local]));
+            assert_eq!(sender.take_narrow(), None);
+            assert_eq!(receive(&b, 1).1.concat(), buf[2900..3000]);
+            // The kernel is asked once about four of one length.
+            let before = sender.stats().calls;
+            let m = Outgoing { len: 6000, segment: 1450, ..wide };
+            sender.send(Outlet::Udp(&a), &buf, &[m]);
+            assert_eq!(sender.stats().dropped_narrow, 2 + 4, "{:?}", sender.stats());
+            assert!(sender.stats().calls <= before + 3, "{:?}", sender.stats());
+            assert_eq!(receive(&b, 1).1.concat(), buf[5800..]);
+            // And the next one that fits is segmented again.
+            sender.send(Outlet::Udp(&a), &buf, &[Outgoing { segment: 1000, ..wide }]);
+            assert_eq!(sender.stats().unsegmented, 2);
+            assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
+        }
+    });
+}
+
+#[test]
+fn only_what_nobody_makes_smaller_leaves_in_fragments() {
+    in_namespace(|| {
+        ip("link set lo mtu 1400");
+        address("2001:db8::1", 128, "lo");
+        for local in [v4("127.0.0.1"), "2001:db8::1".parse().unwrap()] {
+            let a = UdpSocket::bind(UdpConfig::esp(local.is_ipv6(), 0, 0)).unwrap();
+            let b = UdpSocket::bind(UdpConfig::esp(local.is_ipv6(), 0, 0)).unwrap();
+            let remote = SocketAddr::new(local, b.port());
+            let buf: Vec<u8> = (0..6000u32).map(|i| (i / 3) as u8).collect();
+            let mut sender = Sender::new();
+            let m =
+                Outgoing { offset: 0, len: 3000, segment: 1450, local, remote, tos: 0, fragmentable: 1450 };
+            sender.send(Outlet::Udp(&a), &buf, &[m]);
+            let stats = sender.stats();
+            assert_eq!((stats.fragmented, stats.dropped_narrow, stats.datagrams), (2, 0, 3), "{stats:?}");
+            assert_eq!(sender.take_narrow(), Some(vec![local]));
+            assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
+            // One byte more is one that somebody can make smaller.
+            let m = Outgoing { len: 1451, segment: 0, ..m };
+            sender.send(Outlet::Udp(&a), &buf, &[m]);
+            assert_eq!((sender.stats().fragmented, sender.stats().dropped_narrow), (2, 1));
+        }
+    });
+}
+
+#[test]
+fn no_other_datagram_is_fragmented_while_an_ike_message_may_be() {
     in_namespace(|| {
         ip("link set lo mtu 1400");
         let a = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
         let b = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();
         let local = v4("127.0.0.1");
         let remote = SocketAddr::new(local, b.port());
-        let buf: Vec<u8> = (0..6000u32).map(|i| (i / 3) as u8).collect();
-        let mut sender = Sender::new();
-        // Segments of 1,450 bytes cannot be: they go one by one, in fragments; the last, short one goes whole.
-        sender.send(
-            Outlet::Udp(&a),
-            &buf,
-            &[Outgoing { offset: 0, len: 3000, segment: 1450, local, remote, tos: 0 }],
-        );
-        let stats = sender.stats();
-        assert_eq!((stats.fragmented, stats.unsegmented, stats.datagrams), (2, 1, 3), "{stats:?}");
-        assert_eq!(stats.dropped_error + stats.dropped_full, 0);
-        assert_eq!(sender.take_narrow(), Some(vec![local]));
-        assert_eq!(sender.take_narrow(), None);
-        let (_, payloads) = receive(&b, 3);
-        assert_eq!(payloads.concat(), buf[..3000]);
-        // And the next one that fits is segmented again.
-        sender.send(
-            Outlet::Udp(&a),
-            &buf,
-            &[Outgoing { offset: 0, len: 3000, segment: 1000, local, remote, tos: 0 }],
-        );
-        assert_eq!(sender.stats().unsegmented, 1);
-        assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for _ in 0..5_000 {
+                    let _ = a.send_fragmentable(local, remote, 0, &[1; 20]);
+                }
+                done.store(true, std::sync::atomic::Ordering::Relaxed);
+            });
+            let mut sender = Sender::new();
+            let m = Outgoing { offset: 0, len: 1450, segment: 0, local, remote, tos: 0, fragmentable: 0 };
+            let mut sent = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                sender.send(Outlet::Udp(&a), &[0; 1450], &[m]);
+                sent += 1;
+            }
+            let stats = sender.stats();
+            assert_eq!((stats.dropped_narrow, stats.datagrams), (sent, 0), "{stats:?}");
+        });
     });
 }
 
@@ -150,6 +208,7 @@ fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
             local,
             remote: SocketAddr::new(local, b.port()),
             tos: 0,
+            fragmentable: 0,
         };
         let no_route = Outgoing {
             len: 300,
@@ -162,8 +221,28 @@ fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
         let mut sender = Sender::new();
         sender.send(Outlet::Udp(&a), &[7; 400], &[no_route, good, not_ours, good]);
         let stats = sender.stats();
-        assert_eq!((stats.datagrams, stats.dropped_error), (2, 4), "{stats:?}");
+        assert_eq!((stats.datagrams, stats.dropped_route, stats.dropped_source), (2, 3, 1), "{stats:?}");
         assert_eq!(receive(&b, 2).1.len(), 2);
+        // Our address goes away under a segmented send: it is not sent from another one.
+        address("192.0.2.9", 32, "lo");
+        let from = Outgoing { local: v4("192.0.2.9"), len: 300, segment: 100, ..good };
+        sender.send(Outlet::Udp(&a), &[7; 400], &[from]);
+        assert_eq!(receive(&b, 3).0[0].remote.ip(), v4("192.0.2.9"));
+        ip("addr del 192.0.2.9/32 dev lo");
+        sender.send(Outlet::Udp(&a), &[7; 400], &[from, good]);
+        assert_eq!(sender.stats().dropped_source, 1 + 3, "{:?}", sender.stats());
+        assert_eq!(receive(&b, 1).0[0].remote.ip(), local);
+        // The same over IPv6, and without UDP.
+        address("2001:db8::9", 128, "lo");
+        let raw = RawSocket::open(false, 50, 0, 1 << 20).unwrap();
+        let a6 = UdpSocket::bind(UdpConfig::esp(true, 0, 0)).unwrap();
+        let gone: IpAddr = "2001:db8::77".parse().unwrap();
+        let to: IpAddr = "2001:db8::9".parse().unwrap();
+        let from = Outgoing { local: gone, remote: SocketAddr::new(to, 4500), ..from };
+        sender.send(Outlet::Udp(&a6), &[7; 400], &[from]);
+        sender.send(Outlet::Raw(&raw), &[7; 400], &[not_ours]);
+        assert_eq!(sender.stats().dropped_source, 4 + 3 + 1, "{:?}", sender.stats());
+        assert_eq!(sender.stats().dropped_error, 0);
     });
 }
 
@@ -191,7 +270,15 @@ fn an_ike_message_may_be_fragmented_on_a_socket_that_forbids_it() {
         assert_eq!(receive(&b, 1).1, [vec![5; 4000]]);
         // Fragmentation is forbidden again afterwards.
         let mut sender = Sender::new();
-        let m = Outgoing { offset: 0, len: 4000, segment: 0, local: v4("127.0.0.1"), remote, tos: 0 };
+        let m = Outgoing {
+            offset: 0,
+            len: 4000,
+            segment: 0,
+            local: v4("127.0.0.1"),
+            remote,
+            tos: 0,
+            fragmentable: 0,
+        };
         sender.send(Outlet::Udp(&a), &[5; 4000], &[m]);
         assert!(sender.take_narrow().is_some());
     });
@@ -211,6 +298,7 @@ fn raw_esp_arrives_without_its_ip_header() {
                 local: host,
                 remote: SocketAddr::new(host, 4500),
                 tos: 0x2a,
+                fragmentable: 0,
             };
             let mut sender = Sender::new();
             sender.send(Outlet::Raw(&s), &payload, &[m]);
@@ -239,7 +327,7 @@ fn a_tun_device_carries_packets_both_ways() {
         let link = netlink.link("ipsec0").unwrap();
         assert_eq!((link.index, link.mtu, link.up, link.queue_len), (tun.index(), 1300, true, 777));
         assert!(netlink.addresses().unwrap().iter().all(|a| a.link != link.index), "no address but ours");
-        netlink.add_address(Address { link: link.index, ip: v4("10.9.0.1"), prefix_len: 24 }).unwrap();
+        netlink.add_address(Address::new(link.index, v4("10.9.0.1"), 24)).unwrap();
         // Out: a datagram of ours, its checksum left to us.
         let s = std::net::UdpSocket::bind("10.9.0.1:1000").unwrap();
         s.send_to(b"hello", "10.9.0.2:2000").unwrap();
@@ -381,7 +469,7 @@ fn addresses_come_and_go_and_are_noticed() {
         let watch = Watch::open().unwrap();
         let mut netlink = Netlink::open().unwrap();
         assert!(watch.take().is_empty());
-        let address = Address { link: 1, ip: v4("10.77.0.1"), prefix_len: 32 };
+        let address = Address::new(1, v4("10.77.0.1"), 32);
         netlink.add_address(address).unwrap();
         netlink.add_address(address).unwrap();
         assert!(watch.wait(Duration::from_secs(1)).addresses);

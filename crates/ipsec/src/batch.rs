@@ -59,6 +59,9 @@ pub struct Send {
     pub udp_encap: bool,
     /// TOS or traffic class of the outer header: the inner one, DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040).
     pub tos: u8,
+    /// ESP packets of up to this many bytes may leave in fragments when the path is too narrow for them, since nobody
+    /// makes their inner packets smaller ([`crate::mtu`]). All others must not.
+    pub fragmentable: u16,
 }
 
 /// ESP packets on their way out. Owns one buffer of fixed size.
@@ -153,12 +156,14 @@ impl TxBatch {
 
     /// Enters the packet of `len` bytes at `self.used` into the sends: it joins the last one if it may.
     #[inline]
-    pub(crate) fn push_send(&mut self, len: usize, key: u16, sa: &OutSa, tos: u8) {
+    pub(crate) fn push_send(&mut self, len: usize, key: u16, sa: &OutSa, tos: u8, inner_ipv6: bool) {
         let path = &sa.path;
+        let fragmentable = sa.state.fragmentable[usize::from(inner_ipv6)];
         if !self.closed
             && let Some(last) = self.sends.last_mut()
             && usize::from(last.segment_size) >= len
             && last.tos == tos
+            && last.fragmentable == fragmentable
             && last.udp_encap
             && path.udp_encap
             && last.segments < self.config.max_segments
@@ -183,6 +188,7 @@ impl TxBatch {
             remote: path.remote,
             udp_encap: path.udp_encap,
             tos,
+            fragmentable,
         });
         self.closed = false;
         self.last_key = key;

@@ -1,8 +1,7 @@
 //! The engine that all workers share: applies [`Command`]s to snapshots of SAD and SPD, answers questions, and holds what
 //! the key daemon has to be told.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -16,14 +15,12 @@ use ironswan_crypto::rng::Rng;
 use ironswan_wire::esp::MIN_SPI;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{
-    Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaRef, SaStats, Spi, Up,
-};
+use ironswan_wire::sadb::{Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaRef, SaStats, Up};
 use ironswan_wire::selector::TrafficSelector;
 
 use crate::counters::{Counters, Totals};
 use crate::replay::Replay;
-use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, Selectors, Usage};
+use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, Selectors, Sources, Usage};
 use crate::sad::CowMap;
 use crate::spd::Spd;
 use crate::up::UpQueue;
@@ -50,7 +47,7 @@ pub enum ApplyError {
     Mode,
     /// An SPI from 0 to 255 (RFC 4303 section 2.1).
     ReservedSpi,
-    /// There is an SA with this SPI already (and for outbound ones, with this peer).
+    /// There is an SA with this SPI already (and for outbound ones, with this reqid and peer).
     Exists,
     /// There is no such SA, or no such policy.
     NotFound,
@@ -96,8 +93,6 @@ pub(crate) struct Snapshot {
 /// What only [`Engine::apply`] needs; its lock puts commands in a row.
 struct Control {
     rng: Box<dyn Rng>,
-    /// Which reqid an outbound SA belongs to.
-    reqid_of: HashMap<(Spi, IpAddr), ReqId>,
     serial: u64,
 }
 
@@ -152,7 +147,7 @@ impl Engine {
     /// An engine without SAs and policies: it drops everything.
     pub fn new(rng: Box<dyn Rng>, config: Config) -> Arc<Self> {
         Arc::new(Self {
-            control: Mutex::new(Control { rng, reqid_of: HashMap::new(), serial: 0 }),
+            control: Mutex::new(Control { rng, serial: 0 }),
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             generation: AtomicU64::new(0),
             totals: Totals::default(),
@@ -176,9 +171,9 @@ impl Engine {
             },
             Command::SaUpdate { sa, local, remote, udp_encap } => {
                 let path = Path { local: *local, remote: *remote, udp_encap: *udp_encap };
-                update(&mut control, &mut next, sa, path)?;
+                update(&mut next, sa, path)?;
             }
-            Command::SaDelete(sa) => delete(&mut control, &mut next, sa)?,
+            Command::SaDelete(sa) => delete(&mut next, sa)?,
             Command::PolicyAdd(policy) => {
                 if policy.local.range.is_ipv6() != policy.remote.range.is_ipv6() {
                     return Err(ApplyError::Family);
@@ -215,8 +210,7 @@ impl Engine {
         match sa.direction {
             Direction::In => Some(snap.inbound.get(&sa.spi.0)?.state.usage.stats()),
             Direction::Out => {
-                let reqid = *self.control().reqid_of.get(&(sa.spi, sa.remote))?;
-                let list = snap.outbound.get(&reqid.0)?;
+                let list = snap.outbound.get(&sa.reqid.0)?;
                 Some(list.iter().find(|s| is_out(s, &sa))?.state.usage.stats())
             }
         }
@@ -286,15 +280,13 @@ impl Engine {
     /// Moves an SA's sequence number forward: the last one used (outbound), or the top of the window (inbound). Never
     /// back. For taking over another gateway's SAs (RFC 6311 section 5).
     pub fn advance_sequence(&self, sa: SaRef, to: u64) -> Result<(), ApplyError> {
-        let control = self.control();
         let snap = self.snapshot.load();
         match sa.direction {
             Direction::In => {
                 snap.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.window().advance(to);
             }
             Direction::Out => {
-                let reqid = control.reqid_of.get(&(sa.spi, sa.remote)).ok_or(ApplyError::NotFound)?;
-                let list = snap.outbound.get(&reqid.0).ok_or(ApplyError::NotFound)?;
+                let list = snap.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?;
                 list.iter().find(|s| is_out(s, &sa)).ok_or(ApplyError::NotFound)?.state.advance(to);
             }
         }
@@ -317,11 +309,13 @@ impl Engine {
 }
 
 pub(crate) fn out_ref(sa: &OutSa) -> SaRef {
-    SaRef { direction: Direction::Out, spi: sa.state.spi, remote: sa.path.remote.ip() }
+    let (spi, reqid, remote) = (sa.state.spi, sa.state.reqid, sa.path.remote.ip());
+    SaRef { direction: Direction::Out, spi, reqid, remote }
 }
 
 pub(crate) fn in_ref(sa: &InSa) -> SaRef {
-    SaRef { direction: Direction::In, spi: sa.state.spi, remote: sa.path.remote.ip() }
+    let (spi, reqid, remote) = (sa.state.spi, sa.state.reqid, sa.path.remote.ip());
+    SaRef { direction: Direction::In, spi, reqid, remote }
 }
 
 fn is_out(sa: &OutSa, name: &SaRef) -> bool {
@@ -383,67 +377,64 @@ fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result
         lifetime: sa.lifetime,
         selectors: selectors(sa),
     };
-    next.inbound.insert(sa.spi.0, Arc::new(InSa { path: path(sa), state: Arc::new(state) }));
+    next.inbound.insert(
+        sa.spi.0,
+        Arc::new(InSa { path: path(sa), sources: Sources::default(), state: Arc::new(state) }),
+    );
     Ok(())
 }
 
 fn add_outbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result<(), ApplyError> {
     validate(sa)?;
-    let name = (sa.spi, sa.remote.ip());
-    if control.reqid_of.contains_key(&name) {
+    let name = SaRef { direction: Direction::Out, spi: sa.spi, reqid: sa.reqid, remote: sa.remote.ip() };
+    let mut list = next.outbound.get(&sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
+    if list.iter().any(|s| is_out(s, &name)) {
         return Err(ApplyError::Exists);
     }
     let key = key(control, sa)?;
     let state = OutState::new(sa.spi, sa.reqid, sa.suite, key, sa.lifetime, selectors(sa));
-    let mut list = next.outbound.get(&sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
     list.push(Arc::new(OutSa { path: path(sa), state: Arc::new(state) }));
     next.outbound.insert(sa.reqid.0, Arc::new(list));
-    control.reqid_of.insert(name, sa.reqid);
     Ok(())
 }
 
-fn update(control: &mut Control, next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError> {
+fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError> {
     if path.local.is_ipv4() != path.remote.is_ipv4() {
         return Err(ApplyError::Family);
     }
     match sa.direction {
         Direction::In => {
             let state = next.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
-            next.inbound.insert(sa.spi.0, Arc::new(InSa { path, state }));
+            next.inbound.insert(sa.spi.0, Arc::new(InSa { path, sources: Sources::default(), state }));
         }
         Direction::Out => {
-            let (old, new) = ((sa.spi, sa.remote), (sa.spi, path.remote.ip()));
-            let reqid = *control.reqid_of.get(&old).ok_or(ApplyError::NotFound)?;
-            if old != new && control.reqid_of.contains_key(&new) {
+            let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
+            let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
+            let new = SaRef { remote: path.remote.ip(), ..*sa };
+            if new != *sa && list.iter().any(|s| is_out(s, &new)) {
                 return Err(ApplyError::Exists);
             }
-            let mut list = next.outbound.get(&reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
-            let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
             list[at] = Arc::new(OutSa { path, state: list[at].state.clone() });
-            next.outbound.insert(reqid.0, Arc::new(list));
-            control.reqid_of.remove(&old);
-            control.reqid_of.insert(new, reqid);
+            next.outbound.insert(sa.reqid.0, Arc::new(list));
         }
     }
     Ok(())
 }
 
-fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
+fn delete(next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
     match sa.direction {
         Direction::In => {
             next.inbound.remove(&sa.spi.0).ok_or(ApplyError::NotFound)?;
         }
         Direction::Out => {
-            let name = (sa.spi, sa.remote);
-            let reqid = *control.reqid_of.get(&name).ok_or(ApplyError::NotFound)?;
-            let mut list = next.outbound.get(&reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
-            list.retain(|s| !is_out(s, sa));
+            let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
+            let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
+            list.remove(at);
             if list.is_empty() {
-                next.outbound.remove(&reqid.0);
+                next.outbound.remove(&sa.reqid.0);
             } else {
-                next.outbound.insert(reqid.0, Arc::new(list));
+                next.outbound.insert(sa.reqid.0, Arc::new(list));
             }
-            control.reqid_of.remove(&name);
         }
     }
     Ok(())

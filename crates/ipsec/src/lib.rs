@@ -13,7 +13,7 @@
 //! The engine owns no packet memory, works in place on what the caller lends, allocates nothing per packet in the steady
 //! state, reads no clock and opens no socket.
 //!
-//! Not here: transport mode, AH, IPComp, fragmentation and path MTU.
+//! Not here: transport mode, AH, IPComp, fragmentation; of the path MTU only what ESP takes from it ([`mtu`]).
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -22,6 +22,7 @@ mod ecn;
 mod engine;
 mod flow;
 pub mod fuzz;
+pub mod mtu;
 mod pipeline;
 mod replay;
 mod sa;

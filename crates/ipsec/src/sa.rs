@@ -4,12 +4,15 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ironswan_crypto::batch::EspKey;
+use ironswan_wire::esp;
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Lifetime, ReqId, SaStats, Spi};
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
+use crate::mtu;
 use crate::replay::Replay;
 
 /// Outer addresses, and how packets go.
@@ -18,6 +21,42 @@ pub(crate) struct Path {
     pub(crate) local: SocketAddr,
     pub(crate) remote: SocketAddr,
     pub(crate) udp_encap: bool,
+}
+
+impl Path {
+    /// True when a packet in UDP from `source` says that the peer is elsewhere now. An SA without encapsulation has no NAT
+    /// on its path, so none whose mapping could change. Only address and port count: a scope is ours, not the peer's.
+    #[inline]
+    pub(crate) fn is_left_by(&self, source: SocketAddr) -> bool {
+        self.udp_encap && (self.remote.port() != source.port() || self.remote.ip() != source.ip())
+    }
+}
+
+/// The sources that were reported of one SA on its present path. They are few, and each is reported again only after a
+/// while, so that a NAT that changes its mind with every packet does not flood the key daemon.
+#[derive(Default)]
+pub(crate) struct Sources(Mutex<[Option<(SocketAddr, Duration)>; Sources::KEPT]>);
+
+impl Sources {
+    /// Sources that are kept.
+    const KEPT: usize = 4;
+    /// After this a source is news again: the key daemon may have had a reason not to follow, which has gone.
+    const REST: Duration = Duration::from_secs(10);
+
+    /// True when `source` has to be reported, which is remembered. False also when as many others as are kept have just
+    /// been.
+    #[cold]
+    pub(crate) fn is_news(&self, now: Duration, source: SocketAddr) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let rests = |at: Duration| now.saturating_sub(at) < Self::REST;
+        if kept.iter().flatten().any(|(known, at)| *known == source && rests(*at)) {
+            return false;
+        }
+        let free = kept.iter_mut().find(|slot| !slot.is_some_and(|(_, at)| rests(at)));
+        let Some(slot) = free else { return false };
+        *slot = Some((source, now));
+        true
+    }
 }
 
 /// Without extended sequence numbers the key daemon is told to rekey when this many numbers are left.
@@ -124,6 +163,8 @@ pub(crate) struct OutState {
     pub(crate) iv_len: usize,
     pub(crate) icv_len: usize,
     pub(crate) block_len: usize,
+    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send.
+    pub(crate) fragmentable: [u16; 2],
     /// The last sequence number that was used.
     sequence: AtomicU64,
     pub(crate) usage: Usage,
@@ -142,19 +183,28 @@ impl OutState {
         lifetime: Lifetime,
         selectors: Selectors,
     ) -> Self {
-        Self {
+        let mut state = Self {
             spi,
             reqid,
             iv_len: key.iv_len(),
             icv_len: key.icv_len(),
             block_len: key.block_len(),
+            fragmentable: [0; 2],
             sequence: AtomicU64::new(0),
             usage: Usage::default(),
             key,
             suite,
             lifetime,
             selectors,
-        }
+        };
+        state.fragmentable = [mtu::LEAST_V4, mtu::LEAST_V6].map(|least| state.esp_len(least) as u16);
+        state
+    }
+
+    /// Length of the ESP packet around `inner` bytes.
+    #[inline]
+    pub(crate) fn esp_len(&self, inner: usize) -> usize {
+        esp::HEADER + self.iv_len + inner + esp::pad_len(inner, self.block_len) + esp::TRAILER + self.icv_len
     }
 
     /// The last number that this SA may use: "the sender MUST NOT send a packet on an SA if doing so would cause the
@@ -193,6 +243,8 @@ impl OutState {
 /// An inbound SA on its present path.
 pub(crate) struct InSa {
     pub(crate) path: Path,
+    /// Which sources other than the path's were reported since it came to be.
+    pub(crate) sources: Sources,
     pub(crate) state: Arc<InState>,
 }
 

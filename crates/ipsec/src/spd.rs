@@ -9,21 +9,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ironswan_wire::sadb::{Action, PolicyAdd};
-use ironswan_wire::selector::{PacketSelector, TrafficSelector};
+use ironswan_wire::selector::{PacketSelector, Precedence};
 
 use crate::sad::CowMap;
-
-/// Where policies of priority 0 stand among those with an explicit priority: smaller ones come before, larger ones after.
-pub(crate) const AUTO_PRIORITY: u32 = 300_000;
 
 /// The order of policies: the smaller is matched first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
-    priority: u32,
-    /// Bits that the selectors leave open.
-    open: u32,
-    /// Of equally specific ones, DISCARD and BYPASS come before PROTECT: they are made to cut holes.
-    protect: bool,
+    precedence: Precedence,
     /// Then the older first.
     serial: u64,
 }
@@ -69,18 +62,6 @@ fn bits(addr: IpAddr) -> u128 {
     }
 }
 
-/// How many bits a selector leaves open: addresses (a range counts as the next larger prefix), protocol, ports.
-fn open_bits(t: &TrafficSelector) -> u32 {
-    let span = bits(t.range.end()) ^ bits(t.range.start());
-    let addresses = 128 - span.leading_zeros();
-    let protocol = if t.protocol == 0 { 8 } else { 0 };
-    let ports = match t.end_port.checked_sub(t.start_port) {
-        None => 0, // OPAQUE
-        Some(n) => 16 - n.leading_zeros(),
-    };
-    addresses + protocol + ports
-}
-
 impl Spd {
     fn family(&self, ipv6: bool) -> &Family {
         if ipv6 { &self.v6 } else { &self.v4 }
@@ -99,9 +80,12 @@ impl Spd {
     /// Adds a policy, or counts it once more. `serial` grows with each call.
     pub(crate) fn add(&mut self, policy: &PolicyAdd, serial: u64) {
         let rank = Rank {
-            priority: if policy.priority == 0 { AUTO_PRIORITY } else { policy.priority },
-            open: open_bits(&policy.local) + open_bits(&policy.remote),
-            protect: matches!(policy.action, Action::Protect(_)),
+            precedence: Precedence::new(
+                &policy.local,
+                &policy.remote,
+                policy.priority,
+                matches!(policy.action, Action::Protect(_)),
+            ),
             serial,
         };
         let discard = policy.action == Action::Discard;

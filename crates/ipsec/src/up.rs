@@ -1,6 +1,7 @@
 //! What the engine has to tell the key daemon, until it asks.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{
     AtomicBool,
@@ -11,7 +12,8 @@ use std::time::Duration;
 use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
-/// Acquires that wait at most. Expire and FirstUse are not limited: there are at most three for each SA.
+/// Acquires that wait at most. Expire and FirstUse are not limited here: there are at most three for each SA; nor Moved,
+/// which [`crate::sa::Sources`] limits.
 const MAX_ACQUIRES: usize = 1024;
 
 type Waker = Box<dyn Fn() + std::marker::Send + Sync>;
@@ -85,6 +87,12 @@ impl UpQueue {
     #[cold]
     pub(crate) fn first_use(&self, spi: Spi) {
         self.lock().queue.push_back(Up::FirstUse { spi });
+        self.wake();
+    }
+
+    #[cold]
+    pub(crate) fn moved(&self, spi: Spi, remote: SocketAddr) {
+        self.lock().queue.push_back(Up::Moved { spi, remote });
         self.wake();
     }
 

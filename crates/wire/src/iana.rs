@@ -115,6 +115,9 @@ registry! {
         AES_GCM_16 = 20 => "AES_GCM_16",
         NULL_AES_GMAC = 21 => "NULL_AES_GMAC",
         CHACHA20_POLY1305 = 28 => "CHACHA20_POLY1305",
+        AES_CCM_8_IIV = 29 => "AES_CCM_8_IIV",
+        AES_GCM_16_IIV = 30 => "AES_GCM_16_IIV",
+        CHACHA20_POLY1305_IIV = 31 => "CHACHA20_POLY1305_IIV",
     }
 }
 
@@ -122,12 +125,12 @@ impl EncrId {
     /// True for combined-mode algorithms, which carry their own ICV and take no integrity transform
     /// (RFC 5282 section 8).
     pub fn is_aead(self) -> bool {
-        matches!(self.0, 14..=16 | 18..=21 | 28)
+        matches!(self.0, 14..=16 | 18..=21 | 28..=31)
     }
 
     /// True when the transform needs a key-length attribute (AES; RFC 7296 section 3.3.5).
     pub fn has_key_length(self) -> bool {
-        matches!(self.0, 12..=16 | 18..=21)
+        matches!(self.0, 12..=16 | 18..=21 | 29..=30)
     }
 }
 
@@ -152,6 +155,9 @@ registry! {
         HMAC_SHA1_96 = 2 => "HMAC_SHA1_96",
         AES_XCBC_96 = 5 => "AES_XCBC_96",
         AES_CMAC_96 = 8 => "AES_CMAC_96",
+        AES_128_GMAC = 9 => "AES_128_GMAC",
+        AES_192_GMAC = 10 => "AES_192_GMAC",
+        AES_256_GMAC = 11 => "AES_256_GMAC",
         HMAC_SHA2_256_128 = 12 => "HMAC_SHA2_256_128",
         HMAC_SHA2_384_192 = 13 => "HMAC_SHA2_384_192",
         HMAC_SHA2_512_256 = 14 => "HMAC_SHA2_512_256",

@@ -4,6 +4,7 @@
 //! error, never a panic, and never allocates more than a small multiple of its input.
 #![forbid(unsafe_code)]
 
+pub mod algorithm;
 pub mod esp;
 pub mod iana;
 pub mod id;
@@ -14,6 +15,7 @@ pub mod offload;
 pub mod pcap;
 pub mod proposal;
 pub mod read;
+pub mod requirement;
 pub mod sadb;
 pub mod secret;
 pub mod selector;

@@ -100,14 +100,18 @@ pub struct SaAdd {
     pub notify_first_use: bool,
 }
 
-/// Names one SA: SPI and direction (inbound and outbound SPIs are different number spaces).
+/// Names one SA: SPI and direction (inbound and outbound SPIs are different number spaces). An inbound SPI is ours and says
+/// it all. An outbound one is the peer's choice and unique per peer only, and two peers behind one NAT share an address: so
+/// reqid and address belong to the name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SaRef {
     /// In or out.
     pub direction: Direction,
     /// SPI.
     pub spi: Spi,
-    /// The peer's outer address: outbound SPIs are unique per peer only.
+    /// The policy that the SA serves. Outbound only.
+    pub reqid: ReqId,
+    /// The peer's outer address, as the SA has it now. Outbound only.
     pub remote: IpAddr,
 }
 
@@ -182,6 +186,16 @@ pub enum Up {
     FirstUse {
         /// The inbound SPI.
         spi: Spi,
+    },
+    /// An authenticated packet, newer than every one before, came UDP-encapsulated from another address or port than the
+    /// SA's: a NAT has a new mapping (RFC 7296 section 2.23). Only for an SA with `udp_encap`. Raised once for each new
+    /// source until the SA is moved by [`Command::SaUpdate`], and again every ten seconds while its newest packets still
+    /// come from there; of at most four sources in that time. Whether to follow is the key daemon's to say.
+    Moved {
+        /// The inbound SPI.
+        spi: Spi,
+        /// Where the packet came from.
+        remote: SocketAddr,
     },
 }
 

@@ -205,6 +205,45 @@ impl TrafficSelector {
     pub fn is_subset_of(&self, other: &Self) -> bool {
         self.intersect(other).as_ref() == Some(self)
     }
+
+    /// How many bits it leaves open: addresses (a range counts as the next larger prefix), protocol, ports.
+    pub fn open_bits(&self) -> u32 {
+        let bits = |addr| match addr {
+            IpAddr::V4(a) => u128::from(u32::from(a)),
+            IpAddr::V6(a) => u128::from(a),
+        };
+        let addresses = 128 - (bits(self.range.end) ^ bits(self.range.start)).leading_zeros();
+        let protocol = if self.protocol == 0 { 8 } else { 0 };
+        let ports = match self.end_port.checked_sub(self.start_port) {
+            None => 0, // OPAQUE
+            Some(n) => 16 - n.leading_zeros(),
+        };
+        addresses + protocol + ports
+    }
+}
+
+/// Where policies of priority 0 stand among those with an explicit priority: smaller ones come before, larger ones after.
+pub const AUTO_PRIORITY: u32 = 300_000;
+
+/// The order of the policies of an SPD (RFC 4301 section 4.4.1): the smaller is matched first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Precedence {
+    priority: u32,
+    /// Bits that the selectors leave open.
+    open: u32,
+    /// Of equally specific ones, DISCARD and BYPASS come before PROTECT: they are made to cut holes.
+    protect: bool,
+}
+
+impl Precedence {
+    /// Of a policy for these selectors; priority 0 is [`AUTO_PRIORITY`].
+    pub fn new(local: &TrafficSelector, remote: &TrafficSelector, priority: u32, protect: bool) -> Self {
+        Self {
+            priority: if priority == 0 { AUTO_PRIORITY } else { priority },
+            open: local.open_bits() + remote.open_bits(),
+            protect,
+        }
+    }
 }
 
 impl std::fmt::Display for TrafficSelector {
@@ -312,5 +351,18 @@ mod tests {
         assert!(
             port.matches(a, 6, Some(80)) && !port.matches(a, 6, Some(81)) && !opaque.matches(a, 6, Some(80))
         );
+    }
+
+    #[test]
+    fn more_specific_selectors_leave_fewer_bits_open() {
+        let open = |s: &str, e: &str, protocol, ports: (u16, u16)| {
+            TrafficSelector { range: r(s, e), protocol, start_port: ports.0, end_port: ports.1 }.open_bits()
+        };
+        assert_eq!(open("10.0.0.1", "10.0.0.1", 6, (5, 5)), 0);
+        assert_eq!(open("10.0.0.1", "10.0.0.1", 0, (0, 65_535)), 8 + 16);
+        assert_eq!(open("10.0.0.0", "10.0.0.255", 6, (5, 5)), 8);
+        assert_eq!(open("10.0.0.1", "10.0.0.2", 6, (5, 5)), 2, "a range counts as the next larger prefix");
+        assert_eq!(open("10.0.0.1", "10.0.0.1", 6, (65_535, 0)), 0, "OPAQUE is one value");
+        assert_eq!(TrafficSelector::addresses(AddrRange::any(true)).open_bits(), 128 + 8 + 16);
     }
 }

@@ -1,40 +1,46 @@
+use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 use ironswan_wire::proposal::EspSuite;
 
-use super::{EspKey, Job, open, seal};
-use crate::message::{encr_key_len, integ_key_len};
+use super::vectors::Counting;
+use super::{EspKey, Job, keymat_lens, open, seal};
 use crate::rng::{Rng, Seeded};
 use crate::testing::{count, hex};
 
-const INTEGS: [IntegId; 4] = [
+const INTEGS: [IntegId; 7] = [
+    IntegId::HMAC_MD5_96,
     IntegId::HMAC_SHA1_96,
+    IntegId::AES_XCBC_96,
+    IntegId::AES_CMAC_96,
     IntegId::HMAC_SHA2_256_128,
     IntegId::HMAC_SHA2_384_192,
     IntegId::HMAC_SHA2_512_256,
 ];
 
-fn suite(encr: EncrId, key_bits: u16, integ: Option<IntegId>, esn: bool) -> EspSuite {
+pub(super) fn suite(encr: EncrId, key_bits: u16, integ: Option<IntegId>, esn: bool) -> EspSuite {
     EspSuite { encr, key_bits, integ, ke: None, esn }
 }
 
 fn suites() -> Vec<EspSuite> {
     let mut out = Vec::new();
     for esn in [false, true] {
-        out.push(suite(EncrId::CHACHA20_POLY1305, 256, None, esn));
-        out.extend(INTEGS.map(|integ| suite(EncrId::NULL, 0, Some(integ), esn)));
-        for bits in [128, 192, 256] {
-            out.push(suite(EncrId::AES_GCM_16, bits, None, esn));
-            out.extend(INTEGS.map(|integ| suite(EncrId::AES_CBC, bits, Some(integ), esn)));
+        for encr in EncrId::ALL.iter().copied() {
+            for bits in algorithm::encr(encr).unwrap().key_bits {
+                if encr.is_aead() {
+                    out.push(suite(encr, *bits, None, esn));
+                } else {
+                    out.extend(INTEGS.map(|integ| suite(encr, *bits, Some(integ), esn)));
+                }
+            }
         }
     }
     out
 }
 
 /// Counting keys from these bytes.
-fn key_from(suite: &EspSuite, encr: u8, integ: u8, rng: &mut dyn Rng) -> EspKey {
-    let encr_key = count(encr, encr_key_len(suite.encr, suite.key_bits).unwrap_or(0));
-    let integ_key = count(integ, suite.integ.map_or(0, |id| integ_key_len(id).unwrap()));
-    EspKey::new(suite, &encr_key, &integ_key, rng).unwrap()
+pub(super) fn key_from(suite: &EspSuite, encr: u8, integ: u8, rng: &mut dyn Rng) -> EspKey {
+    let (encr_len, integ_len) = keymat_lens(suite).unwrap();
+    EspKey::new(suite, &count(encr, encr_len), &count(integ, integ_len), rng).unwrap()
 }
 
 fn key(suite: &EspSuite, from: u8) -> EspKey {
@@ -42,7 +48,7 @@ fn key(suite: &EspSuite, from: u8) -> EspKey {
 }
 
 /// A packet ready for sealing.
-fn packet(key: &EspKey, spi: &str, seq: u64, text: &[u8]) -> Vec<u8> {
+pub(super) fn packet(key: &EspKey, spi: &str, seq: u64, text: &[u8]) -> Vec<u8> {
     let mut out = hex(spi);
     out.extend((seq as u32).to_be_bytes());
     out.resize(8 + key.iv_len(), 0xee);
@@ -51,23 +57,23 @@ fn packet(key: &EspKey, spi: &str, seq: u64, text: &[u8]) -> Vec<u8> {
     out
 }
 
-fn job(packet: &[u8], seq: u64) -> Job {
+pub(super) fn job(packet: &[u8], seq: u64) -> Job {
     Job { start: 0, len: packet.len() as u32, seq, key: 0, ok: false }
 }
 
-fn seal_one(key: &EspKey, packet: &mut [u8], seq: u64) -> bool {
+pub(super) fn seal_one(key: &EspKey, packet: &mut [u8], seq: u64) -> bool {
     let mut jobs = [job(packet, seq)];
     seal(packet, &mut jobs, &[key]);
     jobs[0].ok
 }
 
-fn open_one(key: &EspKey, packet: &mut [u8], seq: u64) -> bool {
+pub(super) fn open_one(key: &EspKey, packet: &mut [u8], seq: u64) -> bool {
     let mut jobs = [job(packet, seq)];
     open(packet, &mut jobs, &[key]);
     jobs[0].ok
 }
 
-fn text<'a>(key: &EspKey, packet: &'a [u8]) -> &'a [u8] {
+pub(super) fn text<'a>(key: &EspKey, packet: &'a [u8]) -> &'a [u8] {
     &packet[8 + key.iv_len()..packet.len() - key.icv_len()]
 }
 
@@ -114,12 +120,6 @@ fn aes_gcm_gives_the_packet_of_draft_mcgrew_gcm_test() {
 /// c0 c1 .. cf.
 #[test]
 fn packets_are_those_of_another_implementation() {
-    struct Counting;
-    impl Rng for Counting {
-        fn fill(&mut self, out: &mut [u8]) {
-            out.copy_from_slice(&count(0xc0, out.len()));
-        }
-    }
     let cases: [(EncrId, u16, Option<IntegId>, [&str; 2]); 11] = [
         (
             EncrId::AES_GCM_16,
@@ -264,18 +264,25 @@ fn what_is_sealed_opens() {
             let plain = count(7, blocks * key.block_len());
             let mut packet = packet(&key, "deadbeef", 9, &plain);
             assert!(seal_one(&key, &mut packet, 9), "{suite}");
-            assert_eq!(text(&key, &packet) == plain, suite.encr == EncrId::NULL, "{suite}");
+            let in_clear = matches!(suite.encr, EncrId::NULL | EncrId::NULL_AES_GMAC);
+            assert_eq!(text(&key, &packet) == plain, in_clear, "{suite}");
             assert!(open_one(&key, &mut packet, 9), "{suite}");
             assert_eq!(text(&key, &packet), plain, "{suite}");
         }
     }
 }
 
+/// The number, or its low half where an implicit IV has no more (RFC 8750 section 3).
+fn number(suite: &EspSuite, seq: u64) -> u64 {
+    let short = !suite.esn && suite.encr.is_aead() && algorithm::encr(suite.encr).unwrap().iv_len == 0;
+    if short { u64::from(seq as u32) } else { seq }
+}
+
 #[test]
 fn every_bit_of_a_packet_counts() {
     for suite in suites() {
         let key = key(&suite, 0);
-        let seq = 0x1_0000_0002;
+        let seq = number(&suite, 0x1_0000_0002);
         let mut sealed = packet(&key, "00001001", seq, &count(0, 32));
         assert!(seal_one(&key, &mut sealed, seq));
         for bit in 0..sealed.len() * 8 {
@@ -291,7 +298,7 @@ fn every_bit_of_a_packet_counts() {
 fn the_high_half_counts_with_esn_only() {
     for suite in suites() {
         let key = key(&suite, 0);
-        let seq = 0x1_0000_0002;
+        let seq = number(&suite, 0x1_0000_0002);
         let mut sealed = packet(&key, "00001001", seq, &count(0, 32));
         assert!(seal_one(&key, &mut sealed, seq));
         for other in [2, 0x2_0000_0002, 0x8000_0001_0000_0002] {
@@ -311,8 +318,13 @@ fn a_packet_cut_short_is_refused() {
         for len in 0..sealed.len() {
             let mut cut = sealed[..len].to_vec();
             assert!(!open_one(&key, &mut cut, 1), "{suite}: opened {len} bytes");
-            let fits = len >= 8 + key.iv_len() + 2 + key.icv_len()
-                && (suite.encr != EncrId::AES_CBC || (len - 8 - key.icv_len()).is_multiple_of(16));
+            let block = match suite.encr {
+                EncrId::AES_CBC => 16,
+                EncrId::DES3 => 8,
+                _ => 1,
+            };
+            let text_len = len.checked_sub(8 + key.iv_len() + key.icv_len());
+            let fits = text_len.is_some_and(|n| n >= 2 && n.is_multiple_of(block));
             let before = cut.clone();
             assert_eq!(seal_one(&key, &mut cut, 1), fits, "{suite}: sealed {len} bytes");
             assert!(fits || cut == before, "{suite}: touched what it refused");
@@ -395,9 +407,12 @@ fn a_batch_is_the_same_as_its_packets_one_by_one() {
 }
 
 #[test]
-fn an_aead_iv_is_the_sequence_number() {
-    for suite in suites().into_iter().filter(|s| s.encr.is_aead()) {
+fn an_iv_that_must_be_unique_is_the_sequence_number() {
+    for suite in suites() {
         let key = key(&suite, 0);
+        if key.iv_len() != 8 || suite.encr == EncrId::DES3 {
+            continue;
+        }
         let seq = 0x0102_0304_0506_0708;
         let mut packet = packet(&key, "00001001", seq, &count(0, 32));
         assert!(seal_one(&key, &mut packet, seq));
@@ -407,16 +422,67 @@ fn an_aead_iv_is_the_sequence_number() {
 
 #[test]
 fn cbc_ivs_differ_by_packet_and_by_sa() {
-    let suite = suite(EncrId::AES_CBC, 128, Some(IntegId::HMAC_SHA2_256_128), false);
-    let mut seen = std::collections::HashSet::new();
-    for sa in 0..4 {
-        // The same keys, another random generator: the IVs come from the generator.
-        let key = key_from(&suite, 0, 0x80, &mut Seeded::new(sa));
-        for seq in 0..100 {
-            let mut packet = packet(&key, "00001001", seq, &count(0, 16));
-            assert!(seal_one(&key, &mut packet, seq));
-            assert!(seen.insert(packet[8..24].to_vec()), "an IV came twice");
+    for (encr, bits) in [(EncrId::AES_CBC, 128), (EncrId::DES3, 0)] {
+        let suite = suite(encr, bits, Some(IntegId::HMAC_SHA2_256_128), false);
+        let mut seen = std::collections::HashSet::new();
+        for sa in 0..4 {
+            // The same keys, another random generator: the IVs come from the generator.
+            let key = key_from(&suite, 0, 0x80, &mut Seeded::new(sa));
+            for seq in 0..100u64 {
+                let mut packet = packet(&key, "00001001", seq, &count(0, 16));
+                assert!(seal_one(&key, &mut packet, seq));
+                let iv = &packet[8..8 + key.iv_len()];
+                assert!(!iv.ends_with(&seq.to_be_bytes()), "an IV that can be foretold");
+                assert!(seen.insert(iv.to_vec()), "an IV came twice");
+            }
         }
+    }
+}
+
+#[test]
+fn an_implicit_iv_is_the_number_that_the_receiver_sees() {
+    for encr in [EncrId::AES_CCM_8_IIV, EncrId::AES_GCM_16_IIV, EncrId::CHACHA20_POLY1305_IIV] {
+        let bits = algorithm::encr(encr).unwrap().key_bits[0];
+        for esn in [false, true] {
+            let key = key(&suite(encr, bits, None, esn), 0);
+            let plain = packet(&key, "00001001", 5, &count(0, 32));
+            assert_eq!(plain.len(), 8 + 32 + key.icv_len(), "no IV in the packet");
+            // Beyond 32 bits an IV would come twice without ESN; and one that is not the header's never opens.
+            for (seq, good) in [(5, true), (0x1_0000_0005, esn), (6, false)] {
+                let mut packet = plain.clone();
+                assert_eq!(seal_one(&key, &mut packet, seq), good, "{encr} {seq:#x}");
+                assert!(good || packet == plain, "touched what it refused");
+                assert!(!good || open_one(&key, &mut packet, seq));
+            }
+        }
+        // It is the same algorithm as with an IV in the packet.
+        let twin = match encr {
+            EncrId::AES_CCM_8_IIV => EncrId::AES_CCM_8,
+            EncrId::AES_GCM_16_IIV => EncrId::AES_GCM_16,
+            _ => EncrId::CHACHA20_POLY1305,
+        };
+        let (with, without) =
+            (key(&suite(twin, bits, None, true), 0), key(&suite(encr, bits, None, true), 0));
+        let seq = 0x7_0000_0009;
+        let mut explicit = packet(&with, "00001001", seq, &count(0, 32));
+        let mut implicit = packet(&without, "00001001", seq, &count(0, 32));
+        assert!(seal_one(&with, &mut explicit, seq) && seal_one(&without, &mut implicit, seq));
+        explicit.drain(8..16);
+        assert_eq!(explicit, implicit, "{encr}");
+    }
+}
+
+#[test]
+fn what_is_not_authentic_is_not_decrypted() {
+    // Wrong padding can then not be told from a wrong ICV: nobody sees either text.
+    for suite in suites().into_iter().filter(|s| !s.encr.is_aead() && s.encr != EncrId::NULL) {
+        let key = key(&suite, 0);
+        let mut sealed = packet(&key, "00001001", 1, &count(0, 32));
+        assert!(seal_one(&key, &mut sealed, 1));
+        *sealed.last_mut().unwrap() ^= 1;
+        let before = sealed.clone();
+        assert!(!open_one(&key, &mut sealed, 1));
+        assert_eq!(sealed, before, "{suite}");
     }
 }
 
@@ -430,6 +496,20 @@ fn lengths_are_those_of_the_rfcs() {
         (EncrId::AES_CBC, 128, Some(IntegId::HMAC_SHA2_512_256), (16, 32, 16)),
         (EncrId::AES_CBC, 128, Some(IntegId::HMAC_SHA1_96), (16, 12, 16)),
         (EncrId::NULL, 0, Some(IntegId::HMAC_SHA2_256_128), (0, 16, 4)),
+        (EncrId::NULL, 0, Some(IntegId::HMAC_MD5_96), (0, 12, 4)),
+        (EncrId::NULL, 0, Some(IntegId::AES_XCBC_96), (0, 12, 4)),
+        (EncrId::NULL, 0, Some(IntegId::AES_CMAC_96), (0, 12, 4)),
+        (EncrId::NULL_AES_GMAC, 256, None, (8, 16, 4)),
+        (EncrId::AES_GCM_8, 128, None, (8, 8, 4)),
+        (EncrId::AES_GCM_12, 192, None, (8, 12, 4)),
+        (EncrId::AES_CCM_8, 256, None, (8, 8, 4)),
+        (EncrId::AES_CCM_12, 128, None, (8, 12, 4)),
+        (EncrId::AES_CCM_16, 128, None, (8, 16, 4)),
+        (EncrId::AES_CCM_8_IIV, 128, None, (0, 8, 4)),
+        (EncrId::AES_GCM_16_IIV, 128, None, (0, 16, 4)),
+        (EncrId::CHACHA20_POLY1305_IIV, 0, None, (0, 16, 4)),
+        (EncrId::AES_CTR, 128, Some(IntegId::HMAC_SHA2_256_128), (8, 16, 4)),
+        (EncrId::DES3, 0, Some(IntegId::HMAC_SHA1_96), (8, 12, 8)),
     ] {
         let key = key(&suite(encr, bits, integ, false), 0);
         assert_eq!((key.iv_len(), key.icv_len(), key.block_len()), lens, "{encr} {integ:?}");
@@ -443,8 +523,17 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
         (EncrId::AES_GCM_16, 128, None, 16, 0),
         (EncrId::AES_GCM_16, 128, sha256, 20, 32),
         (EncrId::AES_GCM_16, 128, None, 20, 32),
-        (EncrId::AES_GCM_12, 128, None, 20, 0),
-        (EncrId::NULL_AES_GMAC, 128, None, 20, 0),
+        (EncrId::AES_GCM_12, 128, None, 19, 0),
+        (EncrId::AES_GCM_8, 0, None, 20, 0),
+        (EncrId::AES_CCM_16, 128, None, 20, 0),
+        (EncrId::AES_CCM_16, 128, sha256, 19, 32),
+        (EncrId::NULL_AES_GMAC, 128, None, 16, 0),
+        (EncrId::NULL_AES_GMAC, 128, sha256, 20, 32),
+        (EncrId::AES_CTR, 128, None, 20, 0),
+        (EncrId::AES_CTR, 128, Some(IntegId::NONE), 20, 0),
+        (EncrId::AES_CTR, 128, sha256, 16, 32),
+        (EncrId::AES_CBC, 128, Some(IntegId::AES_128_GMAC), 16, 20), // AH's only (RFC 4543 section 4)
+        (EncrId(99), 128, sha256, 16, 32),
         (EncrId::CHACHA20_POLY1305, 256, None, 32, 0),
         (EncrId::AES_CBC, 128, None, 16, 0),
         (EncrId::AES_CBC, 256, sha256, 16, 32),
@@ -453,7 +542,9 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
         (EncrId::NULL, 0, Some(IntegId::NONE), 0, 0),
         (EncrId::NULL, 0, sha256, 16, 32),
         (EncrId::NULL, 0, sha256, 0, 20),
-        (EncrId::DES3, 0, sha256, 24, 32),
+        (EncrId::DES3, 0, sha256, 24, 32), // three keys of zeros: single DES
+        (EncrId::DES3, 0, sha256, 21, 32), // without parity
+        (EncrId::DES3, 0, None, 24, 0),
     ] {
         let suite = suite(encr, bits, integ, false);
         let made = EspKey::new(&suite, &vec![0; encr_key], &vec![0; integ_key], &mut Seeded::new(0));

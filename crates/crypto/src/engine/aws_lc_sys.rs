@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! aead.rs   EVP_AEAD_CTX: AES-GCM, ChaCha20-Poly1305, in place, the tag in its own slice
-//! aes.rs    AES_KEY: CBC in place, one block
+//! aes.rs    AES_KEY: CBC in place, one block, counter mode, CBC-MAC's chain
+//! des.rs    DES_key_schedule: 3DES-CBC in place
 //! hmac.rs   SHA*_CTX: HMAC whose key is absorbed once
 //! modp.rs   BIGNUM: modular exponentiation in the groups of RFC 3526
 //! stream.rs the ChaCha20 keystream behind the seeded generator
@@ -14,6 +15,7 @@
 
 pub(crate) mod aead;
 pub(crate) mod aes;
+pub(crate) mod des;
 pub(crate) mod hmac;
 pub(crate) mod modp;
 pub(crate) mod stream;

@@ -3,7 +3,10 @@ use ironswan_wire::iana::{EncrId, IntegId};
 use super::{MessageKey, OpenError, encr_key_len, icv_len, integ_key_len};
 use crate::testing::count;
 
-const INTEGS: [(IntegId, usize, usize); 4] = [
+const INTEGS: [(IntegId, usize, usize); 7] = [
+    (IntegId::HMAC_MD5_96, 16, 12),
+    (IntegId::AES_XCBC_96, 16, 12),
+    (IntegId::AES_CMAC_96, 16, 12),
     (IntegId::HMAC_SHA1_96, 20, 12),
     (IntegId::HMAC_SHA2_256_128, 32, 16),
     (IntegId::HMAC_SHA2_384_192, 48, 24),
@@ -14,7 +17,8 @@ const INTEGS: [(IntegId, usize, usize); 4] = [
 fn suites() -> Vec<(EncrId, u16, Option<IntegId>)> {
     let mut out = vec![(EncrId::CHACHA20_POLY1305, 256, None)];
     for bits in [128, 192, 256] {
-        out.push((EncrId::AES_GCM_16, bits, None));
+        out.extend([EncrId::AES_GCM_8, EncrId::AES_GCM_12, EncrId::AES_GCM_16].map(|id| (id, bits, None)));
+        out.extend([EncrId::AES_CCM_8, EncrId::AES_CCM_12, EncrId::AES_CCM_16].map(|id| (id, bits, None)));
         out.extend(INTEGS.map(|(integ, ..)| (EncrId::AES_CBC, bits, Some(integ))));
     }
     out
@@ -130,6 +134,8 @@ fn lengths_are_those_of_the_rfcs() {
         ((EncrId::AES_GCM_16, 128, None), 8, 16, 1, 20),
         ((EncrId::AES_GCM_16, 192, None), 8, 16, 1, 28),
         ((EncrId::AES_GCM_16, 256, None), 8, 16, 1, 36),
+        ((EncrId::AES_GCM_8, 128, None), 8, 8, 1, 20),
+        ((EncrId::AES_CCM_12, 256, None), 8, 12, 1, 35),
         ((EncrId::CHACHA20_POLY1305, 256, None), 8, 16, 1, 36),
         ((EncrId::AES_CBC, 128, Some(IntegId::HMAC_SHA2_256_128)), 16, 16, 16, 16),
         ((EncrId::AES_CBC, 192, Some(IntegId::HMAC_SHA2_384_192)), 16, 24, 16, 24),
@@ -154,7 +160,10 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
         (EncrId::AES_GCM_16, 0, None, 20, 0),               // none said
         (EncrId::AES_GCM_16, 128, sha256, 20, 32),          // AEAD and integrity
         (EncrId::AES_GCM_16, 128, None, 20, 32),            // a key for nothing
-        (EncrId::AES_GCM_8, 128, None, 20, 0),              // not here
+        (EncrId::AES_GCM_8, 128, None, 19, 0),              // no salt
+        (EncrId::AES_CCM_8, 128, None, 20, 0),              // CCM's salt has three bytes
+        (EncrId::AES_GCM_16_IIV, 128, None, 20, 0),         // not for IKE (RFC 8750 section 7)
+        (EncrId::NULL_AES_GMAC, 128, None, 20, 0),          // encrypts nothing
         (EncrId::CHACHA20_POLY1305, 256, None, 32, 0),      // no salt
         (EncrId::CHACHA20_POLY1305, 128, None, 20, 0),      // no such key length
         (EncrId::AES_CBC, 128, None, 16, 0),                // no integrity
@@ -163,9 +172,10 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
         (EncrId::AES_CBC, 0, sha256, 0, 32),                // none said
         (EncrId::AES_CBC, 128, sha256, 16, 31),
         (EncrId::AES_CBC, 128, sha256, 16, 33),
-        (EncrId::AES_CBC, 128, Some(IntegId::HMAC_MD5_96), 16, 16), // not here
-        (EncrId::NULL, 0, sha256, 0, 32),                           // not for IKE (RFC 7296 section 3.3.2)
-        (EncrId::DES3, 0, sha256, 24, 32),                          // not here
+        (EncrId::AES_CBC, 128, Some(IntegId::AES_128_GMAC), 16, 20), // for AH only
+        (EncrId::AES_CTR, 128, sha256, 20, 32),                      // not here
+        (EncrId::NULL, 0, sha256, 0, 32),                            // not for IKE (RFC 7296 section 3.3.2)
+        (EncrId::DES3, 0, sha256, 24, 32),                           // not here
     ] {
         let made = MessageKey::new(encr, bits, integ, &vec![0; encr_key], &vec![0; integ_key]);
         assert!(made.is_none(), "{encr} {bits} {integ:?} {encr_key} {integ_key}");

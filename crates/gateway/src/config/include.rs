@@ -1,11 +1,12 @@
 //! Files: reading them with limits, `include` with globs, and section references (`name : other { }`).
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use zeroize::Zeroizing;
 
@@ -33,6 +34,10 @@ pub struct Source {
     pub name: Arc<str>,
     /// Permission bits.
     pub mode: u32,
+    /// When it was last written, seen after it had been read.
+    pub written: Option<SystemTime>,
+    /// There is not one byte in it.
+    pub empty: bool,
 }
 
 /// Reads files into one tree.
@@ -118,7 +123,7 @@ impl Reader {
             diags.error(at, "", format!("{name}: more than {MAX_FILES} files"));
             return false;
         }
-        let (bytes, mode) = match self.load(path) {
+        let (bytes, meta) = match self.load(path) {
             Ok(read) => read,
             Err(message) => {
                 diags.error(at, "", format!("cannot read {name}: {message}"));
@@ -126,15 +131,16 @@ impl Reader {
             }
         };
         let source: Arc<str> = path.to_string_lossy().into();
-        self.sources.push(Source { name: source.clone(), mode });
+        let (mode, written) = (meta.permissions().mode(), meta.modified().ok());
+        self.sources.push(Source { name: source.clone(), mode, written, empty: bytes.is_empty() });
         self.open.push(canonical);
         syntax::parse(&source, &bytes, into, depth, self, diags);
         self.open.pop();
         true
     }
 
-    fn load(&mut self, path: &Path) -> Result<(Zeroizing<Vec<u8>>, u32), String> {
-        let file = File::open(path).map_err(|e| e.to_string())?;
+    fn load(&mut self, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
+        let mut file = File::open(path).map_err(|e| e.to_string())?;
         let meta = file.metadata().map_err(|e| e.to_string())?;
         if !meta.is_file() {
             return Err("not a regular file".to_owned());
@@ -147,7 +153,7 @@ impl Reader {
         }
         // The limit holds for what is read, not for what `stat` said.
         let mut bytes = Zeroizing::new(Vec::with_capacity(meta.size() as usize));
-        file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
+        file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
         let len = bytes.len() as u64;
         if len > MAX_FILE {
             return Err(format!("more than the {MAX_FILE} bytes that a configuration file may have"));
@@ -156,7 +162,9 @@ impl Reader {
         if self.total > MAX_TOTAL {
             return Err(format!("all files together are longer than {MAX_TOTAL} bytes"));
         }
-        Ok((bytes, meta.permissions().mode()))
+        // It may have been written to while it was read.
+        let meta = file.metadata().map_err(|e| e.to_string())?;
+        Ok((bytes, meta))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use ironswan_ike::config::{Connection, SharedKey};
 
@@ -19,6 +20,10 @@ pub struct Config {
     pub secrets: Vec<SharedKey>,
     /// The daemon's settings.
     pub daemon: Daemon,
+    /// When the newest of its files was last written.
+    pub written: Option<SystemTime>,
+    /// A file without one byte.
+    pub empty: Option<String>,
     /// Where things were written, by key (`connections.net`, `connections.net.children.net.local_ts`).
     pub(super) places: HashMap<String, Origin>,
 }
@@ -98,7 +103,9 @@ pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> 
     let used = reader.referenced();
     let (root, sources) = reader.finish(diags);
     secret_files(&root, &sources, diags);
-    Some(understand(&root, &used, diags))
+    let written = sources.iter().filter_map(|s| s.written).max();
+    let empty = sources.iter().find(|s| s.empty).map(|s| s.name.to_string());
+    Some(Config { written, empty, ..understand(&root, &used, diags) })
 }
 
 /// Files with secrets that others may read are refused.

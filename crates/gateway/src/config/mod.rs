@@ -18,7 +18,7 @@ mod ts;
 mod value;
 
 pub use load::{Config, load_dir, load_files};
-pub use meaning::{Daemon, LogFormat, connection, needs_dns, vici_uri};
+pub use meaning::{Daemon, LogFormat, connection, vici_uri};
 
 /// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are not opened and
 /// names are not looked up. The result tells inputs apart by what was found in them.
@@ -33,14 +33,10 @@ pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
     let size = root.size();
     include::resolve(&mut root, &mut diag::Diagnostics::default());
     assert_eq!(root.size(), size);
-    let dns = root.section("connections").is_some_and(|c| c.sections().any(|(_, s)| needs_dns(s)));
-    let mut shape = [0; 4];
-    if !dns {
-        let config = load::understand(&root, &Default::default(), &mut diags);
-        check::check(&config, &mut diags);
-        let children = config.connections.iter().map(|c| c.children.len()).sum::<usize>();
-        shape = [1, config.connections.len().min(4), children.min(4), config.secrets.len().min(4)];
-    }
+    let config = load::understand(&root, &Default::default(), &mut diags);
+    check::check(&config, &mut diags);
+    let children = config.connections.iter().map(|c| c.children.len()).sum::<usize>();
+    let shape = [1, config.connections.len().min(4), children.min(4), config.secrets.len().min(4)];
     let _ = meaning::daemon(&root, &mut diags);
     // FNV-1a over the sentences, without what they quote.
     let mut hash = 0xcbf2_9ce4_8422_2325u64;

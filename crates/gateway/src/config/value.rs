@@ -1,7 +1,7 @@
 //! Values as people write them: yes and no, numbers, times, sizes, addresses, secrets. Each reader gives the value or
 //! the sentence that says what is wrong with it.
 
-use std::net::{IpAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ironswan_ike::config::AddrSpec;
@@ -137,32 +137,24 @@ pub(super) fn range(text: &str) -> Result<AddrRange, String> {
     Err(format!("`{}` is neither an address, a subnet nor a range", show(t)))
 }
 
-/// True when a name must be looked up to understand this address.
-pub(crate) fn needs_dns(text: &str) -> bool {
-    let t = text.trim();
-    !t.is_empty() && !t.starts_with('%') && range(t).is_err() && host_name(t)
-}
-
+/// What may be a DNS name, with or without the dot of the root.
 fn host_name(t: &str) -> bool {
     t.len() <= 253
         && t.bytes().any(|b| b.is_ascii_alphabetic())
-        && t.split('.').all(|label| {
+        && t.strip_suffix('.').unwrap_or(t).split('.').all(|label| {
             !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         })
 }
 
-/// How many addresses of one name are used.
-const ADDRS_PER_NAME: usize = 8;
-
-/// One item of `local_addrs` or `remote_addrs`. A DNS name becomes its addresses, which may take seconds.
-pub(super) fn address(text: &str) -> Result<Vec<AddrSpec>, String> {
+/// One item of `local_addrs` or `remote_addrs`.
+pub(super) fn address(text: &str) -> Result<AddrSpec, String> {
     let t = text.trim();
     if matches!(t, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::" | "0.0.0.0/0" | "::/0") {
-        return Ok(vec![match t {
+        return Ok(match t {
             "%any4" | "0.0.0.0/0" => AddrSpec::Range(AddrRange::any(false)),
             "%any6" | "::/0" => AddrSpec::Range(AddrRange::any(true)),
             _ => AddrSpec::Any,
-        }]);
+        });
     }
     if t.starts_with('%') {
         return Err(format!(
@@ -171,29 +163,13 @@ pub(super) fn address(text: &str) -> Result<Vec<AddrSpec>, String> {
         ));
     }
     if let Ok(addr) = t.parse() {
-        return Ok(vec![AddrSpec::Host(addr)]);
+        return Ok(AddrSpec::Host(addr));
     }
-    if !needs_dns(t) {
-        return range(t).map(|r| {
-            vec![if r.start() == r.end() { AddrSpec::Host(r.start()) } else { AddrSpec::Range(r) }]
-        });
+    if !t.is_empty() && range(t).is_err() && host_name(t) {
+        // What it stands for is asked when it matters, not here: an answer may take long, and may be another tomorrow.
+        return Ok(AddrSpec::Name(t.trim_end_matches('.').to_ascii_lowercase()));
     }
-    match (t, 0u16).to_socket_addrs() {
-        Ok(found) => {
-            let mut addrs: Vec<AddrSpec> = Vec::new();
-            for a in found {
-                let a = AddrSpec::Host(a.ip());
-                if !addrs.contains(&a) && addrs.len() < ADDRS_PER_NAME {
-                    addrs.push(a);
-                }
-            }
-            if addrs.is_empty() { Err(format!("the name `{}` has no address", show(t))) } else { Ok(addrs) }
-        }
-        Err(e) => Err(format!(
-            "the name `{}` cannot be resolved ({e}); check it and the resolver, or write the address",
-            show(t)
-        )),
-    }
+    range(t).map(|r| if r.start() == r.end() { AddrSpec::Host(r.start()) } else { AddrSpec::Range(r) })
 }
 
 /// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself.
@@ -267,10 +243,10 @@ mod tests {
 
     #[test]
     fn addresses_of_every_kind() {
-        assert_eq!(address("%any"), Ok(vec![AddrSpec::Any]));
-        assert_eq!(address("192.0.2.1"), Ok(vec![AddrSpec::Host([192, 0, 2, 1].into())]));
-        assert!(matches!(address("192.0.2.0/24").unwrap()[0], AddrSpec::Range(_)));
-        assert!(matches!(address("fd00::1-fd00::9").unwrap()[0], AddrSpec::Range(_)));
+        assert_eq!(address("%any"), Ok(AddrSpec::Any));
+        assert_eq!(address("192.0.2.1"), Ok(AddrSpec::Host([192, 0, 2, 1].into())));
+        assert!(matches!(address("192.0.2.0/24").unwrap(), AddrSpec::Range(_)));
+        assert!(matches!(address("fd00::1-fd00::9").unwrap(), AddrSpec::Range(_)));
         for bad in [
             "192.0.2.256",
             "192.0.2.0/33",
@@ -282,9 +258,18 @@ mod tests {
         ] {
             assert!(address(bad).is_err(), "{bad}");
         }
-        let e = address("no-such-host.invalid").unwrap_err();
-        assert!(e.contains("no-such-host.invalid"), "{e}");
-        assert!(address("localhost").unwrap().contains(&AddrSpec::Host([127, 0, 0, 1].into())));
+        // No resolver is asked.
+        for (text, name) in [
+            ("no-such-host.invalid", "no-such-host.invalid"),
+            ("Hub.Example.", "hub.example"),
+            ("localhost", "localhost"),
+            ("xn--bcher-kva.example", "xn--bcher-kva.example"),
+        ] {
+            assert_eq!(address(text), Ok(AddrSpec::Name(name.to_owned())));
+        }
+        assert!(
+            address("hub..example").is_err() && address(".").is_err() && address("hub_1.example").is_ok()
+        );
     }
 
     #[test]

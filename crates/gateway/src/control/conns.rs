@@ -102,6 +102,7 @@ fn addr(a: &AddrSpec) -> String {
     match a {
         AddrSpec::Any => "%any".to_owned(),
         AddrSpec::Host(ip) => ip.to_string(),
+        AddrSpec::Name(name) => name.clone(),
         AddrSpec::Range(r) => match r.prefix_len() {
             Some(len) => format!("{}/{len}", r.start()),
             None => format!("{}-{}", r.start(), r.end()),
@@ -109,7 +110,7 @@ fn addr(a: &AddrSpec) -> String {
     }
 }
 
-fn selector(ts: &TsSpec) -> String {
+pub(super) fn selector(ts: &TsSpec) -> String {
     match ts {
         TsSpec::Fixed(ts) => ts.to_string(),
         TsSpec::Dynamic { protocol, start_port, end_port } => {

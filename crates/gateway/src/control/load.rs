@@ -6,9 +6,9 @@ use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
 
 use super::{Control, failure, success, text};
+use crate::config::connection;
 use crate::config::diag::Diagnostics;
 use crate::config::tree::{self, Node, Origin};
-use crate::config::{connection, needs_dns};
 
 impl Control {
     /// `load-conn`: the same reader as for files, so the same findings.
@@ -30,28 +30,17 @@ impl Control {
                 Err(e) => return failure(format!("connection {name}: {e}")),
             }
         }
-        // A name server may take seconds, and nothing else may wait for it.
-        let slow = conns.iter().any(|(_, tree)| needs_dns(tree));
-        let read = move || -> Result<Vec<Connection>, String> {
-            let mut diags = Diagnostics::default();
-            let read: Vec<Connection> =
-                conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &mut diags)).collect();
-            if diags.errors() > 0 { Err(diags.error_lines().join("; ")) } else { Ok(read) }
-        };
-        let read = if slow {
-            match tokio::task::spawn_blocking(read).await {
-                Ok(read) => read,
-                Err(_) => Err("reading the connection ended badly".to_owned()),
-            }
-        } else {
-            read()
-        };
+        let mut diags = Diagnostics::default();
+        let read: Vec<Connection> =
+            conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &mut diags)).collect();
+        let read = if diags.errors() > 0 { Err(diags.error_lines().join("; ")) } else { Ok(read) };
         match read {
             Err(e) => failure(e),
             Ok(conns) => {
                 for conn in conns {
                     self.put_conn(conn);
                 }
+                self.driver.guarded_soon().await;
                 success()
             }
         }
@@ -68,14 +57,15 @@ impl Control {
                 conn.name,
                 conn.children.len()
             );
-            self.driver.act(|e, now| e.load_connection(now, conn));
+            self.driver.load_connection(conn);
         }
     }
 
     /// `unload-conn`.
-    pub(super) fn unload_conn(&self, message: &Section) -> Section {
+    pub(super) async fn unload_conn(&self, message: &Section) -> Section {
         let Some(name) = text(message, "name") else { return failure("missing connection name to unload") };
-        if self.driver.act(|e, now| e.unload_connection(now, name)) {
+        if self.driver.unload_connection(name) {
+            self.driver.guarded_soon().await;
             success()
         } else {
             failure(format!("connection '{}' not found for unloading", name.escape_debug()))

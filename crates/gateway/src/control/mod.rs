@@ -6,6 +6,7 @@
 //! | `load` | load-conn, load-shared, unload-conn, unload-shared, get-conns, get-shared, clear-creds, ... |
 //! | `run` | initiate, terminate, rekey |
 //! | `conns` | list-conns |
+//! | `pols` | list-policies, and our own ironswan-policies |
 //! | `sas` | list-sas, and the sections that events share with it |
 //! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
 //!
@@ -16,6 +17,7 @@ mod client;
 mod conns;
 mod events;
 mod load;
+mod pols;
 mod query;
 mod queue;
 mod run;
@@ -120,15 +122,15 @@ impl Control {
     async fn dispatch(&self, client: &Client, name: &str, message: Section) -> Option<Section> {
         Some(match name {
             "version" => query::version(),
-            "stats" => self.stats(),
+            "stats" => self.stats().await,
             "get-counters" => self.get_counters(&message),
-            "ironswan-counters" => self.all_counters(),
+            "ironswan-counters" => self.all_counters().await,
             "reload-settings" => match (self.reload)() {
                 Ok(()) => success(),
                 Err(e) => failure(e),
             },
             "load-conn" => self.load_conn(message).await,
-            "unload-conn" => self.unload_conn(&message),
+            "unload-conn" => self.unload_conn(&message).await,
             "get-conns" => self.get_conns(),
             "list-conns" => self.list_conns(client, &message).await,
             "load-shared" => self.load_shared(message),
@@ -147,6 +149,8 @@ impl Control {
             "terminate" => self.terminate(client, &message).await,
             "rekey" => self.rekey(client, &message).await,
             "list-sas" => self.list_sas(client, &message).await,
+            "list-policies" => self.list_policies(client, &message).await,
+            "ironswan-policies" => self.policies(client, &message).await,
             _ => return None,
         })
     }

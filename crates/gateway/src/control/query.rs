@@ -21,9 +21,10 @@ pub(super) fn version() -> Section {
 
 impl Control {
     /// `stats`. The numbers of threads and jobs are ours as far as there is such a thing: nothing is queued.
-    pub(super) fn stats(&self) -> Section {
+    pub(super) async fn stats(&self) -> Section {
         let up = clock::now().saturating_duration_since(self.started);
         let (total, half_open) = self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
+        let guard = self.guard_counters().await;
         let four =
             || Section::new().with("critical", "0").with("high", "0").with("medium", "0").with("low", "0");
         Section::new()
@@ -39,6 +40,7 @@ impl Control {
             .with("scheduled", "0")
             .with("ikesas", Section::new().with("total", total).with("half-open", half_open))
             .with("plugins", ["ironswan", "vici", "user-space-esp"])
+            .with("guard", guard.unwrap_or_default())
     }
 
     /// `get-counters`: charon's 21, for the whole daemon only.
@@ -75,7 +77,7 @@ impl Control {
     }
 
     /// Everything that is counted: IKE, the endpoint's own, and the packet engine with its reasons for dropping.
-    pub(super) fn all_counters(&self) -> Section {
+    pub(super) async fn all_counters(&self) -> Section {
         let mut ike = self.ike_counters();
         self.driver.view(|e, _| {
             let c = e.counters();
@@ -117,7 +119,15 @@ impl Control {
         .collect();
         let drops: Section = c.drops().map(|(reason, n)| (reason.name().to_owned(), n)).collect();
         let plane: Section = (self.plane)().into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
-        Section::new().with("ike", ike).with("packets", traffic).with("drops", drops).with("plane", plane)
+        let all = Section::new()
+            .with("ike", ike)
+            .with("packets", traffic)
+            .with("drops", drops)
+            .with("plane", plane);
+        match self.guard_counters().await {
+            Some(guard) => all.with("guard", guard),
+            None => all,
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use super::client::{Client, Watch};
 use super::{Control, failure, flag, number, success, text};
 use crate::driver::Outcome;
 
+/// How long the kernel may take to guard what has come up.
+const GUARDED: Duration = Duration::from_secs(10);
+
 /// How a wait ended.
 enum End {
     Done(Outcome),
@@ -55,7 +58,16 @@ impl Control {
         };
         match ended {
             None => success(),
-            Some(End::Done(Ok(()))) => success(),
+            // Whoever is told that it is up is told that it protects.
+            Some(End::Done(Ok(()))) => match tokio::time::timeout(GUARDED, self.driver.guarded()).await {
+                Ok(Ok(())) => success(),
+                Ok(Err(why)) => {
+                    failure(format!("{what} is established, but the kernel does not steer and guard: {why}"))
+                }
+                Err(_) => {
+                    failure(format!("{what} is established, but the kernel is not done with its guard yet"))
+                }
+            },
             Some(End::Done(Err(why))) => {
                 // The endpoint asked for a source address, and there is none: the same fault, found earlier.
                 let unreachable = why.starts_with("no route to");

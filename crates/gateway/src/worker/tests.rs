@@ -42,6 +42,16 @@ struct Side {
 }
 
 /// Runs `ip` in the namespace of this thread.
+/// Receives, also when the end of some other test's child process interrupts (a socket with a timeout is not restarted).
+fn receive(socket: &UdpSocket, buf: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match socket.recv_from(buf) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            other => return other.unwrap(),
+        }
+    }
+}
+
 fn ip(args: &str) {
     let out = Process::new("ip").args(args.split_whitespace()).output().expect("iproute2 is needed");
     assert!(out.status.success(), "ip {args}: {}", String::from_utf8_lossy(&out.stderr));
@@ -62,6 +72,32 @@ fn outer_address(n: u8, outer: Outer) -> IpAddr {
 
 fn inside(n: u8) -> TrafficSelector {
     TrafficSelector::addresses(AddrRange::prefix(IpAddr::from([10, n, 0, 0]), 24).unwrap())
+}
+
+/// Counts what leaves through `eth0` in fragments: a device's egress is behind the place where the kernel cuts.
+fn count_fragments() {
+    nft("table netdev test {
+        chain c {
+            type filter hook egress device eth0 priority 0
+            ip frag-off & 0x3fff != 0 counter
+            ip6 nexthdr 44 counter
+        }
+    }");
+}
+
+/// The fragments that have left the namespace of this thread.
+fn fragments_sent() -> u64 {
+    let text = nft("list table netdev test");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let packets = words.windows(2).filter(|w| w[0] == "packets").map(|w| w[1].parse::<u64>().unwrap());
+    packets.sum()
+}
+
+/// Runs `nft` in the namespace of this thread.
+fn nft(script: &str) -> String {
+    let out = Process::new("nft").arg(script).output().expect("nft is needed");
+    assert!(out.status.success(), "nft {script}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 /// The SA that carries packets of side `from`, as side `me` has it.
@@ -98,12 +134,18 @@ fn policy(me: u8) -> Command {
     })
 }
 
-/// In the namespace of the calling thread, where `eth0` is.
-fn side(n: u8) -> Side {
-    ip(&format!("addr add 192.0.2.{n}/24 dev eth0"));
-    ip(&format!("addr add 2001:db8::{n}/64 dev eth0 nodad"));
+/// In the namespace of the calling thread, where `eth0` is. `routed`: the other side is behind a router.
+fn side(n: u8, routed: bool) -> Side {
+    let (v4, v6) = if routed { (32, 128) } else { (24, 64) };
+    ip(&format!("addr add 192.0.2.{n}/{v4} dev eth0"));
+    ip(&format!("addr add 2001:db8::{n}/{v6} dev eth0 nodad"));
     ip(&format!("addr add 10.{n}.0.1/32 dev lo"));
     ip("link set eth0 up");
+    if routed {
+        ip("route add 192.0.2.254 dev eth0");
+        ip("route add default via 192.0.2.254");
+        ip("-6 route add default via fe80::1 dev eth0");
+    }
     // IPv6 takes a moment before it uses an address.
     let mut netlink = Netlink::open().unwrap();
     let v6 = outer_address(n, Outer::V6Encap);
@@ -142,6 +184,29 @@ fn side(n: u8) -> Side {
 
 /// Runs `f` with both sides, on a thread in the namespace of the first.
 fn two_sides(f: impl FnOnce(Side, Side) + Send) {
+    sides(None, f);
+}
+
+/// In a namespace of the calling thread: the router between the namespaces of two threads.
+fn router(ids: [i32; 2], mtu: u32) {
+    for (i, id) in ids.iter().enumerate() {
+        let n = i + 1;
+        ip(&format!("link add r{n} type veth peer name eth0 netns {id}"));
+        ip(&format!("addr add fe80::1/64 dev r{n} nodad"));
+        ip(&format!("link set r{n} up"));
+        ip(&format!("route add 192.0.2.{n} dev r{n}"));
+        ip(&format!("-6 route add 2001:db8::{n} dev r{n}"));
+    }
+    ip("addr add 192.0.2.254/32 dev lo");
+    ip("addr add 2001:db8::fe/128 dev lo nodad");
+    ip(&format!("link set r2 mtu {mtu}"));
+    for what in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+        std::fs::write(format!("/proc/sys/net/{what}"), "1").unwrap();
+    }
+}
+
+/// With a router between them, if `routed` says what the MTU of its link to the second side is.
+fn sides(routed: Option<u32>, f: impl FnOnce(Side, Side) + Send) {
     std::thread::scope(|s| {
         let run = s.spawn(|| {
             enter_namespace();
@@ -150,13 +215,28 @@ fn two_sides(f: impl FnOnce(Side, Side) + Send) {
             let second = s.spawn(move || {
                 id_in.send(enter_namespace()).unwrap();
                 wait.recv().unwrap();
-                side(2)
+                side(2, routed.is_some())
             });
             let id = id.recv().unwrap();
-            ip(&format!("link add eth0 type veth peer name eth0 netns {id}"));
-            let first = side(1);
+            // The router's namespace lasts as long as its thread, which waits for the end.
+            let (end, ended) = sync_channel::<()>(0);
+            if let Some(mtu) = routed {
+                let own = rustix::thread::gettid().as_raw_nonzero().get();
+                let (ready_in, ready) = sync_channel(1);
+                s.spawn(move || {
+                    enter_namespace();
+                    router([own, id], mtu);
+                    ready_in.send(()).unwrap();
+                    let _ = ended.recv();
+                });
+                ready.recv().unwrap();
+            } else {
+                ip(&format!("link add eth0 type veth peer name eth0 netns {id}"));
+            }
+            let first = side(1, routed.is_some());
             go.send(()).unwrap();
             f(first, second.join().unwrap());
+            drop(end);
         });
         run.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
@@ -187,10 +267,10 @@ fn datagrams_and_streams_cross_over_every_kind_of_outer_packet() {
             for len in [0, 1, 1300, 1900] {
                 let sent: Vec<u8> = (0..len).map(|i| i as u8).collect();
                 a.udp.send_to(&sent, "10.2.0.1:7000").unwrap();
-                let (n, from) = b.udp.recv_from(&mut buf).unwrap();
+                let (n, from) = receive(&b.udp, &mut buf);
                 assert_eq!((&buf[..n], from), (&sent[..], "10.1.0.1:7000".parse().unwrap()));
                 b.udp.send_to(&sent, from).unwrap();
-                let (n, _) = a.udp.recv_from(&mut buf).unwrap();
+                let (n, _) = receive(&a.udp, &mut buf);
                 assert_eq!(&buf[..n], &sent[..]);
             }
             // A stream, whose super-packets are cut and merged.
@@ -269,6 +349,7 @@ fn ike_messages_come_up_without_marker_and_keepalives_are_absorbed() {
             local: to(1, 0).ip(),
             remote: to(2, 4500),
             tos: 0,
+            fragmentable: 0,
         };
         let before = b.plane.stats();
         ironswan_io::send::Sender::new().send(ironswan_io::send::Outlet::Udp(&other), &mixed, &[m]);
@@ -305,22 +386,151 @@ fn a_packet_without_sa_raises_an_acquire_at_once() {
 }
 
 #[test]
-fn a_narrower_path_is_reported_and_packets_still_arrive() {
+fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_outside() {
+    const NARROW: u32 = 1320;
+    for routed in [false, true] {
+        for outer in [Outer::V4Encap, Outer::V4Raw, Outer::V6Encap, Outer::V6Raw] {
+            sides(routed.then_some(NARROW), |a, b| {
+                for side in [&a, &b] {
+                    for command in [sa(side.n, 1, outer), sa(side.n, 2, outer), policy(side.n)] {
+                        side.engine.apply(Duration::ZERO, &command).unwrap();
+                    }
+                }
+                count_fragments();
+                let peer = outer_address(2, outer);
+                let mut netlink = Netlink::open().unwrap();
+                let mut path = || netlink.lookup(peer, None, 0).unwrap().unwrap().mtu;
+                let say = |text: &[u8]| a.udp.send_to(text, "10.2.0.1:7000").unwrap();
+                let mut buf = [0; 2000];
+                say(b"short");
+                assert_eq!(receive(&b.udp, &mut buf).0, 5);
+                if routed {
+                    // This one meets the narrow link, and the router tells.
+                    say(&[3; 1300]);
+                    for _ in 0..300 {
+                        if path() == NARROW {
+                            break;
+                        }
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                } else {
+                    ip(&format!("link set eth0 mtu {NARROW}"));
+                }
+                assert_eq!(path(), NARROW, "what the key daemon will find out, routed: {routed}, {peer}");
+                assert!(a.notices.try_recv().is_err());
+                say(&[4; 1300]);
+                assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+                // The counters of a round are published at its end, after the notice.
+                eventually("the packet is counted", || a.plane.stats().send.dropped_narrow == 1);
+                // What the key daemon does about it. The kernel then cuts the datagram before it is encapsulated.
+                let suite =
+                    EspSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: None, ke: None, esn: true };
+                let udp_encap = matches!(outer, Outer::V4Encap | Outer::V6Encap);
+                let mtu = ironswan_ipsec::mtu::inner_max(NARROW, peer.is_ipv6(), udp_encap, &suite);
+                ip(&format!("route replace 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220 mtu {mtu}"));
+                // Exactly as long as fits, and longer.
+                for len in [mtu as usize - 28, 1300, 1900] {
+                    say(&vec![5; len]);
+                    assert_eq!(receive(&b.udp, &mut buf).0, len);
+                }
+                let sent = a.plane.stats().send;
+                assert_eq!((sent.fragmented, sent.dropped_error), (0, 0), "{sent:?}");
+                assert_eq!(fragments_sent(), 0, "routed: {routed}");
+                // That the counter counts: an IKE message is fragmented, as it always may be.
+                let from = SocketAddr::new(outer_address(1, outer), 4500);
+                let message = [&[0; 4][..], &[7; 3000]].concat();
+                a.plane.ike_sender().send(from, SocketAddr::new(peer, 4500), &message).unwrap();
+                assert_eq!(b.ike.recv_timeout(PATIENCE).unwrap().payload.len(), 3000);
+                assert!(fragments_sent() >= 3);
+                // ICMP errors wait on some sockets until they are taken off, and keep them ready.
+                let rounds = a.plane.stats().rounds;
+                std::thread::sleep(Duration::from_millis(100));
+                assert!(a.plane.stats().rounds - rounds < 10, "it spins");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_no_sender_has_to_make_smaller_crosses_the_narrowest_path_in_fragments() {
+    for outer in [Outer::V4Encap, Outer::V4Raw] {
+        two_sides(|a, b| {
+            for side in [&a, &b] {
+                for command in [sa(side.n, 1, outer), sa(side.n, 2, outer), policy(side.n)] {
+                    side.engine.apply(Duration::ZERO, &command).unwrap();
+                }
+            }
+            count_fragments();
+            ip("link set eth0 mtu 600");
+            let mut buf = [0; 2000];
+            a.udp.send_to(&[3; 576 - 28], "10.2.0.1:7000").unwrap();
+            assert_eq!(receive(&b.udp, &mut buf).0, 576 - 28);
+            eventually("it is counted", || a.plane.stats().send.fragmented == 1);
+            assert!(fragments_sent() >= 2);
+            a.udp.send_to(&[3; 590 - 28], "10.2.0.1:7000").unwrap();
+            eventually("a longer one is dropped", || a.plane.stats().send.dropped_narrow == 1);
+        });
+    }
+}
+
+#[test]
+fn of_a_stream_over_a_path_that_becomes_narrow_nothing_leaves_in_fragments_and_all_arrives() {
     two_sides(|a, b| {
         for side in [&a, &b] {
             for command in [sa(side.n, 1, Outer::V4Encap), sa(side.n, 2, Outer::V4Encap), policy(side.n)] {
                 side.engine.apply(Duration::ZERO, &command).unwrap();
             }
         }
-        ip("link set eth0 mtu 1200");
-        a.udp.send_to(&[3; 1300], "10.2.0.1:7000").unwrap();
-        let mut buf = [0; 2000];
-        assert_eq!(b.udp.recv_from(&mut buf).unwrap().0, 1300);
-        let narrow = Notice::NarrowPath(vec![outer_address(2, Outer::V4Encap)]);
-        assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), narrow);
-        // The counters of a round are published at its end, after the notice.
-        eventually("the fragmented packet is counted", || a.plane.stats().send.fragmented == 1);
+        count_fragments();
+        const LEN: usize = 4 << 20;
+        std::thread::scope(|s| {
+            let received = s.spawn(|| {
+                let (mut stream, _) = b.tcp.accept().unwrap();
+                let mut all = Vec::new();
+                stream.read_to_end(&mut all).unwrap();
+                all.len()
+            });
+            let mut stream = TcpStream::connect("10.2.0.1:7000").unwrap();
+            stream.write_all(&[1; LEN / 2]).unwrap();
+            ip("link set eth0 mtu 1320");
+            stream.write_all(&[2; 64 << 10]).unwrap();
+            let narrow = Notice::NarrowPath(vec![outer_address(2, Outer::V4Encap)]);
+            assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), narrow);
+            ip("route replace 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220 mtu 1258");
+            stream.write_all(&[3; LEN / 2 - (64 << 10)]).unwrap();
+            drop(stream);
+            assert_eq!(received.join().unwrap(), LEN);
+        });
+        let sent = a.plane.stats().send;
+        assert!(sent.dropped_narrow > 0 && sent.fragmented == 0, "{sent:?}");
+        assert_eq!(fragments_sent(), 0);
     });
+}
+
+#[test]
+fn nothing_is_sent_from_another_address_when_ours_is_gone() {
+    for outer in [Outer::V4Encap, Outer::V4Raw, Outer::V6Encap, Outer::V6Raw] {
+        two_sides(|a, b| {
+            for side in [&a, &b] {
+                for command in [sa(side.n, 1, outer), sa(side.n, 2, outer), policy(side.n)] {
+                    side.engine.apply(Duration::ZERO, &command).unwrap();
+                }
+            }
+            ip("addr add 192.0.2.11/24 dev eth0");
+            ip("addr add 2001:db8::11/64 dev eth0 nodad");
+            ip("addr del 192.0.2.1/24 dev eth0");
+            ip("addr del 2001:db8::1/64 dev eth0");
+            // The other address of the link may have been the first one's secondary, and gone with it.
+            ip("addr replace 192.0.2.11/24 dev eth0");
+            for _ in 0..3 {
+                a.udp.send_to(b"from where?", "10.2.0.1:7000").unwrap();
+            }
+            eventually("they are counted", || a.plane.stats().send.dropped_source == 3);
+            let sent = a.plane.stats().send;
+            assert_eq!((sent.datagrams, sent.dropped_error), (0, 0), "{sent:?}");
+            assert_eq!(b.engine.counters().traffic.in_packets, 0);
+        });
+    }
 }
 
 #[test]
@@ -368,5 +578,39 @@ fn a_second_daemon_is_told_which_port_is_taken_and_leaves_nothing() {
         plane.stop();
         assert!(Netlink::open().unwrap().link("ipsec0").is_err());
         start().unwrap().stop();
+    });
+}
+
+#[test]
+fn a_deleted_device_is_replaced_under_the_running_worker_and_the_sas_go_on() {
+    two_sides(|a, b| {
+        // The policies and SAs of `a` and `b` stand; only the device and what the kernel knows of it go.
+        for s in [&a, &b] {
+            let other = 3 - s.n;
+            for command in [sa(s.n, s.n, Outer::V4Encap), sa(s.n, other, Outer::V4Encap), policy(s.n)] {
+                s.engine.apply(Duration::ZERO, &command).unwrap();
+            }
+        }
+        let say = |text: &str| {
+            a.udp.send_to(text.as_bytes(), "10.2.0.1:7000").unwrap();
+            let mut buf = [0; 100];
+            let n = receive(&b.udp, &mut buf).0;
+            assert_eq!(&buf[..n], text.as_bytes());
+        };
+        say("before");
+        ip("link del ipsec0");
+        assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::DeviceGone);
+        let old = a.plane.device_index();
+        let new = a.plane.replace_device(&DataPlaneConfig::default().device).unwrap();
+        assert!(new != old && a.plane.device_index() == new);
+        ip("route add 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220");
+        say("after");
+        // And the other way, through the new device.
+        b.udp.send_to(b"back", "10.1.0.1:7000").unwrap();
+        let mut buf = [0; 100];
+        assert_eq!(receive(&a.udp, &mut buf).0, 4);
+        let out = a.engine.sas().into_iter().find(|s| s.sa.direction == Direction::Out).unwrap();
+        assert_eq!(out.sequence, 2, "the same SA goes on counting");
+        assert!(a.notices.try_recv().is_err(), "and nothing else is reported");
     });
 }

@@ -1,7 +1,7 @@
 //! One turn of each kind: frames from the TUN device out, datagrams from a socket in.
 
 use std::io::{ErrorKind, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,9 @@ const SLOT: usize = 65_536 + 320;
 /// Receive fewer at a time while they are large, so that they are still in the cache when they are opened.
 const LARGE: usize = 16 * 1024;
 const LARGE_SLOTS: usize = 8;
-/// Narrow paths are reported no more often than this.
+/// A peer's narrow path is reported no more often than this, and so many peers' in that time.
 const NARROW_INTERVAL: Duration = Duration::from_millis(100);
+const NARROW_PEERS: usize = 256;
 /// `writev` takes this many parts.
 const MAX_PARTS: usize = 1024;
 /// As many parts as a merged 64 KB write of 1,400-byte packets has, kept on the stack.
@@ -55,8 +56,8 @@ pub(super) struct Turns {
     /// Slots to use for the next receive.
     next_slots: usize,
     now: Duration,
-    /// When narrow paths were last reported.
-    narrow_reported: Option<Duration>,
+    /// Peers whose narrow path was just reported, and when.
+    narrow_reported: Vec<(IpAddr, Duration)>,
     stats: WorkerStats,
 }
 
@@ -102,13 +103,18 @@ impl Turns {
             rx: RxBatch::new(),
             next_slots: LARGE_SLOTS,
             now: Duration::ZERO,
-            narrow_reported: None,
+            narrow_reported: Vec::new(),
             stats: WorkerStats::default(),
         }
     }
 
     pub(super) fn tun(&self) -> &Tun {
         &self.tun
+    }
+
+    /// Goes on with another device.
+    pub(super) fn replace_tun(&mut self, tun: Tun) {
+        self.tun = tun;
     }
 
     pub(super) fn stats(&self) -> WorkerStats {
@@ -128,10 +134,21 @@ impl Turns {
         if !up.is_empty() {
             (self.notice_sink)(Notice::Up(up));
         }
-        // Every packet reports it until the routes are lowered, so it does not matter when the last report waits.
-        let rested = self.narrow_reported.is_none_or(|at| self.now.saturating_sub(at) >= NARROW_INTERVAL);
-        if rested && let Some(peers) = self.sender.take_narrow() {
-            self.narrow_reported = Some(self.now);
+        if let Some(peers) = self.sender.take_narrow() {
+            self.report_narrow(peers);
+        }
+    }
+
+    /// Tells at once of peers whose path has become narrow, of each again only after a while: every packet says so until
+    /// the routes are lowered.
+    #[cold]
+    fn report_narrow(&mut self, mut peers: Vec<IpAddr>) {
+        let now = self.now;
+        self.narrow_reported.retain(|(_, at)| now.saturating_sub(*at) < NARROW_INTERVAL);
+        let known = &mut self.narrow_reported;
+        peers.retain(|peer| known.len() < NARROW_PEERS && !known.iter().any(|(known, _)| known == peer));
+        known.extend(peers.iter().map(|peer| (*peer, now)));
+        if !peers.is_empty() {
             (self.notice_sink)(Notice::NarrowPath(peers));
         }
     }
@@ -200,6 +217,7 @@ impl Turns {
                 local: s.local.ip(),
                 remote: s.remote,
                 tos: s.tos,
+                fragmentable: s.fragmentable.into(),
             }));
             match outlet {
                 Some(outlet) => self.sender.send(outlet, &self.tx.buf, &self.outgoing),
@@ -233,6 +251,11 @@ impl Turns {
         let room = &mut self.rx_buf[..self.next_slots * SLOT];
         // An error here is "nothing after all", or an ICMP error that has now been taken off the socket.
         if self.slots.recv(fd, room, SLOT, &mut self.received).is_err() {
+            if kind == token::RAW
+                && let Some(s) = sockets.raw.get(ipv6)
+            {
+                s.clear_errors();
+            }
             return;
         }
         let bytes: usize = self.received.iter().map(|r| r.len).sum();

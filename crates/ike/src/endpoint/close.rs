@@ -1,24 +1,35 @@
 //! The end of an IKE_SA, what the configuration says happens then, and trying again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
-use super::lifecycle::{Start, Todo, names_in_work};
-use crate::config::ChildAction;
+use super::initiate::{Kept, Start};
+use super::lifecycle::{Todo, names_in_work, unborn};
+use crate::config::{ChildAction, ChildConfig};
 use crate::event::{ChildId, Event, IkeId, Level, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
 
+/// The pause before the next attempt when nothing speaks for waiting.
+const SOON: Duration = Duration::from_millis(500);
+
 /// Another attempt that waits for its time.
 pub(crate) struct Retry {
     pub conn: String,
-    children: Vec<Option<String>>,
-    attempt: u32,
+    pub children: Vec<Option<String>>,
+    pub attempt: u32,
     automatic: bool,
-    ticket: Option<Ticket>,
+    pub ticket: Option<Ticket>,
+    /// As in [`Start`].
+    replaces: Option<IkeId>,
+    prefer: Option<IpAddr>,
+    kept: Option<Kept>,
+    /// The one before had no route: made as soon as there may be one.
+    no_route: bool,
 }
 
 /// Why an IKE_SA ends.
@@ -34,6 +45,10 @@ pub(crate) enum Close {
     Failed(String),
     /// It was not established, and the peer does not answer.
     NoAnswer,
+    /// It was not established, and there is no route to the peer.
+    NoRoute(String),
+    /// It was not established, and our address is another now.
+    Rerouted(String),
     /// Another IKE_SA has taken over everything.
     Replaced,
     /// The peer has lost it and has come back (INITIAL_CONTACT).
@@ -65,12 +80,12 @@ impl Endpoint {
         let reason = match &how {
             Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
             Close::ByUs => "the IKE_SA was terminated".to_owned(),
-            Close::Lost(why) | Close::Failed(why) => why.clone(),
+            Close::Lost(why) | Close::Failed(why) | Close::NoRoute(why) | Close::Rerouted(why) => why.clone(),
             Close::NoAnswer => "establishing IKE_SA failed, peer not responding".to_owned(),
             Close::Replaced => "the IKE_SA was rekeyed".to_owned(),
             Close::Forgotten => "the peer has lost the IKE_SA".to_owned(),
         };
-        if let (Close::Failed(why), false, true) = (&how, was_up, sa.initiator) {
+        if let (Close::Failed(why) | Close::NoRoute(why), false, true) = (&how, was_up, sa.initiator) {
             self.log(Level::Error, sa, format!("establishing IKE_SA failed: {why}"));
         }
 
@@ -79,6 +94,8 @@ impl Endpoint {
         if wanted.is_empty() {
             wanted.push(None);
         }
+        // One that was established owes its children what the configuration says, whether they were there yet or not.
+        let unborn = if was_up && sa.announced { unborn(sa) } else { Vec::new() };
         let tasks = sa.active.take().map(|a| a.task).into_iter();
         let tasks: Vec<Task> =
             tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
@@ -95,12 +112,12 @@ impl Endpoint {
             if child.replaced_by.is_some() || !child.announced {
                 continue;
             }
-            let action = match how {
-                Close::ByPeer => child.config.close_action,
-                Close::Lost(_) => child.config.dpd_action,
-                _ => ChildAction::None,
-            };
-            again.push((child.config.name.clone(), action));
+            again.push((child.config.name.clone(), action(&how, &child.config)));
+        }
+        for config in unborn {
+            if !again.iter().any(|(name, _)| *name == config.name) {
+                again.push((config.name.clone(), action(&how, &config)));
+            }
         }
         if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
             self.emit(Event::IkeDown(info));
@@ -108,13 +125,42 @@ impl Endpoint {
         for (name, action) in again {
             self.act(&sa.conn.name.clone(), &name, action);
         }
-        if !was_up && sa.initiator && matches!(how, Close::NoAnswer | Close::Failed(_)) {
-            let tries = sa.conn.keyingtries;
-            let more = tries == 0 || sa.attempt < tries;
+        if let Some(old) = sa.roam.replaces.filter(|_| was_up) {
+            self.todo.push_back(Todo::Stay(old));
+        }
+        if was_up || !sa.initiator {
+            return;
+        }
+        let tries = self.tries(sa, &wanted);
+        // Every address of the peer once makes a try.
+        let more = tries == 0 || sa.attempt < tries.saturating_mul(sa.choices.max(1));
+        let again = match how {
+            Close::NoAnswer => more,
             // An answer that says no is repeated by asking again only when nobody waits for the answer.
-            if more && (how == Close::NoAnswer || sa.automatic || tries == 0) {
-                self.retry_later(now, sa, wanted);
-            }
+            Close::Failed(_) => more && (sa.automatic || tries == 0),
+            // The peer has not been asked at all.
+            Close::NoRoute(_) => sa.automatic || tries == 0,
+            Close::Rerouted(_) => true,
+            _ => false,
+        };
+        if again {
+            self.retry_later(now, sa, wanted, &how);
+        } else if let Some(old) = sa.roam.replaces {
+            self.todo.push_back(Todo::Stay(old));
+        }
+    }
+
+    /// How many tries there are, 0 for any number. A child that is to be up always (`start_action` and `dpd_action` both
+    /// start it) is tried without end whatever `keyingtries` says: that bounds what is done on command.
+    fn tries(&self, sa: &IkeSa, wanted: &[Option<String>]) -> u32 {
+        let always = |c: &ChildConfig| {
+            c.start_action == ChildAction::Start
+                && c.dpd_action == ChildAction::Start
+                && wanted.iter().any(|w| w.as_deref() == Some(c.name.as_str()))
+        };
+        match sa.automatic && sa.conn.children.iter().any(always) {
+            true => 0,
+            false => sa.conn.keyingtries,
         }
     }
 
@@ -122,33 +168,43 @@ impl Endpoint {
     pub(crate) fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
         match action {
             ChildAction::None => {}
-            ChildAction::Start => self.todo.push_back(Todo::Start(Start {
-                conn: conn.to_owned(),
-                child: Some(child.to_owned()),
-                ticket: None,
-                attempt: 1,
-                automatic: true,
-            })),
+            ChildAction::Start => {
+                let start = Start::automatic(conn.to_owned(), Some(child.to_owned()));
+                self.todo.push_back(Todo::Start(start));
+            }
             ChildAction::Trap => self.install_trap(conn, child),
         }
     }
 
-    fn retry_later(&mut self, now: Instant, sa: &IkeSa, children: Vec<Option<String>>) {
+    fn retry_later(&mut self, now: Instant, sa: &mut IkeSa, children: Vec<Option<String>>, how: &Close) {
         if !self.conns.contains_key(&sa.conn.name) {
             return;
         }
-        let doublings = sa.attempt.saturating_sub(1).min(16);
-        let pause = (self.limits.retry_initial * 2u32.pow(doublings)).min(self.limits.retry_max);
+        let rounds = sa.attempt.saturating_sub(1) / sa.choices.max(1);
+        let same_round = *how == Close::NoAnswer && !sa.attempt.is_multiple_of(sa.choices.max(1));
+        let pause = match how {
+            Close::Rerouted(_) => SOON,
+            // The next of the peer's addresses.
+            _ if same_round => SOON,
+            _ => (self.limits.retry_initial * 2u32.pow(rounds.min(16))).min(self.limits.retry_max),
+        };
         // Between half and all of it, so that the peers of a gateway that was away do not come back all at once.
         let half = pause / 2;
         let millis = u64::try_from(half.as_millis()).unwrap_or(u64::MAX);
         let pause = half + Duration::from_millis(self.random_below(millis.saturating_add(1)));
         let id = self.new_retry_id();
+        let (attempt, tries) = match how {
+            Close::Rerouted(_) => (sa.attempt, self.tries(sa, &children)),
+            _ => (sa.attempt + 1, self.tries(sa, &children)),
+        };
         let line = format!(
-            "trying again in {:.1}s ({}/{})",
+            "trying again in {:.1}s ({attempt}/{})",
             pause.as_secs_f64(),
-            sa.attempt + 1,
-            if sa.conn.keyingtries == 0 { "forever".to_owned() } else { sa.conn.keyingtries.to_string() }
+            if tries == 0 {
+                "forever".to_owned()
+            } else {
+                tries.saturating_mul(sa.choices.max(1)).to_string()
+            }
         );
         self.log(Level::Info, sa, line);
         self.retries.insert(
@@ -156,16 +212,24 @@ impl Endpoint {
             Retry {
                 conn: sa.conn.name.clone(),
                 children,
-                attempt: sa.attempt + 1,
+                attempt,
                 automatic: sa.automatic,
                 ticket: None,
+                replaces: sa.roam.replaces,
+                prefer: sa.roam.prefer,
+                // Only what the peer has not answered: a key pair serves one key exchange.
+                kept: sa
+                    .init
+                    .take_if(|i| i.private.is_some() && sa.spi_r == 0)
+                    .map(|init| Kept { spi_i: sa.spi_i, init }),
+                no_route: matches!(how, Close::NoRoute(_)),
             },
         );
         self.timers.set(Timer::Retry(id), now + pause);
     }
 
     pub(crate) fn retry(&mut self, id: u64) {
-        let Some(retry) = self.retries.remove(&id) else { return };
+        let Some(mut retry) = self.retries.remove(&id) else { return };
         for child in retry.children {
             self.todo.push_back(Todo::Start(Start {
                 conn: retry.conn.clone(),
@@ -173,7 +237,19 @@ impl Endpoint {
                 ticket: retry.ticket,
                 attempt: retry.attempt,
                 automatic: retry.automatic,
+                replaces: retry.replaces,
+                prefer: retry.prefer,
+                kept: retry.kept.take(),
             }));
+        }
+    }
+
+    /// Routes have changed: attempts that had none are made soon.
+    pub(super) fn retry_without_route(&mut self, now: Instant) {
+        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.no_route).map(|(id, _)| *id).collect();
+        for id in ids {
+            let pause = self.random_below(1_000);
+            self.timers.set(Timer::Retry(id), now + Duration::from_millis(pause));
         }
     }
 
@@ -201,8 +277,30 @@ impl Endpoint {
         );
         self.log(Level::Info, sa, line);
         let (conn, children) = (sa.conn.name.clone(), vec![Some(new.config.name.clone())]);
-        self.retries.insert(id, Retry { conn, children, attempt: 1, automatic: true, ticket: new.ticket });
+        self.retries.insert(
+            id,
+            Retry {
+                conn,
+                children,
+                attempt: 1,
+                automatic: true,
+                ticket: new.ticket,
+                replaces: None,
+                prefer: None,
+                kept: None,
+                no_route: false,
+            },
+        );
         self.timers.set(Timer::Retry(id), now + pause);
+    }
+}
+
+/// What the end of an IKE_SA means for a child of it.
+fn action(how: &Close, config: &ChildConfig) -> ChildAction {
+    match how {
+        Close::ByPeer => config.close_action,
+        Close::Lost(_) => config.dpd_action,
+        _ => ChildAction::None,
     }
 }
 

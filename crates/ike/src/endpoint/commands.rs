@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::Endpoint;
-use super::lifecycle::{Start, queue_rekey_ike, rekeys_ike};
+use super::initiate::Start;
+use super::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::config::ChildKind;
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
@@ -105,11 +106,9 @@ impl Endpoint {
         self.cancel_retries(&conn_name);
         let ticket = self.open_ticket(1);
         let start = Start {
-            conn: conn_name,
-            child: child.map(str::to_owned),
             ticket: Some(ticket),
-            attempt: 1,
             automatic: false,
+            ..Start::automatic(conn_name, child.map(str::to_owned))
         };
         let begun = self.start(now, start);
         self.run_todo(now);
@@ -214,7 +213,7 @@ impl Endpoint {
     pub fn shutdown(&mut self, now: Instant) {
         let names: Vec<String> = self.conns.values().map(|c| c.name.clone()).collect();
         for name in names {
-            self.unload_connection(now, &name);
+            self.forget_connection(&name);
         }
         for id in self.ids_of_sas() {
             self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));

@@ -52,6 +52,16 @@ impl HalfOpen {
         }
     }
 
+    /// How many requests are known by their initiators.
+    pub(crate) fn requests(&self) -> usize {
+        self.by_init.len()
+    }
+
+    /// From how many addresses they are.
+    pub(crate) fn addresses(&self) -> usize {
+        self.by_addr.len()
+    }
+
     /// Forgets the request.
     pub(crate) fn forget(&mut self, spi_i: u64, remote: SocketAddr) {
         self.by_init.remove(&(spi_i, remote));

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, Spi};
 use ironswan_wire::selector::TrafficSelector;
 
 use super::Endpoint;
+use super::lifecycle::Todo;
 use crate::child::Child;
 use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
@@ -161,7 +162,7 @@ impl Endpoint {
             }
         }
         self.spis_in.insert(child.spi_in, child.id);
-        self.spis_out.insert((sa.remote.ip(), child.spi_out), child.id);
+        self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
         self.child_home.insert(child.id, sa.id);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
@@ -206,7 +207,10 @@ impl Endpoint {
         if let Some(child) = sa.children.get_mut(&id) {
             child.announced = true;
             self.emit(Event::ChildUp { ike: sa.id, child: id });
+            self.todo.push_back(Todo::Collapse(sa.id));
         }
+        // What it was asked for as may have been changed meanwhile.
+        self.catch_up(sa, id);
     }
 
     /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes when the new one's is
@@ -223,14 +227,15 @@ impl Endpoint {
         child.replaced_by = Some(new);
         if out_stands && child.out_installed {
             child.out_installed = false;
-            let spi = child.spi_out;
-            self.sadb(Command::SaDelete(SaRef { direction: Direction::Out, spi, remote: sa.remote.ip() }));
+            let outbound = child.sa_ref(Direction::Out, sa.remote.ip());
+            self.sadb(Command::SaDelete(outbound));
         }
         self.timers.cancel(Timer::RekeyChild(old));
         self.counters.child_rekey += 1;
         if let Some(old) = snapshot {
             self.emit(Event::ChildRekeyed { ike: sa.id, old, new });
         }
+        self.catch_up(sa, new);
     }
 
     /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA for packets that are
@@ -242,7 +247,7 @@ impl Endpoint {
             self.timers.cancel(timer);
         }
         let remote = sa.remote.ip();
-        let inbound = SaRef { direction: Direction::In, spi: child.spi_in, remote };
+        let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
         if linger {
             self.old_inbound.insert(id, inbound);
             self.timers.set(Timer::OldInbound(id), now + self.limits.delete_rekeyed_delay);
@@ -251,10 +256,10 @@ impl Endpoint {
             self.sadb(Command::SaDelete(inbound));
         }
         if child.out_installed {
-            self.sadb(Command::SaDelete(SaRef { direction: Direction::Out, spi: child.spi_out, remote }));
+            self.sadb(Command::SaDelete(outbound));
         }
-        if self.spis_out.get(&(remote, child.spi_out)) == Some(&id) {
-            self.spis_out.remove(&(remote, child.spi_out));
+        if self.spis_out.get(&outbound) == Some(&id) {
+            self.spis_out.remove(&outbound);
         }
         self.child_home.remove(&id);
         for p in policies(&child.config, Action::Protect(child.reqid), &child.local_ts, &child.remote_ts) {
@@ -282,23 +287,29 @@ impl Endpoint {
         }
     }
 
+    /// True when the peer's children cannot go to this address because of another peer's.
+    pub(crate) fn move_clashes(&self, sa: &IkeSa, to: std::net::IpAddr) -> bool {
+        let other =
+            |c: &Child| self.spis_out.get(&c.sa_ref(Direction::Out, to)).is_some_and(|id| *id != c.id);
+        sa.children.values().any(other)
+    }
+
     /// The peer (or we) moved: its children's SAs follow.
     pub(crate) fn move_children(&mut self, sa: &mut IkeSa, old_remote: std::net::IpAddr) {
         let udp_encap = sa.nat.encap();
         for child in sa.children.values_mut() {
             child.udp_encap = udp_encap;
-            let mut refs = vec![(Direction::In, child.spi_in)];
+            let mut refs = vec![child.sa_ref(Direction::In, old_remote)];
             if child.out_installed {
-                refs.push((Direction::Out, child.spi_out));
+                refs.push(child.sa_ref(Direction::Out, old_remote));
             }
-            for (direction, spi) in refs {
-                let (local, remote) = (sa.local, sa.remote);
-                let sa = SaRef { direction, spi, remote: old_remote };
+            let (local, remote) = (sa.local, sa.remote);
+            for sa in refs {
                 self.events.push_back(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
             }
             if old_remote != sa.remote.ip() {
-                self.spis_out.remove(&(old_remote, child.spi_out));
-                self.spis_out.insert((sa.remote.ip(), child.spi_out), child.id);
+                self.spis_out.remove(&child.sa_ref(Direction::Out, old_remote));
+                self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
             }
         }
     }

@@ -1,24 +1,21 @@
-//! From the wish for an IKE_SA to its end: initiation, the queue of tasks, establishment, closing, trying again, and
-//! the commands that wait for it.
+//! What an IKE_SA lives through: whether a new one is needed, the queue of tasks, establishment, what goes on to its
+//! successor, and the commands that wait for it. How one begins is in `initiate`, how it ends in `close`.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ironswan_wire::id::IdPattern;
-
 use super::close::{Close, remove_from};
+use super::initiate::Start;
 use super::select::local_identity;
 use super::{Endpoint, Pending};
-use crate::config::{AddrSpec, ChildConfig, ChildKind, Connection};
+use crate::config::{ChildConfig, ChildKind};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
-use crate::sa::{IkeSa, NatState};
+use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::rekey_ike::RekeyIke;
 use crate::task::{Kont, Task, answer_child, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
-use crate::window::Window;
 
 /// A command that is not over.
 pub(crate) struct Waiting {
@@ -30,19 +27,19 @@ pub(crate) struct Waiting {
 pub(crate) enum Todo {
     /// Bring up a connection's child (or only its IKE_SA).
     Start(Start),
-}
-
-/// What to bring up.
-#[derive(Clone)]
-pub(crate) struct Start {
-    pub conn: String,
-    /// `None`: the IKE_SA only.
-    pub child: Option<String>,
-    pub ticket: Option<Ticket>,
-    /// From 1.
-    pub attempt: u32,
-    /// By an action and not by command: nothing is done when it is up already, and errors are a reason to try again.
-    pub automatic: bool,
+    /// This IKE_SA has its successor: delete it.
+    Retire {
+        /// The old one.
+        old: IkeId,
+        /// Where we are now, by the successor.
+        local: IpAddr,
+        /// And where the peer is.
+        remote: IpAddr,
+    },
+    /// Nothing will take over from this IKE_SA.
+    Stay(IkeId),
+    /// This one has just come up, or a child of it: perhaps both sides began at once.
+    Collapse(IkeId),
 }
 
 impl Endpoint {
@@ -109,7 +106,22 @@ impl Endpoint {
 
     /// Does what has been put off.
     pub(crate) fn run_todo(&mut self, now: Instant) {
-        while let Some(Todo::Start(start)) = self.todo.pop_front() {
+        while let Some(todo) = self.todo.pop_front() {
+            let start = match todo {
+                Todo::Start(start) => start,
+                Todo::Retire { old, local, remote } => {
+                    self.retire(now, old, local, remote);
+                    continue;
+                }
+                Todo::Stay(old) => {
+                    self.stay(now, old);
+                    continue;
+                }
+                Todo::Collapse(id) => {
+                    self.collapse(now, id, false);
+                    continue;
+                }
+            };
             let ticket = start.ticket;
             let conn = start.conn.clone();
             if let Err(why) = self.start(now, start) {
@@ -145,6 +157,13 @@ impl Endpoint {
             self.with_sa(now, id, |ep, sa| ep.join(sa, child, &start));
             return Ok(());
         }
+        if start.replaces.and_then(|old| self.sas.get(&old)).is_some_and(|old| !old.roam.leaving) {
+            // It has found its way again.
+            self.done(start.ticket, Ok(()));
+            return Ok(());
+        }
+        // What it should take over from may be gone by now.
+        let start = Start { replaces: start.replaces.filter(|old| self.sas.contains_key(old)), ..start };
         self.begin(now, conn, child, start)
     }
 
@@ -156,7 +175,7 @@ impl Endpoint {
             None => self.done(start.ticket, Err("is being initiated already".to_owned())),
             Some(config) => {
                 let stands = sa.children.values().any(|c| {
-                    c.config.name == config.name
+                    c.config == config
                         && matches!(
                             c.state,
                             ChildState::Installed | ChildState::Rekeying | ChildState::Installing
@@ -173,84 +192,6 @@ impl Endpoint {
         }
     }
 
-    /// Makes a new IKE_SA and begins IKE_SA_INIT.
-    fn begin(
-        &mut self,
-        now: Instant,
-        conn: Arc<Connection>,
-        child: Option<Arc<ChildConfig>>,
-        start: Start,
-    ) -> Result<(), String> {
-        if self.sas.len() >= self.limits.ike_sa_max {
-            return Err(format!("the limit of {} IKE_SAs is reached", self.limits.ike_sa_max));
-        }
-        let hosts: Vec<IpAddr> = conn.remote_addrs.iter().filter_map(host).collect();
-        // Several addresses are tried in turn.
-        let Some(&remote) = hosts.get((start.attempt.max(1) as usize - 1) % hosts.len().max(1)) else {
-            return Err("unable to initiate to %any".to_owned());
-        };
-        let specific = conn.local_addrs.iter().filter_map(host).find(|a| a.is_ipv4() == remote.is_ipv4());
-        let unspecified: IpAddr =
-            if remote.is_ipv4() { IpAddr::from([0u8; 4]) } else { IpAddr::from([0u8; 16]) };
-        let local = specific.unwrap_or(unspecified);
-        let id = self.new_ike_id();
-        let spi_i = self.new_ike_spi(id);
-        let remote_id = match &conn.remote_id {
-            IdPattern::Exact(id) => Some(id.clone()),
-            _ => None,
-        };
-        let mut queue = VecDeque::from([Task::Init]);
-        let mut ticket = None;
-        match child {
-            Some(config) => queue.push_back(Task::Child(Box::new(NewChild::new(config, None, start.ticket)))),
-            None => ticket = start.ticket,
-        }
-        let mut sa = Box::new(IkeSa {
-            id,
-            initiator: true,
-            spi_i,
-            spi_r: 0,
-            local: SocketAddr::new(local, conn.local_port),
-            remote: SocketAddr::new(remote, conn.remote_port),
-            state: IkeState::Created,
-            suite: None,
-            keys: None,
-            iv: 0,
-            window: Window::default(),
-            queue,
-            active: None,
-            answering: None,
-            wait: None,
-            backlog: VecDeque::new(),
-            children: BTreeMap::new(),
-            local_id: local_identity(&conn, local),
-            remote_id,
-            nat: NatState::default(),
-            init: Some(Box::default()),
-            half_open: None,
-            created: now,
-            established: None,
-            last_in: now,
-            usage_asked: false,
-            successor: None,
-            announced: false,
-            attempt: start.attempt,
-            automatic: start.automatic,
-            ticket,
-            dead: false,
-            conn,
-        });
-        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
-        let line = format!("initiating IKE_SA {} to {remote}", sa.name());
-        self.log(Level::Info, &sa, line);
-        if specific.is_none() {
-            self.wait_for(&mut sa, Request::Route { remote }, Kont::Route);
-        }
-        self.pump(now, &mut sa);
-        self.settle(sa);
-        Ok(())
-    }
-
     // ---- the queue ----
 
     /// Starts the next task, if the IKE_SA is free.
@@ -258,7 +199,7 @@ impl Endpoint {
         while !sa.dead && sa.active.is_none() && sa.wait.is_none() {
             let Some(task) = sa.queue.pop_front() else { return };
             match task {
-                Task::Init => sa_init::build(self, sa),
+                Task::Init => sa_init::build(self, now, sa),
                 Task::Auth(_) => auth::build(self, now, sa),
                 // Until IKE_AUTH takes it.
                 Task::Child(new) if !sa.is_up() => {
@@ -291,11 +232,17 @@ impl Endpoint {
                     sa.local.set_ip(local);
                     sa.local_id = local_identity(&sa.conn, local);
                 }
+                // Another address of the peer may be of a family that has a route.
+                _ if sa.attempt < sa.choices => {
+                    sa.attempt += 1;
+                    self.choose_remote(now, sa);
+                }
                 _ => {
                     let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
-                    self.close_ike(now, sa, Close::Failed(why));
+                    self.close_ike(now, sa, Close::NoRoute(why));
                 }
             },
+            Kont::Resolve(names) => self.name_known(now, sa, names, completion),
             Kont::InitKey => sa_init::have_key(self, now, sa, pair(completion)),
             Kont::InitShared => sa_init::have_shared(self, now, sa, shared(completion)),
             Kont::AnswerInitKey => sa_init::answer_have_key(self, now, sa, pair(completion)),
@@ -341,6 +288,7 @@ impl Endpoint {
         let ticket = sa.ticket.take();
         self.done(ticket, Ok(()));
         sa.init = None;
+        self.todo.push_back(Todo::Collapse(sa.id));
     }
 
     pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
@@ -379,6 +327,13 @@ impl Endpoint {
     /// How long a request is retransmitted until the peer is given up.
     pub(crate) fn patience(&self) -> Duration {
         (0..=self.limits.retransmit_tries).map(|n| self.retransmit_delay(n)).sum()
+    }
+
+    /// The same for this IKE_SA. One that begins by itself may be one of hundreds that began at the same moment and get no
+    /// answer: up to a tenth less, so that they do not all send at once for ever.
+    pub(crate) fn until_retransmit(&mut self, sa: &IkeSa, n: u32) -> Duration {
+        let delay = self.retransmit_delay(n);
+        if sa.automatic && !sa.is_up() { self.less_jitter(delay, delay / 10) } else { delay }
     }
 
     /// How long to wait for an answer to the `n`th retransmission (0: the first transmission).
@@ -437,16 +392,18 @@ impl Endpoint {
     }
 }
 
-/// The address, when it is one.
-pub(crate) fn host(spec: &AddrSpec) -> Option<IpAddr> {
-    match spec {
-        AddrSpec::Host(a) => Some(*a),
-        AddrSpec::Any | AddrSpec::Range(_) => None,
-    }
-}
-
 /// Names of the new children that are queued, asked for, or on their way.
 pub(crate) fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
+    children_in_work(sa).filter(|n| n.rekey.is_none()).map(|n| n.config.name.as_str())
+}
+
+/// Children that should be there and are not yet: new ones, and successors of such as have gone meanwhile.
+pub(crate) fn unborn(sa: &IkeSa) -> Vec<Arc<ChildConfig>> {
+    let missing = |n: &&NewChild| n.rekey.is_none_or(|old| !sa.children.contains_key(&old));
+    children_in_work(sa).filter(missing).map(|n| n.config.clone()).collect()
+}
+
+fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
     let waiting = match sa.wait.as_ref().map(|w| &w.kont) {
         Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => Some(&**n),
         _ => None,
@@ -460,8 +417,6 @@ pub(crate) fn names_in_work(sa: &IkeSa) -> impl Iterator<Item = &str> {
             _ => None,
         })
         .chain(waiting)
-        .filter(|n| n.rekey.is_none())
-        .map(|n| n.config.name.as_str())
 }
 
 /// A rekeying of the IKE_SA that is queued or runs.

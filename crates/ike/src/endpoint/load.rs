@@ -1,4 +1,4 @@
-//! Loading and unloading connections and keys; traps and shunts.
+//! Loading and unloading connections and keys, by difference; traps and shunts.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -6,52 +6,71 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Action, ReqId};
 
-use super::lifecycle::host;
+use super::lifecycle::names_in_work;
 use super::{Endpoint, install};
-use crate::config::{ChildAction, ChildConfig, ChildKind, Connection, SharedKey};
-use crate::event::{IkeId, Level};
+use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey};
+use crate::event::{ChildId, ChildState, IkeId, Level};
 use crate::narrow;
-use crate::task::Task;
+use crate::sa::IkeSa;
 use crate::task::delete::{DeleteChild, DeleteIke};
+use crate::task::{Task, liveness};
+use crate::timer::Timer;
 
 impl Endpoint {
-    /// Loads a connection, or replaces the one of the same name. One that has not changed is left alone, with everything
-    /// that runs on it. One that has changed: traps and shunts are installed anew, what its `start_action` had started
-    /// is closed and started again under the new configuration; everything else runs on under the old.
+    /// Loads a connection, or takes over the difference to the one of the same name. What has not changed is left alone
+    /// with everything that runs on it; what concerns this end only (times, actions, `guard`) is taken over by what
+    /// runs. The rest, what the peer has agreed to:
+    ///
+    /// | changed | child with `start_action = start` or `trap` | other children |
+    /// |---|---|---|
+    /// | a child | it is closed, and brought up or trapped anew on the same IKE_SA | runs on as agreed |
+    /// | anything else of the connection | the same, with its IKE_SA | run on as agreed, and their IKE_SA |
+    ///
+    /// A child that has been removed is closed when it was started here, as charon does.
     pub fn load_connection(&mut self, now: Instant, conn: Connection) {
         let conn = Arc::new(conn);
-        if let Some(old) = self.conns.get(&conn.name).cloned() {
-            if *old == *conn {
-                return;
-            }
-            self.remove_traps(&conn.name);
-            self.cancel_retries(&conn.name);
-            self.close_started(now, &old);
-        }
-        let name = conn.name.clone();
-        let actions: Vec<_> =
-            conn.children.iter().map(|c| (c.name.clone(), c.kind, c.start_action)).collect();
-        self.conns.insert(conn);
-        for (child, kind, action) in actions {
-            match (kind, action) {
-                (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
-                // A shunt has nothing to start: installing it is all.
-                (ChildKind::Pass | ChildKind::Drop, _) => self.install_trap(&name, &child),
-                (ChildKind::Protect, action) => self.act(&name, &child, action),
+        match self.conns.get(&conn.name).cloned() {
+            Some(old) if *old == *conn => return,
+            Some(old) => self.change(now, &old, conn),
+            None => {
+                self.conns.insert(conn.clone());
+                self.watch_names(now, &conn);
+                conn.children.iter().for_each(|child| self.begin_child(&conn.name, child));
             }
         }
         self.run_todo(now);
     }
 
-    /// Unloads a connection: its traps and shunts go, nothing new is initiated or accepted; SAs that run go on.
+    /// Unloads a connection: its traps and shunts go, what its `start_action` has started is closed, nothing new is
+    /// initiated or accepted. Other SAs run on, as in charon.
     pub fn unload_connection(&mut self, now: Instant, name: &str) -> bool {
-        let known = self.conns.remove(name).is_some();
-        if known {
-            self.remove_traps(name);
-            self.cancel_retries(name);
-            self.run_todo(now);
+        let Some(old) = self.forget_connection(name) else { return false };
+        for id in self.ids_of_conn(name) {
+            self.with_sa(now, id, |ep, sa| {
+                if Arc::ptr_eq(&sa.conn, &old) {
+                    ep.close_begun(now, sa, |action| action == ChildAction::Start);
+                }
+            });
         }
-        known
+        self.run_todo(now);
+        true
+    }
+
+    /// Takes a connection out, with its traps, shunts and attempts to come.
+    pub(super) fn forget_connection(&mut self, name: &str) -> Option<Arc<Connection>> {
+        let old = self.conns.remove(name)?;
+        for child in self.spd.traps_of_conn(name) {
+            self.remove_trap(name, &child);
+        }
+        self.waiting_traps.retain(|(conn, _)| conn != name);
+        self.forget_names(&old);
+        self.cancel_retries(name);
+        Some(old)
+    }
+
+    /// Takes over limits and timers; what runs already keeps the timers that it has set.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
     }
 
     /// The connections, by name.
@@ -87,17 +106,30 @@ impl Endpoint {
         }
         let Some(conn) = self.conns.get(conn).cloned() else { return };
         let Some(config) = conn.children.iter().find(|c| c.name == child).cloned() else { return };
-        let remote = conn.remote_addrs.iter().find_map(host);
-        let remote = remote.or_else(|| (config.kind != ChildKind::Protect).then(|| IpAddr::from([0u8; 4])));
-        let Some(remote) = remote else {
-            self.note(
-                Level::Error,
-                Some(&conn.name),
-                format!("installing trap {child} failed, remote address unknown"),
-            );
-            return;
+        let key = (conn.name.clone(), config.name.clone());
+        self.waiting_traps.remove(&key);
+        let here = self.conns.hosts(&conn.local_addrs).next();
+        let named = conn.remote_addrs.iter().any(|s| matches!(s, AddrSpec::Name(_)));
+        let needed = narrow::any_dynamic(&config.remote_ts)
+            || (here.is_none() && narrow::any_dynamic(&config.local_ts));
+        let remote = self.conns.hosts(&conn.remote_addrs).next();
+        let remote = match remote {
+            // Its selectors do not depend on where the peer is.
+            None if config.kind != ChildKind::Protect || (named && !needed) => {
+                here.unwrap_or_else(|| IpAddr::from([0u8; 4]))
+            }
+            None if named => {
+                self.waiting_traps.insert(key);
+                let line = format!("trap {child} waits until the peer's name is resolved");
+                return self.note(Level::Info, Some(&conn.name), line);
+            }
+            None => {
+                let line = format!("installing trap {child} failed, remote address unknown");
+                return self.note(Level::Error, Some(&conn.name), line);
+            }
+            Some(remote) => remote,
         };
-        let local = conn.local_addrs.iter().filter_map(host).find(|a| a.is_ipv4() == remote.is_ipv4());
+        let local = self.conns.hosts(&conn.local_addrs).find(|a| a.is_ipv4() == remote.is_ipv4());
         match local {
             None if narrow::any_dynamic(&config.local_ts) && config.kind == ChildKind::Protect => {
                 self.ask_route_for_trap(&conn.name, child, remote);
@@ -106,8 +138,14 @@ impl Endpoint {
         }
     }
 
+    /// True when a child's trap or shunt is installed.
+    pub fn has_trap(&self, conn: &str, child: &str) -> bool {
+        self.spd.has_trap(conn, child)
+    }
+
     /// Removes a child's trap or shunt. False when there is none.
     pub fn remove_trap(&mut self, conn: &str, child: &str) -> bool {
+        self.waiting_traps.remove(&(conn.to_owned(), child.to_owned()));
         let Some(policies) = self.spd.take_trap(conn, child) else { return false };
         for p in policies {
             if let Some(command) = self.spd.remove(&p) {
@@ -117,16 +155,11 @@ impl Endpoint {
         true
     }
 
-    fn remove_traps(&mut self, conn: &str) {
-        for child in self.spd.traps_of_conn(conn) {
-            self.remove_trap(conn, &child);
-        }
-    }
-
     pub(super) fn trap_routed(&mut self, conn: &str, child: &str, local: Option<IpAddr>) {
         let Some(conn) = self.conns.get(conn).cloned() else { return };
         let Some(config) = conn.children.iter().find(|c| c.name == child).cloned() else { return };
-        match (local, conn.remote_addrs.iter().find_map(host)) {
+        let remote = self.conns.hosts(&conn.remote_addrs).next();
+        match (local, remote) {
             (Some(local), Some(remote)) if !self.spd.has_trap(&conn.name, child) => {
                 self.set_trap(&conn, &config, local, remote);
             }
@@ -159,31 +192,214 @@ impl Endpoint {
         self.spd.set_trap((conn.name.clone(), config.name.clone()), reqid, selectors, policies);
     }
 
-    /// Closes what the old configuration's `start_action = start` had brought up.
-    fn close_started(&mut self, now: Instant, old: &Arc<Connection>) {
-        let started =
-            |name: &str| old.children.iter().any(|c| c.name == name && c.start_action == ChildAction::Start);
-        let ids: Vec<IkeId> = self.by_conn.get(&old.name).into_iter().flatten().copied().collect();
-        for id in ids {
-            self.with_sa(now, id, |ep, sa| {
-                if !Arc::ptr_eq(&sa.conn, old) {
-                    return;
-                }
-                if !sa.is_up() && sa.initiator && sa.automatic {
-                    return ep.close_ike(now, sa, super::Close::ByUs);
-                }
-                let (close, keep): (Vec<_>, Vec<_>) =
-                    sa.children.values().partition(|c| started(&c.config.name));
-                let close: Vec<_> = close.iter().map(|c| c.id).collect();
-                if close.is_empty() {
-                    return;
-                }
-                let task = match keep.is_empty() {
-                    true => Task::DeleteIke(DeleteIke::default()),
-                    false => Task::DeleteChild(DeleteChild::of(close, None)),
-                };
-                sa.queue.push_back(task);
-            });
+    fn begin_child(&mut self, conn: &str, child: &ChildConfig) {
+        match (child.kind, child.start_action) {
+            (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
+            // A shunt has nothing to start: installing it is all.
+            (ChildKind::Pass | ChildKind::Drop, _) => self.install_trap(conn, &child.name),
+            (ChildKind::Protect, action) => self.act(conn, &child.name, action),
         }
     }
+
+    fn change(&mut self, now: Instant, old: &Arc<Connection>, new: Arc<Connection>) {
+        let name = new.name.clone();
+        let same_peer = same_connection(old, &new);
+        // The old form of a child that goes on as it is.
+        let kept = |child: &ChildConfig| {
+            child_of(old, &child.name).filter(|before| same_peer && same_child(before, child))
+        };
+        for trap in self.spd.traps_of_conn(&name) {
+            let stays = child_of(&new, &trap).is_some_and(|child| {
+                let shunt = child.kind != ChildKind::Protect && child.start_action != ChildAction::None;
+                kept(child).is_some_and(|before| {
+                    shunt
+                        || child.start_action == ChildAction::Trap
+                        || child.start_action == before.start_action
+                })
+            });
+            if !stays {
+                self.remove_trap(&name, &trap);
+            }
+        }
+        self.waiting_traps.retain(|(conn, _)| *conn != name);
+        self.conns.insert(new.clone());
+        if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
+            self.forget_names(old);
+            self.watch_names(now, &new);
+        }
+        self.change_retries(&new, !same_peer);
+        for id in self.ids_of_conn(&name) {
+            self.with_sa(now, id, |ep, sa| {
+                if same_connection(&sa.conn, &new) {
+                    ep.adopt(now, sa, &new);
+                } else if Arc::ptr_eq(&sa.conn, old) {
+                    ep.close_begun(now, sa, |action| action != ChildAction::None);
+                }
+            });
+        }
+        for child in &new.children {
+            if kept(child).is_none_or(|before| before.start_action != child.start_action) {
+                self.begin_child(&name, child);
+            }
+        }
+    }
+
+    fn ids_of_conn(&self, name: &str) -> Vec<IkeId> {
+        self.by_conn.get(name).into_iter().flatten().copied().collect()
+    }
+
+    /// Attempts to come forget the children that are no more. With `now` they do not wait for their time: what they
+    /// failed for may have been mended.
+    fn change_retries(&mut self, new: &Connection, now: bool) {
+        let ids: Vec<u64> =
+            self.retries.iter().filter(|(_, r)| r.conn == new.name).map(|(id, _)| *id).collect();
+        for id in ids {
+            let Some(retry) = self.retries.get_mut(&id) else { continue };
+            let before = retry.children.len();
+            retry.children.retain(|c| c.as_ref().is_none_or(|c| child_of(new, c).is_some()));
+            if retry.children.is_empty() && before > 0 {
+                if let Some(retry) = self.retries.remove(&id) {
+                    self.done(retry.ticket, Err("the child is not configured any more".to_owned()));
+                }
+                self.timers.cancel(Timer::Retry(id));
+            } else if now {
+                retry.attempt = 1;
+                self.timers.cancel(Timer::Retry(id));
+                self.retry(id);
+            }
+        }
+    }
+
+    /// An IKE_SA whose connection has changed in nothing that the peer has agreed to goes on under the new one.
+    fn adopt(&mut self, now: Instant, sa: &mut IkeSa, new: &Arc<Connection>) {
+        let old = std::mem::replace(&mut sa.conn, new.clone());
+        if old.dpd_delay != new.dpd_delay && sa.is_up() {
+            liveness::rearm(self, sa);
+        }
+        let had_work = names_in_work(sa).next().is_some();
+        for mut task in std::mem::take(&mut sa.queue) {
+            if let Task::Child(n) = &mut task
+                && n.rekey.is_none()
+                && n.id == ChildId(0)
+            {
+                match child_of(new, &n.config.name) {
+                    Some(config) => n.config = Arc::new(config.clone()),
+                    None => {
+                        self.fail_task(task, "the child is not configured any more");
+                        continue;
+                    }
+                }
+            }
+            sa.queue.push_back(task);
+        }
+        let ids: Vec<ChildId> = sa.children.keys().copied().collect();
+        let closing = ids.iter().filter(|id| self.catch_up(sa, **id)).count();
+        // An IKE_SA is kept for its children, unless it never had any.
+        let idle = names_in_work(sa).next().is_none();
+        let more = new.children.iter().any(|c| c.start_action != ChildAction::None);
+        if idle && !more && (closing > 0 || had_work) && closing == ids.len() {
+            if sa.is_up() {
+                sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+            } else {
+                self.give_up(now, sa);
+            }
+        }
+    }
+
+    /// Ends an IKE_SA that is being set up by itself. Once the peer may have it, it is told.
+    fn give_up(&mut self, now: Instant, sa: &mut IkeSa) {
+        if !sa.initiator || !sa.automatic {
+            return;
+        }
+        if !matches!(&sa.active, Some(active) if matches!(active.task, Task::Auth(_))) {
+            return self.close_ike(now, sa, super::Close::ByUs);
+        }
+        for task in std::mem::take(&mut sa.queue) {
+            self.fail_task(task, "the connection has been changed");
+        }
+        sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+    }
+
+    /// Compares a child with what is loaded under its name now: it takes over what concerns this end only, or is closed
+    /// when the peer has agreed to something else and it is up to us to bring it up again. True when it is closed.
+    pub(crate) fn catch_up(&mut self, sa: &mut IkeSa, id: ChildId) -> bool {
+        let Some(conn) = self.conns.get(&sa.conn.name).filter(|c| Arc::ptr_eq(c, &sa.conn)).cloned() else {
+            return false;
+        };
+        let Some(child) = sa.children.get_mut(&id) else { return false };
+        let loaded = child_of(&conn, &child.config.name);
+        if let Some(config) = loaded.filter(|c| same_child(&child.config, c)) {
+            if *config != *child.config {
+                child.config = Arc::new(config.clone());
+            }
+            return false;
+        }
+        let (before, line) = (child.config.start_action, child.name());
+        let ours = match loaded {
+            Some(_) => before != ChildAction::None,
+            None => before == ChildAction::Start,
+        };
+        if !ours || child.state == ChildState::Deleting || child.replaced_by.is_some() {
+            return false;
+        }
+        self.log(Level::Info, sa, format!("configuration of CHILD_SA {line} has changed, closing it"));
+        sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
+        if let Some(config) = loaded {
+            self.begin_child(&conn.name, config);
+        }
+        true
+    }
+
+    /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the last one the IKE_SA.
+    fn close_begun(&mut self, now: Instant, sa: &mut IkeSa, begun: impl Fn(ChildAction) -> bool) {
+        if !sa.is_up() {
+            return self.give_up(now, sa);
+        }
+        let (close, keep): (Vec<_>, Vec<_>) =
+            sa.children.values().partition(|c| begun(c.config.start_action));
+        let close: Vec<_> = close.iter().map(|c| c.id).collect();
+        if close.is_empty() {
+            return;
+        }
+        let task = match keep.is_empty() {
+            true => Task::DeleteIke(DeleteIke::default()),
+            false => Task::DeleteChild(DeleteChild::of(close, None)),
+        };
+        sa.queue.push_back(task);
+    }
+}
+
+fn child_of<'a>(conn: &'a Connection, name: &str) -> Option<&'a ChildConfig> {
+    conn.children.iter().find(|c| c.name == name)
+}
+
+/// True when both are the same to the peer: they differ at most in what concerns this end only, and in children.
+fn same_connection(a: &Connection, b: &Connection) -> bool {
+    let of = |c: &Connection| Connection {
+        dpd_delay: b.dpd_delay,
+        keyingtries: b.keyingtries,
+        unique: b.unique,
+        rekey_time: b.rekey_time,
+        over_time: b.over_time,
+        rand_time: b.rand_time,
+        children: Vec::new(),
+        ..c.clone()
+    };
+    of(a) == of(b)
+}
+
+/// True when both are the same to the peer and to the packet engine.
+fn same_child(a: &ChildConfig, b: &ChildConfig) -> bool {
+    let of = |c: &ChildConfig| ChildConfig {
+        rekey_time: b.rekey_time,
+        life_time: b.life_time,
+        rand_time: b.rand_time,
+        lifetime: b.lifetime,
+        start_action: b.start_action,
+        close_action: b.close_action,
+        dpd_action: b.dpd_action,
+        guard: b.guard,
+        ..c.clone()
+    };
+    of(a) == of(b)
 }

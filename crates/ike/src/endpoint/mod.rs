@@ -16,11 +16,14 @@
 mod close;
 mod commands;
 mod halfopen;
+mod initiate;
 mod install;
 mod lifecycle;
 mod load;
+mod names;
 mod policy;
 mod receive;
+mod roam;
 mod select;
 mod send;
 mod timeout;
@@ -50,6 +53,7 @@ pub use commands::{CommandError, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen};
 pub(crate) use install::NewSas;
 pub(crate) use policy::Spd;
+pub(crate) use roam::Roam;
 pub(crate) use select::local_identity;
 
 /// What an endpoint is told once.
@@ -89,7 +93,7 @@ pub struct Endpoint {
 
     /// Our inbound SPIs, reserved or installed.
     pub(crate) spis_in: HashMap<Spi, ChildId>,
-    pub(crate) spis_out: HashMap<(IpAddr, Spi), ChildId>,
+    pub(crate) spis_out: HashMap<SaRef, ChildId>,
     pub(crate) child_home: HashMap<ChildId, IkeId>,
     /// Inbound SAs of rekeyed children that are kept a while.
     pub(crate) old_inbound: BTreeMap<ChildId, SaRef>,
@@ -102,6 +106,11 @@ pub struct Endpoint {
     pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     pub(crate) counters: Counters,
+    /// Our addresses, once we have been told ([`Self::network_changed`]).
+    pub(crate) addresses: Option<BTreeSet<IpAddr>>,
+    pub(crate) names: names::Names,
+    /// Children whose trap waits until a DNS name is resolved.
+    pub(crate) waiting_traps: BTreeSet<(String, String)>,
     /// Limits lines and answers about what is not authenticated.
     pub(crate) junk: send::RateLimit,
 
@@ -122,6 +131,15 @@ pub(crate) enum Pending {
     Sa(IkeId),
     /// A liveness check that goes on meanwhile.
     Usage(IkeId),
+    /// The way to a peer, for these IKE_SAs.
+    Path {
+        /// The peer.
+        remote: IpAddr,
+        /// IKE_SAs that had it there when it was asked for.
+        sas: Vec<IkeId>,
+    },
+    /// A DNS name that is kept fresh.
+    Name(String),
     /// A trap whose local address has to be known.
     Trap {
         /// Connection.
@@ -158,6 +176,9 @@ impl Endpoint {
             tickets: BTreeMap::new(),
             pending: BTreeMap::new(),
             counters: Counters::default(),
+            addresses: None,
+            names: names::Names::default(),
+            waiting_traps: BTreeSet::new(),
             junk: send::RateLimit::default(),
             events: VecDeque::new(),
             requests: VecDeque::new(),
@@ -200,6 +221,15 @@ impl Endpoint {
                 if let Completion::Usage { last_inbound } = completion {
                     self.with_sa(now, ike, |ep, sa| crate::task::liveness::judge(ep, now, sa, last_inbound));
                 }
+            }
+            Some(Pending::Path { remote, sas }) => {
+                if let Completion::Route { local } = completion {
+                    self.path_known(now, remote, &sas, local);
+                }
+            }
+            Some(Pending::Name(name)) => {
+                let (addrs, error) = addresses(completion);
+                self.looked_up(now, &name, addrs, error);
             }
             Some(Pending::Trap { conn, child }) => {
                 if let Completion::Route { local } = completion {
@@ -299,7 +329,7 @@ impl Endpoint {
         match request {
             Request::GenerateKey { .. } => self.counters.kex_generated += 1,
             Request::Agree { .. } => self.counters.kex_agreed += 1,
-            Request::Usage { .. } | Request::Route { .. } => {}
+            Request::Usage { .. } | Request::Route { .. } | Request::Resolve { .. } => {}
         }
         self.pending.insert(id, who);
         self.requests.push_back((id, request));
@@ -346,6 +376,7 @@ impl Endpoint {
         let Some(mut sa) = self.sas.remove(&id) else { return };
         work(self, &mut sa);
         self.pump(now, &mut sa);
+        self.moved_on(now, &mut sa);
         self.settle(sa);
     }
 
@@ -358,5 +389,14 @@ impl Endpoint {
 
     pub(crate) fn reqid_trap(&self, reqid: ReqId) -> Option<(String, String)> {
         self.spd.trap_of(reqid)
+    }
+}
+
+/// What the resolver has said; nothing, for an answer to something else.
+pub(crate) fn addresses(completion: Completion) -> (Vec<IpAddr>, Option<String>) {
+    match completion {
+        Completion::Addresses { addrs, error } => (addrs, error),
+        Completion::Failed { error } => (Vec::new(), Some(error)),
+        _ => (Vec::new(), None),
     }
 }

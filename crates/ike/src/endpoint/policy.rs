@@ -114,6 +114,11 @@ impl Spd {
         self.installed.remove(&key).map(|(_, p)| Command::PolicyDelete(p))
     }
 
+    /// How much is remembered: policies, reqids and traps.
+    pub(crate) fn len(&self) -> usize {
+        self.installed.len() + self.reqids.len() + self.in_use.len() + self.traps.len() + self.by_reqid.len()
+    }
+
     /// Remembers a trap (or a shunt, with reqid 0).
     pub(crate) fn set_trap(
         &mut self,

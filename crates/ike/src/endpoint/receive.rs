@@ -206,20 +206,35 @@ impl Endpoint {
     /// What an authenticated message that is the next of its kind tells, whatever is in it.
     fn alive(&mut self, now: Instant, sa: &mut IkeSa, d: &Datagram, auth_request: bool) {
         sa.last_in = now;
-        // "IKE ... MUST ... [update] to the source of the last valid packet ... if the other end is behind a NAT", and
-        // not if we are (RFC 7296 section 2.23). The IKE_AUTH request also brings the ports that both float to.
-        let follow = auth_request || (sa.nat.remote && !sa.nat.local);
-        if follow && (sa.remote != d.remote || (auth_request && sa.local != d.local)) {
-            let old = sa.remote;
-            sa.remote = d.remote;
-            if auth_request {
-                sa.local = d.local;
-            } else {
-                let line = format!("remote endpoint changed from {old} to {}", d.remote);
-                self.log(Level::Info, sa, line);
-            }
-            self.move_children(sa, old.ip());
+        if auth_request {
+            // It brings the ports that both float to. There are no children yet.
+            (sa.local, sa.remote) = (d.local, d.remote);
+        } else {
+            self.peer_at(sa, d.remote);
         }
+    }
+
+    /// An authenticated message that is no copy of an older one, or a packet newer than every one before, came from here:
+    /// hosts "SHOULD send all packets ... to the IP address and port from the last valid authenticated packet from the
+    /// other end" when that end is behind a NAT (RFC 7296 section 2.23). A peer that is not behind one stays where it is.
+    /// That we are behind a NAT as well, where the RFC says SHOULD NOT, does not keep the peer's NAT from forgetting it.
+    pub(crate) fn peer_at(&mut self, sa: &mut IkeSa, remote: SocketAddr) {
+        let alive = matches!(sa.state, IkeState::Established | IkeState::Rekeying);
+        if !sa.nat.remote || !alive || sa.remote == remote || remote.ip().is_ipv4() != sa.local.ip().is_ipv4()
+        {
+            return;
+        }
+        if self.move_clashes(sa, remote.ip()) {
+            self.log(
+                Level::Warn,
+                sa,
+                format!("not following the peer to {remote}: an SPI of it is taken there"),
+            );
+            return;
+        }
+        let old = std::mem::replace(&mut sa.remote, remote);
+        self.log(Level::Info, sa, format!("remote endpoint changed from {old} to {remote}"));
+        self.move_children(sa, old.ip());
     }
 
     fn request(&mut self, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {

@@ -12,19 +12,6 @@ use crate::auth::psk::index_key;
 use crate::config::{AddrSpec, Connection};
 use crate::sa::IkeSa;
 
-/// How precisely a list of addresses means this one; `None` when it does not.
-fn fit(specs: &[AddrSpec], addr: IpAddr) -> Option<u8> {
-    let score = |s: &AddrSpec| match s {
-        AddrSpec::Any => 1,
-        AddrSpec::Range(_) => 2,
-        AddrSpec::Host(_) => 3,
-    };
-    if specs.is_empty() {
-        return Some(1);
-    }
-    specs.iter().filter(|s| s.matches(addr)).map(score).max()
-}
-
 type Names = BTreeSet<String>;
 
 /// The connections, found by name, by addresses and by the peer's identity without looking at each.
@@ -41,6 +28,10 @@ pub(crate) struct Connections {
     by_id: BTreeMap<Identity, Names>,
     /// Names of those that accept several.
     any_id: Names,
+    /// What the DNS names in them stand for, as far as that is known.
+    resolved: BTreeMap<String, Vec<IpAddr>>,
+    /// Names of connections by DNS name.
+    by_dns: BTreeMap<String, Names>,
 }
 
 /// Puts a name into a set of an index, or takes it out.
@@ -55,8 +46,14 @@ fn index<K: Ord>(map: &mut BTreeMap<K, Names>, key: K, name: &str, add: bool) {
     }
 }
 
-fn hosts(specs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> + Clone {
+fn literal(specs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> + Clone {
     specs.iter().filter_map(|s| if let AddrSpec::Host(a) = s { Some(*a) } else { None })
+}
+
+/// The DNS names among the addresses of a connection.
+pub(crate) fn dns_names(conn: &Connection) -> BTreeSet<String> {
+    let specs = conn.local_addrs.iter().chain(&conn.remote_addrs);
+    specs.filter_map(|s| if let AddrSpec::Name(n) = s { Some(n.clone()) } else { None }).collect()
 }
 
 impl Connections {
@@ -74,9 +71,11 @@ impl Connections {
 
     fn index(&mut self, conn: &Connection, add: bool) {
         let name = &conn.name;
-        let only_hosts = |specs: &[AddrSpec]| !specs.is_empty() && hosts(specs).count() == specs.len();
-        for remote in hosts(&conn.remote_addrs) {
-            for local in hosts(&conn.local_addrs) {
+        let only_hosts = |specs: &[AddrSpec]| !specs.is_empty() && literal(specs).count() == specs.len();
+        let single = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
+        let remotes: BTreeSet<IpAddr> = self.hosts(&conn.remote_addrs).collect();
+        for remote in remotes {
+            for local in literal(&conn.local_addrs) {
                 index(&mut self.by_pair, (local, remote), name, add);
             }
             if !only_hosts(&conn.local_addrs) {
@@ -84,8 +83,11 @@ impl Connections {
             }
         }
         let set = |names: &mut Names| if add { names.insert(name.clone()) } else { names.remove(name) };
-        if !only_hosts(&conn.remote_addrs) {
+        if conn.remote_addrs.is_empty() || !conn.remote_addrs.iter().all(single) {
             set(&mut self.general);
+        }
+        for dns in dns_names(conn) {
+            index(&mut self.by_dns, dns, name, add);
         }
         match &conn.remote_id {
             IdPattern::Exact(id) => index(&mut self.by_id, index_key(id), name, add),
@@ -93,6 +95,63 @@ impl Connections {
                 set(&mut self.any_id);
             }
         }
+    }
+
+    /// How precisely a list of addresses means this one; `None` when it does not. A DNS name means what it last stood for.
+    pub(crate) fn fit(&self, specs: &[AddrSpec], addr: IpAddr) -> Option<u8> {
+        if specs.is_empty() {
+            return Some(1);
+        }
+        let score = |s: &AddrSpec| match s {
+            AddrSpec::Name(n) => self.resolved.get(n).is_some_and(|all| all.contains(&addr)).then_some(3),
+            s if !s.matches(addr) => None,
+            AddrSpec::Any => Some(1),
+            AddrSpec::Range(_) => Some(2),
+            AddrSpec::Host(_) => Some(3),
+        };
+        specs.iter().filter_map(score).max()
+    }
+
+    /// The single addresses in a list, in its order, with what its DNS names last stood for.
+    pub(crate) fn hosts<'a>(&'a self, specs: &'a [AddrSpec]) -> impl Iterator<Item = IpAddr> + 'a {
+        specs
+            .iter()
+            .flat_map(|s| match s {
+                AddrSpec::Host(a) => std::slice::from_ref(a),
+                AddrSpec::Name(n) => self.resolved.get(n).map_or(&[][..], Vec::as_slice),
+                AddrSpec::Any | AddrSpec::Range(_) => &[],
+            })
+            .copied()
+    }
+
+    /// What a DNS name stands for now; empty forgets it. The connections that have it; `None` when nothing is new.
+    pub(crate) fn set_resolved(&mut self, dns: &str, addrs: Vec<IpAddr>) -> Option<Vec<Arc<Connection>>> {
+        if self.resolved.get(dns).map_or(&[][..], Vec::as_slice) == addrs.as_slice() {
+            return None;
+        }
+        let users: Vec<Arc<Connection>> = self.using(dns);
+        for conn in &users {
+            self.index(conn, false);
+        }
+        match addrs.is_empty() {
+            true => self.resolved.remove(dns),
+            false => self.resolved.insert(dns.to_owned(), addrs),
+        };
+        for conn in &users {
+            self.index(conn, true);
+        }
+        Some(users)
+    }
+
+    /// The connections that have this DNS name.
+    pub(crate) fn using(&self, dns: &str) -> Vec<Arc<Connection>> {
+        let names = self.by_dns.get(dns).into_iter().flatten();
+        names.filter_map(|name| self.by_name.get(name)).cloned().collect()
+    }
+
+    /// How many DNS names the connections have.
+    pub(crate) fn names(&self) -> usize {
+        self.by_dns.len()
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Connection>> {
@@ -119,7 +178,9 @@ impl Connections {
                 .into_iter()
                 .filter(|name| exact.is_none_or(|e| !e.contains(*name)))
                 .filter_map(|name| self.by_name.get(name))
-                .filter_map(|c| Some(((fit(&c.remote_addrs, remote)?, fit(&c.local_addrs, local)?), c)))
+                .filter_map(|c| {
+                    Some(((self.fit(&c.remote_addrs, remote)?, self.fit(&c.local_addrs, local)?), c))
+                })
                 .collect();
             found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
             found.into_iter().map(|(_, c)| c)
@@ -167,6 +228,7 @@ impl Endpoint {
     ) -> Option<Arc<Connection>> {
         let mut best: Option<((u8, u8, u8), Arc<Connection>)> = None;
         for conn in self.conns.for_peer(local, remote, idi) {
+            let fit = |specs, addr| self.conns.fit(specs, addr);
             let (Some(theirs), Some(ours)) = (fit(&conn.remote_addrs, remote), fit(&conn.local_addrs, local))
             else {
                 continue;

@@ -95,9 +95,12 @@ impl Endpoint {
             c.out_req += 1;
         }
         self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
-        self.transmit(sa.local, sa.remote, &bytes);
+        if !sa.roam.no_path {
+            self.transmit(sa.local, sa.remote, &bytes);
+            let delay = self.until_retransmit(sa, 0);
+            self.timers.set(Timer::Retransmit(sa.id), now + delay);
+        }
         sa.active = Some(Active { task, mid, exchange, bytes, tries: 0 });
-        self.timers.set(Timer::Retransmit(sa.id), now + self.limits.retransmit_timeout);
     }
 
     /// Sends a request and forgets it: the last word of an IKE_SA that is dropped.

@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Direction, SaRef, Up};
 
-use super::lifecycle::{Start, Todo, queue_rekey_ike};
+use super::initiate::Start;
+use super::lifecycle::{Todo, queue_rekey_ike, unborn};
 use super::{Close, Endpoint};
 use crate::config::ChildAction;
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
@@ -26,6 +27,10 @@ impl Endpoint {
             Timer::Liveness(id) => self.with_sa(now, id, |ep, sa| liveness::check(ep, now, sa)),
             Timer::Keepalive(id) => self.with_sa(now, id, |ep, sa| liveness::keepalive(ep, now, sa)),
             Timer::Linger(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::Replaced)),
+            Timer::Twin(id) => {
+                self.collapse(now, id, true);
+                self.run_todo(now);
+            }
             Timer::RekeyChild(id) => self.with_child(now, id, |ep, sa| ep.rekey_child(sa, id)),
             Timer::LifeChild(id) => self.with_child(now, id, |ep, sa| ep.expire_child(sa, id)),
             Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
@@ -33,6 +38,8 @@ impl Endpoint {
             }),
             Timer::OldInbound(id) => self.drop_old_inbound(id),
             Timer::Retry(id) => self.retry(id),
+            Timer::Paths => self.ask_lost_paths(now),
+            Timer::Name(id) => self.look_up_again(now, id),
             Timer::Tombs => self.expire_tombs(now),
         }
     }
@@ -45,7 +52,6 @@ impl Endpoint {
     }
 
     fn retransmit(&mut self, now: Instant, sa: &mut IkeSa) {
-        let delay = |ep: &Self, tries| ep.retransmit_delay(tries);
         let (local, remote) = (sa.local, sa.remote);
         let Some(active) = sa.active.as_mut() else { return };
         if active.tries < self.limits.retransmit_tries {
@@ -53,7 +59,8 @@ impl Endpoint {
             let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
             self.counters.retransmits_out += 1;
             self.transmit(local, remote, &bytes);
-            self.timers.set(Timer::Retransmit(sa.id), now + delay(self, tries));
+            let delay = self.until_retransmit(sa, tries);
+            self.timers.set(Timer::Retransmit(sa.id), now + delay);
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));
             return;
         }
@@ -98,7 +105,9 @@ impl Endpoint {
             .children
             .values()
             .filter(|c| c.announced && c.replaced_by.is_none())
-            .map(|c| (c.config.name.clone(), c.config.start_action))
+            .map(|c| &c.config)
+            .chain(&unborn(sa))
+            .map(|c| (c.name.clone(), c.start_action))
             .collect();
         if sa.active.is_some() || sa.wait.is_some() {
             // There is no time to wait for the exchange under way.
@@ -153,13 +162,7 @@ impl Endpoint {
                         packet.src, packet.dst, reqid.0
                     ),
                 );
-                self.todo.push_back(Todo::Start(Start {
-                    conn,
-                    child: Some(child),
-                    ticket: None,
-                    attempt: 1,
-                    automatic: true,
-                }));
+                self.todo.push_back(Todo::Start(Start::automatic(conn, Some(child))));
             }
             Up::Expire { sa, hard } => {
                 let Some(id) = self.child_of(&sa) else { return };
@@ -171,13 +174,17 @@ impl Endpoint {
                 let Some(&id) = self.spis_in.get(&spi) else { return };
                 self.with_child(now, id, |ep, sa| ep.activate(sa, id));
             }
+            Up::Moved { spi, remote } => {
+                let Some(&id) = self.spis_in.get(&spi) else { return };
+                self.with_child(now, id, |ep, sa| ep.peer_at(sa, remote));
+            }
         }
     }
 
     fn child_of(&self, sa: &SaRef) -> Option<ChildId> {
         match sa.direction {
             Direction::In => self.spis_in.get(&sa.spi).copied(),
-            Direction::Out => self.spis_out.get(&(sa.remote, sa.spi)).copied(),
+            Direction::Out => self.spis_out.get(sa).copied(),
         }
     }
 

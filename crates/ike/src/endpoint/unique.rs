@@ -1,15 +1,22 @@
 //! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): what a new IKE_SA means for those with the same pair of identities.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ironswan_wire::id::Identity;
 
+use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
+use crate::child::Child;
 use crate::config::Unique;
 use crate::event::{IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::task::delete::DeleteIke;
+use crate::timer::Timer;
+
+/// How long a peer has for deleting the IKE_SA of its own that is one too many.
+const TWIN: Duration = Duration::from_secs(20);
 
 impl Endpoint {
     /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities. False: the
@@ -33,6 +40,13 @@ impl Endpoint {
         // sides initiating at once, one that was established meanwhile is not meant.
         let before = |ep: &Self, id: &IkeId| {
             ep.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created))
+        };
+        // What both sides have begun at once is settled by [`Self::collapse`], alike on both.
+        let others: Vec<IkeId> = match initial_contact {
+            true => others,
+            false => {
+                others.into_iter().filter(|id| !self.sas.get(id).is_some_and(|o| crossed(sa, o))).collect()
+            }
         };
         match sa.conn.unique {
             Unique::Never => true,
@@ -97,4 +111,97 @@ impl Endpoint {
             self.with_sa(now, id, |ep, old| ep.close_ike(now, old, Close::Forgotten));
         }
     }
+
+    /// Both sides have initiated at once, and both IKE_SAs are up with the same children: the initiator of the one with the
+    /// lower SPI deletes that one. Both sides know both SPIs, so they agree without a word. A peer that knows nothing of
+    /// this is given some time, then (`late`) its IKE_SA is deleted from here.
+    pub(super) fn collapse(&mut self, now: Instant, id: IkeId, late: bool) {
+        let Some(sa) = self.sas.get(&id) else { return };
+        if sa.conn.unique == Unique::Never || !settled(sa) {
+            return;
+        }
+        let Some(remote_id) = sa.remote_id.clone() else { return };
+        let needless = self.needless_attempt(sa);
+        if let Some(attempt) = needless {
+            return self.with_sa(now, attempt, |ep, sa| {
+                ep.log(
+                    Level::Info,
+                    sa,
+                    "the peer has initiated meanwhile, this attempt is not needed any more",
+                );
+                for task in std::mem::take(&mut sa.queue) {
+                    if let Task::Child(new) = task {
+                        ep.abandon(&new);
+                        ep.done(new.ticket, Ok(()));
+                    }
+                }
+                let ticket = sa.ticket.take();
+                ep.done(ticket, Ok(()));
+                ep.close_ike(now, sa, Close::Replaced);
+            });
+        }
+        let twins = self.by_ids.get(&(sa.local_id.clone(), remote_id)).into_iter().flatten();
+        let twin = twins
+            .filter_map(|other| self.sas.get(other))
+            .find(|o| o.id != id && crossed(sa, o) && settled(o) && Arc::ptr_eq(&o.conn, &sa.conn));
+        let Some(twin) = twin else { return };
+        let (loser, winner) = if sa.spi_i < twin.spi_i { (sa, twin) } else { (twin, sa) };
+        let covered = |c: &Child| {
+            winner.children.values().any(|w| {
+                w.config.name == c.config.name && w.local_ts == c.local_ts && w.remote_ts == c.remote_ts
+            })
+        };
+        if !loser.children.values().all(covered) || (late && loser.id != id) {
+            return;
+        }
+        if !loser.initiator && !late {
+            let id = loser.id;
+            return self.timers.set(Timer::Twin(id), now + TWIN);
+        }
+        let line =
+            format!("both sides have initiated, IKE_SA {} stays and {} goes", winner.name(), loser.name());
+        let loser = loser.id;
+        self.with_sa(now, loser, |ep, sa| {
+            ep.log(Level::Info, sa, line);
+            sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+        });
+    }
+}
+
+impl Endpoint {
+    /// An attempt of ours that the peer has not answered yet, while `up` has come up at the peer's initiative with all that
+    /// the attempt is for. (Once it is answered, both sides may have it, and [`Endpoint::collapse`] decides.)
+    fn needless_attempt(&self, up: &IkeSa) -> Option<IkeId> {
+        if up.initiator {
+            return None;
+        }
+        let stands = |name: &str| up.children.values().any(|c| c.config.name == name && c.announced);
+        let needless = |sa: &&IkeSa| {
+            sa.initiator
+                && !sa.is_up()
+                && !sa.dead
+                && sa.spi_r == 0
+                && sa.roam.replaces.is_none()
+                && Arc::ptr_eq(&sa.conn, &up.conn)
+                && names_in_work(sa).all(stands)
+                && (names_in_work(sa).next().is_some() || sa.ticket.is_some())
+        };
+        let same = self.by_conn.get(&up.conn.name).into_iter().flatten();
+        same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id)
+    }
+}
+
+/// Established, and with nothing on its way.
+fn settled(sa: &IkeSa) -> bool {
+    sa.state == IkeState::Established && sa.active.is_none() && sa.wait.is_none() && sa.queue.is_empty()
+}
+
+/// Each was begun by another side, before the other one was up, between the same addresses.
+fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
+    let before = |x: &IkeSa, y: &IkeSa| y.established.is_none_or(|t| x.created <= t);
+    a.initiator != b.initiator
+        && a.remote.ip() == b.remote.ip()
+        && a.local.ip() == b.local.ip()
+        && before(a, b)
+        && before(b, a)
 }

@@ -10,6 +10,32 @@ use crate::task::{Kont, Task};
 use crate::timer::Timer;
 
 impl Endpoint {
+    /// How much is in every table that a peer, a command or time may fill, by name, for whoever looks for something that is
+    /// never taken out. Not in it: what is loaded, and stored answers of IKE_SAs that are gone, which time takes out.
+    pub fn tables(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("IKE_SAs", self.sas.len()),
+            ("IKE SPIs", self.by_spi.len()),
+            ("IKE_SAs by connection", self.by_conn.len()),
+            ("IKE_SAs by identities", self.by_ids.len()),
+            ("half-open IKE_SAs", self.half_open.count()),
+            ("IKE_SA_INIT requests", self.half_open.requests()),
+            ("addresses of half-open IKE_SAs", self.half_open.addresses()),
+            ("inbound SPIs", self.spis_in.len()),
+            ("outbound SPIs", self.spis_out.len()),
+            ("homes of children", self.child_home.len()),
+            ("old inbound SAs", self.old_inbound.len()),
+            ("policies", self.spd.len()),
+            ("attempts to come", self.retries.len()),
+            ("things to do", self.todo.len()),
+            ("tickets", self.tickets.len()),
+            ("requests outside", self.pending.len()),
+            ("waiting traps", self.waiting_traps.len()),
+            ("names without connection", self.names.len().saturating_sub(self.conns.names())),
+            ("timers", self.timers.len()),
+        ]
+    }
+
     pub(crate) fn snapshot(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {
         let mut info = self.snapshot_without_children(now, sa);
         info.children = sa.children.values().map(|c| self.child_snapshot(now, c)).collect();
@@ -22,7 +48,9 @@ impl Endpoint {
         let mut tasks_passive = Vec::new();
         match sa.wait.as_ref().map(|w| &w.kont) {
             None => {}
-            Some(Kont::Route | Kont::InitKey | Kont::InitShared) => tasks_active.push(Task::Init.name()),
+            Some(Kont::Resolve(_) | Kont::Route | Kont::InitKey | Kont::InitShared) => {
+                tasks_active.push(Task::Init.name())
+            }
             Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => {
                 tasks_active.push(if n.rekey.is_some() { "CHILD_REKEY" } else { "CHILD_CREATE" });
             }

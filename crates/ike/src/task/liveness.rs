@@ -15,9 +15,12 @@ use crate::timer::Timer;
 /// Between NAT-keepalives (charon's `keep_alive`).
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
+/// ESP that came within this time answers a question asked because of a change of addresses or routes.
+const PROBED: Duration = Duration::from_secs(2);
+
 /// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us.
 pub(crate) fn rearm_keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
-    if sa.nat.local {
+    if sa.nat.local && !sa.roam.no_path {
         ep.timers.set(Timer::Keepalive(sa.id), now + KEEPALIVE);
     }
 }
@@ -33,30 +36,45 @@ pub(crate) fn keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     }
 }
 
-/// Sets the timer to when the peer will have been silent for too long.
+/// How long the peer has to be silent at least before it is asked.
+fn silence(delay: Duration) -> Duration {
+    delay - delay / 10
+}
+
+/// Sets the timer to when the peer will have been silent for too long: never later than `dpd_delay`, and up to a tenth of
+/// it earlier, so that thousands of peers who came up at once are not asked at once for ever after.
 pub(crate) fn rearm(ep: &mut Endpoint, sa: &IkeSa) {
-    if !sa.conn.dpd_delay.is_zero() {
-        ep.timers.set(Timer::Liveness(sa.id), sa.last_in + sa.conn.dpd_delay);
+    let delay = sa.conn.dpd_delay;
+    if !delay.is_zero() && !sa.roam.no_path {
+        let at = sa.last_in + ep.less_jitter(delay, delay / 10);
+        ep.timers.set(Timer::Liveness(sa.id), at);
     }
 }
 
 /// The timer has fired.
 pub(crate) fn check(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let delay = sa.conn.dpd_delay;
-    if delay.is_zero() || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
+    if sa.roam.no_path || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         return;
     }
-    if sa.last_in + delay > now {
-        return rearm(ep, sa);
+    if !sa.roam.probe {
+        if delay.is_zero() {
+            return;
+        }
+        if sa.last_in + silence(delay) > now {
+            return rearm(ep, sa);
+        }
     }
-    ep.timers.set(Timer::Liveness(sa.id), now + delay);
+    if !delay.is_zero() {
+        ep.timers.set(Timer::Liveness(sa.id), now + delay);
+    }
     if sa.active.is_some() {
         // Its retransmissions will tell.
         return;
     }
     let spis: Vec<Spi> = sa.children.values().map(|c| c.spi_in).collect();
     if spis.is_empty() || sa.usage_asked {
-        sa.usage_asked = false;
+        (sa.usage_asked, sa.roam.probe) = (false, false);
         return queue(sa);
     }
     sa.usage_asked = true;
@@ -69,7 +87,9 @@ pub(crate) fn judge(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, last_inboun
         return;
     }
     let seen = last_inbound.unwrap_or(sa.last_in).max(sa.last_in);
-    if seen + sa.conn.dpd_delay > now {
+    // After a change of addresses or routes, only what was heard since then counts.
+    let enough = if std::mem::take(&mut sa.roam.probe) { PROBED } else { silence(sa.conn.dpd_delay) };
+    if seen + enough > now {
         sa.last_in = seen;
         rearm(ep, sa);
     } else {
@@ -77,7 +97,8 @@ pub(crate) fn judge(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, last_inboun
     }
 }
 
-fn queue(sa: &mut IkeSa) {
+/// Asks for a sign of life next.
+pub(crate) fn queue(sa: &mut IkeSa) {
     if !sa.queue.iter().any(|t| matches!(t, Task::Liveness)) {
         sa.queue.push_back(Task::Liveness);
     }

@@ -56,6 +56,8 @@ impl Task {
 
 /// Where to go on when an answer from outside has come.
 pub(crate) enum Kont {
+    /// These DNS names, the last one first, are looked up: then the peer's address is known.
+    Resolve(Vec<String>),
     /// Our own address is known: IKE_SA_INIT can begin.
     Route,
     /// Initiator of IKE_SA_INIT: the key pair.

@@ -23,7 +23,7 @@ use super::delete::DeleteIke;
 use super::rekey_child::has_lowest;
 use super::sa_init::{KeyPair, log_keys};
 use super::{Kont, Task};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Roam};
 use crate::event::{ChildState, IkeId, IkeState, Level, Request, Ticket};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
@@ -144,6 +144,8 @@ fn successor(ep: &mut Endpoint, now: Instant, old: &IkeSa, new: Made) -> Box<Ike
         attempt: 1,
         automatic: old.automatic,
         ticket: None,
+        choices: 0,
+        roam: Roam::default(),
         dead: false,
     });
     ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);

@@ -23,7 +23,7 @@ use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
 use super::{Kont, Task};
-use crate::endpoint::{Close, Endpoint, HalfOpen};
+use crate::endpoint::{Close, Endpoint, HalfOpen, Roam};
 use crate::event::{Event, IkeState, KeyLog, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
@@ -43,13 +43,25 @@ pub(crate) type KeyPair = Option<(Secret, Vec<u8>)>;
 // ---- initiator ----
 
 /// Begins: a key pair for the first method that is configured.
-pub(crate) fn build(ep: &mut Endpoint, sa: &mut IkeSa) {
+pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let proposals = negotiate::offer(&sa.conn.proposals, &[], KeRule::Prefer(None));
     let ke = negotiate::first_ke(&proposals).unwrap_or(KeId::NONE);
     let ni = ep.random(NONCE_LEN);
+    let here = (sa.local, sa.remote);
     let init = sa.init.get_or_insert_default();
-    (init.proposals, init.ke, init.ni) = (proposals, ke, ni);
     sa.state = IkeState::Connecting;
+    if init.private.is_some() && init.proposals == proposals {
+        // An attempt that nobody has answered is made again with the same SPI and key pair. Between the same addresses
+        // it is the same message, so that a responder knows it; elsewhere "nonces ... MUST be randomly chosen" anew
+        // (RFC 7296 section 2.10).
+        if init.sent != Some(here) {
+            (init.ni, init.sent) = (ni, Some(here));
+        }
+        (init.cookie, init.rounds) = (None, 0);
+        return send(ep, now, sa);
+    }
+    (init.proposals, init.ke, init.ni, init.sent) = (proposals, ke, ni, Some(here));
+    (init.cookie, init.rounds) = (None, 0);
     ep.wait_for_key(sa, ke, Kont::InitKey);
 }
 
@@ -109,7 +121,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
             Ok(ke) if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < MAX_ROUNDS => {
                 init.rounds += 1;
                 let line = format!("peer didn't accept key exchange method {}, it requested {ke}", init.ke);
-                init.ke = ke;
+                (init.ke, init.private) = (ke, None);
                 ep.log(Level::Info, sa, line);
                 ep.timers.cancel(Timer::Retransmit(sa.id));
                 sa.active = None;
@@ -291,6 +303,7 @@ pub(crate) fn answer(
         }
     }
     if !any {
+        ep.look_up_for_stranger(now);
         ep.counters.no_proposal += 1;
         if ep.junk.take(now) {
             let line = format!(
@@ -385,6 +398,8 @@ pub(crate) fn answer(
         attempt: 1,
         automatic: false,
         ticket: None,
+        choices: 0,
+        roam: Roam::default(),
         dead: false,
         conn,
     });

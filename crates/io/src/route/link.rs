@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
 };
@@ -66,6 +66,22 @@ pub struct Address {
     pub ip: IpAddr,
     /// Length of the prefix on the link.
     pub prefix_len: u8,
+    /// Not ours yet, or never: duplicate address detection runs, or has found another owner.
+    pub tentative: bool,
+    /// Being phased out: what is there goes on, nothing new may begin with it.
+    pub deprecated: bool,
+}
+
+impl Address {
+    /// An address in use.
+    pub fn new(link: u32, ip: IpAddr, prefix_len: u8) -> Self {
+        Self { link, ip, prefix_len, tentative: false, deprecated: false }
+    }
+
+    /// What this machine sends anew may come from it.
+    pub fn is_source(&self) -> bool {
+        !self.tentative && !self.deprecated
+    }
 }
 
 impl Netlink {
@@ -147,7 +163,18 @@ impl Netlink {
                         })
                     };
                     let ip = of(true).or_else(|| of(false))?;
-                    Some(Address { link: m.header.index, ip, prefix_len: m.header.prefix_len })
+                    let flags = m.attributes.iter().find_map(|a| match a {
+                        AddressAttribute::Flags(flags) => Some(*flags),
+                        _ => None,
+                    });
+                    let flags = flags.unwrap_or(AddressFlags::from_bits_retain(m.header.flags.bits().into()));
+                    // An optimistic address (RFC 4429) may be used while it is tentative.
+                    let tentative = flags.contains(AddressFlags::Tentative)
+                        && !flags.contains(AddressFlags::Optimistic)
+                        || flags.contains(AddressFlags::Dadfailed);
+                    let deprecated = flags.contains(AddressFlags::Deprecated);
+                    let (link, prefix_len) = (m.header.index, m.header.prefix_len);
+                    Some(Address { link, ip, prefix_len, tentative, deprecated })
                 }
                 _ => None,
             })

@@ -1,12 +1,15 @@
 //! rtnetlink: links and addresses, routes and rules, look-ups, and notices of change. Blocking; for the control plane.
 //!
 //! Steering works as KLIPS and strongSwan's libipsec did it: what is to be protected has a route to the TUN device in
-//! table 220, a rule of priority 220 sends everything there but what carries our mark, which is what we send ourselves.
+//! table 220, a rule of priority 220 sends everything there but what carries our mark, which is what we send ourselves. What
+//! a policy covers for certain is marked, and a rule before it leads there whatever the prefix.
 //!
 //! ```text
-//! ip rule:       220: not from all fwmark 0x220 lookup 220
+//! ip rule:       219: from all fwmark 0x10000000/0x10000000 lookup 220
+//!                220: not from all fwmark 0x220/0x220 lookup 220 suppress_prefixlength 0
 //! ip route 220:  10.2.0.0/24 dev ipsec0 src 10.1.0.1 mtu 1422 proto 220
 //!                unreachable 10.2.0.0/24 metric 4278198272 proto 220
+//!                throw 10.1.0.0/16 proto 220
 //! ```
 
 mod link;
@@ -17,15 +20,19 @@ mod watch;
 
 pub use link::{Address, Link};
 pub use netlink::Netlink;
+pub(crate) use netlink::split;
 pub use routes::{Destination, Hop, Route, RouteKind};
-pub use rule::Rule;
+pub use rule::{Listed, Rule};
 pub use watch::{Change, Watch};
 
 /// The table of protected destinations.
 pub const TABLE: u32 = 220;
 
-/// The priority of the rule that leads to it.
+/// The priority of the rule that leads all destinations to it.
 pub const PRIORITY: u32 = 220;
+
+/// The priority of the rule that leads what is marked to it.
+pub const MARKED_PRIORITY: u32 = 219;
 
 /// Who made a route or rule (`proto` in `ip route`): a number that no routing daemon has registered, so that what a dead
 /// process of ours left behind is known.

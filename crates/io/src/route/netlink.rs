@@ -124,7 +124,7 @@ impl Netlink {
 }
 
 /// Cuts a datagram of the kernel into messages, by checked lengths.
-pub(super) fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let len = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
         if len < 16 {

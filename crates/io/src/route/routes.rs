@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -13,6 +14,9 @@ use netlink_packet_route::route::{
 use super::link::family;
 use super::netlink::Netlink;
 use crate::error::Error;
+
+/// In `RTAX_LOCK`: the bit of `RTAX_MTU`.
+const LOCK_MTU: u32 = 1 << 2;
 
 /// A prefix.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -36,6 +40,8 @@ pub enum RouteKind {
     Device(u32),
     /// Nowhere, with ICMP unreachable to the sender.
     Unreachable,
+    /// As if this table had nothing: the next rule is asked.
+    Throw,
     /// Anything else that was found in the table (several next hops, blackhole, ...): never made here.
     Other,
 }
@@ -62,8 +68,10 @@ pub struct Route {
 impl fmt::Display for Route {
     /// As `ip route` would take it, with the index for the device.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.kind == RouteKind::Unreachable {
-            f.write_str("unreachable ")?;
+        match self.kind {
+            RouteKind::Unreachable => f.write_str("unreachable ")?,
+            RouteKind::Throw => f.write_str("throw ")?,
+            RouteKind::Device(_) | RouteKind::Other => {}
         }
         write!(f, "{}", self.destination)?;
         if let RouteKind::Device(index) = self.kind {
@@ -93,6 +101,8 @@ pub struct Hop {
     pub source: Option<IpAddr>,
     /// Path MTU where the kernel knows one (a route's metric, or learned from ICMP); else the interface's.
     pub mtu: u32,
+    /// What `mtu` says was learned from ICMP, and is forgotten after this.
+    pub expires: Option<Duration>,
     /// The address is one of this machine's own.
     pub local: bool,
 }
@@ -115,6 +125,7 @@ impl Route {
                     m.header.scope = RouteScope::Link;
                 }
             }
+            RouteKind::Throw => m.header.kind = RouteType::Throw,
             RouteKind::Unreachable | RouteKind::Other => m.header.kind = RouteType::Unreachable,
         }
         if self.metric != 0 {
@@ -124,12 +135,19 @@ impl Route {
             m.attributes.push(RouteAttribute::PrefSource(source.into()));
         }
         if self.mtu != 0 {
-            m.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(self.mtu)]));
+            let mut metrics = vec![RouteMetric::Mtu(self.mtu)];
+            if self.destination.ip.is_ipv6() {
+                // Linux forwards IPv6 by the device's MTU, unless the route's is locked: only then is a host told this one
+                // (Packet Too Big). The price is that what this machine itself sends there learns of no narrower link
+                // behind the route. IPv4 forwards by the route's MTU as it is.
+                metrics.push(RouteMetric::Lock(LOCK_MTU));
+            }
+            m.attributes.push(RouteAttribute::Metrics(metrics));
         }
         m
     }
 
-    fn from_message(m: &RouteMessage) -> Self {
+    pub(super) fn from_message(m: &RouteMessage) -> Self {
         let zero: IpAddr = match family(true) == m.header.address_family {
             true => Ipv6Addr::UNSPECIFIED.into(),
             false => Ipv4Addr::UNSPECIFIED.into(),
@@ -139,6 +157,7 @@ impl Route {
             destination: Destination { ip: zero, prefix_len: m.header.destination_prefix_length },
             kind: match m.header.kind {
                 RouteType::Unreachable => RouteKind::Unreachable,
+                RouteType::Throw => RouteKind::Throw,
                 _ => RouteKind::Other,
             },
             metric: 0,
@@ -282,14 +301,24 @@ impl Netlink {
         if !matches!(m.header.kind, RouteType::Unicast | RouteType::Local) {
             return Ok(None);
         }
-        let mut hop =
-            Hop { link: 0, gateway: None, source: None, mtu: 0, local: m.header.kind == RouteType::Local };
+        let mut hop = Hop {
+            link: 0,
+            gateway: None,
+            source: None,
+            mtu: 0,
+            expires: None,
+            local: m.header.kind == RouteType::Local,
+        };
         for a in &m.attributes {
             match a {
                 RouteAttribute::Oif(i) => hop.link = *i,
                 RouteAttribute::Gateway(a) => hop.gateway = ip(a),
                 RouteAttribute::PrefSource(a) => hop.source = ip(a),
                 RouteAttribute::Metrics(list) => hop.mtu = mtu(list).unwrap_or(0),
+                // In ticks of USER_HZ, which is 100 everywhere.
+                RouteAttribute::CacheInfo(info) if info.expires != 0 => {
+                    hop.expires = Some(Duration::from_millis(u64::from(info.expires) * 10));
+                }
                 _ => {}
             }
         }

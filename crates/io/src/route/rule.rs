@@ -1,35 +1,107 @@
 //! Routing rules.
 
+use std::fmt;
+
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 
 use super::link::family;
 use super::netlink::Netlink;
-use super::{PRIORITY, PROTOCOL, TABLE};
+use super::{MARKED_PRIORITY, PRIORITY, PROTOCOL, TABLE};
 use crate::error::Error;
 
-/// A rule of the one kind that is used here: `[not] from all fwmark MARK lookup TABLE`.
+/// A rule of the one kind that is used here: `[not] from all fwmark MARK/MASK lookup TABLE [suppress_prefixlength N]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rule {
     /// IPv6 or IPv4.
     pub ipv6: bool,
     /// Lower is asked first.
     pub priority: u32,
-    /// Which packets; `None` for all.
+    /// Which packets: those whose mark has this value in the bits of `mask`; `None` for all.
     pub mark: Option<u32>,
+    /// The bits of the mark that count; all of them without `mark`.
+    pub mask: u32,
     /// All packets but those.
     pub not: bool,
     /// Where to look.
     pub table: u32,
+    /// A route found there whose prefix is not longer than this does not count, and the next rule is asked.
+    pub suppress_prefixlength: Option<u32>,
     /// Who made it.
     pub protocol: u8,
 }
 
+impl fmt::Display for Rule {
+    /// As `ip rule` shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.priority)?;
+        if self.not {
+            f.write_str("not ")?;
+        }
+        f.write_str("from all")?;
+        match (self.mark, self.mask) {
+            (Some(mark), u32::MAX) => write!(f, " fwmark {mark:#x}")?,
+            (Some(mark), mask) => write!(f, " fwmark {mark:#x}/{mask:#x}")?,
+            (None, _) => {}
+        }
+        match self.table {
+            255 => f.write_str(" lookup local")?,
+            254 => f.write_str(" lookup main")?,
+            253 => f.write_str(" lookup default")?,
+            table => write!(f, " lookup {table}")?,
+        }
+        match self.suppress_prefixlength {
+            Some(len) => write!(f, " suppress_prefixlength {len}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A rule of any kind, as far as it can be in the way of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Priority, mark, table; the table is 0 when it leads to none.
+    pub rule: Rule,
+    /// Leads to a table; false for `unreachable`, `goto` and their like.
+    pub lookup: bool,
+    /// Has conditions besides the mark: addresses, interfaces, ports, users.
+    pub conditions: bool,
+}
+
 impl Rule {
-    /// Everything but what carries `mark` looks in table 220.
+    /// Everything but what carries exactly `mark` looks in table 220.
     pub fn steering(ipv6: bool, mark: u32) -> Self {
-        Self { ipv6, priority: PRIORITY, mark: Some(mark), not: true, table: TABLE, protocol: PROTOCOL }
+        Self { mask: u32::MAX, ..Self::fallback(ipv6, mark, false) }
+    }
+
+    /// What carries the bits of `steer_mark` looks in table 220, whatever prefix it finds there.
+    pub fn marked(ipv6: bool, steer_mark: u32) -> Self {
+        Self {
+            ipv6,
+            priority: MARKED_PRIORITY,
+            mark: Some(steer_mark),
+            mask: steer_mark,
+            not: false,
+            table: TABLE,
+            suppress_prefixlength: None,
+            protocol: PROTOCOL,
+        }
+    }
+
+    /// Everything but what carries the bits of `outer_mark` looks in table 220; with `suppress` a default route there does
+    /// not count.
+    pub fn fallback(ipv6: bool, outer_mark: u32, suppress: bool) -> Self {
+        Self {
+            ipv6,
+            priority: PRIORITY,
+            mark: Some(outer_mark),
+            mask: outer_mark,
+            not: true,
+            table: TABLE,
+            suppress_prefixlength: suppress.then_some(0),
+            protocol: PROTOCOL,
+        }
     }
 
     fn message(&self) -> RuleMessage {
@@ -47,22 +119,27 @@ impl Rule {
         ];
         if let Some(mark) = self.mark {
             m.attributes.push(RuleAttribute::FwMark(mark));
-            m.attributes.push(RuleAttribute::FwMask(u32::MAX));
+            m.attributes.push(RuleAttribute::FwMask(self.mask));
+        }
+        if let Some(len) = self.suppress_prefixlength {
+            m.attributes.push(RuleAttribute::SuppressPrefixLen(len));
         }
         m
     }
+}
 
-    /// `None` for a rule with a condition that is never used here.
-    fn from_message(m: &RuleMessage) -> Option<Self> {
-        if m.header.action != RuleAction::ToTable || m.header.dst_len != 0 || m.header.src_len != 0 {
-            return None;
-        }
-        let mut rule = Self {
+impl Listed {
+    fn from_message(m: &RuleMessage) -> Self {
+        let lookup = m.header.action == RuleAction::ToTable;
+        let mut conditions = m.header.dst_len != 0 || m.header.src_len != 0 || m.header.tos != 0;
+        let mut rule = Rule {
             ipv6: m.header.family == family(true),
             priority: 0,
             mark: None,
+            mask: u32::MAX,
             not: m.header.flags.contains(RuleFlags::Invert),
             table: m.header.table.into(),
+            suppress_prefixlength: None,
             protocol: 0,
         };
         for a in &m.attributes {
@@ -70,15 +147,20 @@ impl Rule {
                 RuleAttribute::Priority(p) => rule.priority = *p,
                 RuleAttribute::Table(t) => rule.table = *t,
                 RuleAttribute::FwMark(v) => rule.mark = Some(*v),
-                RuleAttribute::FwMask(u32::MAX) => {}
+                RuleAttribute::FwMask(mask) => rule.mask = *mask,
                 RuleAttribute::Protocol(p) => rule.protocol = (*p).into(),
                 // "not set" is sent too.
                 RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
+                RuleAttribute::SuppressPrefixLen(len) => rule.suppress_prefixlength = Some(*len),
                 RuleAttribute::Other(_) => {}
-                _ => return None,
+                _ => conditions = true,
             }
         }
-        Some(rule)
+        // A mask of less than all bits without a mark asks for those bits to be 0.
+        if rule.mask != u32::MAX {
+            rule.mark = rule.mark.or(Some(0));
+        }
+        Self { rule, lookup, conditions }
     }
 }
 
@@ -90,7 +172,7 @@ impl Netlink {
     pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
         // NLM_F_EXCL makes the kernel compare; without it every call adds another copy.
         let message = RouteNetlinkMessage::NewRule(rule.message());
-        match self.change(message, NLM_F_CREATE | NLM_F_EXCL, || format!("add the rule {rule:?}")) {
+        match self.change(message, NLM_F_CREATE | NLM_F_EXCL, || format!("add the rule {rule}")) {
             Err(e) if e.errno() == Some(libc::EEXIST) => Ok(()),
             other => other,
         }
@@ -104,7 +186,7 @@ impl Netlink {
         let mut n = 0;
         while n < 1000 {
             let message = RouteNetlinkMessage::DelRule(rule.message());
-            match self.change(message, 0, || format!("remove the rule {rule:?}")) {
+            match self.change(message, 0, || format!("remove the rule {rule}")) {
                 Ok(()) => n += 1,
                 Err(e) if matches!(e.errno(), Some(libc::ENOENT | libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => {
                     break;
@@ -115,11 +197,19 @@ impl Netlink {
         Ok(n)
     }
 
-    /// The rules of this kind, both families.
+    /// The rules of the kind that is used here, both families.
     ///
     /// # Errors
     /// What the kernel says.
     pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
+        Ok(self.all_rules()?.into_iter().filter(|l| l.lookup && !l.conditions).map(|l| l.rule).collect())
+    }
+
+    /// Every rule, both families, in the order in which they are asked.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn all_rules(&mut self) -> Result<Vec<Listed>, Error> {
         let mut rules = Vec::new();
         for ipv6 in [false, true] {
             let mut m = RuleMessage::default();
@@ -129,7 +219,7 @@ impl Netlink {
                 other => other?,
             };
             rules.extend(all.iter().filter_map(|m| match m {
-                RouteNetlinkMessage::NewRule(m) => Rule::from_message(m),
+                RouteNetlinkMessage::NewRule(m) => Some(Listed::from_message(m)),
                 _ => None,
             }));
         }

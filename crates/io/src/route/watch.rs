@@ -1,7 +1,7 @@
 //! Notices of change: addresses that come and go (MOBIKE), routes and rules that someone flushes.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
@@ -9,6 +9,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::netlink::split;
+use super::{Route, TABLE};
 use crate::error::Error;
 
 /// What has changed since the last look; several at once are merged. What exactly is to be asked from [`super::Netlink`].
@@ -18,10 +19,12 @@ pub struct Change {
     pub links: bool,
     /// Addresses.
     pub addresses: bool,
-    /// Routes.
+    /// Routes of tables other than 220.
     pub routes: bool,
     /// Rules.
     pub rules: bool,
+    /// Routes of table 220. Most of these changes are our own.
+    pub table: bool,
 }
 
 impl Change {
@@ -73,7 +76,7 @@ impl Watch {
             match self.socket.recv_from_full() {
                 Ok((bytes, _)) => split(&bytes).for_each(|m| note(m, &mut change)),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                    change = Change { links: true, addresses: true, routes: true, rules: true };
+                    change = Change { links: true, addresses: true, routes: true, rules: true, table: true };
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return change,
@@ -101,7 +104,11 @@ fn note(message: &[u8], change: &mut Change) {
     match message {
         RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => change.links = true,
         RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => change.addresses = true,
-        RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => change.routes = true,
+        RouteNetlinkMessage::NewRoute(m) | RouteNetlinkMessage::DelRoute(m) => {
+            let ours = Route::from_message(&m).table == TABLE;
+            change.table |= ours;
+            change.routes |= !ours;
+        }
         RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => change.rules = true,
         _ => {}
     }
@@ -110,5 +117,11 @@ fn note(message: &[u8], change: &mut Change) {
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Watch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 }

@@ -1,7 +1,7 @@
 //! ESP to TUN: SPI, replay check, open, replay commit, trailer, inner header, selectors, ECN, merge (RFC 4303 section 3.4,
 //! RFC 4301 section 5.2). Nothing about a packet is believed, and nothing of the SA changes, before its ICV was right.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, MutexGuard};
 
 use ironswan_crypto::batch::{self, Job};
@@ -29,7 +29,18 @@ pub(crate) struct Inbound {
     sas: Vec<Arc<InSa>>,
     /// Packets and bytes delivered, of each of `sas`.
     used: Vec<(u64, u64)>,
+    /// The jobs whose packet came from elsewhere than their SA says, in their order. Nearly always none.
+    elsewhere: Vec<Elsewhere>,
     merger: Merger,
+}
+
+/// A packet in UDP whose source is not its SA's.
+struct Elsewhere {
+    /// Which job.
+    job: usize,
+    remote: SocketAddr,
+    /// It was authentic, and newer than all before it.
+    newest: bool,
 }
 
 impl Worker {
@@ -52,10 +63,11 @@ impl Worker {
     /// moving them, and opens. The second half must follow, with the same buffer.
     pub fn inbound_open(&mut self, buf: &mut [u8], datagrams: &[Datagram]) {
         let snap = self.snap.clone();
-        let Inbound { jobs, tos, sas, .. } = &mut self.inbound;
+        let Inbound { jobs, tos, sas, elsewhere, .. } = &mut self.inbound;
         jobs.clear();
         tos.clear();
         sas.clear();
+        elsewhere.clear();
         let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
         for datagram in datagrams {
             if datagram.offset as usize + datagram.len as usize > buf.len() {
@@ -63,11 +75,21 @@ impl Worker {
                 self.tally.drop(DropReason::InBufferError);
                 continue;
             }
+            // The source is compared once for each datagram and SA in it, not for each of the packets that were merged.
+            let (mut compared, mut left) = (0, false);
             for range in strides(datagram) {
                 self.tally.traffic.in_packets += 1;
                 let start = range.start as u32;
                 match check(&snap, buf.get(range), sas, &mut at) {
                     Ok((len, seq)) => {
+                        if compared != sas.len() {
+                            compared = sas.len();
+                            left = datagram.udp_encap
+                                && at.as_ref().is_some_and(|(sa, _)| sa.path.is_left_by(datagram.remote));
+                        }
+                        if left {
+                            note_elsewhere(elsewhere, jobs.len(), datagram.remote);
+                        }
                         jobs.push(Job { start, len, seq, key: (sas.len() - 1) as u16, ok: false });
                         tos.push(datagram.tos);
                     }
@@ -89,7 +111,7 @@ impl Worker {
     /// an SA call it in the order in which the datagrams arrived.
     pub fn inbound_deliver(&mut self, buf: &mut [u8], rx: &mut RxBatch) {
         self.commit();
-        let Inbound { jobs, tos, sas, used, merger } = &mut self.inbound;
+        let Inbound { jobs, tos, sas, used, merger, .. } = &mut self.inbound;
         used.clear();
         used.resize(sas.len(), (0, 0));
         for (job, tos) in jobs.iter().zip(tos.iter()) {
@@ -128,21 +150,30 @@ impl Worker {
 
     /// Drops what is not authentic, and moves the windows for what is. The lock is held for a run of one SA's packets.
     fn commit(&mut self) {
-        let Inbound { jobs, sas, .. } = &mut self.inbound;
+        let Inbound { jobs, sas, elsewhere, .. } = &mut self.inbound;
+        let watched = !elsewhere.is_empty();
+        let mut first = 0;
         for run in jobs.chunk_by_mut(|a, b| a.key == b.key) {
+            let base = first;
+            first += run.len();
             let Some(sa) = run.first().and_then(|job| sas.get(usize::from(job.key))) else { continue };
             let state = &*sa.state;
             let mut window = state.window();
             let mut authentic = false;
-            for job in run {
+            for (i, job) in run.iter_mut().enumerate() {
                 if !job.ok {
                     self.tally.drop(DropReason::InStateProtoError);
                     continue;
                 }
                 authentic = true;
-                if let Err(e) = window.commit(job.seq) {
-                    job.ok = false;
-                    self.tally.drop(replay_reason(e));
+                let newest = watched && job.seq > window.top();
+                match window.commit(job.seq) {
+                    Ok(()) if newest => note_newest(elsewhere, base + i),
+                    Ok(()) => {}
+                    Err(e) => {
+                        job.ok = false;
+                        self.tally.drop(replay_reason(e));
+                    }
                 }
             }
             drop(window);
@@ -150,6 +181,36 @@ impl Worker {
                 first_use(&self.engine, sa);
             }
         }
+        if watched {
+            self.moved();
+        }
+    }
+
+    /// Tells of the SAs whose newest packet came from elsewhere. "Newest" is asked of the window when the whole batch has
+    /// been committed, so that of a source that changes within a batch only the last one counts.
+    #[cold]
+    fn moved(&mut self) {
+        let Inbound { jobs, sas, elsewhere, .. } = &mut self.inbound;
+        for e in elsewhere.drain(..).filter(|e| e.newest) {
+            let Some(job) = jobs.get(e.job) else { continue };
+            let Some(sa) = sas.get(usize::from(job.key)) else { continue };
+            if sa.state.window().top() == job.seq && sa.sources.is_news(self.now, e.remote) {
+                self.engine.up.moved(sa.state.spi, e.remote);
+            }
+        }
+    }
+}
+
+#[cold]
+fn note_elsewhere(elsewhere: &mut Vec<Elsewhere>, job: usize, remote: SocketAddr) {
+    elsewhere.push(Elsewhere { job, remote, newest: false });
+}
+
+/// The packet of this job was authentic and newer than all before.
+#[cold]
+fn note_newest(elsewhere: &mut [Elsewhere], job: usize) {
+    if let Ok(at) = elsewhere.binary_search_by_key(&job, |e| e.job) {
+        elsewhere[at].newest = true;
     }
 }
 

@@ -68,7 +68,7 @@ impl Worker {
         };
         let packets = cut.packets();
         let state = &*sa.state;
-        let longest = split::esp_len(state, cut.longest(frame.len()));
+        let longest = state.esp_len(cut.longest(frame.len()));
         if longest > split::MAX_ESP || longest * packets as usize > tx.room() {
             return Err(DropReason::OutTooBig);
         }

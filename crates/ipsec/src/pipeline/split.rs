@@ -12,7 +12,7 @@ use ironswan_wire::offload::{Gso, Offload};
 
 use crate::batch::{MAX_HEADERS, TxBatch};
 use crate::counters::DropReason;
-use crate::sa::{OutSa, OutState};
+use crate::sa::OutSa;
 
 /// The longest ESP packet: what fits a UDP datagram over IPv4.
 pub(super) const MAX_ESP: usize = 65_507;
@@ -66,12 +66,6 @@ impl Cut {
             Self::Segments { header, size, .. } => (header + size).min(frame),
         }
     }
-}
-
-/// Length of the ESP packet around `inner` bytes.
-#[inline]
-pub(super) fn esp_len(sa: &OutState, inner: usize) -> usize {
-    esp::HEADER + sa.iv_len + inner + esp::pad_len(inner, sa.block_len) + esp::TRAILER + sa.icv_len
 }
 
 /// Writes the ESP packets of one frame, except what sealing writes, and returns the inner bytes.
@@ -168,8 +162,8 @@ impl Place<'_> {
     #[inline]
     fn done(&mut self, tx: &mut TxBatch, inner: usize) {
         let state = &*self.sa.state;
-        let len = esp_len(state, inner);
-        tx.push_send(len, self.key, self.sa, self.tos);
+        let len = state.esp_len(inner);
+        tx.push_send(len, self.key, self.sa, self.tos, self.next_header == protocol::IPV6);
         tx.jobs.push(Job {
             start: tx.used as u32,
             len: len as u32,

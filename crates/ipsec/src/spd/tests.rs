@@ -1,5 +1,5 @@
 use ironswan_wire::sadb::ReqId;
-use ironswan_wire::selector::AddrRange;
+use ironswan_wire::selector::{AUTO_PRIORITY, AddrRange, TrafficSelector};
 use proptest::prelude::*;
 
 use super::*;
@@ -86,16 +86,4 @@ proptest! {
             prop_assert_eq!(spd.lookup_in(&p).map(|q| &q.policy), want);
         }
     }
-}
-
-#[test]
-fn more_specific_selectors_leave_fewer_bits_open() {
-    let open = |s: u8, e: u8, protocol, ports| open_bits(&selector(false, s, e, protocol, ports));
-    assert_eq!(open(1, 1, 6, (5, 5)), 0);
-    assert_eq!(open(1, 1, 0, (0, 65_535)), 8 + 16);
-    assert_eq!(open(0, 255, 6, (5, 5)), 8);
-    assert_eq!(open(1, 2, 6, (5, 5)), 2, "a range counts as the next larger prefix");
-    assert_eq!(open(1, 1, 6, (65_535, 0)), 0, "OPAQUE is one value");
-    let any = TrafficSelector::addresses(AddrRange::any(true));
-    assert_eq!(open_bits(&any), 128 + 8 + 16);
 }

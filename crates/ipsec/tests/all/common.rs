@@ -189,11 +189,13 @@ impl Pair {
     }
 
     pub fn out_ref(&self) -> SaRef {
-        SaRef { direction: Direction::Out, spi: Spi(SPI), remote: self.options.outer().1.ip() }
+        let remote = self.options.outer().1.ip();
+        SaRef { direction: Direction::Out, spi: Spi(SPI), reqid: ReqId(REQID), remote }
     }
 
     pub fn in_ref(&self) -> SaRef {
-        SaRef { direction: Direction::In, spi: Spi(SPI), remote: self.options.outer().0.ip() }
+        let remote = self.options.outer().0.ip();
+        SaRef { direction: Direction::In, spi: Spi(SPI), reqid: ReqId(REQID), remote }
     }
 
     /// Seals frames and returns each ESP packet.

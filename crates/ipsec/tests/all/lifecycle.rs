@@ -106,6 +106,50 @@ fn a_moved_peer_keeps_sequence_numbers_and_counters() {
 }
 
 #[test]
+fn two_peers_behind_one_nat_may_choose_the_same_spi() {
+    let engine = Engine::new(Box::new(Seeded::new(1)), Config::default());
+    // One public address, two ports, the same SPI: only their policies tell them apart.
+    let at = |port: u16| format!("192.0.2.2:{port}").parse().unwrap();
+    let peer = |reqid: u32, port: u16, inside: &str| {
+        let options =
+            Options { right: vec![ts(inside)], left: vec![ts("10.1.0.0/16")], ..Options::default() };
+        for p in options.policies(reqid) {
+            engine.apply(SECOND, &Command::PolicyAdd(p)).unwrap();
+        }
+        let mut sa = options.sa(Direction::Out, SPI, reqid, u64::from(reqid));
+        sa.remote = at(port);
+        engine.apply(SECOND, &Command::SaAdd(Box::new(sa.clone()))).unwrap();
+        assert_eq!(engine.apply(SECOND, &Command::SaAdd(Box::new(sa))), Err(ApplyError::Exists));
+        SaRef { direction: Direction::Out, spi: Spi(SPI), reqid: ReqId(reqid), remote: ip("192.0.2.2") }
+    };
+    let first = peer(1, 10_001, "10.2.0.0/16");
+    let second = peer(2, 10_002, "10.3.0.0/16");
+    let mut worker = Worker::new(engine.clone());
+    let mut sent = |dst: &str| {
+        let mut tx = TxBatch::new(TxConfig::default());
+        worker.begin(SECOND);
+        let mut frame = Spec { dst: ip(dst), ..Spec::udp(20) }.build();
+        assert!(worker.outbound(&mut frame, &Offload::NONE, &mut tx));
+        worker.seal(&mut tx);
+        tx.sends.first().map(|s| s.remote)
+    };
+    assert_eq!((sent("10.2.0.1"), sent("10.3.0.1")), (Some(at(10_001)), Some(at(10_002))));
+    // A move of one, to another port and to another address, leaves the other where it is.
+    let local = "192.0.2.1:4500".parse().unwrap();
+    let update = |sa, remote| Command::SaUpdate { sa, local, remote, udp_encap: true };
+    engine.apply(SECOND, &update(second, at(20_002))).unwrap();
+    assert_eq!((sent("10.2.0.1"), sent("10.3.0.1")), (Some(at(10_001)), Some(at(20_002))));
+    let elsewhere = "198.51.100.9:4500".parse().unwrap();
+    engine.apply(SECOND, &update(first, elsewhere)).unwrap();
+    assert_eq!((sent("10.2.0.1"), sent("10.3.0.1")), (Some(elsewhere), Some(at(20_002))));
+    let first = SaRef { remote: elsewhere.ip(), ..first };
+    assert_eq!(engine.sa_stats(first).map(|s| s.packets), Some(3));
+    engine.apply(SECOND, &Command::SaDelete(second)).unwrap();
+    assert_eq!(engine.apply(SECOND, &Command::SaDelete(second)), Err(ApplyError::NotFound));
+    assert_eq!((sent("10.2.0.1"), sent("10.3.0.1")), (Some(elsewhere), None));
+}
+
+#[test]
 fn limits_of_packets_and_bytes() {
     let lifetime = Lifetime { soft_packets: 3, hard_packets: 5, ..Lifetime::default() };
     let mut pair = Pair::new(Options { lifetime, ..Options::default() });
@@ -319,7 +363,7 @@ fn refused_commands_change_nothing() {
 #[test]
 fn outbound_spis_are_unique_for_each_peer_only() {
     let pair = Pair::new(Options::default());
-    let mut sa = pair.options.sa(Direction::Out, SPI, 7, 1);
+    let mut sa = pair.options.sa(Direction::Out, SPI, REQID, 1);
     let command = Command::SaAdd(Box::new(sa.clone()));
     assert_eq!(pair.a.apply(SECOND, &command), Err(ApplyError::Exists));
     sa.remote = "192.0.2.77:4500".parse().unwrap();

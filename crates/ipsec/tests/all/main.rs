@@ -3,6 +3,8 @@
 mod bad_input;
 mod common;
 mod lifecycle;
+mod moved;
+mod mtu;
 mod oracle;
 mod replay;
 mod roundtrip;

@@ -7,8 +7,8 @@ use aws_lc_sys as sys;
 
 /// Length of nonce: salt and explicit IV.
 pub(crate) const NONCE_LEN: usize = 12;
-/// Length of the ICV.
-pub(crate) const TAG_LEN: usize = 16;
+/// The longest ICV. GCM's may be shorter (RFC 4106 section 6: 8, 12 or 16 bytes), which is a property of the key.
+pub(crate) const MAX_TAG_LEN: usize = 16;
 
 /// The algorithms here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +43,13 @@ unsafe impl Send for AeadKey {}
 unsafe impl Sync for AeadKey {}
 
 impl AeadKey {
-    /// Prepares a key. `None` when its length is wrong.
-    pub(crate) fn new(aead: Aead, key: &[u8]) -> Option<Self> {
-        if key.len() != aead.key_len() {
+    /// Prepares a key. `None` when its length is wrong, or the ICV's is none of the RFCs'.
+    pub(crate) fn new(aead: Aead, key: &[u8], tag_len: usize) -> Option<Self> {
+        let tag_fits = match aead {
+            Aead::ChaCha20Poly1305 => tag_len == MAX_TAG_LEN,
+            _ => matches!(tag_len, 8 | 12 | MAX_TAG_LEN),
+        };
+        if key.len() != aead.key_len() || !tag_fits {
             return None;
         }
         // SAFETY: these functions take nothing and return a pointer to a static table.
@@ -66,7 +70,7 @@ impl AeadKey {
                 evp,
                 key.as_ptr(),
                 key.len(),
-                TAG_LEN,
+                tag_len,
                 std::ptr::null_mut(),
             )
         };
@@ -74,9 +78,9 @@ impl AeadKey {
         (ok == 1).then_some(this)
     }
 
-    /// Encrypts `text` in place and writes the ICV.
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `new` was told.
     #[inline]
-    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8; TAG_LEN]) {
+    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         let mut tag_len = 0;
         let text_ptr = text.as_mut_ptr();
         // SAFETY: `ctx` was initialised by `new`. Pointers and lengths come from live slices; `text` is both input and
@@ -87,7 +91,7 @@ impl AeadKey {
                 text_ptr,
                 tag.as_mut_ptr(),
                 &raw mut tag_len,
-                TAG_LEN,
+                tag.len(),
                 nonce.as_ptr(),
                 NONCE_LEN,
                 text_ptr,
@@ -100,19 +104,14 @@ impl AeadKey {
         };
         // Fails only above 2^36 - 32 bytes (GCM) or 2^38 - 64 (ChaCha20), which no packet reaches. The library has
         // wiped `text` then, so nothing could leak, but going on would send garbage.
-        assert!(ok == 1 && tag_len == TAG_LEN, "AEAD seal of {} bytes failed", text.len());
+        assert!(ok == 1 && tag_len == tag.len(), "AEAD seal of {} bytes failed", text.len());
     }
 
-    /// Verifies and decrypts `text` in place. On `false` the text is wiped.
+    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `new` was told
+    /// is wrong.
     #[inline]
     #[must_use]
-    pub(crate) fn open(
-        &self,
-        nonce: &[u8; NONCE_LEN],
-        aad: &[u8],
-        text: &mut [u8],
-        tag: &[u8; TAG_LEN],
-    ) -> bool {
+    pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
         let text_ptr = text.as_mut_ptr();
         // SAFETY: as in `seal`; `tag` is only read.
         let ok = unsafe {
@@ -124,7 +123,7 @@ impl AeadKey {
                 text_ptr,
                 text.len(),
                 tag.as_ptr(),
-                TAG_LEN,
+                tag.len(),
                 aad.as_ptr(),
                 aad.len(),
             )

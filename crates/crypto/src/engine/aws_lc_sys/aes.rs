@@ -1,4 +1,5 @@
-//! AES: CBC in place (RFC 3602) and single blocks, with AES-NI or the library's constant-time fallback.
+//! AES: CBC in place (RFC 3602), and the forward direction alone (single blocks, counter mode, the chain of a CBC-MAC), with
+//! AES-NI or the library's constant-time fallback.
 
 use aws_lc_sys as sys;
 use zeroize::Zeroize;
@@ -78,13 +79,16 @@ fn cbc(schedule: &Schedule, iv: &[u8; BLOCK_LEN], text: &mut [u8], direction: i3
     }
 }
 
-/// AES-128 on single blocks: makes unpredictable IVs from sequence numbers.
+/// How much ciphertext [`BlockKey::chain`] throws away at a time.
+const SCRATCH_LEN: usize = 32 * BLOCK_LEN;
+
+/// AES in its forward direction, for the modes that are made of it.
 pub(crate) struct BlockKey(Schedule);
 
 impl BlockKey {
-    /// Expands the key.
-    pub(crate) fn new(key: &[u8; 16]) -> Self {
-        Self(Schedule::new(key, false).expect("a 16-byte AES key"))
+    /// Expands a key of 16, 24 or 32 bytes. `None` for other lengths.
+    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+        Schedule::new(key, false).map(Self)
     }
 
     /// Encrypts one block.
@@ -94,5 +98,49 @@ impl BlockKey {
         // SAFETY: one block is read and one written, both exactly 16 bytes; the schedule is only read.
         unsafe { sys::AES_encrypt(block.as_ptr(), out.as_mut_ptr(), &raw const self.0.0) };
         out
+    }
+
+    /// Adds the keystream to `text`: the encryption of `counter`, `counter + 1`, ... as 128-bit numbers.
+    #[inline]
+    pub(crate) fn counter_mode(&self, counter: &[u8; BLOCK_LEN], text: &mut [u8]) {
+        let (mut counter, mut keystream, mut used) = (*counter, [0; BLOCK_LEN], 0);
+        let text_ptr = text.as_mut_ptr();
+        // SAFETY: `text` is input and output at the same address, which the function allows, of any length; `counter` and
+        // `keystream` are 16-byte scratch that it overwrites, `used` a number that it wants below 16 and keeps there; the
+        // schedule is only read.
+        unsafe {
+            sys::AES_ctr128_encrypt(
+                text_ptr,
+                text_ptr,
+                text.len(),
+                &raw const self.0.0,
+                counter.as_mut_ptr(),
+                keystream.as_mut_ptr(),
+                &raw mut used,
+            );
+        }
+    }
+
+    /// Carries a CBC-MAC's chaining value over whole blocks: each is added to it, and the sum encrypted.
+    #[inline]
+    pub(crate) fn chain(&self, value: &mut [u8; BLOCK_LEN], blocks: &[[u8; BLOCK_LEN]]) {
+        // The library has no CBC-MAC that leaves the key alone and allocates nothing; CBC whose ciphertext is not looked
+        // at is one, as fast as the processor allows.
+        let mut scratch = [0; SCRATCH_LEN];
+        for part in blocks.chunks(SCRATCH_LEN / BLOCK_LEN) {
+            let part = part.as_flattened();
+            // SAFETY: reads `part`, whole blocks, and writes as much to `scratch`, which is at least as long; `value` is the
+            // 16-byte IV, replaced by the last block of the ciphertext; the schedule is only read.
+            unsafe {
+                sys::AES_cbc_encrypt(
+                    part.as_ptr(),
+                    scratch.as_mut_ptr(),
+                    part.len(),
+                    &raw const self.0.0,
+                    value.as_mut_ptr(),
+                    sys::AES_ENCRYPT,
+                );
+            }
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! HMAC (RFC 2104) over SHA-1 and SHA-2, with the key absorbed once.
+//! HMAC (RFC 2104) over MD5, SHA-1 and SHA-2, with the key absorbed once.
 //!
 //! ```text
 //! HMAC(K, m) = H(K ^ opad | H(K ^ ipad | m))
@@ -17,6 +17,7 @@ const MAX_BLOCK: usize = 128;
 /// The hash functions here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Hash {
+    Md5,
     Sha1,
     Sha256,
     Sha384,
@@ -27,6 +28,7 @@ impl Hash {
     /// Output length.
     pub(crate) fn output_len(self) -> usize {
         match self {
+            Self::Md5 => 16,
             Self::Sha1 => 20,
             Self::Sha256 => 32,
             Self::Sha384 => 48,
@@ -36,7 +38,7 @@ impl Hash {
 
     fn block_len(self) -> usize {
         match self {
-            Self::Sha1 | Self::Sha256 => 64,
+            Self::Md5 | Self::Sha1 | Self::Sha256 => 64,
             Self::Sha384 | Self::Sha512 => 128,
         }
     }
@@ -45,6 +47,7 @@ impl Hash {
 /// A running hash.
 #[derive(Clone, Copy)]
 enum State {
+    Md5(sys::MD5_CTX),
     Sha1(sys::SHA_CTX),
     Sha256(sys::SHA256_CTX),
     Sha384(sys::SHA512_CTX),
@@ -57,6 +60,11 @@ impl State {
         // field and cannot fail.
         unsafe {
             match hash {
+                Hash::Md5 => {
+                    let mut c: sys::MD5_CTX = std::mem::zeroed();
+                    sys::MD5_Init(&raw mut c);
+                    Self::Md5(c)
+                }
                 Hash::Sha1 => {
                     let mut c: sys::SHA_CTX = std::mem::zeroed();
                     sys::SHA1_Init(&raw mut c);
@@ -87,6 +95,7 @@ impl State {
         // SAFETY: the context was initialised by `new`; `data` is read only, for its length.
         unsafe {
             match self {
+                Self::Md5(c) => sys::MD5_Update(c, p, n),
                 Self::Sha1(c) => sys::SHA1_Update(c, p, n),
                 Self::Sha256(c) => sys::SHA256_Update(c, p, n),
                 Self::Sha384(c) => sys::SHA384_Update(c, p, n),
@@ -102,6 +111,7 @@ impl State {
         // SAFETY: the context was initialised by `new`; each function writes its digest length, at most MAX_LEN bytes.
         unsafe {
             match self {
+                Self::Md5(c) => sys::MD5_Final(p, c),
                 Self::Sha1(c) => sys::SHA1_Final(p, c),
                 Self::Sha256(c) => sys::SHA256_Final(p, c),
                 Self::Sha384(c) => sys::SHA384_Final(p, c),
@@ -112,6 +122,10 @@ impl State {
 
     fn wipe(&mut self) {
         match self {
+            Self::Md5(c) => {
+                c.h.zeroize();
+                c.data.zeroize();
+            }
             Self::Sha1(c) => {
                 c.h.zeroize();
                 c.data.zeroize();

@@ -84,6 +84,7 @@ pub(super) fn child(
     let close_action = action(&mut r, "close_action");
     let dpd_action = action(&mut r, "dpd_action");
     let reqid = r.get("reqid", |t| value::number(t, u64::from(u32::MAX))).unwrap_or(0) as u32;
+    let guard = r.get("guard", value::boolean).unwrap_or(true);
     let priority = r.get("priority", |t| value::number(t, u64::from(u32::MAX))).unwrap_or(0) as u32;
 
     if diags.errors() > before {
@@ -106,6 +107,7 @@ pub(super) fn child(
         dpd_action,
         reqid,
         priority,
+        guard,
     })
 }
 

@@ -102,7 +102,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     let encap = r.get("encap", value::boolean).unwrap_or(false);
     let dpd_delay = r.get("dpd_delay", value::time).unwrap_or(Duration::ZERO);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
-    if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_))) {
+    if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
         r.warn("remote_addrs", "a child has a start_action, but there is no single address to initiate to; name the peer's address");
     }
     if diags.errors() > before {
@@ -130,18 +130,8 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     })
 }
 
-/// True when a DNS name must be looked up to understand the connection, which may take seconds.
-pub fn needs_dns(section: &Section) -> bool {
-    ["local_addrs", "remote_addrs"]
-        .iter()
-        .any(|key| section.value(key).is_some_and(|v| v.items().any(value::needs_dns)))
-}
-
 fn addrs(r: &mut Reader<'_>, key: &str) -> Vec<AddrSpec> {
-    match r.list(key, value::address) {
-        Some(lists) => lists.into_iter().flatten().collect(),
-        None => vec![AddrSpec::Any],
-    }
+    r.list(key, value::address).unwrap_or_else(|| vec![AddrSpec::Any])
 }
 
 /// The one `local...` or `remote...` section, checked.

@@ -5,6 +5,8 @@
 //! port_ike = 500             UDP port for plain IKE
 //! port_natt = 4500           UDP port for IKE and ESP behind NAT
 //! mark = 0x220             mark of the gateway's own packets, which skip table 220
+//! steer_mark = 0x10000000    mark (one bit) of packets for the tunnels, put on them by nft
+//! guard = yes                nft: exact policies, and no clear packet that a policy protects; no: routes and rules alone
 //! workers = 1                packet workers; more than one is not built yet
 //! keylog = DIR               writes keys in Wireshark's format into DIR; off by default
 //! vici { listen = unix:///run/ironswan.vici }
@@ -45,6 +47,10 @@ pub struct Daemon {
     pub port_natt: u16,
     /// Mark of the gateway's own packets.
     pub mark: u32,
+    /// Mark (one bit) of what goes into the tunnels.
+    pub steer_mark: u32,
+    /// nft is used: steering by exact policies, and the guard. False: routes and rules alone.
+    pub guard: bool,
     /// Folder for key material, for Wireshark.
     pub keylog: Option<PathBuf>,
     /// Where VICI listens; empty: the default.
@@ -64,6 +70,8 @@ impl Default for Daemon {
             port_ike: 500,
             port_natt: 4500,
             mark: 0x220,
+            steer_mark: 0x1000_0000,
+            guard: true,
             keylog: None,
             vici_listen: Vec::new(),
             log_level: Level::Info,
@@ -78,6 +86,8 @@ const KEYS: &[&str] = &[
     "port_ike",
     "port_natt",
     "mark",
+    "steer_mark",
+    "guard",
     "workers",
     "keylog",
     "retransmit_timeout",
@@ -115,6 +125,11 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         }
         d.mark = mark as u32;
     }
+    d.steer_mark = r.get("steer_mark", steer_mark).unwrap_or(d.steer_mark);
+    if d.mark & d.steer_mark != 0 {
+        r.error("steer_mark", format!("{:#x} must not be a bit of mark ({:#x})", d.steer_mark, d.mark));
+    }
+    d.guard = r.get("guard", value::boolean).unwrap_or(d.guard);
     r.get("workers", |t| match value::number(t, 256)? {
         0 | 1 => Ok(()),
         n => Err(format!("{n} packet workers are not built yet; set workers = 1 or leave the key out")),
@@ -208,6 +223,16 @@ fn real_port(text: &str) -> Result<u16, String> {
     match value::number(text, 65_535)? {
         0 => Err("0 is not a port".to_owned()),
         n => Ok(n as u16),
+    }
+}
+
+/// One bit of a packet's mark: rules and nft ask for it alone and leave the others to other programs.
+fn steer_mark(text: &str) -> Result<u32, String> {
+    let mark = value::number(text, u64::from(u32::MAX))? as u32;
+    if mark.is_power_of_two() {
+        Ok(mark)
+    } else {
+        Err(format!("`{}` must be one bit, such as 0x10000000", show(text)))
     }
 }
 

@@ -135,6 +135,7 @@ pub(super) const CHILD: Table = &[
     ("inactivity", Only(ZERO, "closing idle children is not built yet; remove this key")),
     ("reqid", Read),
     ("priority", Read),
+    ("guard", Read),
     ("interface", Only(UNSET, "interfaces of one's own are not built yet; remove this key")),
     ("mark_in", Only(ZERO, MARKS)),
     ("mark_in_sa", Only(NO, MARKS)),

@@ -13,7 +13,7 @@ use super::diag::Diagnostics;
 use super::tree::{Origin, Section};
 use keys::join;
 
-pub use conn::{connection, needs_dns};
+pub use conn::connection;
 pub use daemon::{Daemon, LogFormat, daemon, vici_uri};
 pub use secrets::secrets;
 

@@ -1,0 +1,197 @@
+//! `guard`: what stands in the kernel, with a daemon or without.
+
+use ironswan_gateway::guard::offline::{self, Line, Report};
+use ironswan_gateway::guard::{Count, GuardError};
+use serde_json::json;
+
+use crate::args::Guard;
+use crate::{Failure, json, text};
+
+/// As many lines of one kind are shown to people.
+const SHOWN: usize = 40;
+
+/// Shows, installs or removes.
+pub(crate) fn guard(a: &Guard) -> Result<(), Failure> {
+    let paths = offline::vici_paths(&a.vici, &a.config).map_err(|e| Failure::usage(format!("--vici {e}")))?;
+    let daemon = offline::daemon(&paths);
+    match (a.remove, a.install) {
+        (true, _) => remove(a, daemon.as_deref()),
+        (_, true) => install(a, daemon.as_deref()),
+        _ => show(a, daemon.as_deref()),
+    }
+}
+
+fn refused(e: GuardError) -> Failure {
+    Failure::usage(e.to_string())
+}
+
+fn remove(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
+    if let Some(daemon) = daemon {
+        return Err(Failure::no(format!(
+            "a gateway runs ({daemon}) and would put it back: stop it first, or unload the connection whose traffic may go in \
+             clear (`swanctl --load-conns` without it), or set guard = no there"
+        )));
+    }
+    let (removed, missing) = offline::remove().map_err(refused)?;
+    if a.json {
+        let missing = missing.map(|e| e.to_string());
+        let body = json!({ "action": "remove", "table": removed.table, "rules": removed.rules, "routes": removed.routes,
+                           "nft_error": missing });
+        json::print("guard", body);
+    } else {
+        let table = if removed.table { "the nft table, " } else { "" };
+        say!("removed: {table}{} rules, {} routes of table 220", removed.rules, removed.routes);
+        if let Some(e) = missing {
+            say!("if the nft table stood, it still does: {e}");
+        }
+    }
+    Ok(())
+}
+
+fn install(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
+    if let Some(daemon) = daemon {
+        if a.json {
+            json::print("guard", json!({ "action": "install", "daemon": daemon }));
+        } else {
+            say!("a gateway runs ({daemon}): it keeps the guard itself, nothing to do");
+        }
+        return Ok(());
+    }
+    let done = offline::install(&a.config).map_err(|lines| Failure { status: 2, lines })?;
+    if a.json {
+        let body = json!({ "action": "install", "daemon": null, "policies": done.policies, "routes": done.routes,
+                           "table": done.table, "warnings": done.warnings });
+        json::print("guard", body);
+    } else {
+        for w in &done.warnings {
+            eprintln!("ironswan guard: warning: {w}");
+        }
+        let table = if done.table { "with" } else { "without" };
+        say!(
+            "installed: {} policies, {} destinations in table 220, {table} an nft table",
+            done.policies,
+            done.routes
+        );
+    }
+    Ok(())
+}
+
+fn show(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
+    let report = offline::look().map_err(refused)?;
+    if a.json {
+        json::print("guard", document(&report, daemon));
+    } else {
+        say_text!("{}", page(&report, daemon));
+    }
+    Ok(())
+}
+
+fn document(r: &Report, daemon: Option<&str>) -> serde_json::Value {
+    let count = |c: Count| json!({ "packets": c.packets, "bytes": c.bytes });
+    let nft = r.nft.as_ref();
+    let policies: Vec<_> = r
+        .policies
+        .iter()
+        .map(|p| json!({ "destination": p.destination, "match": p.matches, "verdict": p.verdict }))
+        .collect();
+    json!({
+        "action": "show",
+        "daemon": daemon,
+        "nft": nft.and_then(|n| n.as_ref().ok()).map(ToString::to_string),
+        "nft_error": nft.and_then(|n| n.as_ref().err()).map(ToString::to_string),
+        "table": r.table,
+        "out_clear": count(r.counters.out_clear),
+        "in_clear": count(r.counters.in_clear),
+        "policies": policies,
+        "rules": r.rules,
+        "routes": r.routes,
+        "foreign_routes": r.foreign,
+    })
+}
+
+fn page(r: &Report, daemon: Option<&str>) -> String {
+    let mut out = match daemon {
+        Some(uri) => format!("daemon     runs ({uri})\n"),
+        None => "daemon     none runs; what is below stands all the same\n".to_owned(),
+    };
+    out += &match (&r.nft, r.table) {
+        (Some(Err(e)), _) => format!("nft table  cannot be looked at: {e}\n"),
+        (_, true) => "nft table  stands\n".to_owned(),
+        (_, false) => "nft table  none: nothing is dropped for being in clear\n".to_owned(),
+    };
+    if r.table {
+        for (name, c, what) in [
+            ("out_clear", r.counters.out_clear, "would have left in clear"),
+            ("in_clear", r.counters.in_clear, "came in clear"),
+        ] {
+            out += &format!("{name:<10} {} packets, {} bytes dropped that {what}\n", c.packets, c.bytes);
+        }
+    }
+    out += &section("rules", &r.rules);
+    out += &section("table 220", &r.routes);
+    if !r.foreign.is_empty() {
+        out += &section("table 220, of other programs", &r.foreign);
+    }
+    if !r.policies.is_empty() {
+        let row = |p: &Line| {
+            let matches = if p.matches.is_empty() { "all" } else { &p.matches };
+            vec![p.destination.clone(), p.verdict.to_owned(), matches.to_owned()]
+        };
+        let rows: Vec<Vec<String>> = r.policies.iter().take(SHOWN).map(row).collect();
+        out += "\n";
+        out += &text::table(&["TO", "IS", "WHAT"], &rows);
+        out += &more(r.policies.len());
+    }
+    out
+}
+
+fn section(name: &str, lines: &[String]) -> String {
+    let mut out = format!("\n{name}\n");
+    if lines.is_empty() {
+        out += "  none\n";
+    }
+    for line in lines.iter().take(SHOWN) {
+        out += &format!("  {line}\n");
+    }
+    out + &more(lines.len())
+}
+
+fn more(all: usize) -> String {
+    if all > SHOWN { format!("  and {} more (--json shows all)\n", all - SHOWN) } else { String::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_what_stands_and_what_does_not() {
+        let mut r = Report { table: true, ..Report::default() };
+        r.counters.out_clear = Count { packets: 3, bytes: 252 };
+        r.rules = vec!["219: from all fwmark 0x1/0x1 lookup 220".into()];
+        r.foreign = vec!["10.9.0.0/16 dev wan".into()];
+        let line = |n: usize| Line {
+            destination: format!("10.{n}.0.0/16"),
+            matches: String::new(),
+            verdict: "guarded",
+        };
+        r.policies = (0..50).map(line).collect();
+        let page = page(&r, None);
+        for words in [
+            "none runs",
+            "out_clear  3 packets, 252 bytes",
+            "  219: from all",
+            "of other programs\n  10.9.0.0/16 dev wan",
+            "10.39.0.0/16  guarded  all",
+            "and 10 more",
+        ] {
+            assert!(page.contains(words), "{words}:\n{page}");
+        }
+        let doc = document(&r, Some("unix:///x"));
+        assert_eq!(doc["policies"].as_array().map(Vec::len), Some(50));
+        assert_eq!(
+            (doc["out_clear"]["bytes"].as_u64(), doc["daemon"].as_str()),
+            (Some(252), Some("unix:///x"))
+        );
+    }
+}

@@ -1,0 +1,212 @@
+//! Tests of the order and the pace in which the kernel is told, with a kernel that only remembers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use ironswan_ike::config::Connection;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::driver::tests::{conf, up};
+use crate::install::tests::{Fake, Table as Kept};
+
+/// A program that replaces the table: how often it ran, what it was told last, whether it fails.
+#[derive(Default)]
+struct Program {
+    runs: AtomicUsize,
+    at_once: AtomicUsize,
+    last: Mutex<String>,
+    broken: AtomicBool,
+    slow: AtomicBool,
+}
+
+impl Program {
+    fn replace(self: &Arc<Self>) -> Replace {
+        let program = self.clone();
+        Arc::new(move |text| {
+            assert_eq!(program.at_once.fetch_add(1, Relaxed), 0, "one at a time");
+            if program.slow.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            program.at_once.fetch_sub(1, Relaxed);
+            program.runs.fetch_add(1, Relaxed);
+            if program.broken.load(Relaxed) {
+                return Err("nft refused".to_owned());
+            }
+            *program.last.lock().unwrap() = text.to_owned();
+            Ok(())
+        })
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.load(Relaxed)
+    }
+
+    fn has(&self, text: &str) -> bool {
+        self.last.lock().unwrap().contains(text)
+    }
+}
+
+/// A gateway with one connection `net` from 10.1.0.0/24 to 10.2.0.0/24, its kernel and its program, enforcing.
+fn setup() -> (Driver, Rc<RefCell<Kept>>, Arc<Program>) {
+    let kept = Rc::new(RefCell::new(Kept { path_mtu: 1500, ..Kept::default() }));
+    let (driver, out) = crate::driver::tests::with_kernel(Box::new(Fake(kept.clone())), &conf(1, 2));
+    // Whatever it sends is lost.
+    std::mem::forget(out);
+    let program = Arc::new(Program::default());
+    tokio::task::spawn_local(driver.enforce(program.replace()));
+    (driver, kept, program)
+}
+
+fn has(kept: &Rc<RefCell<Kept>>, route: &str) -> bool {
+    kept.borrow().routes.iter().any(|r| r.to_string().starts_with(route))
+}
+
+/// The loaded connection under another name, to another net.
+fn other(driver: &Driver, n: u32) -> Connection {
+    let mut conn = driver.view(|e, _| e.connection("net").cloned()).expect("it is loaded");
+    conn.name = format!("net{n}");
+    let net = std::net::Ipv4Addr::from(0x0b00_0000 + (n << 9));
+    let to = TrafficSelector::addresses(AddrRange::prefix(net.into(), 24).unwrap());
+    conn.children[0].remote_ts = vec![ironswan_ike::config::TsSpec::Fixed(to)];
+    conn
+}
+
+#[tokio::test]
+async fn loading_closes_the_way_at_once_and_a_child_that_comes_up_changes_nothing_of_the_table() {
+    LocalSet::new()
+        .run_until(async {
+            let (driver, kept, program) = setup();
+            assert!(has(&kept, "unreachable 10.2.0.0/24"), "before anything was awaited");
+            driver.guarded().await.unwrap();
+            assert!(program.has("10.2.0.0/24"));
+            assert_eq!((program.runs(), kept.borrow().rules.len()), (1, 2));
+            // The engine gets just what was loaded.
+            let p = ironswan_wire::sadb::PolicyAdd {
+                name: "net".into(),
+                action: ironswan_wire::sadb::Action::Protect(ironswan_wire::sadb::ReqId(1)),
+                local: TrafficSelector::addresses(AddrRange::prefix([10, 1, 0, 0].into(), 24).unwrap()),
+                remote: TrafficSelector::addresses(AddrRange::prefix([10, 2, 0, 0].into(), 24).unwrap()),
+                priority: 0,
+            };
+            let narrower = ironswan_wire::sadb::PolicyAdd {
+                remote: TrafficSelector::addresses(AddrRange::prefix([10, 9, 0, 0].into(), 24).unwrap()),
+                ..p.clone()
+            };
+            let apply =
+                |c: ironswan_wire::sadb::Command| driver.install(|i| i.apply(Duration::ZERO, &c).unwrap());
+            apply(ironswan_wire::sadb::Command::PolicyAdd(p.clone()));
+            driver.guarded().await.unwrap();
+            assert!(has(&kept, "10.2.0.0/24 dev #7"));
+            assert_eq!(program.runs(), 1);
+            // And something else, which is in the plan for as long as the engine has it.
+            apply(ironswan_wire::sadb::Command::PolicyAdd(narrower.clone()));
+            driver.guarded().await.unwrap();
+            assert!(program.has("10.9.0.0/24") && has(&kept, "unreachable 10.9.0.0/24"));
+            apply(ironswan_wire::sadb::Command::PolicyDelete(narrower));
+            apply(ironswan_wire::sadb::Command::PolicyDelete(p));
+            driver.guarded().await.unwrap();
+            assert!(!program.has("10.9.0.0/24") && program.has("10.2.0.0/24"));
+            assert!(!has(&kept, "unreachable 10.9.0.0/24") && !has(&kept, "10.2.0.0/24 dev"));
+            assert!(has(&kept, "unreachable 10.2.0.0/24"), "loaded, whatever its state");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn unloading_takes_the_table_first_and_then_what_closes() {
+    LocalSet::new()
+        .run_until(async {
+            let (driver, kept, program) = setup();
+            driver.guarded().await.unwrap();
+            program.broken.store(true, Relaxed);
+            assert!(driver.unload_connection("net"));
+            assert_eq!(driver.guarded().await, Err("nft refused".to_owned()));
+            assert!(has(&kept, "unreachable 10.2.0.0/24"), "closed until the table is replaced");
+            assert_eq!(kept.borrow().rules.len(), 2);
+            program.broken.store(false, Relaxed);
+            let mut waited = 0;
+            while driver.guarded().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                waited += 1;
+                assert!(waited < 50, "it is tried again");
+            }
+            assert!(kept.borrow().routes.is_empty() && kept.borrow().rules.is_empty());
+            assert!(!driver.unload_connection("net"));
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_table_that_cannot_be_replaced_is_said_to_whoever_asks_and_closes_all_the_same() {
+    LocalSet::new()
+        .run_until(async {
+            let (driver, kept, program) = setup();
+            driver.guarded().await.unwrap();
+            program.broken.store(true, Relaxed);
+            driver.load_connection(other(&driver, 1));
+            assert_eq!(driver.guarded().await, Err("nft refused".to_owned()));
+            assert!(has(&kept, "unreachable 11.0.2.0/24"));
+            driver.guarded_soon().await;
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_table_that_is_touched_while_it_is_replaced_is_replaced_again() {
+    LocalSet::new()
+        .run_until(async {
+            let (driver, _kept, program) = setup();
+            driver.guarded().await.unwrap();
+            program.slow.store(true, Relaxed);
+            driver.load_connection(other(&driver, 1));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let runs = program.runs();
+            driver.install(|i| i.steering_mut().table_lost());
+            driver.guarded().await.unwrap();
+            assert_eq!(program.runs(), runs + 2, "the one that ran, and one more");
+            driver.guarded().await.unwrap();
+            assert_eq!(program.runs(), runs + 2);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn thousands_of_connections_loaded_one_by_one_replace_the_table_some_dozens_of_times() {
+    LocalSet::new()
+        .run_until(async {
+            let (driver, kept, program) = setup();
+            driver.guarded().await.unwrap();
+            let began = clock::now();
+            const N: u32 = 10_000;
+            for n in 1..=N {
+                driver.load_connection(other(&driver, n));
+                driver.guarded_soon().await;
+            }
+            let loaded = clock::now() - began;
+            driver.guarded().await.unwrap();
+            let all = clock::now() - began;
+            println!("{N} loaded in {loaded:?}, guarded after {all:?}, {} replacements", program.runs());
+            // While a client waits for each, until its patience is used up: then as the cost allows.
+            assert!(program.runs() < 250, "{} replacements", program.runs());
+            assert!(program.has("11.0.2.0/24") && program.has("11.78.32.0/24"));
+            assert_eq!(kept.borrow().routes.len(), N as usize + 1);
+            // Each was closed once, and nothing was done twice.
+            assert_eq!(kept.borrow().changes, N as usize + 3);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_does_not_enforce_makes_nobody_wait() {
+    LocalSet::new()
+        .run_until(async {
+            let (a, _b) = crate::driver::tests::pair();
+            assert_eq!(up(&a).await, Ok(()));
+            a.guarded().await.unwrap();
+            a.guarded_soon().await;
+        })
+        .await;
+}

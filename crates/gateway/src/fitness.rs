@@ -1,0 +1,275 @@
+//! Is this machine fit to carry the configuration? What other programs and the operator have set, and what of it would lead
+//! protected packets elsewhere or drop them. Nothing of it is changed here: each finding names the thing and the remedy.
+//!
+//! [`check`] is pure over [`Facts`], which [`Facts::gather`] reads.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ironswan_ike::config::{AddrSpec, Connection};
+use ironswan_io::Error as IoError;
+use ironswan_io::route::{
+    Address, Link, Listed, MARKED_PRIORITY, Netlink, PRIORITY, PROTOCOL, Route, RouteKind, TABLE,
+};
+use ironswan_io::sysctl::{self, ReversePath};
+use ironswan_wire::selector::AddrRange;
+
+use crate::config::Config;
+use crate::steer::{Policy, Settings, Verdict, from_config};
+
+/// As many findings of one kind are told one by one.
+const EACH: usize = 8;
+
+/// What stands on this machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// All rules.
+    pub rules: Vec<Listed>,
+    /// Routes of table 220, whoever made them.
+    pub routes: Vec<Route>,
+    /// Addresses.
+    pub addresses: Vec<Address>,
+    /// Interfaces.
+    pub links: Vec<Link>,
+    /// `net.ipv4.conf.all.rp_filter`.
+    pub reverse_path: ReversePath,
+    /// Interfaces where a strict `rp_filter` is in effect, without loopback and our own device.
+    pub strict: Vec<String>,
+    /// Packets for others are passed on: IPv4, IPv6.
+    pub forwarding: [bool; 2],
+}
+
+impl Facts {
+    /// Looks. `device` is ours and is left out.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn gather(netlink: &mut Netlink, device: &str) -> Result<Self, IoError> {
+        let links = netlink.links()?;
+        let strict = links
+            .iter()
+            .filter(|l| !l.loopback && l.name != device)
+            .filter(|l| sysctl::effective_reverse_path(&l.name) == ReversePath::Strict)
+            .map(|l| l.name.clone())
+            .collect();
+        Ok(Self {
+            rules: netlink.all_rules()?,
+            routes: netlink.routes(TABLE)?,
+            addresses: netlink.addresses()?,
+            links,
+            reverse_path: sysctl::reverse_path("all"),
+            strict,
+            forwarding: [false, true].map(sysctl::forwarding),
+        })
+    }
+
+    fn device_name(&self, index: u32) -> String {
+        self.links.iter().find(|l| l.index == index).map_or_else(|| format!("#{index}"), |l| l.name.clone())
+    }
+}
+
+/// Logs what stands in the way of a configuration.
+pub fn warn(config: &Config) {
+    let policies = from_config::policies(&config.connections);
+    let settings = from_config::settings(&config.daemon);
+    let found = Netlink::open()
+        .and_then(|mut netlink| Facts::gather(&mut netlink, &settings.device))
+        .map(|facts| check(&facts, &settings, &policies, &peers(&config.connections)));
+    match found {
+        Ok(lines) => lines.iter().for_each(|line| tracing::warn!("{line}")),
+        Err(e) => tracing::warn!("cannot look whether this machine is fit for the configuration: {e}"),
+    }
+}
+
+/// The addresses of peers that are written out.
+pub fn peers<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Vec<IpAddr> {
+    let hosts = connections.into_iter().flat_map(|c| &c.remote_addrs).filter_map(|a| match a {
+        AddrSpec::Host(ip) => Some(*ip),
+        AddrSpec::Any | AddrSpec::Range(_) | AddrSpec::Name(_) => None,
+    });
+    hosts.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Everything that stands in the way, a line each.
+pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[IpAddr]) -> Vec<String> {
+    let mut out = Vec::new();
+    foreign_routes(facts, &mut out);
+    foreign_rules(facts, settings, &mut out);
+    reverse_path(facts, settings, policies, peers, &mut out);
+    forwarding(facts, policies, &mut out);
+    out
+}
+
+/// Routes of other programs in table 220: the tunnels' way leads over them.
+fn foreign_routes(facts: &Facts, out: &mut Vec<String>) {
+    let foreign: Vec<&Route> = facts.routes.iter().filter(|r| r.protocol != PROTOCOL).collect();
+    for r in foreign.iter().take(EACH) {
+        let what = match r.kind {
+            RouteKind::Device(index) => format!("{} dev {}", r.destination, facts.device_name(index)),
+            RouteKind::Unreachable => format!("unreachable {}", r.destination),
+            RouteKind::Throw => format!("throw {}", r.destination),
+            RouteKind::Other => r.destination.to_string(),
+        };
+        out.push(format!(
+            "table {TABLE} has the route `{what}` of another program (protocol {}): it is left alone, and steered packets \
+             may follow it; stop that program, or `ip route del {what} table {TABLE}`",
+            protocol(r.protocol)
+        ));
+    }
+    more(foreign.len(), "routes of other programs in table 220", out);
+}
+
+/// Rules of other programs that come before ours, or share priority or mark with them.
+fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
+    const LOCAL: u32 = 255;
+    // The same rule for both families is told once.
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for l in facts.rules.iter().filter(|l| l.rule.protocol != PROTOCOL) {
+        let rule = &l.rule;
+        if rule.priority == 0 && rule.table == LOCAL && rule.mark.is_none() && !l.conditions {
+            continue;
+        }
+        let shown = show(l);
+        if !seen.insert(shown.clone()) {
+            continue;
+        }
+        let ours = settings.mark | settings.steer_mark;
+        if matches!(rule.priority, MARKED_PRIORITY | PRIORITY) {
+            found.push(format!(
+                "the rule `{shown}` of another program has a priority of IronSwan's ({MARKED_PRIORITY} and {PRIORITY}), and \
+                 which of two such is asked first is chance: give it another priority (above {PRIORITY})"
+            ));
+        } else if rule.priority < MARKED_PRIORITY {
+            let way = if l.lookup { "what its table has a route for leaves by that" } else { "it decides" };
+            found.push(format!(
+                "the rule `{shown}` of another program is asked before IronSwan's ({MARKED_PRIORITY}, {PRIORITY}), and {way}: \
+                 protected packets that it leads elsewhere do not reach the tunnel{}; give it a priority above {PRIORITY}",
+                if settings.nft { " (the guard drops them)" } else { "" }
+            ));
+        }
+        let Some(mark) = rule.mark else { continue };
+        if mark & rule.mask & ours != 0 {
+            found.push(format!(
+                "the rule `{shown}` of another program uses bits of IronSwan's marks (mark = {:#x}, steer_mark = {:#x}): \
+                 set mark and steer_mark in ironswan.conf to bits that nothing else uses",
+                settings.mark, settings.steer_mark
+            ));
+        } else if rule.mask & ours != 0 && settings.nft {
+            found.push(format!(
+                "the rule `{shown}` of another program asks for bits of the mark that IronSwan sets (mark = {:#x}, steer_mark \
+                 = {:#x}), and does not match packets that carry both: write it with a mask (`fwmark {mark:#x}/{:#x}`)",
+                settings.mark,
+                settings.steer_mark,
+                rule.mask & !ours
+            ));
+        }
+    }
+    out.extend(found.iter().take(EACH).cloned());
+    more(found.len(), "findings about rules of other programs", out);
+}
+
+/// A strict check of the way back drops what comes from where table 220 leads: the peer's own packets, when a selector covers
+/// its address, and what the peer's network sends in clear by right.
+fn reverse_path(
+    facts: &Facts,
+    settings: &Settings,
+    policies: &[Policy],
+    peers: &[IpAddr],
+    out: &mut Vec<String>,
+) {
+    if facts.strict.is_empty() {
+        return;
+    }
+    let where_ = match facts.reverse_path {
+        ReversePath::Strict => "net.ipv4.conf.all.rp_filter is 1".to_owned(),
+        _ => format!(
+            "rp_filter is 1 on {}",
+            facts.strict.iter().take(EACH).cloned().collect::<Vec<_>>().join(", ")
+        ),
+    };
+    let remedy = "set net.ipv4.conf.all.rp_filter=2 (loose wins over strict)";
+    let steered = |p: &&Policy| p.verdict != Verdict::Bypass && !p.remote.range.is_ipv6();
+    // With nft a default route in table 220 is for marked packets only, and the check asks without a mark.
+    let seen = |p: &Policy| !(settings.nft && p.remote.range.prefix_len() == Some(0));
+    let covers = |p: &Policy| peers.iter().find(|ip| p.remote.range.contains(**ip));
+    let peer = policies.iter().filter(steered).filter(|p| seen(p)).find_map(|p| Some((p, covers(p)?)));
+    if let Some((p, peer)) = peer {
+        out.push(format!(
+            "{where_}, and {} protects {}, where the peer {peer} itself is: what it sends will be dropped as coming from the \
+             wrong interface; {remedy}",
+            p.name, p.remote
+        ));
+    }
+    let finer = |p: &&Policy| {
+        p.remote.protocol != 0 || p.local.protocol != 0 || !p.remote.any_port() || !p.local.any_port()
+    };
+    if let Some(p) = policies.iter().filter(steered).filter(|p| seen(p)).find(finer) {
+        out.push(format!(
+            "{where_}, and {} protects only {} of its addresses' traffic: the rest, which may come in clear, will be dropped \
+             as coming from the wrong interface; {remedy}",
+            p.name, p.remote
+        ));
+    }
+}
+
+/// A gateway that does not forward is a host.
+fn forwarding(facts: &Facts, policies: &[Policy], out: &mut Vec<String>) {
+    for (ipv6, on) in [false, true].into_iter().zip(facts.forwarding) {
+        let others = |p: &&Policy| {
+            p.verdict == Verdict::Protect
+                && p.local.range.is_ipv6() == ipv6
+                && !is_ours(&p.local.range, facts)
+        };
+        let Some(p) = policies.iter().find(others).filter(|_| !on) else { continue };
+        let key = if ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+        out.push(format!(
+            "{} protects {}, which is more than this machine's own addresses, and the kernel does not forward: `sysctl -w {key}=1` \
+             (and in /etc/sysctl.d for good)",
+            p.name, p.local
+        ));
+    }
+}
+
+/// Nothing but an address of this machine.
+fn is_ours(range: &AddrRange, facts: &Facts) -> bool {
+    range.start() == range.end() && facts.addresses.iter().any(|a| a.ip == range.start())
+}
+
+fn more(found: usize, what: &str, out: &mut Vec<String>) {
+    if found > EACH {
+        out.push(format!("and {} more {what}", found - EACH));
+    }
+}
+
+/// The rule, and what cannot be shown of it.
+fn show(l: &Listed) -> String {
+    let mut text = l.rule.to_string();
+    if !l.lookup {
+        text = text.split(" lookup").next().unwrap_or_default().to_owned() + " ... (no table)";
+    }
+    if l.conditions {
+        text += " (with other conditions)";
+    }
+    text
+}
+
+/// As `ip route` names it.
+fn protocol(number: u8) -> String {
+    let name = match number {
+        2 => "kernel",
+        3 => "boot",
+        4 => "static",
+        11 => "zebra",
+        12 => "bird",
+        16 => "dhcp",
+        186 => "bgp",
+        188 => "ospf",
+        n => return n.to_string(),
+    };
+    format!("{number}, {name}")
+}
+
+#[cfg(test)]
+#[path = "fitness_tests.rs"]
+mod tests;

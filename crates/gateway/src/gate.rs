@@ -1,0 +1,111 @@
+//! The guard at the daemon's start and end.
+//!
+//! ```text
+//! start:  adopt what stands ─▶ plan of the configuration ─▶ kernel ─▶ VICI, connections
+//! failed: nothing stood before: all of it goes; else it stays
+//! end:    device routes go, dynamic policies go; what the configuration protects stays guarded
+//! ```
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ironswan_ike::event::Level;
+use ironswan_io::tun::TunConfig;
+
+use crate::config::Config;
+use crate::driver::Driver;
+use crate::enforce::{Replace, Table};
+use crate::guard::Nft;
+use crate::log;
+use crate::steer::{Policy, from_config};
+use crate::watch::Watcher;
+use crate::worker::DataPlane;
+
+/// What stands between start and end.
+pub(crate) struct Gate {
+    pub(crate) driver: Driver,
+    /// `None`: `guard = no`.
+    pub(crate) table: Option<Arc<Table>>,
+    /// The table of a predecessor stood.
+    pub(crate) stood: bool,
+}
+
+impl Gate {
+    /// With the program `nft`, or without the guard.
+    ///
+    /// # Errors
+    /// `nft` is missing or too old; the message has the remedy.
+    pub(crate) fn new(driver: Driver, guard: bool) -> Result<Self, String> {
+        let nft = match guard {
+            true => Some(Nft::find().map_err(|e| e.to_string())?),
+            // What cannot be used cannot have left a table either.
+            false => Nft::find().ok(),
+        };
+        let stood = nft.as_ref().is_some_and(|n| n.present().unwrap_or(false));
+        if let (false, true, Some(nft)) = (guard, stood, &nft) {
+            // A table of before would go on dropping what is no longer steered by it.
+            nft.remove().map_err(|e| e.to_string())?;
+        }
+        let table = nft.filter(|_| guard).map(Table::new);
+        table.iter().for_each(|t| driver.guard_is(t.clone()));
+        Ok(Self { driver, table, stood })
+    }
+
+    /// How the table is replaced.
+    pub(crate) fn replace(&self) -> Replace {
+        match self.table.clone() {
+            Some(table) => Arc::new(move |text| table.replace(text)),
+            // Without the guard there is no text.
+            None => Arc::new(|_| Ok(())),
+        }
+    }
+
+    /// Puts the configuration's plan in place of whatever stands.
+    ///
+    /// # Errors
+    /// What the kernel refuses; what was set here has been removed then.
+    pub(crate) fn close(&self, config: &Config) -> Result<(), String> {
+        let closed = self.driver.install(|i| {
+            for child in config.connections.iter().flat_map(|c| &c.children) {
+                i.steering_mut().child(&child.name, child.guard);
+            }
+            i.adopt()
+        });
+        closed
+            .map_err(|e| e.to_string())
+            .and_then(|()| {
+                self.driver.enforce_now(&self.replace(), from_config::policies(&config.connections))
+            })
+            .inspect_err(|_| self.undo())
+    }
+
+    /// Begins to watch.
+    pub(crate) fn watch(&self, plane: &Rc<DataPlane>, device: &TunConfig) -> Result<Watcher, String> {
+        Watcher::new(self.driver.clone(), Rc::downgrade(plane), device.clone(), self.table.clone())
+    }
+
+    /// The start has failed. A guard that stood before stands on, with this configuration's plan.
+    pub(crate) fn undo(&self) {
+        if !self.stood && !self.driver.installed(|i| i.steering().adopted()) {
+            self.clear();
+        }
+    }
+
+    /// The end: what the configuration protects stays guarded, unless it says that nothing is.
+    pub(crate) fn leave(&self, loaded: Vec<Policy>) {
+        if self.table.is_none() {
+            return self.clear();
+        }
+        self.driver.install(|i| i.clear());
+        if let Err(e) = self.driver.enforce_now(&self.replace(), loaded) {
+            log::line(Level::Error, None, &e);
+        }
+    }
+
+    fn clear(&self) {
+        self.driver.install(|i| i.clear_all());
+        if let Some(Err(e)) = self.table.as_ref().map(|t| t.remove()) {
+            log::line(Level::Error, None, &e);
+        }
+    }
+}

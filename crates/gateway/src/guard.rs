@@ -1,0 +1,212 @@
+//! The guard in the kernel: puts a [`Plan`] there, shows what stands, takes it away. With a daemon or without.
+//!
+//! What stands outlives the daemon: the nft table (no owner flag), the two rules of each family, and in table 220 the
+//! unreachable and throw routes. Only the routes to the device go with it. The next start replaces all of it by its own plan.
+//!
+//! ```text
+//! daemon      Nft::find -> plan -> Nft::apply ... NftWatch: touched by another -> Nft::apply
+//! boot unit   Nft::find -> plan -> install
+//! operator    standing; remove
+//! ```
+//!
+//! Everything here blocks, for milliseconds. Not here: what the plan says (`steer`), and when it changes (`run`).
+
+mod claim;
+mod nft;
+pub mod offline;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use ironswan_io::Error as IoError;
+use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
+
+pub use claim::{Claim, holder};
+pub use nft::{Count, Counters, NAME, NEEDED, Nft, NftError, Version};
+
+use crate::steer::{Plan, Way};
+
+/// Why the guard could not be shown, installed or removed.
+#[derive(Debug)]
+pub enum GuardError {
+    /// `nft` is missing, or refused.
+    Nft(NftError),
+    /// rtnetlink refused.
+    Kernel(IoError),
+}
+
+impl From<NftError> for GuardError {
+    fn from(e: NftError) -> Self {
+        Self::Nft(e)
+    }
+}
+
+impl From<IoError> for GuardError {
+    fn from(e: IoError) -> Self {
+        Self::Kernel(e)
+    }
+}
+
+impl fmt::Display for GuardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nft(e) => e.fmt(f),
+            Self::Kernel(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for GuardError {}
+
+/// The routes of a plan that stand without a device: unreachable below each way into the tunnel, and throw.
+pub fn standing_routes(plan: &Plan) -> Vec<Route> {
+    plan.routes.iter().map(|(to, way)| standing_route(*to, *way)).collect()
+}
+
+/// The route of one destination that stands without a device.
+pub fn standing_route(destination: Destination, way: Way) -> Route {
+    let (kind, metric) = match way {
+        Way::Tunnel => (RouteKind::Unreachable, UNREACHABLE_METRIC),
+        Way::Throw => (RouteKind::Throw, 0),
+    };
+    Route { table: TABLE, destination, kind, metric, source: None, mtu: 0, protocol: PROTOCOL }
+}
+
+/// Puts the whole plan into the kernel, for when no daemon runs: table, routes, rules; what is there of ours and not in the
+/// plan goes. A kernel without IPv6 is told nothing about it.
+///
+/// # Errors
+/// What was refused first. What was done before it stands.
+pub fn install(nft: Option<&Nft>, netlink: &mut Netlink, plan: &Plan) -> Result<(), GuardError> {
+    match (nft, &plan.nft) {
+        (Some(nft), Some(text)) => drop(nft.apply(text)?),
+        // A table of before would go on dropping what is no longer protected.
+        (Some(nft), None) => drop(nft.remove()?),
+        (None, _) => {}
+    }
+    let routes = standing_routes(plan);
+    for route in &routes {
+        unless_absent(netlink.set_route(route))?;
+    }
+    // IPv6 names the default metric.
+    let of = |r: &Route| (r.destination, r.kind);
+    let wanted: HashSet<_> = routes.iter().map(of).collect();
+    for route in netlink.routes(TABLE)? {
+        if route.protocol == PROTOCOL && !wanted.contains(&of(&route)) {
+            netlink.delete_route(&route)?;
+        }
+    }
+    set_rules(netlink, &plan.rules)?;
+    if let Some(rule) = renewing(&plan.rules) {
+        unless_absent(netlink.add_rule(&rule))?;
+        unless_absent(netlink.delete_rule(&rule).map(|_| ()))?;
+    }
+    Ok(())
+}
+
+/// The rule whose coming and going makes every IPv6 socket look its route up again. Linux does so by itself when a route of the
+/// same table changes, not when one comes into a table that is asked before. It says what one of `rules` says, a little
+/// earlier; `None` when IPv6 has no rules.
+pub fn renewing(rules: &[Rule]) -> Option<Rule> {
+    let first = rules.iter().filter(|r| r.ipv6).min_by_key(|r| r.priority)?;
+    Some(Rule { priority: first.priority - 1, ..*first })
+}
+
+/// Makes the rules of ours be these.
+///
+/// # Errors
+/// What the kernel says.
+pub fn set_rules(netlink: &mut Netlink, rules: &[Rule]) -> Result<(), GuardError> {
+    for rule in rules {
+        unless_absent(netlink.add_rule(rule))?;
+    }
+    for rule in netlink.rules()? {
+        if rule.protocol == PROTOCOL && !rules.contains(&rule) {
+            netlink.delete_rule(&rule)?;
+        }
+    }
+    Ok(())
+}
+
+/// What [`remove`] took away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Removed {
+    /// The nft table stood.
+    pub table: bool,
+    /// Rules.
+    pub rules: usize,
+    /// Routes of table 220.
+    pub routes: usize,
+}
+
+/// Takes away all that is ours: the rules first, so that nothing is led into a table that is going, the routes of table 220
+/// with our protocol number, and the nft table. Without `nft` the table is left.
+///
+/// # Errors
+/// What was refused first.
+pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, GuardError> {
+    let mut removed = Removed::default();
+    for rule in netlink.rules()? {
+        if rule.protocol == PROTOCOL {
+            removed.rules += netlink.delete_rule(&rule)?;
+        }
+    }
+    for route in netlink.routes(TABLE)? {
+        if route.protocol == PROTOCOL {
+            netlink.delete_route(&route)?;
+            removed.routes += 1;
+        }
+    }
+    if let Some(nft) = nft {
+        removed.table = nft.present()?;
+        if removed.table {
+            nft.remove()?;
+        }
+    }
+    Ok(removed)
+}
+
+/// What stands in the kernel now.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Standing {
+    /// The nft table, as `nft` shows it.
+    pub table: Option<String>,
+    /// Its counters.
+    pub counters: Counters,
+    /// Rules of ours.
+    pub rules: Vec<Rule>,
+    /// Routes of table 220, whoever made them.
+    pub routes: Vec<Route>,
+}
+
+impl Standing {
+    /// Looks. Without `nft` the table is not looked for.
+    ///
+    /// # Errors
+    /// What was refused.
+    pub fn look(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Self, GuardError> {
+        let table = nft.map_or(Ok(None), Nft::listing)?;
+        let mut rules = netlink.rules()?;
+        rules.retain(|r| r.protocol == PROTOCOL);
+        let counters = table.as_deref().map(nft::counters).unwrap_or_default();
+        Ok(Self { table, counters, rules, routes: netlink.routes(TABLE)? })
+    }
+}
+
+/// A kernel without IPv6 has no rules and routes for it.
+fn unless_absent(done: Result<(), IoError>) -> Result<(), IoError> {
+    match done {
+        Err(e) if no_such_family(&e) => Ok(()),
+        other => other,
+    }
+}
+
+/// What the kernel says when it does not have the family at all.
+pub(crate) fn no_such_family(e: &IoError) -> bool {
+    use rustix::io::Errno;
+    [Errno::AFNOSUPPORT, Errno::OPNOTSUPP].iter().any(|n| e.errno() == Some(n.raw_os_error()))
+}
+
+#[cfg(test)]
+#[path = "guard/tests.rs"]
+mod tests;

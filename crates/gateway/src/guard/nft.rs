@@ -1,0 +1,367 @@
+//! The program `nft`: found, its version checked, run. Every call blocks, for some milliseconds; the caller puts it on a thread
+//! that may.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// The guard's table, of the family `inet`.
+pub use crate::steer::TABLE as NAME;
+/// The oldest `nft` that knows all that the guard says.
+pub const NEEDED: Version = Version(0, 9, 3);
+/// Where `nft` is when PATH does not say: services and users have no `sbin` in it.
+const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+/// A call takes milliseconds, with 10,000 tunnels tenths of a second.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// As much of a complaint is passed on.
+const COMPLAINT: usize = 400;
+
+/// A version of `nft`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Version(pub u16, pub u16, pub u16);
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0, self.1, self.2)
+    }
+}
+
+/// Why nftables cannot be used, or did not do what it was told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum NftError {
+    /// There is no such program.
+    Missing,
+    /// It is older than [`NEEDED`].
+    TooOld {
+        /// Where it was found.
+        program: PathBuf,
+        /// What it says it is.
+        found: Version,
+    },
+    /// It could not be run, or did not end.
+    Broken {
+        /// Where it was found.
+        program: PathBuf,
+        /// What happened.
+        why: String,
+    },
+    /// It ended with an error; what stood before is unchanged.
+    Refused {
+        /// Completes "nft refused to ...".
+        what: &'static str,
+        /// What it said.
+        why: String,
+    },
+}
+
+impl fmt::Display for NftError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const WITHOUT: &str = "set guard = no in ironswan.conf to run without it";
+        match self {
+            Self::Missing => write!(
+                f,
+                "`nft` is neither in PATH nor in {}: install the package nftables, or {WITHOUT}",
+                PLACES.join(", ")
+            ),
+            Self::TooOld { program, found } => write!(
+                f,
+                "{} is nftables {found}, and the guard needs {NEEDED} or newer: upgrade the package nftables, or {WITHOUT}",
+                program.display()
+            ),
+            Self::Broken { program, why } => {
+                write!(f, "{}: {why}: repair the package nftables, or {WITHOUT}", program.display())
+            }
+            Self::Refused { what, why } => {
+                write!(f, "nft refused to {what}: {why}")?;
+                if why.contains("Operation not permitted") {
+                    f.write_str(" (this needs root or CAP_NET_ADMIN)")
+                } else if ["not supported", "No such file", "Invalid argument"]
+                    .iter()
+                    .any(|w| why.contains(w))
+                {
+                    write!(
+                        f,
+                        " (the kernel may lack a part of nftables: load nf_tables and nft_fib_inet; or {WITHOUT})"
+                    )
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for NftError {}
+
+/// What the guard has dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The guard's counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    /// Dropped on the way out, that would have left in clear.
+    pub out_clear: Count,
+    /// Dropped on the way in, that came in clear.
+    pub in_clear: Count,
+}
+
+/// The program `nft`, checked.
+#[derive(Clone, Debug)]
+pub struct Nft {
+    program: PathBuf,
+    version: Version,
+}
+
+/// How a run of `nft` ended.
+struct Run {
+    pid: u32,
+    ok: bool,
+    stdout: String,
+    stderr: String,
+}
+
+impl Nft {
+    /// Looks for `nft` in PATH and where it usually is, and asks for its version.
+    ///
+    /// # Errors
+    /// [`NftError::Missing`], [`NftError::TooOld`], [`NftError::Broken`].
+    pub fn find() -> Result<Self, NftError> {
+        Self::find_in(std::env::var_os("PATH"))
+    }
+
+    fn find_in(path: Option<OsString>) -> Result<Self, NftError> {
+        let path = path.unwrap_or_default();
+        // An empty entry of PATH, or a relative one, means whatever folder the daemon happens to be in.
+        let folders =
+            std::env::split_paths(&path).filter(|f| f.is_absolute()).chain(PLACES.map(PathBuf::from));
+        let program = folders.map(|f| f.join("nft")).find(|p| is_program(p)).ok_or(NftError::Missing)?;
+        let mut nft = Self { program, version: NEEDED };
+        let run = nft.run(&["--version"], None)?;
+        let Some(found) = run.ok.then(|| version(&run.stdout)).flatten() else {
+            return Err(nft.broken(format!("does not tell its version ({})", complaint(&run))));
+        };
+        if found < NEEDED {
+            return Err(NftError::TooOld { program: nft.program, found });
+        }
+        nft.version = found;
+        Ok(nft)
+    }
+
+    /// Its version.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Where it is.
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Replaces the guard's table by `text` (as [`crate::steer::Plan::nft`] has it), all or nothing. Whatever table stood
+    /// there goes, also one of a predecessor that was killed; the counters go on from where they stood. Returns the process
+    /// ID that netlink's notices will name ([`ironswan_io::nft::Touch::is_by`]).
+    ///
+    /// # Errors
+    /// [`NftError::Refused`] with what `nft` says, [`NftError::Broken`].
+    pub fn apply(&self, text: &str) -> Result<u32, NftError> {
+        let text = match self.counters() {
+            Ok(Some(counters)) => with_counters(text, &counters),
+            // What cannot be counted on is no reason to leave the door open.
+            Ok(None) | Err(NftError::Refused { .. }) => text.to_owned(),
+            Err(e) => return Err(e),
+        };
+        let run = self.run(&["-f", "-"], Some(text))?;
+        if run.ok { Ok(run.pid) } else { Err(refused("install the guard", &run)) }
+    }
+
+    /// The counters; `None` when the table does not stand.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn counters(&self) -> Result<Option<Counters>, NftError> {
+        let run = self.run(&["list", "counters", "table", "inet", NAME], None)?;
+        match run.ok {
+            true => Ok(Some(counters(&run.stdout))),
+            false if gone(&run) => Ok(None),
+            false => Err(refused("list the guard's counters", &run)),
+        }
+    }
+
+    /// True when the table stands.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn present(&self) -> Result<bool, NftError> {
+        let run = self.run(&["list", "tables"], None)?;
+        if !run.ok {
+            return Err(refused("list the tables", &run));
+        }
+        Ok(run.stdout.lines().any(|l| l.trim() == format!("table inet {NAME}")))
+    }
+
+    /// The table as `nft` shows it; `None` when it does not stand.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn listing(&self) -> Result<Option<String>, NftError> {
+        let run = self.run(&["list", "table", "inet", NAME], None)?;
+        match run.ok {
+            true => Ok(Some(run.stdout)),
+            false if gone(&run) => Ok(None),
+            false => Err(refused("list the guard", &run)),
+        }
+    }
+
+    /// Takes the table away. That there is none is no error. Returns the process ID as [`Nft::apply`] does.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn remove(&self) -> Result<u32, NftError> {
+        let text = format!("table inet {NAME} {{ }}\ndelete table inet {NAME}\n");
+        let run = self.run(&["-f", "-"], Some(text))?;
+        if run.ok { Ok(run.pid) } else { Err(refused("remove the guard", &run)) }
+    }
+
+    fn broken(&self, why: impl Into<String>) -> NftError {
+        NftError::Broken { program: self.program.clone(), why: why.into() }
+    }
+
+    fn run(&self, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
+        let mut child = Command::new(&self.program)
+            .args(args)
+            // What it says is looked at.
+            .env("LC_ALL", "C")
+            .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| self.broken(format!("cannot be run ({e})")))?;
+        let pid = child.id();
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        std::thread::scope(|s| {
+            // Three pipes at once, or one that is full stops the other two.
+            s.spawn(move || {
+                if let (Some(mut pipe), Some(text)) = (stdin, input) {
+                    // A program that ends early says why itself.
+                    let _ = pipe.write_all(text.as_bytes());
+                }
+            });
+            let out = s.spawn(move || read(stdout));
+            let err = s.spawn(move || read(stderr));
+            let ended = ends_in_time(&mut child);
+            if !ended {
+                let _ = child.kill();
+            }
+            let status = child.wait();
+            let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+            match status {
+                Ok(status) if ended => Ok(Run { pid, ok: status.success(), stdout, stderr }),
+                Ok(_) => Err(self.broken(format!("did not end within {} s", PATIENCE.as_secs()))),
+                Err(e) => Err(self.broken(format!("cannot be waited for ({e})"))),
+            }
+        })
+    }
+}
+
+/// Waits for the end of a process. Where the kernel cannot wait with a limit, true at once.
+fn ends_in_time(child: &mut Child) -> bool {
+    let Some(fd) = Pid::from_raw(child.id() as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+    else {
+        return true;
+    };
+    let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    loop {
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(0) => return false,
+            _ => return true,
+        }
+    }
+}
+
+fn read(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn is_program(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// There is no such table.
+fn gone(run: &Run) -> bool {
+    run.stderr.contains("No such file or directory")
+}
+
+fn refused(what: &'static str, run: &Run) -> NftError {
+    NftError::Refused { what, why: complaint(run) }
+}
+
+/// What it complained about, on one line and short.
+fn complaint(run: &Run) -> String {
+    let text = if run.stderr.trim().is_empty() { &run.stdout } else { &run.stderr };
+    // A line of ^^^^ points at a place in the line above.
+    let lines =
+        text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.chars().all(|c| "^~ ".contains(c)));
+    let text: String = lines.take(4).collect::<Vec<_>>().join("; ");
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(COMPLAINT).collect();
+    if text.is_empty() { "it gave no reason".to_owned() } else { text }
+}
+
+/// `nftables v1.0.6 (Lester Gooch #5)`.
+fn version(text: &str) -> Option<Version> {
+    let numbers = text.split_whitespace().find_map(|w| w.strip_prefix('v'))?;
+    let mut parts = numbers.split('.').map(|p| {
+        let end = p.find(|c: char| !c.is_ascii_digit()).unwrap_or(p.len());
+        p[..end].parse::<u16>().ok()
+    });
+    Some(Version(parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
+}
+
+/// Where the values of a counter stand in a listing or a plan: between its braces.
+fn braces(text: &str, name: &str) -> Option<std::ops::Range<usize>> {
+    let head = format!("counter {name} {{");
+    let start = text.find(&head)? + head.len();
+    Some(start..start + text.get(start..)?.find('}')?)
+}
+
+pub(super) fn counters(listing: &str) -> Counters {
+    let count = |name| {
+        let mut words = braces(listing, name).map(|at| listing[at].split_whitespace()).into_iter().flatten();
+        let mut after =
+            |key: &str| words.find(|w| *w == key).and_then(|_| words.next()?.parse().ok()).unwrap_or(0);
+        Count { packets: after("packets"), bytes: after("bytes") }
+    };
+    Counters { out_clear: count("out_clear"), in_clear: count("in_clear") }
+}
+
+/// The plan, its counters set.
+fn with_counters(text: &str, counters: &Counters) -> String {
+    let mut text = text.to_owned();
+    for (name, c) in [("out_clear", counters.out_clear), ("in_clear", counters.in_clear)] {
+        if let Some(at) = braces(&text, name) {
+            text.replace_range(at, &format!(" packets {} bytes {} ", c.packets, c.bytes));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+#[path = "nft_tests.rs"]
+mod tests;

@@ -1,0 +1,267 @@
+//! What an operator and the boot unit do without a daemon: look, install from the configuration, remove.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use ironswan_io::route::{Link, Netlink, PROTOCOL, Route, RouteKind};
+
+use super::{Counters, GuardError, Nft, NftError, Removed, Standing, Version, holder};
+use crate::config::diag::Diagnostics;
+use crate::config::{self, Daemon, vici_uri};
+use crate::control::is_alive;
+use crate::reload;
+use crate::run::DEFAULT_VICI;
+use crate::steer::{self, from_config};
+
+/// What stands, in words.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// The version of `nft`, or why it cannot be used.
+    pub nft: Option<Result<Version, NftError>>,
+    /// The table stands.
+    pub table: bool,
+    /// What it has dropped.
+    pub counters: Counters,
+    /// What it does with packets that leave, by destination.
+    pub policies: Vec<Line>,
+    /// Rules of ours.
+    pub rules: Vec<String>,
+    /// Routes of ours in table 220.
+    pub routes: Vec<String>,
+    /// Routes of others in table 220.
+    pub foreign: Vec<String>,
+}
+
+/// One line of the table: packets to `destination` that match.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Prefix or range.
+    pub destination: String,
+    /// Source, protocol and ports as nft writes them; empty: all.
+    pub matches: String,
+    /// `guarded`: into the tunnel or nowhere; `steered`: into the tunnel, and in clear where nothing steers it; `clear`.
+    pub verdict: &'static str,
+}
+
+/// What was installed from a configuration.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Installed {
+    /// Policies.
+    pub policies: usize,
+    /// Destinations of table 220.
+    pub routes: usize,
+    /// Whether there is an nft table too.
+    pub table: bool,
+    /// What could not be expressed.
+    pub warnings: Vec<String>,
+}
+
+/// Where a daemon may listen: what the command line says, or else `ironswan.conf` in `dir`, or else the default.
+///
+/// # Errors
+/// A URI of the command line that is none.
+pub fn vici_paths(given: &[String], dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let default = [DEFAULT_VICI.to_owned()];
+    let daemon = if given.is_empty() { settings(dir) } else { Daemon::default() };
+    let uris = match (given, daemon.vici_listen.as_slice()) {
+        ([], []) => &default[..],
+        ([], listen) => listen,
+        (given, _) => given,
+    };
+    uris.iter().map(|uri| vici_uri(uri)).collect()
+}
+
+/// `ironswan.conf`, as far as it can be read.
+fn settings(dir: &Path) -> Daemon {
+    config::load_dir(dir, &mut config::diag::Diagnostics::default()).map(|c| c.daemon).unwrap_or_default()
+}
+
+/// A daemon that runs: where it answers, or else its process in this network namespace.
+pub fn daemon(paths: &[PathBuf]) -> Option<String> {
+    let answers = paths.iter().find(|p| is_alive(p)).map(|p| format!("unix://{}", p.display()));
+    answers.or_else(|| holder().map(|pid| format!("process {pid}")))
+}
+
+/// Looks at what stands.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn look() -> Result<Report, GuardError> {
+    let nft = Nft::find();
+    let mut netlink = Netlink::open()?;
+    let standing = Standing::look(nft.as_ref().ok(), &mut netlink)?;
+    let links = netlink.links()?;
+    let (ours, foreign): (Vec<&Route>, Vec<&Route>) =
+        standing.routes.iter().partition(|r| r.protocol == PROTOCOL);
+    let words = |routes: Vec<&Route>| routes.into_iter().map(|r| route(r, &links)).collect();
+    let family = |v6: bool| if v6 { " (IPv6)" } else { "" };
+    Ok(Report {
+        nft: Some(nft.map(|n| n.version())),
+        table: standing.table.is_some(),
+        counters: standing.counters,
+        policies: standing.table.as_deref().map(lines).unwrap_or_default(),
+        rules: standing.rules.iter().map(|r| format!("{r}{}", family(r.ipv6))).collect(),
+        routes: words(ours),
+        foreign: words(foreign),
+    })
+}
+
+/// Takes away all that is ours. Says also why the nft table was left, when `nft` cannot be used.
+///
+/// # Errors
+/// What was refused first.
+pub fn remove() -> Result<(Removed, Option<NftError>), GuardError> {
+    let (nft, missing) = match Nft::find() {
+        Ok(nft) => (Some(nft), None),
+        Err(e) => (None, Some(e)),
+    };
+    Ok((super::remove(nft.as_ref(), &mut Netlink::open()?)?, missing))
+}
+
+/// Reads the configuration and puts into the kernel what holds without a daemon. With errors in it, and nothing standing, that
+/// is what the connections without errors protect: after a boot, half a guard is better than none.
+///
+/// # Errors
+/// Lines for people: what is wrong in the configuration, or what was refused. What stood before is unchanged when it is
+/// the configuration or `nft`.
+pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
+    let (config, wrong) = match reload::load(dir) {
+        Ok((config, _)) => (config, Vec::new()),
+        Err(e) => match config::load_dir(dir, &mut Diagnostics::default()) {
+            Some(config) if !config.connections.is_empty() && !stands() => (config, e.lines),
+            _ => return Err(e.lines),
+        },
+    };
+    let one = |e: &dyn std::fmt::Display| vec![e.to_string()];
+    let settings = from_config::settings(&config.daemon);
+    let policies = from_config::policies(&config.connections);
+    let plan = steer::plan(&settings, &policies);
+    let nft = match Nft::find() {
+        Err(e) if settings.nft => return Err(one(&e)),
+        // What an earlier configuration has left there would go on dropping.
+        found => found.ok().filter(|nft| settings.nft || nft.present().unwrap_or(false)),
+    };
+    let mut netlink = Netlink::open().map_err(|e| one(&e))?;
+    super::install(nft.as_ref(), &mut netlink, &plan).map_err(|e| one(&e))?;
+    if !wrong.is_empty() {
+        let note = format!(
+            "nothing stood, so {} policies of connections without errors are guarded all the same; correct the rest and \
+             install again",
+            policies.len()
+        );
+        return Err([wrong, vec![note]].concat());
+    }
+    Ok(Installed {
+        policies: policies.len(),
+        routes: plan.routes.len(),
+        table: settings.nft && !plan.routes.is_empty(),
+        warnings: plan.warnings,
+    })
+}
+
+/// True when something of ours stands, or that cannot be told.
+fn stands() -> bool {
+    let look = || Standing::look(Nft::find().ok().as_ref(), &mut Netlink::open()?);
+    look().map_or(true, |s| s.table.is_some() || !s.rules.is_empty())
+}
+
+/// As `ip route` shows it.
+fn route(r: &Route, links: &[Link]) -> String {
+    let text = r.to_string();
+    let text = text.strip_suffix(&format!(" table {}", r.table)).unwrap_or(&text);
+    match r.kind {
+        RouteKind::Device(index) => {
+            let name = links.iter().find(|l| l.index == index).map(|l| l.name.as_str()).unwrap_or("?");
+            text.replace(&format!("dev #{index}"), &format!("dev {name}"))
+        }
+        RouteKind::Unreachable | RouteKind::Throw => text.to_owned(),
+        RouteKind::Other => format!("{text} (of another kind)"),
+    }
+}
+
+/// What the table's listing says about packets that leave: each element of the maps by destination, with the rules of the
+/// chain where it leads.
+fn lines(listing: &str) -> Vec<Line> {
+    let chains = chains(listing);
+    let mut out = Vec::new();
+    for map in ["out4", "out6"] {
+        for element in elements(listing, map) {
+            let Some((destination, chain)) = element.split_once(" : goto ") else { continue };
+            for (matches, verdict) in rules(&chains, chain.trim()) {
+                out.push(Line { destination: destination.trim().to_owned(), matches, verdict });
+            }
+        }
+    }
+    out
+}
+
+/// The elements of a map.
+fn elements<'a>(listing: &'a str, map: &str) -> impl Iterator<Item = &'a str> {
+    let body = listing
+        .split_once(&format!("map {map} {{"))
+        .and_then(|(_, rest)| rest.split_once("elements = {"))
+        .and_then(|(_, rest)| rest.split_once('}'))
+        .map_or("", |(body, _)| body);
+    body.split(',').map(str::trim).filter(|e| !e.is_empty())
+}
+
+/// The lines of every chain, by its name.
+fn chains(listing: &str) -> HashMap<&str, Vec<&str>> {
+    let mut chains: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut inside = None;
+    for line in listing.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("chain ").and_then(|l| l.strip_suffix(" {")) {
+            inside = Some(name);
+        } else if line == "}" {
+            inside = None;
+        } else if let Some(name) = inside {
+            chains.entry(name).or_default().push(line);
+        }
+    }
+    chains
+}
+
+/// What a chain says: the match and what follows. Where it branches by what a packet shows, of the branch for packets that
+/// show everything.
+fn rules(chains: &HashMap<&str, Vec<&str>>, chain: &str) -> Vec<(String, &'static str)> {
+    let branch = ["s", "p"].iter().find_map(|letter| chains.get(format!("{chain}{letter}").as_str()));
+    let mut out = Vec::new();
+    for rule in branch.or_else(|| chains.get(chain)).into_iter().flatten() {
+        let endings =
+            [("return", "guarded"), ("goto steer", "steered"), ("goto skip", "clear"), ("accept", "clear")];
+        let Some((matches, verdict)) =
+            endings.iter().find_map(|(end, verdict)| Some((rule.strip_suffix(end)?, *verdict)))
+        else {
+            continue;
+        };
+        // The last rule of a chain is for the rest.
+        if verdict != "clear" || !matches.is_empty() {
+            out.push((matches.trim().to_owned(), verdict));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_told_by_destination() {
+        let listing = "table inet ironswan {\n\tmap out4 {\n\t\ttype ipv4_addr : verdict\n\t\tflags interval\n\t\telements = { \
+                       10.2.0.0/16 : goto o4_0,\n\t\t\t     10.3.0.1-10.3.0.9 : goto o4_1 }\n\t}\n\n\tchain o4_0 {\n\t\tip saddr \
+                       10.1.0.0/16 return\n\t\tgoto skip\n\t}\n\n\tchain o4_1 {\n\t\t@th,0,32 & 0 == 0 goto o4_1s\n\t\taccept\n\t}\n\n\
+                       \tchain o4_1s {\n\t\tip saddr 10.1.0.0/16 meta l4proto 6 th dport 22 accept\n\t\tgoto steer\n\t}\n}\n";
+        let line = |d: &str, m: &str, verdict| Line { destination: d.into(), matches: m.into(), verdict };
+        assert_eq!(
+            lines(listing),
+            [
+                line("10.2.0.0/16", "ip saddr 10.1.0.0/16", "guarded"),
+                line("10.3.0.1-10.3.0.9", "ip saddr 10.1.0.0/16 meta l4proto 6 th dport 22", "clear"),
+                line("10.3.0.1-10.3.0.9", "", "steered"),
+            ]
+        );
+        assert_eq!(lines("table inet ironswan {\n}\n"), []);
+        assert_eq!(lines("map out4 { elements = { 1 : goto x, ,, : goto "), []);
+    }
+}

@@ -1,0 +1,157 @@
+use std::net::IpAddr;
+
+use super::*;
+
+const STEER: u32 = 0x1000_0000;
+
+/// Runs `f` on a thread with a fresh network namespace.
+fn in_namespace(f: impl FnOnce() + Send) {
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            ironswan_io::namespace::unshare().expect("these tests need root: they make network namespaces");
+            f();
+        })
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn to(ip: &str, prefix_len: u8) -> Destination {
+    Destination { ip: ip.parse::<IpAddr>().unwrap(), prefix_len }
+}
+
+fn plan(text: &str) -> Plan {
+    Plan {
+        nft: Some(format!(
+            "table inet {NAME} {{ }}\ndelete table inet {NAME}\ntable inet {NAME} {{\ncounter out_clear {{ packets 0 bytes 0 \
+             }}\ncounter in_clear {{ packets 0 bytes 0 }}\n{text}\n}}\n"
+        )),
+        rules: [false, true]
+            .iter()
+            .flat_map(|v6| [Rule::marked(*v6, STEER), Rule::fallback(*v6, 0x220, true)])
+            .collect(),
+        routes: vec![
+            (to("10.2.0.0", 16), Way::Tunnel),
+            (to("10.2.3.0", 24), Way::Throw),
+            (to("fd02::", 64), Way::Tunnel),
+            (to("fd02::", 80), Way::Throw),
+        ],
+        ..Plan::default()
+    }
+}
+
+fn shown(standing: &Standing) -> (Vec<String>, Vec<String>) {
+    let mut routes: Vec<String> = standing.routes.iter().map(ToString::to_string).collect();
+    routes.sort();
+    (standing.rules.iter().map(ToString::to_string).collect(), routes)
+}
+
+fn foreign(protocol: u8) -> Route {
+    Route { protocol, metric: 9, ..standing_route(to("10.9.0.0", 16), Way::Tunnel) }
+}
+
+#[test]
+fn a_plan_is_installed_replaced_and_removed_and_foreign_routes_stay() {
+    in_namespace(|| {
+        let (nft, mut n) = (Nft::find().unwrap(), Netlink::open().unwrap());
+        n.set_route(&foreign(4)).unwrap();
+        assert!(!nft.present().unwrap() && nft.counters().unwrap().is_none());
+        install(Some(&nft), &mut n, &plan("chain c { accept; }")).unwrap();
+        install(Some(&nft), &mut n, &plan("chain c { accept; }")).unwrap();
+        let standing = Standing::look(Some(&nft), &mut n).unwrap();
+        let (rules, routes) = shown(&standing);
+        assert_eq!(
+            rules,
+            [
+                "219: from all fwmark 0x10000000/0x10000000 lookup 220",
+                "220: not from all fwmark 0x220/0x220 lookup 220 suppress_prefixlength 0",
+                "219: from all fwmark 0x10000000/0x10000000 lookup 220",
+                "220: not from all fwmark 0x220/0x220 lookup 220 suppress_prefixlength 0",
+            ]
+        );
+        assert_eq!(
+            routes,
+            [
+                "throw 10.2.3.0/24 table 220",
+                "throw fd02::/80 metric 1024 table 220",
+                "unreachable 10.2.0.0/16 metric 4278198272 table 220",
+                "unreachable 10.9.0.0/16 metric 9 table 220",
+                "unreachable fd02::/64 metric 4278198272 table 220",
+            ]
+        );
+        assert!(standing.table.unwrap().contains("chain c"));
+
+        let mut smaller = plan("chain d { accept; }");
+        smaller.routes.truncate(1);
+        smaller.rules.truncate(2);
+        install(Some(&nft), &mut n, &smaller).unwrap();
+        let standing = Standing::look(Some(&nft), &mut n).unwrap();
+        assert_eq!((standing.rules.len(), standing.routes.len()), (2, 2), "{:?}", shown(&standing));
+        assert!(!standing.table.unwrap().contains("chain c"));
+
+        assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed { table: true, rules: 2, routes: 1 });
+        assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed::default());
+        let standing = Standing::look(Some(&nft), &mut n).unwrap();
+        assert_eq!((standing.table, standing.rules.len()), (None, 0));
+        assert_eq!(n.routes(TABLE).unwrap(), [foreign(4)], "not ours to remove");
+    });
+}
+
+#[test]
+fn the_counters_outlive_a_replacement_and_a_refusal_changes_nothing() {
+    in_namespace(|| {
+        let nft = Nft::find().unwrap();
+        let counted = Counters {
+            out_clear: Count { packets: 3, bytes: 252 },
+            in_clear: Count { packets: 1, bytes: u64::from(u32::MAX) + 1 },
+        };
+        let first = plan("chain c { }").nft.unwrap();
+        let first = first.replacen("packets 0 bytes 0", "packets 3 bytes 252", 1).replacen(
+            "packets 0 bytes 0",
+            "packets 1 bytes 4294967296",
+            1,
+        );
+        let pid = nft.apply(&first).unwrap();
+        assert_ne!(pid, 0);
+        assert_eq!(nft.counters().unwrap(), Some(counted));
+        nft.apply(&plan("chain d { }").nft.unwrap()).unwrap();
+        assert_eq!(nft.counters().unwrap(), Some(counted), "kept");
+        let text = nft.apply(&plan("chain e { frobnicate; }").nft.unwrap()).unwrap_err().to_string();
+        assert!(text.contains("frobnicate"), "{text}");
+        let listing = nft.listing().unwrap().unwrap();
+        assert!(listing.contains("chain d") && nft.counters().unwrap() == Some(counted), "{listing}");
+    });
+}
+
+#[test]
+fn a_watch_tells_our_own_changes_from_others() {
+    in_namespace(|| {
+        let nft = Nft::find().unwrap();
+        let mut watch = ironswan_io::nft::NftWatch::open(NAME).unwrap();
+        let pid = nft.apply(&plan("chain c { accept; }").nft.unwrap()).unwrap();
+        let touches = watch.take();
+        assert!(!touches.is_empty() && touches.iter().all(|t| t.is_by(pid)), "{touches:?}");
+        let flushed = std::process::Command::new(nft.program()).args(["flush", "ruleset"]).status().unwrap();
+        assert!(flushed.success());
+        let touches = watch.take();
+        assert!(touches.len() == 1 && !touches[0].is_by(pid), "{touches:?}");
+        assert!(touches[0].to_string().starts_with("`nft` (process "), "{}", touches[0]);
+    });
+}
+
+#[test]
+fn a_namespace_has_one_gateway_and_is_free_when_that_ends() {
+    in_namespace(|| {
+        assert_eq!(holder(), None);
+        let claim = Claim::take().unwrap();
+        assert_eq!(holder(), i32::try_from(std::process::id()).ok());
+        let text = Claim::take().unwrap_err();
+        assert!(
+            text.contains(&format!("process {}", std::process::id())) && text.contains("stop it"),
+            "{text}"
+        );
+        in_namespace(|| drop(Claim::take().unwrap()));
+        drop(claim);
+        Claim::take().unwrap();
+    });
+}

@@ -1,0 +1,204 @@
+//! Reload by difference: the files are read again, and only what has changed is touched.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ironswan_ike::{Endpoint, Target};
+use ironswan_io::clock;
+
+use crate::config::diag::{Diagnostics, Severity};
+use crate::config::{self, Config, Daemon};
+use crate::driver::Driver;
+use crate::run::RunError;
+
+/// A file that was written this long ago is taken to be whole.
+const SETTLED: Duration = Duration::from_millis(20);
+
+/// Reads the configuration; errors become the reason not to start.
+pub(crate) fn load(dir: &Path) -> Result<(Config, Diagnostics), RunError> {
+    let mut diags = Diagnostics::default();
+    let config = config::load_dir(dir, &mut diags);
+    match config {
+        Some(config) if diags.errors() == 0 => Ok((config, diags)),
+        _ => {
+            let mut lines = diags.error_lines();
+            if diags.lost() > 0 {
+                lines.push(format!("and {} more", diags.lost()));
+            }
+            Err(RunError { lines, started: false })
+        }
+    }
+}
+
+/// Warnings and notes go to the log.
+pub(crate) fn report(diags: &Diagnostics) {
+    for d in diags.iter() {
+        match d.severity {
+            Severity::Error => tracing::error!("{d}"),
+            Severity::Warning => tracing::warn!("{d}"),
+            Severity::Note => tracing::info!("{d}"),
+        }
+    }
+}
+
+/// What came from the files, so that a reload can take away what is no longer there and leave alone what VICI loaded.
+pub(crate) struct Loaded {
+    dir: PathBuf,
+    /// As they are in force.
+    settings: RefCell<Daemon>,
+    names: RefCell<(HashSet<String>, HashSet<String>)>,
+}
+
+impl Loaded {
+    /// Nothing yet from this folder.
+    pub(crate) fn new(dir: PathBuf, settings: Daemon) -> Self {
+        Self { dir, settings: RefCell::new(settings), names: RefCell::default() }
+    }
+
+    /// Reads the files again and takes over the difference. A file with an error changes nothing.
+    ///
+    /// # Errors
+    /// What is wrong with the files.
+    pub(crate) fn reload(&self, driver: &Driver) -> Result<(), String> {
+        let (config, diags) = self.read().map_err(|e| {
+            for line in &e.lines {
+                tracing::error!("{line}");
+            }
+            format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
+        })?;
+        if let Some(file) = &config.empty
+            && let Some(gone) = self.first_gone(&config)
+        {
+            let why = format!(
+                "{file} is empty: perhaps it is being written; to end connection {gone} and others, remove the file or \
+                 write a comment into it"
+            );
+            tracing::error!("{why}");
+            return Err(format!("configuration not reloaded, what runs is unchanged: {why}"));
+        }
+        report(&diags);
+        self.take_settings(driver, &config.daemon);
+        self.take(driver, config);
+        tracing::info!("configuration reloaded");
+        Ok(())
+    }
+
+    /// Reads the files, again when one of them was written just now: between truncating and writing a file is empty, and
+    /// an empty file would end everything. The wait is short enough for the one thread that does the rest, too.
+    fn read(&self) -> Result<(Config, Diagnostics), RunError> {
+        let mut read = load(&self.dir);
+        for _ in 0..5 {
+            let settled = read.as_ref().is_ok_and(|(config, _)| {
+                let age = config.written.map(|at| clock::wall().duration_since(at));
+                !matches!(age, Some(Ok(age)) if age < SETTLED)
+            });
+            if settled {
+                break;
+            }
+            let failed = read.is_err();
+            std::thread::sleep(SETTLED);
+            read = load(&self.dir);
+            if failed && read.is_err() {
+                break;
+            }
+        }
+        read
+    }
+
+    /// A connection that the files do not name any more.
+    fn first_gone(&self, config: &Config) -> Option<String> {
+        let names = self.names.borrow();
+        names.0.iter().find(|name| !config.connections.iter().any(|c| c.name == **name)).cloned()
+    }
+
+    /// What can change while it runs does; the rest is named.
+    fn take_settings(&self, driver: &Driver, new: &Daemon) {
+        let mut settings = self.settings.borrow_mut();
+        if new.log_level != settings.log_level {
+            crate::log::set_level(new.log_level);
+            settings.log_level = new.log_level;
+        }
+        if new.limits != settings.limits {
+            driver.act(|e, _| e.set_limits(new.limits.clone()));
+            settings.limits = new.limits.clone();
+        }
+        if *new != *settings {
+            tracing::warn!(
+                "ironswan.conf: {} changed; that needs a restart",
+                changed(&settings, new).join(", ")
+            );
+        }
+    }
+
+    /// Secrets first: a connection may start at once. What the files named before and do not name any more ends, SAs
+    /// included: who takes a peer out of the files does not want to find it connected.
+    pub(crate) fn take(&self, driver: &Driver, config: Config) {
+        let mut names = self.names.borrow_mut();
+        let secrets: HashSet<String> = config.secrets.iter().map(|s| s.name.clone()).collect();
+        let conns: HashSet<String> = config.connections.iter().map(|c| c.name.clone()).collect();
+        driver.loading(&config.connections);
+        // One step to the driver, so that what steers packets sees the whole difference at once.
+        driver.act(|e, now| {
+            for gone in names.1.difference(&secrets) {
+                e.unload_shared(gone);
+            }
+            config.secrets.into_iter().for_each(|secret| e.load_shared(secret));
+            for gone in names.0.difference(&conns) {
+                tracing::info!(conn = gone.as_str(), "connection removed");
+                e.unload_connection(now, gone);
+                close(e, now, gone, None);
+            }
+            for conn in config.connections {
+                let Some(old) = e.connection(&conn.name) else {
+                    tracing::info!(conn = conn.name.as_str(), "connection loaded");
+                    e.load_connection(now, conn);
+                    continue;
+                };
+                // What has not changed is left alone, with its SAs.
+                if *old == conn {
+                    continue;
+                }
+                let kept = |name: &str| conn.children.iter().any(|c| c.name == name);
+                let gone: Vec<String> =
+                    old.children.iter().map(|c| c.name.clone()).filter(|name| !kept(name)).collect();
+                let name = conn.name.clone();
+                tracing::info!(conn = name.as_str(), "connection changed");
+                e.load_connection(now, conn);
+                for child in gone {
+                    close(e, now, &name, Some(child));
+                }
+            }
+        });
+        *names = (conns, secrets);
+    }
+}
+
+/// Closes what runs under this name, if something does.
+fn close(endpoint: &mut Endpoint, now: Instant, conn: &str, child: Option<String>) {
+    let target = Target { ike: Some(conn.to_owned()), child, ..Target::default() };
+    // Nobody waits for its end.
+    let _ = endpoint.terminate(now, &target, false);
+}
+
+/// The keys of `ironswan.conf` that differ.
+fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
+    let known = [
+        ("device", a.device != b.device),
+        ("port_ike", a.port_ike != b.port_ike),
+        ("port_natt", a.port_natt != b.port_natt),
+        ("mark", a.mark != b.mark),
+        ("steer_mark", a.steer_mark != b.steer_mark),
+        ("guard", a.guard != b.guard),
+        ("keylog", a.keylog != b.keylog),
+        ("vici_listen", a.vici_listen != b.vici_listen),
+        ("log_format", a.log_format != b.log_format),
+    ];
+    let found: Vec<_> = known.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect();
+    if found.is_empty() { vec!["a setting"] } else { found }
+}
+
+#[cfg(test)]
+#[path = "reload_tests.rs"]
+mod tests;

@@ -1,0 +1,113 @@
+//! Tests of reloading, with a driver whose kernel agrees to everything.
+
+use std::time::Duration;
+
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::driver::tests::{conf, gateway, pair};
+use crate::scratch::Scratch;
+
+fn loaded(dir: &Scratch, driver: &Driver) -> Loaded {
+    let (config, _) = load(dir.path()).unwrap();
+    let loaded = Loaded::new(dir.path().to_owned(), config.daemon.clone());
+    loaded.take(driver, config);
+    loaded
+}
+
+fn folder(text: &str) -> Scratch {
+    let dir = Scratch::new();
+    write(&dir, text);
+    dir
+}
+
+fn write(dir: &Scratch, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let path = dir.write("swanctl.conf", text);
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+fn names(driver: &Driver) -> Vec<String> {
+    driver.view(|e, _| e.connections().map(|c| c.name.clone()).collect())
+}
+
+fn block(f: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    LocalSet::new().block_on(&runtime, f);
+}
+
+#[test]
+fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let dir = folder(&conf(1, 2));
+        let loaded = loaded(&dir, &driver);
+        for (bad, says) in [("connections {", "never closed"), ("", "is empty")] {
+            write(&dir, bad);
+            let why = loaded.reload(&driver).unwrap_err();
+            assert!(
+                why.starts_with("configuration not reloaded, what runs is unchanged") && why.contains(says),
+                "{why}"
+            );
+            assert_eq!(names(&driver), ["net"]);
+            assert_eq!(driver.view(|e, _| e.shared_names().count()), 1);
+        }
+        write(&dir, "# nothing any more\n");
+        loaded.reload(&driver).unwrap();
+        assert!(names(&driver).is_empty());
+    });
+}
+
+#[test]
+fn what_vici_has_loaded_is_not_the_files_to_take_away() {
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", &conf(1, 3).replace("net {", "other {"));
+        let dir = folder(&conf(1, 2));
+        let loaded = loaded(&dir, &driver);
+        assert_eq!(names(&driver), ["net", "other"]);
+        write(&dir, "# nothing any more\n");
+        loaded.reload(&driver).unwrap();
+        assert_eq!(names(&driver), ["other"]);
+    });
+}
+
+#[test]
+fn who_is_taken_out_of_the_files_is_closed_whoever_had_begun() {
+    block(async {
+        let (ours, theirs) = pair();
+        let dir = folder(&conf(1, 2));
+        let loaded = loaded(&dir, &ours);
+        // The peer begins: charon would leave its SAs alone.
+        let (_, end) = theirs.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
+        end.await.unwrap().unwrap();
+        assert_eq!(ours.ike_sas().0.len(), 1);
+        write(&dir, "# nothing any more\n");
+        loaded.reload(&ours).unwrap();
+        for _ in 0..500 {
+            if ours.ike_sas().0.is_empty() && theirs.ike_sas().0.is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("ours: {:?}, theirs: {:?}", ours.ike_sas().0, theirs.ike_sas().0);
+    });
+}
+
+#[test]
+fn limits_change_while_it_runs_and_the_rest_is_named() {
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", &conf(1, 3).replace("net {", "other {"));
+        let dir = folder(&conf(1, 2));
+        let loaded = loaded(&dir, &driver);
+        dir.write("ironswan.conf", "ike_sa_max = 1\nretransmit_tries = 1\n");
+        loaded.reload(&driver).unwrap();
+        assert_eq!(loaded.settings.borrow().limits.retransmit_tries, 1);
+        let begin =
+            |name| driver.command(|e, now| e.initiate(now, Some(name), None).map(|t| (1, t))).map(|_| ());
+        begin("net").unwrap();
+        assert!(begin("other").is_err_and(|e| e.to_string().contains("limit of 1 IKE_SAs")));
+        let mut other = loaded.settings.borrow().clone();
+        (other.device, other.port_natt) = ("ipsec7".to_owned(), 4501);
+        assert_eq!(changed(&loaded.settings.borrow(), &other), ["device", "port_natt"]);
+    });
+}

@@ -1,0 +1,376 @@
+//! Decorrelation in one dimension: overlapping policies become disjoint intervals of the remote address, each with the list of
+//! what is left to ask once the remote address is known.
+//!
+//! ```text
+//! policies, first matched first      intervals of the remote address      lists
+//! BYPASS   10.1/16 == 10.2.3/24      10.2.0.0  - 10.2.2.255    --+
+//! PROTECT  10.1/16 == 10.2/16        10.2.3.0  - 10.2.3.255    --|->  pass 10.1/16; (protect 10.1/16: never asked)
+//! PROTECT  10.1/16 == 10.3/16        10.2.4.0  - 10.3.255.255  --+->  protect 10.1/16
+//! ```
+//!
+//! Equal lists are one list, and neighbours with one list are one interval, so that thousands of tunnels from one local network
+//! cost one list. Besides the policies there are holes, for what no tunnel ever carries unless a policy names it: link scope,
+//! and the own side of a child whose local selector lies inside its remote one.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
+
+use super::{Policy, Verdict};
+
+/// What happens to a packet that a step covers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(super) enum Outcome {
+    /// Into the tunnel; elsewhere it is dropped.
+    Guarded,
+    /// Into the tunnel; the guard looks away.
+    Steered,
+    /// As if there were no policy.
+    Passed,
+}
+
+/// A policy without its remote addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(super) struct Step {
+    pub(super) local: AddrRange,
+    /// 0 for any.
+    pub(super) protocol: u8,
+    pub(super) local_ports: Ports,
+    pub(super) remote_ports: Ports,
+    pub(super) outcome: Outcome,
+}
+
+/// Ports of one side.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub(super) enum Ports {
+    Any,
+    /// Only what shows no ports.
+    Opaque,
+    /// First and last.
+    Range(u16, u16),
+}
+
+/// Protocols whose first four bytes are ports, as the engine reads them (`wire::ip`).
+pub(super) const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+/// Protocols whose first two bytes, type and code, stand for both ports.
+pub(super) const WITH_TYPES: [u8; 2] = [1, 58];
+/// The mobility header: its third byte is the high byte of both ports.
+pub(super) const MOBILITY: u8 = 135;
+
+/// True when packets of this protocol show something to compare with port ranges.
+pub(super) fn shows_ports(protocol: u8) -> bool {
+    WITH_PORTS.contains(&protocol) || WITH_TYPES.contains(&protocol) || protocol == MOBILITY
+}
+
+impl Ports {
+    fn of(t: &TrafficSelector) -> Self {
+        if t.any_port() {
+            Self::Any
+        } else if t.start_port > t.end_port {
+            // 65535-0 is OPAQUE; any other inverted range matches nothing that shows ports either.
+            Self::Opaque
+        } else {
+            Self::Range(t.start_port, t.end_port)
+        }
+    }
+}
+
+impl Step {
+    /// `None` when no packet can be covered.
+    fn of(policy: &Policy) -> Option<Self> {
+        let (l, r) = (&policy.local, &policy.remote);
+        if l.range.is_ipv6() != r.range.is_ipv6() {
+            return None;
+        }
+        let protocol = match (l.protocol, r.protocol) {
+            (0, p) | (p, 0) => p,
+            (a, b) if a == b => a,
+            _ => return None,
+        };
+        let (local_ports, remote_ports) = (Ports::of(l), Ports::of(r));
+        let ranges = [local_ports, remote_ports].iter().any(|p| matches!(p, Ports::Range(..)));
+        let opaque = [local_ports, remote_ports].contains(&Ports::Opaque);
+        if ranges && (opaque || protocol != 0 && !shows_ports(protocol)) {
+            return None;
+        }
+        let outcome = match policy.verdict {
+            Verdict::Bypass => Outcome::Passed,
+            Verdict::Protect | Verdict::Discard if policy.guard => Outcome::Guarded,
+            Verdict::Protect | Verdict::Discard => Outcome::Steered,
+        };
+        Some(Self { local: l.range, protocol, local_ports, remote_ports, outcome })
+    }
+
+    fn passing(local: AddrRange) -> Self {
+        let (local_ports, remote_ports) = (Ports::Any, Ports::Any);
+        Self { local, protocol: 0, local_ports, remote_ports, outcome: Outcome::Passed }
+    }
+
+    /// True when ports are asked for.
+    pub(super) fn asks_ports(&self) -> bool {
+        self.local_ports != Ports::Any || self.remote_ports != Ports::Any
+    }
+
+    /// True when nothing but the local address is asked for.
+    pub(super) fn addresses_only(&self) -> bool {
+        self.protocol == 0 && !self.asks_ports()
+    }
+}
+
+/// What is never protected because a policy happens to cover it, only because one lies wholly inside: it stays on the link.
+pub(super) fn link_scope(ipv6: bool) -> Vec<AddrRange> {
+    let of = |a: IpAddr, len| AddrRange::prefix(a, len);
+    let found = if ipv6 {
+        vec![of([0xfe80, 0, 0, 0, 0, 0, 0, 0].into(), 10), of([0xff00, 0, 0, 0, 0, 0, 0, 0].into(), 8)]
+    } else {
+        vec![
+            of([169, 254, 0, 0].into(), 16),
+            of([224, 0, 0, 0].into(), 4),
+            of([255, 255, 255, 255].into(), 32),
+        ]
+    };
+    found.into_iter().flatten().collect()
+}
+
+pub(super) fn inside(inner: &AddrRange, outer: &AddrRange) -> bool {
+    outer.contains(inner.start()) && outer.contains(inner.end())
+}
+
+pub(super) fn strictly_inside(inner: &AddrRange, outer: &AddrRange) -> bool {
+    inside(inner, outer) && inner != outer
+}
+
+fn bits(a: IpAddr) -> u128 {
+    match a {
+        IpAddr::V4(a) => u32::from(a).into(),
+        IpAddr::V6(a) => a.into(),
+    }
+}
+
+fn address(v: u128, ipv6: bool) -> IpAddr {
+    // Only values that came from an address of this family, or lie between two of them, get here.
+    if ipv6 { IpAddr::V6(v.into()) } else { IpAddr::V4((v as u32).into()) }
+}
+
+/// A list of steps, first asked first, and whether table 220 takes what they leave over.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(super) struct List {
+    /// Unmarked packets to these destinations are led to the device by table 220: what passes must be marked.
+    pub(super) routed: bool,
+    pub(super) steps: Vec<Step>,
+}
+
+/// One family's policies, cut.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cut {
+    /// Disjoint, in order; where no policy reaches there is none. The number is of the list.
+    pub(super) intervals: Vec<(AddrRange, usize)>,
+    /// Each once.
+    pub(super) lists: Vec<List>,
+    /// By policy (its place in the argument): the lists in which it is asked; not more than a few are remembered.
+    pub(super) serving: Vec<Vec<usize>>,
+}
+
+/// How many lists of one policy [`Cut::serving`] remembers.
+const REMEMBERED: usize = 8;
+
+/// The order of what is asked. Smaller first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Rank {
+    /// 0: a policy that lies wholly in link scope; 1: the hole for link scope; 2: other policies.
+    class: u8,
+    precedence: Option<Precedence>,
+    /// Where the engine would take the older of two, what closes comes first.
+    outcome: (Verdict, bool),
+    policy: usize,
+    /// A hole comes before the policy in which it is one.
+    itself: bool,
+}
+
+struct Entry {
+    rank: Rank,
+    remote: AddrRange,
+    step: Step,
+    policy: Option<usize>,
+    routed: bool,
+}
+
+/// The own side of each child by name: what is inside a wider remote selector of the same child.
+pub(super) fn own_sides(policies: &[Policy]) -> HashMap<(&str, bool), Vec<AddrRange>> {
+    let mut own: HashMap<(&str, bool), Vec<AddrRange>> = HashMap::new();
+    for p in policies.iter().filter(|p| has_own_side(p)) {
+        own.entry((&p.name, p.local.range.is_ipv6())).or_default().push(p.local.range);
+    }
+    for ranges in own.values_mut() {
+        ranges.sort_unstable();
+        ranges.dedup();
+    }
+    own
+}
+
+/// True when local lies inside a wider remote: packets from local to local are not meant.
+pub(super) fn has_own_side(p: &Policy) -> bool {
+    p.verdict != Verdict::Bypass && strictly_inside(&p.local.range, &p.remote.range)
+}
+
+/// Everything that is asked, in order.
+fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entry> {
+    let own = own_sides(policies);
+    let link = link_scope(ipv6);
+    let any = AddrRange::any(ipv6);
+    let mut out = Vec::with_capacity(policies.len());
+    let (mut local_holes, mut remote_holes) = (BTreeSet::<&AddrRange>::new(), BTreeSet::<&AddrRange>::new());
+    for (i, p) in policies.iter().enumerate().filter(|(_, p)| p.remote.range.is_ipv6() == ipv6) {
+        let Some(step) = Step::of(p) else { continue };
+        let (local, remote) = (p.local.range, p.remote.range);
+        let closes = p.verdict != Verdict::Bypass;
+        let named = link.iter().any(|l| inside(&local, l) || inside(&remote, l));
+        if closes && !named {
+            local_holes.extend(link.iter().filter(|l| l.intersect(&local).is_some()));
+            remote_holes.extend(link.iter().filter(|l| l.intersect(&remote).is_some()));
+        }
+        let rank = Rank {
+            class: if named { 0 } else { 2 },
+            precedence: Some(Precedence::new(&p.local, &p.remote, p.priority, p.verdict == Verdict::Protect)),
+            outcome: (p.verdict, !p.guard),
+            policy: i,
+            itself: true,
+        };
+        for side in own.get(&(&*p.name, ipv6)).into_iter().flatten() {
+            if closes && has_own_side(p) && strictly_inside(side, &remote) {
+                out.push(Entry {
+                    rank: Rank { itself: false, ..rank },
+                    remote: *side,
+                    step: Step { outcome: Outcome::Passed, ..step },
+                    policy: None,
+                    routed: false,
+                });
+            }
+        }
+        let routed = closes && (default_is_routed || remote != any);
+        out.push(Entry { rank, remote, step, policy: Some(i), routed });
+    }
+    let rank =
+        Rank { class: 1, precedence: None, outcome: (Verdict::Bypass, false), policy: 0, itself: false };
+    let hole = |local: AddrRange, remote: AddrRange| Entry {
+        rank,
+        remote,
+        step: Step::passing(local),
+        policy: None,
+        routed: false,
+    };
+    out.extend(local_holes.into_iter().map(|l| hole(*l, any)));
+    out.extend(remote_holes.into_iter().map(|r| hole(any, *r)));
+    out.sort_by_key(|e| e.rank);
+    out
+}
+
+/// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of table 220, too.
+pub(super) fn cut(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Cut {
+    let entries = entries(policies, ipv6, default_is_routed);
+    let mut cut = Cut { serving: vec![Vec::new(); policies.len()], ..Cut::default() };
+    // Where something begins, and behind where it ends; nothing is behind the last address.
+    let mut begins: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
+    let mut ends: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
+    for (i, e) in entries.iter().enumerate() {
+        begins.push((bits(e.remote.start()), i));
+        ends.push((bits(e.remote.end()), i));
+    }
+    begins.sort_unstable();
+    ends.sort_unstable();
+    let last = bits(AddrRange::any(ipv6).end());
+    let mut known: HashMap<List, usize> = HashMap::new();
+    let mut active: BTreeSet<usize> = BTreeSet::new();
+    let (mut b, mut e) = (0, 0);
+    let Some(mut at) = begins.first().map(|(at, _)| *at) else { return cut };
+    loop {
+        while let Some((_, i)) = begins.get(b).filter(|(start, _)| *start == at) {
+            active.insert(*i);
+            b += 1;
+        }
+        // To the next beginning, or to the next end.
+        let next_begin = begins.get(b).map_or(last, |(start, _)| start - 1);
+        let next_end = ends.get(e).map_or(last, |(end, _)| *end);
+        let to = next_begin.min(next_end);
+        interval(&mut cut, &mut known, &entries, &active, (at, to), ipv6);
+        while let Some((_, i)) = ends.get(e).filter(|(end, _)| *end == to) {
+            active.remove(i);
+            e += 1;
+        }
+        if to >= last {
+            return cut;
+        }
+        at = to + 1;
+    }
+}
+
+/// Adds the interval, with the list of what is active in it.
+fn interval(
+    cut: &mut Cut,
+    known: &mut HashMap<List, usize>,
+    entries: &[Entry],
+    active: &BTreeSet<usize>,
+    (from, to): (u128, u128),
+    ipv6: bool,
+) {
+    let mut list = List::default();
+    let mut asked: Vec<usize> = Vec::new();
+    // Local addresses for which everything is decided.
+    let mut decided: Vec<AddrRange> = Vec::new();
+    let mut seen: HashSet<Step> = HashSet::new();
+    let mut hole_in = None;
+    for e in active.iter().filter_map(|i| entries.get(*i)) {
+        list.routed |= e.routed;
+        // Where a policy has a hole it does not apply at all, not even to what does not show whether it fits.
+        if e.policy.is_none() && e.rank.class == 2 {
+            hole_in = Some(e.rank.policy);
+        } else if e.policy.is_some() && e.policy == hole_in {
+            continue;
+        }
+        if decided.iter().any(|d| inside(&e.step.local, d)) {
+            continue;
+        }
+        asked.extend(e.policy);
+        if seen.insert(e.step) {
+            list.steps.push(e.step);
+        }
+        if e.step.addresses_only() {
+            decided.push(e.step.local);
+        }
+    }
+    // Behind the last step everything passes anyway.
+    while list.steps.last().is_some_and(|s| s.outcome == Outcome::Passed) {
+        list.steps.pop();
+    }
+    if list.steps.is_empty() && !list.routed {
+        return;
+    }
+    let number = match known.get(&list) {
+        Some(n) => *n,
+        None => {
+            cut.lists.push(list.clone());
+            known.insert(list, cut.lists.len() - 1);
+            cut.lists.len() - 1
+        }
+    };
+    for p in asked {
+        if let Some(serving) = cut.serving.get_mut(p)
+            && serving.len() < REMEMBERED
+            && serving.last() != Some(&number)
+            && !serving.contains(&number)
+        {
+            serving.push(number);
+        }
+    }
+    let Some(range) = AddrRange::new(address(from, ipv6), address(to, ipv6)) else { return };
+    if let Some((before, n)) = cut.intervals.last_mut()
+        && *n == number
+        && bits(before.end()).checked_add(1) == Some(from)
+        && let Some(joined) = AddrRange::new(before.start(), range.end())
+    {
+        *before = joined;
+        return;
+    }
+    cut.intervals.push((range, number));
+}

@@ -1,0 +1,178 @@
+//! Steering and the guard: what the kernel is told so that a packet which policy protects goes into the tunnel, leaves in
+//! clear never, and comes in clear never. Pure: policies in, a [`Plan`] out; `guard` and `install` carry it out.
+//!
+//! ```text
+//! nft (table inet ironswan)                                  ip rule                     table 220
+//! prerouting, output:  classify -> mark STEER, or SKIP       219 fwmark STEER            10.2.0.0/16 dev ipsec0 mtu ..
+//! postrouting:         classify -> PROTECT leaves elsewhere  220 not fwmark OUTER        unreachable 10.2.0.0/16
+//!                      than by ipsec0: drop, count               (not to 0.0.0.0/0)      throw 10.1.0.0/16
+//! input, forward:      mirrored; PROTECT comes from
+//!                      elsewhere than ipsec0: drop, count
+//! ```
+//!
+//! Two ways lead into the tunnel, so that losing one is not a leak. Marks are exact: they know source, protocol, port and
+//! holes. The rule without them catches every destination that some policy protects; what no policy covers is exempted
+//! from it by a mark (the outer packets' own), so that without nft such a packet is dropped at `ipsec0`, not sent in clear.
+
+mod cut;
+pub mod from_config;
+#[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
+mod model_tests;
+mod nft;
+mod quoted;
+#[cfg(test)]
+mod tests;
+mod ways;
+
+use ironswan_io::route::{Destination, Rule};
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
+
+use nft::Flow;
+
+/// The table's name; its family is inet.
+pub const TABLE: &str = "ironswan";
+
+/// What a policy does, as far as steering goes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Verdict {
+    /// Into the tunnel, or nowhere.
+    Protect,
+    /// Nowhere. Goes to the device too, where it is dropped and counted.
+    Discard,
+    /// As if there were no policy.
+    Bypass,
+}
+
+/// One policy, for both directions.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Policy {
+    /// `connection.child`, for people.
+    pub name: String,
+    /// What it does.
+    pub verdict: Verdict,
+    /// Our side.
+    pub local: TrafficSelector,
+    /// The peer's side.
+    pub remote: TrafficSelector,
+    /// Lower is matched first; 0: by how specific the selectors are, as the engine's SPD orders them.
+    pub priority: u32,
+    /// Clear packets that match are dropped, out and in (PROTECT and DISCARD). False: `guard = no`; steered all the same.
+    pub guard: bool,
+}
+
+/// What the plan depends on besides policies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// The TUN device.
+    pub device: String,
+    /// Mark of outer packets (all of these bits), which no rule steers; also put on what no policy covers.
+    pub mark: u32,
+    /// Mark (one bit) of what a policy covers.
+    pub steer_mark: u32,
+    /// UDP ports of IKE and of encapsulation: what the guard lets in and out beside ESP.
+    pub ports: [u16; 2],
+    /// False: no nft; routes and rules alone steer, and policies finer than a destination prefix cannot be had.
+    pub nft: bool,
+}
+
+/// Where a destination of table 220 leads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Way {
+    /// To the device, and below that nowhere (unreachable).
+    Tunnel,
+    /// Back to the other tables: our own side inside a wider remote selector, and BYPASS of whole prefixes.
+    Throw,
+}
+
+/// What the kernel is to be told.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// The whole table as `nft -f` takes it, replacing the one before atomically, its counters at 0; `None` without nft. Where
+    /// no policy protects anything it only removes the table.
+    pub nft: Option<String>,
+    /// Rules, for each family in which something is protected.
+    pub rules: Vec<Rule>,
+    /// Destinations of table 220, in order, each once.
+    pub routes: Vec<(Destination, Way)>,
+    /// What could not be expressed, with the remedy.
+    pub warnings: Vec<String>,
+    /// By policy, in the order in which they were given: what of all this serves it.
+    pub serving: Vec<Serving>,
+}
+
+/// What serves one policy.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Serving {
+    /// Its destinations in table 220.
+    pub routes: Vec<(Destination, Way)>,
+    /// Chains of the table in which its packets that leave are recognized; empty when other policies come first everywhere.
+    /// The first few where there are many.
+    pub chains: Vec<String>,
+}
+
+/// Makes the plan.
+pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
+    let ways = ways::ways(settings, policies);
+    let mut plan = Plan {
+        routes: ways.routes.iter().map(|(d, w)| (*d, *w)).collect(),
+        warnings: ways.warnings,
+        serving: ways
+            .of_policy
+            .into_iter()
+            .map(|to| Serving {
+                routes: to.into_iter().filter_map(|d| ways.routes.get(&d).map(|w| (d, *w))).collect(),
+                chains: Vec::new(),
+            })
+            .collect(),
+        ..Plan::default()
+    };
+    for ipv6 in [false, true] {
+        if plan.routes.iter().any(|(d, way)| d.ip.is_ipv6() == ipv6 && *way == Way::Tunnel) {
+            if settings.nft {
+                plan.rules.push(Rule::marked(ipv6, settings.steer_mark));
+            }
+            plan.rules.push(Rule::fallback(ipv6, settings.mark, settings.nft));
+        }
+    }
+    if settings.nft {
+        let cuts = [false, true].map(|ipv6| cut::cut(policies, ipv6, false));
+        for (cut, ipv6) in cuts.iter().zip([false, true]) {
+            for (serving, lists) in plan.serving.iter_mut().zip(&cut.serving) {
+                serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));
+            }
+        }
+        let own = [false, true].map(|ipv6| below_default(&plan.routes, ipv6));
+        plan.nft = Some(nft::table(settings, [&cuts[0], &cuts[1]], [&own[0], &own[1]]));
+    }
+    plan
+}
+
+/// Where table 220 leads back to the other tables, if it has a default route to the device: disjoint ranges.
+fn below_default(routes: &[(Destination, Way)], ipv6: bool) -> Vec<AddrRange> {
+    let of =
+        |way: Way| routes.iter().filter(move |(d, w)| d.ip.is_ipv6() == ipv6 && *w == way).map(|(d, _)| d);
+    if !of(Way::Tunnel).any(|d| d.prefix_len == 0) {
+        return Vec::new();
+    }
+    // Not where a longer prefix leads into the tunnel again.
+    let again = |range: &AddrRange, len: u8| {
+        let first = routes.partition_point(|(d, _)| d.ip < range.start());
+        routes
+            .iter()
+            .skip(first)
+            .take_while(|(d, _)| range.contains(d.ip))
+            .any(|(d, w)| *w == Way::Tunnel && d.prefix_len > len)
+    };
+    let mut out: Vec<AddrRange> = Vec::new();
+    // In order of address, wider ones first: of nested prefixes the first one holds.
+    for (range, len) in
+        of(Way::Throw).filter_map(|d| Some((AddrRange::prefix(d.ip, d.prefix_len)?, d.prefix_len)))
+    {
+        if !out.last().is_some_and(|before| cut::inside(&range, before)) && !again(&range, len) {
+            out.push(range);
+        }
+    }
+    out
+}

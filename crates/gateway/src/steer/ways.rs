@@ -1,0 +1,156 @@
+//! Destinations of table 220: what leads to the device, and what leads back to the other tables below a wider route to it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ironswan_io::route::Destination;
+use ironswan_wire::selector::{AddrRange, Precedence};
+
+use super::cut::{has_own_side, inside, link_scope, own_sides, strictly_inside};
+use super::{Policy, Settings, Verdict, Way};
+
+/// Routes and what is wrong with them.
+pub(super) struct Ways {
+    pub(super) routes: BTreeMap<Destination, Way>,
+    /// The destinations of each policy.
+    pub(super) of_policy: Vec<Vec<Destination>>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// How many warnings of one kind are worth reading.
+const MAX_WARNINGS: usize = 20;
+/// How many own sides are compared with all policies, for warnings alone.
+const MAX_SIDES: usize = 100;
+
+fn destinations(range: &AddrRange) -> impl Iterator<Item = Destination> {
+    range.prefixes().into_iter().map(|(ip, prefix_len)| Destination { ip, prefix_len })
+}
+
+fn closes(p: &Policy) -> bool {
+    p.verdict != Verdict::Bypass
+}
+
+fn precedence(p: &Policy) -> Precedence {
+    Precedence::new(&p.local, &p.remote, p.priority, p.verdict == Verdict::Protect)
+}
+
+fn plain(p: &Policy) -> bool {
+    [&p.local, &p.remote].iter().all(|t| t.protocol == 0 && t.any_port())
+}
+
+/// Whether packets that pass by `hole` can be told from those of `p` by their destination alone.
+fn exempts(hole: &Policy, p: &Policy) -> bool {
+    inside(&p.local.range, &hole.local.range) && precedence(hole) <= precedence(p)
+}
+
+/// All destinations.
+pub(super) fn ways(settings: &Settings, policies: &[Policy]) -> Ways {
+    let mut routes = BTreeMap::new();
+    let mut of_policy: Vec<Vec<Destination>> = Vec::with_capacity(policies.len());
+    let mut warnings = Vec::new();
+    let same_family = |p: &Policy| p.local.range.is_ipv6() == p.remote.range.is_ipv6();
+    for p in policies {
+        let to: Vec<_> =
+            if closes(p) && same_family(p) { destinations(&p.remote.range).collect() } else { Vec::new() };
+        routes.extend(to.iter().map(|d| (*d, Way::Tunnel)));
+        of_policy.push(to);
+    }
+    let closing: Vec<&Policy> = policies.iter().filter(|p| closes(p) && same_family(p)).collect();
+    let mut back: BTreeSet<AddrRange> = BTreeSet::new();
+    // The own side.
+    for p in closing.iter().filter(|p| has_own_side(p)) {
+        back.insert(p.local.range);
+    }
+    // Link scope: from below a default route only packets that are marked would have to come back.
+    for ipv6 in [false, true] {
+        for link in link_scope(ipv6) {
+            let covers = |p: &&&Policy| {
+                strictly_inside(&link, &p.remote.range)
+                    && (!settings.nft || p.remote.range != AddrRange::any(ipv6))
+            };
+            if closing.iter().find(covers).is_some() {
+                back.insert(link);
+            }
+        }
+    }
+    // BYPASS of whole prefixes.
+    for (p, to) in policies.iter().zip(&mut of_policy).filter(|(p, _)| !closes(p) && same_family(p)) {
+        let range = &p.remote.range;
+        let wider: Vec<&&Policy> = closing
+            .iter()
+            .filter(|c| c.remote.range.intersect(range).is_some() && !strictly_inside(&c.remote.range, range))
+            .collect();
+        if wider.is_empty() {
+            continue;
+        }
+        let whole = plain(p) && wider.iter().all(|c| exempts(p, c));
+        if whole && wider.iter().any(|c| strictly_inside(range, &c.remote.range)) {
+            back.insert(*range);
+            to.extend(destinations(range));
+        } else if !settings.nft {
+            warnings.push(format!(
+                "{}: without nft only whole destinations can be let past the tunnel; {} === {} goes to {} and is dropped \
+                 there (guard = yes in ironswan.conf lets it pass)",
+                p.name, p.local, p.remote, settings.device
+            ));
+        }
+    }
+    for range in &back {
+        for d in destinations(range) {
+            routes.entry(d).or_insert(Way::Throw);
+        }
+    }
+    for p in &closing {
+        if !settings.nft && !plain(p) {
+            warnings.push(format!(
+                "{}: without nft protocols and ports cannot be told apart; everything to {} goes to {} and what no \
+                 policy covers is dropped there (guard = yes in ironswan.conf lets it pass)",
+                p.name, p.remote.range, settings.device
+            ));
+        }
+        let any = AddrRange::any(p.local.range.is_ipv6());
+        if p.verdict == Verdict::Protect && (p.local.range, p.remote.range) == (any, any) {
+            warnings.push(format!(
+                "{}: protects everything from everywhere, packets to this machine's own networks as well; name its own \
+                 networks in local_ts",
+                p.name
+            ));
+        }
+    }
+    other_own_sides(policies, &closing, &mut warnings);
+    cap(&mut warnings);
+    Ways { routes, of_policy, warnings }
+}
+
+/// Networks that one child calls its own and another one sends away.
+fn other_own_sides(policies: &[Policy], closing: &[&Policy], warnings: &mut Vec<String>) {
+    let own = own_sides(policies);
+    let of = |name: &str, side: &AddrRange| {
+        own.get(&(name, side.is_ipv6())).is_some_and(|sides| sides.contains(side))
+    };
+    let mut sides: BTreeMap<AddrRange, &str> = BTreeMap::new();
+    for p in closing.iter().filter(|p| has_own_side(p)) {
+        sides.entry(p.local.range).or_insert(&p.name);
+    }
+    for p in closing.iter().filter(|p| has_own_side(p)) {
+        for (side, name) in sides.iter().take(MAX_SIDES) {
+            let other = strictly_inside(side, &p.remote.range) && !inside(side, &p.local.range);
+            if other && !of(&p.name, side) {
+                warnings.push(format!(
+                    "{}: protects {side}, too, which is {name}'s own side: {} cannot reach it; a child with mode = pass \
+                     for the two lets them talk in clear",
+                    p.name, p.local.range
+                ));
+            }
+            if warnings.len() > 4 * MAX_WARNINGS {
+                return;
+            }
+        }
+    }
+}
+
+fn cap(warnings: &mut Vec<String>) {
+    if let Some(more) = warnings.len().checked_sub(MAX_WARNINGS).filter(|n| *n > 0) {
+        warnings.truncate(MAX_WARNINGS);
+        warnings.push(format!("steering: {more} more warnings of these kinds"));
+    }
+}

@@ -1,0 +1,529 @@
+//! What stands in the kernel so that nothing protected travels in clear: rules, the unreachable and throw routes of table 220,
+//! the nft table. Holds the engine's policies, makes the [`Plan`] of them and of those loaded, and carries out the
+//! difference to what stands.
+//!
+//! ```text
+//! in:   rules, throw, unreachable ─▶ nft table ─▶ (device routes: `install`)
+//! out:  (device routes) ─▶ nft table ─▶ unreachable, rules
+//! ```
+//! So at any moment a protected packet finds the device, or nowhere to go. A step that fails is said once and tried again;
+//! what depends on it waits, closed. The nft table is replaced by a program, which takes time: [`Steering::table`] gives its
+//! text, whoever runs it comes back with [`Steering::table_replaced`] (`enforce`).
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::IpAddr;
+
+use ironswan_io::Error as IoError;
+use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
+use ironswan_wire::sadb::{Action, PolicyAdd};
+use ironswan_wire::selector::TrafficSelector;
+
+use crate::guard::{no_such_family, renewing, standing_route};
+use crate::install::Kernel;
+use crate::steer::{self, Plan, Policy, Settings, Verdict, Way};
+
+/// What the name of a policy does not change.
+type Key = (Verdict, TrafficSelector, TrafficSelector, u32);
+
+fn key(p: &Policy) -> Key {
+    (p.verdict, p.local, p.remote, p.priority)
+}
+
+/// The kernel's side of all policies.
+#[derive(Debug)]
+pub struct Steering {
+    settings: Settings,
+    /// The engine's policies, and how often it has them.
+    engine: BTreeMap<Key, (Policy, usize)>,
+    /// Those of the loaded configuration, as of the last plan.
+    loaded: BTreeSet<Key>,
+    /// Names of loaded children that opted out of the guard.
+    unguarded: HashSet<String>,
+    /// All of them, in the order of the plan.
+    policies: Vec<Policy>,
+    plan: Plan,
+    ways: BTreeMap<Destination, Way>,
+    /// Routes and rules of ours that the kernel has, as far as is known.
+    routes: BTreeSet<(Destination, Way)>,
+    rules: Vec<Rule>,
+    /// Those of them that were set for policies which came after the plan: the next one decides on them.
+    early: BTreeSet<(Destination, Way)>,
+    early_rules: Vec<Rule>,
+    /// IPv6 routes have come since sockets were last made to look theirs up again.
+    renew: bool,
+    /// The text of the nft table that the kernel has.
+    table: Option<String>,
+    /// Somebody touched the table since its replacement began.
+    touched: bool,
+    /// Counts the changes of what is wanted; and up to which of them everything stands.
+    wanted: u64,
+    stands: u64,
+    /// Something of ours was there before this process.
+    adopted: bool,
+    /// What could not be done, and why; and what of that was said before the last plan.
+    problems: BTreeMap<String, String>,
+    said: BTreeMap<String, String>,
+    /// Lines for the log.
+    log: Vec<String>,
+}
+
+impl Steering {
+    /// Nothing yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            engine: BTreeMap::new(),
+            loaded: BTreeSet::new(),
+            unguarded: HashSet::new(),
+            policies: Vec::new(),
+            plan: Plan::default(),
+            ways: BTreeMap::new(),
+            routes: BTreeSet::new(),
+            rules: Vec::new(),
+            early: BTreeSet::new(),
+            early_rules: Vec::new(),
+            renew: false,
+            table: None,
+            touched: false,
+            wanted: 0,
+            stands: 0,
+            adopted: false,
+            problems: BTreeMap::new(),
+            said: BTreeMap::new(),
+            log: Vec::new(),
+        }
+    }
+
+    /// What steering depends on besides policies.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The plan as of the last [`Self::replan`].
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The policies of the plan, in the order of [`Plan::serving`].
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// What the plan says about a destination.
+    pub fn way(&self, to: &Destination) -> Option<Way> {
+        self.ways.get(to).copied()
+    }
+
+    /// How often what is wanted has changed, and up to which change it stands in the kernel.
+    pub fn progress(&self) -> (u64, u64) {
+        (self.wanted, self.stands)
+    }
+
+    /// Why it does not stand: the first of what could not be done.
+    pub fn problem(&self) -> Option<&str> {
+        self.problems.values().next().map(String::as_str)
+    }
+
+    /// True when something is to be done.
+    pub fn is_due(&self) -> bool {
+        self.wanted != self.stands
+    }
+
+    /// Lines for the log since the last call.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// Takes over what a predecessor left: its rules and routes stay until the first plan says otherwise, except routes to
+    /// devices, which are gone with it.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn adopt(&mut self, kernel: &mut dyn Kernel) -> Result<(), IoError> {
+        for rule in kernel.rules()? {
+            if rule.protocol == PROTOCOL && rule.table == TABLE {
+                self.rules.push(rule);
+            }
+        }
+        for route in kernel.routes()?.into_iter().filter(|r| r.protocol == PROTOCOL) {
+            match standing(&route) {
+                Some(known) => {
+                    self.routes.insert(known);
+                }
+                None if route.kind != RouteKind::Other => kernel.delete_route(&route)?,
+                None => {}
+            }
+        }
+        self.adopted = !self.rules.is_empty() || !self.routes.is_empty();
+        self.wanted += 1;
+        Ok(())
+    }
+
+    /// The engine has a policy, or has it no longer.
+    pub fn engine(&mut self, policy: &PolicyAdd, add: bool) {
+        let verdict = match policy.action {
+            Action::Protect(_) => Verdict::Protect,
+            Action::Bypass => Verdict::Bypass,
+            Action::Discard => Verdict::Discard,
+        };
+        let guard = !self.unguarded.contains(&policy.name);
+        let (local, remote, priority) = (policy.local, policy.remote, policy.priority);
+        let p = Policy { name: policy.name.clone(), verdict, local, remote, priority, guard };
+        let key = key(&p);
+        if add {
+            let entry = self.engine.entry(key).or_insert((p, 0));
+            entry.1 += 1;
+            if entry.1 > 1 {
+                return;
+            }
+        } else {
+            match self.engine.get_mut(&key) {
+                Some((_, n)) if *n > 1 => {
+                    *n -= 1;
+                    return;
+                }
+                Some(_) => self.engine.remove(&key),
+                None => return,
+            };
+        }
+        // What the configuration says anyway is in the plan already.
+        if !self.loaded.contains(&key) {
+            self.wanted += 1;
+        }
+    }
+
+    /// True when the engine has a policy with these selectors.
+    pub fn engine_has(&self, p: &Policy) -> bool {
+        self.engine.contains_key(&key(p))
+    }
+
+    /// A child of this name is loaded, with or without guard.
+    pub fn child(&mut self, name: &str, guard: bool) {
+        match guard {
+            true => self.unguarded.remove(name),
+            false => self.unguarded.insert(name.to_owned()),
+        };
+    }
+
+    /// These policies are about to be loaded: closes the way for them at once, before the plan of all of them is made. A
+    /// single policy's plan costs little, however many there are.
+    pub fn loading(&mut self, kernel: &mut dyn Kernel, policies: &[Policy]) {
+        if policies.iter().all(|p| self.loaded.contains(&key(p))) {
+            return;
+        }
+        self.wanted += 1;
+        for p in policies {
+            let plan = steer::plan(&self.settings, std::slice::from_ref(p));
+            for rule in plan.rules {
+                if !self.early_rules.contains(&rule) {
+                    self.early_rules.push(rule);
+                }
+                self.add_rule(kernel, rule);
+            }
+            let mut routes = plan.routes;
+            // The holes first, so that nobody is cut off from his own network.
+            routes.sort_by_key(|(_, way)| *way == Way::Tunnel);
+            for (to, way) in routes {
+                if !self.ways.contains_key(&to) {
+                    self.early.insert((to, way));
+                    self.add(kernel, to, way);
+                }
+            }
+        }
+    }
+
+    /// The set of what is loaded has changed without a policy to close the way for.
+    pub fn unloaded(&mut self) {
+        self.wanted += 1;
+    }
+
+    /// Makes the plan anew from what is loaded and from what the engine has, and carries out what closes: rules, throw and
+    /// unreachable routes. Returns the change up to which the plan goes.
+    pub fn replan(&mut self, kernel: &mut dyn Kernel, loaded: Vec<Policy>) -> u64 {
+        let generation = self.wanted;
+        self.early.clear();
+        self.early_rules.clear();
+        // What is still wanted is tried again; what is not is no problem any more.
+        self.said = std::mem::take(&mut self.problems);
+        let mut all: BTreeMap<Key, Policy> = BTreeMap::new();
+        for p in loaded {
+            match all.entry(key(&p)) {
+                std::collections::btree_map::Entry::Vacant(at) => {
+                    at.insert(p);
+                }
+                std::collections::btree_map::Entry::Occupied(mut at) => at.get_mut().guard |= p.guard,
+            }
+        }
+        self.loaded = all.keys().copied().collect();
+        for (key, (p, _)) in &self.engine {
+            all.entry(*key).or_insert_with(|| p.clone());
+        }
+        let policies: Vec<Policy> = all.into_values().collect();
+        let plan = steer::plan(&self.settings, &policies);
+        for warning in &plan.warnings {
+            if !self.plan.warnings.contains(warning) {
+                self.log.push(warning.clone());
+            }
+        }
+        self.ways = plan.routes.iter().copied().collect();
+        self.plan = plan;
+        self.policies = policies;
+        self.close(kernel);
+        generation
+    }
+
+    /// Sets what closes: rules, holes and unreachable routes that are missing; and fills holes that are none any more.
+    pub fn close(&mut self, kernel: &mut dyn Kernel) {
+        for rule in self.plan.rules.clone() {
+            self.add_rule(kernel, rule);
+        }
+        let missing = |way: Way| {
+            let routes = &self.routes;
+            let all = self.ways.iter().filter(move |(_, w)| **w == way).map(|(d, w)| (*d, *w));
+            all.filter(|r| !routes.contains(r)).collect::<Vec<_>>()
+        };
+        for (to, way) in missing(Way::Throw).into_iter().chain(missing(Way::Tunnel)) {
+            self.add(kernel, to, way);
+        }
+        let holes: Vec<_> = self.stale_routes().filter(|(_, way)| *way == Way::Throw).collect();
+        holes.into_iter().for_each(|(to, way)| self.remove(kernel, to, way));
+    }
+
+    /// A route to the device is about to be set: nowhere is to stand below it.
+    pub fn below(&mut self, kernel: &mut dyn Kernel, to: Destination) {
+        match self.ways.get(&to) {
+            Some(Way::Throw) => return,
+            Some(Way::Tunnel) => {}
+            None => {
+                self.early.insert((to, Way::Tunnel));
+            }
+        }
+        self.add(kernel, to, Way::Tunnel);
+    }
+
+    /// The text of the nft table that is to replace the one that stands; `None` when that is as it should be.
+    pub fn table(&self) -> Option<&str> {
+        self.plan.nft.as_deref().filter(|text| self.table.as_deref() != Some(text))
+    }
+
+    /// The replacement begins; returns the text, as [`Self::table`] does.
+    pub fn begin_table(&mut self) -> Option<String> {
+        self.touched = false;
+        self.table().map(str::to_owned)
+    }
+
+    /// The table of this text stands now, or why it does not.
+    pub fn table_replaced(&mut self, text: &str, result: Result<(), String>) {
+        match result {
+            Ok(()) => {
+                // Who touched it meanwhile may have come before or after.
+                self.table = (!self.touched).then(|| text.to_owned());
+                self.solved("nft table");
+            }
+            Err(e) => {
+                // Replaced as a whole or not at all; but which one stands is not certain when the program was killed.
+                self.table = None;
+                self.failed("nft table".to_owned(), e);
+            }
+        }
+    }
+
+    /// Somebody has touched the table: it is to be replaced.
+    pub fn table_lost(&mut self) {
+        self.table = None;
+        self.touched = true;
+        self.wanted += 1;
+    }
+
+    /// Takes away what is no longer wanted, unless the table does not stand yet. `generation`: what [`Self::replan`] gave.
+    pub fn open(&mut self, kernel: &mut dyn Kernel, generation: u64) {
+        if self.table().is_some() {
+            return;
+        }
+        let stale: Vec<_> = self.stale_routes().collect();
+        for (to, way) in stale {
+            self.remove(kernel, to, way);
+        }
+        let is_stale = |r: &&Rule| !self.plan.rules.contains(*r) && !self.early_rules.contains(*r);
+        let stale: Vec<Rule> = self.rules.iter().filter(is_stale).copied().collect();
+        for rule in stale {
+            let gone = kernel.delete_rule(&rule).map(|_| ());
+            if self.tried(format!("rule {rule}"), gone) {
+                self.rules.retain(|r| *r != rule);
+            }
+        }
+        if self.renew {
+            self.renew_ipv6(kernel);
+        }
+        if self.problems.is_empty() {
+            self.said.clear();
+            self.stands = self.stands.max(generation);
+        }
+    }
+
+    /// Compares with what the kernel has, and forgets what is no longer there, so that [`Self::close`] restores it. Says what
+    /// was missing.
+    pub fn compare(&mut self, rules: &[Rule], routes: &[Route]) -> Vec<String> {
+        let mut missing = Vec::new();
+        // Rules of a family that the kernel does not have were never there.
+        let seen = |ipv6: bool| rules.iter().any(|r| r.ipv6 == ipv6);
+        self.rules.retain(|rule| {
+            let there = rules.contains(rule) || !seen(rule.ipv6) && rule.ipv6;
+            if !there {
+                missing.push(format!("rule {rule}"));
+            }
+            there
+        });
+        let actual: BTreeSet<(Destination, Way)> = routes.iter().filter_map(standing).collect();
+        self.routes.retain(|known| {
+            let there = actual.contains(known);
+            if !there {
+                missing.push(standing_route(known.0, known.1).to_string());
+            }
+            there
+        });
+        // A hole that we did not make, under our name.
+        for extra in actual.difference(&self.routes.clone()) {
+            if self.ways.get(&extra.0) != Some(&extra.1) {
+                self.routes.insert(*extra);
+                missing.push(format!("no route {}", standing_route(extra.0, extra.1)));
+            }
+        }
+        if !missing.is_empty() {
+            self.wanted += 1;
+        }
+        missing
+    }
+
+    /// Takes away every rule and route. For `guard = no`, and for a start that failed where nothing stood before.
+    pub fn clear(&mut self, kernel: &mut dyn Kernel) {
+        for rule in std::mem::take(&mut self.rules) {
+            if let Err(e) = kernel.delete_rule(&rule) {
+                self.log.push(e.to_string());
+            }
+        }
+        for (to, way) in std::mem::take(&mut self.routes) {
+            if let Err(e) = kernel.delete_route(&standing_route(to, way)) {
+                self.log.push(e.to_string());
+            }
+        }
+    }
+
+    /// Something of ours was there before this process.
+    pub fn adopted(&self) -> bool {
+        self.adopted
+    }
+
+    /// Routes that stand and that neither the plan nor what came after it wants.
+    fn stale_routes(&self) -> impl Iterator<Item = (Destination, Way)> {
+        let stale = |r: &&(Destination, Way)| self.ways.get(&r.0) != Some(&r.1) && !self.early.contains(*r);
+        self.routes.iter().filter(stale).copied()
+    }
+
+    fn add_rule(&mut self, kernel: &mut dyn Kernel, rule: Rule) {
+        if self.rules.contains(&rule) {
+            return;
+        }
+        let set = match kernel.add_rule(&rule) {
+            // A kernel without IPv6 has no rules for it, and nothing to steer.
+            Err(e) if rule.ipv6 && no_such_family(&e) => Ok(()),
+            other => other,
+        };
+        if self.tried(format!("rule {rule}"), set) {
+            self.rules.push(rule);
+        }
+    }
+
+    fn add(&mut self, kernel: &mut dyn Kernel, to: Destination, way: Way) {
+        if self.routes.contains(&(to, way)) {
+            return;
+        }
+        let route = standing_route(to, way);
+        let set = match kernel.set_route(&route) {
+            Err(e) if to.ip.is_ipv6() && no_such_family(&e) => Ok(()),
+            other => other,
+        };
+        if self.tried(route.to_string(), set) {
+            self.routes.insert((to, way));
+            self.renew |= to.ip.is_ipv6();
+        }
+    }
+
+    /// Makes every IPv6 socket look its route up again.
+    fn renew_ipv6(&mut self, kernel: &mut dyn Kernel) {
+        let Some(rule) = renewing(&self.plan.rules) else { return };
+        let renewed = match kernel.add_rule(&rule).and_then(|()| kernel.delete_rule(&rule)) {
+            Err(e) if no_such_family(&e) => Ok(()),
+            other => other.map(|_| ()),
+        };
+        if self.tried("renewing the routes of IPv6 sockets".to_owned(), renewed) {
+            self.renew = false;
+        } else {
+            // Should it stand, it is none of the plan's, and goes with the next pass.
+            self.rules.push(rule);
+        }
+    }
+
+    fn remove(&mut self, kernel: &mut dyn Kernel, to: Destination, way: Way) {
+        let route = standing_route(to, way);
+        let gone = kernel.delete_route(&route);
+        if self.tried(route.to_string(), gone) {
+            self.routes.remove(&(to, way));
+        }
+    }
+
+    /// Notes how a step ended; true when it succeeded.
+    pub(crate) fn tried(&mut self, what: String, result: Result<(), IoError>) -> bool {
+        match result {
+            Ok(()) => {
+                self.solved(&what);
+                true
+            }
+            Err(e) => {
+                self.failed(what, e.to_string());
+                false
+            }
+        }
+    }
+
+    fn solved(&mut self, what: &str) {
+        if self.problems.remove(what).or(self.said.remove(what)).is_some() {
+            self.log.push(format!("{what}: done at last"));
+        }
+    }
+
+    fn failed(&mut self, what: String, why: String) {
+        let before = self.problems.get(&what).or(self.said.get(&what)).cloned();
+        if before.as_ref() != Some(&why) {
+            self.log.push(format!("{what}: {why}; what it protects goes nowhere until it succeeds"));
+        }
+        // To be tried again, whatever else changes or does not.
+        if before.is_none() {
+            self.wanted += 1;
+        }
+        self.problems.insert(what, why);
+    }
+}
+
+/// The way for which a route that was found stands. `None`: it is none of these.
+fn standing(route: &Route) -> Option<(Destination, Way)> {
+    if route.protocol != PROTOCOL || route.table != TABLE {
+        return None;
+    }
+    match (route.kind, route.metric) {
+        (RouteKind::Unreachable, UNREACHABLE_METRIC) => Some((route.destination, Way::Tunnel)),
+        (RouteKind::Throw, metric) if metric == default_metric(route.destination.ip) => {
+            Some((route.destination, Way::Throw))
+        }
+        _ => None,
+    }
+}
+
+/// What the kernel makes of metric 0.
+pub(crate) fn default_metric(ip: IpAddr) -> u32 {
+    if ip.is_ipv6() { 1024 } else { 0 }
+}
+
+#[cfg(test)]
+#[path = "steering_tests.rs"]
+mod tests;

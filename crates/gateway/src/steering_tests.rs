@@ -1,0 +1,170 @@
+//! Tests of what is set and taken away in which order, with a kernel that only remembers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use ironswan_wire::selector::AddrRange;
+
+use super::*;
+use crate::driver::tests::steering;
+use crate::install::tests::{Fake, Table as Kept};
+
+fn net(a: [u8; 4], len: u8) -> TrafficSelector {
+    TrafficSelector::addresses(AddrRange::prefix(a.into(), len).unwrap())
+}
+
+fn policy(verdict: Verdict, local: TrafficSelector, remote: TrafficSelector) -> Policy {
+    Policy { name: "net.net".into(), verdict, local, remote, priority: 0, guard: true }
+}
+
+fn protect(remote: [u8; 4], len: u8) -> Policy {
+    policy(Verdict::Protect, net([10, 1, 0, 0], 16), net(remote, len))
+}
+
+fn setup() -> (Steering, Fake, Rc<RefCell<Kept>>) {
+    let kept = Rc::new(RefCell::new(Kept::default()));
+    (steering(), Fake(kept.clone()), kept)
+}
+
+/// A whole pass with a table that is replaced.
+fn pass(s: &mut Steering, kernel: &mut Fake, loaded: &[Policy]) {
+    let generation = s.replan(kernel, loaded.to_vec());
+    if let Some(text) = s.begin_table() {
+        s.table_replaced(&text, Ok(()));
+    }
+    s.open(kernel, generation);
+}
+
+fn routes(kept: &Rc<RefCell<Kept>>) -> Vec<String> {
+    let mut all: Vec<String> =
+        kept.borrow().routes.iter().map(|r| r.to_string().replace(" table 220", "")).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn our_own_side_keeps_its_way_before_the_wide_one_is_closed() {
+    let (mut s, mut kernel, kept) = setup();
+    s.loading(&mut kernel, &[protect([10, 0, 0, 0], 8)]);
+    let done = kept.borrow().done.clone();
+    let at = |what: &str| done.iter().position(|d| d.contains(what)).unwrap();
+    assert!(at("throw 10.1.0.0/16") < at("unreachable 10.0.0.0/8"), "{done:?}");
+    assert!(at("rule 220") < at("unreachable"), "{done:?}");
+    let before = kept.borrow().changes;
+    pass(&mut s, &mut kernel, &[protect([10, 0, 0, 0], 8)]);
+    assert_eq!(kept.borrow().changes, before, "the plan of all says the same");
+    assert!(!s.is_due());
+}
+
+#[test]
+fn what_a_predecessor_left_stays_until_the_plan_stands_and_goes_then() {
+    let (mut s, mut kernel, kept) = setup();
+    pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16), protect([10, 3, 0, 0], 16)]);
+    let device = Route {
+        kind: RouteKind::Device(3),
+        metric: 0,
+        mtu: 1400,
+        ..standing_route(Destination { ip: [10, 2, 0, 0].into(), prefix_len: 16 }, Way::Tunnel)
+    };
+    let foreign = Route { protocol: 4, metric: 7, ..device.clone() };
+    kept.borrow_mut().routes.extend([device.clone(), foreign.clone()]);
+    // The next process, with another configuration.
+    let mut next = steering();
+    assert!(!next.adopted());
+    next.adopt(&mut kernel).unwrap();
+    assert!(
+        next.adopted() && !kept.borrow().routes.contains(&device) && kept.borrow().routes.contains(&foreign)
+    );
+    kept.borrow_mut().routes.retain(|r| *r != foreign);
+    let generation = next.replan(&mut kernel, vec![protect([10, 4, 0, 0], 16)]);
+    let text = next.begin_table().unwrap();
+    next.table_replaced(&text, Err("nft hangs".into()));
+    next.open(&mut kernel, generation);
+    assert_eq!(routes(&kept).len(), 3, "nothing is opened before the table stands: {:?}", routes(&kept));
+    pass(&mut next, &mut kernel, &[protect([10, 4, 0, 0], 16)]);
+    assert_eq!(routes(&kept), ["unreachable 10.4.0.0/16 metric 4278198272"]);
+    assert_eq!(
+        next.take_log(),
+        ["nft table: nft hangs; what it protects goes nowhere until it succeeds", "nft table: done at last"]
+    );
+}
+
+#[test]
+fn a_hole_that_is_none_any_more_is_closed_before_the_table_is_replaced() {
+    let (mut s, mut kernel, kept) = setup();
+    let hole = policy(Verdict::Bypass, net([10, 1, 0, 0], 16), net([10, 2, 3, 0], 24));
+    pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16), hole]);
+    assert_eq!(routes(&kept), ["throw 10.2.3.0/24", "unreachable 10.2.0.0/16 metric 4278198272"]);
+    s.unloaded();
+    s.replan(&mut kernel, vec![protect([10, 2, 0, 0], 16)]);
+    assert_eq!(routes(&kept), ["unreachable 10.2.0.0/16 metric 4278198272"]);
+}
+
+#[test]
+fn what_comes_while_the_table_is_replaced_stays_closed() {
+    let (mut s, mut kernel, kept) = setup();
+    let generation = s.replan(&mut kernel, vec![protect([10, 2, 0, 0], 16)]);
+    let text = s.begin_table().unwrap();
+    s.loading(&mut kernel, &[protect([10, 3, 0, 0], 16)]);
+    s.table_replaced(&text, Ok(()));
+    s.open(&mut kernel, generation);
+    assert!(routes(&kept).iter().any(|r| r.contains("unreachable 10.3.0.0/16")), "{:?}", routes(&kept));
+    assert!(s.is_due(), "its table is still to come");
+}
+
+#[test]
+fn what_could_not_be_done_is_forgotten_with_the_wish() {
+    let (mut s, mut kernel, kept) = setup();
+    kept.borrow_mut().refuse = Some("10.3.0.0/16");
+    s.loading(&mut kernel, &[protect([10, 3, 0, 0], 16)]);
+    for _ in 0..3 {
+        pass(&mut s, &mut kernel, &[protect([10, 3, 0, 0], 16)]);
+        assert!(s.is_due() && s.problem().is_some());
+    }
+    assert_eq!(s.take_log().len(), 1, "said once");
+    s.unloaded();
+    pass(&mut s, &mut kernel, &[]);
+    assert!(!s.is_due() && s.problem().is_none());
+}
+
+#[test]
+fn without_nft_there_is_one_rule_and_no_text() {
+    let (_, mut kernel, kept) = setup();
+    let mut s = Steering::new(Settings { nft: false, ..steering().settings().clone() });
+    pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16)]);
+    let rules: Vec<String> = kept.borrow().rules.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["220: not from all fwmark 0x220/0x220 lookup 220"]);
+    assert!(s.table().is_none() && !s.is_due());
+    s.clear(&mut kernel);
+    assert!(kept.borrow().rules.is_empty() && kept.borrow().routes.is_empty());
+}
+
+#[test]
+fn ipv6_sockets_look_again_after_routes_have_come_and_only_then() {
+    let (mut s, mut kernel, kept) = setup();
+    let six = |a: u16| {
+        let net = |b| {
+            TrafficSelector::addresses(AddrRange::prefix([0xfd00, b, 0, 0, 0, 0, 0, 0].into(), 32).unwrap())
+        };
+        policy(Verdict::Protect, net(1), net(a))
+    };
+    let renewed = |kept: &Rc<RefCell<Kept>>| {
+        kept.borrow().done.iter().filter(|d| d.contains("rule 218")).cloned().collect::<Vec<_>>()
+    };
+    pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16)]);
+    assert!(renewed(&kept).is_empty(), "IPv4 sockets look by themselves");
+    pass(&mut s, &mut kernel, &[six(2), six(3)]);
+    let first = renewed(&kept);
+    assert!(
+        matches!(&first[..], [add, delete] if add.starts_with("add") && delete.starts_with("delete")),
+        "{first:?}"
+    );
+    let done = kept.borrow().done.clone();
+    let at = |what: &str| done.iter().rposition(|d| d.contains(what)).unwrap();
+    assert!(at("unreachable fd00:3::/32") < at("add rule 218"), "{done:?}");
+    pass(&mut s, &mut kernel, &[six(2)]);
+    assert_eq!(renewed(&kept).len(), 2, "what goes needs nothing");
+    pass(&mut s, &mut kernel, &[six(2), six(4)]);
+    assert_eq!(renewed(&kept).len(), 4);
+    assert!(!s.is_due());
+}

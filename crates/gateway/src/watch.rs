@@ -1,0 +1,346 @@
+//! Watches the kernel, and answers: what somebody removes of ours (rules, routes, the nft table, the device) is restored at
+//! once, and said; when links, addresses or routes change, IKE is told and path MTUs are looked up again.
+//!
+//! ```text
+//! rtnetlink ─ table 220, rules, links ─▶ compare, restore       at once, while it helps; else every 100 ms at most
+//!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs   when it has been quiet for 200 ms
+//! nftables  ─ our table, not by us ─────▶ replace it            as `enforce` paces it
+//! worker    ─ DeviceGone ───────────────▶ another device
+//! ```
+//! Our own changes come back as notices too: a comparison that finds nothing missing changes nothing, and so ends there.
+
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ironswan_ike::event::Level;
+use ironswan_io::Error as IoError;
+use ironswan_io::nft::{NftWatch, Touch};
+use ironswan_io::poller::{Poller, Ready, Waker};
+use ironswan_io::route::{Change, Netlink, Watch};
+use ironswan_io::tun::TunConfig;
+use ironswan_io::{clock, sysctl};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep_until;
+
+use crate::driver::Driver;
+use crate::enforce::Table;
+use crate::log;
+use crate::worker::DataPlane;
+
+/// Shortest time between two comparisons, and how many times as long as a comparison took.
+const COMPARE: Duration = Duration::from_millis(100);
+const SHARE: u32 = 5;
+/// Whoever flushes a table removes one route after the other, and the first notice comes when the last is still there. So much
+/// is waited for the rest; and in a second in which something was missing, this many comparisons may follow each other closely.
+const BURST: Duration = Duration::from_millis(2);
+const BURSTS: u32 = 10;
+/// The network has settled when nothing has changed for this long; a network that never does is looked at this often.
+const QUIET: Duration = Duration::from_millis(200);
+const RESTLESS: Duration = Duration::from_secs(2);
+/// A device that could not be made is tried again after this.
+const RETRY: Duration = Duration::from_millis(500);
+/// The same thing is said no more often than this.
+const SAY: Duration = Duration::from_secs(10);
+
+/// What is watched, and what is needed to restore it.
+pub struct Watcher {
+    driver: Driver,
+    plane: Weak<DataPlane>,
+    device: TunConfig,
+    /// `None`: `guard = no`.
+    table: Option<Arc<Table>>,
+    /// Raised when the worker has lost its device.
+    pub gone: Rc<Notify>,
+    netlink: Netlink,
+    listener: Listener,
+    touches: Vec<Touch>,
+    compare_at: Option<Instant>,
+    compared: Option<(Instant, Duration)>,
+    /// Since when, how many comparisons have found something missing.
+    burst: Option<(Instant, u32)>,
+    settled_at: Option<Instant>,
+    restless_since: Option<Instant>,
+    device_at: Option<Instant>,
+    said: HashMap<String, (Instant, u32)>,
+}
+
+impl Watcher {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn new(
+        driver: Driver,
+        plane: Weak<DataPlane>,
+        device: TunConfig,
+        table: Option<Arc<Table>>,
+    ) -> Result<Self, String> {
+        let open = || {
+            let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
+            Ok((Listener::start(Watch::open()?, nft)?, Netlink::open()?))
+        };
+        let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
+        Ok(Self {
+            driver,
+            plane,
+            device,
+            table,
+            gone: Rc::default(),
+            netlink,
+            listener,
+            touches: Vec::new(),
+            compare_at: None,
+            compared: None,
+            burst: None,
+            settled_at: None,
+            restless_since: None,
+            device_at: None,
+            said: HashMap::new(),
+        })
+    }
+
+    /// Runs until it is dropped.
+    pub async fn run(mut self) {
+        loop {
+            let next = [self.compare_at, self.settled_at, self.device_at].into_iter().flatten().min();
+            let gone = self.gone.clone();
+            let driver = self.driver.clone();
+            tokio::select! {
+                heard = self.listener.heard.recv() => match heard {
+                    Some(Heard::Change(change)) => self.changed(change),
+                    Some(Heard::Touches(touches)) => self.touches.extend(touches),
+                    // Without the listener there is nothing to do; it has said why.
+                    None => std::future::pending().await,
+                },
+                // A replacement of our own has ended, and who it was is known.
+                () = driver.replaced(), if !self.touches.is_empty() => self.judge(),
+                () = gone.notified() => self.device_at = Some(clock::now()),
+                () = at(next) => {}
+            }
+            let now = clock::now();
+            if due(&mut self.device_at, now) {
+                self.keep_device(now);
+            }
+            if due(&mut self.compare_at, now) {
+                self.compare(now);
+            }
+            if due(&mut self.settled_at, now) {
+                self.restless_since = None;
+                self.network_changed();
+            }
+        }
+    }
+
+    fn changed(&mut self, change: Change) {
+        let now = clock::now();
+        if change.links {
+            self.device_at.get_or_insert(now);
+        }
+        if change.links || change.table || change.rules {
+            self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));
+            let helps = self.burst.is_some_and(|(_, n)| n < BURSTS);
+            let earliest = match self.compared {
+                Some((at, cost)) if helps => at + cost * 2,
+                Some((at, cost)) => at + COMPARE.max(cost * SHARE),
+                None => now,
+            };
+            self.compare_at.get_or_insert(earliest.max(now + BURST));
+        }
+        if change.links || change.addresses || change.routes {
+            let since = *self.restless_since.get_or_insert(now);
+            self.settled_at = Some((now + QUIET).min(since + RESTLESS));
+        }
+    }
+
+    /// Who touched the table, when it was not us?
+    fn judge(&mut self) {
+        let Some(table) = self.table.clone() else { return };
+        let touches = std::mem::take(&mut self.touches);
+        for touch in touches {
+            let why = match table.judge(&touch) {
+                None => continue,
+                Some(why) => why,
+            };
+            self.driver.install(|i| i.steering_mut().table_lost());
+            self.say("nft", format!("the nft table inet {} was {why}; restored", crate::guard::NAME));
+        }
+    }
+
+    fn compare(&mut self, now: Instant) {
+        let restored = self.driver.install(|i| i.verify());
+        if restored.as_ref().is_ok_and(|missing| !missing.is_empty()) {
+            self.burst.get_or_insert((now, 0)).1 += 1;
+        }
+        self.compared = Some((now, clock::now().saturating_duration_since(now)));
+        match restored {
+            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) => {
+                let more = match missing.len() {
+                    0..=3 => String::new(),
+                    n => format!(" and {} more", n - 3),
+                };
+                let shown = missing[..missing.len().min(3)].join(", ");
+                self.say("routes", format!("somebody removed or changed: {shown}{more}; restored"));
+            }
+            Err(e) => {
+                self.say("look", format!("rules and routes cannot be looked at: {e}"));
+                self.compare_at = Some(now + RETRY);
+            }
+        }
+    }
+
+    /// The device is there, up, and as it was made; or is made again.
+    fn keep_device(&mut self, now: Instant) {
+        let Some(plane) = self.plane.upgrade() else { return };
+        let name = self.device.name.clone();
+        let link = self.netlink.link(&name).ok().filter(|l| l.index == plane.device_index());
+        if let Some(link) = link {
+            if !link.up || link.mtu != self.device.mtu {
+                let set = self.netlink.set_link(link.index, self.device.mtu, self.device.queue_len, true);
+                match set {
+                    Ok(()) if !link.up => {
+                        self.say("device", format!("somebody set {name} down; it is up again"));
+                    }
+                    Ok(()) => self.say("device", format!("somebody changed the MTU of {name}; restored")),
+                    Err(e) => self.retry_device(now, e.to_string()),
+                }
+                self.compare_at = Some(now);
+            }
+            return;
+        }
+        match plane.replace_device(&self.device) {
+            Ok(index) => {
+                prepare_device(&name);
+                self.driver.install(|i| i.replace_device(index));
+                self.say("device", format!("somebody deleted {name}; it was made again, the SAs go on"));
+            }
+            Err(e) => {
+                self.retry_device(now, format!("somebody deleted {name}, and it cannot be made again: {e}"))
+            }
+        }
+    }
+
+    fn retry_device(&mut self, now: Instant, why: String) {
+        self.say("device", why);
+        self.device_at = Some(now + RETRY);
+    }
+
+    fn network_changed(&mut self) {
+        tell_network(&self.driver);
+        self.driver.install(|i| i.refresh_all());
+    }
+
+    /// Logs, unless the same kind of thing has just been said.
+    fn say(&mut self, kind: &str, text: String) {
+        let now = clock::now();
+        let (at, n) = self.said.get(kind).copied().unwrap_or((now, 0));
+        if n > 0 && now.saturating_duration_since(at) < SAY && n >= 5 {
+            self.said.insert(kind.to_owned(), (at, n + 1));
+            return;
+        }
+        let (at, n) = if now.saturating_duration_since(at) < SAY { (at, n) } else { (now, 0) };
+        let held = self.said.get(kind).map_or(0, |(_, n)| n.saturating_sub(5));
+        let more =
+            if n == 0 && held > 0 { format!(" (and {held} times more before)") } else { String::new() };
+        self.said.insert(kind.to_owned(), (at, n + 1));
+        log::line(Level::Warn, None, &(text + &more));
+    }
+}
+
+/// Tells the endpoint which addresses are ours.
+pub fn tell_network(driver: &Driver) {
+    match driver.install(|i| i.addresses()) {
+        Ok(addresses) => driver.act(|e, now| e.network_changed(now, &addresses)),
+        Err(e) => log::line(Level::Warn, None, &e.to_string()),
+    }
+}
+
+/// The device's own settings; where they cannot be set, what will be wrong is said.
+pub fn prepare_device(name: &str) {
+    if let Err(e) = sysctl::prepare_device(name) {
+        log::line(
+            Level::Warn,
+            None,
+            &format!("{e}; if net.ipv4.conf.all.rp_filter is 1, what comes out of the tunnel may be dropped"),
+        );
+    }
+}
+
+/// Takes the time when it has come.
+fn due(at: &mut Option<Instant>, now: Instant) -> bool {
+    at.take_if(|at| *at <= now).is_some()
+}
+
+async fn at(next: Option<Instant>) {
+    match next {
+        Some(next) => sleep_until(next.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What was heard.
+#[derive(Debug)]
+enum Heard {
+    Change(Change),
+    Touches(Vec<Touch>),
+}
+
+/// The thread that listens; it ends with this.
+struct Listener {
+    heard: mpsc::UnboundedReceiver<Heard>,
+    stop: Arc<(AtomicBool, Waker)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+const STOP: u64 = 0;
+const LINKS: u64 = 1;
+const NFT: u64 = 2;
+
+impl Listener {
+    fn start(links: Watch, mut nft: Option<NftWatch>) -> Result<Self, IoError> {
+        let poller = Poller::new()?;
+        let stop = Arc::new((AtomicBool::new(false), Waker::new()?));
+        poller.add(&stop.1, STOP)?;
+        poller.add(&links, LINKS)?;
+        if let Some(nft) = &nft {
+            poller.add(nft, NFT)?;
+        }
+        let (tx, heard) = mpsc::unbounded_channel();
+        let told = stop.clone();
+        let listen = move || {
+            let mut ready = Ready::with_capacity(3);
+            while !told.0.load(Ordering::Acquire) && poller.wait(&mut ready, None).is_ok() {
+                for token in ready.tokens() {
+                    let heard = match (*token, &mut nft) {
+                        (LINKS, _) => Some(links.take()).filter(|c| !c.is_empty()).map(Heard::Change),
+                        (NFT, Some(nft)) => Some(nft.take()).filter(|t| !t.is_empty()).map(Heard::Touches),
+                        _ => None,
+                    };
+                    // The receiver goes together with this thread.
+                    heard.map(|h| tx.send(h));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("ipsec-watch".into())
+            .stack_size(256 * 1024)
+            .spawn(listen)
+            .map_err(|source| IoError::System { what: "starting a thread", source })?;
+        Ok(Self { heard, stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.0.store(true, Ordering::Release);
+        self.stop.1.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}

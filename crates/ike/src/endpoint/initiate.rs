@@ -1,0 +1,199 @@
+//! From the wish for an IKE_SA to IKE_SA_INIT: the peer's names and addresses, and ours for it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use ironswan_wire::id::IdPattern;
+
+use super::names::names_to_initiate;
+use super::select::local_identity;
+use super::{Close, Endpoint, Roam};
+use crate::config::{AddrSpec, ChildConfig, Connection};
+use crate::event::{Completion, IkeId, IkeState, Level, Request, Ticket};
+use crate::sa::{IkeSa, Init, NatState};
+use crate::task::create_child::NewChild;
+use crate::task::{Kont, Task};
+use crate::window::Window;
+
+/// What to bring up.
+pub(crate) struct Start {
+    pub conn: String,
+    /// `None`: the IKE_SA only.
+    pub child: Option<String>,
+    pub ticket: Option<Ticket>,
+    /// From 1.
+    pub attempt: u32,
+    /// By an action and not by command: nothing is done when it is up already, and errors are a reason to try again.
+    pub automatic: bool,
+    /// Not on an IKE_SA that is there, but on a new one, to take over from this one.
+    pub replaces: Option<IkeId>,
+    /// The first address of the peer to try, if it has this one.
+    pub prefer: Option<IpAddr>,
+    /// What the attempt before has made and nobody has answered.
+    pub kept: Option<Kept>,
+}
+
+impl Start {
+    /// By an action, or traffic.
+    pub(crate) fn automatic(conn: String, child: Option<String>) -> Self {
+        Self {
+            conn,
+            child,
+            ticket: None,
+            attempt: 1,
+            automatic: true,
+            replaces: None,
+            prefer: None,
+            kept: None,
+        }
+    }
+}
+
+/// SPI, key pair and nonce of an IKE_SA_INIT request without an answer, for the next attempt.
+pub(crate) struct Kept {
+    pub spi_i: u64,
+    pub init: Box<Init>,
+}
+
+impl Endpoint {
+    /// Makes a new IKE_SA and begins IKE_SA_INIT.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        conn: Arc<Connection>,
+        child: Option<Arc<ChildConfig>>,
+        start: Start,
+    ) -> Result<(), String> {
+        if self.sas.len() >= self.limits.ike_sa_max {
+            return Err(format!("the limit of {} IKE_SAs is reached", self.limits.ike_sa_max));
+        }
+        let names = names_to_initiate(&conn);
+        if names.is_empty() && self.conns.hosts(&conn.remote_addrs).next().is_none() {
+            return Err("unable to initiate to %any".to_owned());
+        }
+        let nowhere = IpAddr::from([0u8; 4]);
+        let id = self.new_ike_id();
+        let (spi_i, init) = match start.kept {
+            Some(kept) if !self.by_spi.contains_key(&kept.spi_i) => {
+                self.by_spi.insert(kept.spi_i, id);
+                (kept.spi_i, kept.init)
+            }
+            _ => (self.new_ike_spi(id), Box::default()),
+        };
+        let remote_id = match &conn.remote_id {
+            IdPattern::Exact(id) => Some(id.clone()),
+            _ => None,
+        };
+        let mut queue = VecDeque::from([Task::Init]);
+        let mut ticket = None;
+        match child {
+            Some(config) => queue.push_back(Task::Child(Box::new(NewChild::new(config, None, start.ticket)))),
+            None => ticket = start.ticket,
+        }
+        let mut sa = Box::new(IkeSa {
+            id,
+            initiator: true,
+            spi_i,
+            spi_r: 0,
+            local: SocketAddr::new(nowhere, conn.local_port),
+            remote: SocketAddr::new(nowhere, conn.remote_port),
+            state: IkeState::Created,
+            suite: None,
+            keys: None,
+            iv: 0,
+            window: Window::default(),
+            queue,
+            active: None,
+            answering: None,
+            wait: None,
+            backlog: VecDeque::new(),
+            children: BTreeMap::new(),
+            local_id: local_identity(&conn, nowhere),
+            remote_id,
+            nat: NatState::default(),
+            init: Some(init),
+            half_open: None,
+            created: now,
+            established: None,
+            last_in: now,
+            usage_asked: false,
+            successor: None,
+            announced: false,
+            attempt: start.attempt,
+            automatic: start.automatic,
+            ticket,
+            choices: 0,
+            roam: Roam { replaces: start.replaces, prefer: start.prefer, ..Roam::default() },
+            dead: false,
+            conn,
+        });
+        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+        self.next_name(now, &mut sa, names);
+        self.pump(now, &mut sa);
+        self.settle(sa);
+        Ok(())
+    }
+
+    /// Looks up the last of these names; without any, goes on with what is known.
+    pub(super) fn next_name(&mut self, now: Instant, sa: &mut IkeSa, names: Vec<String>) {
+        match names.last().cloned() {
+            Some(name) => self.wait_for(sa, Request::Resolve { name }, Kont::Resolve(names)),
+            None => self.choose_remote(now, sa),
+        }
+    }
+
+    /// A name has been looked up.
+    pub(super) fn name_known(
+        &mut self,
+        now: Instant,
+        sa: &mut IkeSa,
+        mut names: Vec<String>,
+        completion: Completion,
+    ) {
+        let Some(name) = names.pop() else { return };
+        let (addrs, error) = super::addresses(completion);
+        let known = self.conns.hosts(&[AddrSpec::Name(name.clone())]).next().is_some();
+        if addrs.is_empty() && known {
+            let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
+            self.log(Level::Warn, sa, line);
+        }
+        self.resolved(now, &name, addrs, error);
+        self.next_name(now, sa, names);
+    }
+
+    /// Takes the peer's address for this attempt, and finds ours for it. Several addresses are tried in turn.
+    pub(super) fn choose_remote(&mut self, now: Instant, sa: &mut IkeSa) {
+        let mut hosts: Vec<IpAddr> = Vec::new();
+        for host in self.conns.hosts(&sa.conn.remote_addrs) {
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        let preferred = hosts.iter().position(|a| Some(*a) == sa.roam.prefer);
+        if let Some(at) = preferred {
+            hosts.rotate_left(at);
+        }
+        sa.choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
+        let Some(&remote) = hosts.get((sa.attempt.max(1) as usize - 1) % hosts.len().max(1)) else {
+            let names = names_to_initiate(&sa.conn).join(", ");
+            let why = format!("the peer's name ({names}) cannot be resolved; check it and the resolver");
+            return self.close_ike(now, sa, Close::Failed(why));
+        };
+        sa.remote.set_ip(remote);
+        let line = format!("initiating IKE_SA {} to {remote}", sa.name());
+        self.log(Level::Info, sa, line);
+        let local = self
+            .conns
+            .hosts(&sa.conn.local_addrs)
+            .find(|a| a.is_ipv4() == remote.is_ipv4() && self.is_ours(*a));
+        match local {
+            Some(local) => {
+                sa.local.set_ip(local);
+                sa.local_id = local_identity(&sa.conn, local);
+            }
+            None => self.wait_for(sa, Request::Route { remote }, Kont::Route),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Our own addresses and routes change: what that means for every IKE_SA.
+//!
+//! ```text
+//! network_changed -> Request::Route, one for each peer -> for each IKE_SA of that peer:
+//!   no route, or no address of ours for it     nothing is sent; the SAs stay until there is a way again, or until one to
+//!                                              another address of the peer (another IP version) is found: as below
+//!   the address is there and still the source  nothing; the peer is asked whether it lives when it has been silent
+//!   another source, or the address is gone     a new IKE_SA from the new address, with all the children; then the old
+//!                                              one is deleted, from the new address as well
+//! ```
+//!
+//! The new IKE_SA is made by whoever can initiate. MOBIKE (RFC 4555) is not here. What the peer does when *it* moves is in
+//! `receive` (behind a NAT) and `unique` (a new IKE_SA).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::initiate::Start;
+use super::lifecycle::{Todo, names_in_work};
+use super::{Close, Endpoint, Pending};
+use crate::config::AddrSpec;
+use crate::event::{ChildState, IkeId, IkeState, Level, Request};
+use crate::sa::IkeSa;
+use crate::task::delete::DeleteIke;
+use crate::task::{Task, liveness};
+use crate::timer::Timer;
+
+/// A peer that has been heard within this time is not asked because addresses or routes have changed.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// While there is no way to some peer, the routing table is asked this often even if nobody tells of changes.
+const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// How the ways to the peers stand, for one IKE_SA.
+#[derive(Default)]
+pub(crate) struct Roam {
+    /// There is no way to the peer now: requests wait.
+    pub no_path: bool,
+    /// Ask the peer for a sign of life whatever `dpd_delay` says.
+    pub probe: bool,
+    /// This one, once it is up, takes over from that one.
+    pub replaces: Option<IkeId>,
+    /// The address of the peer to try first, if it has this one.
+    pub prefer: Option<IpAddr>,
+    /// Another one is on its way that will take over from this one.
+    pub leaving: bool,
+    /// That one is to another address of the peer, because there was no way to this one's.
+    pub elsewhere: bool,
+    /// Our address has changed in the middle of IKE_AUTH: the peer may have this IKE_SA at an address that is not ours.
+    pub misplaced: bool,
+}
+
+impl Endpoint {
+    /// Links, addresses or routes have changed; `addresses` are all addresses that are ours now. Cheap when nothing
+    /// matters: one [`Request::Route`] for each distinct peer.
+    pub fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
+        self.addresses = Some(addresses.iter().copied().collect());
+        self.ask_paths(|_| true);
+        self.retry_without_route(now);
+        self.run_todo(now);
+    }
+
+    fn ask_paths(&mut self, which: impl Fn(&IkeSa) -> bool) {
+        let mut peers: BTreeMap<IpAddr, Vec<IkeId>> = BTreeMap::new();
+        for sa in self.sas.values().filter(|sa| concerned(sa) && which(sa)) {
+            peers.entry(sa.remote.ip()).or_default().push(sa.id);
+        }
+        for (remote, sas) in peers {
+            self.ask(Pending::Path { remote, sas }, Request::Route { remote });
+        }
+    }
+
+    /// True when this address is ours, as far as we have been told: of those that other machines can be reached from.
+    pub(crate) fn is_ours(&self, addr: IpAddr) -> bool {
+        let special = match addr {
+            IpAddr::V4(a) => a.is_unspecified() || a.is_loopback() || a.is_link_local(),
+            IpAddr::V6(a) => a.is_unspecified() || a.is_loopback() || a.is_unicast_link_local(),
+        };
+        special || self.addresses.as_ref().is_none_or(|all| all.contains(&addr))
+    }
+
+    /// The routing table has said what it would send from to this peer.
+    pub(super) fn path_known(&mut self, now: Instant, remote: IpAddr, sas: &[IkeId], route: Option<IpAddr>) {
+        for id in sas {
+            self.with_sa(now, *id, |ep, sa| {
+                if sa.remote.ip() == remote && concerned(sa) {
+                    ep.judge_path(now, sa, route);
+                }
+            });
+        }
+    }
+
+    fn judge_path(&mut self, now: Instant, sa: &mut IkeSa, route: Option<IpAddr>) {
+        let ours = sa.local.ip();
+        let there = self.is_ours(ours) || route == Some(ours);
+        let pinned = sa.conn.local_addrs.contains(&AddrSpec::Host(ours));
+        let allowed = |ep: &Self, addr| ep.conns.fit(&sa.conn.local_addrs, addr).is_some();
+        let source = match route {
+            None => None,
+            Some(r) if there && (pinned || ours.is_unspecified() || r == ours || !allowed(self, r)) => {
+                Some(ours)
+            }
+            Some(r) if allowed(self, r) => Some(r),
+            // The table would take an address that this connection must not be at.
+            Some(r) => self
+                .conns
+                .hosts(&sa.conn.local_addrs)
+                .find(|a| a.is_ipv4() == r.is_ipv4() && self.is_ours(*a)),
+        };
+        match source {
+            None => self.lose_path(now, sa),
+            Some(a) if a == ours => self.have_path(now, sa),
+            Some(a) if !sa.is_up() && sa.spi_r != 0 => {
+                // The peer may have established it already. It is brought to its end from here, so that it can be
+                // deleted, and made anew then.
+                sa.local.set_ip(a);
+                (sa.roam.misplaced, sa.roam.no_path) = (true, false);
+                self.send_again(now, sa);
+            }
+            Some(a) if !sa.is_up() => {
+                let why = format!("our address has changed from {ours} to {a}");
+                self.close_ike(now, sa, Close::Rerouted(why));
+            }
+            Some(_) if sa.roam.leaving => {}
+            Some(a) => self.move_to(now, sa, a, there),
+        }
+    }
+
+    /// Nothing can be sent: what is under way waits, and nothing is held against the peer.
+    fn lose_path(&mut self, now: Instant, sa: &mut IkeSa) {
+        self.timers.set(Timer::Paths, now + ASK_AGAIN);
+        if std::mem::replace(&mut sa.roam.no_path, true) {
+            return;
+        }
+        for timer in [Timer::Retransmit(sa.id), Timer::Keepalive(sa.id), Timer::Liveness(sa.id)] {
+            self.timers.cancel(timer);
+        }
+        let line = format!("no way to {} at present, IKE_SA {} waits for one", sa.remote.ip(), sa.name());
+        self.log(Level::Warn, sa, line);
+        let here = sa.remote.ip();
+        let remotes = self.conns.get(&sa.conn.name).map(|c| c.remote_addrs.clone()).unwrap_or_default();
+        let other = self.conns.hosts(&remotes).find(|a| *a != here);
+        if sa.is_up() && !sa.roam.leaving && other.is_some() {
+            (sa.roam.leaving, sa.roam.elsewhere) = (true, true);
+            self.succeed(sa, other);
+        }
+    }
+
+    fn have_path(&mut self, now: Instant, sa: &mut IkeSa) {
+        if !std::mem::take(&mut sa.roam.no_path) {
+            if sa.is_up() && sa.last_in + SILENT < now {
+                sa.roam.probe = true;
+                let at = now + Duration::from_millis(self.random_below(2_000));
+                self.timers.set(Timer::Liveness(sa.id), at);
+            }
+            return;
+        }
+        let line = format!("there is a way to {} again, IKE_SA {} goes on", sa.remote.ip(), sa.name());
+        self.log(Level::Info, sa, line);
+        if std::mem::take(&mut sa.roam.elsewhere) {
+            // Attempts to come find that nobody is leaving any more.
+            sa.roam.leaving = false;
+        }
+        self.send_again(now, sa);
+        if sa.is_up() {
+            if sa.active.is_none() {
+                liveness::queue(sa);
+            }
+            liveness::rearm(self, sa);
+            liveness::rearm_keepalive(self, now, sa);
+        }
+    }
+
+    /// Another IKE_SA, from the address that is right now, takes over.
+    fn move_to(&mut self, now: Instant, sa: &mut IkeSa, to: IpAddr, there: bool) {
+        let reachable = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
+        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.remote_addrs.iter().any(reachable));
+        let line = format!("our address for {} has changed from {} to {to}", sa.remote.ip(), sa.local.ip());
+        self.log(Level::Info, sa, line);
+        if !loaded {
+            self.log(Level::Warn, sa, "the peer has to initiate anew: it has no address to initiate to here");
+            return;
+        }
+        sa.roam.leaving = true;
+        if !there {
+            // Its way is gone; what is in flight waits for the new address.
+            self.lose_path(now, sa);
+        }
+        self.succeed(sa, Some(sa.remote.ip()));
+    }
+
+    /// Begins the IKE_SA that is to take over, with all the children, to this address of the peer first.
+    fn succeed(&mut self, sa: &IkeSa, prefer: Option<IpAddr>) {
+        for child in self.children_wanted(sa) {
+            let mut start = Start::automatic(sa.conn.name.clone(), child);
+            (start.replaces, start.prefer) = (Some(sa.id), prefer);
+            self.todo.push_back(Todo::Start(start));
+        }
+    }
+
+    /// Names of the children that stand or are on their way; `None` alone for an IKE_SA without any.
+    fn children_wanted(&self, sa: &IkeSa) -> Vec<Option<String>> {
+        let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
+        let standing = sa.children.values().filter(|c| live(c.state)).map(|c| c.config.name.as_str());
+        let names: BTreeSet<&str> = standing.chain(names_in_work(sa)).collect();
+        match names.is_empty() {
+            true => vec![None],
+            false => names.into_iter().map(|n| Some(n.to_owned())).collect(),
+        }
+    }
+
+    /// Called when something has been done on an IKE_SA. If it was made to take over from another, and has nothing left to
+    /// do, that one can go.
+    pub(crate) fn moved_on(&mut self, now: Instant, sa: &mut IkeSa) {
+        if sa.dead {
+            return;
+        }
+        if sa.is_up() && std::mem::take(&mut sa.roam.misplaced) {
+            self.move_to(now, sa, sa.local.ip(), true);
+        }
+        if sa.is_up()
+            && sa.active.is_none()
+            && sa.wait.is_none()
+            && sa.queue.is_empty()
+            && let Some(old) = sa.roam.replaces.take()
+        {
+            self.todo.push_back(Todo::Retire { old, local: sa.local.ip(), remote: sa.remote.ip() });
+        }
+    }
+
+    /// The successor stands: deletes the old IKE_SA, from where we are now ("respond to the address and port from which
+    /// the request was received", RFC 7296 section 2.11).
+    pub(super) fn retire(&mut self, now: Instant, old: IkeId, local: IpAddr, remote: IpAddr) {
+        self.with_sa(now, old, |ep, sa| {
+            // One that it has not come to take over from goes with it.
+            if let Some(older) = sa.roam.replaces.take() {
+                ep.todo.push_back(Todo::Retire { old: older, local, remote });
+            }
+            let there = sa.remote.ip();
+            if sa.roam.no_path && there != remote && !ep.move_clashes(sa, remote) {
+                // Nothing gets to where the peer was, so that its end is told where it is now.
+                sa.local.set_ip(local);
+                sa.remote.set_ip(remote);
+                ep.move_children(sa, there);
+            } else if !ep.is_ours(sa.local.ip()) {
+                sa.local.set_ip(local);
+            }
+            if std::mem::take(&mut sa.roam.no_path) {
+                ep.send_again(now, sa);
+            }
+            if !matches!(sa.state, IkeState::Deleting | IkeState::Rekeyed) {
+                sa.queue.push_front(Task::DeleteIke(DeleteIke::default()));
+            }
+        });
+    }
+
+    /// What should have taken over does not come up, and no more attempts are made.
+    pub(super) fn stay(&mut self, now: Instant, old: IkeId) {
+        self.with_sa(now, old, |ep, sa| {
+            sa.roam.leaving = false;
+            if !ep.is_ours(sa.local.ip()) {
+                let why = "our address is gone, and the peer does not answer from another".to_owned();
+                ep.close_ike(now, sa, Close::Lost(why));
+            }
+        });
+    }
+
+    /// Sends the request in flight once more, and counts its retransmissions from the beginning.
+    fn send_again(&mut self, now: Instant, sa: &mut IkeSa) {
+        let (local, remote) = (sa.local, sa.remote);
+        let Some(active) = sa.active.as_mut() else { return };
+        active.tries = 0;
+        let bytes = active.bytes.clone();
+        self.transmit(local, remote, &bytes);
+        self.timers.set(Timer::Retransmit(sa.id), now + self.limits.retransmit_timeout);
+    }
+
+    /// Somebody may have failed to tell that there is a way again.
+    pub(super) fn ask_lost_paths(&mut self, now: Instant) {
+        if self.sas.values().any(|sa| sa.roam.no_path && concerned(sa)) {
+            self.timers.set(Timer::Paths, now + ASK_AGAIN);
+            self.ask_paths(|sa| sa.roam.no_path);
+        }
+    }
+}
+
+/// One that a change of ways means something to: established, or an attempt of ours.
+fn concerned(sa: &IkeSa) -> bool {
+    !sa.dead
+        && !sa.remote.ip().is_unspecified()
+        && match sa.state {
+            IkeState::Established | IkeState::Rekeying => true,
+            IkeState::Created | IkeState::Connecting => {
+                sa.initiator && !sa.is_up() && !sa.local.ip().is_unspecified()
+            }
+            IkeState::Rekeyed | IkeState::Deleting => false,
+        }
+}

@@ -1,0 +1,246 @@
+//! Notices of nftables: who has touched one table. Reading and writing rules is the program `nft`'s; this is only to know
+//! when to look again, and whom to name.
+//!
+//! ```text
+//! nlmsghdr 16 | nfgenmsg: family 1, version 1, res_id 2 | attributes: length 2, type 2, value, padding to 4
+//! type = 10 << 8 | NFT_MSG_*; attribute 1 is the table's name, in all messages but NEWGEN
+//! NEWGEN ends a transaction: attribute 2 is the process (of the first PID namespace), 3 its name
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+
+use crate::error::Error;
+use crate::route::split;
+use crate::sockopt;
+
+/// `NFNL_SUBSYS_NFTABLES`.
+const SUBSYSTEM: u16 = 10;
+/// `NFT_MSG_NEWGEN`.
+const NEWGEN: u16 = 15;
+/// `NFNLGRP_NFTABLES`.
+const GROUP: u32 = 7;
+/// `NFPROTO_INET`.
+const INET: u8 = 1;
+/// A table of 10,000 elements that is replaced makes 20,000 notices.
+const BUFFER: i32 = 8 << 20;
+/// How long the end of a transaction may be behind its parts, milliseconds; the kernel sends both under one lock.
+const END: i64 = 20;
+/// As many transactions are told apart in one look.
+const MAX_TOUCHES: usize = 16;
+
+/// One transaction that touched the table, or the news that some may have been missed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Touch {
+    /// The process as the first PID namespace knows it; `None` when the kernel did not tell.
+    pub pid: Option<u32>,
+    /// Its name (at most 15 bytes).
+    pub name: Option<String>,
+    /// The netlink port that it used: its process ID in its own PID namespace, for a program with one such socket.
+    pub port: u32,
+    /// Notices were lost, so nobody can be named; look again.
+    pub lost: bool,
+}
+
+impl Touch {
+    /// Made by the process `pid`, whichever PID namespace that number is from.
+    pub fn is_by(&self, pid: u32) -> bool {
+        !self.lost && (self.pid == Some(pid) || self.port == pid)
+    }
+}
+
+impl std::fmt::Display for Touch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (&self.name, self.pid) {
+            (Some(name), Some(pid)) => write!(f, "`{name}` (process {pid})"),
+            (None, Some(pid)) => write!(f, "process {pid}"),
+            _ => f.write_str("an unknown process"),
+        }
+    }
+}
+
+/// Listens for changes of one table of the family `inet`. Can be waited for with a poller.
+#[derive(Debug)]
+pub struct NftWatch {
+    socket: Socket,
+    table: String,
+    /// A transaction whose end has not come yet has touched the table.
+    open: bool,
+}
+
+impl NftWatch {
+    /// Starts to listen for changes of `table`, in the network namespace of the calling thread. Needs `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// When the kernel has no nftables, or that is not permitted.
+    pub fn open(table: &str) -> Result<Self, Error> {
+        let open = || {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.bind(&SocketAddr::new(0, 0))?;
+            socket.set_non_blocking(true)?;
+            let _ = sockopt::set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER);
+            socket.add_membership(GROUP)?;
+            Ok(socket)
+        };
+        open()
+            .map(|socket| Self { socket, table: table.to_owned(), open: false })
+            .map_err(|e| Error::system("listening to nftables", e))
+    }
+
+    /// Who has touched the table since the last look, oldest first; the same one twice in a row counts once. Waits 20 ms at
+    /// most, and only when a transaction has begun to arrive.
+    pub fn take(&mut self) -> Vec<Touch> {
+        let mut touches: Vec<Touch> = Vec::new();
+        let mut add = |t: Touch| {
+            if touches.last() != Some(&t) && touches.len() < MAX_TOUCHES {
+                touches.push(t);
+            }
+        };
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((bytes, _)) => {
+                    split(&bytes).filter_map(|m| note(m, &self.table, &mut self.open)).for_each(&mut add)
+                }
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
+                    add(Touch { lost: true, ..Touch::default() })
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // The parts of a transaction are there and its end is not.
+                Err(_) if self.open && self.wait() => {}
+                Err(_) => break,
+            }
+        }
+        if std::mem::take(&mut self.open) {
+            add(Touch::default());
+        }
+        touches
+    }
+
+    fn wait(&self) -> bool {
+        let fd = self.as_fd();
+        let mut set = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: END * 1_000_000 };
+        matches!(rustix::event::poll(&mut set, Some(&timeout)), Ok(n) if n > 0)
+    }
+}
+
+impl AsFd for NftWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for NftWatch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// Reads one notice. `open` says that the current transaction has touched `table`; its end gives the [`Touch`].
+fn note(message: &[u8], table: &str, open: &mut bool) -> Option<Touch> {
+    let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
+    let port = u32::from_ne_bytes(*message.get(12..)?.first_chunk()?);
+    if kind >> 8 != SUBSYSTEM {
+        return None;
+    }
+    let family = *message.get(16)?;
+    let body = message.get(20..)?;
+    if kind & 0xff != NEWGEN {
+        *open |= family == INET && attribute(body, 1).is_some_and(|name| text(name) == table);
+        return None;
+    }
+    if !std::mem::take(open) {
+        return None;
+    }
+    let pid = attribute(body, 2).and_then(|v| Some(u32::from_be_bytes(*v.first_chunk()?)));
+    let name = attribute(body, 3).map(text).filter(|n| !n.is_empty());
+    Some(Touch { pid, name, port, lost: false })
+}
+
+/// The value of the first attribute of a type.
+fn attribute(mut body: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let len = usize::from(u16::from_ne_bytes(*body.first_chunk()?));
+        // The two upper bits say nested and network byte order.
+        let kind = u16::from_ne_bytes(*body.get(2..)?.first_chunk()?) & 0x3fff;
+        let value = body.get(4..len)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        body = body.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+/// Text of the kernel: ends with the first NUL; what a log line cannot show (a process chooses its name) is replaced.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, family: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut m = vec![0; 16];
+        m.extend([family, 0, 0, 0]);
+        for (kind, value) in attributes {
+            m.extend((4 + value.len() as u16).to_ne_bytes());
+            m.extend(kind.to_ne_bytes());
+            m.extend(*value);
+            m.resize(m.len().next_multiple_of(4), 0);
+        }
+        let len = m.len() as u32;
+        m[..4].copy_from_slice(&len.to_ne_bytes());
+        m[4..6].copy_from_slice(&(SUBSYSTEM << 8 | kind).to_ne_bytes());
+        m[12..16].copy_from_slice(&77u32.to_ne_bytes());
+        m
+    }
+
+    fn end() -> Vec<u8> {
+        message(NEWGEN, 0, &[(1, &[0, 0, 0, 9]), (2, &[0, 0, 1, 2]), (3, b"nft\0")])
+    }
+
+    #[test]
+    fn the_end_of_a_transaction_names_who_touched_the_table() {
+        let mut open = false;
+        assert_eq!(note(&message(8, INET, &[(1, b"ironswan\0")]), "ironswan", &mut open), None);
+        assert!(open);
+        let touch = note(&end(), "ironswan", &mut open).unwrap();
+        assert_eq!((touch.pid, touch.name.as_deref(), touch.port), (Some(0x102), Some("nft"), 77));
+        assert!(touch.is_by(0x102) && touch.is_by(77) && !touch.is_by(1));
+        assert_eq!(touch.to_string(), "`nft` (process 258)");
+        assert!(!open && note(&end(), "ironswan", &mut open).is_none(), "the next transaction is another");
+    }
+
+    #[test]
+    fn other_tables_and_families_do_not_count() {
+        let mut open = false;
+        for (family, name) in
+            [(INET, &b"ironswan2\0"[..]), (INET, b"iron\0"), (2, b"ironswan\0"), (INET, b"")]
+        {
+            note(&message(6, family, &[(1, name)]), "ironswan", &mut open);
+        }
+        assert!(!open);
+    }
+
+    #[test]
+    fn lengths_that_lie_are_survived() {
+        let whole = message(6, INET, &[(9, b"12345"), (1, b"ironswan\0")]);
+        for n in 0..whole.len() {
+            let mut open = false;
+            note(&whole[..n], "ironswan", &mut open);
+            assert!(!open || n >= whole.len() - 3, "{n}");
+        }
+        for at in 20..whole.len() {
+            for value in [0, 1, 3, 4, 255] {
+                let mut bad = whole.clone();
+                bad[at] = value;
+                note(&bad, "ironswan", &mut false);
+            }
+        }
+        assert_eq!(attribute(&[0, 0, 0, 0], 1), None, "a length of 0 ends");
+    }
+}

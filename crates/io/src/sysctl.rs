@@ -1,0 +1,73 @@
+//! What `/proc/sys/net` says about routing, in the network namespace of the calling thread. Only the TUN device's own
+//! settings are written; what is global is the operator's.
+
+use std::io;
+
+use crate::error::Error;
+
+/// What an interface does with a packet from an address to which the way back is another interface (`rp_filter`, RFC 3704).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum ReversePath {
+    /// Lets it in.
+    #[default]
+    Off,
+    /// Lets it in when there is any way back (2).
+    Loose,
+    /// Drops it (1).
+    Strict,
+}
+
+fn read(path: &str) -> Option<i32> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// `rp_filter` of IPv4 as it stands for `all` (and for every interface whose own is lower), or as `device` itself has it.
+/// `Off` where the kernel does not tell.
+pub fn reverse_path(device: &str) -> ReversePath {
+    match path("ipv4", device, "rp_filter").and_then(|p| read(&p)) {
+        Some(1) => ReversePath::Strict,
+        Some(2) => ReversePath::Loose,
+        _ => ReversePath::Off,
+    }
+}
+
+/// What holds for a device is the greater number of its own and of `all`: 2 (loose) wins over 1 (strict).
+pub fn effective_reverse_path(device: &str) -> ReversePath {
+    match (reverse_path("all"), reverse_path(device)) {
+        (ReversePath::Loose, _) | (_, ReversePath::Loose) => ReversePath::Loose,
+        (a, b) => a.max(b),
+    }
+}
+
+/// Packets for others are passed on.
+pub fn forwarding(ipv6: bool) -> bool {
+    let path = if ipv6 { "/proc/sys/net/ipv6/conf/all/forwarding" } else { "/proc/sys/net/ipv4/ip_forward" };
+    read(path).is_some_and(|v| v != 0)
+}
+
+/// Makes a TUN device take what the engine delivers: no check of the way back, and if `all` asks for one, made with the
+/// packet's mark. What is right already is not written: `/proc/sys` is often read-only in a container.
+///
+/// # Errors
+/// The first setting that was refused, with the kernel's answer.
+pub fn prepare_device(device: &str) -> Result<(), Error> {
+    for (key, value) in [("rp_filter", "0"), ("src_valid_mark", "1")] {
+        let set = match path("ipv4", device, key) {
+            Some(p) if read(&p).is_some_and(|v| v.to_string() == value) => Ok(()),
+            Some(p) => std::fs::write(p, value),
+            None => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        set.map_err(|source| Error::Netlink {
+            what: format!("set net.ipv4.conf.{device}.{key} = {value}"),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+/// The file of one setting. Names that the kernel would not give an interface are not looked for.
+fn path(family: &str, device: &str, key: &str) -> Option<String> {
+    let plain =
+        !device.is_empty() && device.len() <= 15 && !device.contains('/') && !device.starts_with("..");
+    plain.then(|| format!("/proc/sys/net/{family}/conf/{device}/{key}"))
+}

@@ -1,0 +1,224 @@
+//! A NAT between gateways gives out another port or address: who is followed, who is not, and that peers behind one NAT
+//! are never taken for each other (RFC 7296 section 2.23).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use ironswan_ike::config::{AddrSpec, Limits};
+use ironswan_testkit::net::Nat;
+use ironswan_testkit::{Node, World, config};
+use ironswan_wire::id::{IdPattern, Identity};
+
+const S: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn addr(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Node 0 is behind a NAT, node 1 is not, the tunnel is up and carries traffic.
+fn behind_nat(seed: u64) -> World {
+    let mut w = World::pair(seed, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
+    w.net.nat = Some(Nat::new(config::ip("192.0.2.1"), config::ip("203.0.113.1")));
+    w.traffic = Some(100 * MS);
+    w.establish(0).unwrap();
+    assert!(w.up(1)[0].nat_remote && !w.up(1)[0].nat_local);
+    w
+}
+
+fn where_node_0_is(w: &World) -> (SocketAddr, Vec<SocketAddr>) {
+    let e = &w.nodes[1].engine;
+    let sas = e.inbound.values().map(|s| s.remote).chain(e.outbound.iter().map(|s| s.remote)).collect();
+    (w.up(1)[0].remote, sas)
+}
+
+#[test]
+fn esp_or_ike_from_a_new_mapping_moves_the_ike_sa_and_every_child() {
+    for by_esp in [true, false] {
+        for new_address in [false, true] {
+            let mut w = behind_nat(1);
+            w.traffic = None;
+            w.run(S);
+            let (before, _) = where_node_0_is(&w);
+            let nat = w.net.nat.as_mut().unwrap();
+            nat.rebind();
+            if new_address {
+                nat.outside = config::ip("203.0.113.77");
+            }
+            if by_esp {
+                w.traffic = Some(100 * MS);
+                w.run(300 * MS);
+            } else {
+                w.rekey_child(0);
+                w.run(S);
+            }
+            let (after, sas) = where_node_0_is(&w);
+            assert_ne!(before, after, "by ESP {by_esp}");
+            assert_eq!(after.ip(), config::ip(if new_address { "203.0.113.77" } else { "203.0.113.1" }));
+            assert!(sas.len() >= 2 && sas.iter().all(|s| *s == after), "{sas:?} are not all at {after}");
+            assert!(w.nodes[1].logged("remote endpoint changed from"));
+            // And traffic flows both ways.
+            w.traffic = Some(100 * MS);
+            w.run(S);
+            let got = (w.nodes[0].esp.0, w.nodes[1].esp.0);
+            w.run(S);
+            assert!(w.nodes[0].esp.0 >= got.0 + 9 && w.nodes[1].esp.0 >= got.1 + 9);
+            w.run(6 * S);
+            w.assert_one();
+            w.audit();
+        }
+    }
+}
+
+#[test]
+fn a_packet_that_does_not_open_or_is_old_or_came_first_moves_nothing() {
+    let mut w = behind_nat(2);
+    w.run(S);
+    let (before, _) = where_node_0_is(&w);
+    let attacker = addr("198.51.100.66:4500");
+    let newest = w.last_esp[&0].clone();
+    let at = w.now() + 6 * MS;
+    // Sealed with no key of ours, however new.
+    w.inject_esp(ironswan_testkit::Esp {
+        at,
+        from: attacker,
+        key: vec![0; 20],
+        seq: u64::MAX / 2,
+        ..newest.clone()
+    });
+    // The newest packet once more, and an older one.
+    w.inject_esp(ironswan_testkit::Esp { at, from: attacker, ..newest.clone() });
+    w.inject_esp(ironswan_testkit::Esp { at, from: attacker, seq: newest.seq - 4, ..newest });
+    w.run(50 * MS);
+    assert_eq!(where_node_0_is(&w).0, before);
+    // The same for IKE messages: each one that node 0 has sent, from elsewhere, whole and broken.
+    let old: Vec<_> = w.net.log.iter().filter(|(s, _)| s.node == 0).map(|(_, p)| p.clone()).collect();
+    for p in old {
+        for flip in [false, true] {
+            let mut payload = p.payload.clone();
+            if flip {
+                *payload.last_mut().unwrap() ^= 1;
+            }
+            w.inject(attacker, p.to, payload);
+            w.run(20 * MS);
+            assert_eq!(where_node_0_is(&w).0, before);
+        }
+    }
+    assert!(!w.nodes[1].logged("remote endpoint changed"));
+    // The copy of the IKE_SA_INIT request was answered, as any would be, and came to nothing.
+    w.run(40 * S);
+    w.assert_one();
+}
+
+#[test]
+fn a_peer_that_is_not_behind_a_nat_stays_where_it_is() {
+    // Behind no NAT at all, and: it is us who are behind one.
+    for ours in [false, true] {
+        let mut w = World::pair(3, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
+        if ours {
+            w.net.nat = Some(Nat::new(config::ip("192.0.2.1"), config::ip("203.0.113.1")));
+        }
+        w.traffic = Some(100 * MS);
+        w.establish(0).unwrap();
+        let from = addr("198.51.100.66:4500");
+        // What node 1 sends comes to node 0 from elsewhere: fresh, authentic, and first.
+        let mut esp = w.last_esp[&1].clone();
+        let before = w.up(0)[0].remote;
+        (esp.at, esp.from, esp.seq) = (w.now() + MS, from, esp.seq + 1_000);
+        w.inject_esp(esp);
+        w.run(50 * MS);
+        assert_eq!(w.up(0)[0].remote, before, "behind a NAT ourselves: {ours}");
+    }
+}
+
+#[test]
+fn both_behind_a_nat_the_initiator_is_still_followed() {
+    // `encap = yes` of node 1 is a NAT as far as node 0 can see; node 0 is behind a real one.
+    let mut w = World::pair(4, |c| {
+        c[1].remote_addrs = vec![AddrSpec::Any];
+        c[1].encap = true;
+    });
+    w.net.nat = Some(Nat::new(config::ip("192.0.2.1"), config::ip("203.0.113.1")));
+    w.traffic = Some(100 * MS);
+    w.establish(0).unwrap();
+    assert!(w.up(0)[0].nat_local && w.up(0)[0].nat_remote);
+    w.net.nat.as_mut().unwrap().rebind();
+    w.run(S);
+    w.assert_one();
+    let got = w.nodes[0].esp.0;
+    w.run(S);
+    assert!(w.nodes[0].esp.0 >= got + 9);
+}
+
+#[test]
+fn many_peers_behind_one_nat_are_told_apart_and_moved_apart() {
+    const N: usize = 40;
+    let hub = config::ip("192.0.2.254");
+    let spoke = |i: usize| IpAddr::from([10, 99, 0, 1 + i as u8]);
+    // As the daemon comes: the limits are those that everyone has.
+    let mut nodes = vec![Node::seeded(vec![hub], 1, Limits::default())];
+    nodes.extend((0..N).map(|i| Node::seeded(vec![spoke(i)], 2 + i as u64, Limits::default())));
+    let mut w = World::new(5, nodes);
+    let mut nat = Nat::new(spoke(0), config::ip("203.0.113.1"));
+    nat.inside = (0..N).map(spoke).collect();
+    w.net.nat = Some(nat);
+    let now = w.now();
+    for i in 0..N {
+        let (id, net) = (format!("spoke{i}.example"), format!("10.2.{i}.0/24"));
+        let mut conns = config::pair(hub, spoke(i));
+        conns[0].name = format!("c{i}");
+        conns[0].remote_addrs = vec![AddrSpec::Any];
+        conns[0].remote_id = IdPattern::parse(&id).unwrap();
+        conns[0].children = vec![config::child("net", "10.1.0.0/24", &net)];
+        conns[1].local_id = Identity::parse(&id);
+        conns[1].children = vec![config::child("net", &net, "10.1.0.0/24")];
+        let [ours, theirs] = conns;
+        let key = config::psk(&format!("ike-{i}"), &format!("secret {i}"), &["g1.example", &id]);
+        w.nodes[0].endpoint.load_shared(key.clone());
+        w.nodes[0].endpoint.load_connection(now, ours);
+        w.nodes[1 + i].endpoint.load_shared(key);
+        w.nodes[1 + i].endpoint.load_connection(now, theirs);
+    }
+    (1..=N).for_each(|i| {
+        w.initiate(i);
+    });
+    w.run(60 * S);
+    assert_eq!(w.up(0).len(), N, "all at once, from one address, within a minute");
+    let paired = |w: &World| {
+        for i in 0..N {
+            let theirs = &w.up(1 + i)[0];
+            let ours: Vec<_> = w.up(0).into_iter().filter(|s| s.spi_i == theirs.spi_i).collect();
+            assert_eq!((ours.len(), ours[0].conn.clone()), (1, format!("c{i}")));
+            let out = ours[0].children[0].spi_out;
+            assert_eq!(out, theirs.children[0].spi_in);
+            let sa = w.nodes[0].engine.outbound.iter().find(|s| s.spi == out).unwrap();
+            assert_eq!(sa.remote, ours[0].remote, "c{i}: the child is where its IKE_SA is");
+        }
+        let mut at: Vec<_> = w.up(0).iter().map(|s| s.remote).collect();
+        at.sort_unstable();
+        at.dedup();
+        assert_eq!(at.len(), N, "everyone has a port of its own");
+    };
+    paired(&w);
+    // The NAT forgets everything; the peers speak in another order.
+    w.net.nat.as_mut().unwrap().rebind();
+    for i in (1..=N).rev() {
+        w.rekey_child(i);
+        w.run(100 * MS);
+    }
+    w.run(20 * S);
+    paired(&w);
+    // One of them restarts: INITIAL_CONTACT is about it alone.
+    let conn = w.nodes[3].endpoint.connection("gw").unwrap().clone();
+    let (addrs, key) =
+        (w.nodes[3].addrs.clone(), config::psk("k", "secret 2", &["g1.example", "spoke2.example"]));
+    w.nodes[3] = Node::seeded(addrs, 777, Limits::default());
+    let now = w.now();
+    w.nodes[3].endpoint.load_shared(key);
+    w.nodes[3].endpoint.load_connection(now, conn);
+    w.initiate(3);
+    w.run(20 * S);
+    paired(&w);
+    assert_eq!(w.up(0).len(), N);
+    w.audit();
+}
