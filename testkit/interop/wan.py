@@ -121,9 +121,12 @@ def nat(lab, box, outside, ports='20000-29999', timeout=30):
     """Makes a box a NAT: what leaves by `outside` gets its address and a random port of a range."""
     lab.forward(box)
     lab.run(box, 'sysctl', '-qw', *(f'net.netfilter.nf_conntrack_udp_timeout{s}={timeout}' for s in ('', '_stream')))
-    # What comes from outside and finds no mapping ends here, without an answer and without leaving a trace in the NAT.
+    # What comes from outside and finds no mapping ends here, without an answer and without leaving a trace in the NAT;
+    # a packet for an inside address itself, too: it would make an entry by which the answers leave untranslated.
     lab.run(box, 'nft', 'add table ip mapping; add chain ip mapping in { type filter hook input priority 0; }; '
-            f'add rule ip mapping in iifname {outside} meta l4proto udp drop')
+            f'add rule ip mapping in iifname {outside} meta l4proto udp drop; '
+            'add chain ip mapping through { type filter hook forward priority 0; }; '
+            f'add rule ip mapping through iifname {outside} ct state new drop')
     remap(lab, box, outside, ports)
 
 
