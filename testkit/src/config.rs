@@ -10,7 +10,7 @@ use ironswan_ike::config::{
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::{Proposal, Transform};
-use ironswan_wire::sadb::{Lifetime, Mode};
+use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -61,6 +61,9 @@ pub fn child(name: &str, local: &str, remote: &str) -> ChildConfig {
         local_ts: vec![net(local)],
         remote_ts: vec![net(remote)],
         mode: Mode::Tunnel,
+        ipcomp: false,
+        options: SaOptions::default(),
+        policies: true,
         kind: ChildKind::Protect,
         rekey_time: Duration::ZERO,
         life_time: Duration::ZERO,

@@ -62,6 +62,7 @@ impl Engine {
                 self.told.retain(|(spi, _)| *spi != sa.spi);
                 (found.local, found.remote, found.udp_encap) = (*local, *remote, *udp_encap);
             }
+            Command::SaPathMtu { .. } => panic!("path MTUs are for whoever asks the kernel"),
             Command::SaDelete(sa) => match sa.direction {
                 Direction::In => {
                     self.inbound.remove(&sa.spi).expect("a delete of an inbound SA that is there");

@@ -21,7 +21,9 @@ use ironswan_io::tun::TunConfig;
 use ironswan_ipsec::{Config, Engine};
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, Spi};
+use ironswan_wire::sadb::{
+    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi,
+};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -94,6 +96,7 @@ fn sa(args: &Args, from: u32) -> Result<Command, Box<dyn Error>> {
         udp_encap: !args.raw,
         mode: Mode::Tunnel,
         suite,
+        options: SaOptions::default(),
         encr_key: Secret::new(keys),
         integ_key,
         replay_window: if direction == Direction::In { 4096 } else { 0 },

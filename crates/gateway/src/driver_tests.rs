@@ -177,6 +177,7 @@ async fn a_child_whose_sa_the_engine_refuses_is_closed_on_both_sides() {
                 udp_encap: false,
                 mode: child.mode,
                 suite: child.suite,
+                options: ironswan_wire::sadb::SaOptions::default(),
                 encr_key: vec![1; 20].into(),
                 integ_key: Vec::new().into(),
                 replay_window: 0,

@@ -16,8 +16,7 @@ use ironswan_io::Error as IoError;
 use ironswan_io::clock;
 use ironswan_io::route::{Address, Destination, Hop, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
 use ironswan_ipsec::Engine;
-use ironswan_ipsec::mtu::inner_max;
-use ironswan_wire::proposal::EspSuite;
+use ironswan_ipsec::mtu::Encapsulation;
 use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, Spi};
 use ironswan_wire::selector::AddrRange;
 
@@ -84,8 +83,7 @@ struct Outside {
     spi: Spi,
     local: SocketAddr,
     remote: SocketAddr,
-    udp_encap: bool,
-    suite: EspSuite,
+    encapsulation: Encapsulation,
     /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
     path: Option<u32>,
 }
@@ -132,20 +130,26 @@ impl Installer {
         self.engine.apply(now, command).map_err(|e| format!("{}: {e}", describe(command)))?;
         match command {
             Command::SaAdd(sa) if sa.direction == Direction::Out => {
-                let SaAdd { spi, local, remote, udp_encap, suite, .. } = **sa;
-                self.outside.insert(sa.reqid, Outside { spi, local, remote, udp_encap, suite, path: None });
+                let SaAdd { spi, local, remote, .. } = **sa;
+                let encapsulation = Encapsulation::of(sa);
+                self.outside.insert(sa.reqid, Outside { spi, local, remote, encapsulation, path: None });
                 self.refresh(&[sa.reqid]);
             }
             Command::SaUpdate { sa, local, remote, udp_encap } if sa.direction == Direction::Out => {
                 // An older SA of the same reqid carries nothing any more, wherever it moves.
                 if let Some(o) = self.outside.get_mut(&sa.reqid).filter(|o| o.spi == sa.spi) {
-                    (o.local, o.remote, o.udp_encap) = (*local, *remote, *udp_encap);
+                    (o.local, o.remote) = (*local, *remote);
+                    o.encapsulation.udp_encap = *udp_encap;
+                    o.encapsulation.outer_ipv6 = remote.is_ipv6();
                     self.refresh(&[sa.reqid]);
                 }
             }
             Command::PolicyAdd(policy) => self.policy(policy, true),
             Command::PolicyDelete(policy) => self.policy(policy, false),
-            Command::SaAdd(_) | Command::SaUpdate { .. } | Command::SaDelete(_) => {}
+            Command::SaAdd(_)
+            | Command::SaUpdate { .. }
+            | Command::SaPathMtu { .. }
+            | Command::SaDelete(_) => {}
         }
         Ok(())
     }
@@ -385,7 +389,7 @@ impl Installer {
             return UNKNOWN_PATH_MTU - 100;
         };
         if let Some(path) = o.path {
-            return inner_max(path, o.remote.is_ipv6(), o.udp_encap, &o.suite).max(floor);
+            return o.encapsulation.inner_max(path).max(floor);
         }
         let source = Some(o.local.ip()).filter(|ip| !ip.is_unspecified());
         let path = match self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark) {
@@ -400,7 +404,7 @@ impl Installer {
         if let Some(o) = self.outside.get_mut(&reqid) {
             o.path = Some(path);
         }
-        inner_max(path, o.remote.is_ipv6(), o.udp_encap, &o.suite).max(floor)
+        o.encapsulation.inner_max(path).max(floor)
     }
 
     /// An address of this machine in the range: the source of what the gateway itself sends into the tunnel.
@@ -420,7 +424,9 @@ impl Installer {
 fn describe(command: &Command) -> String {
     match command {
         Command::SaAdd(sa) => format!("unable to install {:?}bound SA {}", sa.direction, sa.spi),
-        Command::SaUpdate { sa, .. } => format!("unable to update SA {}", sa.spi),
+        Command::SaUpdate { sa, .. } | Command::SaPathMtu { sa, .. } => {
+            format!("unable to update SA {}", sa.spi)
+        }
         Command::SaDelete(sa) => format!("unable to remove {:?}bound SA {}", sa.direction, sa.spi),
         Command::PolicyAdd(p) => {
             format!("unable to install policy {} ({} === {})", p.name, p.local, p.remote)

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use ironswan_crypto::rng::System;
 use ironswan_ipsec::Config;
 use ironswan_wire::iana::{EncrId, ProtocolId};
-use ironswan_wire::sadb::{Lifetime, Mode, Spi};
+use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::sadb::{Lifetime, Mode, SaOptions, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
 
@@ -148,6 +149,7 @@ fn sa(reqid: u32, udp_encap: bool) -> Command {
         udp_encap,
         mode: Mode::Tunnel,
         suite: gcm(),
+        options: SaOptions::default(),
         encr_key: Secret::new(vec![1; 20]),
         integ_key: Secret::default(),
         replay_window: 0,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
-use ironswan_wire::sadb::{Lifetime, Mode};
+use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -94,14 +94,20 @@ pub enum Unique {
 pub struct ChildConfig {
     /// Name, unique within the connection.
     pub name: String,
-    /// ESP proposals in order of preference. KE transforms in them are used by CREATE_CHILD_SA only.
+    /// ESP or AH proposals in order of preference. KE transforms in them are used by CREATE_CHILD_SA only.
     pub proposals: Vec<Proposal>,
     /// Our side's selectors.
     pub local_ts: Vec<TsSpec>,
     /// The peer's side's selectors.
     pub remote_ts: Vec<TsSpec>,
-    /// Tunnel or transport.
+    /// Tunnel or transport. Transport is asked for, and tunnel taken when the peer does not agree.
     pub mode: Mode,
+    /// IPComp is offered and accepted (RFC 7296 section 1.2, IPCOMP_SUPPORTED).
+    pub ipcomp: bool,
+    /// How packets are carried; `ipcomp` and `original` are filled in by what is negotiated.
+    pub options: SaOptions,
+    /// Policies are installed with the SAs. Without them nothing is sent by the outbound SA.
+    pub policies: bool,
     /// Protect, pass or drop.
     pub kind: ChildKind,
     /// Rekey after this; zero: never.

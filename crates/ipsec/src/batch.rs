@@ -39,8 +39,20 @@ impl Default for TxConfig {
     }
 }
 
-/// Consecutive ESP packets to one destination. `buf[offset..offset + len]` is exactly what goes into the UDP payload or
-/// the raw socket: every `segment_size` bytes one ESP packet, only the last may be shorter.
+/// What a packet of a batch is carried in, and so what its bytes begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Carrier {
+    /// A UDP datagram on the NAT traversal port (RFC 3948), whose payload this is: ESP.
+    #[default]
+    Udp,
+    /// An IP packet of protocol 50, whose payload this is. The kernel has the IP header.
+    Esp,
+    /// Nothing: it begins with its outer IP header. AH, which covers that header, and what has to keep its own header.
+    Ip,
+}
+
+/// Consecutive packets to one destination. `buf[offset..offset + len]` is exactly what goes into the UDP payload or
+/// the raw socket: every `segment_size` bytes one packet, only the last may be shorter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Send {
     /// Where it begins in [`TxBatch::buf`].
@@ -55,9 +67,10 @@ pub struct Send {
     pub local: SocketAddr,
     /// The peer's outer address and port.
     pub remote: SocketAddr,
-    /// UDP encapsulation (RFC 3948). Without it, the payload of IP protocol 50, one packet a send.
-    pub udp_encap: bool,
-    /// TOS or traffic class of the outer header: the inner one, DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040).
+    /// What it is carried in. Only in UDP there is more than one packet in a send.
+    pub carrier: Carrier,
+    /// TOS or traffic class of the outer header: DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040). With [`Carrier::Ip`] it
+    /// is in the header already.
     pub tos: u8,
     /// ESP packets of up to this many bytes may leave in fragments when the path is too narrow for them, since nobody
     /// makes their inner packets smaller ([`crate::mtu`]). All others must not.
@@ -164,7 +177,7 @@ impl TxBatch {
             && usize::from(last.segment_size) >= len
             && last.tos == tos
             && last.fragmentable == fragmentable
-            && last.udp_encap
+            && last.carrier == Carrier::Udp
             && path.udp_encap
             && last.segments < self.config.max_segments
             && (self.last_key == key || (last.remote == path.remote && last.local == path.local))
@@ -186,7 +199,7 @@ impl TxBatch {
             segments: 1,
             local: path.local,
             remote: path.remote,
-            udp_encap: path.udp_encap,
+            carrier: if path.udp_encap { Carrier::Udp } else { Carrier::Esp },
             tos,
             fragmentable,
         });
@@ -208,8 +221,9 @@ pub struct Datagram {
     pub local: SocketAddr,
     /// The address it came from.
     pub remote: SocketAddr,
-    /// It came in UDP (RFC 3948). Either form is accepted for every SA (RFC 7296 section 2.23).
-    pub udp_encap: bool,
+    /// What it came in. ESP is accepted in either form for every SA (RFC 7296 section 2.23). With [`Carrier::Ip`] it is AH,
+    /// and begins with the outer IP header.
+    pub carrier: Carrier,
     /// TOS or traffic class of the outer header, for ECN (RFC 6040).
     pub tos: u8,
 }

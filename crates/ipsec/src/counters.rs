@@ -1,8 +1,8 @@
 //! What happened to every packet. "The books balance" (ARCHITECTURE.md, invariant 3):
 //!
 //! ```text
-//! out_frames + out_made  = out_sent + the dropped of DropReason::Out*
-//! in_packets             = in_writes + in_merged + in_dummies + the dropped of DropReason::In*
+//! out_frames + out_made + out_dummies = out_sent + out_absorbed + held + the dropped of DropReason::Out*
+//! in_packets                          = in_writes + in_merged + in_dummies + the dropped of DropReason::In*
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -58,14 +58,22 @@ drop_reasons! {
     OutStateExpired,
     /// The packet with its encapsulation is longer than a datagram or a send batch can be.
     OutTooBig,
+    /// A transport mode SA covers the packet, which does not go from the SA's own address to its peer's or has an IP header that cannot be kept.
+    OutTransport,
+    /// A fragment for a transport mode SA, of a packet that could not be put together: fragments overlap, are missing or are too many.
+    OutReassembly,
     /// The datagram lies outside the buffer that it is said to be in.
     InBufferError,
     /// The datagram is too short to be ESP.
     InHdrError,
     /// The SPI is one of the reserved 0 to 255.
     InReservedSpi,
+    /// The AH packet is a fragment.
+    InFragment,
     /// No SA has the packet's SPI.
     InNoStates,
+    /// The packet is ESP and its SA speaks AH, or the other way round.
+    InStateProtocol,
     /// The sequence number is left of the replay window, or zero.
     InStateSeqOld,
     /// The sequence number has been received before.
@@ -78,6 +86,8 @@ drop_reasons! {
     InTrailerError,
     /// The ESP next header is not an IP version: this is a tunnel mode SA.
     InStateModeError,
+    /// What IPComp compressed does not inflate to a packet, or the SA has no IPComp with this CPI.
+    InIpcompError,
     /// The inner packet's version is not the one that the ESP next header says.
     InInnerVersion,
     /// The inner packet is not a well-formed IP packet.
@@ -109,11 +119,15 @@ pub struct Traffic {
     pub out_frames: u64,
     /// Packets more than `out_frames` that cutting super-packets made.
     pub out_made: u64,
-    /// ESP packets put into send batches.
+    /// Fragments that became part of a packet for transport mode, which one of them stands for.
+    pub out_absorbed: u64,
+    /// Dummy packets made (RFC 4303 section 2.6).
+    pub out_dummies: u64,
+    /// ESP and AH packets put into send batches.
     pub out_sent: u64,
     /// Inner bytes of `out_sent`.
     pub out_bytes: u64,
-    /// ESP packets received.
+    /// ESP and AH packets received.
     pub in_packets: u64,
     /// Writes to the TUN device: packets and merged packets.
     pub in_writes: u64,
@@ -131,6 +145,8 @@ pub struct Counters {
     /// Traffic.
     pub traffic: Traffic,
     drops: [u64; REASONS],
+    /// Frames that wait inside the engine: for an SA, or for the other fragments of their packet.
+    pub held: u64,
     /// Acquires that were not queued: rate-limited, or the queue was full.
     pub acquires_suppressed: u64,
 }
@@ -159,7 +175,8 @@ impl Counters {
     /// True when every packet that came is accounted for.
     pub fn balance(&self) -> bool {
         let t = &self.traffic;
-        t.out_frames + t.out_made == t.out_sent + self.dropped_out()
+        t.out_frames + t.out_made + t.out_dummies
+            == t.out_sent + t.out_absorbed + self.held + self.dropped_out()
             && t.in_packets == t.in_writes + t.in_merged + t.in_dummies + self.dropped_in()
     }
 }
@@ -168,6 +185,8 @@ impl Counters {
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) traffic: Traffic,
+    /// Frames taken in to be held, less those let go.
+    pub(crate) held: i64,
     drops: [u64; REASONS],
     dropped: bool,
 }
@@ -183,7 +202,8 @@ impl Tally {
 /// The counters of all workers together.
 #[derive(Default)]
 pub(crate) struct Totals {
-    traffic: [AtomicU64; 9],
+    traffic: [AtomicU64; 11],
+    held: AtomicU64,
     drops: [AtomicU64; REASONS],
     pub(crate) acquires_suppressed: AtomicU64,
 }
@@ -195,6 +215,8 @@ impl Totals {
         let values = [
             t.out_frames,
             t.out_made,
+            t.out_absorbed,
+            t.out_dummies,
             t.out_sent,
             t.out_bytes,
             t.in_packets,
@@ -209,6 +231,10 @@ impl Totals {
             }
         }
         tally.traffic = Traffic::default();
+        if tally.held != 0 {
+            // Two's complement: a negative difference wraps around to the right sum.
+            self.held.fetch_add(std::mem::take(&mut tally.held) as u64, Relaxed);
+        }
         if tally.dropped {
             for (total, value) in self.drops.iter().zip(&mut tally.drops) {
                 total.fetch_add(std::mem::take(value), Relaxed);
@@ -221,6 +247,8 @@ impl Totals {
         let [
             out_frames,
             out_made,
+            out_absorbed,
+            out_dummies,
             out_sent,
             out_bytes,
             in_packets,
@@ -233,6 +261,8 @@ impl Totals {
             traffic: Traffic {
                 out_frames,
                 out_made,
+                out_absorbed,
+                out_dummies,
                 out_sent,
                 out_bytes,
                 in_packets,
@@ -242,6 +272,7 @@ impl Totals {
                 in_bytes,
             },
             drops: self.drops.each_ref().map(|c| c.load(Relaxed)),
+            held: self.held.load(Relaxed),
             acquires_suppressed: self.acquires_suppressed.load(Relaxed),
         }
     }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, Mutex};
@@ -11,16 +11,19 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::icv::IcvKey;
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::esp::MIN_SPI;
-use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaRef, SaStats, Up};
+use ironswan_wire::sadb::{
+    Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, SaStats, Tfc, Up,
+};
 use ironswan_wire::selector::TrafficSelector;
 
 use crate::counters::{Counters, Totals};
 use crate::replay::Replay;
-use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, Selectors, Sources, Usage};
+use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, SaKey, Sources};
 use crate::sad::CowMap;
 use crate::spd::Spd;
 use crate::up::UpQueue;
@@ -41,10 +44,12 @@ impl Default for Config {
 /// Why a [`Command`] was refused. Nothing has changed then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ApplyError {
-    /// Only ESP is built.
+    /// Neither ESP nor AH.
     Protocol,
-    /// Only tunnel mode is built.
-    Mode,
+    /// AH in UDP.
+    Encap,
+    /// Padding or dummy packets where there is no tunnel mode ESP, or a DSCP of more than six bits.
+    Options,
     /// An SPI from 0 to 255 (RFC 4303 section 2.1).
     ReservedSpi,
     /// There is an SA with this SPI already (and for outbound ones, with this reqid and peer).
@@ -64,8 +69,9 @@ pub enum ApplyError {
 impl std::fmt::Display for ApplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Protocol => "the engine carries ESP only",
-            Self::Mode => "the engine does tunnel mode only",
+            Self::Protocol => "an SA is ESP or AH",
+            Self::Encap => "AH cannot be carried in UDP",
+            Self::Options => "padding and dummies need tunnel mode ESP, and a DSCP has six bits",
             Self::ReservedSpi => "SPIs 0 to 255 are reserved",
             Self::Exists => "an SA with this SPI exists",
             Self::NotFound => "no such SA or policy",
@@ -118,8 +124,16 @@ pub struct SaInfo {
     pub remote: SocketAddr,
     /// UDP encapsulation on output.
     pub udp_encap: bool,
+    /// ESP or AH.
+    pub protocol: ProtocolId,
+    /// Tunnel or transport.
+    pub mode: Mode,
     /// Algorithms.
     pub suite: EspSuite,
+    /// How packets are carried.
+    pub options: SaOptions,
+    /// Bytes of the path to the peer; 0 when it is not known, and of an inbound SA.
+    pub path_mtu: u32,
     /// The last sequence number used, or the highest received.
     pub sequence: u64,
     /// Replay window in packets; 0 for an outbound SA.
@@ -172,6 +186,12 @@ impl Engine {
             Command::SaUpdate { sa, local, remote, udp_encap } => {
                 let path = Path { local: *local, remote: *remote, udp_encap: *udp_encap };
                 update(&mut next, sa, path)?;
+            }
+            Command::SaPathMtu { sa, mtu } => {
+                // No snapshot changes: it is a property of the path that packets look up.
+                let list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?;
+                list.iter().find(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?.state.set_path_mtu(*mtu);
+                return Ok(());
             }
             Command::SaDelete(sa) => delete(&mut next, sa)?,
             Command::PolicyAdd(policy) => {
@@ -235,7 +255,11 @@ impl Engine {
                 local: s.path.local,
                 remote: s.path.remote,
                 udp_encap: s.path.udp_encap,
+                protocol: s.state.protocol(),
+                mode: s.state.mode,
                 suite: s.state.suite,
+                options: s.state.options,
+                path_mtu: 0,
                 sequence,
                 replay_window,
                 lifetime: s.state.lifetime,
@@ -250,7 +274,11 @@ impl Engine {
             local: s.path.local,
             remote: s.path.remote,
             udp_encap: s.path.udp_encap,
+            protocol: s.state.protocol(),
+            mode: s.state.mode,
             suite: s.state.suite,
+            options: s.state.options,
+            path_mtu: s.state.path_mtu().unwrap_or(0),
             sequence: s.state.sequence(),
             replay_window: 0,
             lifetime: s.state.lifetime,
@@ -324,11 +352,19 @@ fn is_out(sa: &OutSa, name: &SaRef) -> bool {
 
 /// What both directions have to hold.
 fn validate(sa: &SaAdd) -> Result<(), ApplyError> {
-    if sa.protocol != ProtocolId::ESP {
-        return Err(ApplyError::Protocol);
+    match sa.protocol {
+        ProtocolId::ESP => {}
+        // RFC 3948 section 1: the NAT would break the ICV.
+        ProtocolId::AH if sa.udp_encap => return Err(ApplyError::Encap),
+        ProtocolId::AH => {}
+        _ => return Err(ApplyError::Protocol),
     }
-    if sa.mode != Mode::Tunnel {
-        return Err(ApplyError::Mode);
+    let options = &sa.options;
+    let tunnel_esp = sa.mode == Mode::Tunnel && sa.protocol == ProtocolId::ESP;
+    if !tunnel_esp && (options.tfc != Tfc::None || options.dummies.is_some())
+        || matches!(options.dscp_out, Dscp::Set(dscp) if dscp > 63)
+    {
+        return Err(ApplyError::Options);
     }
     if sa.spi.0 < MIN_SPI {
         return Err(ApplyError::ReservedSpi);
@@ -345,13 +381,14 @@ fn validate(sa: &SaAdd) -> Result<(), ApplyError> {
     Ok(())
 }
 
-fn key(control: &mut Control, sa: &SaAdd) -> Result<EspKey, ApplyError> {
-    EspKey::new(&sa.suite, sa.encr_key.expose(), sa.integ_key.expose(), &mut *control.rng)
-        .ok_or(ApplyError::Key)
-}
-
-fn selectors(sa: &SaAdd) -> Selectors {
-    Selectors { local: sa.local_ts.clone().into(), remote: sa.remote_ts.clone().into() }
+fn key(control: &mut Control, sa: &SaAdd) -> Result<SaKey, ApplyError> {
+    let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
+    let key = match (sa.protocol, sa.suite.encr, sa.suite.integ) {
+        (ProtocolId::ESP, ..) => EspKey::new(&sa.suite, encr, integ, &mut *control.rng).map(SaKey::Esp),
+        (_, EncrId::NULL, Some(id)) => IcvKey::new(id, integ, sa.suite.esn).map(SaKey::Ah),
+        _ => None,
+    };
+    key.ok_or(ApplyError::Key)
 }
 
 fn path(sa: &SaAdd) -> Path {
@@ -364,19 +401,7 @@ fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result
         return Err(ApplyError::Exists);
     }
     let key = key(control, sa)?;
-    let state = InState {
-        spi: sa.spi,
-        reqid: sa.reqid,
-        iv_len: key.iv_len(),
-        icv_len: key.icv_len(),
-        replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
-        usage: Usage::default(),
-        key,
-        notify_first_use: AtomicBool::new(sa.notify_first_use),
-        suite: sa.suite,
-        lifetime: sa.lifetime,
-        selectors: selectors(sa),
-    };
+    let state = InState::new(sa, key);
     next.inbound.insert(
         sa.spi.0,
         Arc::new(InSa { path: path(sa), sources: Sources::default(), state: Arc::new(state) }),
@@ -392,7 +417,7 @@ fn add_outbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Resul
         return Err(ApplyError::Exists);
     }
     let key = key(control, sa)?;
-    let state = OutState::new(sa.spi, sa.reqid, sa.suite, key, sa.lifetime, selectors(sa));
+    let state = OutState::new(sa, key);
     list.push(Arc::new(OutSa { path: path(sa), state: Arc::new(state) }));
     next.outbound.insert(sa.reqid.0, Arc::new(list));
     Ok(())

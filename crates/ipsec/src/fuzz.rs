@@ -7,11 +7,11 @@ use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::rng::Seeded;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Command, Direction, Lifetime, Mode, ReqId, SaAdd, Spi};
+use ironswan_wire::sadb::{Command, Direction, Lifetime, Mode, ReqId, SaAdd, SaOptions, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
-use crate::{Config, Datagram, Engine, RxBatch, Worker, demux};
+use crate::{Carrier, Config, Datagram, Engine, RxBatch, Worker, demux};
 
 /// Suites of the fuzzed engine: encryption, key bits, bytes of key with salt, integrity and its key length. The SPI of
 /// the n-th is `0x100 + n`.
@@ -56,6 +56,7 @@ fn engine() -> Arc<Engine> {
             udp_encap: true,
             mode: Mode::Tunnel,
             suite: suite(n),
+            options: SaOptions::default(),
             encr_key: Secret::new(encr_key),
             integ_key: Secret::new(integ_key),
             replay_window: [0, 33, 4096][n],
@@ -109,7 +110,7 @@ pub fn esp_inbound(data: &[u8]) -> u64 {
             segment_size: if *kind & 0x40 != 0 { u16::from(*kind) } else { 0 },
             local: std::net::SocketAddr::from(([192, 0, 2, 1], 4500)),
             remote: std::net::SocketAddr::from(([192, 0, 2, 2], 4500)),
-            udp_encap: true,
+            carrier: Carrier::Udp,
             tos: kind >> 2,
         };
         demux(&buf, &datagram, &mut datagrams, |_, _| ());
@@ -206,7 +207,7 @@ mod tests {
             segment_size: 0,
             local: addr,
             remote: addr,
-            udp_encap: true,
+            carrier: Carrier::Udp,
             tos: 0,
         };
         let mut rx = RxBatch::new();

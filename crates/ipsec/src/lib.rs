@@ -31,7 +31,7 @@ mod spd;
 mod up;
 mod worker;
 
-pub use batch::{Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};
+pub use batch::{Carrier, Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};
 pub use counters::{Counters, DropReason, Traffic};
 pub use engine::{ApplyError, Config, Engine, PolicyInfo, SaInfo};
 pub use replay::{Replay, ReplayError};

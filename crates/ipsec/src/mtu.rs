@@ -1,35 +1,87 @@
-//! How long an inner packet may be: what ESP and its outer headers add, to the byte.
+//! How long an inner packet may be: what ESP or AH and the outer headers add, to the byte.
 //!
 //! ```text
-//! IP (20 or 40) | UDP 8 | SPI, sequence 8 | IV | inner | padding to a block | pad length, next header 2 | ICV
+//! tunnel:     IP (20 or 40) | UDP 8 | SPI, sequence 8 | IV | inner packet | padding to a block | pad length, next header 2 | ICV
+//! transport:  IP, the packet's own          ..           | its payload  | ..
+//! AH:         IP            | next header .. sequence 12 | IV, ICV, padding to 4 or 8 | inner packet, or payload
 //! ```
+//!
+//! IPComp is not in it: what does not get shorter goes without.
 
+use ironswan_wire::algorithm;
 use ironswan_wire::esp;
-use ironswan_wire::iana::{EncrId, IntegId};
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::proposal::EspSuite;
+use ironswan_wire::sadb::{Mode, SaAdd};
 
 /// No sender of IPv6 has to make packets smaller than this: a narrower link must fragment by itself (RFC 8200 section 5).
 pub const LEAST_V6: usize = 1280;
 /// What every IPv4 host takes (RFC 791 section 3.1): smaller packets are not asked for.
 pub const LEAST_V4: usize = 576;
+/// AH up to the ICV (RFC 4302 section 2).
+const AH_FIXED: usize = 12;
+/// UDP around ESP (RFC 3948).
+const UDP: usize = 8;
 
-/// The largest inner packet whose ESP packet, outer headers included, is not longer than `path` bytes; 0 when not even an
-/// empty one fits. One byte more and it is longer.
-pub fn inner_max(path: u32, outer_ipv6: bool, udp_encap: bool, suite: &EspSuite) -> u32 {
-    let (iv, block) = match suite.encr {
-        EncrId::AES_CBC => (16, 16),
-        EncrId::NULL => (0, 4),
-        // RFC 4106 section 3.1, RFC 7634 section 2.
-        _ => (8, 4),
-    };
-    let icv = match suite.integ {
-        Some(IntegId::HMAC_SHA1_96) => 12,
-        Some(IntegId::HMAC_SHA2_384_192) => 24,
-        Some(IntegId::HMAC_SHA2_512_256) => 32,
-        // HMAC-SHA-256-128, and the AEADs.
-        _ => 16,
-    };
-    let outer = if outer_ipv6 { 40 } else { 20 } + if udp_encap { 8 } else { 0 };
-    let room = path.saturating_sub(outer + esp::HEADER as u32 + iv + icv);
-    (room - room % block).saturating_sub(esp::TRAILER as u32)
+/// What decides how much longer a packet becomes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Encapsulation {
+    /// ESP or AH.
+    pub protocol: ProtocolId,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Algorithms.
+    pub suite: EspSuite,
+    /// Family of the outer header.
+    pub outer_ipv6: bool,
+    /// ESP in UDP.
+    pub udp_encap: bool,
+}
+
+impl Encapsulation {
+    /// That of an SA.
+    pub fn of(sa: &SaAdd) -> Self {
+        Self {
+            protocol: sa.protocol,
+            mode: sa.mode,
+            suite: sa.suite,
+            outer_ipv6: sa.remote.is_ipv6(),
+            udp_encap: sa.udp_encap,
+        }
+    }
+
+    /// The largest inner packet whose outer packet is not longer than `path` bytes, headers included; 0 when not even an
+    /// empty one fits. One byte more and it is longer. In transport mode the packet's own IP header counts, without options
+    /// and extensions.
+    pub fn inner_max(&self, path: u32) -> u32 {
+        let ip = if self.outer_ipv6 { v6::HEADER } else { v4::MIN_HEADER };
+        let kept = if self.mode == Mode::Transport { ip } else { 0 };
+        let path = path as usize;
+        let payload = if self.protocol == ProtocolId::AH {
+            path.saturating_sub(ip + self.ah_len())
+        } else {
+            let (iv, icv, block) = self.esp_lens();
+            let outer = ip + if self.udp_encap { UDP } else { 0 };
+            let room = path.saturating_sub(outer + esp::HEADER + iv + icv);
+            (room - room % block).saturating_sub(esp::TRAILER)
+        };
+        if payload == 0 { 0 } else { (payload + kept) as u32 }
+    }
+
+    /// Length of the whole AH: "the AH header ... must be a multiple of" 4 bytes with IPv4 and 8 with IPv6 (RFC 4302 section
+    /// 2.6).
+    pub(crate) fn ah_len(&self) -> usize {
+        let field = self.suite.integ.and_then(algorithm::integ).map_or(0, |s| s.iv_len + s.icv_len);
+        (AH_FIXED + field).next_multiple_of(if self.outer_ipv6 { 8 } else { 4 })
+    }
+
+    /// IV, ICV and block.
+    fn esp_lens(&self) -> (usize, usize, usize) {
+        let integ = self.suite.integ.and_then(algorithm::integ).map_or(0, |s| s.icv_len);
+        match algorithm::encr(self.suite.encr) {
+            Some(e) => (e.iv_len, e.icv_len + integ, e.block_len),
+            None => (0, integ, 4),
+        }
+    }
 }

@@ -2,14 +2,16 @@
 //! packets, so that workers share SAs.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::icv::IcvKey;
 use ironswan_wire::esp;
+use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Lifetime, ReqId, SaStats, Spi};
+use ironswan_wire::sadb::{Lifetime, Mode, ReqId, SaAdd, SaOptions, SaStats, Spi};
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
 use crate::mtu;
@@ -69,6 +71,10 @@ pub(crate) struct Selectors {
 }
 
 impl Selectors {
+    fn new(sa: &SaAdd) -> Self {
+        Self { local: sa.local_ts.clone().into(), remote: sa.remote_ts.clone().into() }
+    }
+
     /// True when a packet that leaves is covered.
     #[inline]
     pub(crate) fn covers_out(&self, p: &PacketSelector) -> bool {
@@ -150,6 +156,36 @@ impl Usage {
     }
 }
 
+/// The key of an SA, for the protocol that it speaks.
+#[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
+pub(crate) enum SaKey {
+    Esp(EspKey),
+    Ah(IcvKey),
+}
+
+impl SaKey {
+    /// Of an ESP SA.
+    #[inline]
+    pub(crate) fn esp(&self) -> Option<&EspKey> {
+        match self {
+            Self::Esp(key) => Some(key),
+            Self::Ah(_) => None,
+        }
+    }
+
+    /// Of an AH SA.
+    pub(crate) fn ah(&self) -> Option<&IcvKey> {
+        match self {
+            Self::Ah(key) => Some(key),
+            Self::Esp(_) => None,
+        }
+    }
+
+    fn lens(&self) -> (usize, usize, usize) {
+        self.esp().map_or((0, 0, 1), |k| (k.iv_len(), k.icv_len(), k.block_len()))
+    }
+}
+
 /// An outbound SA on its present path.
 pub(crate) struct OutSa {
     pub(crate) path: Path,
@@ -163,42 +199,65 @@ pub(crate) struct OutState {
     pub(crate) iv_len: usize,
     pub(crate) icv_len: usize,
     pub(crate) block_len: usize,
+    /// Tunnel mode ESP that needs nothing else: the fast path.
+    pub(crate) plain: bool,
     /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send.
     pub(crate) fragmentable: [u16; 2],
+    /// Bytes of the path to the peer, outer IP header included; 0 as long as it is not known.
+    path_mtu: AtomicU32,
     /// The last sequence number that was used.
     sequence: AtomicU64,
     pub(crate) usage: Usage,
-    pub(crate) key: EspKey,
+    pub(crate) key: SaKey,
+    pub(crate) mode: Mode,
     pub(crate) suite: EspSuite,
+    pub(crate) options: SaOptions,
     pub(crate) lifetime: Lifetime,
     pub(crate) selectors: Selectors,
 }
 
 impl OutState {
-    pub(crate) fn new(
-        spi: Spi,
-        reqid: ReqId,
-        suite: EspSuite,
-        key: EspKey,
-        lifetime: Lifetime,
-        selectors: Selectors,
-    ) -> Self {
+    pub(crate) fn new(sa: &SaAdd, key: SaKey) -> Self {
+        let (iv_len, icv_len, block_len) = key.lens();
+        let o = &sa.options;
+        let plain = key.esp().is_some()
+            && sa.mode == Mode::Tunnel
+            && SaOptions { original: o.original, dscp_in: o.dscp_in, ..SaOptions::default() } == *o;
         let mut state = Self {
-            spi,
-            reqid,
-            iv_len: key.iv_len(),
-            icv_len: key.icv_len(),
-            block_len: key.block_len(),
+            spi: sa.spi,
+            reqid: sa.reqid,
+            iv_len,
+            icv_len,
+            block_len,
+            plain,
             fragmentable: [0; 2],
+            path_mtu: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             usage: Usage::default(),
             key,
-            suite,
-            lifetime,
-            selectors,
+            mode: sa.mode,
+            suite: sa.suite,
+            options: sa.options,
+            lifetime: sa.lifetime,
+            selectors: Selectors::new(sa),
         };
         state.fragmentable = [mtu::LEAST_V4, mtu::LEAST_V6].map(|least| state.esp_len(least) as u16);
         state
+    }
+
+    /// The protocol that it speaks.
+    pub(crate) fn protocol(&self) -> ProtocolId {
+        if self.key.ah().is_some() { ProtocolId::AH } else { ProtocolId::ESP }
+    }
+
+    /// Bytes of the path to the peer; `None` as long as it is not known.
+    #[inline]
+    pub(crate) fn path_mtu(&self) -> Option<u32> {
+        Some(self.path_mtu.load(Relaxed)).filter(|mtu| *mtu != 0)
+    }
+
+    pub(crate) fn set_path_mtu(&self, mtu: u32) {
+        self.path_mtu.store(mtu, Relaxed);
     }
 
     /// Length of the ESP packet around `inner` bytes.
@@ -256,15 +315,41 @@ pub(crate) struct InState {
     pub(crate) icv_len: usize,
     pub(crate) replay: Mutex<Replay>,
     pub(crate) usage: Usage,
-    pub(crate) key: EspKey,
+    pub(crate) key: SaKey,
     /// Raise `Up::FirstUse` on the next authenticated packet.
     pub(crate) notify_first_use: AtomicBool,
+    pub(crate) mode: Mode,
     pub(crate) suite: EspSuite,
+    pub(crate) options: SaOptions,
     pub(crate) lifetime: Lifetime,
     pub(crate) selectors: Selectors,
 }
 
 impl InState {
+    pub(crate) fn new(sa: &SaAdd, key: SaKey) -> Self {
+        let (iv_len, icv_len, _) = key.lens();
+        Self {
+            spi: sa.spi,
+            reqid: sa.reqid,
+            iv_len,
+            icv_len,
+            replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
+            usage: Usage::default(),
+            key,
+            notify_first_use: AtomicBool::new(sa.notify_first_use),
+            mode: sa.mode,
+            suite: sa.suite,
+            options: sa.options,
+            lifetime: sa.lifetime,
+            selectors: Selectors::new(sa),
+        }
+    }
+
+    /// The protocol that it speaks.
+    pub(crate) fn protocol(&self) -> ProtocolId {
+        if self.key.ah().is_some() { ProtocolId::AH } else { ProtocolId::ESP }
+    }
+
     /// Locks the window. A panic of another thread while it held the lock leaves a window that is still sound: every
     /// step of [`Replay`] ends in a valid state.
     #[inline]

@@ -4,6 +4,7 @@
 //! user-space SAD and SPD or by the kernel's. They are plain data and can be recorded and replayed.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::iana::ProtocolId;
 use crate::proposal::EspSuite;
@@ -62,6 +63,79 @@ pub struct Lifetime {
     pub hard_packets: u64,
 }
 
+/// What becomes of the DSCP field (RFC 2474) on its way into a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Dscp {
+    /// The outer header has the inner one's.
+    #[default]
+    Copy,
+    /// The outer header has this one, 0 to 63.
+    Set(u8),
+}
+
+/// Traffic flow confidentiality padding (RFC 4303 section 2.7). Tunnel mode ESP only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tfc {
+    /// None.
+    #[default]
+    None,
+    /// Every inner packet is padded to this many bytes, unless it is longer already.
+    To(u16),
+    /// Every inner packet is padded to the longest that fits the path ([`Command::SaPathMtu`]).
+    Mtu,
+}
+
+/// The addresses that the peer used for the two ends when a NAT is between (RFC 3948 section 3.1.2): what the checksums of
+/// upper-layer protocols in transport mode were made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OriginalAddresses {
+    /// Our end, as the peer sees it.
+    pub local: IpAddr,
+    /// The peer's end, as the peer sees it.
+    pub remote: IpAddr,
+}
+
+/// How packets are carried, beside mode and algorithms. The default is what RFC 4301 section 5.1.2 and RFC 6040 ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SaOptions {
+    /// IPComp with deflate (RFC 3173) inside of ESP or AH, under this compression parameter index: outbound the one that
+    /// the peer chose, inbound ours. What does not get shorter goes without.
+    pub ipcomp: Option<u16>,
+    /// The outer packet is never fragmented: inner packets are made to fit the path, by fragmentation before
+    /// encapsulation where their DF bit allows it. When false they are encapsulated whole and the outer packet may be
+    /// fragmented.
+    pub copy_df: bool,
+    /// Congestion marks pass through the tunnel (RFC 6040 normal mode). When false the outer header says Not-ECT and what
+    /// it says on arrival is ignored.
+    pub copy_ecn: bool,
+    /// DSCP of the outer header.
+    pub dscp_out: Dscp,
+    /// The inner packet gets the outer header's DSCP on arrival.
+    pub dscp_in: bool,
+    /// Padding.
+    pub tfc: Tfc,
+    /// While nothing else leaves by this SA, a dummy packet does, this often (RFC 4303 section 2.6). Outbound, tunnel mode
+    /// ESP only.
+    pub dummies: Option<Duration>,
+    /// Transport mode through a NAT. Inbound only.
+    pub original: Option<OriginalAddresses>,
+}
+
+impl Default for SaOptions {
+    fn default() -> Self {
+        Self {
+            ipcomp: None,
+            copy_df: true,
+            copy_ecn: true,
+            dscp_out: Dscp::Copy,
+            dscp_in: false,
+            tfc: Tfc::None,
+            dummies: None,
+            original: None,
+        }
+    }
+}
+
 /// One SA to install.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SaAdd {
@@ -81,8 +155,10 @@ pub struct SaAdd {
     pub udp_encap: bool,
     /// Tunnel or transport.
     pub mode: Mode,
-    /// Algorithms, and whether sequence numbers are extended.
+    /// Algorithms, and whether sequence numbers are extended. Of an AH SA the encryption is NULL.
     pub suite: EspSuite,
+    /// How packets are carried.
+    pub options: SaOptions,
     /// Encryption key, salt appended for AEADs (RFC 4106 section 8.1, RFC 7634 section 2).
     pub encr_key: Secret,
     /// Integrity key; empty with an AEAD.
@@ -156,6 +232,14 @@ pub enum Command {
         remote: SocketAddr,
         /// New encapsulation.
         udp_encap: bool,
+    },
+    /// The path MTU to the SA's peer is this many bytes now, outer IP header included. Outbound only. Until it is told,
+    /// nothing is made to fit.
+    SaPathMtu {
+        /// Which.
+        sa: SaRef,
+        /// Bytes.
+        mtu: u32,
     },
     /// Remove an SA. An outbound SA's reqid falls back to the newest older SA, if one is left.
     SaDelete(SaRef),

@@ -13,7 +13,9 @@ use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule,
 use ironswan_ipsec::{Config, DropReason, Engine};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, Spi, Up};
+use ironswan_wire::sadb::{
+    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi, Up,
+};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -114,6 +116,7 @@ fn sa(me: u8, from: u8, outer: Outer) -> Command {
         udp_encap: matches!(outer, Outer::V4Encap | Outer::V6Encap),
         mode: Mode::Tunnel,
         suite,
+        options: SaOptions::default(),
         encr_key: Secret::new(vec![from; 20]),
         integ_key: Secret::default(),
         replay_window: 1024,
@@ -426,7 +429,14 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                 let suite =
                     EspSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: None, ke: None, esn: true };
                 let udp_encap = matches!(outer, Outer::V4Encap | Outer::V6Encap);
-                let mtu = ironswan_ipsec::mtu::inner_max(NARROW, peer.is_ipv6(), udp_encap, &suite);
+                let mtu = ironswan_ipsec::mtu::Encapsulation {
+                    protocol: ProtocolId::ESP,
+                    mode: Mode::Tunnel,
+                    suite,
+                    outer_ipv6: peer.is_ipv6(),
+                    udp_encap,
+                }
+                .inner_max(NARROW);
                 ip(&format!("route replace 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220 mtu {mtu}"));
                 // Exactly as long as fits, and longer.
                 for len in [mtu as usize - 28, 1300, 1900] {

@@ -10,7 +10,7 @@ use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
 use ironswan_io::send::{Outlet, Sender};
 use ironswan_io::tun::{READ_SIZE, Tun, VNET_HEADER};
 use ironswan_io::udp::UdpSocket;
-use ironswan_ipsec::{Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker, demux};
+use ironswan_ipsec::{Carrier, Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker, demux};
 use ironswan_wire::esp::UdpKind;
 use ironswan_wire::offload::Offload;
 
@@ -202,12 +202,13 @@ impl Turns {
         let mut sends = &self.tx.sends[..];
         while let Some(first) = sends.first() {
             // Runs for one socket, so that order is kept within an SA.
-            let (encap, ipv6) = (first.udp_encap, first.remote.is_ipv6());
-            let same = |s: &ironswan_ipsec::Send| s.udp_encap == encap && s.remote.is_ipv6() == ipv6;
+            let (carrier, ipv6) = (first.carrier, first.remote.is_ipv6());
+            let same = |s: &ironswan_ipsec::Send| s.carrier == carrier && s.remote.is_ipv6() == ipv6;
             let run = sends.iter().position(|s| !same(s)).unwrap_or(sends.len());
-            let outlet = match encap {
-                true => self.sockets.natt.get(ipv6).map(Outlet::Udp),
-                false => self.sockets.raw.get(ipv6).map(Outlet::Raw),
+            let outlet = match carrier {
+                Carrier::Udp => self.sockets.natt.get(ipv6).map(Outlet::Udp),
+                Carrier::Esp => self.sockets.raw.get(ipv6).map(Outlet::Raw),
+                Carrier::Ip => None,
             };
             self.outgoing.clear();
             self.outgoing.extend(sends[..run].iter().map(|s| Outgoing {
@@ -281,7 +282,7 @@ impl Turns {
                 segment_size: u16::try_from(r.segment).unwrap_or(0),
                 local: SocketAddr::new(r.local, port),
                 remote: r.remote,
-                udp_encap: kind == token::NATT,
+                carrier: if kind == token::NATT { Carrier::Udp } else { Carrier::Esp },
                 tos: r.tos,
             };
             match kind {

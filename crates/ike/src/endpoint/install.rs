@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
 use ironswan_wire::selector::TrafficSelector;
 
 use super::Endpoint;
@@ -105,6 +105,7 @@ impl Endpoint {
             udp_encap,
             mode: new.mode,
             suite: new.suite,
+            options: SaOptions::default(),
             encr_key: keys.encr.clone(),
             integ_key: keys.integ.clone(),
             replay_window: if direction == Direction::In { new.config.replay_window } else { 0 },

@@ -10,7 +10,7 @@ use ironswan_wire::ip::{self, IpInfo, protocol, v4};
 use ironswan_wire::sadb::Action;
 
 use super::merge::Merger;
-use crate::batch::{Datagram, RxBatch, strides};
+use crate::batch::{Carrier, Datagram, RxBatch, strides};
 use crate::counters::DropReason;
 use crate::ecn;
 use crate::engine::{Snapshot, in_ref};
@@ -84,7 +84,7 @@ impl Worker {
                     Ok((len, seq)) => {
                         if compared != sas.len() {
                             compared = sas.len();
-                            left = datagram.udp_encap
+                            left = datagram.carrier == Carrier::Udp
                                 && at.as_ref().is_some_and(|(sa, _)| sa.path.is_left_by(datagram.remote));
                         }
                         if left {
@@ -101,7 +101,7 @@ impl Worker {
         let mut keys = self.take_keys();
         let Inbound { jobs, sas, .. } = &mut self.inbound;
         let owned = std::mem::take(sas);
-        keys.extend(owned.iter().map(|sa| &sa.state.key));
+        keys.extend(owned.iter().filter_map(|sa| sa.state.key.esp()));
         batch::open(buf, jobs, &keys);
         self.give_keys(keys);
         self.inbound.sas = owned;
@@ -253,6 +253,9 @@ fn check<'a>(
     }
     let Some((sa, window)) = at else { return Err(DropReason::InNoStates) };
     let state = &*sa.state;
+    if state.key.esp().is_none() {
+        return Err(DropReason::InStateProtocol);
+    }
     if packet.len() < esp::HEADER + state.iv_len + TRAILER + state.icv_len {
         return Err(DropReason::InHdrError);
     }

@@ -68,6 +68,9 @@ impl Worker {
         };
         let packets = cut.packets();
         let state = &*sa.state;
+        if !state.plain {
+            return Err(DropReason::OutStateMismatch);
+        }
         let longest = state.esp_len(cut.longest(frame.len()));
         if longest > split::MAX_ESP || longest * packets as usize > tx.room() {
             return Err(DropReason::OutTooBig);
@@ -100,7 +103,7 @@ impl Worker {
     pub fn seal(&mut self, tx: &mut TxBatch) {
         let sas = std::mem::take(&mut tx.sas);
         let mut keys = self.take_keys();
-        keys.extend(sas.iter().map(|sa| &sa.state.key));
+        keys.extend(sas.iter().filter_map(|sa| sa.state.key.esp()));
         batch::seal(&mut tx.buf, &mut tx.jobs, &keys);
         self.give_keys(keys);
         tx.jobs.clear();

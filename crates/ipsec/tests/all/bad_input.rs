@@ -3,6 +3,7 @@
 
 use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::rng::Seeded;
+use ironswan_ipsec::Carrier;
 use ironswan_ipsec::DropReason::{self, *};
 use ironswan_wire::ip::{tcp, v4};
 use ironswan_wire::sadb::{Action, Command, PolicyAdd};
@@ -423,7 +424,7 @@ fn datagrams_outside_the_buffer() {
         segment_size,
         local,
         remote,
-        udp_encap: true,
+        carrier: Carrier::Udp,
         tos: 0,
     };
     let n = esp.len() as u32;

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ipsec::{Config, Datagram, DropReason, Engine, RxBatch, Send, TxBatch, TxConfig, Worker};
+use ironswan_ipsec::{
+    Carrier, Config, Datagram, DropReason, Engine, RxBatch, Send, TxBatch, TxConfig, Worker,
+};
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
 use ironswan_wire::ip::{tcp, v4};
 use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaRef, SaStats, Spi,
+    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, SaStats, Spi,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -129,6 +131,7 @@ impl Options {
             udp_encap: self.udp_encap,
             mode: Mode::Tunnel,
             suite: EspSuite { esn: self.esn, ..self.algorithm.suite },
+            options: SaOptions::default(),
             encr_key: Secret::new(encr),
             integ_key: Secret::new(integ),
             replay_window: self.window,
@@ -231,7 +234,7 @@ impl Pair {
                 segment_size: 0,
                 local,
                 remote,
-                udp_encap: self.options.udp_encap,
+                carrier: carrier(self.options.udp_encap),
                 tos,
             });
             buf.extend_from_slice(p);
@@ -277,6 +280,11 @@ pub fn datagrams(tx: &TxBatch) -> Vec<Datagram> {
     tx.sends.iter().map(datagram).collect()
 }
 
+/// What ESP is carried in.
+pub fn carrier(udp_encap: bool) -> Carrier {
+    if udp_encap { Carrier::Udp } else { Carrier::Esp }
+}
+
 pub fn datagram(s: &Send) -> Datagram {
     Datagram {
         offset: s.offset,
@@ -284,7 +292,7 @@ pub fn datagram(s: &Send) -> Datagram {
         segment_size: if s.segments > 1 { s.segment_size } else { 0 },
         local: s.remote,
         remote: s.local,
-        udp_encap: s.udp_encap,
+        carrier: s.carrier,
         tos: s.tos,
     }
 }

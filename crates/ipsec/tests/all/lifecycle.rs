@@ -4,11 +4,15 @@ use std::time::Duration;
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_ipsec::DropReason::{self, *};
-use ironswan_ipsec::{ApplyError, Config, Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker, demux};
+use ironswan_ipsec::{
+    ApplyError, Carrier, Config, Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker, demux,
+};
 use ironswan_wire::esp::UdpKind;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaRef, Spi, Up};
+use ironswan_wire::sadb::{
+    Action, Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaRef, Spi, Tfc, Up,
+};
 use ironswan_wire::secret::Secret;
 
 use crate::common::*;
@@ -95,7 +99,7 @@ fn a_moved_peer_keeps_sequence_numbers_and_counters() {
     pair.a.apply(SECOND, &Command::SaUpdate { sa: moved, local, remote, udp_encap: false }).unwrap();
     begin(&mut pair);
     pair.seal_one(&frame);
-    assert!(!pair.tx.sends[0].udp_encap);
+    assert!(pair.tx.sends[0].carrier == Carrier::Esp);
     let mixed = Command::SaUpdate {
         sa: SaRef { remote: remote.ip(), ..moved },
         local: "192.0.2.1:0".parse().unwrap(),
@@ -332,8 +336,11 @@ fn refused_commands_change_nothing() {
             cases.push((error, Command::SaAdd(Box::new(sa))));
         }
     };
-    case(ApplyError::Protocol, &|s| s.protocol = ProtocolId::AH);
-    case(ApplyError::Mode, &|s| s.mode = Mode::Transport);
+    case(ApplyError::Protocol, &|s| s.protocol = ProtocolId::IKE);
+    case(ApplyError::Encap, &|s| s.protocol = ProtocolId::AH);
+    case(ApplyError::Key, &|s| (s.protocol, s.udp_encap) = (ProtocolId::AH, false));
+    case(ApplyError::Options, &|s| (s.mode, s.options.tfc) = (Mode::Transport, Tfc::Mtu));
+    case(ApplyError::Options, &|s| s.options.dscp_out = Dscp::Set(64));
     case(ApplyError::ReservedSpi, &|s| s.spi = Spi(0));
     case(ApplyError::ReservedSpi, &|s| s.spi = Spi(255));
     case(ApplyError::Key, &|s| s.encr_key = Secret::new(vec![0; 19]));
@@ -439,7 +446,7 @@ fn a_merged_receive_is_taken_apart_into_ike_keepalives_and_esp() {
         segment_size: n as u16,
         local,
         remote,
-        udp_encap: true,
+        carrier: Carrier::Udp,
         tos: 0,
     };
     let (mut runs, mut other) = (Vec::new(), Vec::new());

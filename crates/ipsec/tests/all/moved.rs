@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironswan_ipsec::{Datagram, DropReason};
+use ironswan_ipsec::{Carrier, Datagram, DropReason};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Command, Direction, Spi, Up};
 
@@ -45,7 +45,15 @@ fn open_from(pair: &mut Pair, from: &[(&[u8], SocketAddr)], udp_encap: bool) -> 
     let (_, local) = pair.options.outer();
     for (p, remote) in from {
         let (offset, len) = (buf.len() as u32, p.len() as u32);
-        datagrams.push(Datagram { offset, len, segment_size: 0, local, remote: *remote, udp_encap, tos: 0 });
+        datagrams.push(Datagram {
+            offset,
+            len,
+            segment_size: 0,
+            local,
+            remote: *remote,
+            carrier: carrier(udp_encap),
+            tos: 0,
+        });
         buf.extend_from_slice(p);
     }
     pair.rx.clear();
@@ -219,7 +227,7 @@ fn a_merged_receive_counts_as_one_source() {
         segment_size: p[0].len() as u16,
         local: pair.options.outer().1,
         remote: to.port,
-        udp_encap: true,
+        carrier: Carrier::Udp,
         tos: 0,
     };
     pair.wb.inbound(&mut buf, &[datagram], &mut pair.rx);

@@ -1,7 +1,9 @@
 //! What `inner_max` says is what the engine does, for every suite, outer family and encapsulation.
 
-use ironswan_ipsec::mtu::{LEAST_V4, LEAST_V6, inner_max};
+use ironswan_ipsec::mtu::{Encapsulation, LEAST_V4, LEAST_V6};
+use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
+use ironswan_wire::sadb::Mode;
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -24,7 +26,14 @@ proptest! {
         path in 200u32..9_100,
     ) {
         let mut pair = Pair::new(Options { algorithm, outer_v6, udp_encap, ..Options::default() });
-        let inner = inner_max(path, outer_v6, udp_encap, &algorithm.suite) as usize;
+        let inner = Encapsulation {
+            protocol: ProtocolId::ESP,
+            mode: Mode::Tunnel,
+            suite: algorithm.suite,
+            outer_ipv6: outer_v6,
+            udp_encap,
+        }
+        .inner_max(path) as usize;
         prop_assert!(outer_len(&mut pair, inner) <= path as usize);
         prop_assert!(outer_len(&mut pair, inner + 1) > path as usize);
     }

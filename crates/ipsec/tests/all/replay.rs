@@ -1,6 +1,7 @@
 //! The replay window of RFC 4303 at the engine's edge: the sequence that VPP tests its engine with, for every window size,
 //! with and without extended sequence numbers.
 
+use ironswan_ipsec::Carrier;
 use ironswan_ipsec::DropReason::{self, *};
 use ironswan_wire::sadb::Up;
 
@@ -242,7 +243,7 @@ fn several_threads_deliver_each_number_once() {
                         segment_size: chunk[0].len() as u16,
                         local,
                         remote,
-                        udp_encap: true,
+                        carrier: Carrier::Udp,
                         tos: 0,
                     };
                     rx.clear();

@@ -1,7 +1,7 @@
 //! What one worker seals, another opens, for every suite, family and encapsulation; and the sends are as the kernel
 //! wants them.
 
-use ironswan_ipsec::{DropReason, TxConfig};
+use ironswan_ipsec::{Carrier, DropReason, TxConfig};
 use ironswan_wire::offload::{Gso, Offload};
 
 use crate::common::*;
@@ -74,7 +74,7 @@ fn raw_esp_is_one_send_a_packet() {
     let esp = pair.seal(&[Spec::tcp(64_704).superpacket(1_348)]);
     assert_eq!(esp.len(), 48);
     assert_eq!(pair.tx.sends.len(), 48);
-    assert!(pair.tx.sends.iter().all(|s| !s.udp_encap && s.segments == 1));
+    assert!(pair.tx.sends.iter().all(|s| s.carrier == Carrier::Esp && s.segments == 1));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, TsSpec};
 use ironswan_wire::iana::ProtocolId;
-use ironswan_wire::sadb::{Lifetime, Mode};
+use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
 use ironswan_wire::selector::AddrRange;
 
 use super::super::diag::Diagnostics;
@@ -96,6 +96,9 @@ pub(super) fn child(
         local_ts,
         remote_ts,
         mode: Mode::Tunnel,
+        ipcomp: false,
+        options: SaOptions::default(),
+        policies: true,
         kind,
         rekey_time,
         life_time,
