@@ -1,5 +1,6 @@
 //! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
 
+mod decide;
 mod inbound;
 mod merge;
 mod outbound;

@@ -5,13 +5,12 @@
 use ironswan_crypto::batch;
 use ironswan_wire::ip::{self, Fragment};
 use ironswan_wire::offload::{Gso, Offload};
-use ironswan_wire::sadb::Action;
-use ironswan_wire::selector::PacketSelector;
 
+use super::decide::decide;
 use super::split::{self, Cut};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
-use crate::engine::{Snapshot, out_ref};
+use crate::engine::out_ref;
 use crate::flow::{FlowKey, Verdict};
 use crate::worker::Worker;
 
@@ -110,22 +109,5 @@ impl Worker {
         tx.sas = sas;
         tx.sealed();
         self.flush();
-    }
-}
-
-/// Asks the SPD, and the SAD for the policy's SA.
-fn decide(snap: &Snapshot, packet: &PacketSelector) -> Verdict {
-    let Some(found) = snap.spd.lookup_out(packet) else { return Verdict::Drop(DropReason::OutNoPolicy) };
-    match found.policy.action {
-        Action::Bypass => Verdict::Drop(DropReason::OutPolBypass),
-        Action::Discard => Verdict::Drop(DropReason::OutPolBlock),
-        Action::Protect(reqid) => match snap.outbound.get(&reqid.0) {
-            None => Verdict::Acquire(reqid),
-            // The newest first: an older one is left only until its DELETE.
-            Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(packet)) {
-                Some(sa) => Verdict::Sa(sa.clone()),
-                None => Verdict::Drop(DropReason::OutStateMismatch),
-            },
-        },
     }
 }
