@@ -5,6 +5,7 @@
 
 pub mod checksum;
 pub mod ext;
+pub mod icmp;
 pub mod tcp;
 pub mod udp;
 pub mod v4;
