@@ -239,16 +239,24 @@ pub struct Write {
     pub total: u32,
 }
 
-/// Decrypted packets, in place in the buffer that was passed to [`crate::Worker::inbound`].
+/// Opened packets: in place in the buffer that was passed to [`crate::Worker::inbound`], or in `extra` where they had to be
+/// made (transport mode, IPComp).
 #[derive(Default)]
 pub struct RxBatch {
     /// What to write, in this order.
     pub writes: Vec<Write>,
-    /// Ranges of the buffer: offset and length.
+    /// Ranges, as [`Self::slice`] reads them: offset and length.
     pub iov: Vec<(u32, u32)>,
+    /// Bytes that are not in the receive buffer.
+    pub extra: Vec<u8>,
 }
 
 impl RxBatch {
+    /// A range of [`Self::iov`] whose offset is not below this is in `extra`, so many bytes further on.
+    pub const EXTRA: u32 = 1 << 31;
+    /// Most bytes of `extra`: what a few bytes inflate to is bounded for the batch, not for each packet only.
+    pub const MAX_EXTRA: usize = 16 << 20;
+
     /// An empty batch.
     pub fn new() -> Self {
         Self::default()
@@ -258,6 +266,7 @@ impl RxBatch {
     pub fn clear(&mut self) {
         self.writes.clear();
         self.iov.clear();
+        self.extra.clear();
     }
 
     /// The ranges of one write.
@@ -265,13 +274,17 @@ impl RxBatch {
         self.iov.get(write.iov.start as usize..write.iov.end as usize).unwrap_or(&[])
     }
 
+    /// The bytes of one range. `buf` is the receive buffer.
+    #[inline]
+    pub fn slice<'a>(&'a self, buf: &'a [u8], (offset, len): (u32, u32)) -> &'a [u8] {
+        let (memory, offset) =
+            if offset < Self::EXTRA { (buf, offset) } else { (&self.extra[..], offset - Self::EXTRA) };
+        memory.get(offset as usize..).and_then(|rest| rest.get(..len as usize)).unwrap_or(&[])
+    }
+
     /// The bytes of one write, copied together (for tests and slow paths).
     pub fn gather(&self, buf: &[u8], write: &Write) -> Vec<u8> {
-        self.ranges(write)
-            .iter()
-            .flat_map(|(offset, len)| &buf[*offset as usize..(offset + len) as usize])
-            .copied()
-            .collect()
+        self.ranges(write).iter().flat_map(|range| self.slice(buf, *range)).copied().collect()
     }
 }
 

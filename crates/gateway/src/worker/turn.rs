@@ -332,9 +332,7 @@ impl Turns {
         for write in &self.rx.writes {
             let header = write.offload.emit();
             let ranges = self.rx.ranges(write);
-            let part = |(offset, len): (u32, u32)| {
-                IoSlice::new(self.rx_buf.get(offset as usize..(offset + len) as usize).unwrap_or(&[]))
-            };
+            let part = |range: (u32, u32)| IoSlice::new(self.rx.slice(&self.rx_buf, range));
             let result = if ranges.len() < FEW_PARTS {
                 let mut parts = [IoSlice::new(&header); FEW_PARTS];
                 for (slot, range) in parts[1..].iter_mut().zip(ranges) {
