@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use ironswan_ike::event::KeyLog;
-use ironswan_wire::iana::{EncrId, IntegId};
+use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::secret::Secret;
 use zeroize::Zeroizing;
 
@@ -54,6 +54,8 @@ fn line(entry: &KeyLog) -> Zeroizing<String> {
     // A name that Wireshark does not know would make it refuse the whole table.
     let comment = match entry {
         KeyLog::Ike { suite, .. } if suite.encr == EncrId::CHACHA20_POLY1305 => "# ",
+        // AH encrypts nothing, and Wireshark has no table for it.
+        KeyLog::Child { protocol: ProtocolId::AH, .. } => "# AH ",
         KeyLog::Child { suite, .. } if suite.encr == EncrId::CHACHA20_POLY1305 => "# ",
         _ => "",
     };
@@ -70,7 +72,7 @@ fn line(entry: &KeyLog) -> Zeroizing<String> {
                 ike_integrity(suite.integ),
             )
         }
-        KeyLog::Child { spi, src, dst, suite, encr_key, integ_key } => format!(
+        KeyLog::Child { spi, src, dst, suite, encr_key, integ_key, .. } => format!(
             "{comment}\"{}\",\"{}\",\"{}\",\"0x{spi}\",\"{}\",\"0x{}\",\"{}\",\"{}\"\n",
             if src.is_ipv6() { "IPv6" } else { "IPv4" },
             src.ip(),
@@ -178,6 +180,7 @@ mod tests {
             keys: Box::new([0, 1, 2, 3, 4, 5, 6].map(|b| secret(b, 2))),
         };
         let esp = KeyLog::Child {
+            protocol: ProtocolId::ESP,
             spi: Spi(0xc0ffee01),
             src: "192.0.2.1:4500".parse().unwrap(),
             dst: "192.0.2.2:4500".parse().unwrap(),

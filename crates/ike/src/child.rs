@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Direction, Mode, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::TrafficSelector;
@@ -17,10 +18,14 @@ pub(crate) struct Child {
     pub config: Arc<ChildConfig>,
     pub reqid: ReqId,
     pub state: ChildState,
+    pub protocol: ProtocolId,
     pub mode: Mode,
     pub suite: EspSuite,
     pub spi_in: Spi,
     pub spi_out: Spi,
+    /// IPComp: our CPI and the peer's.
+    pub cpi_in: Option<u16>,
+    pub cpi_out: Option<u16>,
     pub udp_encap: bool,
     pub local_ts: Vec<TrafficSelector>,
     pub remote_ts: Vec<TrafficSelector>,

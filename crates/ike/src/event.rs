@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ironswan_wire::iana::KeId;
+use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{EspSuite, IkeSuite};
 use ironswan_wire::sadb::{Command, Mode, ReqId, SaStats, Spi};
@@ -198,6 +198,8 @@ pub enum KeyLog {
     },
     /// One direction of a CHILD_SA.
     Child {
+        /// ESP or AH.
+        protocol: ProtocolId,
         /// SPI on the wire.
         spi: Spi,
         /// Sender.
@@ -317,6 +319,8 @@ pub struct ChildSaInfo {
     pub reqid: ReqId,
     /// State.
     pub state: ChildState,
+    /// ESP or AH.
+    pub protocol: ProtocolId,
     /// Mode.
     pub mode: Mode,
     /// UDP encapsulation.
@@ -325,6 +329,10 @@ pub struct ChildSaInfo {
     pub spi_in: Spi,
     /// Outbound SPI.
     pub spi_out: Spi,
+    /// IPComp: our CPI, under which the peer sends; `None` without IPComp.
+    pub cpi_in: Option<u16>,
+    /// IPComp: the peer's CPI, under which we send; `None` without IPComp.
+    pub cpi_out: Option<u16>,
     /// Suite.
     pub suite: EspSuite,
     /// Our side's selectors as agreed.

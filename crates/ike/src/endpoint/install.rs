@@ -123,6 +123,7 @@ impl Endpoint {
             {
                 let (encr_key, integ_key) = (keys.encr.clone(), keys.integ.clone());
                 self.emit(Event::KeyLog(KeyLog::Child {
+                    protocol: ProtocolId::ESP,
                     spi,
                     src,
                     dst,
@@ -138,10 +139,13 @@ impl Endpoint {
             config: new.config,
             reqid,
             state: ChildState::Installed,
+            protocol: ProtocolId::ESP,
             mode: new.mode,
             suite: new.suite,
             spi_in: new.spi_in,
             spi_out: new.spi_out,
+            cpi_in: None,
+            cpi_out: None,
             udp_encap,
             local_ts: new.local_ts,
             remote_ts: new.remote_ts,
