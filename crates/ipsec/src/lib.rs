@@ -16,14 +16,17 @@
 //! Not here: transport mode, AH, IPComp, fragmentation; of the path MTU only what ESP takes from it ([`mtu`]).
 #![forbid(unsafe_code)]
 
+mod ah;
 mod batch;
 mod counters;
 mod ecn;
 mod engine;
 mod flow;
 pub mod fuzz;
+mod ipcomp;
 pub mod mtu;
 mod pipeline;
+mod reasm;
 mod replay;
 mod sa;
 mod sad;

@@ -54,3 +54,31 @@ pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<Upper, IpError
     }
     Err(IpError::Extensions)
 }
+
+/// Where the fragment header of a packet is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FragmentHeader {
+    /// Offset of its first byte in the packet.
+    pub at: usize,
+    /// Offset of the next header byte that announces it, which is in the header before it.
+    pub announced_at: usize,
+}
+
+/// Finds the fragment header (8 bytes, RFC 8200 section 4.5) of an IPv6 packet. `None` when it has none, or not all of it.
+pub fn fragment_header(packet: &[u8]) -> Option<FragmentHeader> {
+    let (mut at, mut announced_at) = (super::v6::HEADER, 6);
+    for _ in 0..MAX_HEADERS {
+        match *packet.get(announced_at)? {
+            HOP_BY_HOP | ROUTING | DEST_OPTIONS => {
+                announced_at = at;
+                at += 8 + usize::from(*packet.get(at + 1)?) * 8;
+            }
+            FRAGMENT => {
+                packet.get(at..at + 8)?;
+                return Some(FragmentHeader { at, announced_at });
+            }
+            _ => return None,
+        }
+    }
+    None
+}
