@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""The packet engine against the Linux kernel's, with keys of `ip xfrm` and no IKE: every transform, ESP, AH and IPComp.
+
+usage: xfrm.py [--full] [NAME ...]      --full: every transform in every combination of mode, family, encapsulation and ESN
+The kernel is the guest of `uml`; our side is the example static_tunnel. One guest serves all cases of a test: each case has
+addresses and SPIs of its own there, so that all SAs and policies are made at once. What crosses is compared byte by byte
+(echo.py). A case fails, too, when any error counter of the guest's /proc/net/xfrm_stat moves.
+"""
+import hashlib
+import itertools
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import gateway
+from lab import HERE, Failed, check, main, need, say, until
+from uml import plug
+
+OURS, OURS6 = '10.9.255.1', 'fd09::ff:1'
+INNER, INNER6 = '10.1.0.1', 'fd01::1'
+CONTROL = '198.51.100.2'
+
+# Words of swanctl.conf; how `ip xfrm` says it; bytes of encryption key (with its salt) and of integrity key.
+INTEG = {'sha1': ('hmac(sha1)', 20, 96), 'sha256': ('hmac(sha256)', 32, 128), 'sha384': ('hmac(sha384)', 48, 192),
+         'sha512': ('hmac(sha512)', 64, 256), 'md5': ('hmac(md5)', 16, 96), 'aesxcbc': ('xcbc(aes)', 16, 96),
+         'aescmac': ('cmac(aes)', 16, 96)}
+
+
+def transforms():
+    """suite -> ([enc or aead, name, ICV bits], key bytes, integrity algorithm)"""
+    out = {}
+    for bits, salt in itertools.product((128, 192, 256), (4,)):
+        for icv in (8, 12, 16):
+            out[f'aes{bits}gcm{icv}'] = ('aead', 'rfc4106(gcm(aes))', bits // 8 + salt, icv * 8, None)
+            out[f'aes{bits}ccm{icv}'] = ('aead', 'rfc4309(ccm(aes))', bits // 8 + 3, icv * 8, None)
+        out[f'aes{bits}gmac'] = ('aead', 'rfc4543(gcm(aes))', bits // 8 + salt, 128, None)
+        out[f'aes{bits}-sha256'] = ('enc', 'cbc(aes)', bits // 8, 0, 'sha256')
+        out[f'aes{bits}ctr-sha256'] = ('enc', 'rfc3686(ctr(aes))', bits // 8 + salt, 0, 'sha256')
+    out['chacha20poly1305'] = ('aead', 'rfc7539esp(chacha20,poly1305)', 36, 128, None)
+    for integ in INTEG:
+        out[f'aes128-{integ}'] = ('enc', 'cbc(aes)', 16, 0, integ)
+        out[f'null-{integ}'] = ('enc', 'ecb(cipher_null)', 0, 0, integ)
+    for integ in ('sha1', 'md5', 'sha256'):
+        out[f'3des-{integ}'] = ('enc', 'cbc(des3_ede)', 24, 0, integ)
+    return out
+
+
+TRANSFORMS = transforms()
+
+
+def key(tag, size):
+    """Key bytes that differ for every case and direction, the same every run."""
+    out = b''
+    while len(out) < size:
+        out += hashlib.sha256(f'{tag} {len(out)}'.encode()).digest()
+    return out[:size].hex()
+
+
+class Case:
+    """One pair of SAs. `number` gives it addresses and SPIs in the guest."""
+
+    def __init__(self, number, suite, ah=False, mode='tunnel', outer=4, inner=4, encap=False, esn=False, ipcomp=False,
+                 tfc=None, cut=False, work=None):
+        self.number, self.suite, self.ah, self.mode, self.outer = number, suite, ah, mode, outer
+        self.inner = outer if mode == 'transport' else inner
+        self.encap, self.esn, self.ipcomp, self.tfc, self.cut, self.work = encap, esn, ipcomp, tfc, cut, work or {}
+        high, low = divmod(number, 200)
+        self.peer = f'10.9.{1 + high}.{1 + low}' if outer == 4 else f'fd09::1:{number + 1:x}'
+        self.ours = OURS if outer == 4 else OURS6
+        if mode == 'transport':
+            self.from_, self.to = self.ours, self.peer
+        else:
+            self.from_ = INNER if inner == 4 else INNER6
+            self.to = f'10.2.{1 + high}.{1 + low}' if inner == 4 else f'fd02::{number + 1:x}'
+        self.out_spi, self.in_spi = 0x10000 + 2 * number, 0x10001 + 2 * number
+        self.out_cpi, self.in_cpi = 0x1000 + 2 * number, 0x1001 + 2 * number
+
+    @property
+    def name(self):
+        words = ['ah ' + self.suite if self.ah else self.suite, self.mode,
+                 f'{self.inner} in {self.outer}' if self.mode == 'tunnel' else f'IPv{self.outer}']
+        words += [w for w, on in (('udp', self.encap), ('esn', self.esn), ('ipcomp', self.ipcomp),
+                                  (f'tfc {self.tfc}', self.tfc), ('cut outside', self.cut)) if on]
+        return ' '.join(words)
+
+    def keys(self, way):
+        """Encryption and integrity key of one direction, in hex."""
+        enc, integ = (0, self.suite) if self.ah else (TRANSFORMS[self.suite][2], TRANSFORMS[self.suite][4])
+        return key(f'{self.name} {way} e', enc), key(f'{self.name} {way} a', INTEG[integ][1] if integ else 0)
+
+    def algorithms(self, way):
+        encr, auth = self.keys(way)
+        integ, words = self.suite if self.ah else TRANSFORMS[self.suite][4], ''
+        if not self.ah:
+            kind, name, _, bits, _ = TRANSFORMS[self.suite]
+            words = f' {kind} "{name}" {"0x" + encr if encr else chr(34) * 2}' + (f' {bits}' if kind == 'aead' else '')
+        if integ:
+            words = f' auth-trunc "{INTEG[integ][0]}" 0x{auth} {INTEG[integ][2]}' + words
+        return words
+
+    def guest(self):
+        """Lines for `ip -batch` in the guest: addresses, two SAs (four with IPComp), and policies."""
+        yield f'addr add {self.peer}' + ('/16 dev eth0' if self.outer == 4 else '/64 dev eth0 nodad')
+        if self.mode == 'tunnel':
+            yield f'addr add {self.to}' + ('/32 dev lo' if self.inner == 4 else '/128 dev lo nodad')
+        proto = 'ah' if self.ah else 'esp'
+        # With IPComp in tunnel mode, it is IPComp that tunnels, and ESP carries what that made in transport mode.
+        inside = 'transport' if self.ipcomp else self.mode
+        for way, src, dst, spi, cpi in (('out', self.ours, self.peer, self.out_spi, self.out_cpi),
+                                        ('in', self.peer, self.ours, self.in_spi, self.in_cpi)):
+            flags = ['esn'] * self.esn
+            # RFC 4302 pads to 4 bytes with IPv4; the kernel pads to 8 unless told.
+            flags += ['align4'] * (self.ah and self.outer == 4)
+            # So that packets with DF that are too long once sealed are cut outside.
+            flags += ['nopmtudisc'] * self.cut
+            any_address = '0.0.0.0' if self.outer == 4 else '::'
+            yield (f'xfrm state add src {src} dst {dst} proto {proto} spi {spi} reqid {self.number + 1} mode {inside}'
+                   f' replay-window {128 if self.esn else 32}' + (f' flag {" ".join(flags)}' if flags else '')
+                   + self.algorithms(way) + (f' encap espinudp 4500 4500 {any_address}' if self.encap else '')
+                   + (f' tfcpad {self.tfc}' if self.tfc and self.tfc != 'mtu' else ''))
+            if self.ipcomp:
+                yield (f'xfrm state add src {src} dst {dst} proto comp spi {cpi} reqid {self.number + 1} mode {self.mode}'
+                       ' comp deflate')
+            selector = (f'src {self.from_} dst {self.to} dir in' if way == 'out' else f'src {self.to} dst {self.from_} dir out')
+            template = f'tmpl src {src} dst {dst} proto {proto} reqid {self.number + 1} mode {inside}'
+            if self.ipcomp:
+                # What does not become smaller goes without IPComp (RFC 3173 section 2.2): inbound it may be missing.
+                level = ' level use' if way == 'out' else ''
+                template = f'tmpl src {src} dst {dst} proto comp reqid {self.number + 1} mode {self.mode}{level} {template}'
+            yield f'xfrm policy add {selector} priority 1000 {template}'
+
+    def tunnel_args(self):
+        """The command line of static_tunnel."""
+        args = ['--local', self.ours, '--remote', self.peer, '--mode', self.mode,
+                '--local-ts', f'{self.from_}/{32 if self.inner == 4 else 128}',
+                '--remote-ts', f'{self.to}/{32 if self.inner == 4 else 128}',
+                *(('--ah', self.suite) if self.ah else ('--suite', self.suite)), '--esn', 'yes' if self.esn else 'no']
+        for way, spi in (('out', self.out_spi), ('in', self.in_spi)):
+            args += [f'--{way}', ':'.join((f'{spi:#x}', *self.keys(way)))]
+        args += [] if self.encap else ['--raw']
+        args += ['--ipcomp', f'{self.in_cpi:#x}:{self.out_cpi:#x}'] if self.ipcomp else []
+        args += ['--tfc', str(self.tfc)] if self.tfc else []
+        args += ['--mtu', '1500', '--copy-df', 'no'] if self.cut else []
+        return args
+
+    def job(self):
+        """What is sent through it: small datagrams of each length, full-size ones, and fragments."""
+        small = range(101) if self.work.get('small', True) else range(0, 101, 9)
+        sizes = [*small, 500, *range(1200, 1212), 1372, 1472, 4000]
+        job = {'to': self.to, 'from': self.from_, 'sizes': sizes, 'tcp': 60_000,
+               'plain': 'text' if self.ipcomp else 'random'}
+        return {**job, **self.work.get('job', {})}
+
+
+class Kernel:
+    """The guest with its echo server, and one of our boxes beside it, `g1`, with a talker."""
+
+    def __init__(self, lab):
+        need('linux.uml', 'modprobe')
+        self.lab = lab
+        self.program = os.path.join(os.path.dirname(gateway.program()), 'examples', 'static_tunnel')
+        if not os.access(self.program, os.X_OK):
+            raise Failed(f'no program at {self.program}: run `cargo build --release --examples -p ironswan-gateway`')
+        lab.box('g1', 'g2')
+        lab.wire('g1', 'wan', [f'{OURS}/16', f'{OURS6}/64', '198.51.100.1/24'], 'g2', 'eth0', [])
+        for address in (f'{INNER}/32', f'{INNER6}/128'):
+            lab.ip('g1', 'addr', 'add', address, 'dev', 'lo')
+        plug(lab, 'g2', 'eth0')
+        self.process = lab.spawn('g2', os.path.join(HERE, 'uml'), 'tap0', f'{CONTROL}/24,10.9.254.2/16,fd09::fe:2/64',
+                                 os.path.join(HERE, 'echo.py'), 'serve', '--shell', CONTROL, name='uml')
+        self.shell = None
+        until('the guest has begun', self.connect, 60, 0.2)
+        self.do('modprobe -a ah4 ah6 esp4 esp6 ipcomp ipcomp6 xfrm4_tunnel xfrm6_tunnel; '
+                'sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv6.conf.all.accept_dad=0; '
+                f'ip route add {INNER} via {OURS}; ip -6 route add {INNER6} via {OURS6}')
+        # Neighbour discovery is not for the SAs between two hosts.
+        self.batch([f'xfrm policy add src ::/0 dst ::/0 proto ipv6-icmp type {kind} dir {way} priority 1'
+                    for kind in (135, 136) for way in ('in', 'out')])
+        self.talker = lab.spawn('g1', sys.executable, os.path.join(HERE, 'echo.py'), 'talk', name='talk',
+                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.talker.popen.stdout.readline()
+
+    def connect(self):
+        """The guest's shell is in the box's network: a small relay there carries a line each way."""
+        if not self.process.alive():
+            raise Failed(f'the guest ended:\n{self.process.log()}')
+        relay = ('import socket,sys\ns=socket.create_connection((sys.argv[1],9),2).makefile("rw")\nprint("ready",flush=True)\n'
+                 'for l in sys.stdin:\n s.write(l);s.flush();sys.stdout.write(s.readline());sys.stdout.flush()')
+        # A connection attempt has two seconds; the relay then waits for commands as long as they take.
+        relay = relay.replace('.makefile', ';s.settimeout(None);s=s.makefile')
+        shell = self.lab.spawn('g1', sys.executable, '-c', relay, CONTROL, name='shell', stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE)
+        if shell.popen.stdout.readline() == 'ready\n':
+            self.shell = shell
+        return self.shell
+
+    def do(self, command, fail=True):
+        """Runs a shell command in the guest; its output."""
+        self.shell.popen.stdin.write(json.dumps(command) + '\n')
+        self.shell.popen.stdin.flush()
+        answer = self.shell.popen.stdout.readline()
+        if not answer:
+            raise Failed(f'the guest ended:\n{self.process.log()}')
+        status, out = json.loads(answer)
+        if fail and status:
+            raise Failed(f'in the guest: {command[:200]}: exit status {status}\n{out}')
+        return out
+
+    def batch(self, lines):
+        """Lines for `ip`; the numbers of those that the kernel refused, with its reason."""
+        text = '\n'.join(lines)
+        out = self.do(f"cat >/tmp/batch <<'END'\n{text}\nEND\nip -force -batch /tmp/batch", fail=False)
+        refused, why = {}, ''
+        for line in out.splitlines():
+            if m := re.search(r'Command failed .*:(\d+)', line):
+                refused[int(m[1]) - 1] = why
+            elif line.strip():
+                why = line.strip()
+        return refused
+
+    def errors(self):
+        """The error counters of the guest's IPsec that are not zero."""
+        pairs = (line.split() for line in self.do('cat /proc/net/xfrm_stat').splitlines())
+        return {k: int(v) for k, v in pairs if int(v)}
+
+    def talk(self, job):
+        self.talker.popen.stdin.write(json.dumps(job) + '\n')
+        self.talker.popen.stdin.flush()
+        line = self.talker.popen.stdout.readline()
+        if not line:
+            raise Failed(f'the talker ended:\n{self.talker.log()}')
+        return json.loads(line)
+
+    def tunnel(self, case, *more):
+        """static_tunnel, carrying packets."""
+        process = self.lab.spawn('g1', self.program, *case.tunnel_args(), *more, name='tunnel')
+
+        def ready():
+            if not process.alive():
+                raise Failed(f'{case.name}: static_tunnel ended: {process.log().strip()}')
+            return 'ready' in process.log()
+        until('static_tunnel is ready', ready, 10, 0.01)
+        return process
+
+
+def difference(before, after):
+    return {k: after.get(k, 0) - before.get(k, 0) for k in {*before, *after} if after.get(k, 0) != before.get(k, 0)}
+
+
+def run_cases(kernel, cases):
+    """All cases one after the other, and a table of them. What the kernel refuses is said, and not run."""
+    lines, owner = [], []
+    for case in cases:
+        for line in case.guest():
+            lines.append(line)
+            owner.append(case)
+    refused = {}
+    for n, why in kernel.batch(lines).items():
+        refused.setdefault(owner[n], f'{lines[n].split(" reqid")[0]}: {why}')
+    before, failed, took = kernel.errors(), [], time.monotonic()
+    say(f'  {"case":52} {"":4} datagrams  seconds')
+    for case in cases:
+        if case in refused:
+            failed.append(case.name)
+            say(f'  {case.name:52} the kernel refused it: {refused[case]}')
+            continue
+        process = kernel.tunnel(case)
+        result = kernel.talk(case.job())
+        after = kernel.errors()
+        process.stop()
+        moved = difference(before, after)
+        before = after
+        bad = [f'{k} {result[k]}' for k in ('lost', 'corrupt', 'error') if result[k]]
+        bad += [f'{k} {v}' for k, v in moved.items()]
+        say(f'  {case.name:52} {"FAIL" if bad else "ok":4} {result["received"]:9}  {result["seconds"]:7.2f}'
+            + (f"  {'; '.join(bad)}"[:300] if bad else ''))
+        if bad:
+            failed.append(case.name)
+            say('\n'.join('    ' + line for line in process.log().splitlines() if 'ready' not in line))
+    check(not failed, f'{len(cases) - len(failed)} of {len(cases)} cases in {time.monotonic() - took:.0f} s'
+          + (f"; failed: {', '.join(failed)}" if failed else '') + f'; counters of the kernel: {before or "all zero"}')
+
+
+def numbered(*rows):
+    return [Case(n, *args, **options) for n, (args, options) in enumerate(rows)]
+
+
+PLAIN = ({'mode': 'tunnel', 'outer': 4, 'inner': 4}, {'mode': 'tunnel', 'outer': 4, 'inner': 6},
+         {'mode': 'tunnel', 'outer': 6, 'inner': 4}, {'mode': 'tunnel', 'outer': 6, 'inner': 6},
+         {'mode': 'transport', 'outer': 4}, {'mode': 'transport', 'outer': 6})
+
+
+def esp(lab, full):
+    rows = []
+    for suite in TRANSFORMS:
+        for shape in PLAIN[:1]:
+            rows.append(((suite,), shape))
+    run_cases(Kernel(lab), numbered(*rows))
+
+
+if __name__ == '__main__':
+    main({f.__name__: f for f in (esp,)}, 'xfrm')
