@@ -1,17 +1,22 @@
 //! The SPD (RFC 4301 section 4.4.1): ordered policies, looked up by a packet's selectors.
 //!
-//! Policies are found through the prefix of their remote side, longest first or not does not matter: of all that cover the
-//! packet, the one of the lowest rank wins. One hash look-up for each prefix length in use; ranges that are not a prefix
-//! are tried one after the other.
+//! A policy is a box in five dimensions: remote and local address, remote and local port, protocol. A packet is a point, and
+//! of all boxes around it the one of the lowest rank wins. The boxes are kept in a [`tree`] for each family, in which a
+//! look-up takes a few steps however many policies there are and whatever they differ in.
+//!
+//! Ports that cannot be seen are one more value beside the 65,536 that can: ANY contains it, OPAQUE is it alone, and a
+//! range of ports does not contain it (RFC 4301 section 4.4.1.1).
 
-use std::cmp::Ordering;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ironswan_wire::sadb::{Action, PolicyAdd};
-use ironswan_wire::selector::{PacketSelector, Precedence};
+use ironswan_wire::selector::{AddrRange, PacketSelector, Precedence, TrafficSelector};
 
-use crate::sad::CowMap;
+mod build;
+mod tree;
+
+use tree::{Area, Item, Node, Point, Value};
 
 /// The order of policies: the smaller is matched first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -25,52 +30,81 @@ pub(crate) struct Rank {
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) policy: PolicyAdd,
-    pub(crate) rank: Rank,
+    rank: Rank,
     pub(crate) count: u32,
 }
 
+/// Equal but for the name.
 fn same(a: &PolicyAdd, b: &PolicyAdd) -> bool {
     a.action == b.action && a.local == b.local && a.remote == b.remote && a.priority == b.priority
 }
 
-/// Remote side of one family: prefix length and first address.
-type Prefix = (u8, u128);
-
 /// A snapshot of the SPD.
 #[derive(Clone, Default)]
 pub(crate) struct Spd {
-    /// By prefix of the remote selector; each list in order of rank.
-    v4: Family,
-    v6: Family,
+    v4: Option<Node<u32>>,
+    v6: Option<Node<u128>>,
     /// Some policy discards: inbound packets have to be looked up as well.
     discards: u32,
 }
 
-#[derive(Clone, Default)]
-struct Family {
-    by_prefix: CowMap<Prefix, Arc<Vec<Arc<Policy>>>>,
-    /// Prefix lengths in use, and by how many lists.
-    lengths: Vec<(u8, u32)>,
-    /// Remote ranges that are not a prefix, in order of rank.
-    ranges: Arc<Vec<Arc<Policy>>>,
+/// Ports that cannot be seen.
+const UNSEEN: u32 = 65_536;
+/// What no packet has: of a range that contains nothing.
+const NEVER: u32 = UNSEEN + 1;
+
+fn ports(ts: &TrafficSelector) -> (u32, u32) {
+    match (u32::from(ts.start_port), u32::from(ts.end_port)) {
+        (0, 65_535) => (0, UNSEEN),
+        (65_535, 0) => (UNSEEN, UNSEEN),
+        (start, end) if start <= end => (start, end),
+        _ => (NEVER, NEVER),
+    }
 }
 
-fn bits(addr: IpAddr) -> u128 {
-    match addr {
-        IpAddr::V4(a) => u128::from(u32::from(a)),
-        IpAddr::V6(a) => u128::from(a),
-    }
+fn area<A: Value>(policy: &PolicyAdd, of: impl Fn(&AddrRange) -> (A, A)) -> Area<A> {
+    let (remote, local) = (of(&policy.remote.range), of(&policy.local.range));
+    let (remote_ports, local_ports) = (ports(&policy.remote), ports(&policy.local));
+    // Both sides have to agree to the protocol; two that differ agree to none.
+    let protocol = match (policy.remote.protocol, policy.local.protocol) {
+        (0, 0) => (0, 255),
+        (p, 0) | (0, p) => (u32::from(p), u32::from(p)),
+        (p, q) if p == q => (u32::from(p), u32::from(p)),
+        _ => (NEVER, NEVER),
+    };
+    let narrow = |v: (u32, u32)| (A::from(v.0), A::from(v.1));
+    let sides = [remote, local, narrow(remote_ports), narrow(local_ports), narrow(protocol)];
+    Area { lo: sides.map(|s| s.0), hi: sides.map(|s| s.1) }
+}
+
+/// A range of the other family contains no address of this one.
+fn area_v4(policy: &PolicyAdd) -> Area<u32> {
+    area(policy, |range| match (range.start(), range.end()) {
+        (IpAddr::V4(start), IpAddr::V4(end)) => (start.into(), end.into()),
+        _ => (u32::MAX, 0),
+    })
+}
+
+fn area_v6(policy: &PolicyAdd) -> Area<u128> {
+    area(policy, |range| match (range.start(), range.end()) {
+        (IpAddr::V6(start), IpAddr::V6(end)) => (start.into(), end.into()),
+        _ => (u128::MAX, 0),
+    })
+}
+
+#[inline]
+fn point<A: Value>(
+    remote: A,
+    local: A,
+    remote_port: Option<u16>,
+    local_port: Option<u16>,
+    protocol: u8,
+) -> Point<A> {
+    let port = |p: Option<u16>| A::from(p.map_or(UNSEEN, u32::from));
+    [remote, local, port(remote_port), port(local_port), A::from(u32::from(protocol))]
 }
 
 impl Spd {
-    fn family(&self, ipv6: bool) -> &Family {
-        if ipv6 { &self.v6 } else { &self.v4 }
-    }
-
-    fn family_mut(&mut self, ipv6: bool) -> &mut Family {
-        if ipv6 { &mut self.v6 } else { &mut self.v4 }
-    }
-
     /// True when some policy is DISCARD.
     #[inline]
     pub(crate) fn has_discards(&self) -> bool {
@@ -79,26 +113,20 @@ impl Spd {
 
     /// Adds a policy, or counts it once more. `serial` grows with each call.
     pub(crate) fn add(&mut self, policy: &PolicyAdd, serial: u64) {
-        let rank = Rank {
-            precedence: Precedence::new(
-                &policy.local,
-                &policy.remote,
-                policy.priority,
-                matches!(policy.action, Action::Protect(_)),
-            ),
-            serial,
-        };
-        let discard = policy.action == Action::Discard;
-        let fresh = self.family_mut(policy.remote.range.is_ipv6()).edit(policy, |list| {
+        let protect = matches!(policy.action, Action::Protect(_));
+        let precedence = Precedence::new(&policy.local, &policy.remote, policy.priority, protect);
+        let rank = Rank { precedence, serial };
+        let mut fresh = false;
+        self.edit(policy, |list| {
             if let Some(found) = list.iter_mut().find(|p| same(&p.policy, policy)) {
                 Arc::make_mut(found).count += 1;
-                return false;
+                return;
             }
+            fresh = true;
             let at = list.partition_point(|p| p.rank < rank);
             list.insert(at, Arc::new(Policy { policy: policy.clone(), rank, count: 1 }));
-            true
         });
-        if fresh && discard {
+        if fresh && policy.action == Action::Discard {
             self.discards += 1;
         }
     }
@@ -106,15 +134,14 @@ impl Spd {
     /// Removes a policy once; false when it is not there.
     pub(crate) fn remove(&mut self, policy: &PolicyAdd) -> bool {
         let (mut found, mut gone) = (false, false);
-        self.family_mut(policy.remote.range.is_ipv6()).edit(policy, |list| {
-            if let Some(at) = list.iter().position(|p| same(&p.policy, policy)) {
-                found = true;
-                if list[at].count > 1 {
-                    Arc::make_mut(&mut list[at]).count -= 1;
-                } else {
-                    list.remove(at);
-                    gone = true;
-                }
+        self.edit(policy, |list| {
+            let Some(at) = list.iter().position(|p| same(&p.policy, policy)) else { return };
+            found = true;
+            if list[at].count > 1 {
+                Arc::make_mut(&mut list[at]).count -= 1;
+            } else {
+                list.remove(at);
+                gone = true;
             }
         });
         if gone && policy.action == Action::Discard {
@@ -123,102 +150,62 @@ impl Spd {
         found
     }
 
-    /// The policy for a packet that leaves.
-    pub(crate) fn lookup_out(&self, p: &PacketSelector) -> Option<&Policy> {
-        self.family(p.dst.is_ipv6()).lookup(p.dst, |policy| {
-            policy.remote.matches(p.dst, p.protocol, p.dst_port)
-                && policy.local.matches(p.src, p.protocol, p.src_port)
-        })
+    /// Changes the list of policies that have the selectors of `policy`.
+    fn edit(&mut self, policy: &PolicyAdd, change: impl FnOnce(&mut Vec<Arc<Policy>>)) {
+        if policy.remote.range.is_ipv6() {
+            Node::edit(&mut self.v6, &area_v6(policy), change);
+        } else {
+            Node::edit(&mut self.v4, &area_v4(policy), change);
+        }
+    }
+
+    /// What is done with a packet that leaves; `None` when no policy covers it.
+    #[inline]
+    pub(crate) fn lookup_out(&self, p: &PacketSelector) -> Option<Action> {
+        self.find(p.dst, p.src, p.dst_port, p.src_port, p.protocol).map(|(action, _)| action)
     }
 
     /// The policy for a packet that arrived.
     pub(crate) fn lookup_in(&self, p: &PacketSelector) -> Option<&Policy> {
-        self.family(p.src.is_ipv6()).lookup(p.src, |policy| {
-            policy.remote.matches(p.src, p.protocol, p.src_port)
-                && policy.local.matches(p.dst, p.protocol, p.dst_port)
-        })
+        let (_, policies) = self.find(p.src, p.dst, p.src_port, p.dst_port, p.protocol)?;
+        policies.first().map(|p| &**p)
+    }
+
+    #[inline]
+    fn find(
+        &self,
+        remote: IpAddr,
+        local: IpAddr,
+        remote_port: Option<u16>,
+        local_port: Option<u16>,
+        protocol: u8,
+    ) -> Option<(Action, &[Arc<Policy>])> {
+        match (remote, local) {
+            (IpAddr::V4(r), IpAddr::V4(l)) => {
+                let p = point(u32::from(r), u32::from(l), remote_port, local_port, protocol);
+                self.v4.as_ref()?.find(&p).map(Item::found)
+            }
+            (IpAddr::V6(r), IpAddr::V6(l)) => {
+                let p = point(u128::from(r), u128::from(l), remote_port, local_port, protocol);
+                self.v6.as_ref()?.find(&p).map(Item::found)
+            }
+            _ => None,
+        }
     }
 
     /// All policies in the order of their rank, IPv4 before IPv6.
     pub(crate) fn all(&self) -> Vec<Arc<Policy>> {
-        let mut out = Vec::new();
-        for family in [&self.v4, &self.v6] {
-            let mut all: Vec<_> = family
-                .by_prefix
-                .values()
-                .flat_map(|l| l.iter())
-                .chain(family.ranges.iter())
-                .cloned()
-                .collect();
-            all.sort_by_key(|p| p.rank);
-            out.append(&mut all);
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        if let Some(tree) = &self.v4 {
+            tree.each(&mut |item| v4.extend_from_slice(item.policies()));
         }
-        out
-    }
-}
-
-fn mask(addr: u128, len: u8, ipv6: bool) -> u128 {
-    let host = u32::from(if ipv6 { 128 - len } else { 32 - len });
-    if host >= 128 { 0 } else { addr >> host << host }
-}
-
-impl Family {
-    /// Changes the list that holds, or would hold, `policy`.
-    fn edit<T>(&mut self, policy: &PolicyAdd, change: impl FnOnce(&mut Vec<Arc<Policy>>) -> T) -> T {
-        let range = &policy.remote.range;
-        let Some(len) = range.prefix_len() else {
-            return change(Arc::make_mut(&mut self.ranges));
-        };
-        let key = (len, bits(range.start()));
-        let old = self.by_prefix.get(&key);
-        let existed = old.is_some();
-        let mut list = old.map(|l| l.to_vec()).unwrap_or_default();
-        let result = change(&mut list);
-        match (existed, list.is_empty()) {
-            (_, false) => {
-                self.by_prefix.insert(key, Arc::new(list));
-                if !existed {
-                    self.count_length(len, 1);
-                }
-            }
-            (true, true) => {
-                self.by_prefix.remove(&key);
-                self.count_length(len, -1);
-            }
-            (false, true) => {}
+        if let Some(tree) = &self.v6 {
+            tree.each(&mut |item| v6.extend_from_slice(item.policies()));
         }
-        result
-    }
-
-    fn count_length(&mut self, len: u8, change: i32) {
-        match self.lengths.iter_mut().find(|(l, _)| *l == len) {
-            Some((_, n)) => *n = n.saturating_add_signed(change),
-            None => self.lengths.push((len, 1)),
-        }
-        self.lengths.retain(|(_, n)| *n != 0);
-    }
-
-    fn lookup(&self, remote: IpAddr, covers: impl Fn(&PolicyAdd) -> bool) -> Option<&Policy> {
-        let addr = bits(remote);
-        let mut best: Option<&Policy> = None;
-        let lists = self
-            .lengths
-            .iter()
-            .filter_map(|(len, _)| self.by_prefix.get(&(*len, mask(addr, *len, remote.is_ipv6()))))
-            .chain(std::iter::once(&self.ranges));
-        for list in lists {
-            // The list is in order of rank: the first that covers is its best.
-            for p in list.iter() {
-                if best.is_some_and(|b| b.rank.cmp(&p.rank) == Ordering::Less) {
-                    break;
-                }
-                if covers(&p.policy) {
-                    best = Some(p);
-                    break;
-                }
-            }
-        }
-        best
+        v4.sort_by_key(|p| p.rank);
+        v6.sort_by_key(|p| p.rank);
+        v4.append(&mut v6);
+        v4
     }
 }
 

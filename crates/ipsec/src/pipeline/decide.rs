@@ -9,11 +9,11 @@ use crate::flow::Verdict;
 
 /// Asks the SPD, and the SAD for the policy's SA.
 pub(super) fn decide(snap: &Snapshot, packet: &PacketSelector) -> Verdict {
-    let Some(found) = snap.spd.lookup_out(packet) else { return Verdict::Drop(DropReason::OutNoPolicy) };
-    match found.policy.action {
-        Action::Bypass => Verdict::Drop(DropReason::OutPolBypass),
-        Action::Discard => Verdict::Drop(DropReason::OutPolBlock),
-        Action::Protect(reqid) => match snap.outbound.get(&reqid.0) {
+    match snap.spd.lookup_out(packet) {
+        None => Verdict::Drop(DropReason::OutNoPolicy),
+        Some(Action::Bypass) => Verdict::Drop(DropReason::OutPolBypass),
+        Some(Action::Discard) => Verdict::Drop(DropReason::OutPolBlock),
+        Some(Action::Protect(reqid)) => match snap.outbound.get(&reqid.0) {
             None => Verdict::Acquire(reqid),
             // The newest first: an older one is left only until its DELETE.
             Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(packet)) {
