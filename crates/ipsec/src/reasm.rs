@@ -1,5 +1,5 @@
-//! Puts fragments together in front of transport mode: "an implementation MUST be able to reassemble" what it protects end
-//! to end, since transport mode applies to whole packets only (RFC 4303 section 3.3.4, RFC 4302 section 3.3.4).
+//! Puts fragments together in front of transport mode, which applies "only to whole IP datagrams (not to IP fragments)" (RFC 4303
+//! section 3.3.4, RFC 4302 section 3.3.4).
 //! RFC 791 section 3.2, RFC 8200 section 4.5, RFC 5722 (no overlaps).
 //!
 //! ```text
@@ -83,8 +83,8 @@ struct Partial {
     data: Vec<u8>,
     /// Bit `1 << n` for ECN codepoint n of a fragment.
     ecn: u8,
-    /// "the entire datagram (and any constituent fragments) MUST be silently discarded" (RFC 5722 section 3): what else comes of
-    /// it is dropped until its time is up.
+    /// "the entire datagram (and any constituent fragments, including those not yet received) MUST be silently discarded" (RFC 5722
+    /// section 4): what else comes of it is dropped until its time is up.
     given_up: bool,
 }
 
@@ -299,8 +299,7 @@ impl Partial {
         if len > LONGEST {
             return false;
         }
-        // Congestion that one fragment met is the packet's; with fragments that cannot carry it, "the packet MUST be dropped" is
-        // one of the choices (RFC 3168 section 5.3).
+        // What one fragment met is the packet's (RFC 3168 section 5.3). With a fragment that cannot have met it somebody lies.
         let congested = self.ecn & 1 << 3 != 0;
         if congested && self.ecn & 1 != 0 {
             return false;
@@ -349,7 +348,7 @@ impl<'a> Piece<'a> {
         let offset = usize::from(field);
         // Every fragment but the last is whole units of 8 bytes; one without data says nothing.
         let sound = !data.is_empty() && (!more || data.len() % 8 == 0) && offset + data.len() <= LONGEST;
-        // "the first fragment ... MUST contain the entire IPv6 Header Chain" (RFC 7112 section 5); a policy is chosen by it.
+        // "it MUST include the entire IPv6 Header Chain in the First Fragment" (RFC 7112 section 5): the policy is chosen by it.
         let shown = offset != 0 || upper_is_whole(packet, info);
         (sound && shown).then_some(Self { key, offset, last: !more, head_len, next, data })
     }
