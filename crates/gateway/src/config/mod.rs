@@ -6,6 +6,7 @@
 //! Config -> check: what two parts of it mean for each other
 //! ```
 
+pub mod algorithms;
 pub mod check;
 pub mod diag;
 mod include;

@@ -1,135 +1,16 @@
 //! Proposal strings in strongSwan's dialect: `aes128gcm16-prfsha256-curve25519`, `aes256-sha256-modp2048`, `default`.
 //!
-//! A token that is known and not built, and one that is not known, are errors that name it. Rules of RFC 7296
-//! section 3.3 that a string can break (an AEAD with an integrity algorithm, no key exchange for IKE) are errors too.
-//! With a classic cipher and no PRF the PRF follows the integrity algorithm, as in charon; with an AEAD it must be
-//! written, as in charon.
+//! A token that is known and not built, one that is not known, and one that is of no use in this protocol are errors that name
+//! it. Rules that a string can break (RFC 7296 section 3.3, RFC 8221 section 4: an AEAD with an integrity algorithm, no key
+//! exchange for IKE, encryption without integrity) are errors too. With a classic cipher and no PRF the PRF follows the
+//! integrity algorithm, as in charon; with an AEAD it must be written, as in charon. Not here: the words (`algorithms`).
 
-use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
+use ironswan_wire::iana::{EncrId, EsnId, IntegId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{Proposal, Transform};
 
+use super::algorithms::{ADDITIONAL, Token, WORDS, carries, in_protocol, word};
 use super::diag::nearest;
 use super::value::show;
-
-/// What a token stands for.
-#[derive(Clone, Copy)]
-enum Token {
-    Is(Transform),
-    /// Known to strongSwan, not built here; what to write instead.
-    Unbuilt(&'static str),
-}
-
-use Token::{Is, Unbuilt};
-
-const fn encr(id: EncrId, bits: u16) -> Token {
-    Is(Transform::Encr(id, Some(bits)))
-}
-
-const GCM: EncrId = EncrId::AES_GCM_16;
-const CBC: EncrId = EncrId::AES_CBC;
-const SHORT_ICV: &str = "an ICV shorter than 16 bytes is not built; write aes128gcm16 or aes256gcm16";
-const USE_AES: &str = "write aes128gcm16, aes256gcm16, chacha20poly1305, or aes128 or aes256 with sha256";
-const USE_SHA2: &str = "write sha256, sha384 or sha512";
-const USE_PRF: &str = "write prfsha256, prfsha384 or prfsha512";
-const USE_KE: &str = "write curve25519, ecp256, ecp384, modp2048 or modp3072";
-const PQ: &str = "additional key exchanges (RFC 9370) are not built; remove it";
-
-const TOKENS: &[(&str, Token)] = &[
-    ("aes", encr(CBC, 128)),
-    ("aes128", encr(CBC, 128)),
-    ("aes192", Unbuilt(USE_AES)),
-    ("aes256", encr(CBC, 256)),
-    ("aes128gcm16", encr(GCM, 128)),
-    ("aes128gcm128", encr(GCM, 128)),
-    ("aes256gcm16", encr(GCM, 256)),
-    ("aes256gcm128", encr(GCM, 256)),
-    ("aes192gcm16", Unbuilt(USE_AES)),
-    ("aes192gcm128", Unbuilt(USE_AES)),
-    ("aes128gcm8", Unbuilt(SHORT_ICV)),
-    ("aes128gcm64", Unbuilt(SHORT_ICV)),
-    ("aes128gcm12", Unbuilt(SHORT_ICV)),
-    ("aes128gcm96", Unbuilt(SHORT_ICV)),
-    ("aes192gcm8", Unbuilt(SHORT_ICV)),
-    ("aes192gcm64", Unbuilt(SHORT_ICV)),
-    ("aes192gcm12", Unbuilt(SHORT_ICV)),
-    ("aes192gcm96", Unbuilt(SHORT_ICV)),
-    ("aes256gcm8", Unbuilt(SHORT_ICV)),
-    ("aes256gcm64", Unbuilt(SHORT_ICV)),
-    ("aes256gcm12", Unbuilt(SHORT_ICV)),
-    ("aes256gcm96", Unbuilt(SHORT_ICV)),
-    ("aes128ctr", Unbuilt(USE_AES)),
-    ("aes192ctr", Unbuilt(USE_AES)),
-    ("aes256ctr", Unbuilt(USE_AES)),
-    ("aes128ccm8", Unbuilt(USE_AES)),
-    ("aes128ccm12", Unbuilt(USE_AES)),
-    ("aes128ccm16", Unbuilt(USE_AES)),
-    ("aes256ccm8", Unbuilt(USE_AES)),
-    ("aes256ccm12", Unbuilt(USE_AES)),
-    ("aes256ccm16", Unbuilt(USE_AES)),
-    ("aes128gmac", Unbuilt(USE_AES)),
-    ("aes256gmac", Unbuilt(USE_AES)),
-    ("chacha20poly1305", Is(Transform::Encr(EncrId::CHACHA20_POLY1305, None))),
-    ("3des", Unbuilt(USE_AES)),
-    ("des", Unbuilt(USE_AES)),
-    ("null", Unbuilt(USE_AES)),
-    ("camellia", Unbuilt(USE_AES)),
-    ("camellia128", Unbuilt(USE_AES)),
-    ("camellia192", Unbuilt(USE_AES)),
-    ("camellia256", Unbuilt(USE_AES)),
-    ("blowfish", Unbuilt(USE_AES)),
-    ("cast128", Unbuilt(USE_AES)),
-    ("sha256", Is(Transform::Integ(IntegId::HMAC_SHA2_256_128))),
-    ("sha2_256", Is(Transform::Integ(IntegId::HMAC_SHA2_256_128))),
-    ("sha384", Is(Transform::Integ(IntegId::HMAC_SHA2_384_192))),
-    ("sha2_384", Is(Transform::Integ(IntegId::HMAC_SHA2_384_192))),
-    ("sha512", Is(Transform::Integ(IntegId::HMAC_SHA2_512_256))),
-    ("sha2_512", Is(Transform::Integ(IntegId::HMAC_SHA2_512_256))),
-    ("sha256_96", Unbuilt(USE_SHA2)),
-    ("sha", Unbuilt(USE_SHA2)),
-    ("sha1", Unbuilt(USE_SHA2)),
-    ("sha1_160", Unbuilt(USE_SHA2)),
-    ("md5", Unbuilt(USE_SHA2)),
-    ("md5_128", Unbuilt(USE_SHA2)),
-    ("aesxcbc", Unbuilt(USE_SHA2)),
-    ("aescmac", Unbuilt(USE_SHA2)),
-    ("prfsha256", Is(Transform::Prf(PrfId::HMAC_SHA2_256))),
-    ("prfsha384", Is(Transform::Prf(PrfId::HMAC_SHA2_384))),
-    ("prfsha512", Is(Transform::Prf(PrfId::HMAC_SHA2_512))),
-    ("prfsha1", Unbuilt(USE_PRF)),
-    ("prfmd5", Unbuilt(USE_PRF)),
-    ("prfaesxcbc", Unbuilt(USE_PRF)),
-    ("prfaescmac", Unbuilt(USE_PRF)),
-    ("curve25519", Is(Transform::Ke(KeId::CURVE_25519))),
-    ("x25519", Is(Transform::Ke(KeId::CURVE_25519))),
-    ("ecp256", Is(Transform::Ke(KeId::ECP_256))),
-    ("ecp384", Is(Transform::Ke(KeId::ECP_384))),
-    ("modp2048", Is(Transform::Ke(KeId::MODP_2048))),
-    ("modp3072", Is(Transform::Ke(KeId::MODP_3072))),
-    ("modp768", Unbuilt(USE_KE)),
-    ("modp1024", Unbuilt(USE_KE)),
-    ("modp1536", Unbuilt(USE_KE)),
-    ("modp4096", Unbuilt(USE_KE)),
-    ("modp6144", Unbuilt(USE_KE)),
-    ("modp8192", Unbuilt(USE_KE)),
-    ("modp1024s160", Unbuilt(USE_KE)),
-    ("modp2048s224", Unbuilt(USE_KE)),
-    ("modp2048s256", Unbuilt(USE_KE)),
-    ("modpnone", Unbuilt("leave the key exchange out instead")),
-    ("ecp192", Unbuilt(USE_KE)),
-    ("ecp224", Unbuilt(USE_KE)),
-    ("ecp521", Unbuilt(USE_KE)),
-    ("ecp224bp", Unbuilt(USE_KE)),
-    ("ecp256bp", Unbuilt(USE_KE)),
-    ("ecp384bp", Unbuilt(USE_KE)),
-    ("ecp512bp", Unbuilt(USE_KE)),
-    ("curve448", Unbuilt(USE_KE)),
-    ("x448", Unbuilt(USE_KE)),
-    ("mlkem512", Unbuilt(PQ)),
-    ("mlkem768", Unbuilt(PQ)),
-    ("mlkem1024", Unbuilt(PQ)),
-    ("esn", Is(Transform::Esn(EsnId::ESN))),
-    ("noesn", Is(Transform::Esn(EsnId::NO_ESN))),
-];
 
 /// IKE's `default`: AEADs first, then AES-CBC with HMAC-SHA2 for peers without them.
 const IKE_DEFAULT: &[&str] = &[
@@ -141,17 +22,24 @@ const IKE_DEFAULT: &[&str] = &[
 const ESP_DEFAULT: &[&str] =
     &["aes128gcm16-aes256gcm16-chacha20poly1305-esn-noesn", "aes128-aes256-sha256-sha384-sha512-esn-noesn"];
 
+/// AH's `default`.
+const AH_DEFAULT: &[&str] = &["sha256-sha384-sha512-esn-noesn"];
+
 /// Proposals are numbered by one byte from 1 (RFC 7296 section 3.3.1).
 const MAX_PROPOSALS: usize = 255;
 
-/// A list of strings to proposals for IKE or ESP, numbered from 1. The errors name the string.
+/// A list of strings to proposals for IKE, ESP or AH, numbered from 1. The errors name the string.
 pub(super) fn list<'a>(
     items: impl Iterator<Item = &'a str>,
     protocol: ProtocolId,
 ) -> Result<Vec<Proposal>, Vec<String>> {
     let mut out: Vec<Proposal> = Vec::new();
     let mut errors = Vec::new();
-    let all = if protocol == ProtocolId::IKE { IKE_DEFAULT } else { ESP_DEFAULT };
+    let all = match protocol {
+        ProtocolId::IKE => IKE_DEFAULT,
+        ProtocolId::AH => AH_DEFAULT,
+        _ => ESP_DEFAULT,
+    };
     for item in items {
         let one_item = [item];
         let texts = if item.eq_ignore_ascii_case("default") { all } else { &one_item[..] };
@@ -179,12 +67,18 @@ pub(super) fn default_list(protocol: ProtocolId) -> Vec<Proposal> {
     list(std::iter::once("default"), protocol).unwrap_or_default()
 }
 
+/// Puts lists of several protocols into one, numbered from 1 in this order.
+pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Vec<Proposal> {
+    let all = lists.into_iter().flatten().take(MAX_PROPOSALS);
+    all.zip(1..).map(|(p, number)| Proposal { number, ..p }).collect()
+}
+
 fn one(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, String> {
     let whole = show(text);
     let mut transforms: Vec<Transform> = Vec::new();
     for token in text.split('-') {
         let token = token.trim().to_ascii_lowercase();
-        let t = transform(&token).map_err(|e| format!("`{whole}`: {e}"))?;
+        let t = transform(&token, protocol).map_err(|e| format!("`{whole}`: {e}"))?;
         if !transforms.contains(&t) {
             transforms.push(t);
         }
@@ -195,85 +89,106 @@ fn one(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, String> {
     complete(transforms, protocol).map_err(|e| format!("`{whole}`: {e}"))
 }
 
-fn transform(token: &str) -> Result<Transform, String> {
+fn transform(token: &str, protocol: ProtocolId) -> Result<Transform, String> {
     if token.is_empty() {
         return Err("an empty algorithm name; write names with one hyphen between them".to_owned());
     }
-    if let Some((_, t)) = TOKENS.iter().find(|(name, _)| *name == token) {
+    if let Some((_, t)) = WORDS.iter().find(|(name, _)| *name == token) {
         return match t {
-            Is(t) => Ok(*t),
-            Unbuilt(remedy) => Err(format!("{token} is not built yet; {remedy}")),
+            Token::Is(t) => {
+                let t = in_protocol(*t, protocol);
+                if carries(protocol, &t) { Ok(t) } else { Err(misplaced(token, &t, protocol)) }
+            }
+            Token::Unbuilt(remedy) => Err(format!("{token} is not built; {remedy}")),
         };
     }
     let additional = token.strip_prefix("ke").and_then(|r| r.split_once('_'));
     if additional.is_some_and(|(n, _)| matches!(n, "1" | "2" | "3" | "4" | "5" | "6" | "7")) {
-        return Err(format!("{} is not built yet; {PQ}", show(token)));
+        return Err(format!("{} is not built; {ADDITIONAL}", show(token)));
     }
-    let near = nearest(token, TOKENS.iter().filter(|(_, t)| matches!(t, Is(_))).map(|(n, _)| *n));
+    if let Some(explicit) = token.strip_suffix("iiv").map(|t| t.trim_end_matches('_'))
+        && WORDS.iter().any(|(name, _)| *name == explicit)
+    {
+        // The engine has them; no daemon has a word for them that others would understand.
+        return Err(format!("implicit IVs (RFC 8750) cannot be negotiated yet; write {explicit}"));
+    }
+    let usable = |t: &Token| matches!(t, Token::Is(t) if carries(protocol, &in_protocol(*t, protocol)));
+    let near = nearest(token, WORDS.iter().filter(|(_, t)| usable(t)).map(|(n, _)| *n));
     let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
     Err(format!("{} is not a known algorithm{hint}", show(token)))
+}
+
+/// Why a transform that is known cannot be in a proposal of this protocol.
+fn misplaced(token: &str, t: &Transform, protocol: ProtocolId) -> String {
+    match (t, protocol) {
+        (Transform::Prf(_), ProtocolId::ESP | ProtocolId::AH) => {
+            "a PRF is for proposals of the IKE_SA; remove it".to_owned()
+        }
+        (Transform::Esn(_), _) => "esn and noesn are for esp_proposals and ah_proposals".to_owned(),
+        (Transform::Encr(..), ProtocolId::AH) => format!(
+            "{token} encrypts, which AH does not; name an integrity algorithm such as sha256, or write esp_proposals"
+        ),
+        (Transform::Encr(EncrId::NULL | EncrId::NULL_AES_GMAC, _), ProtocolId::IKE) => {
+            format!("{token} leaves IKE messages readable; it is for esp_proposals, write aes128gcm16 here")
+        }
+        (Transform::Encr(..), _) => {
+            format!("{token} is not built for the IKE_SA; write aes128gcm16, or aes128 with sha256")
+        }
+        (Transform::Integ(_), _) => format!("{token} is not built for the IKE_SA; write sha256"),
+        (Transform::Prf(_), _) => format!("{token} is not built; write prfsha256"),
+        _ => format!("{token} is not built; write x25519, ecp256, ecp384, modp2048 or modp3072"),
+    }
+}
+
+/// The PRF that goes with an integrity algorithm when none is written.
+fn implied_prf(integ: IntegId) -> Option<PrfId> {
+    Some(match integ {
+        IntegId::HMAC_MD5_96 => PrfId::HMAC_MD5,
+        IntegId::HMAC_SHA1_96 => PrfId::HMAC_SHA1,
+        IntegId::AES_XCBC_96 => PrfId::AES128_XCBC,
+        IntegId::AES_CMAC_96 => PrfId::AES128_CMAC,
+        IntegId::HMAC_SHA2_256_128 => PrfId::HMAC_SHA2_256,
+        IntegId::HMAC_SHA2_384_192 => PrfId::HMAC_SHA2_384,
+        IntegId::HMAC_SHA2_512_256 => PrfId::HMAC_SHA2_512,
+        _ => return None,
+    })
 }
 
 /// Checks what a proposal must have, adds what follows from it, and puts it in the order in which charon logs it.
 fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform>, String> {
     let has = |t: &[Transform], kind| t.iter().any(|x| x.kind() == kind);
-    let ciphers = t.iter().filter_map(|x| if let Transform::Encr(id, _) = x { Some(*id) } else { None });
-    let (aead, classic): (Vec<EncrId>, Vec<EncrId>) = ciphers.partition(|id| id.is_aead());
-    if aead.is_empty() && classic.is_empty() {
-        return Err("an encryption algorithm is missing; for example aes128gcm16".to_owned());
-    }
-    if !aead.is_empty() && !classic.is_empty() {
-        return Err(
-            "AES-GCM or ChaCha20-Poly1305 cannot be in one proposal with AES-CBC (RFC 7296 section 3.3); \
-                    write two proposals with a comma between them"
-                .to_owned(),
-        );
-    }
     let integ = has(&t, TransformType::INTEG);
-    if !aead.is_empty() && integ {
-        return Err(
-            "AES-GCM and ChaCha20-Poly1305 take no integrity algorithm (RFC 5282 section 8); remove it"
-                .to_owned(),
-        );
-    }
-    if aead.is_empty() && !integ {
-        return Err("an integrity algorithm is missing; add sha256".to_owned());
-    }
-    if protocol == ProtocolId::IKE {
-        if has(&t, TransformType::ESN) {
-            return Err("esn and noesn are for esp_proposals".to_owned());
+    let aead = if protocol == ProtocolId::AH {
+        if !integ {
+            return Err("an integrity algorithm is missing; for example sha256".to_owned());
         }
+        false
+    } else {
+        encryption(&t, integ, protocol)?
+    };
+    if protocol == ProtocolId::IKE {
         if !has(&t, TransformType::KE) {
-            return Err("a key exchange is missing; add curve25519, ecp256 or modp2048".to_owned());
+            return Err("a key exchange is missing; add x25519, ecp256 or modp2048".to_owned());
         }
         if !has(&t, TransformType::PRF) {
-            if !aead.is_empty() {
+            if aead {
                 return Err("a PRF is missing, which an AEAD does not imply; add prfsha256".to_owned());
             }
-            let implied: Vec<Transform> = t
-                .iter()
-                .filter_map(|x| match x {
-                    Transform::Integ(IntegId::HMAC_SHA2_256_128) => {
-                        Some(Transform::Prf(PrfId::HMAC_SHA2_256))
+            let integs = t.iter().filter_map(|x| if let Transform::Integ(id) = x { Some(*id) } else { None });
+            let mut implied = Vec::new();
+            for id in integs {
+                match implied_prf(id).map(Transform::Prf).filter(|prf| carries(protocol, prf)) {
+                    Some(prf) => implied.push(prf),
+                    None => {
+                        let name = word(&Transform::Integ(id), protocol).unwrap_or("this algorithm");
+                        return Err(format!("the PRF that goes with {name} is not built; add prfsha256"));
                     }
-                    Transform::Integ(IntegId::HMAC_SHA2_384_192) => {
-                        Some(Transform::Prf(PrfId::HMAC_SHA2_384))
-                    }
-                    Transform::Integ(IntegId::HMAC_SHA2_512_256) => {
-                        Some(Transform::Prf(PrfId::HMAC_SHA2_512))
-                    }
-                    _ => None,
-                })
-                .collect();
+                }
+            }
             t.extend(implied);
         }
-    } else {
-        if has(&t, TransformType::PRF) {
-            return Err("a PRF is for proposals of the IKE_SA; remove it".to_owned());
-        }
-        if !has(&t, TransformType::ESN) {
-            t.push(Transform::Esn(EsnId::NO_ESN));
-        }
+    } else if !has(&t, TransformType::ESN) {
+        t.push(Transform::Esn(EsnId::NO_ESN));
     }
     let rank = |x: &Transform| match x.kind() {
         TransformType::ENCR => 0,
@@ -286,68 +201,34 @@ fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform
     Ok(t)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ike(text: &str) -> Result<String, Vec<String>> {
-        list(text.split(','), ProtocolId::IKE)
-            .map(|l| l.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
-    }
-
-    fn esp(text: &str) -> Result<String, Vec<String>> {
-        list(text.split(','), ProtocolId::ESP)
-            .map(|l| l.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
-    }
-
-    #[test]
-    fn strings_become_what_charon_logs() {
-        assert_eq!(
-            ike("aes128gcm16-prfsha256-curve25519").unwrap(),
-            "IKE:AES_GCM_16_128/PRF_HMAC_SHA2_256/CURVE_25519"
-        );
-        assert_eq!(
-            ike("aes256-sha256-modp2048").unwrap(),
-            "IKE:AES_CBC_256/HMAC_SHA2_256_128/PRF_HMAC_SHA2_256/MODP_2048"
-        );
-        assert_eq!(esp("AES128GCM16").unwrap(), "ESP:AES_GCM_16_128/NO_EXT_SEQ");
-        assert_eq!(
-            esp("chacha20poly1305-x25519-esn,aes256-sha512").unwrap(),
-            "ESP:CHACHA20_POLY1305/CURVE_25519/EXT_SEQ ESP:AES_CBC_256/HMAC_SHA2_512_256/NO_EXT_SEQ"
-        );
-    }
-
-    #[test]
-    fn both_defaults_are_complete_and_numbered() {
-        for p in [ProtocolId::IKE, ProtocolId::ESP] {
-            let d = default_list(p);
-            assert_eq!(d.iter().map(|p| p.number).collect::<Vec<_>>(), [1, 2]);
+/// Checks encryption against integrity; true when it is of AEADs.
+fn encryption(t: &[Transform], integ: bool, protocol: ProtocolId) -> Result<bool, String> {
+    let ciphers = t.iter().filter_map(|x| if let Transform::Encr(id, _) = x { Some(*id) } else { None });
+    let (aead, classic): (Vec<EncrId>, Vec<EncrId>) = ciphers.partition(|id| id.is_aead());
+    let list = "AES-GCM, AES-CCM, AES-GMAC and ChaCha20-Poly1305";
+    match (aead.is_empty(), classic.is_empty()) {
+        (true, true) if integ && protocol == ProtocolId::ESP => {
+            Err("an encryption algorithm is missing; for example aes128gcm16. To authenticate only, add null".to_owned())
         }
-    }
-
-    #[test]
-    fn what_is_wrong_is_named_with_the_remedy() {
-        let err = |r: Result<String, Vec<String>>| r.unwrap_err().remove(0);
-        assert!(err(ike("aes128gcm61-prfsha256-curve25519")).contains("did you mean `aes128gcm16`?"));
-        assert!(err(ike("aes128gcm8-prfsha256-ecp256")).contains("aes128gcm8 is not built yet"));
-        assert!(err(ike("aes128gcm16-curve25519")).contains("add prfsha256"));
-        assert!(err(ike("aes128-sha256")).contains("a key exchange is missing"));
-        assert!(err(ike("aes128-modp2048")).contains("an integrity algorithm is missing"));
-        assert!(err(ike("aes128gcm16-aes128-sha256-ecp256")).contains("write two proposals"));
-        assert!(err(ike("aes128gcm16-ke1_mlkem768-prfsha256-x25519")).contains("RFC 9370"));
-        assert!(err(esp("aes128gcm16-sha256")).contains("no integrity algorithm"));
-        assert!(err(esp("aes128gcm16-prfsha256")).contains("a PRF is for"));
-        assert!(err(esp("sha256")).contains("an encryption algorithm is missing"));
-        assert!(err(esp("aes128--sha256")).contains("an empty algorithm name"));
-        assert!(ike(&vec!["aes128-sha256-ecp256"; 300].join(",")).is_err());
-    }
-
-    #[test]
-    fn no_name_is_listed_twice() {
-        let mut names: Vec<_> = TOKENS.iter().map(|(n, _)| *n).collect();
-        names.sort_unstable();
-        let count = names.len();
-        names.dedup();
-        assert_eq!(names.len(), count);
+        (true, true) => Err("an encryption algorithm is missing; for example aes128gcm16".to_owned()),
+        (false, false) => Err(format!(
+            "{list} cannot be in one proposal with other ciphers (RFC 7296 section 3.3); write two proposals with a \
+             comma between them"
+        )),
+        // RFC 5282 section 8, and RFC 8221 section 6 (AUTH_NONE) for ESP.
+        (false, true) if integ => Err(format!("{list} take no integrity algorithm (RFC 5282 section 8); remove it")),
+        (false, true) => Ok(true),
+        // RFC 8221 section 4: encryption without integrity MUST NOT be used; RFC 4303 section 3.2: and not both NULL.
+        (true, false) if !integ => Err(match classic.contains(&EncrId::NULL) {
+            true => "null without an integrity algorithm protects nothing; add sha256".to_owned(),
+            false => "an integrity algorithm is missing, without which encryption does not protect (RFC 8221 section 4); \
+                      add sha256"
+                .to_owned(),
+        }),
+        (true, false) => Ok(false),
     }
 }
+
+#[cfg(test)]
+#[path = "proposal_tests.rs"]
+mod tests;

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, TsSpec};
-use ironswan_wire::iana::ProtocolId;
-use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
+use ironswan_wire::iana::{EncrId, ProtocolId};
+use ironswan_wire::proposal::{Proposal, Transform};
+use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};
 use ironswan_wire::selector::AddrRange;
 
+use super::super::algorithms;
 use super::super::diag::Diagnostics;
 use super::super::proposal;
 use super::super::tree::Section;
@@ -23,6 +25,12 @@ const REPLAY_WINDOW: u32 = 4096;
 const REPLAY_WINDOW_MAX: u64 = 65_536;
 /// No more selectors than this on one side (RFC 7296 section 3.13: their number is one byte).
 const MAX_SELECTORS: usize = 255;
+/// RFC 4303 section 3.4.3: "A minimum window size of 32 packets MUST be supported".
+const REPLAY_WINDOW_MIN: u32 = 32;
+/// 2^20 blocks of 8 bytes: NIST SP 800-67 revision 2 section 3.1 wants no more under one 3DES key.
+const TRIPLE_DES_BYTES: u64 = 8 << 20;
+/// A dummy packet more often than this is a flood, and none in so long hides nothing.
+const DUMMIES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
 /// Understands one child; `None` when there was an error.
 pub(super) fn child(
@@ -35,13 +43,7 @@ pub(super) fn child(
     keys::check(section, path, keys::CHILD, diags, |_, _, _| false, &[]);
     let mut r = Reader { section, path, diags };
 
-    let proposals = match section.value("esp_proposals") {
-        None => proposal::default_list(ProtocolId::ESP),
-        Some(v) => proposal::list(v.items(), ProtocolId::ESP).unwrap_or_else(|errors| {
-            errors.into_iter().for_each(|e| r.error("esp_proposals", e));
-            Vec::new()
-        }),
-    };
+    let proposals = proposals(&mut r);
     let local_ts = selectors(&mut r, "local_ts");
     let remote_ts = selectors(&mut r, "remote_ts");
     if !families_meet(&local_ts, &remote_ts) {
@@ -51,17 +53,14 @@ pub(super) fn child(
         );
     }
 
-    let kind = r
-        .get("mode", |t| match t.trim().to_ascii_lowercase().as_str() {
-            "tunnel" => Ok(ChildKind::Protect),
-            "pass" => Ok(ChildKind::Pass),
-            "drop" => Ok(ChildKind::Drop),
-            m @ ("transport" | "transport_proxy" | "beet" | "iptfs") => {
-                Err(format!("{m} is not built yet; set mode = tunnel"))
-            }
-            m => Err(format!("`{}` is no mode; set mode = tunnel, pass or drop", value::show(m))),
-        })
-        .unwrap_or_default();
+    let (kind, mode) = r.get("mode", mode).unwrap_or_default();
+    let ipcomp = r.get("ipcomp", value::boolean).unwrap_or(false);
+    let options = options(&mut r, mode, &proposals);
+    let policies = r.get("policies", value::boolean).unwrap_or(true);
+    if mode == Mode::Transport {
+        host_to_host(&mut r, "local_ts", &local_ts);
+        host_to_host(&mut r, "remote_ts", &remote_ts);
+    }
 
     let rekey_time = r.get("rekey_time", value::time).unwrap_or(REKEY_TIME);
     let life_time = r.get("life_time", value::time).unwrap_or(rekey_time + rekey_time / 10);
@@ -71,6 +70,14 @@ pub(super) fn child(
     }
     let (soft_bytes, hard_bytes) = limits(&mut r, "rekey_bytes", "life_bytes");
     let (soft_packets, hard_packets) = limits(&mut r, "rekey_packets", "life_packets");
+    let triple_des = |p: &Proposal| p.transforms.contains(&Transform::Encr(EncrId::DES3, None));
+    if proposals.iter().any(triple_des) && (soft_bytes == 0 || soft_bytes > TRIPLE_DES_BYTES) {
+        r.warn(
+            "rekey_bytes",
+            "3des should not encrypt more than 8 MB with one key (NIST SP 800-67), and shows text after some tens of GB; \
+             set rekey_bytes = 8m",
+        );
+    }
 
     let replay_window =
         r.get("replay_window", |t| value::number(t, REPLAY_WINDOW_MAX)).map_or(REPLAY_WINDOW, |n| n as u32);
@@ -79,10 +86,27 @@ pub(super) fn child(
             "replay_window",
             "0 turns the replay check off: packets can be played back by anyone who saw them",
         );
+    } else if replay_window < REPLAY_WINDOW_MIN {
+        r.warn(
+            "replay_window",
+            format!(
+                "{replay_window} loses packets that arrive out of order; leave the key out, or set at least 32"
+            ),
+        );
     }
     let start_action = action(&mut r, "start_action");
     let close_action = action(&mut r, "close_action");
     let dpd_action = action(&mut r, "dpd_action");
+    if !policies {
+        if [start_action, close_action, dpd_action].contains(&ChildAction::Trap) {
+            r.error("policies", "a trap is a policy; set policies = yes, or no action to trap");
+        } else if kind == ChildKind::Protect {
+            r.warn(
+                "policies",
+                "without policies nothing is sent through this child, only what arrives is taken",
+            );
+        }
+    }
     let reqid = r.get("reqid", |t| value::number(t, u64::from(u32::MAX))).unwrap_or(0) as u32;
     let guard = r.get("guard", value::boolean).unwrap_or(true);
     let priority = r.get("priority", |t| value::number(t, u64::from(u32::MAX))).unwrap_or(0) as u32;
@@ -95,10 +119,10 @@ pub(super) fn child(
         proposals,
         local_ts,
         remote_ts,
-        mode: Mode::Tunnel,
-        ipcomp: false,
-        options: SaOptions::default(),
-        policies: true,
+        mode,
+        ipcomp,
+        options,
+        policies,
         kind,
         rekey_time,
         life_time,
@@ -112,6 +136,177 @@ pub(super) fn child(
         priority,
         guard,
     })
+}
+
+fn mode(text: &str) -> Result<(ChildKind, Mode), String> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "tunnel" => Ok((ChildKind::Protect, Mode::Tunnel)),
+        "transport" => Ok((ChildKind::Protect, Mode::Transport)),
+        "pass" => Ok((ChildKind::Pass, Mode::Tunnel)),
+        "drop" => Ok((ChildKind::Drop, Mode::Tunnel)),
+        "beet" => Err("BEET mode is not built; set mode = transport, or tunnel".to_owned()),
+        "transport_proxy" => {
+            Err("transport_proxy is for Mobile IPv6, and not built; set mode = transport".to_owned())
+        }
+        "iptfs" => {
+            Err("IP-TFS (RFC 9347) is not built; set mode = tunnel, and tfc_padding = mtu to hide lengths"
+                .to_owned())
+        }
+        m => Err(format!("`{}` is no mode; set mode = tunnel, transport, pass or drop", value::show(m))),
+    }
+}
+
+/// ESP and AH proposals, those first whose key was written first, as charon takes them. Without either key: ESP's default.
+fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
+    let mut keys = [("esp_proposals", ProtocolId::ESP), ("ah_proposals", ProtocolId::AH)];
+    let section = r.section;
+    let at = |key: &str| section.entries().position(|(name, _)| name == key);
+    keys.sort_by_key(|(key, _)| at(key));
+    let mut lists = Vec::new();
+    let mut written = false;
+    for (key, protocol) in keys {
+        let Some(v) = section.value(key) else { continue };
+        written = true;
+        match proposal::list(v.items(), protocol) {
+            Ok(list) => {
+                algorithms::advice(&list).into_iter().for_each(|w| r.warn(key, w));
+                lists.push(list);
+            }
+            Err(errors) => errors.into_iter().for_each(|e| r.error(key, e)),
+        }
+    }
+    if !written {
+        return proposal::default_list(ProtocolId::ESP);
+    }
+    let all = proposal::join(lists);
+    if all.iter().any(algorithms::is_readable) && all.iter().any(algorithms::is_secret) {
+        let key = if section.value("ah_proposals").is_some() { "ah_proposals" } else { "esp_proposals" };
+        r.warn(
+            key,
+            "encryption is offered beside none (AH, null, GMAC): the peer may choose what everybody can read; keep one kind",
+        );
+    }
+    all
+}
+
+/// Names of RFCs 2474, 2597, 3246, 5865 and 8622.
+const DSCP_NAMES: &[(&str, u8)] = &[
+    ("df", 0),
+    ("be", 0),
+    ("le", 1),
+    ("va", 44),
+    ("ef", 46),
+    ("cs0", 0),
+    ("cs1", 8),
+    ("cs2", 16),
+    ("cs3", 24),
+    ("cs4", 32),
+    ("cs5", 40),
+    ("cs6", 48),
+    ("cs7", 56),
+    ("af11", 10),
+    ("af12", 12),
+    ("af13", 14),
+    ("af21", 18),
+    ("af22", 20),
+    ("af23", 22),
+    ("af31", 26),
+    ("af32", 28),
+    ("af33", 30),
+    ("af41", 34),
+    ("af42", 36),
+    ("af43", 38),
+];
+
+fn dscp(text: &str) -> Result<u8, String> {
+    let t = text.trim().to_ascii_lowercase();
+    if let Some((_, n)) = DSCP_NAMES.iter().find(|(name, _)| *name == t) {
+        return Ok(*n);
+    }
+    value::number(&t, 63).map(|n| n as u8).map_err(|_| {
+        format!("`{}` is not a DSCP; write 0 to 63, or a name such as ef, cs6, af41", value::show(text))
+    })
+}
+
+fn tfc(text: &str) -> Result<Tfc, String> {
+    let t = text.trim().to_ascii_lowercase();
+    if t == "mtu" {
+        return Ok(Tfc::Mtu);
+    }
+    match value::number(&t, 65_535) {
+        Ok(0) => Ok(Tfc::None),
+        Ok(n) => Ok(Tfc::To(n as u16)),
+        Err(_) => Err(format!("`{}` is not a length; write bytes up to 65535, or mtu", value::show(text))),
+    }
+}
+
+fn dummies(text: &str) -> Result<Option<Duration>, String> {
+    match value::fine_time(text)? {
+        Duration::ZERO => Ok(None),
+        every if DUMMIES.contains(&every) => Ok(Some(every)),
+        _ => Err(format!("`{}` is not between 1ms and 1d", value::show(text))),
+    }
+}
+
+/// How packets are carried.
+fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions {
+    let copy_df = r.get("copy_df", value::boolean).unwrap_or(true);
+    let copy_ecn = r.get("copy_ecn", value::boolean).unwrap_or(true);
+    let copy = r.word(
+        "copy_dscp",
+        &[("out", (true, false)), ("in", (false, true)), ("yes", (true, true)), ("no", (false, false))],
+    );
+    let (copy_out, dscp_in) = copy.unwrap_or((true, false));
+    let fixed = r.get("dscp", dscp);
+    if fixed.is_some() && copy.is_some() && copy_out {
+        r.error(
+            "dscp",
+            "and copy_dscp both say what the outer header has; set copy_dscp = no (or in), or remove dscp",
+        );
+    }
+    let dscp_out = match fixed {
+        Some(n) => Dscp::Set(n),
+        None if copy_out => Dscp::Copy,
+        None => Dscp::Set(0),
+    };
+    let tfc = r.get("tfc_padding", tfc).unwrap_or_default();
+    let dummies = r.get("tfc_dummies", dummies).flatten();
+    let ah = !proposals.is_empty() && proposals.iter().all(|p| p.protocol == ProtocolId::AH);
+    for (key, used) in [("tfc_padding", tfc != Tfc::None), ("tfc_dummies", dummies.is_some())] {
+        if used && mode == Mode::Transport {
+            // RFC 4303 section 2.7: only where the length of what is inside can be told from it.
+            r.error(key, "is for tunnel mode (RFC 4303 section 2.7); set mode = tunnel, or remove this key");
+        } else if used && ah {
+            r.error(key, "is for ESP, and AH hides nothing; write esp_proposals, or remove this key");
+        }
+    }
+    if dummies.is_some() && tfc == Tfc::None && mode == Mode::Tunnel && !ah {
+        r.warn(
+            "tfc_dummies",
+            "dummies are told from packets by their length unless both are padded; set tfc_padding = mtu",
+        );
+    }
+    if fixed.is_some() && mode == Mode::Transport {
+        r.warn("dscp", "has no effect in transport mode, which keeps the packet's own header; remove it");
+    }
+    SaOptions { copy_df, copy_ecn, dscp_out, dscp_in, tfc, dummies, ..SaOptions::default() }
+}
+
+/// RFC 4301 section 4.1: a transport mode SA is between two hosts. Wider selectors are narrowed to them.
+fn host_to_host(r: &mut Reader<'_>, key: &str, list: &[TsSpec]) {
+    for ts in list {
+        if let TsSpec::Fixed(ts) = ts
+            && ts.range.start() != ts.range.end()
+        {
+            r.warn(
+                key,
+                format!(
+                    "{ts} is more than one address, and transport mode is between two: only what the gateways send \
+                     themselves is carried; write dynamic, or set mode = tunnel"
+                ),
+            );
+        }
+    }
 }
 
 /// Soft and hard limit; the hard one is 10 % more unless written.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Auth, ChildAction, Connection, Unique};
+use ironswan_ike::config::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::proposal::Proposal;
 
+use super::super::algorithms;
 use super::super::diag::Diagnostics;
 use super::super::proposal;
 use super::super::tree::{Node, Section};
@@ -77,10 +79,16 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     let remote_port = r.get("remote_port", |t| value::port(t, 500)).unwrap_or(500);
     let proposals = match section.value("proposals") {
         None => proposal::default_list(ProtocolId::IKE),
-        Some(v) => proposal::list(v.items(), ProtocolId::IKE).unwrap_or_else(|errors| {
-            errors.into_iter().for_each(|e| r.error("proposals", e));
-            Vec::new()
-        }),
+        Some(v) => match proposal::list(v.items(), ProtocolId::IKE) {
+            Ok(list) => {
+                algorithms::advice(&list).into_iter().for_each(|w| r.warn("proposals", w));
+                list
+            }
+            Err(errors) => {
+                errors.into_iter().for_each(|e| r.error("proposals", e));
+                Vec::new()
+            }
+        },
     };
     let rekey_time = r.get("rekey_time", value::time).unwrap_or(REKEY_TIME);
     let over_time = r.get("over_time", value::time).unwrap_or(rekey_time / 10);
@@ -100,6 +108,9 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         &[("no", Unique::No), ("never", Unique::Never), ("keep", Unique::Keep), ("replace", Unique::Replace)],
     );
     let encap = r.get("encap", value::boolean).unwrap_or(false);
+    if encap {
+        ah_in_udp(&mut r, &kids);
+    }
     let dpd_delay = r.get("dpd_delay", value::time).unwrap_or(Duration::ZERO);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
@@ -128,6 +139,23 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         rand_time,
         children: kids,
     })
+}
+
+/// RFC 3948 section 1 has ESP in UDP only: AH protects the addresses that a NAT changes.
+fn ah_in_udp(r: &mut Reader<'_>, kids: &[ChildConfig]) {
+    for child in kids {
+        let ah = |p: &Proposal| p.protocol == ProtocolId::AH;
+        let name = show(&child.name);
+        if child.proposals.iter().all(ah) {
+            r.error(
+                "encap",
+                format!("AH cannot be carried in UDP, and children.{name} has ah_proposals only; write esp_proposals (null-sha256 \
+                         authenticates without encrypting), or set encap = no"),
+            );
+        } else if child.proposals.iter().any(ah) {
+            r.warn("encap", format!("AH cannot be carried in UDP: the ah_proposals of children.{name} are never used; remove them"));
+        }
+    }
 }
 
 fn addrs(r: &mut Reader<'_>, key: &str) -> Vec<AddrSpec> {

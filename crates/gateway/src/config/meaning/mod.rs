@@ -78,4 +78,6 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
+mod child_tests;
+#[cfg(test)]
 mod tests;

@@ -20,13 +20,13 @@ fn tree(text: &str) -> Section {
     root
 }
 
-fn conn(text: &str) -> (Option<Connection>, Diagnostics) {
+pub(super) fn conn(text: &str) -> (Option<Connection>, Diagnostics) {
     let mut d = Diagnostics::default();
     let c = connection("c", &tree(text), "connections.c", &mut d);
     (c, d)
 }
 
-const PSK: &str = "local { auth = psk }\nremote { auth = psk }\n";
+pub(super) const PSK: &str = "local { auth = psk }\nremote { auth = psk }\n";
 
 fn good(text: &str) -> Connection {
     let (c, d) = conn(&format!("{PSK}{text}"));
@@ -99,12 +99,16 @@ fn what_is_not_built_is_an_error_with_key_line_value_and_remedy() {
         ("aggressive = yes", "aggressive", "RFC 9395"),
         ("ppk_id = x", "ppk_id", "RFC 8784"),
         ("if_id_in = 7", "if_id_in", "remove this key"),
-        ("proposals = aes128gcm16-prfsha256-modp4096", "proposals", "modp4096 is not built yet"),
-        ("children { n { mode = transport } }", "children.n.mode", "transport is not built yet"),
+        ("proposals = aes128gcm16-prfsha256-modp4096", "proposals", "modp4096 is not built; write x25519"),
+        ("children { n { mode = beet } }", "children.n.mode", "BEET mode is not built; set mode = transport"),
         ("children { n { updown = /x } }", "children.n.updown", "/x: updown"),
         ("children { n { start_action = trap|start } }", "children.n.start_action", "combined actions"),
-        ("children { n { ah_proposals = sha256 } }", "children.n.ah_proposals", "AH is not built"),
-        ("children { n { copy_df = no } }", "children.n.copy_df", "copy_df = yes"),
+        ("children { n { sha256_96 = yes } }", "children.n.sha256_96", "set sha256_96 = no"),
+        (
+            "children { n { policies_fwd_out = yes } }",
+            "children.n.policies_fwd_out",
+            "set policies_fwd_out = no",
+        ),
     ] {
         let got = bad(text);
         assert!(
