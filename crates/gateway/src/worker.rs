@@ -1,13 +1,13 @@
 //! The data plane: a thread that moves packets between the TUN device, the sockets and the packet engine.
 //!
 //! ```text
-//! TUN ──read──▶ outbound ──▶ seal ──▶ UDP 4500 (UDP_SEGMENT), raw ESP
-//! TUN ◀─writev── inbound ◀── demux ◀── UDP 4500 (UDP_GRO), raw ESP
+//! TUN ──read──▶ outbound ──▶ seal ──▶ UDP 4500 (UDP_SEGMENT), raw ESP, with IP header (AH)
+//! TUN ◀─writev── inbound ◀── demux ◀── UDP 4500 (UDP_GRO), raw ESP, raw AH
 //!                              └─ IKE ─▶ control plane ◀─ UDP 500
 //! ```
 //!
 //! One epoll loop, level-triggered: every descriptor that is ready gets one bounded turn a round, so neither direction
-//! starves the other, and an idle gateway sleeps. The engine works in place on buffers that belong to the worker; memory
+//! starves the other, and an idle gateway sleeps (an SA that sends dummy packets is never idle). The engine works in place on buffers that belong to the worker; memory
 //! that is never used is never resident. State is per worker and nothing is global, so that there can be several.
 //!
 //! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), steering and guard.
@@ -22,11 +22,12 @@ use std::time::Instant;
 use ironswan_io::Error as IoError;
 use ironswan_io::clock;
 use ironswan_io::poller::{Poller, Ready, Waker};
-use ironswan_io::raw::RawSocket;
+use ironswan_io::raw::{RawSocket, WITH_HEADER};
 use ironswan_io::send::SendStats;
 use ironswan_io::tun::{Tun, TunConfig};
 use ironswan_io::udp::{UdpConfig, UdpSocket};
 use ironswan_ipsec::Engine;
+use ironswan_wire::ip::protocol;
 use ironswan_wire::sadb::Up;
 
 #[cfg(test)]
@@ -46,7 +47,7 @@ pub struct DataPlaneConfig {
     pub ike_port: u16,
     /// Port of IKE and ESP with UDP encapsulation.
     pub natt_port: u16,
-    /// Also send and receive ESP without UDP.
+    /// Also send and receive ESP without UDP, and AH.
     pub raw_esp: bool,
     /// When the clock of the engine was 0. Whoever applies commands to the engine counts from here too.
     pub epoch: Instant,
@@ -200,6 +201,27 @@ struct Sockets {
     natt: Pair<UdpSocket>,
     ike: Pair<UdpSocket>,
     raw: Pair<RawSocket>,
+    /// AH is received here,
+    ah: Pair<RawSocket>,
+    /// and sent here: what has its IP header already.
+    ip: Pair<RawSocket>,
+}
+
+impl Sockets {
+    fn open(config: &DataPlaneConfig) -> Result<Self, IoError> {
+        let (mark, ike_port, natt_port) = (config.mark, config.ike_port, config.natt_port);
+        let raw = |protocol| match config.raw_esp {
+            true => Pair::open(|ipv6| RawSocket::open(ipv6, protocol, mark, RAW_BUFFER)),
+            false => Ok(Pair { v4: None, v6: None }),
+        };
+        Ok(Self {
+            natt: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::esp(ipv6, natt_port, mark)))?,
+            ike: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::ike(ipv6, ike_port, mark)))?,
+            raw: raw(protocol::ESP)?,
+            ah: raw(protocol::AH)?,
+            ip: raw(WITH_HEADER)?,
+        })
+    }
 }
 
 /// Sends IKE messages. Can be cloned and used from any thread.
@@ -267,15 +289,7 @@ impl DataPlane {
         ike_sink: impl FnMut(IkeDatagram) -> bool + Send + 'static,
         notice_sink: impl FnMut(Notice) + Send + 'static,
     ) -> Result<Self, StartError> {
-        let (mark, ike_port, natt_port) = (config.mark, config.ike_port, config.natt_port);
-        let sockets = Arc::new(Sockets {
-            natt: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::esp(ipv6, natt_port, mark)))?,
-            ike: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::ike(ipv6, ike_port, mark)))?,
-            raw: match config.raw_esp {
-                true => Pair::open(|ipv6| RawSocket::open(ipv6, IPPROTO_ESP, mark, RAW_BUFFER))?,
-                false => Pair { v4: None, v6: None },
-            },
-        });
+        let sockets = Arc::new(Sockets::open(config)?);
         let tun = Tun::create(&config.device)?;
         let device_index = AtomicU32::new(tun.index());
         let stop =
@@ -328,7 +342,7 @@ impl DataPlane {
     pub fn socket_drops(&self) -> u64 {
         let s = &self.sockets;
         let udp = s.natt.iter().chain(s.ike.iter()).map(UdpSocket::drops);
-        udp.sum::<u64>() + s.raw.iter().map(RawSocket::drops).sum::<u64>()
+        udp.sum::<u64>() + s.raw.iter().chain(s.ah.iter()).map(RawSocket::drops).sum::<u64>()
     }
 
     /// Most datagrams that one send is cut into by the kernel.
@@ -368,8 +382,6 @@ impl Drop for DataPlane {
     }
 }
 
-/// ESP's number as an IP protocol.
-const IPPROTO_ESP: u8 = 50;
 /// Bytes of buffer of a raw socket, each way.
 const RAW_BUFFER: u32 = 8 << 20;
 
@@ -380,6 +392,7 @@ mod token {
     pub(super) const NATT: u64 = 2;
     pub(super) const IKE: u64 = 4;
     pub(super) const RAW: u64 = 6;
+    pub(super) const AH: u64 = 8;
     /// Added to a socket's number for IPv6.
     pub(super) const V6: u64 = 1;
 }
@@ -393,11 +406,15 @@ fn sources<'a>(
     let udp = |pair: &'a Pair<UdpSocket>, token: u64| {
         pair.iter().map(move |s| (s.as_fd(), token + if s.is_ipv6() { token::V6 } else { 0 }))
     };
+    let raw = |pair: &'a Pair<RawSocket>, token: u64| {
+        pair.iter().map(move |s| (s.as_fd(), token + if s.is_ipv6() { token::V6 } else { 0 }))
+    };
     [(waker.as_fd(), token::STOP), (tun.as_fd(), token::TUN)]
         .into_iter()
         .chain(udp(&sockets.natt, token::NATT))
         .chain(udp(&sockets.ike, token::IKE))
-        .chain(sockets.raw.iter().map(|s| (s.as_fd(), token::RAW + if s.is_ipv6() { token::V6 } else { 0 })))
+        .chain(raw(&sockets.raw, token::RAW))
+        .chain(raw(&sockets.ah, token::AH))
 }
 
 /// The loop.

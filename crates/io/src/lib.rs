@@ -1,10 +1,11 @@
-//! The kernel: TUN devices, UDP and raw ESP sockets, routes and rules, the clock. The only crate with sockets.
+//! The kernel: TUN devices, UDP and raw sockets, routes and rules, the clock. The only crate with sockets.
 //!
 //! | module | kernel object |
 //! |---|---|
 //! | [`tun`] | `/dev/net/tun`, with virtio headers so that 64 KB buffers cross in one call |
 //! | [`udp`] | UDP sockets with segmentation on output and merging on input (`UDP_SEGMENT`, `UDP_GRO`) |
-//! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50) |
+//! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50), for AH (51), and for packets with their header |
+//! | [`fragment`] | cuts IP packets, where the kernel does not |
 //! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
 //! | [`nft`] | notices of change of a table of nftables |
@@ -18,9 +19,11 @@
 
 pub mod clock;
 pub mod error;
+pub mod fragment;
 pub mod mmsg;
 pub mod namespace;
 pub mod nft;
+mod path;
 pub mod poller;
 pub mod raw;
 pub mod route;

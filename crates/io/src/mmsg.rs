@@ -82,8 +82,8 @@ impl RecvSlots {
         self.0.headers.len()
     }
 
-    /// Receives what is waiting into consecutive slots of `slot` bytes of `buf`, as many as fit, without blocking.
-    /// Appends one [`Received`] each to `out`; returns how many there were.
+    /// Receives what is waiting into consecutive slots of `slot` bytes of `buf`, as many as fit, without blocking. The
+    /// first `head` bytes of each slot are left free. Appends one [`Received`] each to `out`; returns how many there were.
     ///
     /// # Errors
     /// `WouldBlock` when nothing is waiting, and what else `recvmmsg` says.
@@ -92,14 +92,16 @@ impl RecvSlots {
         fd: BorrowedFd<'_>,
         buf: &mut [u8],
         slot: usize,
+        head: usize,
         out: &mut Vec<Received>,
     ) -> io::Result<usize> {
         let n = self.0.headers.len().min(buf.len().checked_div(slot).unwrap_or(0));
-        if n == 0 {
+        if n == 0 || head >= slot {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         for (i, chunk) in buf.chunks_exact_mut(slot).take(n).enumerate() {
-            self.0.iovecs[i] = libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: slot };
+            let room = &mut chunk[head..];
+            self.0.iovecs[i] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
             // Zeroed first: an unknown source leaves the family unspecified instead of the last caller's address.
             self.0.names[i].ss_family = libc::AF_UNSPEC as libc::sa_family_t;
             let h = &mut self.0.headers[i].msg_hdr;
@@ -124,9 +126,9 @@ impl RecvSlots {
         };
         let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
         for i in 0..got.min(n) {
-            let len = (self.0.headers[i].msg_len as usize).min(slot);
+            let len = (self.0.headers[i].msg_len as usize).min(slot - head);
             let mut r = Received {
-                offset: i * slot,
+                offset: i * slot + head,
                 len,
                 segment: len,
                 local: Ipv4Addr::UNSPECIFIED.into(),

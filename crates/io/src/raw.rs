@@ -1,5 +1,14 @@
-//! Raw sockets for ESP without UDP (IP protocol 50). The kernel builds and takes off the outer IP header, and
-//! reassembles fragments. There is no segmentation or merging here: every packet is a message of its own.
+//! Raw sockets: ESP without UDP (IP protocol 50), AH (51), and one that sends packets which have their IP header already.
+//! The kernel reassembles fragments; there is no segmentation or merging here: every packet is a message of its own.
+//!
+//! | socket | what is sent begins with | what is received begins with |
+//! |---|---|---|
+//! | 50 | ESP: the kernel builds the header | ESP, after [`RawSocket::strip`] |
+//! | 51 | (nothing is sent) | the IP header, after [`RawSocket::whole`]: AH covers it |
+//! | [`WITH_HEADER`] | the IP header | (nothing is received) |
+//!
+//! Of a header that is given to it the kernel fills in length and checksum of IPv4, and an identification where that is 0:
+//! AH, which covers the identification, must bring one. It does not fragment such packets ([`crate::fragment`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -13,19 +22,26 @@ use crate::mmsg::{Outgoing, Received};
 use crate::sockopt;
 use crate::udp::{common_options, hold, receive_drops, send_one, set_dont_fragment};
 
+/// The protocol of a socket that sends packets with their IP header (IPPROTO_RAW).
+pub const WITH_HEADER: u8 = libc::IPPROTO_RAW as u8;
+/// Bytes in front of what an IPv6 socket receives that [`RawSocket::whole`] needs.
+pub const HEAD: usize = 40;
+
 /// ICMP errors that are taken off a socket's queue in one go.
 const ERRORS_AT_ONCE: usize = 64;
 
-/// A socket that gets every ESP packet that arrives for this machine.
+/// A socket that gets every packet of a protocol that arrives for this machine.
 #[derive(Debug)]
 pub struct RawSocket {
     fd: OwnedFd,
     ipv6: bool,
+    protocol: u8,
+    mark: u32,
     fragmenting: Mutex<()>,
 }
 
 impl RawSocket {
-    /// Opens the socket for `protocol` (50 is ESP, 51 is AH).
+    /// Opens the socket for `protocol`: 50 is ESP, 51 is AH, and [`WITH_HEADER`].
     ///
     /// # Errors
     /// [`Error::Privilege`], [`Error::NoFamily`].
@@ -42,14 +58,24 @@ impl RawSocket {
         let fd = OwnedFd::from(socket);
         common_options(fd.as_fd(), ipv6, mark, buffer)?;
         set_dont_fragment(fd.as_fd(), ipv6, true).map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
-        if ipv6 {
+        if ipv6 && protocol != WITH_HEADER {
             // Linux takes a new path MTU from an ICMPv6 error for a raw socket only when that wants to know of errors
             // (rawv6_err). They come up as errors of the next call, which says nothing about that call, and in a queue
             // that has to be emptied.
             sockopt::set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
                 .map_err(|e| Error::system("setting IPV6_RECVERR", e))?;
         }
-        Ok(Self { fd, ipv6, fragmenting: Mutex::new(()) })
+        Ok(Self { fd, ipv6, protocol, mark, fragmenting: Mutex::new(()) })
+    }
+
+    /// The IP protocol.
+    pub fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
+    /// The mark of what is sent.
+    pub(crate) fn mark(&self) -> u32 {
+        self.mark
     }
 
     /// IPv6 or IPv4.
@@ -59,7 +85,21 @@ impl RawSocket {
 
     /// Makes `r` describe the packet behind the IP header, which IPv4 raw sockets deliver too. False when there is none.
     pub fn strip(&self, buf: &[u8], r: &mut Received) -> bool {
-        self.ipv6 || strip_ipv4(buf, r)
+        self.ipv6 || {
+            let header = ipv4_header(buf, r);
+            r.offset += header;
+            r.len -= header.min(r.len);
+            r.segment = r.len;
+            header != 0
+        }
+    }
+
+    /// Makes `r` describe the whole packet, from its IP header on. IPv4 sockets deliver that. Of IPv6 one is written into
+    /// the [`HEAD`] bytes in front of `r`, from what the kernel said beside: addresses, length and class are the packet's,
+    /// flow label and hop limit are 0 (AH covers neither). Extension headers in front cannot be seen, so AH behind some
+    /// never verifies. False when there is no packet.
+    pub fn whole(&self, buf: &mut [u8], r: &mut Received) -> bool {
+        if self.ipv6 { prepend_ipv6(buf, r, self.protocol) } else { ipv4_header(buf, r) != 0 }
     }
 
     /// Sends one packet that may be fragmented on its way.
@@ -109,21 +149,37 @@ impl AsFd for RawSocket {
     }
 }
 
-/// Takes the IPv4 header off, and what it says about destination, TOS and length into `r`.
-fn strip_ipv4(buf: &[u8], r: &mut Received) -> bool {
+/// Takes what the IPv4 header says about destination, TOS and length into `r`. Its length, 0 when it makes no sense.
+fn ipv4_header(buf: &[u8], r: &mut Received) -> usize {
     let Some(packet) = r.offset.checked_add(r.len).and_then(|end| buf.get(r.offset..end)) else {
-        return false;
+        return 0;
     };
-    let Some(header) = packet.first_chunk::<20>() else { return false };
+    let Some(header) = packet.first_chunk::<20>() else { return 0 };
     let header_len = usize::from(header[0] & 0x0f) * 4;
     let total = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if header[0] >> 4 != 4 || header_len < 20 || total < header_len || total > packet.len() {
-        return false;
+        return 0;
     }
     r.tos = header[1];
     r.local = Ipv4Addr::new(header[16], header[17], header[18], header[19]).into();
-    r.offset += header_len;
-    r.len = total - header_len;
+    r.len = total;
+    r.segment = total;
+    header_len
+}
+
+/// Writes the IPv6 header that the kernel took off in front of a packet.
+fn prepend_ipv6(buf: &mut [u8], r: &mut Received, next_header: u8) -> bool {
+    let (IpAddr::V6(src), IpAddr::V6(dst)) = (r.remote.ip(), r.local) else { return false };
+    let Some(at) = r.offset.checked_sub(HEAD) else { return false };
+    let (Some(header), Ok(len)) = (buf.get_mut(at..r.offset), u16::try_from(r.len)) else { return false };
+    let class = u32::from(r.tos) << 20;
+    header[..4].copy_from_slice(&(6 << 28 | class).to_be_bytes());
+    header[4..6].copy_from_slice(&len.to_be_bytes());
+    header[6..8].copy_from_slice(&[next_header, 0]);
+    header[8..24].copy_from_slice(&src.octets());
+    header[24..].copy_from_slice(&dst.octets());
+    r.offset = at;
+    r.len += HEAD;
     r.segment = r.len;
     true
 }
@@ -153,12 +209,23 @@ mod tests {
         p
     }
 
+    /// Without a socket: whether it is one, and the rest after stripping.
+    fn strip(buf: &[u8], r: &mut Received) -> bool {
+        let header = ipv4_header(buf, r);
+        (r.offset, r.len) = (r.offset + header, r.len - header.min(r.len));
+        header != 0
+    }
+
     #[test]
     fn the_header_options_and_padding_are_taken_off() {
         let (p, mut r) = (packet(), received(40));
-        assert!(strip_ipv4(&p, &mut r));
+        assert!(strip(&p, &mut r));
         assert_eq!((&p[r.offset..r.offset + r.len], r.tos), (&[1, 2, 3, 4, 5, 6][..], 0x2e));
         assert_eq!(r.local.to_string(), "192.0.2.1");
+        // Or kept, without the padding.
+        let mut r = received(40);
+        assert_eq!(ipv4_header(&p, &mut r), 24);
+        assert_eq!((r.offset, r.len, r.segment), (8, 30, 30));
     }
 
     #[test]
@@ -166,10 +233,33 @@ mod tests {
         for (at, value) in [(8, 0x66), (8, 0x44), (11, 200), (11, 10)] {
             let (mut p, mut r) = (packet(), received(40));
             p[at] = value;
-            assert!(!strip_ipv4(&p, &mut r), "byte {at} = {value}");
+            assert!(!strip(&p, &mut r), "byte {at} = {value}");
         }
         for len in 0..20 {
-            assert!(!strip_ipv4(&packet(), &mut received(len)));
+            assert!(!strip(&packet(), &mut received(len)));
         }
+    }
+
+    #[test]
+    fn an_ipv6_header_is_made_from_what_the_kernel_says() {
+        let r = Received {
+            offset: 40,
+            len: 24,
+            segment: 24,
+            local: "2001:db8::1".parse().unwrap(),
+            remote: "[2001:db8::2]:0".parse().unwrap(),
+            tos: 0x2e,
+            truncated: false,
+        };
+        let (mut buf, mut got) = (vec![7; 64], r);
+        assert!(prepend_ipv6(&mut buf, &mut got, 51));
+        assert_eq!((got.offset, got.len, got.segment), (0, 64, 64));
+        assert_eq!(buf[..8], [0x62, 0xe0, 0, 0, 0, 24, 51, 0]);
+        assert_eq!((buf[23], buf[39], buf[40]), (2, 1, 7));
+        // No room in front, no addresses.
+        assert!(!prepend_ipv6(&mut buf, &mut Received { offset: 39, ..r }, 51));
+        let unknown = Ipv4Addr::UNSPECIFIED.into();
+        assert!(!prepend_ipv6(&mut buf, &mut Received { local: unknown, ..r }, 51));
+        assert!(!prepend_ipv6(&mut [0; 70_000], &mut Received { len: 65_536, ..r }, 51));
     }
 }

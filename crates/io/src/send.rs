@@ -9,13 +9,16 @@
 //! quote a packet of ours, and believes them down to `net.ipv4.route.min_pmtu` (552) and 1280. Who can see our packets, or
 //! guess ports, can make the path seem that narrow for ten minutes, and not more than that.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
+use crate::fragment;
 use crate::mmsg::{Outgoing, SendSlots};
+use crate::path::PathMtus;
 use crate::raw::RawSocket;
 use crate::udp::{UdpSocket, wait_writable};
 
@@ -52,7 +55,8 @@ pub struct SendStats {
     pub dropped_route: u64,
     /// Datagrams dropped since the kernel refused them for another reason (forbidden by a firewall rule).
     pub dropped_error: u64,
-    /// Datagrams larger than the path MTU that left in fragments, since their inner packet cannot be asked to be smaller.
+    /// Datagrams larger than the path MTU that left in fragments, since their inner packet cannot be asked to be smaller
+    /// or may be carried so (`copy_df = no`).
     pub fragmented: u64,
     /// Messages that could not be segmented by the kernel and were sent in pieces.
     pub unsegmented: u64,
@@ -118,13 +122,15 @@ pub enum Outlet<'a> {
     Udp(&'a UdpSocket),
     /// Without.
     Raw(&'a RawSocket),
+    /// With the IP header, which is in front already.
+    Ip(&'a RawSocket),
 }
 
 impl Outlet<'_> {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Udp(s) => s.as_fd(),
-            Self::Raw(s) => s.as_fd(),
+            Self::Raw(s) | Self::Ip(s) => s.as_fd(),
         }
     }
 
@@ -132,7 +138,7 @@ impl Outlet<'_> {
     fn unfragmented(&self) -> MutexGuard<'_, ()> {
         match self {
             Self::Udp(s) => s.unfragmented(),
-            Self::Raw(s) => s.unfragmented(),
+            Self::Raw(s) | Self::Ip(s) => s.unfragmented(),
         }
     }
 
@@ -147,7 +153,7 @@ impl Outlet<'_> {
     fn max_segments(&self) -> usize {
         match self {
             Self::Udp(s) => s.max_segments(),
-            Self::Raw(_) => 1,
+            Self::Raw(_) | Self::Ip(_) => 1,
         }
     }
 
@@ -155,6 +161,8 @@ impl Outlet<'_> {
         match self {
             Self::Udp(s) => s.send_fragmentable(m.local, m.remote, m.tos, bytes),
             Self::Raw(s) => s.send_fragmentable(m.local, m.remote.ip(), m.tos, bytes),
+            // Cut before it comes to this.
+            Self::Ip(_) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
         }
     }
 }
@@ -167,7 +175,33 @@ pub struct Sender {
     no_segmentation: Vec<IpAddr>,
     never_segment: bool,
     narrow: Vec<IpAddr>,
+    paths: PathMtus,
+    fragments: Fragments,
     stats: SendStats,
+}
+
+/// How a message leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// As it is.
+    Whole,
+    /// The kernel cannot be asked to segment it, or not into so many.
+    Pieces,
+    /// Cut to this path MTU.
+    Fragments(usize),
+    /// Not at all.
+    None(Lost),
+}
+
+/// Where packets are cut.
+#[derive(Debug, Default)]
+struct Fragments {
+    buf: Vec<u8>,
+    ranges: Vec<std::ops::Range<usize>>,
+    list: Vec<Outgoing>,
+    /// Whose hashes of `cut` name packets of IPv6: nobody can tell the next from the last (RFC 7739).
+    names: RandomState,
+    cut: u64,
 }
 
 impl Default for Sender {
@@ -185,6 +219,8 @@ impl Sender {
             no_segmentation: Vec::new(),
             never_segment: false,
             narrow: Vec::new(),
+            paths: PathMtus::default(),
+            fragments: Fragments::default(),
             stats: SendStats::default(),
         }
     }
@@ -220,12 +256,16 @@ impl Sender {
     pub fn send(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) {
         let mut rest = list;
         while let Some(first) = rest.first() {
-            if self.must_split(outlet, first) {
-                self.send_pieces(outlet, buf, first);
+            let run = rest.iter().position(|m| self.way(outlet, m) != Way::Whole).unwrap_or(rest.len());
+            if run == 0 {
+                match self.way(outlet, first) {
+                    Way::Whole | Way::Pieces => self.send_pieces(outlet, buf, first),
+                    Way::Fragments(mtu) => self.send_cut(outlet, buf, first, mtu),
+                    Way::None(why) => self.lost(why, first.datagrams()),
+                }
                 rest = &rest[1..];
                 continue;
             }
-            let run = rest.iter().position(|m| self.must_split(outlet, m)).unwrap_or(rest.len());
             match self.attempt(outlet, buf, &rest[..run]) {
                 Ok(n) => rest = &rest[n.clamp(1, run)..],
                 Err(e) => {
@@ -236,12 +276,59 @@ impl Sender {
         }
     }
 
-    /// True when the kernel cannot be asked to cut `m`, or not into so many.
-    fn must_split(&self, outlet: Outlet<'_>, m: &Outgoing) -> bool {
-        m.is_segmented()
+    /// How `m` can leave, as far as it can be said before the kernel is asked.
+    fn way(&mut self, outlet: Outlet<'_>, m: &Outgoing) -> Way {
+        if let Outlet::Ip(socket) = outlet {
+            // The kernel looks at neither source nor path of what has its header.
+            return match self.paths.get(socket.mark(), m.local, m.remote) {
+                Ok(mtu) if m.len > mtu && m.len <= m.fragmentable => Way::Fragments(mtu),
+                Ok(_) => Way::Whole,
+                Err(e) => Way::None(Lost::why(m, &e)),
+            };
+        }
+        let unsegmented = m.is_segmented()
             && (m.datagrams() > outlet.max_segments()
                 || self.never_segment
-                || (!self.no_segmentation.is_empty() && self.no_segmentation.contains(&m.remote.ip())))
+                || (!self.no_segmentation.is_empty() && self.no_segmentation.contains(&m.remote.ip())));
+        if unsegmented { Way::Pieces } else { Way::Whole }
+    }
+
+    /// Sends `m` in fragments. AH covers the packet as it is before that (RFC 4302 section 3.3.4).
+    fn send_cut(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, mtu: usize) {
+        let mut fragments = std::mem::take(&mut self.fragments);
+        let Fragments { buf: pieces, ranges, list, names, cut } = &mut fragments;
+        pieces.clear();
+        ranges.clear();
+        list.clear();
+        *cut += 1;
+        let id = names.hash_one(*cut) as u32;
+        let packet = buf.get(m.offset..m.offset + m.len).unwrap_or(&[]);
+        let mut sent = Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+        if fragment::cut(packet, mtu, id, pieces, ranges) {
+            list.extend(ranges.iter().map(|r| Outgoing { offset: r.start, len: r.len(), ..*m }));
+            let before = self.stats;
+            sent = self.send_all(outlet, pieces, list);
+            // They are one datagram.
+            self.stats = SendStats { calls: self.stats.calls, waits: self.stats.waits, ..before };
+        }
+        match sent {
+            Ok(()) => {
+                self.stats.fragmented += 1;
+                self.stats.datagrams += 1;
+                self.stats.messages += 1;
+            }
+            Err(e) => self.lost(Lost::why(m, &e), 1),
+        }
+        self.fragments = fragments;
+    }
+
+    /// Sends all of `list`, or up to the first that the kernel refuses.
+    fn send_all(&mut self, outlet: Outlet<'_>, buf: &[u8], mut list: &[Outgoing]) -> io::Result<()> {
+        while !list.is_empty() {
+            let n = self.attempt(outlet, buf, list)?;
+            list = &list[n.clamp(1, list.len())..];
+        }
+        Ok(())
     }
 
     /// `sendmmsg`, again after a signal, and after a short wait when the buffer is full.

@@ -38,7 +38,7 @@ fn receive(socket: &UdpSocket, datagrams: usize) -> (Vec<Received>, Vec<Vec<u8>>
     while payloads.len() < datagrams {
         readable(socket);
         let mut got = Vec::new();
-        slots.recv(socket.as_fd(), &mut buf, 65_536, &mut got).unwrap();
+        slots.recv(socket.as_fd(), &mut buf, 65_536, 0, &mut got).unwrap();
         for r in got {
             assert!(!r.truncated);
             payloads.extend(buf[r.offset..r.offset + r.len].chunks(r.segment.max(1)).map(<[u8]>::to_vec));
@@ -307,7 +307,7 @@ fn raw_esp_arrives_without_its_ip_header() {
             let mut got = Vec::new();
             while got.len() < 2 {
                 readable(&s);
-                slots.recv(s.as_fd(), &mut buf, 2048, &mut got).unwrap();
+                slots.recv(s.as_fd(), &mut buf, 2048, 0, &mut got).unwrap();
             }
             for (r, expected) in got.iter_mut().zip(payload.chunks(100)) {
                 assert!(s.strip(&buf, r));

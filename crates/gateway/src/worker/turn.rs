@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
+use ironswan_io::raw::HEAD;
 use ironswan_io::send::{Outlet, Sender};
 use ironswan_io::tun::{READ_SIZE, Tun, VNET_HEADER};
 use ironswan_io::udp::UdpSocket;
@@ -208,7 +209,7 @@ impl Turns {
             let outlet = match carrier {
                 Carrier::Udp => self.sockets.natt.get(ipv6).map(Outlet::Udp),
                 Carrier::Esp => self.sockets.raw.get(ipv6).map(Outlet::Raw),
-                Carrier::Ip => None,
+                Carrier::Ip => self.sockets.ip.get(ipv6).map(Outlet::Ip),
             };
             self.outgoing.clear();
             self.outgoing.extend(sends[..run].iter().map(|s| Outgoing {
@@ -235,26 +236,22 @@ impl Turns {
         let kind = ready & !token::V6;
         self.received.clear();
         let sockets = self.sockets.clone();
-        let (fd, port) = match kind {
-            token::NATT => match sockets.natt.get(ipv6) {
-                Some(s) => (s.as_fd(), s.port()),
-                None => return,
-            },
-            token::IKE => match sockets.ike.get(ipv6) {
-                Some(s) => (s.as_fd(), s.port()),
-                None => return,
-            },
-            _ => match sockets.raw.get(ipv6) {
-                Some(s) => (s.as_fd(), 0),
-                None => return,
-            },
+        let raw = match kind {
+            token::RAW => sockets.raw.get(ipv6),
+            token::AH => sockets.ah.get(ipv6),
+            _ => None,
+        };
+        let udp = if kind == token::NATT { sockets.natt.get(ipv6) } else { sockets.ike.get(ipv6) };
+        let (fd, port) = match (raw, udp) {
+            (Some(s), _) => (s.as_fd(), 0),
+            (None, Some(s)) => (s.as_fd(), s.port()),
+            (None, None) => return,
         };
         let room = &mut self.rx_buf[..self.next_slots * SLOT];
+        let head = if kind == token::AH { HEAD } else { 0 };
         // An error here is "nothing after all", or an ICMP error that has now been taken off the socket.
-        if self.slots.recv(fd, room, SLOT, &mut self.received).is_err() {
-            if kind == token::RAW
-                && let Some(s) = sockets.raw.get(ipv6)
-            {
+        if self.slots.recv(fd, room, SLOT, head, &mut self.received).is_err() {
+            if let Some(s) = raw {
                 s.clear_errors();
             }
             return;
@@ -267,9 +264,10 @@ impl Turns {
         self.datagrams.clear();
         for i in 0..self.received.len() {
             let mut r = self.received[i];
-            let whole = match kind {
+            let whole = match (kind, raw) {
                 _ if r.truncated => false,
-                token::RAW => sockets.raw.get(ipv6).is_some_and(|s| s.strip(&self.rx_buf, &mut r)),
+                (token::RAW, Some(s)) => s.strip(&self.rx_buf, &mut r),
+                (token::AH, Some(s)) => s.whole(&mut self.rx_buf, &mut r),
                 _ => true,
             };
             if !whole {
@@ -282,7 +280,11 @@ impl Turns {
                 segment_size: u16::try_from(r.segment).unwrap_or(0),
                 local: SocketAddr::new(r.local, port),
                 remote: r.remote,
-                carrier: if kind == token::NATT { Carrier::Udp } else { Carrier::Esp },
+                carrier: match kind {
+                    token::NATT => Carrier::Udp,
+                    token::AH => Carrier::Ip,
+                    _ => Carrier::Esp,
+                },
                 tos: r.tos,
             };
             match kind {
