@@ -5,13 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ironswan_crypto::batch::Job;
+use ironswan_crypto::icv::IcvJob;
 use ironswan_wire::esp::{self, UdpKind};
 use ironswan_wire::offload::{Gso, Offload};
 
 use crate::sa::OutSa;
 
-/// Upper bound of what ESP adds to one packet: SPI and sequence number, IV, padding, trailer, ICV.
-pub(crate) const MAX_OVERHEAD: usize = 8 + 16 + 15 + 2 + 32;
+/// Upper bound of what is added to one packet. ESP: SPI and sequence number, IV, padding, trailer, ICV, together 73. AH in
+/// tunnel mode: an IPv6 header, and AH with 32 bytes of ICV.
+pub(crate) const MAX_OVERHEAD: usize = 40 + 48;
 /// Upper bound of the headers of one segment, IPv6 extension headers included.
 pub(crate) const MAX_HEADERS: usize = 256;
 /// Longest UDP payload over IPv4 (65,535 less 20 and 8).
@@ -72,8 +74,9 @@ pub struct Send {
     /// TOS or traffic class of the outer header: DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040). With [`Carrier::Ip`] it
     /// is in the header already.
     pub tos: u8,
-    /// ESP packets of up to this many bytes may leave in fragments when the path is too narrow for them, since nobody
-    /// makes their inner packets smaller ([`crate::mtu`]). All others must not.
+    /// Packets of up to this many of these bytes may leave in fragments when the path is too narrow for them, since nobody
+    /// makes their inner packets smaller ([`crate::mtu`]), or since their SA or their own header allows it. All others must
+    /// not. With [`Carrier::Ip`] the header's DF bit says the same.
     pub fragmentable: u16,
 }
 
@@ -85,7 +88,13 @@ pub struct TxBatch {
     pub sends: Vec<Send>,
     pub(crate) used: usize,
     pub(crate) jobs: Vec<Job>,
+    /// The SAs of `jobs`.
     pub(crate) sas: Vec<Arc<OutSa>>,
+    pub(crate) ah_jobs: Vec<IcvJob>,
+    /// The SAs of `ah_jobs`.
+    pub(crate) ah_sas: Vec<Arc<OutSa>>,
+    /// What the ICVs of `ah_jobs` cover of the headers in front of AH.
+    pub(crate) heads: Vec<u8>,
     config: TxConfig,
     /// The last of `sends` takes no more packets.
     closed: bool,
@@ -102,15 +111,20 @@ impl TxBatch {
             used: 0,
             jobs: Vec::with_capacity(512),
             sas: Vec::with_capacity(64),
+            ah_jobs: Vec::new(),
+            ah_sas: Vec::new(),
+            heads: Vec::new(),
             config,
             closed: false,
             last_key: NO_KEY,
         }
     }
 
-    /// True when a frame of this length, cut as `offload` says, certainly fits. When not: seal, send, [`Self::clear`].
+    /// True when a frame of this length, cut as `offload` says, fits, unless its SA pads or puts fragments together. When
+    /// not: seal, send, [`Self::clear`].
     pub fn has_room(&self, frame_len: usize, offload: &Offload) -> bool {
-        self.needs(frame_len, offload) <= self.room() && self.jobs.len() < usize::from(u16::MAX) / 2
+        self.needs(frame_len, offload) <= self.room()
+            && self.jobs.len().max(self.ah_jobs.len()) < usize::from(u16::MAX) / 2
     }
 
     /// Upper bound of the bytes that a frame becomes.
@@ -140,11 +154,9 @@ impl TxBatch {
     /// Forgets what was sent.
     pub fn clear(&mut self) {
         self.sends.clear();
-        self.jobs.clear();
-        self.sas.clear();
         self.used = 0;
         self.closed = false;
-        self.last_key = NO_KEY;
+        self.sealed();
     }
 
     /// The packets of a send.
@@ -154,24 +166,46 @@ impl TxBatch {
 
     /// Everything so far has been sealed: key indices start anew.
     pub(crate) fn sealed(&mut self) {
+        self.jobs.clear();
         self.sas.clear();
+        self.ah_jobs.clear();
+        self.ah_sas.clear();
+        self.heads.clear();
         self.last_key = NO_KEY;
     }
 
-    /// The key index of an SA for this batch.
+    /// The key index of an ESP SA for this batch.
     #[inline]
     pub(crate) fn key_of(&mut self, sa: &Arc<OutSa>) -> u16 {
-        if !self.sas.last().is_some_and(|last| Arc::ptr_eq(last, sa)) {
-            self.sas.push(sa.clone());
-        }
-        (self.sas.len() - 1) as u16
+        index_of(&mut self.sas, sa)
     }
 
-    /// Enters the packet of `len` bytes at `self.used` into the sends: it joins the last one if it may.
+    /// The key index of an AH SA for this batch.
+    pub(crate) fn ah_key_of(&mut self, sa: &Arc<OutSa>) -> u16 {
+        index_of(&mut self.ah_sas, sa)
+    }
+
+    /// Enters the packet of `len` bytes at `self.used`, which begins with its IP header.
+    pub(crate) fn push_whole(&mut self, len: usize, sa: &OutSa, tos: u8, fragmentable: u16) {
+        self.sends.push(Send {
+            offset: self.used as u32,
+            len: len as u32,
+            segment_size: len as u16,
+            segments: 1,
+            local: sa.path.local,
+            remote: sa.path.remote,
+            carrier: Carrier::Ip,
+            tos,
+            fragmentable,
+        });
+        self.closed = true;
+        self.last_key = NO_KEY;
+    }
+
+    /// Enters the ESP packet of `len` bytes at `self.used` into the sends: it joins the last one if it may.
     #[inline]
-    pub(crate) fn push_send(&mut self, len: usize, key: u16, sa: &OutSa, tos: u8, inner_ipv6: bool) {
+    pub(crate) fn push_send(&mut self, len: usize, key: u16, sa: &OutSa, tos: u8, fragmentable: u16) {
         let path = &sa.path;
-        let fragmentable = sa.state.fragmentable[usize::from(inner_ipv6)];
         if !self.closed
             && let Some(last) = self.sends.last_mut()
             && usize::from(last.segment_size) >= len
@@ -206,6 +240,15 @@ impl TxBatch {
         self.closed = false;
         self.last_key = key;
     }
+}
+
+/// The index of an SA in a list to whose end it is added unless it is there.
+#[inline]
+fn index_of(sas: &mut Vec<Arc<OutSa>>, sa: &Arc<OutSa>) -> u16 {
+    if !sas.last().is_some_and(|last| Arc::ptr_eq(last, sa)) {
+        sas.push(sa.clone());
+    }
+    (sas.len() - 1) as u16
 }
 
 /// One receive: an ESP packet, or several of equal length that GRO merged.

@@ -48,7 +48,8 @@ pub enum ApplyError {
     Protocol,
     /// AH in UDP.
     Encap,
-    /// Padding or dummy packets where there is no tunnel mode ESP, or a DSCP of more than six bits.
+    /// Padding or dummy packets where there is no tunnel mode ESP, dummy packets without an interval, or a DSCP of more than
+    /// six bits.
     Options,
     /// An SPI from 0 to 255 (RFC 4303 section 2.1).
     ReservedSpi,
@@ -71,7 +72,7 @@ impl std::fmt::Display for ApplyError {
         f.write_str(match self {
             Self::Protocol => "an SA is ESP or AH",
             Self::Encap => "AH cannot be carried in UDP",
-            Self::Options => "padding and dummies need tunnel mode ESP, and a DSCP has six bits",
+            Self::Options => "padding and dummies need tunnel mode ESP, dummies an interval, and a DSCP has six bits",
             Self::ReservedSpi => "SPIs 0 to 255 are reserved",
             Self::Exists => "an SA with this SPI exists",
             Self::NotFound => "no such SA or policy",
@@ -93,6 +94,8 @@ pub(crate) struct Snapshot {
     pub(crate) inbound: CowMap<u32, Arc<InSa>>,
     /// By reqid, the oldest first.
     pub(crate) outbound: CowMap<u32, Arc<Vec<Arc<OutSa>>>>,
+    /// How many of `outbound` want dummy packets.
+    pub(crate) dummies: usize,
     pub(crate) spd: Spd,
 }
 
@@ -175,12 +178,12 @@ impl Engine {
 
     /// Applies one command, wholly or not at all. Workers see it from their next [`crate::Worker::begin`] on. `now` is the
     /// driver's monotonic time.
-    pub fn apply(&self, _now: Duration, command: &Command) -> Result<(), ApplyError> {
+    pub fn apply(&self, now: Duration, command: &Command) -> Result<(), ApplyError> {
         let mut control = self.control();
         let mut next = Snapshot::clone(&self.snapshot.load());
         match command {
             Command::SaAdd(sa) => match sa.direction {
-                Direction::Out => add_outbound(&mut control, &mut next, sa)?,
+                Direction::Out => add_outbound(&mut control, &mut next, sa, now)?,
                 Direction::In => add_inbound(&mut control, &mut next, sa)?,
             },
             Command::SaUpdate { sa, local, remote, udp_encap } => {
@@ -353,15 +356,13 @@ fn is_out(sa: &OutSa, name: &SaRef) -> bool {
 /// What both directions have to hold.
 fn validate(sa: &SaAdd) -> Result<(), ApplyError> {
     match sa.protocol {
-        ProtocolId::ESP => {}
-        // RFC 3948 section 1: the NAT would break the ICV.
-        ProtocolId::AH if sa.udp_encap => return Err(ApplyError::Encap),
-        ProtocolId::AH => {}
+        ProtocolId::ESP | ProtocolId::AH => in_udp(sa.protocol, sa.udp_encap)?,
         _ => return Err(ApplyError::Protocol),
     }
     let options = &sa.options;
     let tunnel_esp = sa.mode == Mode::Tunnel && sa.protocol == ProtocolId::ESP;
     if !tunnel_esp && (options.tfc != Tfc::None || options.dummies.is_some())
+        || options.dummies.is_some_and(|interval| interval.is_zero())
         || matches!(options.dscp_out, Dscp::Set(dscp) if dscp > 63)
     {
         return Err(ApplyError::Options);
@@ -379,6 +380,11 @@ fn validate(sa: &SaAdd) -> Result<(), ApplyError> {
         return Err(ApplyError::Window);
     }
     Ok(())
+}
+
+/// Only ESP is carried in UDP (RFC 3948 section 1): a NAT would break the ICV of AH.
+fn in_udp(protocol: ProtocolId, udp_encap: bool) -> Result<(), ApplyError> {
+    if udp_encap && protocol == ProtocolId::AH { Err(ApplyError::Encap) } else { Ok(()) }
 }
 
 fn key(control: &mut Control, sa: &SaAdd) -> Result<SaKey, ApplyError> {
@@ -409,7 +415,12 @@ fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result
     Ok(())
 }
 
-fn add_outbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result<(), ApplyError> {
+fn add_outbound(
+    control: &mut Control,
+    next: &mut Snapshot,
+    sa: &SaAdd,
+    now: Duration,
+) -> Result<(), ApplyError> {
     validate(sa)?;
     let name = SaRef { direction: Direction::Out, spi: sa.spi, reqid: sa.reqid, remote: sa.remote.ip() };
     let mut list = next.outbound.get(&sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
@@ -418,6 +429,8 @@ fn add_outbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Resul
     }
     let key = key(control, sa)?;
     let state = OutState::new(sa, key);
+    state.set_sent_at(now);
+    next.dummies += usize::from(state.options.dummies.is_some());
     list.push(Arc::new(OutSa { path: path(sa), state: Arc::new(state) }));
     next.outbound.insert(sa.reqid.0, Arc::new(list));
     Ok(())
@@ -430,11 +443,13 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
     match sa.direction {
         Direction::In => {
             let state = next.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
+            in_udp(state.protocol(), path.udp_encap)?;
             next.inbound.insert(sa.spi.0, Arc::new(InSa { path, sources: Sources::default(), state }));
         }
         Direction::Out => {
             let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
             let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
+            in_udp(list[at].state.protocol(), path.udp_encap)?;
             let new = SaRef { remote: path.remote.ip(), ..*sa };
             if new != *sa && list.iter().any(|s| is_out(s, &new)) {
                 return Err(ApplyError::Exists);
@@ -454,7 +469,8 @@ fn delete(next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
         Direction::Out => {
             let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
             let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
-            list.remove(at);
+            let gone = list.remove(at);
+            next.dummies -= usize::from(gone.state.options.dummies.is_some());
             if list.is_empty() {
                 next.outbound.remove(&sa.reqid.0);
             } else {

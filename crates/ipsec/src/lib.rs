@@ -24,6 +24,7 @@ mod engine;
 mod flow;
 pub mod fuzz;
 mod ipcomp;
+mod mss;
 pub mod mtu;
 mod pipeline;
 mod reasm;

@@ -10,11 +10,13 @@ use ironswan_crypto::batch::EspKey;
 use ironswan_crypto::icv::IcvKey;
 use ironswan_wire::esp;
 use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Lifetime, Mode, ReqId, SaAdd, SaOptions, SaStats, Spi};
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
-use crate::mtu;
+use crate::ipcomp::Adaptive;
+use crate::mtu::{self, Encapsulation};
 use crate::replay::Replay;
 
 /// Outer addresses, and how packets go.
@@ -131,9 +133,15 @@ impl Usage {
     /// Counts traffic and says which limits it reached.
     #[inline]
     pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> Reached {
+        self.last_use.store(now, Relaxed);
+        self.add_unused(limits, packets, bytes)
+    }
+
+    /// Counts what nobody used the SA for: dummy packets.
+    #[inline]
+    pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> Reached {
         let packets = self.packets.fetch_add(packets, Relaxed) + packets;
         let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
-        self.last_use.store(now, Relaxed);
         let soft = at(limits.soft_packets, packets) || at(limits.soft_bytes, bytes);
         let hard = at(limits.hard_packets, packets) || at(limits.hard_bytes, bytes);
         if soft || hard { self.raise(soft, hard) } else { Reached { soft: false, hard: false } }
@@ -192,6 +200,21 @@ pub(crate) struct OutSa {
     pub(crate) state: Arc<OutState>,
 }
 
+impl OutSa {
+    /// The largest inner packet that fits the path to the peer; `None` as long as that is not known.
+    pub(crate) fn inner_max(&self) -> Option<u32> {
+        let state = &*self.state;
+        let encapsulation = Encapsulation {
+            protocol: state.protocol(),
+            mode: state.mode,
+            suite: state.suite,
+            outer_ipv6: self.path.remote.is_ipv6(),
+            udp_encap: self.path.udp_encap,
+        };
+        state.path_mtu().map(|path| encapsulation.inner_max(path))
+    }
+}
+
 /// What an outbound SA keeps when its path changes.
 pub(crate) struct OutState {
     pub(crate) spi: Spi,
@@ -201,13 +224,17 @@ pub(crate) struct OutState {
     pub(crate) block_len: usize,
     /// Tunnel mode ESP that needs nothing else: the fast path.
     pub(crate) plain: bool,
-    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send.
+    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send, as
+    /// [`crate::Send::fragmentable`] has them; all lengths when the SA does not care. Of an ESP SA only.
     pub(crate) fragmentable: [u16; 2],
     /// Bytes of the path to the peer, outer IP header included; 0 as long as it is not known.
     path_mtu: AtomicU32,
     /// The last sequence number that was used.
     sequence: AtomicU64,
     pub(crate) usage: Usage,
+    /// When it sent last, in nanoseconds of the driver's clock. Kept with [`SaOptions::dummies`] only.
+    sent_at: AtomicU64,
+    pub(crate) adaptive: Adaptive,
     pub(crate) key: SaKey,
     pub(crate) mode: Mode,
     pub(crate) suite: EspSuite,
@@ -234,6 +261,8 @@ impl OutState {
             path_mtu: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
             usage: Usage::default(),
+            sent_at: AtomicU64::new(0),
+            adaptive: Adaptive::default(),
             key,
             mode: sa.mode,
             suite: sa.suite,
@@ -241,7 +270,12 @@ impl OutState {
             lifetime: sa.lifetime,
             selectors: Selectors::new(sa),
         };
-        state.fragmentable = [mtu::LEAST_V4, mtu::LEAST_V6].map(|least| state.esp_len(least) as u16);
+        state.fragmentable = match sa.mode {
+            _ if !o.copy_df => [u16::MAX; 2],
+            Mode::Tunnel => [mtu::LEAST_V4, mtu::LEAST_V6].map(|least| state.esp_len(least) as u16),
+            Mode::Transport => [mtu::LEAST_V4 - v4::MIN_HEADER, mtu::LEAST_V6 - v6::HEADER]
+                .map(|least| state.esp_len(least) as u16),
+        };
         state
     }
 
@@ -258,6 +292,22 @@ impl OutState {
 
     pub(crate) fn set_path_mtu(&self, mtu: u32) {
         self.path_mtu.store(mtu, Relaxed);
+    }
+
+    /// When it sent last, of an SA with dummy packets.
+    pub(crate) fn sent_at(&self) -> Duration {
+        Duration::from_nanos(self.sent_at.load(Relaxed))
+    }
+
+    /// Notes that it has sent.
+    pub(crate) fn set_sent_at(&self, now: Duration) {
+        self.sent_at.store(now.as_nanos() as u64, Relaxed);
+    }
+
+    /// Notes that it sends now, unless it has sent since `before`.
+    pub(crate) fn claim(&self, before: Duration, now: Duration) -> bool {
+        let (before, now) = (before.as_nanos() as u64, now.as_nanos() as u64);
+        self.sent_at.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
     }
 
     /// Length of the ESP packet around `inner` bytes.
@@ -316,6 +366,8 @@ pub(crate) struct InState {
     pub(crate) replay: Mutex<Replay>,
     pub(crate) usage: Usage,
     pub(crate) key: SaKey,
+    /// Tunnel mode ESP that needs nothing else: the fast path.
+    pub(crate) plain: bool,
     /// Raise `Up::FirstUse` on the next authenticated packet.
     pub(crate) notify_first_use: AtomicBool,
     pub(crate) mode: Mode,
@@ -328,7 +380,11 @@ pub(crate) struct InState {
 impl InState {
     pub(crate) fn new(sa: &SaAdd, key: SaKey) -> Self {
         let (iv_len, icv_len, _) = key.lens();
+        let o = &sa.options;
+        let plain =
+            key.esp().is_some() && sa.mode == Mode::Tunnel && o.ipcomp.is_none() && o.copy_ecn && !o.dscp_in;
         Self {
+            plain,
             spi: sa.spi,
             reqid: sa.reqid,
             iv_len,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::icv::IcvKey;
 
 use crate::counters::Tally;
 use crate::engine::{Engine, Snapshot};
 use crate::flow::{Accepted, FlowCache};
-use crate::pipeline::Inbound;
+use crate::pipeline::{Inbound, Outbound};
 
 /// The packet path of one thread.
 ///
@@ -24,14 +25,16 @@ pub struct Worker {
     pub(crate) accepted: Accepted,
     pub(crate) tally: Tally,
     pub(crate) inbound: Inbound,
+    pub(crate) outbound: Outbound,
     keys: Vec<&'static EspKey>,
+    icv_keys: Vec<&'static IcvKey>,
 }
 
 impl Worker {
     /// A worker of this engine.
     pub fn new(engine: Arc<Engine>) -> Self {
         let snap = engine.snapshot();
-        Self {
+        let mut worker = Self {
             engine,
             snap,
             now: Duration::ZERO,
@@ -39,8 +42,12 @@ impl Worker {
             accepted: Accepted::new(),
             tally: Tally::default(),
             inbound: Inbound::default(),
+            outbound: Outbound::default(),
             keys: Vec::new(),
-        }
+            icv_keys: Vec::new(),
+        };
+        worker.watch_dummies();
+        worker
     }
 
     /// Begins a batch: takes the engine's present SAD and SPD. `now` is the driver's monotonic time.
@@ -52,7 +59,9 @@ impl Worker {
             self.snap = self.engine.snapshot();
             self.flows.clear();
             self.accepted.clear();
+            self.watch_dummies();
         }
+        self.outbound.reassembler.expire(now, &mut self.tally);
         self.flush();
     }
 
@@ -69,6 +78,15 @@ impl Worker {
     pub(crate) fn give_keys(&mut self, keys: Vec<&EspKey>) {
         self.keys = recycle(keys);
     }
+
+    /// The same for the keys of AH.
+    pub(crate) fn take_icv_keys<'a>(&mut self) -> Vec<&'a IcvKey> {
+        recycle(std::mem::take(&mut self.icv_keys))
+    }
+
+    pub(crate) fn give_icv_keys(&mut self, keys: Vec<&IcvKey>) {
+        self.icv_keys = recycle(keys);
+    }
 }
 
 impl Drop for Worker {
@@ -79,7 +97,7 @@ impl Drop for Worker {
 
 /// Changes the lifetime of an empty vector's type. Collecting in place keeps the allocation (std does so since 1.5x for
 /// items of the same size; were it to stop, the allocation test would tell).
-fn recycle<'a>(mut keys: Vec<&EspKey>) -> Vec<&'a EspKey> {
+fn recycle<'a, Key>(mut keys: Vec<&Key>) -> Vec<&'a Key> {
     keys.clear();
     keys.into_iter().map_while(|_| None).collect()
 }

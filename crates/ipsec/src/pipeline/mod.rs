@@ -1,9 +1,14 @@
 //! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
 
+mod carry;
 mod decide;
+mod dummies;
+mod general;
 mod inbound;
+mod kept;
 mod merge;
 mod outbound;
 mod split;
 
+pub(crate) use general::Outbound;
 pub(crate) use inbound::Inbound;

@@ -1,8 +1,9 @@
-//! TUN to ESP: inner header, SPD, SA, sequence numbers, split, checksums, trailer (RFC 4301 section 5.1, RFC 4303 section
-//! 3.3). The outer IP header is the kernel's. The inner TTL is as it came: the kernel has decremented it when it
-//! routed the packet to the TUN device.
+//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence numbers, split, checksums, trailer (RFC 4301 section 5.1, RFC 4303
+//! section 3.3). The inner TTL is as it came: the kernel has decremented it when it routed the packet to the TUN device.
+//!
+//! Here is the fast path: tunnel mode ESP whose outer IP header is the kernel's. All else goes by [`super::general`].
 
-use ironswan_crypto::batch;
+use ironswan_crypto::{batch, icv};
 use ironswan_wire::ip::{self, Fragment};
 use ironswan_wire::offload::{Gso, Offload};
 
@@ -10,8 +11,10 @@ use super::decide::decide;
 use super::split::{self, Cut};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
-use crate::engine::out_ref;
+use crate::engine::{Engine, out_ref};
 use crate::flow::{FlowKey, Verdict};
+use crate::mss;
+use crate::sa::{OutSa, Reached};
 use crate::worker::Worker;
 
 impl Worker {
@@ -26,15 +29,18 @@ impl Worker {
         if !tx.has_room(frame.len(), offload) && !tx.is_empty() {
             return false;
         }
-        self.tally.traffic.out_frames += 1;
-        if let Err(reason) = self.frame(frame, offload, tx) {
-            self.tally.drop(reason);
+        match self.frame(frame, offload, tx) {
+            Ok(true) => {}
+            Ok(false) => return false,
+            Err(reason) => self.tally.drop(reason),
         }
+        self.tally.traffic.out_frames += 1;
         true
     }
 
+    /// False, and nothing has happened, when `tx` has no room.
     #[inline]
-    fn frame(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> Result<(), DropReason> {
+    fn frame(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> Result<bool, DropReason> {
         let info = ip::parse(frame).map_err(|_| DropReason::OutHdrError)?;
         let whole = frame.len();
         let frame = &mut frame[..info.total_len];
@@ -65,37 +71,29 @@ impl Worker {
             }
             _ => Cut::plan(frame, &info, offload).ok_or(DropReason::OutOffloadError)?,
         };
+        if mss::is_syn(frame, &info)
+            && let Some(largest) = sa.inner_max()
+        {
+            mss::clamp(frame, &info, largest, offload.csum.is_none());
+        }
         let packets = cut.packets();
         let state = &*sa.state;
         if !state.plain {
-            return Err(DropReason::OutStateMismatch);
+            let sa = sa.clone();
+            return self.general(frame, &info, offload, &cut, &sa, tx);
         }
         let longest = state.esp_len(cut.longest(frame.len()));
         if longest > split::MAX_ESP || longest * packets as usize > tx.room() {
             return Err(DropReason::OutTooBig);
         }
-        if state.usage.spent(&state.lifetime) {
-            return Err(DropReason::OutStateExpired);
-        }
-        let Some(sequence) = state.take_sequence(packets) else {
-            let reached = state.usage.raise(true, true);
-            if reached.any() {
-                self.engine.reached(out_ref(sa), reached);
-            }
-            return Err(DropReason::OutStateSeqError);
-        };
+        let sequence = numbers(&self.engine, sa, packets)?;
         let bytes = split::emit(frame, &info, offload, &cut, sa, sequence, tx)?;
         self.tally.traffic.out_made += packets - 1;
         self.tally.traffic.out_sent += packets;
         self.tally.traffic.out_bytes += bytes;
-        let mut reached = state.usage.add(&state.lifetime, packets, bytes, self.now.as_secs());
-        if state.sequence_low(sequence) {
-            reached.soft |= state.usage.raise(true, false).soft;
-        }
-        if reached.any() {
-            self.engine.reached(out_ref(sa), reached);
-        }
-        Ok(())
+        let reached = state.usage.add(&state.lifetime, packets, bytes, self.now.as_secs());
+        report(&self.engine, sa, reached, sequence);
+        Ok(true)
     }
 
     /// Seals everything in the batch that is not sealed yet. After it the sends are complete.
@@ -105,9 +103,50 @@ impl Worker {
         keys.extend(sas.iter().filter_map(|sa| sa.state.key.esp()));
         batch::seal(&mut tx.buf, &mut tx.jobs, &keys);
         self.give_keys(keys);
-        tx.jobs.clear();
         tx.sas = sas;
+        if !tx.ah_jobs.is_empty() {
+            self.sign(tx);
+        }
         tx.sealed();
         self.flush();
+    }
+
+    /// Writes the ICVs of AH.
+    #[cold]
+    fn sign(&mut self, tx: &mut TxBatch) {
+        let sas = std::mem::take(&mut tx.ah_sas);
+        let mut keys = self.take_icv_keys();
+        keys.extend(sas.iter().filter_map(|sa| sa.state.key.ah()));
+        icv::sign(&tx.heads, &mut tx.buf, &mut tx.ah_jobs, &keys);
+        self.give_icv_keys(keys);
+        tx.ah_sas = sas;
+    }
+}
+
+/// Sequence numbers for `packets`, the first of them.
+#[inline]
+pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64) -> Result<u64, DropReason> {
+    let state = &*sa.state;
+    if state.usage.spent(&state.lifetime) {
+        return Err(DropReason::OutStateExpired);
+    }
+    state.take_sequence(packets).ok_or_else(|| {
+        let reached = state.usage.raise(true, true);
+        if reached.any() {
+            engine.reached(out_ref(sa), reached);
+        }
+        DropReason::OutStateSeqError
+    })
+}
+
+/// Reports the limits that an SA has reached, by what was counted and by its sequence number.
+#[inline]
+pub(super) fn report(engine: &Engine, sa: &OutSa, mut reached: Reached, sequence: u64) {
+    let state = &*sa.state;
+    if state.sequence_low(sequence) {
+        reached.soft |= state.usage.raise(true, false).soft;
+    }
+    if reached.any() {
+        engine.reached(out_ref(sa), reached);
     }
 }

@@ -80,7 +80,8 @@ pub(super) fn emit(
     tx: &mut TxBatch,
 ) -> Result<u64, DropReason> {
     let next_header = if info.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
-    let mut at = Place { key: tx.key_of(sa), sa, next_header, tos: info.tos, sequence };
+    let fragmentable = sa.state.fragmentable[usize::from(info.ipv6)];
+    let mut at = Place { key: tx.key_of(sa), sa, next_header, tos: info.tos, fragmentable, sequence };
     match *cut {
         Cut::Whole => {
             let inner = at.packet(tx, frame.len()).ok_or(DropReason::OutTooBig)?;
@@ -134,12 +135,49 @@ fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) -> Option
     Some(())
 }
 
+/// Completes the checksum of a packet where it is, as [`finish`] does.
+pub(super) fn finish_in_place(frame: &mut [u8], start: u16, offset: u16) -> Option<()> {
+    let (start, offset) = (usize::from(start), usize::from(offset));
+    if start < v4::MIN_HEADER {
+        return None;
+    }
+    let covered = frame.get_mut(start..)?;
+    let value = udp::no_zero(!fold(sum(covered)));
+    covered.get_mut(offset..offset + 2)?.copy_from_slice(&value.to_ne_bytes());
+    Some(())
+}
+
+/// Cuts a super-packet into `scratch`, one packet after the other, and shows each to `each` until that fails.
+pub(super) fn each_segment(
+    frame: &mut [u8],
+    info: &IpInfo,
+    (tcp, header, size): (bool, usize, usize),
+    scratch: &mut Vec<u8>,
+    mut each: impl FnMut(&[u8]) -> Result<(), DropReason>,
+) -> Result<(), DropReason> {
+    let mut template = Template::new(frame, info, header, tcp);
+    let (head, mut rest) = frame.split_at(header);
+    loop {
+        let (body, after) = rest.split_at(size.min(rest.len()));
+        scratch.clear();
+        scratch.extend_from_slice(head);
+        scratch.extend_from_slice(body);
+        template.patch(&mut scratch[..header], body.len(), sum(body), after.is_empty());
+        each(scratch)?;
+        rest = after;
+        if rest.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
 /// Where the next packet goes.
 struct Place<'a> {
     sa: &'a Arc<OutSa>,
     key: u16,
     next_header: u8,
     tos: u8,
+    fragmentable: u16,
     sequence: u64,
 }
 
@@ -163,7 +201,7 @@ impl Place<'_> {
     fn done(&mut self, tx: &mut TxBatch, inner: usize) {
         let state = &*self.sa.state;
         let len = state.esp_len(inner);
-        tx.push_send(len, self.key, self.sa, self.tos, self.next_header == protocol::IPV6);
+        tx.push_send(len, self.key, self.sa, self.tos, self.fragmentable);
         tx.jobs.push(Job {
             start: tx.used as u32,
             len: len as u32,

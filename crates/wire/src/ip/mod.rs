@@ -37,6 +37,8 @@ pub mod protocol {
     pub const NONE: u8 = 59;
     /// DCCP.
     pub const DCCP: u8 = 33;
+    /// IPComp (RFC 3173).
+    pub const IPCOMP: u8 = 108;
     /// SCTP.
     pub const SCTP: u8 = 132;
     /// Mobility header (RFC 6275).

@@ -1,0 +1,199 @@
+//! The general path of packets that leave: what the fast path of [`super::outbound`] does not do. In this order (RFC 4301
+//! section 5.1, RFC 4303 section 3.3):
+//!
+//! ```text
+//! transport mode: addresses, reassembly --> cut into packets --> IPComp --> TFC padding --> ESP or AH
+//!                                           `- each packet whole, in scratch memory -'      super::carry
+//! ```
+//!
+//! "Transport mode ESP is applied only to whole IP datagrams (not to IP fragments)" (RFC 4303 section 3.3.4; RFC 4302 section
+//! 3.3.4 says the same of AH).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ironswan_wire::ip::{self, Fragment, IpInfo, protocol};
+use ironswan_wire::offload::Offload;
+use ironswan_wire::sadb::{Mode, Tfc};
+
+use super::carry::{Carry, Packet};
+use super::outbound::{numbers, report};
+use super::split::{self, Cut};
+use crate::batch::{MAX_OVERHEAD, TxBatch};
+use crate::counters::DropReason;
+use crate::ipcomp::Compressor;
+use crate::reasm::{Pushed, Reassembler};
+use crate::sa::OutSa;
+use crate::worker::Worker;
+
+/// The longest IP packet.
+const MAX_IP: usize = 65_535;
+
+/// Scratch memory of the general path, of one worker.
+#[derive(Default)]
+pub(crate) struct Outbound {
+    /// A segment of a super-packet.
+    scratch: Vec<u8>,
+    compressor: Compressor,
+    pub(crate) reassembler: Reassembler,
+    /// The last IPv4 identification.
+    ident: u16,
+    /// When a dummy packet is due; `None` when no SA wants any. See [`super::dummies`].
+    pub(super) dummies: Option<std::time::Duration>,
+}
+
+impl Outbound {
+    /// The next IPv4 identification: not zero, which the kernel would replace, under the ICV of AH.
+    pub(super) fn ident(&mut self) -> u16 {
+        next_ident(&mut self.ident)
+    }
+}
+
+fn next_ident(last: &mut u16) -> u16 {
+    *last = last.checked_add(1).unwrap_or(1);
+    *last
+}
+
+/// The length up to which a packet's payload is padded (RFC 4303 section 2.7): never beyond what fits the path.
+pub(super) fn padded(sa: &OutSa) -> usize {
+    let to = match sa.state.options.tfc {
+        Tfc::None => return 0,
+        Tfc::To(len) => usize::from(len),
+        Tfc::Mtu => usize::MAX,
+    };
+    match sa.inner_max() {
+        Some(fits) => to.min(fits as usize),
+        None if to == usize::MAX => 0,
+        None => to,
+    }
+}
+
+impl Worker {
+    /// Carries a frame by an SA that is not `plain`. True when the frame is done with; false, and nothing has happened, when
+    /// `tx` has too little room.
+    pub(super) fn general(
+        &mut self,
+        frame: &mut [u8],
+        info: &IpInfo,
+        offload: &Offload,
+        cut: &Cut,
+        sa: &Arc<OutSa>,
+        tx: &mut TxBatch,
+    ) -> Result<bool, DropReason> {
+        if sa.state.mode == Mode::Transport {
+            let ends: (IpAddr, IpAddr) = (sa.path.local.ip(), sa.path.remote.ip());
+            if info.addresses(frame) != Some(ends) {
+                return Err(DropReason::OutTransport);
+            }
+            if info.fragment != Fragment::No {
+                // Who fragments finishes checksums before.
+                return match offload.csum {
+                    Some(_) => Err(DropReason::OutOffloadError),
+                    None => self.fragment(frame, info, sa, tx),
+                };
+            }
+        }
+        self.whole(frame, info, offload, cut, sa, false, tx)
+    }
+
+    /// Takes a fragment for transport mode, and carries the packet when it was the last one missing.
+    fn fragment(
+        &mut self,
+        frame: &[u8],
+        info: &IpInfo,
+        sa: &Arc<OutSa>,
+        tx: &mut TxBatch,
+    ) -> Result<bool, DropReason> {
+        if tx.room() < MAX_IP + MAX_OVERHEAD && !tx.is_empty() {
+            return Ok(false);
+        }
+        match self.outbound.reassembler.push(self.now, frame, info, &mut self.tally) {
+            Pushed::Held | Pushed::Dropped => return Ok(true),
+            Pushed::Whole => {}
+        }
+        let mut packet = std::mem::take(self.outbound.reassembler.packet_mut());
+        let result = self.reassembled(&mut packet, sa, tx);
+        *self.outbound.reassembler.packet_mut() = packet;
+        result
+    }
+
+    fn reassembled(
+        &mut self,
+        packet: &mut [u8],
+        sa: &Arc<OutSa>,
+        tx: &mut TxBatch,
+    ) -> Result<bool, DropReason> {
+        let info = ip::parse(packet).map_err(|_| DropReason::OutHdrError)?;
+        if info.fragment != Fragment::No {
+            return Err(DropReason::OutTransport);
+        }
+        // A later fragment has no ports: only now is it known that the SA may carry them.
+        let selector = info.selector(packet).ok_or(DropReason::OutHdrError)?;
+        if !sa.state.selectors.covers_out(&selector) {
+            return Err(DropReason::OutStateMismatch);
+        }
+        self.whole(packet, &info, &Offload::NONE, &Cut::Whole, sa, true, tx)
+    }
+
+    /// Carries a packet or super-packet that is no fragment, or may be one in tunnel mode.
+    #[allow(clippy::too_many_arguments, reason = "what is known of a frame")]
+    fn whole(
+        &mut self,
+        frame: &mut [u8],
+        info: &IpInfo,
+        offload: &Offload,
+        cut: &Cut,
+        sa: &Arc<OutSa>,
+        reassembled: bool,
+        tx: &mut TxBatch,
+    ) -> Result<bool, DropReason> {
+        let state = &*sa.state;
+        let carry = Carry::plan(sa, frame, info, reassembled)?;
+        let padded = padded(sa);
+        let packets = cut.packets();
+        let longest = carry.len(cut.longest(frame.len()), padded).ok_or(DropReason::OutTooBig)?;
+        if longest * packets as usize > tx.room() {
+            return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(false) };
+        }
+        if let (Cut::Whole, Some((start, offset))) = (cut, offload.csum) {
+            split::finish_in_place(frame, start, offset).ok_or(DropReason::OutOffloadError)?;
+        }
+        let first = numbers(&self.engine, sa, packets)?;
+        let Outbound { scratch, compressor, ident, .. } = &mut self.outbound;
+        // Compression would take away the length that padding is to hide.
+        let ipcomp = state.options.ipcomp.filter(|_| state.options.tfc == Tfc::None);
+        let (mut sent, mut bytes) = (0, 0);
+        let mut each = |packet: &[u8]| {
+            let payload = packet.get(carry.payload..).ok_or(DropReason::OutTransport)?;
+            // "IP payload compression ... MUST be done before" encryption and authentication (RFC 3173 section 2.2).
+            let shorter =
+                ipcomp.and_then(|cpi| compressor.compress(&state.adaptive, cpi, carry.next_header, payload));
+            let (body, next_header) = match shorter {
+                Some(body) => (body, protocol::IPCOMP),
+                None => (payload, carry.next_header),
+            };
+            let ident = next_ident(ident);
+            let sequence = first + sent;
+            carry.emit(tx, &Packet { whole: packet, body, next_header, padded, sequence, ident })?;
+            sent += 1;
+            bytes += packet.len() as u64;
+            Ok(())
+        };
+        let result = match *cut {
+            Cut::Whole => each(frame),
+            Cut::Segments { tcp, header, size, .. } => {
+                split::each_segment(frame, info, (tcp, header, size), scratch, each)
+            }
+        };
+        // Should one of them fail, it is what is dropped, and those before it were made.
+        self.tally.traffic.out_made += if result.is_ok() { packets - 1 } else { sent };
+        self.tally.traffic.out_sent += sent;
+        self.tally.traffic.out_bytes += bytes;
+        if state.options.dummies.is_some() {
+            state.set_sent_at(self.now);
+        }
+        let reached = state.usage.add(&state.lifetime, sent, bytes, self.now.as_secs());
+        report(&self.engine, sa, reached, first);
+        result.map(|()| true)
+    }
+}
