@@ -87,7 +87,17 @@ fn child(c: &ChildConfig) -> Section {
     if c.priority != 0 {
         s.put("priority", c.priority);
     }
-    s.with("local-ts", selectors(&c.local_ts)).with("remote-ts", selectors(&c.remote_ts))
+    s.put("local-ts", selectors(&c.local_ts)).put("remote-ts", selectors(&c.remote_ts));
+    if c.kind == ChildKind::Protect {
+        // Behind what charon tells: ours.
+        let mut protocols: Vec<String> = c.proposals.iter().map(|p| p.protocol.to_string()).collect();
+        protocols.dedup();
+        s.put("protocols", protocols);
+        if c.ipcomp {
+            s.put("ipcomp", true);
+        }
+    }
+    s
 }
 
 fn action(a: ChildAction) -> &'static str {

@@ -37,6 +37,8 @@ impl Control {
         match read {
             Err(e) => failure(e),
             Ok(conns) => {
+                // An answer has no place for them.
+                crate::reload::report(&diags);
                 for conn in conns {
                     self.put_conn(conn);
                 }

@@ -106,6 +106,8 @@ impl Control {
         let traffic: Section = [
             ("out-frames", t.out_frames),
             ("out-made", t.out_made),
+            ("out-dummies", t.out_dummies),
+            ("out-absorbed", t.out_absorbed),
             ("out-sent", t.out_sent),
             ("out-bytes", t.out_bytes),
             ("in-packets", t.in_packets),
@@ -113,6 +115,7 @@ impl Control {
             ("in-merged", t.in_merged),
             ("in-dummies", t.in_dummies),
             ("in-bytes", t.in_bytes),
+            ("held", c.held),
         ]
         .into_iter()
         .map(|(n, v)| (n.to_owned(), v))

@@ -2,6 +2,7 @@
 //! charon's: tests and exporters match whole lines.
 
 use ironswan_ike::event::{ChildSaInfo, IkeSaInfo, IkeState};
+use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::sadb::{Mode, SaStats};
 use ironswan_wire::selector::TrafficSelector;
 use ironswan_wire::vici::Section;
@@ -114,14 +115,19 @@ pub(super) fn child(c: &ChildSaInfo, now: u64) -> Section {
         .with("reqid", c.reqid.0)
         .with("state", c.state.to_string())
         .with("mode", if c.mode == Mode::Tunnel { "TUNNEL" } else { "TRANSPORT" })
-        .with("protocol", "ESP");
+        .with("protocol", c.protocol.to_string());
     if c.udp_encap {
         s.put("encap", true);
     }
     s.put("spi-in", c.spi_in.to_string()).put("spi-out", c.spi_out.to_string());
-    s.put("encr-alg", c.suite.encr.to_string());
-    if c.suite.encr.has_key_length() {
-        s.put("encr-keysize", c.suite.key_bits);
+    if let (Some(cpi_in), Some(cpi_out)) = (c.cpi_in, c.cpi_out) {
+        s.put("cpi-in", format!("{cpi_in:04x}")).put("cpi-out", format!("{cpi_out:04x}"));
+    }
+    if c.protocol != ProtocolId::AH {
+        s.put("encr-alg", c.suite.encr.to_string());
+        if c.suite.encr.has_key_length() {
+            s.put("encr-keysize", c.suite.key_bits);
+        }
     }
     if let Some(integ) = c.suite.integ {
         s.put("integ-alg", integ.to_string());
@@ -151,3 +157,7 @@ pub(super) fn child(c: &ChildSaInfo, now: u64) -> Section {
         |list: &[TrafficSelector]| -> Vec<String> { list.iter().map(ToString::to_string).collect() };
     s.with("local-ts", selectors(&c.local_ts)).with("remote-ts", selectors(&c.remote_ts))
 }
+
+#[cfg(test)]
+#[path = "sas_tests.rs"]
+mod tests;

@@ -6,7 +6,7 @@ use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, TsSpec};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::{Proposal, Transform};
 use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};
-use ironswan_wire::selector::AddrRange;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::super::algorithms;
 use super::super::diag::Diagnostics;
@@ -292,20 +292,21 @@ fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions 
     SaOptions { copy_df, copy_ecn, dscp_out, dscp_in, tfc, dummies, ..SaOptions::default() }
 }
 
-/// RFC 4301 section 4.1: a transport mode SA is between two hosts. Wider selectors are narrowed to them.
+/// Transport mode is between two addresses (RFC 7296 section 2.23.1): with more, tunnel mode is asked for, as by charon.
 fn host_to_host(r: &mut Reader<'_>, key: &str, list: &[TsSpec]) {
-    for ts in list {
-        if let TsSpec::Fixed(ts) = ts
-            && ts.range.start() != ts.range.end()
-        {
-            r.warn(
-                key,
-                format!(
-                    "{ts} is more than one address, and transport mode is between two: only what the gateways send \
-                     themselves is carried; write dynamic, or set mode = tunnel"
-                ),
-            );
-        }
+    let mut ranges =
+        list.iter().filter_map(|ts| if let TsSpec::Fixed(ts) = ts { Some(ts.range) } else { None });
+    let Some(first) = ranges.next() else { return };
+    let more = if first.start() == first.end() { ranges.find(|r| *r != first) } else { Some(first) };
+    if let Some(range) = more {
+        let ts = TrafficSelector { range, protocol: 0, start_port: 0, end_port: 65_535 };
+        r.warn(
+            key,
+            format!(
+                "with {ts} this is more than one address, and transport mode is between two: tunnel mode is asked for; \
+                 write dynamic, or set mode = tunnel"
+            ),
+        );
     }
 }
 

@@ -166,14 +166,23 @@ fn ah_and_udp_do_not_go_together() {
 #[test]
 fn transport_mode_is_between_two_addresses() {
     good(
-        "mode = transport\nlocal_ts = 192.0.2.1[tcp], fd00::1\nremote_ts = 192.0.2.2, dynamic[udp/53], fd00::2",
+        "mode = transport\nlocal_ts = 192.0.2.1[tcp], 192.0.2.1[udp]\nremote_ts = dynamic[udp/53], dynamic[tcp]",
     );
-    let (_, said) = doubtful("mode = transport\nremote_ts = 10.2.0.0/24");
-    assert_eq!(
-        said,
-        "children.n.remote_ts: 10.2.0.0/24 is more than one address, and transport mode is between two: only what the gateways \
-         send themselves is carried; write dynamic, or set mode = tunnel"
-    );
+    for (ts, more) in [
+        ("10.2.0.0/24", "10.2.0.0/24"),
+        ("192.0.2.2, 192.0.2.3", "192.0.2.3/32"),
+        ("192.0.2.2-192.0.2.3[tcp]", "192.0.2.2/31"),
+    ] {
+        let (n, said) = doubtful(&format!("mode = transport\nremote_ts = {ts}"));
+        assert_eq!(n.mode, Mode::Transport);
+        assert_eq!(
+            said,
+            format!(
+                "children.n.remote_ts: with {more} this is more than one address, and transport mode is between two: tunnel \
+                 mode is asked for; write dynamic, or set mode = tunnel"
+            )
+        );
+    }
 }
 
 #[test]
