@@ -62,13 +62,13 @@ drop_reasons! {
     OutTransport,
     /// A fragment for a transport mode SA, of a packet that could not be put together: fragments overlap, are missing or are too many.
     OutReassembly,
-    /// The datagram lies outside the buffer that it is said to be in.
+    /// The datagram lies outside the buffer that it is said to be in, or its batch becomes more than a batch may hold.
     InBufferError,
-    /// The datagram is too short to be ESP.
+    /// The datagram is too short to be ESP, or is not AH with the lengths of its SA.
     InHdrError,
     /// The SPI is one of the reserved 0 to 255.
     InReservedSpi,
-    /// The AH packet is a fragment.
+    /// The AH packet, or what a transport mode SA carried, is a fragment.
     InFragment,
     /// No SA has the packet's SPI.
     InNoStates,
@@ -84,11 +84,11 @@ drop_reasons! {
     InStateExpired,
     /// The ESP trailer has an impossible pad length or padding other than 1, 2, 3.
     InTrailerError,
-    /// The ESP next header is not an IP version: this is a tunnel mode SA.
+    /// The next header is not an IP version: this is a tunnel mode SA.
     InStateModeError,
-    /// What IPComp compressed does not inflate to a packet, or the SA has no IPComp with this CPI.
+    /// What IPComp compressed does not inflate to a packet, or holds IPComp again, or the SA has no IPComp with this CPI.
     InIpcompError,
-    /// The inner packet's version is not the one that the ESP next header says.
+    /// The inner packet's version is not the one that the next header says.
     InInnerVersion,
     /// The inner packet is not a well-formed IP packet.
     InInnerHdrError,

@@ -2,6 +2,7 @@
 //! [`crate::Send::tos`] carries together with DSCP. Inbound is the table of section 4.2.
 
 use ironswan_wire::ip::{v4, v6};
+use ironswan_wire::sadb::SaOptions;
 
 const ECN: u8 = 3;
 const NOT_ECT: u8 = 0;
@@ -31,14 +32,29 @@ pub(crate) fn apply(packet: &mut [u8], ipv6: bool, inner_tos: u8, outer_tos: u8)
     }
     let Some(ecn) = decapsulate(inner, outer) else { return false };
     if ecn != inner {
-        let tos = inner_tos & !ECN | ecn;
-        if ipv6 {
-            v6::set_traffic_class(packet, tos);
-        } else {
-            v4::set_tos(packet, tos);
-        }
+        set(packet, ipv6, inner_tos & !ECN | ecn);
     }
     true
+}
+
+/// The same for an SA with options of its own: whether congestion marks pass, and whether the inner DSCP becomes the outer
+/// one (RFC 2983 section 3.1, the uniform model).
+pub(crate) fn arrive(packet: &mut [u8], ipv6: bool, inner: u8, outer: u8, options: &SaOptions) -> bool {
+    let ecn = if options.copy_ecn { decapsulate(inner, outer) } else { Some(inner & ECN) };
+    let Some(ecn) = ecn else { return false };
+    let tos = if options.dscp_in { outer } else { inner } & !ECN | ecn;
+    if tos != inner {
+        set(packet, ipv6, tos);
+    }
+    true
+}
+
+fn set(packet: &mut [u8], ipv6: bool, tos: u8) {
+    if ipv6 {
+        v6::set_traffic_class(packet, tos);
+    } else {
+        v4::set_tos(packet, tos);
+    }
 }
 
 #[cfg(test)]

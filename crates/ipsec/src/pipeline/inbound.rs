@@ -1,22 +1,26 @@
-//! ESP to TUN: SPI, replay check, open, replay commit, trailer, inner header, selectors, ECN, merge (RFC 4303 section 3.4,
-//! RFC 4301 section 5.2). Nothing about a packet is believed, and nothing of the SA changes, before its ICV was right.
+//! ESP and AH to TUN: SPI, replay check, open, replay commit, what is inside ([`super::opened`]), merge (RFC 4303 section 3.4,
+//! RFC 4302 section 3.4, RFC 4301 section 5.2). Nothing about a packet is believed, and nothing of the SA changes, before its
+//! ICV was right.
+//!
+//! A batch may mix ESP and AH. Every packet has a [`Job`], in the order of arrival, so that the order of a flow is kept; that
+//! of an AH packet is empty, for its ICV is verified beside the ESP jobs, in [`Headers`].
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 
 use ironswan_crypto::batch::{self, Job};
+use ironswan_crypto::icv::{self, IcvJob};
 use ironswan_wire::esp::{self, MIN_SPI, TRAILER};
-use ironswan_wire::ip::{self, IpInfo, protocol, v4};
-use ironswan_wire::sadb::Action;
 
 use super::merge::Merger;
+use super::opened::{self, Asked, Carried};
+use crate::ah::{self, Ah};
 use crate::batch::{Carrier, Datagram, RxBatch, strides};
 use crate::counters::DropReason;
-use crate::ecn;
 use crate::engine::{Snapshot, in_ref};
-use crate::flow::{Accepted, FlowKey};
+use crate::ipcomp::Compressor;
 use crate::replay::{Replay, ReplayError};
-use crate::sa::InSa;
+use crate::sa::{InSa, InState, SaKey};
 use crate::worker::Worker;
 
 /// Scratch memory between [`Worker::inbound_open`] and [`Worker::inbound_deliver`].
@@ -31,7 +35,20 @@ pub(crate) struct Inbound {
     used: Vec<(u64, u64)>,
     /// The jobs whose packet came from elsewhere than their SA says, in their order. Nearly always none.
     elsewhere: Vec<Elsewhere>,
+    /// The jobs whose SA is not plain, in their order.
+    carried: Vec<Carried>,
+    headers: Headers,
+    compressor: Compressor,
     merger: Merger,
+}
+
+/// What AH's ICVs are verified with.
+#[derive(Default)]
+struct Headers {
+    /// One for each of `carried` that is AH, in their order.
+    jobs: Vec<IcvJob>,
+    /// The headers in front of AH, mutable fields zeroed.
+    bytes: Vec<u8>,
 }
 
 /// A packet in UDP whose source is not its SA's.
@@ -47,7 +64,7 @@ impl Worker {
     /// Opens what arrived and appends what is to be written to `rx`; the packets stay in `buf`. Every packet is counted, as
     /// delivered, merged or absorbed, or under one [`DropReason`].
     ///
-    /// `datagrams` are ESP only: see [`crate::demux`].
+    /// `datagrams` are ESP and AH only: see [`crate::demux`].
     pub fn inbound(&mut self, buf: &mut [u8], datagrams: &[Datagram], rx: &mut RxBatch) {
         self.inbound_open(buf, datagrams);
         self.inbound_deliver(buf, rx);
@@ -63,14 +80,19 @@ impl Worker {
     /// moving them, and opens. The second half must follow, with the same buffer.
     pub fn inbound_open(&mut self, buf: &mut [u8], datagrams: &[Datagram]) {
         let snap = self.snap.clone();
-        let Inbound { jobs, tos, sas, elsewhere, .. } = &mut self.inbound;
+        let Inbound { jobs, tos, sas, elsewhere, carried, headers, .. } = &mut self.inbound;
         jobs.clear();
         tos.clear();
         sas.clear();
         elsewhere.clear();
+        carried.clear();
+        headers.jobs.clear();
+        headers.bytes.clear();
+        // Beyond are the offsets that mean something else in `RxBatch::iov`.
+        let end = buf.len().min(RxBatch::EXTRA as usize);
         let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
         for datagram in datagrams {
-            if datagram.offset as usize + datagram.len as usize > buf.len() {
+            if datagram.offset as usize + datagram.len as usize > end {
                 self.tally.traffic.in_packets += 1;
                 self.tally.drop(DropReason::InBufferError);
                 continue;
@@ -80,8 +102,14 @@ impl Worker {
             for range in strides(datagram) {
                 self.tally.traffic.in_packets += 1;
                 let start = range.start as u32;
-                match check(&snap, buf.get(range), sas, &mut at) {
-                    Ok((len, seq)) => {
+                let packet = buf.get(range);
+                let found = if datagram.carrier == Carrier::Ip {
+                    check_ah(&snap, packet, sas, &mut at, headers, start)
+                } else {
+                    check_esp(&snap, packet, sas, &mut at)
+                };
+                match found {
+                    Ok((len, seq, ah)) => {
                         if compared != sas.len() {
                             compared = sas.len();
                             left = datagram.carrier == Carrier::Udp
@@ -89,6 +117,10 @@ impl Worker {
                         }
                         if left {
                             note_elsewhere(elsewhere, jobs.len(), datagram.remote);
+                        }
+                        if at.as_ref().is_none_or(|(sa, _)| !sa.state.plain) {
+                            let (local, remote) = (datagram.local.ip(), datagram.remote.ip());
+                            carried.push(Carried { job: jobs.len(), local, remote, ah });
                         }
                         jobs.push(Job { start, len, seq, key: (sas.len() - 1) as u16, ok: false });
                         tos.push(datagram.tos);
@@ -101,32 +133,44 @@ impl Worker {
         let mut keys = self.take_keys();
         let Inbound { jobs, sas, .. } = &mut self.inbound;
         let owned = std::mem::take(sas);
-        keys.extend(owned.iter().filter_map(|sa| sa.state.key.esp()));
+        keys_by_sa(&owned, SaKey::esp, &mut keys);
         batch::open(buf, jobs, &keys);
         self.give_keys(keys);
         self.inbound.sas = owned;
+        if !self.inbound.headers.jobs.is_empty() {
+            self.verify(buf);
+        }
     }
 
     /// The second half of [`Self::inbound`]: moves the windows, strips, checks against policy, merges. Threads that share
     /// an SA call it in the order in which the datagrams arrived.
     pub fn inbound_deliver(&mut self, buf: &mut [u8], rx: &mut RxBatch) {
         self.commit();
-        let Inbound { jobs, tos, sas, used, merger, .. } = &mut self.inbound;
+        let Inbound { jobs, tos, sas, used, carried, compressor, merger, .. } = &mut self.inbound;
+        let mut carried = carried.iter();
+        let mut asked = Asked { snap: &self.snap, accepted: &mut self.accepted };
         used.clear();
         used.resize(sas.len(), (0, 0));
-        for (job, tos) in jobs.iter().zip(tos.iter()) {
+        for (i, (job, tos)) in jobs.iter().zip(tos.iter()).enumerate() {
             if !job.ok {
                 continue;
             }
             let key = usize::from(job.key);
             let sa = &*sas[key];
-            match strip(&self.snap, &mut self.accepted, buf, job, sa, *tos) {
-                Ok(Some((start, info, flow))) => {
+            let opened = if sa.state.plain {
+                opened::plain(&mut asked, buf, job, sa, *tos)
+            } else {
+                let Some(carried) = carried.find(|c| c.job == i) else { continue };
+                opened::carried(&mut asked, compressor, (buf, &mut rx.extra), (job, carried), sa, *tos)
+            };
+            match opened {
+                Ok(Some(opened)) => {
+                    let bytes = opened.info.total_len as u64;
                     used[key].0 += 1;
-                    used[key].1 += info.total_len as u64;
-                    self.tally.traffic.in_bytes += info.total_len as u64;
+                    used[key].1 += bytes;
+                    self.tally.traffic.in_bytes += bytes;
                     // Packets merge within one SA only.
-                    let merged = merger.push(buf, start, &info, &flow, sa.state.spi.0);
+                    let merged = merger.push((buf, &rx.extra), &opened, sa.state.spi.0);
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
                 Ok(None) => self.tally.traffic.in_dummies += 1,
@@ -146,6 +190,23 @@ impl Worker {
         jobs.clear();
         sas.clear();
         self.flush();
+    }
+
+    /// Verifies the AH packets of the batch, and enters the results into their jobs.
+    #[cold]
+    fn verify(&mut self, buf: &[u8]) {
+        let mut keys = self.take_icv_keys();
+        let Inbound { jobs, sas, carried, headers, .. } = &mut self.inbound;
+        let owned = std::mem::take(sas);
+        keys_by_sa(&owned, SaKey::ah, &mut keys);
+        icv::verify(&headers.bytes, buf, &mut headers.jobs, &keys);
+        for (carried, result) in carried.iter().filter(|c| c.ah.is_some()).zip(&headers.jobs) {
+            if let Some(job) = jobs.get_mut(carried.job) {
+                job.ok = result.ok;
+            }
+        }
+        self.give_icv_keys(keys);
+        self.inbound.sas = owned;
     }
 
     /// Drops what is not authentic, and moves the windows for what is. The lock is held for a run of one SA's packets.
@@ -228,16 +289,80 @@ fn replay_reason(e: ReplayError) -> DropReason {
     }
 }
 
-/// Finds a packet's SA and its whole sequence number. `at` keeps the SA's window locked for the next packet.
+/// The keys of one protocol, by the index of their SA in the batch. In the place of another protocol's SA stands some key of
+/// this one, which no job names.
 #[inline]
-fn check<'a>(
+fn keys_by_sa<'a, K>(sas: &'a [Arc<InSa>], of: impl Fn(&'a SaKey) -> Option<&'a K>, keys: &mut Vec<&'a K>) {
+    if let Some(any) = sas.iter().find_map(|sa| of(&sa.state.key)) {
+        keys.extend(sas.iter().map(|sa| of(&sa.state.key).unwrap_or(any)));
+    }
+}
+
+/// An ESP packet's length and its whole sequence number.
+#[inline]
+fn check_esp<'a>(
     snap: &'a Snapshot,
     packet: Option<&[u8]>,
     sas: &mut Vec<Arc<InSa>>,
     at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
-) -> Result<(u32, u64), DropReason> {
+) -> Result<(u32, u64, Option<Ah>), DropReason> {
     let packet = packet.ok_or(DropReason::InBufferError)?;
     let (spi, low) = esp::header(packet).ok_or(DropReason::InHdrError)?;
+    let seq = check(snap, spi, low, sas, at, |state| {
+        if state.key.esp().is_none() {
+            return Err(DropReason::InStateProtocol);
+        }
+        if packet.len() < esp::HEADER + state.iv_len + TRAILER + state.icv_len {
+            return Err(DropReason::InHdrError);
+        }
+        Ok(())
+    })?;
+    Ok((packet.len() as u32, seq, None))
+}
+
+/// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins at `start` with its outer
+/// header, into the ICVs to verify.
+#[cold]
+fn check_ah<'a>(
+    snap: &'a Snapshot,
+    packet: Option<&[u8]>,
+    sas: &mut Vec<Arc<InSa>>,
+    at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
+    headers: &mut Headers,
+    start: u32,
+) -> Result<(u32, u64, Option<Ah>), DropReason> {
+    let packet = packet.ok_or(DropReason::InBufferError)?;
+    let ah = ah::find(packet)?;
+    let seq = check(snap, ah.spi, ah.seq, sas, at, |state| {
+        let key = state.key.ah().ok_or(DropReason::InStateProtocol)?;
+        if ah.carries(key.field_len()) { Ok(()) } else { Err(DropReason::InHdrError) }
+    })?;
+    let head = headers.bytes.len();
+    ah::immutable(packet.get(..ah.at).ok_or(DropReason::InHdrError)?, &mut headers.bytes)?;
+    headers.jobs.push(IcvJob {
+        head: head as u32,
+        head_len: (headers.bytes.len() - head) as u32,
+        start: start + ah.at as u32,
+        len: (ah.end - ah.at) as u32,
+        field: start + (ah.at + ah::FIXED) as u32,
+        seq,
+        key: (sas.len() - 1) as u16,
+        ok: false,
+    });
+    Ok((0, seq, Some(ah)))
+}
+
+/// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps the SA's window locked for
+/// the next packet.
+#[inline]
+fn check<'a>(
+    snap: &'a Snapshot,
+    spi: u32,
+    low: u32,
+    sas: &mut Vec<Arc<InSa>>,
+    at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
+    fitting: impl FnOnce(&InState) -> Result<(), DropReason>,
+) -> Result<u64, DropReason> {
     if at.as_ref().is_none_or(|(sa, _)| sa.state.spi.0 != spi) {
         if spi < MIN_SPI {
             return Err(DropReason::InReservedSpi);
@@ -253,96 +378,9 @@ fn check<'a>(
     }
     let Some((sa, window)) = at else { return Err(DropReason::InNoStates) };
     let state = &*sa.state;
-    if state.key.esp().is_none() {
-        return Err(DropReason::InStateProtocol);
-    }
-    if packet.len() < esp::HEADER + state.iv_len + TRAILER + state.icv_len {
-        return Err(DropReason::InHdrError);
-    }
+    fitting(state)?;
     if state.usage.spent(&state.lifetime) {
         return Err(DropReason::InStateExpired);
     }
-    let seq = window.check(low).map_err(replay_reason)?;
-    Ok((packet.len() as u32, seq))
-}
-
-/// From a decrypted ESP packet to the inner packet: where it begins, its header and its flow. `None` for a dummy.
-#[inline]
-fn strip(
-    snap: &Snapshot,
-    accepted: &mut Accepted,
-    buf: &mut [u8],
-    job: &Job,
-    sa: &InSa,
-    outer_tos: u8,
-) -> Result<Option<(usize, IpInfo, FlowKey)>, DropReason> {
-    let state = &*sa.state;
-    let start = job.start as usize + esp::HEADER + state.iv_len;
-    let end = (job.start + job.len) as usize - state.icv_len;
-    let text = buf.get_mut(start..end).ok_or(DropReason::InHdrError)?;
-    let (len, next_header) = esp::parse_trailer(text).map_err(|_| DropReason::InTrailerError)?;
-    let ipv6 = match next_header {
-        protocol::IPV4 => false,
-        protocol::IPV6 => true,
-        // "the receiver MUST be prepared to discard such packets without indicating an error" (RFC 4303 section 2.6).
-        protocol::NONE => return Ok(None),
-        _ => return Err(DropReason::InStateModeError),
-    };
-    let packet = &mut text[..len];
-    match packet.first().map(|b| b >> 4) {
-        Some(4) if !ipv6 => {}
-        Some(6) if ipv6 => {}
-        _ => return Err(DropReason::InInnerVersion),
-    }
-    // The header's own length counts: what follows is traffic flow confidentiality padding (RFC 4303 section 2.7).
-    let info = ip::parse(packet).map_err(|_| DropReason::InInnerHdrError)?;
-    let packet = &mut packet[..info.total_len];
-    if !ipv6 && !v4::checksum_ok(&packet[..info.upper]) {
-        return Err(DropReason::InInnerChecksum);
-    }
-    let flow = FlowKey::new(&info, packet).ok_or(DropReason::InInnerHdrError)?;
-    if !accepted.has(&flow, state.spi.0) {
-        acceptable(snap, packet, &info, sa)?;
-        accepted.insert(&flow, state.spi.0);
-    }
-    if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
-        return Err(DropReason::InEcnError);
-    }
-    Ok(Some((start, info, flow)))
-}
-
-/// What is asked of the first packet of a flow.
-fn acceptable(snap: &Snapshot, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
-    if martian(packet, info.ipv6) {
-        return Err(DropReason::InInnerMartian);
-    }
-    let selector = info.selector(packet).ok_or(DropReason::InInnerHdrError)?;
-    // "Match the packet against the inbound selectors identified by the SAD entry" (RFC 4301 section 5.2, step 4).
-    if !sa.state.selectors.covers_in(&selector) {
-        return Err(DropReason::InStateMismatch);
-    }
-    if snap.spd.has_discards()
-        && snap.spd.lookup_in(&selector).is_some_and(|p| p.policy.action == Action::Discard)
-    {
-        return Err(DropReason::InPolBlock);
-    }
-    Ok(())
-}
-
-/// Addresses that no packet on a wire has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5):
-/// loopback on either side, an unspecified destination, multicast or broadcast as source.
-#[inline]
-fn martian(packet: &[u8], ipv6: bool) -> bool {
-    if ipv6 {
-        let Some(h) = packet.first_chunk::<40>() else { return true };
-        let loopback = |a: &[u8]| a[..15].iter().all(|b| *b == 0) && a[15] <= 1;
-        // Unspecified is a legal source (duplicate address detection), loopback is not.
-        h[8] == 0xff
-            || (h[24] == 0 && loopback(&h[24..40]))
-            || (h[8] == 0 && loopback(&h[8..24]) && h[23] == 1)
-    } else {
-        let Some(h) = packet.first_chunk::<20>() else { return true };
-        let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
-        h[12] == 127 || h[16] == 127 || h[12] & 0xf0 == 0xe0 || h[16] == 0 || src.is_broadcast()
-    }
+    window.check(low).map_err(replay_reason)
 }

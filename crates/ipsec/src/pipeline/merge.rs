@@ -12,8 +12,8 @@ use ironswan_wire::ip::checksum::{be16, fold, pseudo};
 use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
+use super::opened::Opened;
 use crate::batch::{RxBatch, Write};
-use crate::flow::FlowKey;
 
 /// `UDP_MAX_SEGMENTS` of the kernels that this runs on is 64 or 128.
 const MAX_UDP_SEGMENTS: u32 = 64;
@@ -28,7 +28,7 @@ const NONE: u32 = u32::MAX;
 /// The packets of one write.
 #[derive(Clone, Copy)]
 struct Run {
-    /// The first packet in the buffer.
+    /// The first packet, as `RxBatch::slice` reads it.
     first: u32,
     /// Bytes of its headers.
     header: u16,
@@ -54,7 +54,7 @@ struct Run {
     tail: u32,
 }
 
-/// A piece of a run in the buffer.
+/// A piece of a run, as `RxBatch::slice` reads it.
 #[derive(Clone, Copy)]
 struct Piece {
     offset: u32,
@@ -90,8 +90,10 @@ impl Default for Merger {
 impl Merger {
     /// Takes a packet; true when it joined an earlier one.
     #[inline]
-    pub(super) fn push(&mut self, buf: &[u8], start: usize, info: &IpInfo, key: &FlowKey, spi: u32) -> bool {
-        let packet = &buf[start..start + info.total_len];
+    pub(super) fn push(&mut self, memory: (&[u8], &[u8]), opened: &Opened, spi: u32) -> bool {
+        let Opened { at: start, info, flow: key } = opened;
+        let start = *start;
+        let packet = bytes(memory, start, info.total_len);
         let follow = info.fragment == Fragment::No
             && (self.tcp && info.protocol == protocol::TCP || self.udp && info.protocol == protocol::UDP);
         if !follow {
@@ -103,17 +105,16 @@ impl Merger {
         if let (Some(c), Some(run)) = (&candidate, self.runs.get_mut(self.slots[slot] as usize))
             && !run.closed
             && run.spi == spi
-            && matches(run, buf, packet, info, c)
+            && matches(run, memory, packet, info, c)
         {
             // The cheap tests have passed: now the checksums, of the run's first packet once.
             if !run.verified {
-                let first = run.first as usize;
-                run.verified = checksum_ok(&buf[first..first + run.total as usize], info);
+                run.verified = checksum_ok(bytes(memory, run.first, run.total as usize), info);
                 run.closed = !run.verified;
             }
             if run.verified && checksum_ok(packet, info) {
                 let piece = self.pieces.len() as u32;
-                self.pieces.push(Piece { offset: (start + c.header) as u32, len: c.body as u32, next: NONE });
+                self.pieces.push(Piece { offset: start + c.header as u32, len: c.body as u32, next: NONE });
                 self.pieces[run.tail as usize].next = piece;
                 run.tail = piece;
                 run.packets += 1;
@@ -139,15 +140,15 @@ impl Merger {
     }
 
     /// Begins a run.
-    fn open(&mut self, start: usize, info: &IpInfo, spi: u32, candidate: Option<(&Candidate, u16)>) {
+    fn open(&mut self, start: u32, info: &IpInfo, spi: u32, candidate: Option<(&Candidate, u16)>) {
         let piece = self.pieces.len() as u32;
-        self.pieces.push(Piece { offset: start as u32, len: info.total_len as u32, next: NONE });
+        self.pieces.push(Piece { offset: start, len: info.total_len as u32, next: NONE });
         let (header, body, next_sequence, flags, next_id) = match candidate {
             Some((c, id)) => (c.header, c.body, c.sequence.wrapping_add(c.body as u32), c.flags, id),
             None => (0, 0, 0, 0, 0),
         };
         self.runs.push(Run {
-            first: start as u32,
+            first: start,
             header: header as u16,
             upper: info.upper as u16,
             protocol: info.protocol,
@@ -175,7 +176,11 @@ impl Merger {
                 rx.iov.push((piece.offset, piece.len));
                 at = piece.next;
             }
-            let offload = if run.packets > 1 { seal_run(run, buf) } else { Offload::NONE };
+            let offload = match run.first.checked_sub(RxBatch::EXTRA) {
+                _ if run.packets == 1 => Offload::NONE,
+                None => seal_run(run, &mut buf[run.first as usize..]),
+                Some(first) => seal_run(run, &mut rx.extra[first as usize..]),
+            };
             rx.writes.push(Write { offload, iov: begin..rx.iov.len() as u32, total: run.total });
         }
         let writes = self.runs.len() as u64;
@@ -183,6 +188,15 @@ impl Merger {
         self.pieces.clear();
         self.slots = [NONE; SLOTS];
         writes
+    }
+}
+
+/// Bytes of the receive buffer or of the batch's own, as `RxBatch::slice` tells them apart.
+#[inline]
+fn bytes<'a>((buf, extra): (&'a [u8], &'a [u8]), at: u32, len: usize) -> &'a [u8] {
+    match at.checked_sub(RxBatch::EXTRA) {
+        None => &buf[at as usize..at as usize + len],
+        Some(at) => &extra[at as usize..at as usize + len],
     }
 }
 
@@ -221,13 +235,12 @@ fn candidate(packet: &[u8], info: &IpInfo) -> Option<Candidate> {
 
 /// True when the packet continues the run, its checksum aside.
 #[inline]
-fn matches(run: &Run, buf: &[u8], packet: &[u8], info: &IpInfo, c: &Candidate) -> bool {
+fn matches(run: &Run, memory: (&[u8], &[u8]), packet: &[u8], info: &IpInfo, c: &Candidate) -> bool {
     let (header, upper) = (usize::from(run.header), usize::from(run.upper));
-    let first = run.first as usize;
     if run.ipv6 != info.ipv6 || run.protocol != info.protocol || header != c.header || upper != info.upper {
         return false;
     }
-    let (a, b) = (&buf[first..first + header], &packet[..header]);
+    let (a, b) = (bytes(memory, run.first, header), &packet[..header]);
     let ip = if run.ipv6 {
         // Version, traffic class, flow label; next header, hop limit, addresses.
         a[..4] == b[..4] && a[6..40] == b[6..40]
@@ -264,11 +277,11 @@ fn checksum_ok(packet: &[u8], info: &IpInfo) -> bool {
     fold(pseudo(addresses, info.protocol) + be16(upper.len() as u16) + sum(upper)) == 0xffff
 }
 
-/// Makes the first packet's headers those of the whole run, with the checksum left to the device.
-fn seal_run(run: &Run, buf: &mut [u8]) -> Offload {
-    let first = run.first as usize;
+/// Makes the first packet's headers those of the whole run, with the checksum left to the device. `first` begins with the
+/// first packet.
+fn seal_run(run: &Run, first: &mut [u8]) -> Offload {
     let (header, upper) = (usize::from(run.header), usize::from(run.upper));
-    let h = &mut buf[first..first + header];
+    let h = &mut first[..header];
     let upper_len = (run.total as usize - upper) as u16;
     let addresses = if run.ipv6 {
         h[4..6].copy_from_slice(&upper_len.to_be_bytes());

@@ -1,5 +1,6 @@
 //! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
 
+mod accept;
 mod carry;
 mod decide;
 mod dummies;
@@ -7,8 +8,10 @@ mod general;
 mod inbound;
 mod kept;
 mod merge;
+mod opened;
 mod outbound;
 mod split;
+mod transport;
 
 pub(crate) use general::Outbound;
 pub(crate) use inbound::Inbound;

@@ -2,6 +2,8 @@
 
 mod bad_input;
 mod common;
+mod in_ah;
+mod in_common;
 mod lifecycle;
 mod moved;
 mod mtu;

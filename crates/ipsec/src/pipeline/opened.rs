@@ -1,0 +1,250 @@
+//! From authentic bytes to the packet that is delivered.
+//!
+//! ```text
+//! ESP, tunnel:      SPI, sequence | IV | inner packet | padding | trailer | ICV     delivered where it lies
+//! AH, tunnel:       IP | AH | inner packet                                          where it lies
+//! AH, transport:    IP | AH | payload         ->        IP | payload                the header moves up to the payload
+//! ESP, transport:   SPI, sequence | IV | payload ..  ->  new IP | payload           copied behind a new header
+//! IPComp, any:      .. | IPComp | data        ->       (IP |) what it inflates to   written there
+//! ```
+//!
+//! What cannot be delivered where it lies goes to `RxBatch::extra`, in one piece: so merging, policy and checksums see one kind
+//! of packet.
+
+use std::net::IpAddr;
+
+use ironswan_crypto::batch::Job;
+use ironswan_wire::esp;
+use ironswan_wire::ip::{self, Fragment, IpInfo, protocol, v4, v6};
+use ironswan_wire::sadb::Mode;
+
+use super::accept::accept;
+use super::transport;
+use crate::ah::Ah;
+use crate::batch::RxBatch;
+use crate::counters::DropReason;
+use crate::ecn;
+use crate::engine::Snapshot;
+use crate::flow::{Accepted, FlowKey};
+use crate::ipcomp::Compressor;
+use crate::mss;
+use crate::sa::{InSa, InState};
+
+/// The next header of IPComp (RFC 3173 section 3).
+const IPCOMP: u8 = 108;
+
+/// A packet to deliver.
+pub(super) struct Opened {
+    /// Where it begins, as `RxBatch::slice` reads it.
+    pub(super) at: u32,
+    pub(super) info: IpInfo,
+    pub(super) flow: FlowKey,
+}
+
+/// What an SA that is not plain has to know of a packet, beside its job.
+pub(super) struct Carried {
+    /// Which job.
+    pub(super) job: usize,
+    pub(super) local: IpAddr,
+    pub(super) remote: IpAddr,
+    pub(super) ah: Option<Ah>,
+}
+
+/// What is asked while packets are opened.
+pub(super) struct Asked<'a> {
+    pub(super) snap: &'a Snapshot,
+    pub(super) accepted: &'a mut Accepted,
+}
+
+/// The payload of a decrypted ESP packet: where it begins, its length, its next header.
+#[inline]
+fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), DropReason> {
+    let start = job.start as usize + esp::HEADER + state.iv_len;
+    let end = (job.start + job.len) as usize - state.icv_len;
+    let text = buf.get(start..end).ok_or(DropReason::InHdrError)?;
+    let (len, next_header) = esp::parse_trailer(text).map_err(|_| DropReason::InTrailerError)?;
+    Ok((start, len, next_header))
+}
+
+/// Of a plain SA. `None` for a dummy.
+#[inline]
+pub(super) fn plain(
+    asked: &mut Asked<'_>,
+    buf: &mut [u8],
+    job: &Job,
+    sa: &InSa,
+    tos: u8,
+) -> Result<Option<Opened>, DropReason> {
+    let (start, len, next_header) = text(buf, job, &sa.state)?;
+    // "the receiver MUST be prepared to discard such packets without indicating an error" (RFC 4303 section 2.6).
+    if next_header == protocol::NONE {
+        return Ok(None);
+    }
+    let packet = buf.get_mut(start..start + len).ok_or(DropReason::InHdrError)?;
+    let (info, flow) = asked.tunnel(packet, next_header, sa, tos)?;
+    Ok(Some(Opened { at: start as u32, info, flow }))
+}
+
+/// Of any other SA. `None` for a dummy.
+pub(super) fn carried(
+    asked: &mut Asked<'_>,
+    compressor: &mut Compressor,
+    (buf, extra): (&mut [u8], &mut Vec<u8>),
+    (job, carried): (&Job, &Carried),
+    sa: &InSa,
+    tos: u8,
+) -> Result<Option<Opened>, DropReason> {
+    let from = extra.len();
+    let state = &*sa.state;
+    let (start, len, next_header) = match &carried.ah {
+        Some(ah) => {
+            let start = ah.at + ah.len;
+            (job.start as usize + start, ah.end.saturating_sub(start), ah.next_header)
+        }
+        None => text(buf, job, state)?,
+    };
+    if next_header == protocol::NONE && carried.ah.is_none() {
+        return Ok(None);
+    }
+    let made = if next_header == IPCOMP || (state.mode == Mode::Transport && carried.ah.is_none()) {
+        make(compressor, buf, extra, (start, len, next_header), (job, carried), state, tos)
+            .map(|next_header| (RxBatch::EXTRA + from as u32, next_header))
+    } else if let (Mode::Transport, Some(ah)) = (state.mode, &carried.ah) {
+        let outer = job.start as usize;
+        let head = start - ah.at;
+        buf.copy_within(outer..outer + ah.at, head);
+        Ok((head as u32, next_header))
+    } else {
+        Ok((start as u32, next_header))
+    };
+    let opened = made.and_then(|(at, next_header)| {
+        let packet = match at.checked_sub(RxBatch::EXTRA) {
+            Some(_) => extra.get_mut(from..),
+            None => buf.get_mut(at as usize..start + len),
+        };
+        let packet = packet.ok_or(DropReason::InHdrError)?;
+        let (info, flow) = match state.mode {
+            Mode::Tunnel => asked.tunnel(packet, next_header, sa, tos)?,
+            Mode::Transport => asked.transport(packet, next_header, carried, sa)?,
+        };
+        Ok(Some(Opened { at, info, flow }))
+    });
+    if opened.is_err() {
+        extra.truncate(from);
+    }
+    opened
+}
+
+/// Appends a packet to `extra`, in transport mode with the header that it will have (unfinished), and returns its next
+/// header.
+fn make(
+    compressor: &mut Compressor,
+    buf: &[u8],
+    extra: &mut Vec<u8>,
+    (start, len, next_header): (usize, usize, u8),
+    (job, carried): (&Job, &Carried),
+    state: &InState,
+    tos: u8,
+) -> Result<u8, DropReason> {
+    if extra.len() > RxBatch::MAX_EXTRA {
+        return Err(DropReason::InBufferError);
+    }
+    let payload = buf.get(start..start + len).ok_or(DropReason::InHdrError)?;
+    if state.mode == Mode::Transport {
+        match &carried.ah {
+            Some(ah) => {
+                let outer = job.start as usize;
+                extra.extend_from_slice(buf.get(outer..outer + ah.at).ok_or(DropReason::InHdrError)?);
+            }
+            None => {
+                transport::fresh(extra, carried.remote, carried.local, tos).ok_or(DropReason::InHdrError)?
+            }
+        }
+    }
+    if next_header != IPCOMP {
+        extra.extend_from_slice(payload);
+        return Ok(next_header);
+    }
+    let cpi = state.options.ipcomp.ok_or(DropReason::InIpcompError)?;
+    match compressor.expand(payload, cpi, extra) {
+        // IPComp is applied once (RFC 3173 section 2): what is in it is a packet or a payload, not IPComp again.
+        Some((next_header, _)) if next_header != IPCOMP => Ok(next_header),
+        _ => Err(DropReason::InIpcompError),
+    }
+}
+
+impl Asked<'_> {
+    /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality padding (RFC 4303
+    /// section 2.7): the header's own length counts.
+    #[inline]
+    fn tunnel(
+        &mut self,
+        packet: &mut [u8],
+        next_header: u8,
+        sa: &InSa,
+        outer_tos: u8,
+    ) -> Result<(IpInfo, FlowKey), DropReason> {
+        let ipv6 = match next_header {
+            protocol::IPV4 => false,
+            protocol::IPV6 => true,
+            // On an SA without IPComp.
+            IPCOMP => return Err(DropReason::InIpcompError),
+            _ => return Err(DropReason::InStateModeError),
+        };
+        match packet.first().map(|b| b >> 4) {
+            Some(4) if !ipv6 => {}
+            Some(6) if ipv6 => {}
+            _ => return Err(DropReason::InInnerVersion),
+        }
+        let info = ip::parse(packet).map_err(|_| DropReason::InInnerHdrError)?;
+        let packet = &mut packet[..info.total_len];
+        if !ipv6 && !v4::checksum_ok(&packet[..info.upper]) {
+            return Err(DropReason::InInnerChecksum);
+        }
+        let flow = accept(self.snap, self.accepted, packet, &info, sa)?;
+        if sa.state.plain {
+            if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
+                return Err(DropReason::InEcnError);
+            }
+        } else if !ecn::arrive(packet, ipv6, info.tos, outer_tos, &sa.state.options) {
+            return Err(DropReason::InEcnError);
+        }
+        self.clamp(packet, &info, sa);
+        Ok((info, flow))
+    }
+
+    /// The packet of two hosts: `packet` begins with the IP header that it came under, or with a fresh one.
+    fn transport(
+        &mut self,
+        packet: &mut [u8],
+        next_header: u8,
+        carried: &Carried,
+        sa: &InSa,
+    ) -> Result<(IpInfo, FlowKey), DropReason> {
+        let fresh = if carried.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
+        let head = carried.ah.as_ref().map_or(fresh, |ah| ah.at);
+        transport::finish(packet, head, next_header).ok_or(DropReason::InInnerHdrError)?;
+        let info = ip::parse(packet).map_err(|_| DropReason::InInnerHdrError)?;
+        // RFC 4301 section 7: transport mode carries whole datagrams only.
+        if info.fragment != Fragment::No {
+            return Err(DropReason::InFragment);
+        }
+        let flow = accept(self.snap, self.accepted, packet, &info, sa)?;
+        if let Some(original) = &sa.state.options.original {
+            transport::repair(packet, &info, original);
+        }
+        self.clamp(packet, &info, sa);
+        Ok((info, flow))
+    }
+
+    /// What a TCP SYN asks for has to fit the way back, as far as that is known.
+    #[inline]
+    fn clamp(&self, packet: &mut [u8], info: &IpInfo, sa: &InSa) {
+        if mss::is_syn(packet, info)
+            && let Some(back) = self.snap.outbound.get(&sa.state.reqid.0)
+            && let Some(largest) = back.last().and_then(|sa| sa.inner_max())
+        {
+            mss::clamp(packet, info, largest, true);
+        }
+    }
+}
