@@ -43,8 +43,9 @@ pub(crate) enum Command {
     List(List),
     /// Checks a configuration without a daemon
     #[command(
-        after_help = "Examples:\n  ironswan check\n  ironswan check /etc/ironswan conf.d/new.conf\n\nEach finding is one \
-        line: file:line: key: what is wrong; what to do. Exit status 1 when there is one, 2 when nothing could be read."
+        after_help = "Examples:\n  ironswan check\n  ironswan check /etc/ironswan conf.d/new.conf\n  ironswan check --algorithms\n\n\
+        Each finding is one line: file:line: key: what is wrong; what to do. Exit status 1 when there is one, 2 when nothing \
+        could be read. Algorithms that RFC 8221 and RFC 8247 say SHOULD NOT or MUST NOT of are warned about."
     )]
     Check(Check),
     /// Shows, or removes, what keeps protected traffic from leaving or entering in clear, with a daemon or without (root)
@@ -137,6 +138,9 @@ pub(crate) struct Check {
     /// A folder as for `run`, or files in the syntax of swanctl.conf
     #[arg(default_value = DEFAULT_CONFIG)]
     pub(crate) paths: Vec<PathBuf>,
+    /// Reads nothing: shows every algorithm that proposals can name, and what the RFCs ask of it
+    #[arg(long)]
+    pub(crate) algorithms: bool,
     /// Prints one JSON document instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,16 +1,22 @@
-//! `check`: a configuration without a daemon.
+//! `check`: a configuration without a daemon, and the algorithms that one can name.
 
 use std::path::PathBuf;
 
+use ironswan_gateway::config::algorithms::{PROTOCOLS, algorithms};
 use ironswan_gateway::config::diag::{Diagnostics, Severity};
 use ironswan_gateway::config::{check, load_dir, load_files};
 use serde_json::json;
 
 use crate::args::Check;
+use crate::text::table;
 use crate::{Failure, json};
 
 /// Reads and checks folders one by one, and all files together as one configuration.
 pub(crate) fn check(a: &Check) -> Result<(), Failure> {
+    if a.algorithms {
+        list_algorithms(a.json);
+        return Ok(());
+    }
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = a.paths.iter().cloned().partition(|p| p.is_dir());
     let mut all = Diagnostics::default();
     let (mut unreadable, mut connections, mut secrets) = (false, 0, 0);
@@ -61,4 +67,42 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
         (false, 0) => Ok(()),
         (false, _) => Err(Failure { status: 1, lines: Vec::new() }),
     }
+}
+
+/// `--algorithms`.
+fn list_algorithms(as_json: bool) {
+    let all = algorithms();
+    if as_json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|row| {
+                let mut o = json!({ "kind": row.kind.to_string(), "words": row.words, "name": row.name });
+                for (protocol, level) in PROTOCOLS.iter().zip(&row.levels) {
+                    let name = protocol.to_string().to_ascii_lowercase();
+                    o[name] = level.map_or(serde_json::Value::Null, |r| {
+                        json!({ "level": r.level.to_string(), "small_devices": r.iot, "source": r.source })
+                    });
+                }
+                o
+            })
+            .collect();
+        json::print("algorithms", json!({ "algorithms": rows }));
+        return;
+    }
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .map(|row| {
+            let levels = row.levels.iter().map(|level| match level {
+                None => "-".to_owned(),
+                Some(r) if r.iot => format!("{} (small)", r.level),
+                Some(r) => r.level.to_string(),
+            });
+            let mut cells = vec![row.words[0].to_owned(), row.kind.to_string()];
+            cells.extend(levels);
+            cells.push(row.words[1..].join(" "));
+            cells
+        })
+        .collect();
+    say_text!("{}", table(&["WORD", "KIND", "ESP", "AH", "IKE", "ALSO"], &rows));
+    say!("Levels: RFC 8221 for ESP and AH, RFC 8247 for IKE. (small): for small devices. -: not there.");
 }

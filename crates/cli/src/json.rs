@@ -46,7 +46,8 @@ const NUMBERS: &[&str] = &[
     "half-open",
 ];
 /// Keys whose values are yes or no.
-const FLAGS: &[&str] = &["initiator", "nat-local", "nat-remote", "nat-fake", "nat-any", "encap", "guard"];
+const FLAGS: &[&str] =
+    &["initiator", "nat-local", "nat-remote", "nat-fake", "nat-any", "encap", "guard", "ipcomp"];
 
 /// A message as an object. VICI has texts only; what is known to be a number or a yes or no becomes one.
 pub(crate) fn object(section: &Section) -> Json {

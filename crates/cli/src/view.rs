@@ -40,6 +40,23 @@ fn suite(s: &Section) -> String {
     parts.join("/")
 }
 
+/// How a child's packets are carried: `tunnel ESP in UDP`, `transport AH + IPComp`.
+fn carriage(c: &Section) -> String {
+    let mut out = get(c, "mode").to_ascii_lowercase();
+    let protocols = joined(c, "protocols").replace(' ', " or ");
+    let protocol = c.get_str("protocol").unwrap_or(&protocols);
+    if !protocol.is_empty() {
+        out += &format!(" {protocol}");
+    }
+    if c.get_str("encap") == Some("yes") {
+        out += " in UDP";
+    }
+    if c.get_str("cpi-in").is_some() || c.get_str("ipcomp") == Some("yes") {
+        out += " + IPComp";
+    }
+    out
+}
+
 fn objects(list: &Named) -> serde_json::Value {
     list.iter()
         .map(|(name, s)| {
@@ -136,13 +153,13 @@ fn ike_line(name: &str, sa: &Section) -> String {
         seconds(sa, "rekey-time"),
     );
     for (_, c) in sa.section("child-sas").into_iter().flat_map(Section::sections) {
-        let encap = if c.get_str("encap") == Some("yes") { " in UDP" } else { "" };
         out += &format!(
-            "  {}: {} {} === {}, {}{encap}, in {} B / {} packets, out {} B / {} packets, rekeying in {}\n",
+            "  {}: {} {} === {}, {} ({}), in {} B / {} packets, out {} B / {} packets, rekeying in {}\n",
             get(c, "name"),
             get(c, "state"),
             joined(c, "local-ts"),
             joined(c, "remote-ts"),
+            carriage(c),
             suite(c),
             count(c, "bytes-in"),
             count(c, "packets-in"),
@@ -169,7 +186,7 @@ pub(crate) fn conns(a: &List) -> Result<(), Failure> {
             rows.push(vec![
                 name.clone(),
                 child.to_owned(),
-                get(s, "mode").to_owned(),
+                carriage(s),
                 ends.clone(),
                 format!("{} === {}", joined(s, "local-ts"), joined(s, "remote-ts")),
             ]);
@@ -178,7 +195,7 @@ pub(crate) fn conns(a: &List) -> Result<(), Failure> {
             rows.push(vec![name.clone(), "-".into(), "-".into(), ends, "-".into()]);
         }
     }
-    say_text!("{}", table(&["CONNECTION", "CHILD", "MODE", "PEERS", "SELECTORS"], &rows));
+    say_text!("{}", table(&["CONNECTION", "CHILD", "CARRIED", "PEERS", "SELECTORS"], &rows));
     Ok(())
 }
 
@@ -194,6 +211,7 @@ pub(crate) fn sas(a: &List) -> Result<(), Failure> {
         rows.push(vec![
             format!("{name} #{}", get(sa, "uniqueid")),
             get(sa, "state").to_owned(),
+            if sa.get_str("nat-any") == Some("yes") { "IKEv2, NAT" } else { "IKEv2" }.to_owned(),
             format!("{}_i {}_r", get(sa, "initiator-spi"), get(sa, "responder-spi")),
             suite(sa),
             seconds(sa, "established"),
@@ -205,6 +223,7 @@ pub(crate) fn sas(a: &List) -> Result<(), Failure> {
             rows.push(vec![
                 format!("  {} #{}", get(c, "name"), get(c, "uniqueid")),
                 get(c, "state").to_owned(),
+                carriage(c),
                 format!("{}_i {}_o", get(c, "spi-in"), get(c, "spi-out")),
                 suite(c) + esn,
                 seconds(c, "install-time"),
@@ -215,7 +234,10 @@ pub(crate) fn sas(a: &List) -> Result<(), Failure> {
     }
     say_text!(
         "{}",
-        table(&["SA", "STATE", "SPI", "ALGORITHMS", "AGE", "BYTES IN/OUT", "PEERS, SELECTORS"], &rows)
+        table(
+            &["SA", "STATE", "CARRIED", "SPI", "ALGORITHMS", "AGE", "BYTES IN/OUT", "PEERS, SELECTORS"],
+            &rows
+        )
     );
     Ok(())
 }
@@ -328,6 +350,8 @@ mod tests {
         let kid = Section::new()
             .with("name", "net")
             .with("state", "INSTALLED")
+            .with("mode", "TUNNEL")
+            .with("protocol", "ESP")
             .with("encap", "yes")
             .with("encr-alg", "AES_GCM_16")
             .with("encr-keysize", "128")
@@ -341,9 +365,25 @@ mod tests {
         let text = one_status("c", &conn, &[("c".into(), sa)]);
         assert!(text.contains("c: ESTABLISHED") && text.contains(", NAT, for 75s, rekeying in -"), "{text}");
         assert!(
-            text.contains("net: INSTALLED") && text.contains("AES_GCM_16-128 in UDP, in 1.5k B / 2 packets"),
+            text.contains("net: INSTALLED")
+                && text.contains("tunnel ESP in UDP (AES_GCM_16-128), in 1.5k B / 2 packets"),
             "{text}"
         );
         assert!(text.contains("  other: down"), "{text}");
+    }
+
+    #[test]
+    fn how_packets_are_carried_is_shown_of_sas_and_of_connections() {
+        let sa = |mode: &str, protocol: &str| Section::new().with("mode", mode).with("protocol", protocol);
+        assert_eq!(carriage(&sa("TUNNEL", "ESP")), "tunnel ESP");
+        assert_eq!(
+            carriage(&sa("TRANSPORT", "AH").with("cpi-in", "a001").with("cpi-out", "0002")),
+            "transport AH + IPComp"
+        );
+        assert_eq!(carriage(&sa("TRANSPORT", "ESP").with("encap", "yes")), "transport ESP in UDP");
+        let conn =
+            Section::new().with("mode", "TUNNEL").with("protocols", ["ESP", "AH"]).with("ipcomp", "yes");
+        assert_eq!(carriage(&conn), "tunnel ESP or AH + IPComp");
+        assert_eq!(carriage(&Section::new().with("mode", "PASS")), "pass");
     }
 }
