@@ -2,8 +2,11 @@
 //!
 //! For each remote prefix of a PROTECT or DISCARD policy that the engine has there is a route in table 220 to the TUN device,
 //! whose source is an address of this machine inside the local selector (if it has one), and whose MTU is the path MTU less
-//! exactly what ESP adds. Routes are counted: two policies to one prefix share one, and it goes with the last of them. Below
-//! each stands an unreachable one, which is [`Steering`]'s, as is everything that does not depend on SAs.
+//! exactly what ESP or AH adds; with `copy_df = no` it has none, since the outer packets may be fragmented. Routes are
+//! counted: two policies to one prefix share one, and it goes with the last of them. Below each stands an unreachable one,
+//! which is [`Steering`]'s, as is everything that does not depend on SAs.
+//!
+//! The engine is told the same path MTUs: it makes fit what the kernel has not, and clamps the MSS of what is forwarded.
 //!
 //! This is the seam for the kernel's own engine: another implementation of [`Installer`]'s two halves.
 
@@ -17,7 +20,7 @@ use ironswan_io::clock;
 use ironswan_io::route::{Address, Destination, Hop, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
 use ironswan_ipsec::Engine;
 use ironswan_ipsec::mtu::Encapsulation;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::AddrRange;
 
 use crate::steer::{Policy, Way};
@@ -27,6 +30,9 @@ use crate::steering::{Steering, default_metric};
 const MAX_PREFIXES: usize = 512;
 /// Whose routes those of DISCARD policies are: no SA has this reqid.
 const DISCARD: ReqId = ReqId(0);
+/// How long a list of this machine's addresses is believed: as long as a burst of policies lasts. Changes are heard of, and
+/// end it earlier.
+const ADDRESSES: Duration = Duration::from_millis(100);
 /// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
 const UNKNOWN_PATH_MTU: u32 = 1500;
 
@@ -84,6 +90,7 @@ struct Outside {
     local: SocketAddr,
     remote: SocketAddr,
     encapsulation: Encapsulation,
+    copy_df: bool,
     /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
     path: Option<u32>,
 }
@@ -101,12 +108,18 @@ pub struct Installer {
     kernel: Box<dyn Kernel>,
     device: u32,
     steering: Steering,
+    /// The engine's clock, as of the last command.
+    now: Duration,
     routes: BTreeMap<Destination, Routed>,
     /// The selectors of a reqid's policies: prefix, and where the source address must be.
     inside: HashMap<ReqId, Vec<(Destination, AddrRange)>>,
     outside: HashMap<ReqId, Outside>,
     /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody).
     learned: HashMap<ReqId, Instant>,
+    /// This machine's addresses, and when that was.
+    addresses: Option<(Instant, Vec<Address>)>,
+    /// Makes the workers look at the engine.
+    wake: Box<dyn Fn()>,
 }
 
 impl Installer {
@@ -117,23 +130,36 @@ impl Installer {
             kernel,
             device,
             steering,
+            now: Duration::ZERO,
             routes: BTreeMap::new(),
             inside: HashMap::new(),
             outside: HashMap::new(),
             learned: HashMap::new(),
+            addresses: None,
+            wake: Box::new(|| ()),
         }
+    }
+
+    /// Calls `wake` whenever an SA has come or gone: packets may wait for it, and workers keep what was deleted until they
+    /// look.
+    #[must_use]
+    pub fn waking(self, wake: impl Fn() + 'static) -> Self {
+        Self { wake: Box::new(wake), ..self }
     }
 
     /// Applies one command. `now` is the engine's clock. The error is the engine's, a sentence for the log. What the kernel
     /// refuses is tried again and said by [`Steering`]; until then the traffic goes nowhere.
     pub fn apply(&mut self, now: Duration, command: &Command) -> Result<(), String> {
+        self.now = now;
         self.engine.apply(now, command).map_err(|e| format!("{}: {e}", describe(command)))?;
         match command {
             Command::SaAdd(sa) if sa.direction == Direction::Out => {
-                let SaAdd { spi, local, remote, .. } = **sa;
-                let encapsulation = Encapsulation::of(sa);
-                self.outside.insert(sa.reqid, Outside { spi, local, remote, encapsulation, path: None });
+                let SaAdd { spi, local, remote, options, .. } = **sa;
+                let (encapsulation, copy_df) = (Encapsulation::of(sa), options.copy_df);
+                let outside = Outside { spi, local, remote, encapsulation, copy_df, path: None };
+                self.outside.insert(sa.reqid, outside);
                 self.refresh(&[sa.reqid]);
+                (self.wake)();
             }
             Command::SaUpdate { sa, local, remote, udp_encap } if sa.direction == Direction::Out => {
                 // An older SA of the same reqid carries nothing any more, wherever it moves.
@@ -146,10 +172,8 @@ impl Installer {
             }
             Command::PolicyAdd(policy) => self.policy(policy, true),
             Command::PolicyDelete(policy) => self.policy(policy, false),
-            Command::SaAdd(_)
-            | Command::SaUpdate { .. }
-            | Command::SaPathMtu { .. }
-            | Command::SaDelete(_) => {}
+            Command::SaAdd(_) | Command::SaDelete(_) => (self.wake)(),
+            Command::SaUpdate { .. } | Command::SaPathMtu { .. } => {}
         }
         Ok(())
     }
@@ -173,6 +197,7 @@ impl Installer {
     /// Links, addresses or routes have changed: looks up every path MTU and source address again.
     pub fn refresh_all(&mut self) {
         self.outside.values_mut().for_each(|o| o.path = None);
+        self.addresses = None;
         let all: Vec<Destination> = self.routes.keys().copied().collect();
         all.into_iter().for_each(|to| self.settle(to));
     }
@@ -350,11 +375,18 @@ impl Installer {
             return;
         };
         let users = routed.users.clone();
-        let mut mtu = u32::MAX;
+        // 0 is the device's, which everybody's is less than.
+        let mut mtu = 0;
         for reqid in users.iter().filter(|r| **r != DISCARD) {
-            mtu = mtu.min(self.inner_mtu(*reqid, to.ip.is_ipv6()));
+            mtu = match (mtu, self.inner_mtu(*reqid, to.ip.is_ipv6())) {
+                (known, 0) => known,
+                (0, new) => new,
+                (known, new) => known.min(new),
+            };
         }
-        let mtu = if mtu == u32::MAX { UNKNOWN_PATH_MTU - 100 } else { mtu };
+        if users.iter().all(|r| *r == DISCARD) {
+            mtu = UNKNOWN_PATH_MTU - 100;
+        }
         let local =
             self.inside.get(&newest).and_then(|i| i.iter().rev().find(|(d, _)| *d == to)).map(|(_, l)| *l);
         let source = match local {
@@ -381,16 +413,22 @@ impl Installer {
         }
     }
 
-    /// The largest inner packet that fits the path unfragmented.
+    /// The largest inner packet that fits the path unfragmented; 0 when the outer packets may be fragmented.
     fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
         // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
         let floor = if inner_ipv6 { 1280 } else { 576 };
         let Some(o) = self.outside.get(&reqid).copied() else {
             return UNKNOWN_PATH_MTU - 100;
         };
-        if let Some(path) = o.path {
-            return o.encapsulation.inner_max(path).max(floor);
-        }
+        let path = match o.path {
+            Some(path) => path,
+            None => self.look_up(reqid, &o),
+        };
+        if o.copy_df { o.encapsulation.inner_max(path).max(floor) } else { 0 }
+    }
+
+    /// Asks the kernel for the path MTU to a peer, and tells the engine.
+    fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
         let source = Some(o.local.ip()).filter(|ip| !ip.is_unspecified());
         let path = match self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark) {
             Ok(Some(hop)) if hop.mtu != 0 => {
@@ -404,7 +442,10 @@ impl Installer {
         if let Some(o) = self.outside.get_mut(&reqid) {
             o.path = Some(path);
         }
-        o.encapsulation.inner_max(path).max(floor)
+        let sa = SaRef { direction: Direction::Out, spi: o.spi, reqid, remote: o.remote.ip() };
+        // The SA may have been deleted, and its successor not have come yet.
+        let _ = self.engine.apply(self.now, &Command::SaPathMtu { sa, mtu: path });
+        path
     }
 
     /// An address of this machine in the range: the source of what the gateway itself sends into the tunnel.
@@ -413,7 +454,11 @@ impl Installer {
         if range.prefix_len() == Some(0) {
             return None;
         }
-        let all = self.kernel.addresses().ok()?;
+        let now = clock::now();
+        if self.addresses.as_ref().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= ADDRESSES) {
+            self.addresses = Some((now, self.kernel.addresses().ok()?));
+        }
+        let (_, all) = self.addresses.as_ref()?;
         all.iter()
             .filter(|a| !a.tentative)
             .map(|a| a.ip)

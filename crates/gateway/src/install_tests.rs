@@ -22,6 +22,7 @@ pub(crate) struct Table {
     pub(crate) path_mtu: u32,
     pub(crate) path_expires: Option<Duration>,
     pub(crate) lookups: usize,
+    pub(crate) dumps: usize,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) changes: usize,
     /// What was done, in order.
@@ -87,6 +88,7 @@ impl Kernel for Fake {
         }))
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
+        self.0.borrow_mut().dumps += 1;
         Ok(self.0.borrow().addresses.iter().map(|ip| Address::new(1, *ip, 24)).collect())
     }
     fn routes(&mut self) -> Result<Vec<Route>, IoError> {
@@ -160,6 +162,13 @@ fn sa(reqid: u32, udp_encap: bool) -> Command {
     }))
 }
 
+/// An SA that is not as [`sa`] makes them.
+fn other_sa(reqid: u32, change: impl FnOnce(&mut SaAdd)) -> Command {
+    let Command::SaAdd(mut sa) = sa(reqid, false) else { unreachable!() };
+    change(&mut sa);
+    Command::SaAdd(sa)
+}
+
 const NOW: Duration = Duration::from_secs(1);
 
 #[test]
@@ -186,6 +195,83 @@ fn a_route_comes_with_the_policy_and_gets_its_mtu_with_the_sa() {
     i.apply(NOW, &Command::PolicyDelete(p)).unwrap();
     assert!(table.borrow().device().is_empty() && i.inside.is_empty() && i.outside.is_empty());
     assert_eq!(table.borrow().routes.len(), 1, "the unreachable one stays until the plan says otherwise");
+}
+
+#[test]
+fn the_mtu_is_that_of_the_encapsulation() {
+    let ah = |sa: &mut SaAdd| {
+        let integ = Some(ironswan_wire::iana::IntegId::HMAC_SHA2_256_128);
+        sa.protocol = ProtocolId::AH;
+        sa.suite = EspSuite { encr: EncrId::NULL, key_bits: 0, integ, ke: None, esn: false };
+        (sa.encr_key, sa.integ_key) = (Secret::default(), Secret::new(vec![1; 32]));
+    };
+    // AES-GCM takes 8 and 8 and 16 and 2, AH 12 and 16; a header of 20 is around tunnels.
+    let kinds: [(&dyn Fn(&mut SaAdd), u32); 5] = [
+        (&|_| (), 1446),
+        (&|sa| sa.mode = Mode::Transport, 1466),
+        (&ah, 1452),
+        (&|sa| (ah(sa), sa.mode = Mode::Transport).0, 1472),
+        // Outer packets may be fragmented: inner ones are not made to fit.
+        (&|sa| sa.options.copy_df = false, 0),
+    ];
+    for (change, mtu) in kinds {
+        let (mut i, table) = setup();
+        i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+        i.apply(NOW, &other_sa(1, |sa| change(sa))).unwrap();
+        assert_eq!(table.borrow().device()[0].mtu, mtu);
+        // Of two that share a route, the one that must not be fragmented decides.
+        i.apply(NOW, &Command::PolicyAdd(policy(2, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+        i.apply(NOW, &sa(2, true)).unwrap();
+        assert_eq!(table.borrow().device()[0].mtu, 1438);
+    }
+}
+
+#[test]
+fn the_engine_is_told_the_path_mtu_whenever_it_is_learned() {
+    let (mut i, table) = setup();
+    let told = |i: &Installer| {
+        let mut all: Vec<_> = i.engine.sas().into_iter().map(|s| (s.sa.spi, s.path_mtu)).collect();
+        all.sort();
+        all
+    };
+    i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+    i.apply(NOW, &sa(1, true)).unwrap();
+    assert_eq!(told(&i), [(Spi(0x1001), 1500)]);
+    table.borrow_mut().path_mtu = 1300;
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    assert_eq!(told(&i), [(Spi(0x1001), 1300)]);
+    table.borrow_mut().path_mtu = 1400;
+    i.refresh_all();
+    // A successor is told too, and what it replaced carries nothing any more.
+    i.apply(NOW, &other_sa(1, |sa| sa.spi = Spi(0x2001))).unwrap();
+    assert_eq!(told(&i), [(Spi(0x1001), 1400), (Spi(0x2001), 1400)]);
+}
+
+#[test]
+fn workers_are_woken_when_an_sa_comes_or_goes() {
+    let (i, _table) = setup();
+    let woken = Rc::new(RefCell::new(0));
+    let count = woken.clone();
+    let mut i = i.waking(move || *count.borrow_mut() += 1);
+    i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+    assert_eq!(*woken.borrow(), 0);
+    i.apply(NOW, &sa(1, true)).unwrap();
+    let sa =
+        SaRef { direction: Direction::Out, spi: Spi(0x1001), reqid: ReqId(1), remote: [192, 0, 2, 2].into() };
+    i.apply(NOW, &Command::SaDelete(sa)).unwrap();
+    assert_eq!(*woken.borrow(), 2);
+}
+
+#[test]
+fn addresses_are_asked_for_once_a_burst() {
+    let (mut i, table) = setup();
+    for net in 0..50 {
+        i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, net, 0], [10, 2, net, 255])))).unwrap();
+    }
+    assert!(table.borrow().dumps <= 5, "{}", table.borrow().dumps);
+    let before = table.borrow().dumps;
+    i.refresh_all();
+    assert!(table.borrow().dumps > before, "a change is looked at");
 }
 
 #[test]

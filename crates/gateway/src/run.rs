@@ -170,6 +170,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let (guard, steering) = (settings.guard, Steering::new(from_config::settings(&settings)));
     let kernel = Netlink::open().map_err(|e| e.to_string())?;
     let installer = Installer::new(engine.clone(), Box::new(kernel), plane.device_index(), steering);
+    let installer = installer.waking(plane.refresher());
     let endpoint = Endpoint::new(
         settings.limits.clone(),
         Box::new(System),

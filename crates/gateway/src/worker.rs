@@ -355,10 +355,16 @@ impl DataPlane {
         self.thread.as_ref().is_some_and(|t| !t.is_finished())
     }
 
-    /// Makes the worker look at the engine now, so that it lets go of what has been deleted. A busy worker does so by
-    /// itself; call it after deleting SAs.
+    /// Makes the worker look at the engine now, so that it lets go of what has been deleted and sends what waits for a new
+    /// SA. A busy worker does so by itself; call it when an SA has come or gone.
     pub fn refresh(&self) {
         self.stop.waker.wake();
+    }
+
+    /// [`Self::refresh`] for whoever outlives a borrow.
+    pub fn refresher(&self) -> impl Fn() + use<> {
+        let stop = self.stop.clone();
+        move || stop.waker.wake()
     }
 
     /// Ends the thread and removes the device. Packets in flight are lost; nothing leaves in clear.
@@ -420,8 +426,9 @@ fn sources<'a>(
 /// The loop.
 fn run(poller: &Poller, mut turns: Turns, epoch: Instant, stop: &Stop, stats: &Mutex<WorkerStats>) {
     let mut ready = Ready::with_capacity(16);
+    let mut due = None;
     while !stop.flag.load(Ordering::Acquire) {
-        if let Err(e) = poller.wait(&mut ready, None) {
+        if let Err(e) = poller.wait(&mut ready, due) {
             tracing::error!("the data plane cannot wait for packets and ends: {e}");
             return;
         }
@@ -448,7 +455,7 @@ fn run(poller: &Poller, mut turns: Turns, epoch: Instant, stop: &Stop, stats: &M
                 _ => turns.inbound(t),
             }
         }
-        turns.end();
+        due = turns.end();
         *stats.lock().unwrap_or_else(PoisonError::into_inner) = turns.stats();
     }
 }

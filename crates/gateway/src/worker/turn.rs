@@ -129,8 +129,16 @@ impl Turns {
         self.worker.begin(now);
     }
 
-    /// A round ends: what came up goes to the control plane.
-    pub(super) fn end(&mut self) {
+    /// A round ends: what leaves by itself does, and what came up goes to the control plane. Says how long until something
+    /// has to leave by itself again; `None` for never.
+    pub(super) fn end(&mut self) -> Option<Duration> {
+        let next = loop {
+            match self.worker.dummies(&mut self.tx) {
+                Some(at) if at <= self.now && !self.tx.is_empty() => self.flush(),
+                next => break next,
+            }
+        };
+        self.flush();
         let up = self.engine.take_up();
         if !up.is_empty() {
             (self.notice_sink)(Notice::Up(up));
@@ -138,6 +146,7 @@ impl Turns {
         if let Some(peers) = self.sender.take_narrow() {
             self.report_narrow(peers);
         }
+        next.map(|at| at.saturating_sub(self.now))
     }
 
     /// Tells at once of peers whose path has become narrow, of each again only after a while: every packet says so until

@@ -323,7 +323,7 @@ impl Netlink {
             }
         }
         if hop.mtu == 0 {
-            hop.mtu = self.links()?.iter().find(|l| l.index == hop.link).map_or(1500, |l| l.mtu);
+            hop.mtu = self.link_mtu(hop.link).unwrap_or(1500);
         }
         Ok(Some(hop))
     }
