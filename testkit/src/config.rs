@@ -119,3 +119,24 @@ pub fn psk(name: &str, secret: &str, owners: &[&str]) -> SharedKey {
         owners: owners.iter().map(|o| IdPattern::parse(o).expect("an identity")).collect(),
     }
 }
+
+/// `dynamic`: the outer address of that end, for one protocol and port (0: any).
+pub fn dynamic(protocol: u8, port: u16) -> TsSpec {
+    let (start_port, end_port) = if port == 0 { (0, 65_535) } else { (port, port) };
+    TsSpec::Dynamic { protocol, start_port, end_port }
+}
+
+/// Makes `net` of a connection a transport-mode child between the two gateways themselves.
+pub fn transport(conn: &mut Connection) {
+    let child = &mut conn.children[0];
+    (child.mode, child.local_ts, child.remote_ts) =
+        (Mode::Transport, vec![dynamic(0, 0)], vec![dynamic(0, 0)]);
+}
+
+/// An AH proposal: HMAC-SHA2-256-128, these methods, no ESN.
+pub fn ah_proposal(ke: &[KeId]) -> Proposal {
+    let mut transforms = vec![Transform::Integ(IntegId::HMAC_SHA2_256_128)];
+    transforms.extend(ke.iter().map(|k| Transform::Ke(*k)));
+    transforms.push(Transform::Esn(EsnId::NO_ESN));
+    Proposal { number: 1, protocol: ProtocolId::AH, spi: Vec::new(), transforms }
+}

@@ -1,9 +1,122 @@
 //! A model of the packet engine: a SAD and an SPD that apply `sadb` commands and refuse what no engine could do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, SaAdd, SaRef, Spi};
+use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::icv::IcvKey;
+use ironswan_crypto::rng::Seeded;
+use ironswan_wire::iana::{EncrId, ProtocolId};
+use ironswan_wire::sadb::{
+    Action, Command, Direction, Dscp, Mode, OriginalAddresses, PolicyAdd, SaAdd, SaOptions, SaRef, Spi, Tfc,
+};
+
+/// Refuses an SA that no engine could install.
+fn check(sa: &SaAdd) {
+    assert!(sa.spi.0 > 255, "SPI {} is reserved", sa.spi);
+    assert!(!sa.local_ts.is_empty() && !sa.remote_ts.is_empty(), "an SA without selectors");
+    let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
+    match sa.protocol {
+        ProtocolId::AH => {
+            assert!(!sa.udp_encap, "AH in UDP");
+            assert!(sa.suite.encr == EncrId::NULL && encr.is_empty(), "AH that encrypts: {:?}", sa.suite);
+            let key = IcvKey::new(sa.suite.integ.expect("an algorithm"), integ, sa.suite.esn);
+            assert!(key.is_some(), "a key of {} bytes for AH with {:?}", integ.len(), sa.suite);
+        }
+        ProtocolId::ESP => {
+            let key = EspKey::new(&sa.suite, encr, integ, &mut Seeded::new(1));
+            assert!(key.is_some(), "keys of {} and {} bytes for {}", encr.len(), integ.len(), sa.suite);
+        }
+        other => panic!("an SA of {other}"),
+    }
+    let o = &sa.options;
+    let tunnel_esp = sa.mode == Mode::Tunnel && sa.protocol == ProtocolId::ESP;
+    assert!(tunnel_esp || (o.tfc, o.dummies) == (Tfc::None, None), "padding in {:?}", sa.mode);
+    assert!(o.ipcomp.is_none_or(|cpi| (256..=61_439).contains(&cpi)), "CPI {:?}", o.ipcomp);
+    if sa.mode == Mode::Transport {
+        for (ts, end) in [(&sa.local_ts, sa.local), (&sa.remote_ts, sa.remote)] {
+            let host = |addr| ts.iter().all(|t| (t.range.start(), t.range.end()) == (addr, addr));
+            assert!(host(end.ip()), "transport mode at {end} for {ts:?}");
+        }
+    }
+    // What does not concern a direction has its default.
+    let ours = match sa.direction {
+        Direction::In => SaOptions { ipcomp: None, original: None, dscp_in: false, copy_ecn: true, ..*o },
+        Direction::Out => SaOptions {
+            ipcomp: None,
+            copy_df: true,
+            copy_ecn: true,
+            dscp_out: Dscp::Copy,
+            tfc: Tfc::None,
+            dummies: None,
+            ..*o
+        },
+    };
+    assert_eq!(ours, SaOptions::default(), "{:?}", sa.direction);
+}
+
+/// What of a packet of the simulation the other end can judge.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Sealed {
+    /// ESP or AH.
+    pub protocol: ProtocolId,
+    /// How it is carried.
+    pub mode: Mode,
+    /// IPComp, and under which CPI.
+    pub cpi: Option<u16>,
+    /// All keys it was sealed with: with others it does not open.
+    pub key: Vec<u8>,
+    /// Source and destination as the sender has them: what checksums are made with, and AH protects.
+    pub src: IpAddr,
+    /// Destination.
+    pub dst: IpAddr,
+}
+
+impl Sealed {
+    /// By this outbound SA.
+    pub fn by(sa: &SaAdd) -> Self {
+        Self {
+            protocol: sa.protocol,
+            mode: sa.mode,
+            cpi: sa.options.ipcomp,
+            key: [sa.encr_key.expose(), sa.integ_key.expose()].concat(),
+            src: sa.local.ip(),
+            dst: sa.remote.ip(),
+        }
+    }
+
+    /// Whether this inbound SA takes it, when it comes with these outer addresses.
+    pub fn opens(&self, sa: &SaAdd, from: IpAddr, to: IpAddr) -> Result<(), &'static str> {
+        let key = [sa.encr_key.expose(), sa.integ_key.expose()].concat();
+        if (sa.protocol, &key) != (self.protocol, &self.key) {
+            return Err("another key or protocol");
+        }
+        if self.protocol == ProtocolId::AH && (from, to) != (self.src, self.dst) {
+            return Err("AH was translated");
+        }
+        if self.mode != sa.mode {
+            return Err("another mode");
+        }
+        if self.cpi != sa.options.ipcomp {
+            return Err("another CPI");
+        }
+        if self.mode == Mode::Transport {
+            let within = |ts: &[ironswan_wire::selector::TrafficSelector], addr| {
+                ts.iter().any(|t| t.range.contains(addr))
+            };
+            if !within(&sa.remote_ts, from) || !within(&sa.local_ts, to) {
+                return Err("outside of the selectors");
+            }
+            // The checksum is repaired from the addresses that it was made with to those that the packet has now.
+            let made = OriginalAddresses { local: self.dst, remote: self.src };
+            let taken = sa.options.original.unwrap_or(OriginalAddresses { local: to, remote: from });
+            if made != taken {
+                return Err("a wrong checksum");
+            }
+        }
+        Ok(())
+    }
+}
 
 fn is(out: &SaAdd, name: &SaRef) -> bool {
     (out.spi, out.reqid, out.remote.ip()) == (name.spi, name.reqid, name.remote)
@@ -24,6 +137,8 @@ pub struct Engine {
     pub newest: BTreeMap<Spi, u64>,
     /// Sources that have been told of, until an SA is moved.
     pub told: BTreeSet<(Spi, SocketAddr)>,
+    /// Path MTUs that have been told, in bytes, by outbound SPI.
+    pub path_mtu: BTreeMap<Spi, u32>,
     /// How often something was added.
     pub added: usize,
 }
@@ -37,11 +152,12 @@ impl Engine {
         match command {
             Command::SaAdd(sa) => {
                 self.added += 1;
-                assert!(sa.spi.0 > 255, "SPI {} is reserved", sa.spi);
-                assert!(!sa.encr_key.is_empty(), "an SA without key");
-                assert!(!sa.local_ts.is_empty() && !sa.remote_ts.is_empty(), "an SA without selectors");
+                check(sa);
                 match sa.direction {
                     Direction::In => {
+                        let cpi = sa.options.ipcomp;
+                        let same = |o: &SaAdd| cpi.is_some() && o.options.ipcomp == cpi;
+                        assert!(!self.inbound.values().any(same), "CPI {cpi:?} twice");
                         let old = self.inbound.insert(sa.spi, (**sa).clone());
                         assert!(old.is_none(), "inbound SPI {} twice", sa.spi);
                     }
@@ -62,7 +178,13 @@ impl Engine {
                 self.told.retain(|(spi, _)| *spi != sa.spi);
                 (found.local, found.remote, found.udp_encap) = (*local, *remote, *udp_encap);
             }
-            Command::SaPathMtu { .. } => panic!("path MTUs are for whoever asks the kernel"),
+            Command::SaPathMtu { sa, mtu } => {
+                assert!(
+                    self.outbound.iter().any(|o| is(o, sa)),
+                    "a path MTU of an outbound SA that is there"
+                );
+                self.path_mtu.insert(sa.spi, *mtu);
+            }
             Command::SaDelete(sa) => match sa.direction {
                 Direction::In => {
                     self.inbound.remove(&sa.spi).expect("a delete of an inbound SA that is there");

@@ -11,7 +11,7 @@ pub mod net;
 pub mod node;
 pub mod world;
 
-pub use engine::Engine;
+pub use engine::{Engine, Sealed};
 pub use forge::Forger;
 pub use net::{Net, Packet, Seen, Verdict};
 pub use node::Node;

@@ -1,4 +1,4 @@
-//! A network between nodes: delay, loss, duplication, reordering (by jitter), rules for single messages, and one NAT.
+//! A network between nodes: delay, loss, duplication, reordering (by jitter), rules for single messages, and NATs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -57,6 +57,8 @@ pub struct Nat {
     pub inside: Vec<IpAddr>,
     /// The address in front of it.
     pub outside: IpAddr,
+    /// Ports are kept, and what comes from outside is let in: all are forwarded to the one address inside.
+    forwards: bool,
     mapped: BTreeMap<SocketAddr, u16>,
     next: u16,
 }
@@ -64,7 +66,12 @@ pub struct Nat {
 impl Nat {
     /// A translator.
     pub fn new(inside: IpAddr, outside: IpAddr) -> Self {
-        Self { inside: vec![inside], outside, mapped: BTreeMap::new(), next: 20_000 }
+        Self { inside: vec![inside], outside, forwards: false, mapped: BTreeMap::new(), next: 20_000 }
+    }
+
+    /// One that a responder can be behind.
+    pub fn forwarding(inside: IpAddr, outside: IpAddr) -> Self {
+        Self { forwards: true, ..Self::new(inside, outside) }
     }
 
     /// Forgets every mapping: the next packet gets another port.
@@ -75,6 +82,9 @@ impl Nat {
     fn out(&mut self, from: SocketAddr) -> SocketAddr {
         if !self.inside.contains(&from.ip()) {
             return from;
+        }
+        if self.forwards {
+            return SocketAddr::new(self.outside, from.port());
         }
         let next = &mut self.next;
         let port = *self.mapped.entry(from).or_insert_with(|| {
@@ -88,6 +98,9 @@ impl Nat {
     fn back(&self, to: SocketAddr) -> Option<SocketAddr> {
         if to.ip() != self.outside {
             return Some(to);
+        }
+        if let (true, Some(inside)) = (self.forwards, self.inside.first()) {
+            return Some(SocketAddr::new(*inside, to.port()));
         }
         self.mapped.iter().find(|(_, port)| **port == to.port()).map(|(inside, _)| *inside)
     }
@@ -114,6 +127,8 @@ pub struct Net {
     pub corrupt: u32,
     /// The translator, if there is one.
     pub nat: Option<Nat>,
+    /// Another one, in front of another node.
+    pub far: Option<Nat>,
     in_flight: BTreeMap<(Instant, u64), Packet>,
     seq: u64,
     /// Datagrams seen.
@@ -138,6 +153,7 @@ impl Net {
             rules: Vec::new(),
             corrupt: 0,
             nat: None,
+            far: None,
             in_flight: BTreeMap::new(),
             seq: 0,
             count: 0,
@@ -217,11 +233,17 @@ impl Net {
         }
     }
 
-    /// What the translator makes of source and destination; `None`: lost.
+    /// What the translators make of source and destination; `None`: lost.
     pub fn translate(&mut self, from: SocketAddr, to: SocketAddr) -> Option<(SocketAddr, SocketAddr)> {
-        let Some(nat) = &mut self.nat else { return Some((from, to)) };
-        let from = nat.out(from);
-        Some((from, nat.back(to)?))
+        [&mut self.nat, &mut self.far].into_iter().flatten().try_fold((from, to), |(from, to), nat| {
+            let from = nat.out(from);
+            Some((from, nat.back(to)?))
+        })
+    }
+
+    /// True when nothing is translated.
+    pub fn whole(&self) -> bool {
+        self.nat.is_none() && self.far.is_none()
     }
 
     /// The most that was sent within any one second from `since` on.

@@ -11,6 +11,7 @@ use ironswan_wire::sadb::{Action, ReqId, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
 use crate::config;
+use crate::engine::Sealed;
 use crate::net::{Net, Packet};
 use crate::node::Node;
 
@@ -44,7 +45,7 @@ impl Clock {
     }
 }
 
-/// An ESP packet of the simulation.
+/// An ESP or AH packet of the simulation.
 #[derive(Clone, Debug)]
 pub struct Esp {
     /// When it arrives.
@@ -55,8 +56,8 @@ pub struct Esp {
     pub to: SocketAddr,
     /// SPI.
     pub spi: Spi,
-    /// The key it was sealed with: with another it does not open.
-    pub key: Vec<u8>,
+    /// What the receiver can judge.
+    pub sealed: Sealed,
     /// Sequence number.
     pub seq: u64,
 }
@@ -71,6 +72,8 @@ pub struct World {
     pub nodes: Vec<Node>,
     /// When set, each node sends a packet through its tunnel this often, as long as it has an outbound SA.
     pub traffic: Option<Duration>,
+    /// Children have policies, so that one at rest has one.
+    pub policies: bool,
     next_traffic: Instant,
     esp: Vec<Esp>,
     /// The last ESP packet that each node has sent.
@@ -88,6 +91,7 @@ impl World {
             net: Net::new(seed),
             nodes,
             traffic: None,
+            policies: true,
             next_traffic: clock.now(),
             esp: Vec::new(),
             last_esp: BTreeMap::new(),
@@ -239,7 +243,7 @@ impl World {
         node.endpoint.handle_datagram(now, packet.to, packet.from, message);
     }
 
-    /// ESP in the model: it leaves through the newest outbound SA, and must meet an inbound SA with the same SPI and key.
+    /// ESP and AH in the model: it leaves through the newest outbound SA, and must meet an inbound SA with the same SPI and key.
     fn carry_esp(&mut self, now: Instant) {
         if let Some(every) = self.traffic
             && self.next_traffic <= now
@@ -251,11 +255,11 @@ impl World {
                     continue;
                 };
                 self.seq += 1;
-                let (spi, key, seq) = (sa.spi, sa.encr_key.expose().to_vec(), self.seq);
+                let (spi, sealed, seq) = (sa.spi, Sealed::by(sa), self.seq);
                 let (from, to) = (sa.local, sa.remote);
                 let there = self.nodes[i].addrs.contains(&from.ip()) && !self.net.mute.contains(&i);
                 let Some((from, to)) = self.net.translate(from, to).filter(|_| there) else { continue };
-                let esp = Esp { at: now + self.net.delay, from, to, spi, key, seq };
+                let esp = Esp { at: now + self.net.delay, from, to, spi, sealed, seq };
                 self.last_esp.insert(i, esp.clone());
                 self.esp.push(esp);
             }
@@ -266,7 +270,7 @@ impl World {
         for e in due {
             let Some(node) = self.nodes.iter_mut().find(|n| n.addrs.contains(&e.to.ip())) else { continue };
             match node.engine.inbound.get(&e.spi) {
-                Some(sa) if sa.encr_key.expose() == e.key => {
+                Some(sa) if e.sealed.opens(sa, e.from.ip(), e.to.ip()).is_ok() => {
                     let newest = node.engine.newest.insert(e.spi, e.seq).unwrap_or(0);
                     if e.seq <= newest {
                         // A replay.
@@ -439,7 +443,8 @@ impl World {
                 return Some(format!("node {i}: CHILD_SA is {}", child.state));
             }
             let e = &self.nodes[i].engine;
-            if e.inbound.len() != 1 || e.outbound.len() != 1 || e.policies.len() != 1 {
+            let wanted = usize::from(self.policies);
+            if e.inbound.len() != 1 || e.outbound.len() != 1 || e.policies.len() != wanted {
                 return Some(format!(
                     "node {i}: engine has {} in, {} out, {} policies",
                     e.inbound.len(),
@@ -457,9 +462,11 @@ impl World {
         }
         let (ca, cb) = (&a.children[0], &b.children[0]);
         if (ca.spi_in, ca.spi_out) != (cb.spi_out, cb.spi_in)
-            || ca.local_ts != cb.remote_ts
-            || ca.remote_ts != cb.local_ts
+            || (self.net.whole() && (&ca.local_ts, &ca.remote_ts) != (&cb.remote_ts, &cb.local_ts))
             || ca.suite != cb.suite
+            || (ca.protocol, ca.mode) != (cb.protocol, cb.mode)
+            || (ca.cpi_in, ca.cpi_out) != (cb.cpi_out, cb.cpi_in)
+            || ca.cpi_in.is_some() != ca.cpi_out.is_some()
         {
             return Some("two different CHILD_SAs".to_owned());
         }

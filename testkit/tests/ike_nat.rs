@@ -82,7 +82,7 @@ fn a_packet_that_does_not_open_or_is_old_or_came_first_moves_nothing() {
     w.inject_esp(ironswan_testkit::Esp {
         at,
         from: attacker,
-        key: vec![0; 20],
+        sealed: ironswan_testkit::Sealed { key: vec![0; 20], ..newest.sealed.clone() },
         seq: u64::MAX / 2,
         ..newest.clone()
     });

@@ -9,7 +9,7 @@ use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::{EncrId, ExchangeType, KeId};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::proposal::Transform;
-use ironswan_wire::sadb::{Action, Command, Mode};
+use ironswan_wire::sadb::{Action, Command};
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -359,22 +359,6 @@ fn initial_contact_does_not_hit_what_the_other_side_has_just_begun() {
         };
         assert_eq!(spis(0), spis(1), "seed {seed}");
         assert!(!spis(0).is_empty());
-    }
-}
-
-#[test]
-fn transport_mode_is_used_when_both_want_it() {
-    for (a, b, want) in [
-        (Mode::Transport, Mode::Transport, Mode::Transport),
-        (Mode::Transport, Mode::Tunnel, Mode::Tunnel),
-        (Mode::Tunnel, Mode::Transport, Mode::Tunnel),
-    ] {
-        let mut w = World::pair(60, |c| {
-            (c[0].children[0].mode, c[1].children[0].mode) = (a, b);
-        });
-        w.establish(0).unwrap();
-        w.assert_one();
-        assert_eq!((w.child(0).mode, w.child(1).mode), (want, want));
     }
 }
 

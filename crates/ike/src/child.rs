@@ -6,11 +6,41 @@ use std::time::Instant;
 
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Direction, Mode, ReqId, SaAdd, SaRef, Spi};
+use ironswan_wire::sadb::{Direction, Mode, OriginalAddresses, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::TrafficSelector;
 
 use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState};
+
+/// What both ends have agreed on, as we see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Agreed {
+    /// ESP or AH.
+    pub protocol: ProtocolId,
+    pub suite: EspSuite,
+    pub mode: Mode,
+    pub local_ts: Vec<TrafficSelector>,
+    pub remote_ts: Vec<TrafficSelector>,
+    /// Transport mode through a NAT.
+    pub original: Option<OriginalAddresses>,
+    /// IPComp: our CPI; both or neither are there.
+    pub cpi_in: Option<u16>,
+    /// IPComp: the peer's CPI.
+    pub cpi_out: Option<u16>,
+    /// The peer takes TFC padding.
+    pub tfc: bool,
+}
+
+impl Agreed {
+    /// `AH:HMAC_SHA2_256_128/NO_EXT_SEQ`, as charon prints it.
+    pub(crate) fn proposal(&self) -> String {
+        let esp = self.suite.to_string();
+        match esp.strip_prefix("ESP:NULL/").filter(|_| self.protocol == ProtocolId::AH) {
+            Some(rest) => format!("{}:{rest}", self.protocol),
+            None => esp,
+        }
+    }
+}
 
 /// One CHILD_SA.
 pub(crate) struct Child {
@@ -18,17 +48,10 @@ pub(crate) struct Child {
     pub config: Arc<ChildConfig>,
     pub reqid: ReqId,
     pub state: ChildState,
-    pub protocol: ProtocolId,
-    pub mode: Mode,
-    pub suite: EspSuite,
+    pub agreed: Agreed,
     pub spi_in: Spi,
     pub spi_out: Spi,
-    /// IPComp: our CPI and the peer's.
-    pub cpi_in: Option<u16>,
-    pub cpi_out: Option<u16>,
     pub udp_encap: bool,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
     pub installed: Instant,
     /// The outbound SA, kept back until the peer has shown that its inbound one stands: by a packet on the new SA, or
     /// by deleting the old one. Until then the old outbound SA goes on.

@@ -11,11 +11,12 @@
 
 use ironswan_crypto::message::{self, MessageKey};
 use ironswan_crypto::prf::{self, Prf};
+use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ike::Geometry;
 use ironswan_wire::proposal::{EspSuite, IkeSuite};
 use ironswan_wire::secret::Secret;
 
-use ironswan_wire::iana::EncrId;
+use crate::negotiate;
 
 /// SKEYSEED, good for one expansion.
 pub(crate) struct SkeySeed(Secret);
@@ -86,7 +87,7 @@ pub(crate) struct IkeKeys {
 /// Keys of one direction of a CHILD_SA.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SaKeys {
-    /// Encryption, with salt.
+    /// Encryption, with salt; empty for NULL and AH.
     pub encr: Secret,
     /// Integrity; empty with an AEAD.
     pub integ: Secret,
@@ -103,22 +104,17 @@ pub(crate) struct ChildKeys {
 
 impl IkeKeys {
     /// KEYMAT: "keying material for the SAs carrying data from the initiator to the responder is taken first", and in
-    /// each direction encryption before integrity (RFC 7296 section 2.17). `None` for a suite not supported.
+    /// each direction encryption before integrity (RFC 7296 section 2.17). AH has integrity only. `None` for a suite not
+    /// supported.
     pub(crate) fn child(
         &self,
+        protocol: ProtocolId,
         suite: &EspSuite,
         shared: Option<&Secret>,
         ni: &[u8],
         nr: &[u8],
     ) -> Option<ChildKeys> {
-        let encr = match suite.encr {
-            EncrId::NULL => 0,
-            id => message::encr_key_len(id, suite.key_bits)?,
-        };
-        let integ = match suite.integ {
-            Some(id) => message::integ_key_len(id)?,
-            None => 0,
-        };
+        let (encr, integ) = negotiate::keymat_lens(protocol, suite)?;
         let shared = shared.map_or(&[][..], Secret::expose);
         let all = prf::prf_plus(self.prf, self.sk_d.expose(), &[shared, ni, nr], 2 * (encr + integ));
         let [ei, ai, er, ar] = split(all.expose(), [encr, integ, encr, integ])?;
@@ -142,7 +138,7 @@ fn split<const N: usize>(mut bytes: &[u8], lens: [usize; N]) -> Option<[Secret; 
 
 #[cfg(test)]
 mod tests {
-    use ironswan_wire::iana::{IntegId, KeId, PrfId};
+    use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
 
     use super::*;
 
@@ -201,12 +197,13 @@ mod tests {
         };
         let k = keys(true);
         let all = prf::prf_plus(k.prf, k.sk_d.expose(), &[&[1; 32], &[2; 32]], 128);
-        let child = k.child(&suite, None, &[1; 32], &[2; 32]).unwrap();
+        let child = k.child(ProtocolId::ESP, &suite, None, &[1; 32], &[2; 32]).unwrap();
         assert_eq!(child.initiator.encr.expose(), &all.expose()[..32]);
         assert_eq!(child.initiator.integ.expose(), &all.expose()[32..64]);
         assert_eq!(child.responder.encr.expose(), &all.expose()[64..96]);
         assert_eq!(child.responder.integ.expose(), &all.expose()[96..]);
-        let pfs = k.child(&suite, Some(&Secret::from(&[6; 32][..])), &[1; 32], &[2; 32]).unwrap();
+        let pfs =
+            k.child(ProtocolId::ESP, &suite, Some(&Secret::from(&[6; 32][..])), &[1; 32], &[2; 32]).unwrap();
         assert_ne!(child, pfs);
     }
 

@@ -11,6 +11,7 @@ mod cookie;
 pub mod counters;
 pub mod endpoint;
 pub mod event;
+mod ipcomp;
 mod keymat;
 mod narrow;
 mod natd;
@@ -18,6 +19,7 @@ mod negotiate;
 mod sa;
 mod task;
 mod timer;
+mod transport;
 mod window;
 
 pub use endpoint::{CommandError, Endpoint, Options, Target};

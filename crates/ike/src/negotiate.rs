@@ -1,9 +1,16 @@
 //! Choosing a proposal (RFC 7296 sections 2.7 and 3.3), checking what the peer chose, and saying why nothing fits.
 //!
 //! Our own order of preference decides, except that the method of the KE payload is kept when both sides allow it: the
-//! peer need not be sent back with INVALID_KE_PAYLOAD.
+//! peer need not be sent back with INVALID_KE_PAYLOAD. For a CHILD_SA, ESP and AH proposals are alternatives.
+//!
+//! | protocol | types of transforms (RFC 7296 section 3.3.3) |
+//! |---|---|
+//! | IKE | ENCR, INTEG unless combined mode, PRF, KE |
+//! | ESP | ENCR, INTEG unless combined mode, ESN, KE for PFS |
+//! | AH | INTEG, ESN, KE for PFS |
 
-use ironswan_crypto::{kex, message, prf};
+use ironswan_crypto::{batch, icv, kex, message, prf};
+use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
 
@@ -51,7 +58,12 @@ fn kinds(protocol: ProtocolId) -> &'static [TransformType] {
         &[TransformType::ENCR, TransformType::INTEG, TransformType::PRF, TransformType::KE];
     const ESP: &[TransformType] =
         &[TransformType::ENCR, TransformType::INTEG, TransformType::KE, TransformType::ESN];
-    if protocol == ProtocolId::IKE { IKE } else { ESP }
+    const AH: &[TransformType] = &[TransformType::INTEG, TransformType::KE, TransformType::ESN];
+    match protocol {
+        ProtocolId::IKE => IKE,
+        ProtocolId::AH => AH,
+        _ => ESP,
+    }
 }
 
 /// The alternatives of one type, with an empty list spelt out as its default: NONE, or no extended sequence numbers.
@@ -61,7 +73,7 @@ fn alternatives(p: &Proposal, kind: TransformType) -> Vec<Transform> {
         match kind {
             TransformType::INTEG => all.push(Transform::Integ(IntegId::NONE)),
             TransformType::KE => all.push(Transform::Ke(KeId::NONE)),
-            // ESP proposals MUST have one; what was meant by leaving it out is the old behaviour.
+            // ESP and AH proposals MUST have one; what was meant by leaving it out is the old behaviour.
             TransformType::ESN => all.push(Transform::Esn(EsnId::NO_ESN)),
             _ => {}
         }
@@ -93,7 +105,8 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
                 // Combined-mode ciphers that differ: that there is no integrity transform is not a second difference.
                 continue;
             }
-            // Encryption without integrity is not agreed on (RFC 8221 section 4).
+            // Encryption without integrity is not agreed on (RFC 8221 section 4), and NULL encryption without it even
+            // less: "the integrity and NULL encryption MUST NOT both be NULL" (RFC 4303 section 3.2). AH is integrity.
             mine.retain(|t| !is_none(t));
         }
         let preferred = match ke {
@@ -114,7 +127,9 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     // "If the responder receives a proposal that contains a Transform Type it does not understand ... it MUST consider
     // this proposal unacceptable" (RFC 7296 section 3.3.6).
     for t in &theirs.transforms {
-        if matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0) {
+        let unknown = matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0);
+        // AH that promises to encrypt would be believed by somebody.
+        if unknown || theirs.protocol == ProtocolId::AH && t.kind() == TransformType::ENCR {
             differ.push(Difference { kind: t.kind(), ours: Vec::new(), theirs: vec![*t] });
         }
     }
@@ -125,21 +140,27 @@ fn is_aead(t: &Transform) -> bool {
     matches!(t, Transform::Encr(id, _) if id.is_aead())
 }
 
-fn select(
+/// Chooses among the configured proposals of these protocols; `suite` makes of the transforms what is supported.
+fn select<S>(
     configured: &[Proposal],
     offered: &[Proposal],
-    protocol: ProtocolId,
+    protocols: &[ProtocolId],
     ke: KeRule,
-) -> Result<(Vec<Transform>, Proposal), NoProposal> {
+    suite: impl Fn(ProtocolId, &[Transform]) -> Option<S>,
+) -> Result<Selected<S>, NoProposal> {
     let mut nearest: Option<(Vec<Difference>, &Proposal, &Proposal)> = None;
-    for ours in configured.iter().filter(|p| p.protocol == protocol) {
-        for theirs in offered.iter().filter(|p| p.protocol == protocol) {
+    let mut unsupported = None;
+    for ours in configured.iter().filter(|p| protocols.contains(&p.protocol)) {
+        for theirs in offered.iter().filter(|p| p.protocol == ours.protocol) {
             match agree(ours, theirs, ke) {
                 Ok(chosen) => {
                     let transforms = chosen.iter().copied().filter(|t| !is_none(t)).collect();
-                    let answer =
-                        Proposal { number: theirs.number, protocol, spi: theirs.spi.clone(), transforms };
-                    return Ok((chosen, answer));
+                    let (number, protocol, spi) = (theirs.number, theirs.protocol, theirs.spi.clone());
+                    let answer = Proposal { number, protocol, spi, transforms };
+                    match suite(protocol, &chosen) {
+                        Some(suite) => return Ok(Selected { suite, answer }),
+                        None => unsupported = Some(answer),
+                    }
                 }
                 Err(differ) => {
                     if nearest.as_ref().is_none_or(|(best, ..)| differ.len() < best.len()) {
@@ -149,7 +170,9 @@ fn select(
             }
         }
     }
-    Err(explain(configured, offered, nearest))
+    let mut no = explain(configured, offered, nearest);
+    no.lines.extend(unsupported.map(|answer| format!("{answer} is configured but not supported here")));
+    Err(no)
 }
 
 fn explain(
@@ -194,7 +217,12 @@ fn names(transforms: &[Transform]) -> String {
 }
 
 fn key_bits(encr: EncrId, bits: Option<u16>) -> u16 {
-    bits.unwrap_or(if encr == EncrId::CHACHA20_POLY1305 { 256 } else { 0 })
+    // The length that an AEAD does not negotiate. 3DES and NULL go without (`EspSuite::key_bits`).
+    let only = || match algorithm::encr(encr) {
+        Some(shape) if encr.is_aead() && shape.key_bits.len() == 1 => shape.key_bits[0],
+        _ => 0,
+    };
+    bits.unwrap_or_else(only)
 }
 
 fn ike_suite(chosen: &[Transform]) -> Option<IkeSuite> {
@@ -221,19 +249,29 @@ fn ike_supported(s: &IkeSuite) -> bool {
         && kex::supported(s.ke)
 }
 
-fn esp_suite(chosen: &[Transform]) -> Option<EspSuite> {
-    let (mut encr, mut integ, mut ke, mut esn) = (None, None, None, false);
+/// Lengths of the keying material of a CHILD_SA's direction, in bytes: for encryption with salt, and for integrity.
+/// `None` for what is not supported.
+pub(crate) fn keymat_lens(protocol: ProtocolId, suite: &EspSuite) -> Option<(usize, usize)> {
+    match protocol {
+        ProtocolId::AH => Some((0, icv::key_len(suite.integ?)?)),
+        _ => batch::keymat_lens(suite),
+    }
+}
+
+fn child_suite(protocol: ProtocolId, chosen: &[Transform]) -> Option<EspSuite> {
+    // An AH SA encrypts nothing (`SaAdd::suite`).
+    let mut suite = EspSuite { encr: EncrId::NULL, key_bits: 0, integ: None, ke: None, esn: false };
     for t in chosen {
         match *t {
-            Transform::Encr(id, bits) => encr = Some((id, key_bits(id, bits))),
-            Transform::Integ(id) if id != IntegId::NONE => integ = Some(id),
-            Transform::Ke(id) if id != KeId::NONE => ke = Some(id),
-            Transform::Esn(id) => esn = id == EsnId::ESN,
+            Transform::Encr(id, bits) => (suite.encr, suite.key_bits) = (id, key_bits(id, bits)),
+            Transform::Integ(id) if id != IntegId::NONE => suite.integ = Some(id),
+            Transform::Ke(id) if id != KeId::NONE => suite.ke = Some(id),
+            Transform::Esn(id) => suite.esn = id == EsnId::ESN,
             _ => {}
         }
     }
-    let (encr, key_bits) = encr?;
-    Some(EspSuite { encr, key_bits, integ, ke, esn })
+    keymat_lens(protocol, &suite)?;
+    suite.ke.is_none_or(kex::supported).then_some(suite)
 }
 
 /// Chooses for an IKE_SA. `ke` is the method of the KE payload.
@@ -242,24 +280,32 @@ pub(crate) fn select_ike(
     offered: &[Proposal],
     ke: Option<KeId>,
 ) -> Result<Selected<IkeSuite>, NoProposal> {
-    let (chosen, answer) = select(configured, offered, ProtocolId::IKE, KeRule::Prefer(ke))?;
-    match ike_suite(&chosen) {
-        Some(suite) => Ok(Selected { suite, answer }),
-        None => Err(NoProposal { lines: vec![format!("{answer} is configured but not supported here")] }),
-    }
+    select(configured, offered, &[ProtocolId::IKE], KeRule::Prefer(ke), |_, chosen| ike_suite(chosen))
 }
 
-/// Chooses for an ESP SA pair.
-pub(crate) fn select_esp(
+/// The protocols that a CHILD_SA can have. Through a NAT, ESP only: AH protects the addresses that a NAT changes (RFC 3715
+/// section 2.1), and no UDP encapsulation of it exists (RFC 3948).
+pub(crate) fn carried(nat: bool) -> &'static [ProtocolId] {
+    if nat { &[ProtocolId::ESP] } else { &[ProtocolId::ESP, ProtocolId::AH] }
+}
+
+/// True when some of these proposals is for AH.
+pub(crate) fn any_ah(proposals: &[Proposal]) -> bool {
+    proposals.iter().any(|p| p.protocol == ProtocolId::AH)
+}
+
+/// Why AH is not used with a NAT, and what to do.
+pub(crate) const AH_NAT: &str = "AH cannot pass a NAT (RFC 3948 encapsulates ESP only): configure ESP (esp_proposals), or \
+                                 remove the NAT or encap = yes";
+
+/// Chooses for an ESP or AH SA pair, of these protocols; which one it is, the answer says.
+pub(crate) fn select_child(
     configured: &[Proposal],
     offered: &[Proposal],
+    protocols: &[ProtocolId],
     ke: KeRule,
 ) -> Result<Selected<EspSuite>, NoProposal> {
-    let (chosen, answer) = select(configured, offered, ProtocolId::ESP, ke)?;
-    match esp_suite(&chosen) {
-        Some(suite) => Ok(Selected { suite, answer }),
-        None => Err(NoProposal { lines: vec![format!("{answer} is configured but not supported here")] }),
-    }
+    select(configured, offered, protocols, ke, child_suite)
 }
 
 /// What the peer answered must be one of the proposals that we sent, reduced to one transform of each type.
@@ -287,17 +333,28 @@ pub(crate) fn check_ike(sent: &[Proposal], answer: &[Proposal]) -> Option<(IkeSu
     Some((ike_suite(&chosen)?, answer.spi.clone()))
 }
 
-/// The ESP suite of an answer to `sent`, and the peer's SPI.
-pub(crate) fn check_esp(sent: &[Proposal], answer: &[Proposal], ke: KeRule) -> Option<(EspSuite, u32)> {
+/// The protocol and suite of an answer to `sent`, and the peer's SPI.
+pub(crate) fn check_child(
+    sent: &[Proposal],
+    answer: &[Proposal],
+    ke: KeRule,
+) -> Option<(ProtocolId, EspSuite, u32)> {
     let (chosen, answer) = check_answer(sent, answer, ke)?;
     let spi = u32::from_be_bytes(answer.spi.as_slice().try_into().ok()?);
-    // "The set of SPI values in the range 1 through 255 are reserved", and 0 is never on the wire (RFC 4303 section 2.1).
+    // "The set of SPI values in the range 1 through 255 are reserved", and 0 is never on the wire (RFC 4303 section 2.1,
+    // RFC 4302 section 2.4).
     (spi > 255).then_some(())?;
-    Some((esp_suite(&chosen)?, spi))
+    Some((answer.protocol, child_suite(answer.protocol, &chosen)?, spi))
 }
 
 /// The proposals to send: numbered from 1, with our SPI, KE transforms kept, dropped or led by `first`.
-pub(crate) fn offer(configured: &[Proposal], spi: &[u8], ke: KeRule) -> Vec<Proposal> {
+///
+/// Of a CHILD_SA, only proposals of the protocols that can be [`carried`] are for sending.
+pub(crate) fn offer<'a>(
+    configured: impl IntoIterator<Item = &'a Proposal>,
+    spi: &[u8],
+    ke: KeRule,
+) -> Vec<Proposal> {
     let mut out: Vec<Proposal> = Vec::new();
     for p in configured {
         let mut transforms = p.transforms.clone();

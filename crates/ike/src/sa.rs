@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
-use ironswan_wire::iana::{ExchangeType, KeId};
+use ironswan_wire::iana::{ExchangeType, KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::ike::{
     Flags, Header, Message, ParseError, Payload, SealedDraft, Within, parse_chain, sealed,
 };
 use ironswan_wire::proposal::{IkeSuite, Proposal};
+use ironswan_wire::sadb::Spi;
 use ironswan_wire::secret::Secret;
 
 use crate::child::Child;
@@ -164,6 +165,54 @@ pub(crate) enum OpenError {
 }
 
 impl IkeSa {
+    /// One of this connection that nothing has happened on yet. What its maker knows more, it fills in.
+    pub(crate) fn new(
+        id: IkeId,
+        conn: Arc<Connection>,
+        initiator: bool,
+        (spi_i, spi_r): (u64, u64),
+        (local, remote): (SocketAddr, SocketAddr),
+        now: Instant,
+    ) -> Self {
+        Self {
+            id,
+            initiator,
+            spi_i,
+            spi_r,
+            local,
+            remote,
+            state: IkeState::Created,
+            suite: None,
+            keys: None,
+            iv: 0,
+            window: Window::default(),
+            queue: VecDeque::new(),
+            active: None,
+            answering: None,
+            wait: None,
+            backlog: VecDeque::new(),
+            children: BTreeMap::new(),
+            local_id: crate::endpoint::local_identity(&conn, local.ip()),
+            remote_id: None,
+            nat: NatState::default(),
+            init: None,
+            half_open: None,
+            created: now,
+            established: None,
+            last_in: now,
+            usage_asked: false,
+            successor: None,
+            announced: false,
+            attempt: 1,
+            automatic: false,
+            ticket: None,
+            choices: 0,
+            roam: Roam::default(),
+            dead: false,
+            conn,
+        }
+    }
+
     /// Our SPI.
     pub(crate) fn our_spi(&self) -> u64 {
         if self.initiator { self.spi_i } else { self.spi_r }
@@ -228,9 +277,9 @@ impl IkeSa {
         parse_chain(sk.inner, plain, Within::Sk).map_err(OpenError::Syntax)
     }
 
-    /// The child that sends with this SPI.
-    pub(crate) fn child_by_spi_out(&self, spi: u32) -> Option<ChildId> {
-        self.children.values().find(|c| c.spi_out.0 == spi).map(|c| c.id)
+    /// The child of ESP or AH (whose SPIs are different number spaces) that sends with this SPI.
+    pub(crate) fn child_by_spi_out(&self, protocol: ProtocolId, spi: Spi) -> Option<ChildId> {
+        self.children.values().find(|c| (c.agreed.protocol, c.spi_out) == (protocol, spi)).map(|c| c.id)
     }
 
     /// `192.0.2.1[g1.example]...192.0.2.2[g2.example]`.

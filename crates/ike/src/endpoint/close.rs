@@ -235,6 +235,7 @@ impl Endpoint {
                 conn: retry.conn.clone(),
                 child,
                 ticket: retry.ticket,
+                packet: None,
                 attempt: retry.attempt,
                 automatic: retry.automatic,
                 replaces: retry.replaces,

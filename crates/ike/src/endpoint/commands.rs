@@ -140,7 +140,8 @@ impl Endpoint {
                 Some(kids) if force => {
                     let mut spis = Vec::new();
                     for kid in &kids {
-                        spis.extend(ep.remove_child(now, sa, *kid).map(|c| c.spi_in));
+                        let gone = ep.remove_child(now, sa, *kid);
+                        spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
                     }
                     sa.queue.push_back(Task::DeleteChild(DeleteChild { spis, ..DeleteChild::default() }));
                     ep.done(Some(ticket), Ok(()));

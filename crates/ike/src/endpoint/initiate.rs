@@ -1,21 +1,21 @@
 //! From the wish for an IKE_SA to IKE_SA_INIT: the peer's names and addresses, and ours for it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_wire::id::IdPattern;
+use ironswan_wire::selector::PacketSelector;
 
 use super::names::names_to_initiate;
 use super::select::local_identity;
 use super::{Close, Endpoint, Roam};
 use crate::config::{AddrSpec, ChildConfig, Connection};
-use crate::event::{Completion, IkeId, IkeState, Level, Request, Ticket};
-use crate::sa::{IkeSa, Init, NatState};
+use crate::event::{Completion, IkeId, Level, Request, Ticket};
+use crate::sa::{IkeSa, Init};
 use crate::task::create_child::NewChild;
 use crate::task::{Kont, Task};
-use crate::window::Window;
 
 /// What to bring up.
 pub(crate) struct Start {
@@ -23,6 +23,8 @@ pub(crate) struct Start {
     /// `None`: the IKE_SA only.
     pub child: Option<String>,
     pub ticket: Option<Ticket>,
+    /// The packet that asks for it.
+    pub packet: Option<PacketSelector>,
     /// From 1.
     pub attempt: u32,
     /// By an action and not by command: nothing is done when it is up already, and errors are a reason to try again.
@@ -42,6 +44,7 @@ impl Start {
             conn,
             child,
             ticket: None,
+            packet: None,
             attempt: 1,
             automatic: true,
             replaces: None,
@@ -89,45 +92,22 @@ impl Endpoint {
         let mut queue = VecDeque::from([Task::Init]);
         let mut ticket = None;
         match child {
-            Some(config) => queue.push_back(Task::Child(Box::new(NewChild::new(config, None, start.ticket)))),
+            Some(config) => {
+                let new = NewChild { packet: start.packet, ..NewChild::new(config, None, start.ticket) };
+                queue.push_back(Task::Child(Box::new(new)));
+            }
             None => ticket = start.ticket,
         }
+        let ends = (SocketAddr::new(nowhere, conn.local_port), SocketAddr::new(nowhere, conn.remote_port));
         let mut sa = Box::new(IkeSa {
-            id,
-            initiator: true,
-            spi_i,
-            spi_r: 0,
-            local: SocketAddr::new(nowhere, conn.local_port),
-            remote: SocketAddr::new(nowhere, conn.remote_port),
-            state: IkeState::Created,
-            suite: None,
-            keys: None,
-            iv: 0,
-            window: Window::default(),
             queue,
-            active: None,
-            answering: None,
-            wait: None,
-            backlog: VecDeque::new(),
-            children: BTreeMap::new(),
-            local_id: local_identity(&conn, nowhere),
             remote_id,
-            nat: NatState::default(),
             init: Some(init),
-            half_open: None,
-            created: now,
-            established: None,
-            last_in: now,
-            usage_asked: false,
-            successor: None,
-            announced: false,
             attempt: start.attempt,
             automatic: start.automatic,
             ticket,
-            choices: 0,
             roam: Roam { replaces: start.replaces, prefer: start.prefer, ..Roam::default() },
-            dead: false,
-            conn,
+            ..IkeSa::new(id, conn, true, (spi_i, 0), ends, now)
         });
         self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
         self.next_name(now, &mut sa, names);

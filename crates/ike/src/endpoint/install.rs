@@ -7,14 +7,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ironswan_wire::algorithm;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
+use ironswan_wire::sadb::{
+    Action, Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc,
+};
 use ironswan_wire::selector::TrafficSelector;
 
 use super::Endpoint;
 use super::lifecycle::Todo;
-use crate::child::Child;
+use crate::child::{Agreed, Child};
 use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
@@ -28,17 +31,66 @@ pub(crate) struct NewSas {
     pub config: Arc<ChildConfig>,
     pub spi_in: Spi,
     pub spi_out: Spi,
-    pub suite: EspSuite,
+    pub agreed: Agreed,
     pub keys: ChildKeys,
     /// We are the initiator of the exchange that made it.
     pub initiator: bool,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    pub mode: Mode,
     /// The old child's, when rekeying.
     pub reqid: Option<ReqId>,
     /// Keep the outbound SA back.
     pub hold_out: bool,
+}
+
+/// The inbound SA of a rekeyed child, which is kept a while.
+pub(crate) struct OldInbound {
+    pub sa: SaRef,
+    /// Our CPI of that child.
+    pub cpi: Option<u16>,
+}
+
+/// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is configured, and closed after
+/// twice as many. Two equal ciphertext blocks, which give plaintext away, are expected after 2^32 blocks of 8 bytes, 32 GiB
+/// (Sweet32; the reason why 3DES is SHOULD NOT in RFC 8221 section 5). After 1 GiB, 2^27 blocks, there is one with a
+/// probability of 2^-11, and 3DES at its fastest still has seconds for the rekeying before the SA is closed.
+const SMALL_BLOCK_BYTES: u64 = 1 << 30;
+
+/// The limits that the engine counts for an SA of this suite.
+fn limits(configured: Lifetime, suite: &EspSuite) -> Lifetime {
+    let small = algorithm::encr(suite.encr).is_some_and(|shape| shape.block_len == 8);
+    match configured {
+        Lifetime { soft_bytes: 0, hard_bytes: 0, .. } if small => {
+            Lifetime { soft_bytes: SMALL_BLOCK_BYTES, hard_bytes: 2 * SMALL_BLOCK_BYTES, ..configured }
+        }
+        _ => configured,
+    }
+}
+
+/// How the packets of one direction are carried. What does not concern a direction, protocol or mode has its default: the
+/// engine need not look at it.
+fn options(direction: Direction, agreed: &Agreed, configured: &SaOptions) -> SaOptions {
+    let tunnel = agreed.mode == Mode::Tunnel;
+    let copy_ecn = configured.copy_ecn || !tunnel;
+    match direction {
+        Direction::In => SaOptions {
+            ipcomp: agreed.cpi_in,
+            copy_ecn,
+            dscp_in: configured.dscp_in && tunnel,
+            original: agreed.original,
+            ..SaOptions::default()
+        },
+        Direction::Out => {
+            let hides = tunnel && agreed.protocol == ProtocolId::ESP;
+            SaOptions {
+                ipcomp: agreed.cpi_out,
+                copy_ecn,
+                copy_df: configured.copy_df,
+                dscp_out: if tunnel { configured.dscp_out } else { Dscp::Copy },
+                tfc: if hides && agreed.tfc { configured.tfc } else { Tfc::None },
+                dummies: configured.dummies.filter(|_| hides),
+                ..SaOptions::default()
+            }
+        }
+    }
 }
 
 /// charon's line for a CHILD_SA that stands; `direction` when only one of its SAs does.
@@ -48,12 +100,12 @@ fn established(direction: &str, child: &Child) -> String {
         child.name(),
         child.spi_in,
         child.spi_out,
-        narrow::list(&child.local_ts),
-        narrow::list(&child.remote_ts)
+        narrow::list(&child.agreed.local_ts),
+        narrow::list(&child.agreed.remote_ts)
     )
 }
 
-/// The policies of a child: protect each pair of selectors.
+/// The policies of a child: protect each pair of selectors. None, when it is configured to have none.
 pub(crate) fn policies(
     config: &ChildConfig,
     action: Action,
@@ -61,7 +113,7 @@ pub(crate) fn policies(
     remote: &[TrafficSelector],
 ) -> Vec<PolicyAdd> {
     let mut out = Vec::new();
-    for l in local {
+    for l in local.iter().filter(|_| config.policies) {
         for r in remote {
             // Selectors of two families never meet in one packet.
             if l.range.is_ipv6() == r.range.is_ipv6() {
@@ -80,7 +132,8 @@ impl Endpoint {
 
     /// Installs a child into the engine and into its IKE_SA. Nothing is announced yet.
     pub(crate) fn install(&mut self, now: Instant, sa: &mut IkeSa, new: NewSas) {
-        let selectors = (new.local_ts.clone(), new.remote_ts.clone());
+        let agreed = new.agreed;
+        let selectors = (agreed.local_ts.clone(), agreed.remote_ts.clone());
         let shared = new.reqid.or_else(|| self.spd.trap_reqid(&sa.conn.name, &new.config.name));
         let reqid = match shared {
             Some(reqid) => {
@@ -95,39 +148,41 @@ impl Endpoint {
         } else {
             (&new.keys.responder, &new.keys.initiator)
         };
-        let add = |direction, spi, keys: &SaKeys| SaAdd {
+        let configured = limits(new.config.lifetime, &agreed.suite);
+        let lifetimes = [self.less_random(configured), self.less_random(configured)];
+        let add = |direction, spi, keys: &SaKeys, lifetime| SaAdd {
             direction,
-            protocol: ProtocolId::ESP,
+            protocol: agreed.protocol,
             spi,
             reqid,
             local: sa.local,
             remote: sa.remote,
             udp_encap,
-            mode: new.mode,
-            suite: new.suite,
-            options: SaOptions::default(),
+            mode: agreed.mode,
+            suite: agreed.suite,
+            options: options(direction, &agreed, &new.config.options),
             encr_key: keys.encr.clone(),
             integ_key: keys.integ.clone(),
             replay_window: if direction == Direction::In { new.config.replay_window } else { 0 },
-            local_ts: new.local_ts.clone(),
-            remote_ts: new.remote_ts.clone(),
+            local_ts: agreed.local_ts.clone(),
+            remote_ts: agreed.remote_ts.clone(),
             // The engine counts each direction; the soft limits of both lead to the same rekeying.
-            lifetime: new.config.lifetime,
+            lifetime,
             notify_first_use: direction == Direction::In && new.hold_out,
         };
-        let inbound = add(Direction::In, new.spi_in, theirs);
-        let outbound = Box::new(add(Direction::Out, new.spi_out, ours));
+        let inbound = add(Direction::In, new.spi_in, theirs, lifetimes[0]);
+        let outbound = Box::new(add(Direction::Out, new.spi_out, ours, lifetimes[1]));
         if self.options.keylog {
             for (spi, src, dst, keys) in
                 [(new.spi_in, sa.remote, sa.local, theirs), (new.spi_out, sa.local, sa.remote, ours)]
             {
                 let (encr_key, integ_key) = (keys.encr.clone(), keys.integ.clone());
                 self.emit(Event::KeyLog(KeyLog::Child {
-                    protocol: ProtocolId::ESP,
+                    protocol: agreed.protocol,
                     spi,
                     src,
                     dst,
-                    suite: new.suite,
+                    suite: agreed.suite,
                     encr_key,
                     integ_key,
                 }));
@@ -139,16 +194,10 @@ impl Endpoint {
             config: new.config,
             reqid,
             state: ChildState::Installed,
-            protocol: ProtocolId::ESP,
-            mode: new.mode,
-            suite: new.suite,
+            agreed,
             spi_in: new.spi_in,
             spi_out: new.spi_out,
-            cpi_in: None,
-            cpi_out: None,
             udp_encap,
-            local_ts: new.local_ts,
-            remote_ts: new.remote_ts,
             installed: now,
             pending_out: None,
             out_installed: false,
@@ -161,7 +210,8 @@ impl Endpoint {
             self.sadb(Command::SaAdd(outbound));
             child.out_installed = true;
         }
-        for p in policies(&child.config, Action::Protect(reqid), &child.local_ts, &child.remote_ts) {
+        let (local, remote) = (&child.agreed.local_ts, &child.agreed.remote_ts);
+        for p in policies(&child.config, Action::Protect(reqid), local, remote) {
             if let Some(command) = self.spd.add(p) {
                 self.sadb(command);
             }
@@ -185,6 +235,17 @@ impl Endpoint {
         if !c.life_time.is_zero() {
             self.timers.set(Timer::LifeChild(child.id), now + c.life_time);
         }
+    }
+
+    /// The soft limits less a random part of what is between them and the hard ones, and never below half: both ends count
+    /// the same packets, and with the same limits would begin to rekey at the same moment each time.
+    fn less_random(&mut self, l: Lifetime) -> Lifetime {
+        let mut less = |soft: u64, hard: u64| {
+            let room = hard.saturating_sub(soft).min(soft / 2);
+            soft - self.random_below(room.saturating_add(1))
+        };
+        let soft_bytes = less(l.soft_bytes, l.hard_bytes);
+        Lifetime { soft_bytes, soft_packets: less(l.soft_packets, l.hard_packets), ..l }
     }
 
     /// `time` less a random part of `rand`, and never less than a tenth of it.
@@ -254,10 +315,11 @@ impl Endpoint {
         let remote = sa.remote.ip();
         let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
         if linger {
-            self.old_inbound.insert(id, inbound);
+            self.old_inbound.insert(id, OldInbound { sa: inbound, cpi: child.agreed.cpi_in });
             self.timers.set(Timer::OldInbound(id), now + self.limits.delete_rekeyed_delay);
         } else {
             self.spis_in.remove(&child.spi_in);
+            self.free_cpi(id, child.agreed.cpi_in);
             self.sadb(Command::SaDelete(inbound));
         }
         if child.out_installed {
@@ -267,12 +329,13 @@ impl Endpoint {
             self.spis_out.remove(&outbound);
         }
         self.child_home.remove(&id);
-        for p in policies(&child.config, Action::Protect(child.reqid), &child.local_ts, &child.remote_ts) {
+        let (local, remote) = (&child.agreed.local_ts, &child.agreed.remote_ts);
+        for p in policies(&child.config, Action::Protect(child.reqid), local, remote) {
             if let Some(command) = self.spd.remove(&p) {
                 self.sadb(command);
             }
         }
-        let selectors = (child.local_ts.clone(), child.remote_ts.clone());
+        let selectors = (child.agreed.local_ts.clone(), child.agreed.remote_ts.clone());
         self.spd.release(&selectors, child.reqid);
         if child.announced && child.replaced_by.is_none() {
             let mut info = self.snapshot_without_children(now, sa);
@@ -286,8 +349,9 @@ impl Endpoint {
 
     /// The inbound SA of a rekeyed child has been kept long enough.
     pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
-        if let Some(sa) = self.old_inbound.remove(&id) {
+        if let Some(OldInbound { sa, cpi }) = self.old_inbound.remove(&id) {
             self.spis_in.remove(&sa.spi);
+            self.free_cpi(id, cpi);
             self.sadb(Command::SaDelete(sa));
         }
     }

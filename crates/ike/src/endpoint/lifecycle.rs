@@ -100,6 +100,7 @@ impl Endpoint {
         if self.spis_in.get(&child.spi_in) == Some(&child.id) {
             self.spis_in.remove(&child.spi_in);
         }
+        self.free_cpi(child.id, child.cpi_in);
     }
 
     // ---- beginning ----
@@ -187,7 +188,8 @@ impl Endpoint {
                 if start.automatic && start.ticket.is_none() && names_in_work(sa).any(|n| n == config.name) {
                     return;
                 }
-                sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, start.ticket))));
+                let new = NewChild { packet: start.packet, ..NewChild::new(config, None, start.ticket) };
+                sa.queue.push_back(Task::Child(Box::new(new)));
             }
         }
     }

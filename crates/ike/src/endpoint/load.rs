@@ -106,6 +106,10 @@ impl Endpoint {
         }
         let Some(conn) = self.conns.get(conn).cloned() else { return };
         let Some(config) = conn.children.iter().find(|c| c.name == child).cloned() else { return };
+        if !config.policies {
+            let line = format!("no trap for {child}: it is configured without policies (policies = no)");
+            return self.note(Level::Warn, Some(&conn.name), line);
+        }
         let key = (conn.name.clone(), config.name.clone());
         self.waiting_traps.remove(&key);
         let here = self.conns.hosts(&conn.local_addrs).next();

@@ -51,7 +51,7 @@ use crate::timer::Timers;
 pub(crate) use close::Close;
 pub use commands::{CommandError, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen};
-pub(crate) use install::NewSas;
+pub(crate) use install::{NewSas, OldInbound};
 pub(crate) use policy::Spd;
 pub(crate) use roam::Roam;
 pub(crate) use select::local_identity;
@@ -94,9 +94,11 @@ pub struct Endpoint {
     /// Our inbound SPIs, reserved or installed.
     pub(crate) spis_in: HashMap<Spi, ChildId>,
     pub(crate) spis_out: HashMap<SaRef, ChildId>,
+    /// Our CPIs, reserved or installed.
+    pub(crate) cpis: HashMap<u16, ChildId>,
     pub(crate) child_home: HashMap<ChildId, IkeId>,
     /// Inbound SAs of rekeyed children that are kept a while.
-    pub(crate) old_inbound: BTreeMap<ChildId, SaRef>,
+    pub(crate) old_inbound: BTreeMap<ChildId, OldInbound>,
     pub(crate) spd: Spd,
 
     pub(crate) timers: Timers,
@@ -166,6 +168,7 @@ impl Endpoint {
             tombs: receive::Tombs::default(),
             spis_in: HashMap::new(),
             spis_out: HashMap::new(),
+            cpis: HashMap::new(),
             child_home: HashMap::new(),
             old_inbound: BTreeMap::new(),
             spd: Spd::default(),
@@ -359,7 +362,7 @@ impl Endpoint {
         }
     }
 
-    /// An inbound ESP SPI that is not in use. In charon's range, 0xc0000000 to 0xcfffffff: far from 1 to 255, which
+    /// An inbound SPI, for ESP or AH, that is not in use. In charon's range, 0xc0000000 to 0xcfffffff: far from 1 to 255, which
     /// are reserved, and easy to tell from the peer's in a log.
     pub(crate) fn new_child_spi(&mut self, id: ChildId) -> Spi {
         loop {

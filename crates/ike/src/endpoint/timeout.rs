@@ -162,7 +162,8 @@ impl Endpoint {
                         packet.src, packet.dst, reqid.0
                     ),
                 );
-                self.todo.push_back(Todo::Start(Start::automatic(conn, Some(child))));
+                let start = Start { packet: Some(packet), ..Start::automatic(conn, Some(child)) };
+                self.todo.push_back(Todo::Start(start));
             }
             Up::Expire { sa, hard } => {
                 let Some(id) = self.child_of(&sa) else { return };

@@ -148,7 +148,9 @@ impl Endpoint {
         let (loser, winner) = if sa.spi_i < twin.spi_i { (sa, twin) } else { (twin, sa) };
         let covered = |c: &Child| {
             winner.children.values().any(|w| {
-                w.config.name == c.config.name && w.local_ts == c.local_ts && w.remote_ts == c.remote_ts
+                w.config.name == c.config.name
+                    && w.agreed.local_ts == c.agreed.local_ts
+                    && w.agreed.remote_ts == c.agreed.remote_ts
             })
         };
         if !loser.children.values().all(covered) || (late && loser.id != id) {

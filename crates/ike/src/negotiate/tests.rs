@@ -12,6 +12,14 @@ const ECP256: Transform = Transform::Ke(KeId::ECP_256);
 const NO_ESN: Transform = Transform::Esn(EsnId::NO_ESN);
 const ESN: Transform = Transform::Esn(EsnId::ESN);
 
+fn select_esp(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    ke: KeRule,
+) -> Result<Selected<EspSuite>, NoProposal> {
+    select_child(configured, offered, carried(false), ke)
+}
+
 fn ike(number: u8, transforms: &[Transform]) -> Proposal {
     Proposal { number, protocol: ProtocolId::IKE, spi: Vec::new(), transforms: transforms.to_vec() }
 }
@@ -109,9 +117,9 @@ fn an_answer_that_was_never_offered_is_refused() {
     assert!(check_ike(&sent, &[ike(1, &[GCM256, PRF256])]).is_none(), "one type missing");
     assert!(check_ike(&sent, &[]).is_none());
     let sent = offer(&[esp(1, &[GCM128, NO_ESN])], &[0xc0, 0, 0, 2], KeRule::Ignore);
-    assert_eq!(check_esp(&sent, &[esp(1, &[GCM128, NO_ESN])], KeRule::Ignore).unwrap().1, 0xc000_0001);
+    assert_eq!(check_child(&sent, &[esp(1, &[GCM128, NO_ESN])], KeRule::Ignore).unwrap().2, 0xc000_0001);
     let reserved = Proposal { spi: vec![0, 0, 0, 255], ..esp(1, &[GCM128, NO_ESN]) };
-    assert!(check_esp(&sent, &[reserved], KeRule::Ignore).is_none());
+    assert!(check_child(&sent, &[reserved], KeRule::Ignore).is_none());
 }
 
 #[test]

@@ -8,30 +8,28 @@ use ironswan_crypto::kex;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify};
-use ironswan_wire::proposal::{EspSuite, Proposal};
+use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
 
 use super::sa_init::KeyPair;
-use super::{Kont, rekey_child};
+use super::{Kont, create_child, rekey_child};
+use crate::child::Agreed;
 use crate::config::{ChildConfig, ChildKind};
 use crate::endpoint::{Endpoint, NewSas};
 use crate::event::{ChildId, IkeState, Level, Request};
-use crate::narrow;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
+use crate::{ipcomp, narrow, transport};
 
 /// A child that the peer proposes, as far as it has been agreed on.
 pub(crate) struct Offered {
     pub config: Arc<ChildConfig>,
     pub rekey: Option<ChildId>,
-    pub suite: EspSuite,
+    pub agreed: Agreed,
     pub answer: Proposal,
     pub spi_out: Spi,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    pub mode: Mode,
     pub ni: Vec<u8>,
     pub nr: Vec<u8>,
     pub peer_public: Vec<u8>,
@@ -50,23 +48,64 @@ impl From<NotifyType> for Refusal {
     }
 }
 
-/// The child that the peer's selectors are for: exactly configured ones before those that have to be narrowed.
-fn select_config(
-    sa: &IkeSa,
-    tsi: &[TrafficSelector],
-    tsr: &[TrafficSelector],
-) -> Vec<(Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>)> {
+/// A child that the peer's selectors can be for.
+struct Candidate {
+    config: Arc<ChildConfig>,
+    mode: Mode,
+    seen: transport::Seen,
+}
+
+/// What the peer proposes: its selectors as they came, and as they are meant when transport mode is asked for.
+struct Selectors<'a> {
+    tsi: &'a [TrafficSelector],
+    tsr: &'a [TrafficSelector],
+    transport: Option<transport::Seen>,
+}
+
+impl Selectors<'_> {
+    /// Narrows to these, in transport mode if this is asked for, allowed and possible, else in tunnel mode. "If an entry is
+    /// found but it does not allow transport mode, then the server MAY undo the address substitution and redo the SPD lookup
+    /// using the original Traffic Selectors" (RFC 7296 section 2.23.1).
+    fn narrow(
+        &self,
+        sa: &IkeSa,
+        allowed: Mode,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> Option<(Mode, transport::Seen)> {
+        let narrow = |tsr: &[_], tsi: &[_], original| {
+            let (local, remote) = (narrow::narrow(local, tsr), narrow::narrow(remote, tsi));
+            let some = !local.is_empty() && !remote.is_empty();
+            some.then_some(transport::Seen { local, remote, original })
+        };
+        let transport = self.transport.as_ref().filter(|_| allowed == Mode::Transport);
+        let seen = transport
+            .and_then(|t| narrow(&t.local, &t.remote, t.original))
+            .filter(|s| transport::host_to_host(sa, &s.local, &s.remote));
+        match seen {
+            Some(seen) => Some((Mode::Transport, seen)),
+            None => narrow(self.tsr, self.tsi, None).map(|seen| (Mode::Tunnel, seen)),
+        }
+    }
+}
+
+/// The children that the peer's selectors are for: exactly configured ones before those that have to be narrowed, and those
+/// of the mode that it asks for before others.
+fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
+    let wanted = if asked.transport.is_some() { Mode::Transport } else { Mode::Tunnel };
     for config in sa.conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
         let ours = narrow::resolve(&config.local_ts, sa.local.ip());
         let theirs = narrow::resolve(&config.remote_ts, sa.remote.ip());
-        let (local, remote) = (narrow::narrow(&ours, tsr), narrow::narrow(&theirs, tsi));
-        if local.is_empty() || remote.is_empty() {
-            continue;
-        }
-        let exact = u8::from(local == ours && remote == theirs);
+        let Some((mode, seen)) = asked.narrow(sa, config.mode, &ours, &theirs) else { continue };
+        let exact = u8::from(seen.local == ours && seen.remote == theirs);
+        let (tsi, tsr) = match &asked.transport {
+            Some(t) if mode == Mode::Transport => (&t.remote[..], &t.local[..]),
+            _ => (asked.tsi, asked.tsr),
+        };
         let whole = u8::from(narrow::is_narrowed(tsr, &ours) && narrow::is_narrowed(tsi, &theirs));
-        found.push((exact + whole, (Arc::new(config.clone()), local, remote)));
+        let score = (exact + whole, config.mode == wanted);
+        found.push((score, Candidate { config: Arc::new(config.clone()), mode, seen }));
     }
     found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     found.into_iter().map(|(_, f)| f).collect()
@@ -103,18 +142,18 @@ fn consider(
         return Err(NotifyType::NO_ADDITIONAL_SAS.into());
     }
 
+    let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
+    let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
+    let asked = Selectors { tsi, tsr, transport };
     let configs = match rekey.and_then(|id| sa.children.get(&id)) {
-        Some(old) => {
-            // "the responder ... MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use"
-            // (RFC 7296 section 2.9.2): a proposal that holds the old selectors gives the old selectors.
-            let local = narrow::narrow(&old.local_ts, tsr);
-            let remote = narrow::narrow(&old.remote_ts, tsi);
-            match local.is_empty() || remote.is_empty() {
-                true => Vec::new(),
-                false => vec![(old.config.clone(), local, remote)],
-            }
-        }
-        None => select_config(sa, tsi, tsr),
+        // "the responder ... MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use" (RFC 7296
+        // section 2.9.2): a proposal that holds the old selectors gives the old selectors.
+        Some(old) => asked
+            .narrow(sa, old.config.mode, &old.agreed.local_ts, &old.agreed.remote_ts)
+            .map(|(mode, seen)| Candidate { config: old.config.clone(), mode, seen })
+            .into_iter()
+            .collect(),
+        None => select_configs(sa, &asked),
     };
     if configs.is_empty() {
         ep.counters.ts_unacceptable += 1;
@@ -141,22 +180,28 @@ fn consider(
     let rule = if first { KeRule::Ignore } else { KeRule::Prefer(ke.map(|k| k.group)) };
     let mut refusal = None;
     let mut chosen = None;
-    for (config, local, remote) in configs {
-        match negotiate::select_esp(&config.proposals, offered, rule) {
+    let carried = negotiate::carried(sa.nat.encap());
+    for candidate in configs {
+        match negotiate::select_child(&candidate.config.proposals, offered, carried, rule) {
             Ok(selected) => {
-                chosen = Some((config, local, remote, selected));
+                chosen = Some((candidate, selected));
                 break;
             }
             Err(no) => {
-                refusal.get_or_insert(no);
+                refusal.get_or_insert((no, negotiate::any_ah(&candidate.config.proposals)));
             }
         }
     }
-    let Some((config, local_ts, remote_ts, selected)) = chosen else {
+    let Some((Candidate { config, mode, seen }, selected)) = chosen else {
         ep.counters.no_proposal += 1;
         ep.log(Level::Error, sa, "no acceptable proposal found");
-        for line in refusal.into_iter().flat_map(|no| no.lines) {
-            ep.log(Level::Error, sa, line);
+        if let Some((no, ah)) = refusal {
+            for line in no.lines {
+                ep.log(Level::Error, sa, line);
+            }
+            if sa.nat.encap() && (ah || negotiate::any_ah(offered)) {
+                ep.log(Level::Error, sa, negotiate::AH_NAT);
+            }
         }
         return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     };
@@ -179,17 +224,41 @@ fn consider(
             }
         }
     }
-    let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
-    let mode = if asks_transport && config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
+    match (asks_transport, config.mode, mode) {
+        (true, Mode::Transport, Mode::Tunnel) => {
+            ep.log(Level::Warn, sa, "not using transport mode, not host-to-host");
+        }
+        (true, Mode::Tunnel, _) => {
+            let line =
+                format!("the peer asks for transport mode, CHILD_SA {} is for tunnel mode", config.name);
+            ep.log(Level::Info, sa, line);
+        }
+        (false, Mode::Transport, _) => {
+            ep.log(Level::Warn, sa, "the peer does not ask for transport mode, using tunnel mode");
+        }
+        _ => {}
+    }
+    let cpi_out = ipcomp::accepted(payloads).filter(|_| config.ipcomp);
+    if config.ipcomp && cpi_out.is_none() {
+        ep.log(Level::Info, sa, "the peer does not offer IPComp, going without");
+    }
+    let agreed = Agreed {
+        protocol: selected.answer.protocol,
+        suite: selected.suite,
+        mode,
+        local_ts: seen.local,
+        remote_ts: seen.remote,
+        original: seen.original,
+        cpi_in: None,
+        cpi_out,
+        tfc: create_child::takes_tfc(payloads),
+    };
     Ok(Box::new(Offered {
         config,
         rekey,
-        suite: selected.suite,
+        agreed,
         answer: selected.answer,
         spi_out: Spi(spi_out),
-        local_ts,
-        remote_ts,
-        mode,
         ni: nonce,
         nr: Vec::new(),
         peer_public,
@@ -202,25 +271,32 @@ fn accept(
     ep: &mut Endpoint,
     now: Instant,
     sa: &mut IkeSa,
-    o: Offered,
+    mut o: Offered,
     shared: Option<&Secret>,
 ) -> Result<(ChildId, Vec<Payload>), Refusal> {
-    let keys = sa.keys.as_ref().and_then(|k| k.child(&o.suite, shared, &o.ni, &o.nr));
+    let (protocol, suite) = (o.agreed.protocol, o.agreed.suite);
+    let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &o.ni, &o.nr));
     let Some(keys) = keys else {
-        ep.log(Level::Error, sa, format!("{} is configured but not supported", o.suite));
+        ep.log(Level::Error, sa, format!("{} is configured but not supported", o.answer));
         return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     };
     let id = ep.new_child_id();
     let spi_in = ep.new_child_spi(id);
     let reqid = o.rekey.and_then(|old| sa.children.get(&old)).map(|c| c.reqid);
     let mut payloads = Vec::new();
-    if o.mode == Mode::Transport {
+    if o.agreed.cpi_out.is_some() {
+        o.agreed.cpi_in = ep.new_cpi(id);
+        o.agreed.cpi_out = o.agreed.cpi_out.filter(|_| o.agreed.cpi_in.is_some());
+        payloads.extend(o.agreed.cpi_in.map(ipcomp::payload));
+    }
+    create_child::explain(ep, sa, &o.config, &o.agreed);
+    if o.agreed.mode == Mode::Transport {
         payloads.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
     }
     let answer = Proposal { spi: spi_in.0.to_be_bytes().to_vec(), ..o.answer };
     payloads.push(Payload::Sa(vec![answer]));
-    payloads.push(Payload::TsI(o.remote_ts.clone()));
-    payloads.push(Payload::TsR(o.local_ts.clone()));
+    payloads.push(Payload::TsI(o.agreed.remote_ts.clone()));
+    payloads.push(Payload::TsR(o.agreed.local_ts.clone()));
     ep.install(
         now,
         sa,
@@ -229,12 +305,9 @@ fn accept(
             config: o.config,
             spi_in,
             spi_out: o.spi_out,
-            suite: o.suite,
+            agreed: o.agreed,
             keys,
             initiator: false,
-            local_ts: o.local_ts,
-            remote_ts: o.remote_ts,
-            mode: o.mode,
             reqid,
             hold_out: o.rekey.is_some(),
         },
@@ -285,7 +358,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     match consider(ep, sa, payloads, rekey, false) {
         Ok(mut o) => {
             o.nr = ep.random(NONCE_LEN);
-            match o.suite.ke {
+            match o.agreed.suite.ke {
                 Some(ke) => ep.wait_for_key(sa, ke, Kont::AnswerChildKey(o)),
                 None => conclude(ep, now, sa, *o, None),
             }
@@ -301,7 +374,7 @@ pub(crate) fn answer_have_key(
     mut o: Box<Offered>,
     pair: KeyPair,
 ) {
-    match (pair, o.suite.ke) {
+    match (pair, o.agreed.suite.ke) {
         (Some((private, public)), Some(ke)) => {
             o.public = public;
             let peer_public = o.peer_public.clone();
@@ -330,7 +403,7 @@ pub(crate) fn answer_have_shared(
 /// Installs and answers.
 fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
     let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
-    let ke = o.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
+    let ke = o.agreed.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
     match accept(ep, now, sa, o, shared) {
         Ok((id, mut response)) => {
             response.push(Payload::Nonce(Nonce(nr.clone())));

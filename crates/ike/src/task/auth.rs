@@ -82,15 +82,36 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let line = format!("authentication of '{}' (myself) with pre-shared key", sa.local_id);
     ep.log(Level::Info, sa, line);
 
-    let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
-    let mut child = None;
-    if let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) {
+    let (mut child, mut refused) = (None, Vec::new());
+    while child.is_none() {
+        let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
+        let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) else { break };
         // The first child has the IKE_SA's own key exchange.
-        create_child::prepare(ep, sa, &mut new, KeRule::Ignore);
-        let line = format!("establishing CHILD_SA {}{{{}}}", new.config.name, new.id.0);
-        ep.log(Level::Info, sa, line);
-        payloads.extend(create_child::sa_and_ts(&new));
-        child = Some(new);
+        match create_child::prepare(ep, sa, &mut new, KeRule::Ignore) {
+            Ok(()) => child = Some(new),
+            Err(why) => {
+                let line = format!("establishing CHILD_SA {} failed: {why}", new.config.name);
+                ep.log(Level::Error, sa, line);
+                refused.push((new, why));
+            }
+        }
+    }
+    match (&child, refused.last()) {
+        // Nobody asked for an IKE_SA without any child.
+        (None, Some((_, why))) if sa.ticket.is_none() => {
+            let why = (*why).to_owned();
+            sa.queue.extend(refused.into_iter().map(|(new, _)| Task::Child(new)));
+            return ep.close_ike(now, sa, Close::Failed(why));
+        }
+        (Some(new), _) => {
+            let line = format!("establishing CHILD_SA {}{{{}}}", new.config.name, new.id.0);
+            ep.log(Level::Info, sa, line);
+            payloads.extend(create_child::sa_and_ts(new));
+        }
+        _ => {}
+    }
+    for (new, why) in refused {
+        ep.fail_task(Task::Child(new), why);
     }
     ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
 }

@@ -2,32 +2,33 @@
 //! What is special about rekeying is in `rekey_child`.
 //!
 //! ```text
-//! HDR, SK {[N(REKEY_SA),] [N(USE_TRANSPORT_MODE),] SA, Ni, [KEi,] TSi, TSr}  -->
-//!                      <--  HDR, SK {[N(USE_TRANSPORT_MODE),] SA, Nr, [KEr,] TSi, TSr}
+//! HDR, SK {[N(REKEY_SA),] [N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),] SA, Ni, [KEi,] TSi, TSr}  -->
+//!                      <--  HDR, SK {[N(IPCOMP_SUPPORTED),] [N(USE_TRANSPORT_MODE),] SA, Nr, [KEr,] TSi, TSr}
 //!                      <--  HDR, SK {N(error)}
 //! ```
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, ProtocolId};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
-use ironswan_wire::proposal::{EspSuite, Proposal};
-use ironswan_wire::sadb::{Mode, Spi};
+use ironswan_wire::proposal::Proposal;
+use ironswan_wire::sadb::{Mode, Spi, Tfc};
 use ironswan_wire::secret::Secret;
-use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::selector::{AddrRange, PacketSelector, TrafficSelector};
 
 use super::delete::DeleteChild;
 use super::rekey_child::{self, Collision};
 use super::sa_init::KeyPair;
 use super::{Kont, Task};
+use crate::child::Agreed;
 use crate::config::ChildConfig;
 use crate::endpoint::{Endpoint, NewSas};
 use crate::event::{ChildId, ChildState, IkeState, Level, Request, Ticket};
-use crate::narrow;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
+use crate::{ipcomp, narrow, transport};
 
 /// A responder may ask for another key exchange method this often.
 const MAX_ROUNDS: u32 = 3;
@@ -38,9 +39,15 @@ pub(crate) struct NewChild {
     /// The child to replace.
     pub rekey: Option<ChildId>,
     pub ticket: Option<Ticket>,
+    /// The packet that asks for it.
+    pub packet: Option<PacketSelector>,
     /// 0 until it is prepared.
     pub id: ChildId,
     pub spi_in: Spi,
+    /// Our CPI, when IPComp is offered.
+    pub cpi_in: Option<u16>,
+    /// What is asked for.
+    pub mode: Mode,
     pub nonce: Vec<u8>,
     pub ke: Option<KeId>,
     pub private: Option<Secret>,
@@ -61,8 +68,11 @@ impl NewChild {
             config,
             rekey,
             ticket,
+            packet: None,
             id: ChildId(0),
             spi_in: Spi(0),
+            cpi_in: None,
+            mode: Mode::Tunnel,
             nonce: Vec::new(),
             ke: None,
             private: None,
@@ -79,39 +89,84 @@ impl NewChild {
 
 /// What a good response says.
 pub(crate) struct Answered {
-    pub suite: EspSuite,
+    pub agreed: Agreed,
     pub spi_out: Spi,
     pub nonce: Vec<u8>,
-    pub local_ts: Vec<TrafficSelector>,
-    pub remote_ts: Vec<TrafficSelector>,
-    pub mode: Mode,
     pub peer_public: Vec<u8>,
 }
 
 // ---- initiator ----
 
-/// Chooses id, SPI, nonce, proposals and selectors.
-pub(crate) fn prepare(ep: &mut Endpoint, sa: &IkeSa, new: &mut NewChild, rule: KeRule) {
+/// What is proposed for a child, with this SPI of ours: nothing, when all of it is AH and a NAT is between.
+fn proposals(sa: &IkeSa, config: &ChildConfig, spi: Spi, rule: KeRule) -> Vec<Proposal> {
+    let carried = negotiate::carried(sa.nat.encap());
+    let all = config.proposals.iter().filter(|p| carried.contains(&p.protocol));
+    negotiate::offer(all, &spi.0.to_be_bytes(), rule)
+}
+
+/// The packet as the first selector of a side: "the initiator SHOULD include as the first Traffic Selector in each of TSi
+/// and TSr a very specific Traffic Selector including the addresses in the packet triggering the request" (RFC 7296
+/// section 2.9).
+fn led_by(
+    wide: Vec<TrafficSelector>,
+    addr: std::net::IpAddr,
+    protocol: u8,
+    port: Option<u16>,
+) -> Vec<TrafficSelector> {
+    let (start_port, end_port) = port.map_or((0, 65_535), |p| (p, p));
+    let first = TrafficSelector { range: AddrRange::host(addr), protocol, start_port, end_port };
+    let inside = wide.iter().any(|w| first.is_subset_of(w)) && !wide.contains(&first);
+    if inside { std::iter::once(first).chain(wide).collect() } else { wide }
+}
+
+/// Chooses id, SPI, CPI, nonce, proposals, mode and selectors. The error says why it cannot be proposed.
+pub(crate) fn prepare(
+    ep: &mut Endpoint,
+    sa: &IkeSa,
+    new: &mut NewChild,
+    rule: KeRule,
+) -> Result<(), &'static str> {
+    new.proposals = proposals(sa, &new.config, new.spi_in, rule);
+    if new.proposals.is_empty() {
+        return Err(negotiate::AH_NAT);
+    }
     if new.id.0 == 0 {
         new.id = ep.new_child_id();
         new.spi_in = ep.new_child_spi(new.id);
         new.nonce = ep.random(NONCE_LEN);
+        new.cpi_in = if new.config.ipcomp { ep.new_cpi(new.id) } else { None };
+        new.proposals = proposals(sa, &new.config, new.spi_in, rule);
     }
-    new.proposals = negotiate::offer(&new.config.proposals, &new.spi_in.0.to_be_bytes(), rule);
-    match new.rekey.and_then(|id| sa.children.get(&id)) {
-        // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing what is protected.
-        Some(old) => (new.local_ts, new.remote_ts) = (old.local_ts.clone(), old.remote_ts.clone()),
+    let wanted = match new.rekey.and_then(|id| sa.children.get(&id)) {
+        // "the Traffic Selectors ... SHOULD be those in use" is what keeps a rekeying from changing what is protected. The
+        // mode in use is asked for again.
+        Some(old) => {
+            (new.local_ts, new.remote_ts) = (old.agreed.local_ts.clone(), old.agreed.remote_ts.clone());
+            old.agreed.mode
+        }
         None => {
             new.local_ts = narrow::resolve(&new.config.local_ts, sa.local.ip());
             new.remote_ts = narrow::resolve(&new.config.remote_ts, sa.remote.ip());
+            new.config.mode
         }
+    };
+    new.mode = wanted;
+    if wanted == Mode::Transport && !transport::host_to_host(sa, &new.local_ts, &new.remote_ts) {
+        ep.log(Level::Warn, sa, "not using transport mode, not host-to-host");
+        new.mode = Mode::Tunnel;
     }
+    if let (Some(p), None) = (new.packet, new.rekey) {
+        new.local_ts = led_by(std::mem::take(&mut new.local_ts), p.src, p.protocol, p.src_port);
+        new.remote_ts = led_by(std::mem::take(&mut new.remote_ts), p.dst, p.protocol, p.dst_port);
+    }
+    Ok(())
 }
 
 /// The payloads that IKE_AUTH and CREATE_CHILD_SA have in common, without nonce and KE.
 pub(crate) fn sa_and_ts(new: &NewChild) -> Vec<Payload> {
     let mut out = Vec::new();
-    if new.config.mode == Mode::Transport {
+    out.extend(new.cpi_in.map(ipcomp::payload));
+    if new.mode == Mode::Transport {
         out.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
     }
     out.push(Payload::Sa(new.proposals.clone()));
@@ -140,7 +195,7 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
                     || (old.state == ChildState::Rekeying && new.id.0 != 0) =>
             {
                 old.state = ChildState::Rekeying;
-                in_use = old.suite.ke;
+                in_use = old.agreed.suite.ke;
             }
             // The peer was faster.
             Some(old) if old.replaced_by.is_some() => return ep.done(new.ticket, Ok(())),
@@ -148,7 +203,9 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
         }
     }
     let first = new.ke.or(in_use);
-    prepare(ep, sa, &mut new, KeRule::Prefer(first));
+    if let Err(why) = prepare(ep, sa, &mut new, KeRule::Prefer(first)) {
+        return fail(ep, now, sa, new, why);
+    }
     let verb = if new.rekey.is_some() { "rekeying" } else { "establishing" };
     let line = format!("{verb} CHILD_SA {}{{{}}}", new.config.name, new.id.0);
     ep.log(Level::Info, sa, line);
@@ -182,7 +239,8 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
             return ep.fail_task(Task::Child(new), "the CHILD_SA is gone");
         };
         // "The SPI field ... is that which the exchange initiator would expect in inbound packets" (section 1.3.3).
-        payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, ProtocolId::ESP, old.spi_in.0)));
+        let protocol = old.agreed.protocol;
+        payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, protocol, old.spi_in.0)));
     }
     payloads.extend(sa_and_ts(&new));
     payloads.push(Payload::Nonce(Nonce(new.nonce.clone())));
@@ -193,7 +251,7 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
 }
 
 /// Reads the response to a proposal of ours.
-fn read_answer(new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Answered, String> {
+fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Answered, String> {
     let (mut answer, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
     for p in payloads {
         match p {
@@ -211,10 +269,24 @@ fn read_answer(new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Ans
             None => "the response lacks SA, TSi or TSr".to_owned(),
         });
     };
-    let Some((suite, spi_out)) = negotiate::check_esp(&new.proposals, answer, rule) else {
+    let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
         return Err(format!("the peer chose what was never offered: {}", negotiate::list(answer)));
     };
-    if !narrow::is_narrowed(tsi, &new.local_ts) || !narrow::is_narrowed(tsr, &new.remote_ts) {
+    let confirmed = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
+    let seen = match confirmed && new.mode == Mode::Transport {
+        true => Some(transport::read(sa, tsi, tsr).ok_or_else(|| {
+            let (tsi, tsr) = (narrow::list(tsi), narrow::list(tsr));
+            format!(
+                "the peer answered traffic selectors {tsi} === {tsr}, too many addresses for transport mode"
+            )
+        })?),
+        false => None,
+    };
+    let mode = if seen.is_some() { Mode::Transport } else { Mode::Tunnel };
+    let seen =
+        seen.unwrap_or_else(|| transport::Seen { local: tsi.clone(), remote: tsr.clone(), original: None });
+    if !narrow::is_narrowed(&seen.local, &new.local_ts) || !narrow::is_narrowed(&seen.remote, &new.remote_ts)
+    {
         return Err(format!(
             "the peer answered traffic selectors {} === {}, which are not inside {} === {}",
             narrow::list(tsi),
@@ -233,17 +305,45 @@ fn read_answer(new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Ans
     if rule != KeRule::Ignore && nonce.is_empty() {
         return Err("the response lacks a nonce".to_owned());
     }
-    let transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
-    let mode = if transport && new.config.mode == Mode::Transport { Mode::Transport } else { Mode::Tunnel };
+    let cpi_out = new.cpi_in.and_then(|_| ipcomp::accepted(payloads));
     Ok(Answered {
-        suite,
+        agreed: Agreed {
+            protocol,
+            suite,
+            mode,
+            local_ts: seen.local,
+            remote_ts: seen.remote,
+            original: seen.original,
+            cpi_in: new.cpi_in.filter(|_| cpi_out.is_some()),
+            cpi_out,
+            tfc: takes_tfc(payloads),
+        },
         spi_out: Spi(spi_out),
         nonce,
-        local_ts: tsi.clone(),
-        remote_ts: tsr.clone(),
-        mode,
         peer_public,
     })
+}
+
+/// "The sending endpoint will not accept packets that contain Traffic Flow Confidentiality (TFC) padding" (RFC 7296 section
+/// 1.3.1). Whole dummy packets are another thing, which a receiver "MUST be prepared to discard" (RFC 4303 section 2.6).
+pub(crate) fn takes_tfc(payloads: &[Payload]) -> bool {
+    find_notify(payloads, NotifyType::ESP_TFC_PADDING_NOT_SUPPORTED).is_none()
+}
+
+/// Says what has been agreed on.
+pub(crate) fn explain(ep: &mut Endpoint, sa: &IkeSa, config: &ChildConfig, agreed: &Agreed) {
+    ep.log(Level::Info, sa, format!("selected proposal: {}", agreed.proposal()));
+    if !agreed.tfc && config.options.tfc != Tfc::None {
+        ep.log(Level::Info, sa, "received ESP_TFC_PADDING_NOT_SUPPORTED, not using ESPv3 TFC padding");
+    }
+    if let (Some(ours), Some(theirs)) = (agreed.cpi_in, agreed.cpi_out) {
+        ep.log(Level::Info, sa, format!("using IPCOMP_DEFLATE with CPIs {ours:04x}_i {theirs:04x}_o"));
+    }
+    if let Some(o) = agreed.original {
+        let line =
+            format!("transport mode through NAT, the peer's packets are from {} to {}", o.remote, o.local);
+        ep.log(Level::Info, sa, line);
+    }
 }
 
 pub(crate) fn process(
@@ -265,17 +365,13 @@ pub(crate) fn process(
             let line = format!("peer didn't accept key exchange method, it requested {ke}");
             ep.log(Level::Info, sa, line);
             new.ke = Some(ke);
-            new.proposals = negotiate::offer(
-                &new.config.proposals,
-                &new.spi_in.0.to_be_bytes(),
-                KeRule::Prefer(Some(ke)),
-            );
+            new.proposals = proposals(sa, &new.config, new.spi_in, KeRule::Prefer(Some(ke)));
             return ep.wait_for_key(sa, ke, Kont::ChildKey(new));
         }
         return fail(ep, now, sa, new, "received INVALID_KE_PAYLOAD notify error");
     }
-    match read_answer(&new, payloads, KeRule::Prefer(None)) {
-        Ok(answer) => match (answer.suite.ke, new.private.take()) {
+    match read_answer(sa, &new, payloads, KeRule::Prefer(None)) {
+        Ok(answer) => match (answer.agreed.suite.ke, new.private.take()) {
             (Some(ke), Some(private)) => {
                 let request = Request::Agree { ke, private, peer_public: answer.peer_public.clone() };
                 ep.wait_for(sa, request, Kont::ChildShared(new, Box::new(answer)));
@@ -313,7 +409,7 @@ pub(crate) fn process(
 
 /// The peer's answer is a CHILD_SA that we will not have: it is told so.
 fn reject(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why: &str) {
-    sa.queue.push_front(Task::DeleteChild(DeleteChild::of_spi(new.spi_in)));
+    sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
     fail(ep, now, sa, new, why);
 }
 
@@ -348,10 +444,20 @@ fn finish(
     answer: Answered,
     shared: Option<&Secret>,
 ) {
-    let keys = sa.keys.as_ref().and_then(|k| k.child(&answer.suite, shared, &new.nonce, &answer.nonce));
+    let (protocol, suite) = (answer.agreed.protocol, answer.agreed.suite);
+    let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &new.nonce, &answer.nonce));
     let Some(keys) = keys else {
         return reject(ep, now, sa, new, "the suite agreed on is not supported");
     };
+    if new.mode == Mode::Transport && answer.agreed.mode == Mode::Tunnel {
+        // "If the responder declines the request, the Child SA will be established in tunnel mode" (section 1.3.1).
+        ep.log(Level::Warn, sa, "the peer does not agree to transport mode, using tunnel mode");
+    }
+    if new.cpi_in.is_some() && answer.agreed.cpi_in.is_none() {
+        ep.log(Level::Info, sa, "the peer does not agree to IPComp, going without");
+        ep.free_cpi(new.id, new.cpi_in);
+    }
+    explain(ep, sa, &new.config, &answer.agreed);
     if new.rekey.is_some() {
         return rekey_child::finish(ep, now, sa, new, answer, keys);
     }
@@ -373,12 +479,9 @@ pub(crate) fn sas(
         config: new.config.clone(),
         spi_in: new.spi_in,
         spi_out: answer.spi_out,
-        suite: answer.suite,
+        agreed: answer.agreed,
         keys,
         initiator: true,
-        local_ts: answer.local_ts,
-        remote_ts: answer.remote_ts,
-        mode: answer.mode,
         reqid,
         hold_out: false,
     }
@@ -393,7 +496,7 @@ pub(crate) fn finish_first(
     payloads: &[Payload],
     nr: &[u8],
 ) {
-    let read = read_answer(&new, payloads, KeRule::Ignore);
+    let read = read_answer(sa, &new, payloads, KeRule::Ignore);
     match read {
         Ok(mut answer) => {
             answer.nonce = nr.to_vec();
@@ -411,7 +514,7 @@ pub(crate) fn finish_first(
             ep.log(Level::Error, sa, line);
             ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             if !told {
-                sa.queue.push_front(Task::DeleteChild(DeleteChild::of_spi(new.spi_in)));
+                sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
             }
             ep.fail_task(Task::Child(new), &why);
         }

@@ -23,7 +23,7 @@ use crate::sa::{Active, IkeSa};
 pub(crate) struct DeleteChild {
     pub ids: Vec<ChildId>,
     /// Inbound SPIs of what was never installed on our side, or is not any more.
-    pub spis: Vec<Spi>,
+    pub spis: Vec<(ProtocolId, Spi)>,
     pub ticket: Option<Ticket>,
 }
 
@@ -32,9 +32,22 @@ impl DeleteChild {
         Self { ids, spis: Vec::new(), ticket }
     }
 
-    pub(crate) fn of_spi(spi: Spi) -> Self {
-        Self { ids: Vec::new(), spis: vec![spi], ticket: None }
+    /// What we proposed and will not have, though the peer may: under each protocol that it may have chosen.
+    pub(crate) fn of_unborn(new: &NewChild) -> Self {
+        let offered = |p: &ProtocolId| new.proposals.iter().any(|q| q.protocol == *p);
+        let spis = [ProtocolId::ESP, ProtocolId::AH].into_iter().filter(offered).map(|p| (p, new.spi_in));
+        Self { ids: Vec::new(), spis: spis.collect(), ticket: None }
     }
+}
+
+/// A DELETE payload for each protocol that has SPIs here.
+fn payloads(spis: &[(ProtocolId, Spi)]) -> Vec<Payload> {
+    let of = |protocol| spis.iter().filter(move |(p, _)| *p == protocol).map(|(_, spi)| *spi);
+    [ProtocolId::ESP, ProtocolId::AH]
+        .into_iter()
+        .filter(|p| of(*p).next().is_some())
+        .map(|p| Payload::Delete(Delete::children(p, of(p))))
+        .collect()
 }
 
 /// The IKE_SA to close.
@@ -52,14 +65,14 @@ pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut t
     for id in &task.ids {
         if let Some(child) = sa.children.get_mut(id) {
             child.state = ChildState::Deleting;
-            spis.push(child.spi_in);
+            spis.push((child.agreed.protocol, child.spi_in));
             lines.push(format!(
                 "closing CHILD_SA {} with SPIs {}_i {}_o and TS {} === {}",
                 child.name(),
                 child.spi_in,
                 child.spi_out,
-                narrow::list(&child.local_ts),
-                narrow::list(&child.remote_ts)
+                narrow::list(&child.agreed.local_ts),
+                narrow::list(&child.agreed.remote_ts)
             ));
         }
     }
@@ -69,8 +82,7 @@ pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut t
     for line in lines {
         ep.log(Level::Info, sa, line);
     }
-    let payload = Payload::Delete(Delete::children(ProtocolId::ESP, spis));
-    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::DeleteChild(task), &[payload]);
+    ep.send_request(now, sa, ExchangeType::INFORMATIONAL, Task::DeleteChild(task), &payloads(&spis));
 }
 
 /// Whatever the answer says, they are closed.
@@ -119,15 +131,13 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         return answer_ike(ep, now, sa);
     }
     let mut spis = Vec::new();
-    for delete in deletes().filter(|d| d.protocol == ProtocolId::ESP) {
+    for delete in deletes() {
         for spi in delete.child_spis() {
-            spis.extend(answer_child(ep, now, sa, spi));
+            let ours = answer_child(ep, now, sa, delete.protocol, spi);
+            spis.extend(ours.map(|ours| (delete.protocol, ours)));
         }
     }
-    match spis.is_empty() {
-        true => ep.respond(sa, &[]),
-        false => ep.respond(sa, &[Payload::Delete(Delete::children(ProtocolId::ESP, spis))]),
-    }
+    ep.respond(sa, &self::payloads(&spis));
 }
 
 /// The peer closes the IKE_SA.
@@ -164,13 +174,19 @@ fn answer_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
 }
 
 /// The peer closes one child. Our half of it for the answer, unless we are deleting it ourselves.
-fn answer_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, spi: Spi) -> Option<Spi> {
-    let id = sa.child_by_spi_out(spi.0)?;
+fn answer_child(
+    ep: &mut Endpoint,
+    now: Instant,
+    sa: &mut IkeSa,
+    protocol: ProtocolId,
+    spi: Spi,
+) -> Option<Spi> {
+    let id = sa.child_by_spi_out(protocol, spi)?;
     let child = sa.children.get(&id)?;
     let (ours, replaced_by, announced) = (child.spi_in, child.replaced_by, child.announced);
     let (name, action) = (child.config.name.clone(), child.config.close_action);
     let config = child.config.clone();
-    let line = format!("received DELETE for ESP CHILD_SA with SPI {spi} ({})", child.name());
+    let line = format!("received DELETE for {protocol} CHILD_SA with SPI {spi} ({})", child.name());
     ep.log(Level::Info, sa, line);
 
     let deleting = match &sa.active {

@@ -10,8 +10,9 @@
 
 use std::time::{Duration, Instant};
 
-use ironswan_wire::iana::{NotifyType, ProtocolId};
+use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
+use ironswan_wire::sadb::Spi;
 
 use super::Task;
 use super::create_child::{Answered, NewChild, sas};
@@ -63,7 +64,7 @@ pub(crate) fn finish(
         let theirs = c.child;
         ep.log(Level::Info, sa, line);
         // Nothing was installed for it, and the peer will not send on it before we do.
-        sa.queue.push_front(Task::DeleteChild(DeleteChild::of_spi(new.spi_in)));
+        sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
         if !new.old_gone {
             ep.replace_child(now, sa, old, theirs);
         }
@@ -146,12 +147,11 @@ pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<N
 
 /// The peer wants to rekey the child of this REKEY_SA. Which one it is, or the notification that refuses.
 pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
-    let spi = n.child_spi().filter(|_| n.protocol == ProtocolId::ESP);
-    let found = spi.and_then(|spi| sa.child_by_spi_out(spi)).and_then(|id| sa.children.get(&id));
-    let Some(child) = found else {
+    let found = n.child_spi().and_then(|spi| sa.child_by_spi_out(n.protocol, Spi(spi)));
+    let Some(child) = found.and_then(|id| sa.children.get(&id)) else {
         ep.log(Level::Warn, sa, "the peer wants to rekey a CHILD_SA that does not exist");
         let spi = n.child_spi().unwrap_or(0);
-        return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, ProtocolId::ESP, spi));
+        return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, n.protocol, spi));
     };
     match child.state {
         ChildState::Installed | ChildState::Rekeying => Ok(child.id),

@@ -9,7 +9,6 @@
 //! containing the lowest nonce SHOULD be deleted by the node that created it, and the other surviving new IKE SA MUST
 //! inherit all the Child SAs". Until it is known which survives, neither has them.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
@@ -23,13 +22,12 @@ use super::delete::DeleteIke;
 use super::rekey_child::has_lowest;
 use super::sa_init::{KeyPair, log_keys};
 use super::{Kont, Task};
-use crate::endpoint::{Endpoint, Roam};
+use crate::endpoint::Endpoint;
 use crate::event::{ChildState, IkeId, IkeState, Level, Request, Ticket};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
-use crate::window::Window;
 
 /// A responder may ask for another key exchange method this often.
 const MAX_ROUNDS: u32 = 3;
@@ -108,45 +106,18 @@ struct Made {
 
 /// The successor of `old`.
 fn successor(ep: &mut Endpoint, now: Instant, old: &IkeSa, new: Made) -> Box<IkeSa> {
-    let Made { id, suite, keys, spis: (spi_i, spi_r), initiator } = new;
+    let Made { id, suite, keys, spis, initiator } = new;
+    // It is `Created` until it has the children. "the new IKE SA ... message counters are reset to zero" (RFC 7296
+    // section 2.18 by way of 2.2).
     let sa = Box::new(IkeSa {
-        id,
-        conn: old.conn.clone(),
-        initiator,
-        spi_i,
-        spi_r,
-        local: old.local,
-        remote: old.remote,
-        // Until it has the children.
-        state: IkeState::Created,
         suite: Some(suite),
         keys: Some(keys),
-        iv: 0,
-        // "the new IKE SA ... message counters are reset to zero" (RFC 7296 section 2.18 by way of 2.2).
-        window: Window::default(),
-        queue: VecDeque::new(),
-        active: None,
-        answering: None,
-        wait: None,
-        backlog: VecDeque::new(),
-        children: BTreeMap::new(),
         local_id: old.local_id.clone(),
         remote_id: old.remote_id.clone(),
         nat: old.nat,
-        init: None,
-        half_open: None,
-        created: now,
         established: Some(now),
-        last_in: now,
-        usage_asked: false,
-        successor: None,
-        announced: false,
-        attempt: 1,
         automatic: old.automatic,
-        ticket: None,
-        choices: 0,
-        roam: Roam::default(),
-        dead: false,
+        ..IkeSa::new(id, old.conn.clone(), initiator, spis, (old.local, old.remote), now)
     });
     ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
     sa

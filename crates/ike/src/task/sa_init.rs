@@ -11,7 +11,6 @@
 //! Nothing here is authenticated. The responder computes nothing expensive before the initiator has shown that it is
 //! where it says (when asked for cookies), and the shared secret when IKE_AUTH comes, once.
 
-use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -23,14 +22,14 @@ use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
 use super::{Kont, Task};
-use crate::endpoint::{Close, Endpoint, HalfOpen, Roam};
+use crate::endpoint::{Close, Endpoint, HalfOpen};
 use crate::event::{Event, IkeState, KeyLog, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Answering, Datagram, IkeSa, Init, NatState};
 use crate::timer::Timer;
-use crate::window::{Window, digest};
+use crate::window::digest;
 
 /// A responder may send us back this often (COOKIE, INVALID_KE_PAYLOAD) before the attempt is over.
 const MAX_ROUNDS: u32 = 6;
@@ -360,48 +359,16 @@ pub(crate) fn answer(
         proposals: vec![selected.answer],
         ..Init::default()
     };
+    let answering =
+        Answering { mid: 0, exchange: ExchangeType::IKE_SA_INIT, digest: digest(bytes), local, remote };
     let mut sa = Box::new(IkeSa {
-        id,
-        initiator: false,
-        spi_i: header.initiator_spi,
-        spi_r,
-        local,
-        remote,
         state: IkeState::Connecting,
         suite: Some(suite),
-        keys: None,
-        iv: 0,
-        window: Window::default(),
-        queue: VecDeque::new(),
-        active: None,
-        answering: Some(Answering {
-            mid: 0,
-            exchange: ExchangeType::IKE_SA_INIT,
-            digest: digest(bytes),
-            local,
-            remote,
-        }),
-        wait: None,
-        backlog: VecDeque::new(),
-        children: BTreeMap::new(),
-        local_id: crate::endpoint::local_identity(&conn, local.ip()),
-        remote_id: None,
+        answering: Some(answering),
         nat: NatState { local: nat.local, remote: nat.remote, fake: conn.encap && nat.supported },
         init: Some(Box::new(init)),
         half_open: Some((header.initiator_spi, remote)),
-        created: now,
-        established: None,
-        last_in: now,
-        usage_asked: false,
-        successor: None,
-        announced: false,
-        attempt: 1,
-        automatic: false,
-        ticket: None,
-        choices: 0,
-        roam: Roam::default(),
-        dead: false,
-        conn,
+        ..IkeSa::new(id, conn, false, (header.initiator_spi, spi_r), (local, remote), now)
     });
     ep.half_open.add(header.initiator_spi, remote, id);
     ep.counters.half_open = ep.half_open.count() as u64;
