@@ -264,7 +264,7 @@ impl Partial {
             Some(total) => !piece.last && end <= total,
             None => !piece.last || at == self.pieces.len(),
         };
-        if !fits || self.pieces.len() == FRAGMENTS {
+        if !fits || end > LONGEST || self.pieces.len() == FRAGMENTS {
             return false;
         }
         if piece.last {
@@ -347,7 +347,7 @@ impl<'a> Piece<'a> {
         };
         let offset = usize::from(field);
         // Every fragment but the last is whole units of 8 bytes; one without data says nothing.
-        let sound = !data.is_empty() && (!more || data.len() % 8 == 0) && offset + data.len() <= LONGEST;
+        let sound = !data.is_empty() && (!more || data.len() % 8 == 0);
         // "it MUST include the entire IPv6 Header Chain in the First Fragment" (RFC 7112 section 5): the policy is chosen by it.
         let shown = offset != 0 || upper_is_whole(packet, info);
         (sound && shown).then_some(Self { key, offset, last: !more, head_len, next, data })
