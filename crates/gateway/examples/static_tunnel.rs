@@ -25,7 +25,7 @@
 //! | `--dummies MS` | a dummy packet after this long without others |
 //! | `--original LOCAL,REMOTE` | transport mode through a NAT: the two addresses as the peer knows them |
 //! | `--device NAME`, `--mtu N` | the TUN device (`ipsec0`, 1400) |
-//! | `--stats SECONDS` | counters this often |
+//! | `--stats SECONDS` | counters this often (`0.2` will do) |
 //!
 //! Runs until killed; the device and its route go with it, the rule stays.
 
@@ -113,7 +113,7 @@ struct Args {
     raw: bool,
     path_mtu: Option<u32>,
     mtu: u32,
-    stats: u64,
+    stats: f64,
 }
 
 /// What was written, by option.
@@ -303,7 +303,7 @@ impl Written {
             raw: self.get("--raw").is_some(),
             path_mtu: self.parsed("--path-mtu")?,
             mtu: self.parsed("--mtu")?.unwrap_or(1400),
-            stats: self.parsed("--stats")?.unwrap_or(0),
+            stats: self.parsed("--stats")?.unwrap_or(0.0),
         };
         args.sensible().map(|()| args)
     }
@@ -500,10 +500,16 @@ fn run() -> Result<()> {
 
     let mut rounds = 0u64;
     loop {
-        std::thread::sleep(Duration::from_secs(if args.stats == 0 { 3600 } else { args.stats }));
+        std::thread::sleep(if args.stats > 0.0 {
+            Duration::from_secs_f64(args.stats)
+        } else {
+            Duration::MAX
+        });
         rounds += 1;
         let (stats, counters) = (plane.stats(), engine.counters());
-        eprintln!("{rounds}: {stats:?}\n{counters:?}\nsocket drops {}", plane.socket_drops());
+        let drops = counters.drops().filter(|(_, n)| *n > 0).map(|(why, n)| format!(" {why}={n}"));
+        let drops: String = drops.collect();
+        eprintln!("{rounds}: {stats:?}\n{counters:?}\nsocket drops {}\ndrops:{drops}", plane.socket_drops());
         if !plane.is_running() {
             return Err("the data plane has ended".into());
         }
