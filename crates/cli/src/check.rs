@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ironswan_gateway::config::algorithms::{PROTOCOLS, algorithms};
-use ironswan_gateway::config::diag::{Diagnostics, Severity};
+use ironswan_gateway::config::diag::{Diagnostic, Diagnostics, Severity};
 use ironswan_gateway::config::{check, load_dir, load_files};
 use serde_json::json;
 
@@ -38,12 +38,24 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
     if !files.is_empty() {
         one(&|d| load_files(&files, d));
     }
+    // As people read a file; what has no line of its own stays where it was found.
+    let mut files: Vec<&str> = Vec::new();
+    let mut found: Vec<((usize, u32), &Diagnostic)> = Vec::new();
+    for d in all.iter() {
+        let (file, line) = d.origin.as_ref().map_or(("", 0), |o| (&*o.file, o.line));
+        let at = files.iter().position(|f| *f == file).unwrap_or_else(|| {
+            files.push(file);
+            files.len() - 1
+        });
+        found.push(((at, line), d));
+    }
+    found.sort_by_key(|(place, _)| *place);
     let count = |s: Severity| all.iter().filter(|d| d.severity == s).count();
     let (errors, warnings) = (all.errors(), count(Severity::Warning));
     if a.json {
-        let findings: Vec<_> = all
+        let findings: Vec<_> = found
             .iter()
-            .map(|d| {
+            .map(|(_, d)| {
                 json!({ "severity": d.severity, "file": d.origin.as_ref().map(|o| &*o.file),
                         "line": d.origin.as_ref().map(|o| o.line).filter(|l| *l > 0), "key": d.key, "message": d.message })
             })
@@ -54,7 +66,7 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
                     "more": all.lost(), "findings": findings }),
         );
     } else {
-        for d in all.iter() {
+        for (_, d) in &found {
             say!("{d}");
         }
         if all.lost() > 0 {
