@@ -102,8 +102,13 @@ pub(crate) async fn carry(mut from: mpsc::UnboundedReceiver<Transmit>, to: Drive
 
 /// Two gateways that reach each other.
 pub(crate) fn pair() -> (Driver, Driver) {
-    let (a, from_a) = gateway("192.0.2.1", &conf(1, 2));
-    let (b, from_b) = gateway("192.0.2.2", &conf(2, 1));
+    pair_of(&conf(1, 2), &conf(2, 1))
+}
+
+/// Two gateways of these configurations that reach each other.
+pub(crate) fn pair_of(first: &str, second: &str) -> (Driver, Driver) {
+    let (a, from_a) = gateway("192.0.2.1", first);
+    let (b, from_b) = gateway("192.0.2.2", second);
     tokio::task::spawn_local(carry(from_a, b.clone()));
     tokio::task::spawn_local(carry(from_b, a.clone()));
     for d in [&a, &b] {

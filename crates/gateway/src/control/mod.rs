@@ -191,4 +191,6 @@ fn flag(message: &Section, key: &str) -> Result<bool, String> {
 }
 
 #[cfg(test)]
+mod suite_tests;
+#[cfg(test)]
 mod tests;

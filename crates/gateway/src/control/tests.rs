@@ -14,17 +14,21 @@ use super::*;
 use crate::driver::tests::{pair, up};
 use crate::scratch::Scratch;
 
-struct Served {
+pub(super) struct Served {
     dir: Scratch,
     path: PathBuf,
-    a: Driver,
-    #[allow(dead_code, reason = "the peer lives as long as the test")]
-    b: Driver,
+    pub(super) a: Driver,
+    /// The peer.
+    pub(super) b: Driver,
 }
 
 /// A server in front of one of two gateways.
 fn served() -> Served {
-    let (a, b) = pair();
+    serve(pair())
+}
+
+/// A server in front of the first gateway.
+pub(super) fn serve((a, b): (Driver, Driver)) -> Served {
     let dir = Scratch::new();
     let path = dir.path().join("x.vici");
     let control = Control::new(a.clone(), Box::new(|| Err("no files here".to_owned())), Box::new(Vec::new));
@@ -32,23 +36,23 @@ fn served() -> Served {
     Served { dir, path, a, b }
 }
 
-struct Raw {
+pub(super) struct Raw {
     stream: UnixStream,
     frames: FrameReader,
 }
 
 impl Raw {
-    async fn connect(s: &Served) -> Self {
+    pub(super) async fn connect(s: &Served) -> Self {
         Self { stream: UnixStream::connect(&s.path).await.unwrap(), frames: FrameReader::new() }
     }
 
-    async fn send(&mut self, bytes: &[u8]) {
+    pub(super) async fn send(&mut self, bytes: &[u8]) {
         // The server may have closed already, which is what some tests want.
         let _ = self.stream.write_all(bytes).await;
     }
 
     /// The next packet; `None` when the server has closed.
-    async fn packet(&mut self) -> Option<Packet> {
+    pub(super) async fn packet(&mut self) -> Option<Packet> {
         let mut buf = [0; 4096];
         loop {
             if let Some(frame) = self.frames.next_frame().unwrap() {
@@ -62,7 +66,7 @@ impl Raw {
         }
     }
 
-    async fn request(&mut self, name: &str, message: Section) -> Section {
+    pub(super) async fn request(&mut self, name: &str, message: Section) -> Section {
         self.send(&Packet::CmdRequest { name: name.into(), message }.emit().unwrap()).await;
         loop {
             match self.packet().await {
@@ -73,13 +77,13 @@ impl Raw {
         }
     }
 
-    async fn register(&mut self, event: &str) {
+    pub(super) async fn register(&mut self, event: &str) {
         self.send(&Packet::EventRegister(event.into()).emit().unwrap()).await;
         assert_eq!(self.packet().await, Some(Packet::EventConfirm));
     }
 }
 
-async fn local<F: Future<Output = ()>>(f: F) {
+pub(super) async fn local<F: Future<Output = ()>>(f: F) {
     LocalSet::new().run_until(f).await;
 }
 
@@ -339,7 +343,7 @@ async fn the_fields_of_a_listed_sa_stand_in_charon_s_order() {
 }
 
 /// Debian's `swanctl` on a thread, while the server runs here.
-async fn swanctl(s: &Served, args: &[&str]) -> (bool, String) {
+pub(super) async fn swanctl(s: &Served, args: &[&str]) -> (bool, String) {
     let conf = s.dir.write("program.conf", "swanctl {\n load = pem pkcs1 x509 pubkey openssl random\n}\n");
     let mut command = Command::new("swanctl");
     command.args(args).arg("--uri").arg(format!("unix://{}", s.path.display())).env("STRONGSWAN_CONF", conf);
