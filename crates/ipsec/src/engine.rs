@@ -72,7 +72,9 @@ impl std::fmt::Display for ApplyError {
         f.write_str(match self {
             Self::Protocol => "an SA is ESP or AH",
             Self::Encap => "AH cannot be carried in UDP",
-            Self::Options => "padding and dummies need tunnel mode ESP, dummies an interval, and a DSCP has six bits",
+            Self::Options => {
+                "padding and dummies need tunnel mode ESP, dummies an interval, and a DSCP has six bits"
+            }
             Self::ReservedSpi => "SPIs 0 to 255 are reserved",
             Self::Exists => "an SA with this SPI exists",
             Self::NotFound => "no such SA or policy",
