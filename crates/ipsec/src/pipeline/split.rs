@@ -210,7 +210,8 @@ impl Place<'_> {
             ok: false,
         });
         tx.used += len;
-        self.sequence += 1;
+        // Of the last packet of the last number nothing follows.
+        self.sequence = self.sequence.wrapping_add(1);
     }
 }
 

@@ -14,6 +14,7 @@ mod oracle;
 mod out_common;
 mod out_kinds;
 mod out_options;
+mod out_sequence;
 mod replay;
 mod roundtrip;
 mod split_merge;

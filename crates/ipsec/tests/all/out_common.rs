@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ipsec::{Carrier, Config, DropReason, Engine, Send, TxBatch, TxConfig, Worker};
+use ironswan_ipsec::{
+    Carrier, Config, Datagram, DropReason, Engine, RxBatch, Send, TxBatch, TxConfig, Worker,
+};
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::offload::Offload;
@@ -349,4 +351,64 @@ pub fn fragments(packet: &[u8], size: usize, id: u32) -> Vec<Vec<u8>> {
             p
         })
         .collect()
+}
+
+/// The engine at the other end, with one inbound SA.
+pub struct Receiver {
+    pub engine: Arc<Engine>,
+    pub worker: Worker,
+    pub rx: RxBatch,
+    pub sa: SaAdd,
+}
+
+impl Receiver {
+    /// Of what an outbound SA sends.
+    pub fn of(outbound: &SaAdd, window: u32) -> Self {
+        let sa = SaAdd { replay_window: window, ..inbound(outbound) };
+        let engine = Engine::new(Box::new(Seeded::new(2)), Config::default());
+        engine.apply(SECOND, &Command::SaAdd(Box::new(sa.clone()))).unwrap();
+        let mut worker = Worker::new(engine.clone());
+        worker.begin(SECOND);
+        Self { engine, worker, rx: RxBatch::new(), sa }
+    }
+
+    pub fn name(&self) -> SaRef {
+        let (spi, reqid, remote) = (self.sa.spi, self.sa.reqid, self.sa.remote.ip());
+        SaRef { direction: Direction::In, spi, reqid, remote }
+    }
+
+    /// Opens packets as one batch, and returns what the device gets.
+    pub fn open(&mut self, sent: &[Sent]) -> Vec<(Offload, Vec<u8>)> {
+        let (mut buf, mut datagrams) = (Vec::new(), Vec::new());
+        for Sent { send, bytes } in sent {
+            datagrams.push(Datagram {
+                offset: buf.len() as u32,
+                len: bytes.len() as u32,
+                segment_size: 0,
+                local: send.remote,
+                remote: send.local,
+                carrier: send.carrier,
+                tos: send.tos,
+            });
+            // A raw socket that receives ESP has no header in front.
+            if send.carrier == Carrier::Ip && self.sa.protocol == ProtocolId::ESP {
+                let info = ironswan_wire::ip::parse(bytes).unwrap();
+                let d = datagrams.last_mut().unwrap();
+                (d.carrier, d.len) = (Carrier::Esp, (bytes.len() - info.upper) as u32);
+                buf.extend_from_slice(&bytes[info.upper..]);
+            } else {
+                buf.extend_from_slice(bytes);
+            }
+        }
+        self.rx.clear();
+        self.worker.inbound(&mut buf, &datagrams, &mut self.rx);
+        let counters = self.engine.counters();
+        assert!(counters.balance(), "{counters:?}");
+        self.rx.writes.iter().map(|w| (w.offload, self.rx.gather(&buf, w))).collect()
+    }
+
+    /// Opens each packet in a batch of its own, so that nothing is merged.
+    pub fn each(&mut self, sent: &[Sent]) -> Vec<Vec<u8>> {
+        sent.iter().flat_map(|p| self.open(std::slice::from_ref(p))).map(|(_, p)| p).collect()
+    }
 }
