@@ -9,7 +9,11 @@ use ironswan_crypto::rng::Seeded;
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::sadb::{
     Action, Command, Direction, Dscp, Mode, OriginalAddresses, PolicyAdd, SaAdd, SaOptions, SaRef, Spi, Tfc,
+    Up,
 };
+
+/// Every packet of the simulation has this many bytes.
+pub const PACKET: u64 = 1_000;
 
 /// Refuses an SA that no engine could install.
 fn check(sa: &SaAdd) {
@@ -139,6 +143,8 @@ pub struct Engine {
     pub told: BTreeSet<(Spi, SocketAddr)>,
     /// Path MTUs that have been told, in bytes, by outbound SPI.
     pub path_mtu: BTreeMap<Spi, u32>,
+    /// Packets carried by each SA, in each direction.
+    pub counts: BTreeMap<(bool, Spi), u64>,
     /// How often something was added.
     pub added: usize,
 }
@@ -209,6 +215,30 @@ impl Engine {
                 self.policies.remove(at);
             }
         }
+    }
+
+    /// Counts a packet against the limits of its SA: what the key daemon is told, and whether the packet is carried.
+    pub fn count(&mut self, sa: &SaAdd) -> (Option<Up>, bool) {
+        let count = self.counts.entry((sa.direction == Direction::In, sa.spi)).or_default();
+        let before = *count;
+        *count += 1;
+        let (packets, bytes) = (*count, *count * PACKET);
+        let reached = |of_packets: u64, of_bytes: u64| {
+            (of_packets > 0 && packets >= of_packets) || (of_bytes > 0 && bytes >= of_bytes)
+        };
+        let was = |of_packets: u64, of_bytes: u64| {
+            (of_packets > 0 && before >= of_packets) || (of_bytes > 0 && before * PACKET >= of_bytes)
+        };
+        let l = &sa.lifetime;
+        let name = SaRef { direction: sa.direction, spi: sa.spi, reqid: sa.reqid, remote: sa.remote.ip() };
+        let told = if reached(l.hard_packets, l.hard_bytes) && !was(l.hard_packets, l.hard_bytes) {
+            Some(Up::Expire { sa: name, hard: true })
+        } else if reached(l.soft_packets, l.soft_bytes) && !was(l.soft_packets, l.soft_bytes) {
+            Some(Up::Expire { sa: name, hard: false })
+        } else {
+            None
+        };
+        (told, !reached(l.hard_packets, l.hard_bytes))
     }
 
     /// The SA that traffic of the first protecting policy leaves through.

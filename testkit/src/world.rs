@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ironswan_ike::Target;
 use ironswan_ike::config::{Connection, Limits};
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
-use ironswan_wire::sadb::{Action, ReqId, Spi, Up};
+use ironswan_wire::sadb::{Action, ReqId, SaAdd, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
 use crate::config;
@@ -254,9 +254,13 @@ impl World {
                     self.acquire(now, i);
                     continue;
                 };
+                let sa = sa.clone();
                 self.seq += 1;
-                let (spi, sealed, seq) = (sa.spi, Sealed::by(sa), self.seq);
+                let (spi, sealed, seq) = (sa.spi, Sealed::by(&sa), self.seq);
                 let (from, to) = (sa.local, sa.remote);
+                if !self.count(now, i, &sa) {
+                    continue;
+                }
                 let there = self.nodes[i].addrs.contains(&from.ip()) && !self.net.mute.contains(&i);
                 let Some((from, to)) = self.net.translate(from, to).filter(|_| there) else { continue };
                 let esp = Esp { at: now + self.net.delay, from, to, spi, sealed, seq };
@@ -268,31 +272,46 @@ impl World {
             std::mem::take(&mut self.esp).into_iter().partition(|e| e.at <= now);
         self.esp = later;
         for e in due {
-            let Some(node) = self.nodes.iter_mut().find(|n| n.addrs.contains(&e.to.ip())) else { continue };
-            match node.engine.inbound.get(&e.spi) {
-                Some(sa) if e.sealed.opens(sa, e.from.ip(), e.to.ip()).is_ok() => {
-                    let newest = node.engine.newest.insert(e.spi, e.seq).unwrap_or(0);
-                    if e.seq <= newest {
-                        // A replay.
-                        node.engine.newest.insert(e.spi, newest);
-                        node.esp.1 += 1;
-                        continue;
-                    }
-                    node.esp.0 += 1;
-                    node.last_esp = Some(now);
-                    if sa.udp_encap && sa.remote != e.from && node.engine.told.insert((e.spi, e.from)) {
-                        node.endpoint.handle_engine(now, Up::Moved { spi: e.spi, remote: e.from });
-                    }
-                    let Some(sa) = node.engine.inbound.get(&e.spi) else { continue };
-                    if sa.notify_first_use && !node.engine.used.contains(&e.spi) {
-                        node.engine.used.push(e.spi);
-                        node.endpoint.handle_engine(now, Up::FirstUse { spi: e.spi });
-                    }
-                }
-                _ => node.esp.1 += 1,
-            }
+            self.open_esp(now, &e);
             self.settle_outputs();
         }
+    }
+
+    fn open_esp(&mut self, now: Instant, e: &Esp) {
+        let Some(i) = self.nodes.iter().position(|n| n.addrs.contains(&e.to.ip())) else { return };
+        let engine = &self.nodes[i].engine;
+        let taken =
+            engine.inbound.get(&e.spi).filter(|sa| e.sealed.opens(sa, e.from.ip(), e.to.ip()).is_ok());
+        // Not a replay, and within the limits of the SA.
+        let new = engine.newest.get(&e.spi).is_none_or(|newest| e.seq > *newest);
+        let Some(sa) = taken.filter(|_| new).cloned() else {
+            self.nodes[i].esp.1 += 1;
+            return;
+        };
+        if !self.count(now, i, &sa) {
+            return;
+        }
+        let node = &mut self.nodes[i];
+        node.engine.newest.insert(e.spi, e.seq);
+        node.esp.0 += 1;
+        node.last_esp = Some(now);
+        if sa.udp_encap && sa.remote != e.from && node.engine.told.insert((e.spi, e.from)) {
+            node.endpoint.handle_engine(now, Up::Moved { spi: e.spi, remote: e.from });
+        }
+        if sa.notify_first_use && !node.engine.used.contains(&e.spi) {
+            node.engine.used.push(e.spi);
+            node.endpoint.handle_engine(now, Up::FirstUse { spi: e.spi });
+        }
+    }
+
+    /// Counts a packet, and tells the endpoint when a limit is reached. Whether the packet is carried.
+    fn count(&mut self, now: Instant, node: usize, sa: &SaAdd) -> bool {
+        let (told, carried) = self.nodes[node].engine.count(sa);
+        if let Some(up) = told {
+            self.nodes[node].endpoint.handle_engine(now, up);
+            self.settle_outputs();
+        }
+        carried
     }
 
     /// A packet has met a policy without an SA.

@@ -154,7 +154,9 @@ fn select<S>(
         for theirs in offered.iter().filter(|p| p.protocol == ours.protocol) {
             match agree(ours, theirs, ke) {
                 Ok(chosen) => {
-                    let transforms = chosen.iter().copied().filter(|t| !is_none(t)).collect();
+                    // Nothing that the offer only means by leaving it out.
+                    let said = |t: &&Transform| !is_none(t) && theirs.transforms.contains(t);
+                    let transforms = chosen.iter().filter(said).copied().collect();
                     let (number, protocol, spi) = (theirs.number, theirs.protocol, theirs.spi.clone());
                     let answer = Proposal { number, protocol, spi, transforms };
                     match suite(protocol, &chosen) {
@@ -371,6 +373,10 @@ pub(crate) fn offer<'a>(
                 }
             }
             KeRule::Prefer(None) => {}
+        }
+        // ESN is among the mandatory types of ESP and AH (RFC 7296 section 3.3.3).
+        if p.protocol != ProtocolId::IKE && !transforms.iter().any(|t| t.kind() == TransformType::ESN) {
+            transforms.push(Transform::Esn(EsnId::NO_ESN));
         }
         let number = u8::try_from(out.len() + 1).unwrap_or(u8::MAX);
         if out.len() == 255 || out.iter().any(|q| q.transforms == transforms && q.protocol == p.protocol) {
