@@ -27,8 +27,9 @@ const REPLAY_WINDOW_MAX: u64 = 65_536;
 const MAX_SELECTORS: usize = 255;
 /// RFC 4303 section 3.4.3: "A minimum window size of 32 packets MUST be supported".
 const REPLAY_WINDOW_MIN: u32 = 32;
-/// 2^20 blocks of 8 bytes: NIST SP 800-67 revision 2 section 3.1 wants no more under one 3DES key.
-const TRIPLE_DES_BYTES: u64 = 8 << 20;
+/// 3DES has blocks of 8 bytes: two equal ones show text, and come after 2^32 blocks (Sweet32). Without a limit the endpoint
+/// rekeys after this many bytes; more than this must not be asked for unnoticed.
+const SMALL_BLOCK_BYTES: u64 = 1 << 30;
 /// A dummy packet more often than this is a flood, and none in so long hides nothing.
 const DUMMIES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
@@ -71,14 +72,14 @@ pub(super) fn child(
     let (soft_bytes, hard_bytes) = limits(&mut r, "rekey_bytes", "life_bytes");
     let (soft_packets, hard_packets) = limits(&mut r, "rekey_packets", "life_packets");
     let triple_des = |p: &Proposal| p.transforms.contains(&Transform::Encr(EncrId::DES3, None));
-    if proposals.iter().any(triple_des) && (soft_bytes == 0 || soft_bytes > TRIPLE_DES_BYTES) {
+    let (limit, key) = if soft_bytes != 0 { (soft_bytes, "rekey_bytes") } else { (hard_bytes, "life_bytes") };
+    if limit > SMALL_BLOCK_BYTES && proposals.iter().any(triple_des) {
         r.warn(
-            "rekey_bytes",
-            "3des should not encrypt more than 8 MB with one key (NIST SP 800-67), and shows text after some tens of GB; \
-             set rekey_bytes = 8m",
+            key,
+            "is more than 3des should encrypt with one key, since equal blocks of 8 bytes show text (Sweet32); set \
+             rekey_bytes = 1g, which is also what leaving it out means",
         );
     }
-
     let replay_window =
         r.get("replay_window", |t| value::number(t, REPLAY_WINDOW_MAX)).map_or(REPLAY_WINDOW, |n| n as u32);
     if replay_window == 0 {

@@ -116,19 +116,26 @@ fn algorithms_that_the_rfcs_advise_against_are_warned_about_and_taken() {
         said,
         "children.n.esp_proposals: md5 is broken or breakable: MUST NOT (RFC 8221 section 6) for ESP; write sha256 instead"
     );
-    let (c, said) = child("", "esp_proposals = 3des-sha256");
-    assert!(c.is_some());
-    assert_eq!(
-        said,
-        [
-            "t.conf:5: warning: connections.c.children.n.esp_proposals: 3des is weak: SHOULD NOT (RFC 8221 section 5) for ESP; \
-         write aes128gcm16 instead",
-            "t.conf:4: warning: connections.c.children.n.rekey_bytes: 3des should not encrypt more than 8 MB with one key (NIST \
-         SP 800-67), and shows text after some tens of GB; set rekey_bytes = 8m",
-        ]
-    );
-    assert_eq!(child("", "esp_proposals = 3des-sha256\nrekey_bytes = 9m").1.len(), 2);
-    assert_eq!(child("", "esp_proposals = 3des-sha256\nrekey_bytes = 8m").1.len(), 1);
+    let weak = "t.conf:5: warning: connections.c.children.n.esp_proposals: 3des is weak: SHOULD NOT (RFC 8221 section 5) for ESP; \
+                write aes128gcm16 instead";
+    for enough in ["", "rekey_bytes = 1g", "rekey_bytes = 500m\nlife_bytes = 2g", "life_bytes = 1g"] {
+        let (c, said) = child("", &format!("esp_proposals = 3des-sha256\n{enough}"));
+        assert!(c.is_some());
+        assert_eq!(said, [weak], "{enough}");
+    }
+    for (much, key) in [("rekey_bytes = 2g", "rekey_bytes"), ("life_bytes = 2g", "life_bytes")] {
+        let (_, said) = child("", &format!("esp_proposals = 3des-sha256\n{much}"));
+        assert_eq!(
+            said,
+            [
+                weak.to_owned(),
+                format!(
+                    "t.conf:6: warning: connections.c.children.n.{key}: is more than 3des should encrypt with one key, since equal \
+                 blocks of 8 bytes show text (Sweet32); set rekey_bytes = 1g, which is also what leaving it out means"
+                ),
+            ]
+        );
+    }
     let (c, said) = child("proposals = aes128-md5-prfsha256-x25519", "");
     assert!(c.is_some());
     assert_eq!(
