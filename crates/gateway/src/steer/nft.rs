@@ -28,6 +28,11 @@ use ironswan_wire::selector::AddrRange;
 use super::cut::{Cut, List, MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
 use super::{Settings, TABLE, quoted};
 
+/// ESP and AH: what the engine gets without UDP, and takes no packet from that has not its ICV.
+const OUTER: &str = "{ 50, 51 }";
+/// A later fragment of AH over IPv6, of which the kernel knows no upper protocol: AH is an extension header to it.
+const AH_FRAGMENT: &str = "ip6 nexthdr 44 frag nexthdr 51";
+
 /// Which way packets of a chain go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flow {
@@ -140,7 +145,8 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
         t,
         "\t\tjump out\n\t\tgoto steer\n\t}}\n\
          \tchain output {{\n\t\ttype route hook output priority -90; policy accept;\n\
-         \t\t{outer} meta l4proto 50 accept\n\
+         \t\t{outer} meta l4proto {OUTER} accept\n\
+         \t\t{outer} {AH_FRAGMENT} accept\n\
          \t\t{outer} udp sport {udp} accept\n\
          \t\toif \"lo\" accept\n\
          \t\tmeta mark & {steer_mark:#x} != 0 meta mark set meta mark & {:#x}\n\
@@ -150,7 +156,8 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
     if guards_out {
         let _ = write!(
             t,
-            "\tchain outer {{\n\t\tmeta iif != 0 return\n\t\tmeta l4proto 50 accept\n\
+            "\tchain outer {{\n\t\tmeta iif != 0 return\n\t\tmeta l4proto {OUTER} accept\n\
+             \t\t{AH_FRAGMENT} accept\n\
              \t\tudp sport {udp} accept\n\t}}\n"
         );
         // The outer packets go first: nobody sends more. They come from no interface: somebody else's mark on a forwarded packet
@@ -170,21 +177,22 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
         let _ = write!(
             t,
             "\tchain guard_input {{\n\t\ttype filter hook input priority 0; policy accept;\n\
-             \t\tmeta l4proto 50 accept\n\
+             \t\tmeta l4proto {OUTER} accept\n\
+             \t\t{AH_FRAGMENT} accept\n\
              \t\tudp dport {udp} accept\n\
              \t\tiif \"lo\" accept\n\t\tiifname \"{device}\" accept\n\
              \t\tip6 nexthdr 44 frag nexthdr 17 frag frag-off != 0 accept\n"
         );
         // IPv6 puts fragments together behind this hook, IPv4 before it. Large IKE messages come in fragments; later ones say
         // nothing without the first, which is asked for its port.
-        // ICMP errors about our own outer packets (the path MTU!) come from any router: what they quote is ESP, or UDP from
+        // ICMP errors about our own outer packets (the path MTU!) come from any router: what they quote is ESP, AH, or UDP from
         // our ports, 8 bytes behind the ICMP header's begin.
         for (errors, protocol, sport) in
             [("icmp type { 3, 11, 12 }", 136, 224), ("icmpv6 type { 1, 2, 3, 4 }", 112, 384)]
         {
             let _ = write!(
                 t,
-                "\t\t{errors} @th,{protocol},8 50 accept\n\
+                "\t\t{errors} @th,{protocol},8 {OUTER} accept\n\
                  \t\t{errors} @th,{protocol},8 17 @th,{sport},16 {udp} accept\n"
             );
         }

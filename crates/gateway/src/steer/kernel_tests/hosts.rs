@@ -1,0 +1,177 @@
+//! Policies that cover this machine's own address, or the peer's: everything through the tunnel, and transport mode.
+
+use std::io::IoSlice;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use ironswan_io::mmsg::Outgoing;
+use ironswan_io::raw::{RawSocket, WITH_HEADER};
+use ironswan_io::send::{Outlet, Sender};
+use ironswan_io::tun::VNET_HEADER;
+use ironswan_wire::ip::checksum;
+
+use super::super::Verdict;
+use super::harness::*;
+
+/// Where what this socket sends goes.
+fn sent(b: &Box, send: impl FnOnce()) -> Option<Went> {
+    b.left();
+    send();
+    b.left().into_iter().find(|(_, p)| p.ends_with(b"steering")).map(|(went, _)| went)
+}
+
+#[test]
+fn a_host_sends_everything_through_the_tunnel_but_what_carries_the_tunnel() {
+    let all = policies(&[(Verdict::Protect, "192.0.2.1/32", "0.0.0.0/0")]);
+    in_box(&all, |b| {
+        for v6 in [false, true] {
+            let (own, far) = (family(v6, "192.0.2.1"), family(v6, "198.51.100.7"));
+            let bound = || UdpSocket::bind((own, 0)).unwrap();
+            let to = |s: &UdpSocket| s.send_to(b"steering", (far, 9)).map(drop).unwrap();
+            assert_eq!(sent(b, || to(&bound())), Some(Tunnel), "bound");
+            let any = if v6 { "[::]:0" } else { "0.0.0.0:0" };
+            assert_eq!(sent(b, || to(&UdpSocket::bind(any).unwrap())), Some(Tunnel), "unconnected");
+            let connected = UdpSocket::bind(any).unwrap();
+            connected.connect((far, 9)).unwrap();
+            for _ in 0..2 {
+                assert_eq!(
+                    sent(b, || assert!(connected.send(b"steering").is_ok())),
+                    Some(Tunnel),
+                    "connected"
+                );
+            }
+            // A SYN, which nobody answers.
+            b.left();
+            let domain =
+                if v6 { rustix::net::AddressFamily::INET6 } else { rustix::net::AddressFamily::INET };
+            let flags = rustix::net::SocketFlags::NONBLOCK;
+            let tcp = rustix::net::socket_with(domain, rustix::net::SocketType::STREAM, flags, None).unwrap();
+            let _ = rustix::net::connect(&tcp, &std::net::SocketAddr::new(far, 80));
+            let syn = |p: &[u8]| p[if v6 { 6 } else { 9 }] == 6;
+            let all = b.left();
+            assert!(all.iter().any(|(went, p)| *went == Tunnel && syn(p)), "SYN {all:x?}");
+            assert!(!all.iter().any(|(went, p)| *went == Wide && syn(p)), "SYN {all:x?}");
+            // Ours: both the mark and the port; one alone is not enough.
+            let marked = |port| {
+                ironswan_io::udp::UdpSocket::bind(ironswan_io::udp::UdpConfig::esp(v6, port, 0x220)).unwrap()
+            };
+            let send = |s: &ironswan_io::udp::UdpSocket| {
+                let remote = std::net::SocketAddr::new(far, 9);
+                rustix::net::sendto(s, b"steering", rustix::net::SendFlags::empty(), &remote).unwrap();
+            };
+            assert_eq!(sent(b, || send(&marked(4500))), Some(Wide), "ours");
+            assert_eq!(sent(b, || send(&marked(4501))), Some(Tunnel), "another port");
+            let unmarked = UdpSocket::bind((own, 4500)).unwrap();
+            assert_eq!(sent(b, || to(&unmarked)), Some(Tunnel), "no mark");
+        }
+        assert_eq!(b.counted(), (0, 0));
+        // Fragments of IPv6 come in one by one: of an IKE message, and of something else, whose first one does not get in.
+        let (own, far) = (family(true, "192.0.2.1"), family(true, "198.51.100.7"));
+        for (upper, want) in
+            [(Later(17), Nowhere), (First(9, 4500), Nowhere), (First(9, 53), ClearIn), (Later(6), ClearIn)]
+        {
+            assert_eq!(b.send(Wide, far, own, upper), want, "{upper:?}");
+        }
+        // An error about an outer packet gets in, whoever sends it; another one does not.
+        let before = b.counted();
+        for (quoted, want) in [((4500u16, 9u16), 0), ((53, 9), 1)] {
+            let inner =
+                packet(family(false, "192.0.2.1"), family(false, "198.51.100.7"), Udp(quoted.0, quoted.1), 7);
+            let error = too_big(family(false, "198.51.100.1"), family(false, "192.0.2.1"), &inner);
+            b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&error)]).unwrap();
+            assert_eq!(b.counted().1 - before.1, want, "about a packet from port {}", quoted.0);
+        }
+    });
+}
+
+/// What `router` says to `own` about a packet that is too long for its next link.
+fn too_big(router: IpAddr, own: IpAddr, quoted: &[u8]) -> Vec<u8> {
+    let icmp = if own.is_ipv6() { [2, 0, 0, 0, 0, 0, 5, 0] } else { [3, 4, 0, 0, 0, 0, 5, 0] };
+    let mut icmp = [&icmp[..], &quoted[..quoted.len().min(60)]].concat();
+    let mut error = packet(router, own, Proto(if own.is_ipv6() { 58 } else { 1 }), 7);
+    let len = icmp.len() as u8;
+    let mut pseudo = 0;
+    if own.is_ipv6() {
+        error.truncate(40);
+        error[5] = len;
+        pseudo = checksum::pseudo(&error[8..40], 58) + checksum::be16(len.into());
+    } else {
+        error.truncate(20);
+        error[3] = 20 + len;
+        (error[10], error[11]) = (0, 0);
+        let sum = !checksum::fold(checksum::sum(&error));
+        error[10..12].copy_from_slice(&sum.to_ne_bytes());
+    }
+    let sum = !checksum::fold(checksum::sum(&icmp) + pseudo);
+    icmp[2..4].copy_from_slice(&sum.to_ne_bytes());
+    error.extend(icmp);
+    error
+}
+
+#[test]
+fn transport_mode_between_two_hosts_lets_esp_and_ah_pass_and_nothing_else() {
+    let all = policies(&[(Verdict::Protect, "192.0.2.1/32", "198.51.100.7/32")]);
+    in_box(&all, |b| {
+        for v6 in [false, true] {
+            let (own, far) = (family(v6, "192.0.2.1"), family(v6, "198.51.100.7"));
+            let header = if v6 { 40 } else { 20 };
+            let before = b.counted();
+            for protocol in [50, 51] {
+                let p = [packet(own, far, Proto(protocol), 0), vec![0; 40], b"steering".to_vec()].concat();
+                let p = lengthened(p);
+                let m = |offset, len| Outgoing {
+                    offset,
+                    len,
+                    segment: 0,
+                    local: own,
+                    remote: SocketAddr::new(far, 0),
+                    tos: 0,
+                    fragmentable: 0,
+                };
+                for (mark, want) in [(0x220, Wide), (0, Tunnel)] {
+                    let open = |protocol| RawSocket::open(v6, protocol, mark, 1 << 20).unwrap();
+                    let (raw, with) = (open(protocol), open(WITH_HEADER));
+                    let mut sender = Sender::new();
+                    let what = format!("protocol {protocol}, mark {mark:#x}, {own}");
+                    let body = m(header, p.len() - header);
+                    assert_eq!(sent(b, || sender.send(Outlet::Raw(&raw), &p, &[body])), Some(want), "{what}");
+                    let whole = m(0, p.len());
+                    assert_eq!(
+                        sent(b, || sender.send(Outlet::Ip(&with), &p, &[whole])),
+                        Some(want),
+                        "{what}"
+                    );
+                    // In fragments.
+                    let long = lengthened([&p[..], &[0; 3000], b"steering"].concat());
+                    let len = long.len();
+                    let whole = Outgoing { fragmentable: len, ..m(0, len) };
+                    assert_eq!(
+                        sent(b, || sender.send(Outlet::Ip(&with), &long, &[whole])),
+                        Some(want),
+                        "{what}"
+                    );
+                    assert_eq!((sender.stats().fragmented, sender.stats().datagrams), (1, 3), "{what}");
+                }
+                // What the peer sends gets in, and so do errors about ours. Somebody takes it, or the kernel would answer.
+                let _taker = RawSocket::open(v6, protocol, 0x220, 1 << 20).unwrap();
+                assert_eq!(b.send(Wide, far, own, Proto(protocol)), Nowhere);
+                assert_eq!(b.send(Wide, far, own, Later(protocol)), Nowhere);
+                let error = too_big(far, own, &p);
+                b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&error)]).unwrap();
+            }
+            assert_eq!(b.counted(), before, "{own}");
+            // In clear, which is neither.
+            assert_eq!(b.send(Wide, far, own, Udp(1, 2)), ClearIn);
+            assert_eq!(b.send(Wide, far, own, Tcp(1, 2)), ClearIn);
+            let tcp = too_big(far, own, &packet(own, far, Tcp(1, 2), 7));
+            b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&tcp)]).unwrap();
+            assert_eq!(b.counted(), (before.0, before.1 + 3));
+        }
+    });
+}
+
+/// With the length that it has.
+fn lengthened(mut packet: Vec<u8>) -> Vec<u8> {
+    let (at, len) = if packet[0] >> 4 == 6 { (4, packet.len() - 40) } else { (2, packet.len()) };
+    packet[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+    packet
+}
