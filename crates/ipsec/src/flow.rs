@@ -8,12 +8,18 @@ use std::sync::Arc;
 
 use ironswan_wire::ip::{Fragment, IpInfo};
 use ironswan_wire::sadb::ReqId;
+use ironswan_wire::selector::PacketSelector;
 
 use crate::counters::DropReason;
 use crate::sa::OutSa;
 
 /// A power of two. 64 bytes each, twice: half a MiB for each worker.
 const SLOTS: usize = 4096;
+
+/// In [`FlowKey::rest`]: ports are to be seen.
+const SHOWN: u64 = 1 << 1;
+/// In [`FlowKey::rest`]: a later fragment.
+const HIDDEN: u64 = 1 << 2;
 
 /// The selectors of a packet, packed for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -36,16 +42,55 @@ impl FlowKey {
     /// The key of a packet that was parsed.
     #[inline]
     pub(crate) fn new(info: &IpInfo, packet: &[u8]) -> Option<Self> {
-        let (src, dst) = info.addresses(packet)?;
+        let (src, dst) = Self::addresses(info, packet)?;
         let ports = info.ports(packet);
         let (s, d) = ports.unwrap_or_default();
         let rest = u64::from(s) << 48
             | u64::from(d) << 32
             | u64::from(info.protocol) << 8
-            | u64::from(ports.is_some()) << 1
+            | if ports.is_some() { SHOWN } else { 0 }
             | u64::from(info.ipv6)
-            | u64::from(info.fragment == Fragment::Later) << 2;
-        Some(Self { src: bits(src), dst: bits(dst), rest })
+            | if info.fragment == Fragment::Later { HIDDEN } else { 0 };
+        Some(Self { src, dst, rest })
+    }
+
+    /// Source and destination of a packet.
+    #[inline]
+    pub(crate) fn addresses(info: &IpInfo, packet: &[u8]) -> Option<(u128, u128)> {
+        info.addresses(packet).map(|(src, dst)| (bits(src), bits(dst)))
+    }
+
+    /// A key that is no packet's, for its [`Self::slot`].
+    pub(crate) fn of((src, dst): (u128, u128), rest: u64) -> Self {
+        Self { src, dst, rest }
+    }
+
+    /// The key of all later fragments between its addresses, of its protocol.
+    pub(crate) fn hidden(self) -> Self {
+        Self { rest: self.rest & 0xffff_ffff & !SHOWN | HIDDEN, ..self }
+    }
+
+    /// True for later fragments.
+    #[inline]
+    pub(crate) fn is_hidden(&self) -> bool {
+        self.rest & HIDDEN != 0
+    }
+
+    /// What the SPD sees of it.
+    #[inline]
+    pub(crate) fn selector(&self) -> PacketSelector {
+        let addr = |v: u128| match self.rest & 1 {
+            0 => IpAddr::V4((v as u32).into()),
+            _ => IpAddr::V6(v.into()),
+        };
+        let shown = self.rest & SHOWN != 0;
+        PacketSelector {
+            src: addr(self.src),
+            dst: addr(self.dst),
+            protocol: (self.rest >> 8) as u8,
+            src_port: shown.then_some((self.rest >> 48) as u16),
+            dst_port: shown.then_some((self.rest >> 32) as u16),
+        }
     }
 
     /// A slot of `slots`, a power of two of at most 65,536.
@@ -70,6 +115,8 @@ pub(crate) enum Verdict {
     Sa(Arc<OutSa>),
     /// There is no SA for this reqid.
     Acquire(ReqId),
+    /// As the first fragment of the packet; under this reason if that is not known. Only for keys that are hidden.
+    AsFirst(DropReason),
     /// Dropped.
     Drop(DropReason),
 }

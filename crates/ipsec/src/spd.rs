@@ -10,6 +10,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ironswan_wire::ip::ext;
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::{AddrRange, PacketSelector, Precedence, TrafficSelector};
 
@@ -104,6 +105,24 @@ fn point<A: Value>(
     [remote, local, port(remote_port), port(local_port), A::from(u32::from(protocol))]
 }
 
+/// The answer depends on ports that cannot be seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Depends;
+
+/// Nodes that may be read to find out whether it does.
+const HIDDEN_STEPS: u32 = 256;
+
+fn hidden<A: Value>(tree: Option<&Node<A>>, p: &Point<A>, known: bool) -> Result<Option<Action>, Depends> {
+    let Some(tree) = tree else { return Ok(None) };
+    let found = tree.find(p);
+    // "Carry non-initial fragments in a separate SA" (RFC 4301 section 7.2).
+    let separate = found.is_some_and(Item::is_opaque);
+    if !separate && tree.looks_at_ports(p, known, found.map(|i| i.best), &mut { HIDDEN_STEPS }) {
+        return Err(Depends);
+    }
+    Ok(found.map(|i| i.found().0))
+}
+
 impl Spd {
     /// True when some policy is DISCARD.
     #[inline]
@@ -190,6 +209,31 @@ impl Spd {
                 self.v6.as_ref()?.find(&p).map(Item::found)
             }
             _ => None,
+        }
+    }
+
+    /// What is done with packets that leave whose ports cannot be seen though they may have some: with later fragments. `Err`
+    /// when it depends on those.
+    pub(crate) fn lookup_out_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, Depends> {
+        self.find_hidden(p.dst, p.src, p.protocol)
+    }
+
+    /// The same for packets that arrived.
+    pub(crate) fn lookup_in_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, Depends> {
+        self.find_hidden(p.src, p.dst, p.protocol)
+    }
+
+    fn find_hidden(&self, remote: IpAddr, local: IpAddr, protocol: u8) -> Result<Option<Action>, Depends> {
+        match (remote, local) {
+            (IpAddr::V4(r), IpAddr::V4(l)) => {
+                hidden(self.v4.as_ref(), &point(r.into(), l.into(), None, None, protocol), true)
+            }
+            (IpAddr::V6(r), IpAddr::V6(l)) => {
+                // The protocol is behind the headers that the first fragment has.
+                let known = !matches!(protocol, ext::HOP_BY_HOP | ext::ROUTING | ext::DEST_OPTIONS);
+                hidden(self.v6.as_ref(), &point(r.into(), l.into(), None, None, protocol), known)
+            }
+            _ => Ok(None),
         }
     }
 

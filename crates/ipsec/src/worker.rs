@@ -9,6 +9,8 @@ use ironswan_crypto::icv::IcvKey;
 use crate::counters::Tally;
 use crate::engine::{Engine, Snapshot};
 use crate::flow::{Accepted, FlowCache};
+use crate::fragment::Fragments;
+use crate::held::Held;
 use crate::pipeline::{Inbound, Outbound};
 
 /// The packet path of one thread.
@@ -23,6 +25,9 @@ pub struct Worker {
     pub(crate) now: Duration,
     pub(crate) flows: FlowCache,
     pub(crate) accepted: Accepted,
+    pub(crate) fragments_out: Fragments,
+    pub(crate) fragments_in: Fragments,
+    pub(crate) held: Held,
     pub(crate) tally: Tally,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
@@ -40,6 +45,9 @@ impl Worker {
             now: Duration::ZERO,
             flows: FlowCache::new(),
             accepted: Accepted::new(),
+            fragments_out: Fragments::default(),
+            fragments_in: Fragments::default(),
+            held: Held::default(),
             tally: Tally::default(),
             inbound: Inbound::default(),
             outbound: Outbound::default(),
@@ -91,6 +99,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        self.drop_held();
         self.flush();
     }
 }

@@ -127,6 +127,11 @@ impl Turns {
         self.stats.rounds += 1;
         self.now = now;
         self.worker.begin(now);
+        // What waited for an SA leaves before new frames of its flow.
+        while self.worker.release(&mut self.tx) {
+            self.flush();
+        }
+        self.flush();
     }
 
     /// A round ends: what leaves by itself does, and what came up goes to the control plane. Says how long until something
@@ -146,6 +151,7 @@ impl Turns {
         if let Some(peers) = self.sender.take_narrow() {
             self.report_narrow(peers);
         }
+        let next = next.into_iter().chain(self.worker.next_due()).min();
         next.map(|at| at.saturating_sub(self.now))
     }
 

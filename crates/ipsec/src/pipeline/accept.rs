@@ -3,47 +3,99 @@
 
 use std::net::Ipv4Addr;
 
-use ironswan_wire::ip::IpInfo;
+use ironswan_wire::ip::{Fragment, IpInfo};
 use ironswan_wire::sadb::Action;
 
+use super::opened::Asked;
 use crate::counters::DropReason;
 use crate::engine::Snapshot;
-use crate::flow::{Accepted, FlowKey};
+use crate::flow::FlowKey;
+use crate::fragment::shows_ports;
 use crate::sa::InSa;
 
 /// The packet's flow, when it may come out of this SA.
 #[inline]
 pub(super) fn accept(
-    snap: &Snapshot,
-    accepted: &mut Accepted,
+    asked: &mut Asked<'_>,
     packet: &[u8],
     info: &IpInfo,
     sa: &InSa,
 ) -> Result<FlowKey, DropReason> {
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
-    if !accepted.has(&flow, sa.state.spi.0) {
-        acceptable(snap, packet, info, sa)?;
-        accepted.insert(&flow, sa.state.spi.0);
+    if info.fragment != Fragment::No {
+        fragment(asked, &flow, packet, info, sa)?;
+    } else {
+        whole(asked, &flow, packet, info, sa)?;
     }
     Ok(flow)
 }
 
+#[inline]
+fn whole(
+    asked: &mut Asked<'_>,
+    flow: &FlowKey,
+    packet: &[u8],
+    info: &IpInfo,
+    sa: &InSa,
+) -> Result<(), DropReason> {
+    if !asked.accepted.has(flow, sa.state.spi.0) {
+        acceptable(asked.snap, flow, packet, info, sa)?;
+        asked.accepted.insert(flow, sa.state.spi.0);
+    }
+    Ok(())
+}
+
+/// A fragment: what shows its ports is asked as a whole packet is, and remembered; all others need no ports, or a first one
+/// that came out of an SA of the same policy and that this SA may carry (RFC 4301 section 7.3).
+#[cold]
+fn fragment(
+    asked: &mut Asked<'_>,
+    flow: &FlowKey,
+    packet: &[u8],
+    info: &IpInfo,
+    sa: &InSa,
+) -> Result<(), DropReason> {
+    let scope = sa.state.reqid.0;
+    if shows_ports(packet, info) {
+        whole(asked, flow, packet, info, sa)?;
+        asked.fragments.note(asked.now, packet, info, scope, *flow);
+        return Ok(());
+    }
+    match whole(asked, &flow.hidden(), packet, info, sa) {
+        Err(DropReason::InStateMismatch) => {
+            let first = asked.fragments.flow(asked.now, packet, info, scope);
+            let first = first.ok_or(DropReason::InStateMismatch)?;
+            whole(asked, &first, packet, info, sa)
+        }
+        result => result,
+    }
+}
+
 /// What is asked of the first packet of a flow.
-fn acceptable(snap: &Snapshot, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+fn acceptable(
+    snap: &Snapshot,
+    flow: &FlowKey,
+    packet: &[u8],
+    info: &IpInfo,
+    sa: &InSa,
+) -> Result<(), DropReason> {
     if martian(packet, info.ipv6) {
         return Err(DropReason::InInnerMartian);
     }
-    let selector = info.selector(packet).ok_or(DropReason::InInnerHdrError)?;
+    let selector = flow.selector();
     // "Match the packet against the inbound selectors identified by the SAD entry" (RFC 4301 section 5.2, step 4).
     if !sa.state.selectors.covers_in(&selector) {
         return Err(DropReason::InStateMismatch);
     }
-    if snap.spd.has_discards()
-        && snap.spd.lookup_in(&selector).is_some_and(|p| p.policy.action == Action::Discard)
-    {
-        return Err(DropReason::InPolBlock);
+    if !snap.spd.has_discards() {
+        return Ok(());
     }
-    Ok(())
+    let action = match flow.is_hidden() {
+        false => snap.spd.lookup_in(&selector).map(|p| p.policy.action),
+        // Where it depends on the ports, its first fragment has to be known.
+        true => snap.spd.lookup_in_hidden(&selector).map_err(|_| DropReason::InStateMismatch)?,
+    };
+    if action == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
 }
 
 /// Addresses that no packet on a wire has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5):

@@ -1,23 +1,75 @@
 //! What is done with a packet that leaves: the SPD's answer, and the SA of its policy (RFC 4301 section 5.1).
 
-use ironswan_wire::sadb::Action;
-use ironswan_wire::selector::PacketSelector;
+use ironswan_wire::ip::{Fragment, IpInfo};
+use ironswan_wire::offload::Offload;
+use ironswan_wire::sadb::{Action, ReqId};
 
 use crate::counters::DropReason;
 use crate::engine::Snapshot;
-use crate::flow::Verdict;
+use crate::flow::{FlowKey, Verdict};
+use crate::fragment::shows_ports;
+use crate::worker::Worker;
+
+impl Worker {
+    /// The flow whose verdict the packet takes: its own, or for a later fragment its first one's, if that matters.
+    #[inline]
+    pub(crate) fn flow(&mut self, packet: &[u8], info: &IpInfo) -> Result<FlowKey, DropReason> {
+        let key = FlowKey::new(info, packet).ok_or(DropReason::OutHdrError)?;
+        if info.fragment == Fragment::No { Ok(key) } else { Ok(self.flow_of_fragment(key, packet, info)) }
+    }
+
+    #[cold]
+    fn flow_of_fragment(&mut self, key: FlowKey, packet: &[u8], info: &IpInfo) -> FlowKey {
+        if shows_ports(packet, info) {
+            self.fragments_out.note(self.now, packet, info, 0, key);
+            return key;
+        }
+        let hidden = key.hidden();
+        match self.flows.get(&hidden, || decide(&self.snap, &hidden)) {
+            Verdict::AsFirst(_) => self.fragments_out.flow(self.now, packet, info, 0).unwrap_or(hidden),
+            _ => hidden,
+        }
+    }
+
+    /// A packet that its policy wants protected, and there is no SA: asks for one and keeps the packet. `Err` when there is
+    /// no room for it.
+    #[cold]
+    pub(super) fn acquire(
+        &mut self,
+        reqid: ReqId,
+        key: &FlowKey,
+        frame: &[u8],
+        offload: &Offload,
+    ) -> Result<bool, DropReason> {
+        if !self.engine.up.acquire(self.now, reqid, key.selector()) {
+            self.engine.suppressed_acquire();
+        }
+        if self.hold(frame, offload, reqid) { Ok(true) } else { Err(DropReason::OutNoStates) }
+    }
+}
 
 /// Asks the SPD, and the SAD for the policy's SA.
-pub(super) fn decide(snap: &Snapshot, packet: &PacketSelector) -> Verdict {
-    match snap.spd.lookup_out(packet) {
+#[inline(never)]
+pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
+    let packet = key.selector();
+    let action = match key.is_hidden() {
+        false => snap.spd.lookup_out(&packet),
+        true => match snap.spd.lookup_out_hidden(&packet) {
+            Ok(action) => action,
+            Err(_) => return Verdict::AsFirst(DropReason::OutNoPolicy),
+        },
+    };
+    match action {
         None => Verdict::Drop(DropReason::OutNoPolicy),
         Some(Action::Bypass) => Verdict::Drop(DropReason::OutPolBypass),
         Some(Action::Discard) => Verdict::Drop(DropReason::OutPolBlock),
         Some(Action::Protect(reqid)) => match snap.outbound.get(&reqid.0) {
             None => Verdict::Acquire(reqid),
             // The newest first: an older one is left only until its DELETE.
-            Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(packet)) {
+            Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(&packet)) {
                 Some(sa) => Verdict::Sa(sa.clone()),
+                // Narrowed to ports: then its first fragment says.
+                None if key.is_hidden() => Verdict::AsFirst(DropReason::OutStateMismatch),
                 None => Verdict::Drop(DropReason::OutStateMismatch),
             },
         },

@@ -148,7 +148,12 @@ impl Worker {
         self.commit();
         let Inbound { jobs, tos, sas, used, carried, compressor, merger, .. } = &mut self.inbound;
         let mut carried = carried.iter();
-        let mut asked = Asked { snap: &self.snap, accepted: &mut self.accepted };
+        let mut asked = Asked {
+            snap: &self.snap,
+            accepted: &mut self.accepted,
+            fragments: &mut self.fragments_in,
+            now: self.now,
+        };
         used.clear();
         used.resize(sas.len(), (0, 0));
         for (i, (job, tos)) in jobs.iter().zip(tos.iter()).enumerate() {

@@ -14,4 +14,5 @@ mod split;
 mod transport;
 
 pub(crate) use general::Outbound;
+pub(crate) use decide::decide;
 pub(crate) use inbound::Inbound;

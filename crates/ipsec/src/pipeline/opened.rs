@@ -13,6 +13,8 @@
 
 use std::net::IpAddr;
 
+use std::time::Duration;
+
 use ironswan_crypto::batch::Job;
 use ironswan_wire::esp;
 use ironswan_wire::ip::{self, Fragment, IpInfo, protocol, v4, v6};
@@ -26,6 +28,7 @@ use crate::counters::DropReason;
 use crate::ecn;
 use crate::engine::Snapshot;
 use crate::flow::{Accepted, FlowKey};
+use crate::fragment::Fragments;
 use crate::ipcomp::Compressor;
 use crate::mss;
 use crate::sa::{InSa, InState};
@@ -54,6 +57,8 @@ pub(super) struct Carried {
 pub(super) struct Asked<'a> {
     pub(super) snap: &'a Snapshot,
     pub(super) accepted: &'a mut Accepted,
+    pub(super) fragments: &'a mut Fragments,
+    pub(super) now: Duration,
 }
 
 /// The payload of a decrypted ESP packet: where it begins, its length, its next header.
@@ -201,7 +206,7 @@ impl Asked<'_> {
         if !ipv6 && !v4::checksum_ok(&packet[..info.upper]) {
             return Err(DropReason::InInnerChecksum);
         }
-        let flow = accept(self.snap, self.accepted, packet, &info, sa)?;
+        let flow = accept(self, packet, &info, sa)?;
         if sa.state.plain {
             if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
                 return Err(DropReason::InEcnError);
@@ -229,7 +234,7 @@ impl Asked<'_> {
         if info.fragment != Fragment::No {
             return Err(DropReason::InFragment);
         }
-        let flow = accept(self.snap, self.accepted, packet, &info, sa)?;
+        let flow = accept(self, packet, &info, sa)?;
         if let Some(original) = &sa.state.options.original {
             transport::repair(packet, &info, original);
         }

@@ -12,7 +12,7 @@ use super::split::{self, Cut};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
 use crate::engine::{Engine, out_ref};
-use crate::flow::{FlowKey, Verdict};
+use crate::flow::Verdict;
 use crate::mss;
 use crate::sa::{OutSa, Reached};
 use crate::worker::Worker;
@@ -40,26 +40,23 @@ impl Worker {
 
     /// False, and nothing has happened, when `tx` has no room.
     #[inline]
-    fn frame(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> Result<bool, DropReason> {
-        let info = ip::parse(frame).map_err(|_| DropReason::OutHdrError)?;
-        let whole = frame.len();
-        let frame = &mut frame[..info.total_len];
-        let key = FlowKey::new(&info, frame).ok_or(DropReason::OutHdrError)?;
+    pub(crate) fn frame(
+        &mut self,
+        all: &mut [u8],
+        offload: &Offload,
+        tx: &mut TxBatch,
+    ) -> Result<bool, DropReason> {
+        let info = ip::parse(all).map_err(|_| DropReason::OutHdrError)?;
+        let whole = all.len();
+        let frame = &mut all[..info.total_len];
+        let key = self.flow(frame, &info)?;
         let snap = &*self.snap;
-        let sa = match self.flows.get(&key, || match info.selector(frame) {
-            Some(selector) => decide(snap, &selector),
-            None => Verdict::Drop(DropReason::OutHdrError),
-        }) {
+        let sa = match self.flows.get(&key, || decide(snap, &key)) {
             Verdict::Sa(sa) => sa,
-            Verdict::Drop(reason) => return Err(*reason),
+            Verdict::Drop(reason) | Verdict::AsFirst(reason) => return Err(*reason),
             Verdict::Acquire(reqid) => {
-                let raised = info
-                    .selector(frame)
-                    .is_some_and(|packet| self.engine.up.acquire(self.now, *reqid, packet));
-                if !raised {
-                    self.engine.suppressed_acquire();
-                }
-                return Err(DropReason::OutNoStates);
+                let reqid = *reqid;
+                return self.acquire(reqid, &key, all, offload);
             }
             Verdict::Unknown => return Err(DropReason::OutNoPolicy),
         };

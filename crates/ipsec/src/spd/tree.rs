@@ -14,10 +14,14 @@ use std::sync::Arc;
 use ironswan_wire::sadb::Action;
 
 use super::build::build;
-use super::{Policy, Rank};
+use super::{Policy, Rank, UNSEEN};
 
 /// Dimensions: remote address, local address, remote port, local port, protocol.
 pub(super) const DIMS: usize = 5;
+/// The first of the two that are ports.
+const REMOTE_PORT: usize = 2;
+const LOCAL_PORT: usize = 3;
+const PROTOCOL: usize = 4;
 /// Most children of a cut, without the one aside.
 pub(super) const FAN: usize = 16;
 /// Most children of a group.
@@ -93,6 +97,27 @@ impl<A> Item<A> {
 
     pub(super) fn policies(&self) -> &[Arc<Policy>] {
         &self.policies
+    }
+
+    /// True when it contains some ports, but not those that cannot be seen.
+    fn looks_at_ports(&self) -> bool
+    where
+        A: Value,
+    {
+        let unseen = A::from(UNSEEN);
+        let (lo, hi) = (&self.area.lo, &self.area.hi);
+        (hi[REMOTE_PORT] < unseen || hi[LOCAL_PORT] < unseen)
+            && lo[REMOTE_PORT] <= unseen
+            && lo[LOCAL_PORT] <= unseen
+    }
+
+    /// True when it is for ports that cannot be seen, and no others.
+    pub(super) fn is_opaque(&self) -> bool
+    where
+        A: Value,
+    {
+        let unseen = A::from(UNSEEN);
+        self.area.lo[REMOTE_PORT] == unseen || self.area.lo[LOCAL_PORT] == unseen
     }
 
     pub(super) fn found(&self) -> (Action, &[Arc<Policy>]) {
@@ -237,6 +262,44 @@ impl<A: Value> Node<A> {
                     return;
                 }
             }
+        }
+    }
+
+    /// True when an item that ranks before `before` looks at ports that can be seen, and contains the point in all dimensions
+    /// but ports, and protocol unless that is `known`. Also when it takes more than `steps` nodes to find out.
+    pub(super) fn looks_at_ports(
+        &self,
+        p: &Point<A>,
+        known: bool,
+        before: Option<Rank>,
+        steps: &mut u32,
+    ) -> bool {
+        let Some(left) = steps.checked_sub(1) else { return true };
+        *steps = left;
+        let first = |rank: Rank| before.is_none_or(|before| rank < before);
+        let asked = |dim: usize| dim < REMOTE_PORT || dim == PROTOCOL && known;
+        let around =
+            |area: &Area<A>| (0..DIMS).all(|d| !asked(d) || area.lo[d] <= p[d] && p[d] <= area.hi[d]);
+        match self {
+            Self::Leaf(items) => {
+                items.iter().take_while(|i| first(i.best)).any(|i| i.looks_at_ports() && around(&i.area))
+            }
+            Self::Cut(cut) => {
+                let (from, to) = match asked(cut.dim) {
+                    true => (cut.child(p[cut.dim]), cut.child(p[cut.dim])),
+                    false => (0, cut.len),
+                };
+                let children = cut.children[from..=to].iter().flatten();
+                let wide = cut.wide.iter().filter(|(rank, _)| first(*rank)).map(|(_, wide)| wide);
+                wide.chain(children).any(|n| n.looks_at_ports(p, known, before, steps))
+            }
+            Self::Group(group) => group
+                .members
+                .iter()
+                .take_while(|m| first(m.best))
+                .filter(|m| around(&m.around))
+                .flat_map(|m| &m.node)
+                .any(|n| n.looks_at_ports(p, known, before, steps)),
         }
     }
 

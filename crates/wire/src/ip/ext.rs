@@ -4,10 +4,13 @@
 
 use super::{Fragment, IpError};
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
+/// Hop-by-hop options.
+pub const HOP_BY_HOP: u8 = 0;
+/// Routing.
+pub const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
-const DEST_OPTIONS: u8 = 60;
+/// Destination options.
+pub const DEST_OPTIONS: u8 = 60;
 
 /// RFC 8200 section 4.1 lists six at most in one packet.
 const MAX_HEADERS: usize = 8;
