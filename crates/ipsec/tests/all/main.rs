@@ -23,3 +23,4 @@ mod roundtrip;
 mod spd_fragments;
 mod spd_held;
 mod split_merge;
+mod vectors;
