@@ -420,7 +420,7 @@ fn routes_and_rules_are_made_listed_and_removed() {
                 .collect();
             assert_eq!(listed, [route.clone(), below.clone()]);
 
-            let rule = Rule::steering(net.is_ipv6(), 0x220);
+            let rule = Rule::fallback(net.is_ipv6(), 0x220, false);
             netlink.add_rule(&rule).unwrap();
             netlink.add_rule(&rule).unwrap();
             assert_eq!(netlink.rules().unwrap().iter().filter(|r| **r == rule).count(), 1);
@@ -433,7 +433,7 @@ fn routes_and_rules_are_made_listed_and_removed() {
             // What carries the mark does not see the table, and there is no other route.
             assert_eq!(netlink.lookup(to, None, 0x220).unwrap(), None);
             // Without the device's route the unreachable one holds.
-            assert!(netlink.flush_device(TABLE, tun.index()).unwrap() > 0);
+            netlink.delete_route(&route).unwrap();
             assert_eq!(netlink.lookup(to, None, 0).unwrap(), None);
             netlink.delete_route(&below).unwrap();
             netlink.delete_route(&below).unwrap();

@@ -1,6 +1,7 @@
 //! What data planes do, two at a time in network namespaces. Needs root.
 
 mod harness;
+mod kinds;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

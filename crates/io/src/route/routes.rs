@@ -245,19 +245,6 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// Removes from `table` every route to the device, whoever made it: nobody else has business there. Returns how many.
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn flush_device(&mut self, table: u32, device: u32) -> Result<usize, Error> {
-        let stale: Vec<_> =
-            self.routes(table)?.into_iter().filter(|r| r.kind == RouteKind::Device(device)).collect();
-        for route in &stale {
-            self.delete_route(route)?;
-        }
-        Ok(stale.len())
-    }
-
     /// How a packet to `remote` that carries `mark` (and comes from `source`, when given) would leave. `None`: it would
     /// not, there is no route.
     ///

@@ -70,11 +70,6 @@ pub struct Listed {
 }
 
 impl Rule {
-    /// Everything but what carries exactly `mark` looks in table 220.
-    pub fn steering(ipv6: bool, mark: u32) -> Self {
-        Self { mask: u32::MAX, ..Self::fallback(ipv6, mark, false) }
-    }
-
     /// What carries the bits of `steer_mark` looks in table 220, whatever prefix it finds there.
     pub fn marked(ipv6: bool, steer_mark: u32) -> Self {
         Self {

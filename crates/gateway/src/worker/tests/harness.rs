@@ -23,12 +23,18 @@ use super::super::*;
 pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What joins the two sides.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Outer {
     V4Encap,
     V4Raw,
     V6Encap,
     V6Raw,
+}
+
+/// Sockets on an outer address, for what is carried in transport mode.
+pub(super) struct Host {
+    pub(super) udp: UdpSocket,
+    pub(super) tcp: TcpListener,
 }
 
 /// One gateway, which is its own host: 10.`n`.0.1 behind 192.0.2.`n` (or 2001:db8::`n`).
@@ -39,6 +45,8 @@ pub(super) struct Side {
     pub(super) notices: Receiver<Notice>,
     pub(super) udp: UdpSocket,
     pub(super) tcp: TcpListener,
+    /// Of IPv4 and IPv6, between [`two_hosts`].
+    pub(super) hosts: Vec<Host>,
     pub(super) n: u8,
 }
 
@@ -103,9 +111,14 @@ pub(super) fn nft(script: &str) -> String {
 
 /// The SA that carries packets of side `from`, as side `me` has it.
 pub(super) fn sa(me: u8, from: u8, outer: Outer) -> Command {
+    Command::SaAdd(Box::new(plain_sa(me, from, outer)))
+}
+
+/// In tunnel mode, without options.
+pub(super) fn plain_sa(me: u8, from: u8, outer: Outer) -> SaAdd {
     let other = 3 - me;
     let suite = EspSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: None, ke: None, esn: true };
-    Command::SaAdd(Box::new(SaAdd {
+    SaAdd {
         direction: if from == me { Direction::Out } else { Direction::In },
         protocol: ProtocolId::ESP,
         spi: Spi(0x1000 + u32::from(from)),
@@ -123,7 +136,12 @@ pub(super) fn sa(me: u8, from: u8, outer: Outer) -> Command {
         remote_ts: vec![inside(other)],
         lifetime: Lifetime::default(),
         notify_first_use: false,
-    }))
+    }
+}
+
+/// The address of an outer packet's end, and nothing else.
+pub(super) fn host(n: u8, outer: Outer) -> TrafficSelector {
+    TrafficSelector::addresses(AddrRange::host(outer_address(n, outer)))
 }
 
 pub(super) fn policy(me: u8) -> Command {
@@ -137,7 +155,7 @@ pub(super) fn policy(me: u8) -> Command {
 }
 
 /// In the namespace of the calling thread, where `eth0` is. `routed`: the other side is behind a router.
-pub(super) fn side(n: u8, routed: bool) -> Side {
+pub(super) fn side(n: u8, routed: bool, hosts: bool) -> Side {
     let (v4, v6) = if routed { (32, 128) } else { (24, 64) };
     ip(&format!("addr add 192.0.2.{n}/{v4} dev eth0"));
     ip(&format!("addr add 2001:db8::{n}/{v6} dev eth0 nodad"));
@@ -165,7 +183,7 @@ pub(super) fn side(n: u8, routed: bool) -> Side {
         move |notice| notices_in.send(notice).unwrap_or(()),
     )
     .unwrap();
-    netlink.add_rule(&Rule::steering(false, config.mark)).unwrap();
+    netlink.add_rule(&Rule::fallback(false, config.mark, false)).unwrap();
     let source = IpAddr::from([10, n, 0, 1]);
     netlink
         .set_route(&Route {
@@ -181,12 +199,42 @@ pub(super) fn side(n: u8, routed: bool) -> Side {
     let udp = UdpSocket::bind((source, 7000)).unwrap();
     udp.set_read_timeout(Some(PATIENCE)).unwrap();
     let tcp = TcpListener::bind((source, 7000)).unwrap();
-    Side { engine, plane, ike, notices, udp, tcp, n }
+    let hosts = if hosts { host_sockets(n, &mut netlink, &plane, config.mark) } else { Vec::new() };
+    Side { engine, plane, ike, notices, udp, tcp, hosts, n }
+}
+
+/// Leads what this host sends to the other one into the device.
+fn host_sockets(n: u8, netlink: &mut Netlink, plane: &DataPlane, mark: u32) -> Vec<Host> {
+    netlink.add_rule(&Rule::fallback(true, mark, false)).unwrap();
+    let each = |outer| {
+        let (own, peer) = (outer_address(n, outer), outer_address(3 - n, outer));
+        netlink
+            .set_route(&Route {
+                table: TABLE,
+                destination: Destination { ip: peer, prefix_len: if peer.is_ipv6() { 128 } else { 32 } },
+                kind: RouteKind::Device(plane.device_index()),
+                metric: 0,
+                source: Some(own),
+                // What AES-GCM in UDP leaves of 1,500 bytes, over IPv6; less than any other kind.
+                mtu: 1400,
+                protocol: PROTOCOL,
+            })
+            .unwrap();
+        let udp = UdpSocket::bind((own, 7001)).unwrap();
+        udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        Host { udp, tcp: TcpListener::bind((own, 7001)).unwrap() }
+    };
+    [Outer::V4Raw, Outer::V6Raw].map(each).into()
 }
 
 /// Runs `f` with both sides, on a thread in the namespace of the first.
 pub(super) fn two_sides(f: impl FnOnce(Side, Side) + Send) {
-    sides(None, f);
+    build(None, false, f);
+}
+
+/// With what goes between the outer addresses led into the device, for transport mode.
+pub(super) fn two_hosts(f: impl FnOnce(Side, Side) + Send) {
+    build(None, true, f);
 }
 
 /// In a namespace of the calling thread: the router between the namespaces of two threads.
@@ -209,6 +257,10 @@ pub(super) fn router(ids: [i32; 2], mtu: u32) {
 
 /// With a router between them, if `routed` says what the MTU of its link to the second side is.
 pub(super) fn sides(routed: Option<u32>, f: impl FnOnce(Side, Side) + Send) {
+    build(routed, false, f);
+}
+
+fn build(routed: Option<u32>, hosts: bool, f: impl FnOnce(Side, Side) + Send) {
     std::thread::scope(|s| {
         let run = s.spawn(|| {
             enter_namespace();
@@ -217,7 +269,7 @@ pub(super) fn sides(routed: Option<u32>, f: impl FnOnce(Side, Side) + Send) {
             let second = s.spawn(move || {
                 id_in.send(enter_namespace()).unwrap();
                 wait.recv().unwrap();
-                side(2, routed.is_some())
+                side(2, routed.is_some(), hosts)
             });
             let id = id.recv().unwrap();
             // The router's namespace lasts as long as its thread, which waits for the end.
@@ -235,7 +287,7 @@ pub(super) fn sides(routed: Option<u32>, f: impl FnOnce(Side, Side) + Send) {
             } else {
                 ip(&format!("link add eth0 type veth peer name eth0 netns {id}"));
             }
-            let first = side(1, routed.is_some());
+            let first = side(1, routed.is_some(), hosts);
             go.send(()).unwrap();
             f(first, second.join().unwrap());
             drop(end);
