@@ -32,7 +32,7 @@ impl Endpoint {
                 self.run_todo(now);
             }
             Timer::RekeyChild(id) => self.with_child(now, id, |ep, sa| ep.rekey_child(sa, id)),
-            Timer::LifeChild(id) => self.with_child(now, id, |ep, sa| ep.expire_child(sa, id)),
+            Timer::LifeChild(id) => self.with_child(now, id, |ep, sa| ep.expire_child(now, sa, id)),
             Timer::Redundant(id) => self.with_child(now, id, |_, sa| {
                 sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
             }),
@@ -130,7 +130,8 @@ impl Endpoint {
         }
     }
 
-    fn expire_child(&mut self, sa: &mut IkeSa, id: ChildId) {
+    /// A hard limit is reached: nothing is carried any more, whatever the IKE_SA is busy with.
+    fn expire_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) {
         let Some(child) = sa.children.get(&id) else { return };
         if child.state == ChildState::Deleting {
             return;
@@ -140,7 +141,13 @@ impl Endpoint {
         let again =
             child.replaced_by.is_none().then(|| (child.config.name.clone(), child.config.start_action));
         self.log(Level::Warn, sa, line);
-        sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
+        let mut delete = DeleteChild::of(vec![id], None);
+        if sa.active.is_some() || sa.wait.is_some() {
+            // The peer is told when there is time, perhaps after minutes of retransmissions of a rekeying.
+            let gone = self.remove_child(now, sa, id);
+            delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
+        }
+        sa.queue.push_back(Task::DeleteChild(delete));
         if let Some((name, action @ ChildAction::Start)) = again {
             self.act(&sa.conn.name.clone(), &name, action);
         }
@@ -168,7 +175,7 @@ impl Endpoint {
             Up::Expire { sa, hard } => {
                 let Some(id) = self.child_of(&sa) else { return };
                 self.with_child(now, id, |ep, ike| {
-                    if hard { ep.expire_child(ike, id) } else { ep.rekey_child(ike, id) }
+                    if hard { ep.expire_child(now, ike, id) } else { ep.rekey_child(ike, id) }
                 });
             }
             Up::FirstUse { spi } => {
