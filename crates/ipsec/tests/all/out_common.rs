@@ -1,4 +1,5 @@
 //! What the tests of the outbound half share: one sender for any SA, and an independent reader of what it sends.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::sync::Arc;
 

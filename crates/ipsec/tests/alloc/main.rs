@@ -3,13 +3,18 @@
 
 #[path = "../all/common.rs"]
 mod common;
+#[path = "../all/out_common.rs"]
+mod out_common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use common::*;
 use ironswan_ipsec::TxConfig;
+use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
+use ironswan_wire::sadb::{SaAdd, SaOptions, Tfc};
+use out_common::{Receiver, Sender, TRANSPORT, ah, between, fragments, outbound, udp_between};
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
@@ -92,5 +97,78 @@ fn nothing_is_allocated_per_packet() {
         assert_eq!(pair.dropped(), None);
         assert_eq!(pair.rx.writes.len(), 604);
         assert_eq!(counts[2..], [0, 0, 0], "{}: {counts:?}", algorithm.name);
+    }
+}
+
+/// Every kind of SA that the fast path is not for.
+fn kinds() -> Vec<SaAdd> {
+    let compressed = SaOptions { ipcomp: Some(5), ..SaOptions::default() };
+    let padded = SaOptions { tfc: Tfc::To(1_400), ..SaOptions::default() };
+    vec![
+        ah(false),
+        SaAdd { mode: TRANSPORT, ..ah(false) },
+        SaAdd { mode: TRANSPORT, ..outbound(false) },
+        SaAdd { mode: TRANSPORT, udp_encap: true, ..outbound(false) },
+        SaAdd { options: compressed, ..outbound(false) },
+        SaAdd { options: compressed, mode: TRANSPORT, ..ah(false) },
+        SaAdd { options: padded, udp_encap: true, ..outbound(false) },
+    ]
+}
+
+#[test]
+fn nothing_is_allocated_per_packet_of_any_kind() {
+    for kind in kinds() {
+        let what = format!("{} {:?} {:?}", kind.protocol, kind.mode, kind.options);
+        let transport = kind.mode == TRANSPORT;
+        let mut s = Sender::new(kind);
+        let mut r = Receiver::of(&s.sa, 4_096);
+        let text = Spec { payload: b"the same again, ".repeat(4_000), ..Spec::tcp(0) };
+        let mut frames =
+            vec![between(text).superpacket(1_348), between(Spec::tcp(40_000)).superpacket(1_348)];
+        for i in 0..200 {
+            frames.push((Spec { ports: (i, 53), ..udp_between(false, 200) }.build(), Offload::NONE));
+        }
+        // Fragments, which transport mode puts together.
+        let long = Spec { df: false, ports: (999, 53), ..udp_between(false, 3_000) }.build();
+        frames.extend(fragments(&long, 1_400, 9).into_iter().map(|f| (f, Offload::NONE)));
+        let mut copies = frames.clone();
+        let mut wire = vec![0; 1 << 20];
+        let mut received = Vec::with_capacity(1024);
+        let (mut counts, mut writes) = (Vec::new(), 0);
+        for _ in 0..6 {
+            for (copy, frame) in copies.iter_mut().zip(&frames) {
+                copy.0.copy_from_slice(&frame.0);
+            }
+            s.tx.clear();
+            r.rx.clear();
+            received.clear();
+            let before = count();
+            s.worker.begin(SECOND);
+            for (frame, offload) in &mut copies {
+                assert!(s.worker.outbound(frame, offload, &mut s.tx));
+            }
+            s.worker.seal(&mut s.tx);
+            wire[..s.tx.used()].copy_from_slice(&s.tx.buf[..s.tx.used()]);
+            received.extend(s.tx.sends.iter().map(|send| {
+                let mut d = datagram(send);
+                if send.carrier == ironswan_ipsec::Carrier::Ip && s.sa.protocol == ProtocolId::ESP {
+                    // A raw socket hands over what is behind the IP header.
+                    (d.offset, d.len, d.carrier) = (d.offset + 20, d.len - 20, carrier(false));
+                }
+                d
+            }));
+            r.worker.begin(SECOND);
+            r.worker.inbound(&mut wire, &received, &mut r.rx);
+            counts.push(count() - before);
+            writes += r.rx.writes.len() as u64;
+        }
+        s.balance();
+        let c = r.engine.counters();
+        assert!(c.balance() && c.dropped_in() == 0, "{what}: {c:?}");
+        assert_eq!(s.engine.counters().dropped_out(), 0, "{what}");
+        assert_eq!(c.traffic.in_writes, writes);
+        let fragments = if transport { 1 } else { 3 };
+        assert_eq!(s.engine.counters().traffic.out_sent, 6 * (48 + 30 + 200 + fragments), "{what}");
+        assert_eq!(counts[3..], [0, 0, 0], "{what}: {counts:?}");
     }
 }
