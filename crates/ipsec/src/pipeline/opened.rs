@@ -33,9 +33,6 @@ use crate::ipcomp::Compressor;
 use crate::mss;
 use crate::sa::{InSa, InState};
 
-/// The next header of IPComp (RFC 3173 section 3).
-const IPCOMP: u8 = 108;
-
 /// A packet to deliver.
 pub(super) struct Opened {
     /// Where it begins, as `RxBatch::slice` reads it.
@@ -111,7 +108,7 @@ pub(super) fn carried(
     if next_header == protocol::NONE && carried.ah.is_none() {
         return Ok(None);
     }
-    let made = if next_header == IPCOMP || (state.mode == Mode::Transport && carried.ah.is_none()) {
+    let made = if next_header == protocol::IPCOMP || (state.mode == Mode::Transport && carried.ah.is_none()) {
         make(compressor, buf, extra, (start, len, next_header), (job, carried), state, tos)
             .map(|next_header| (RxBatch::EXTRA + from as u32, next_header))
     } else if let (Mode::Transport, Some(ah)) = (state.mode, &carried.ah) {
@@ -166,14 +163,14 @@ fn make(
             }
         }
     }
-    if next_header != IPCOMP {
+    if next_header != protocol::IPCOMP {
         extra.extend_from_slice(payload);
         return Ok(next_header);
     }
     let cpi = state.options.ipcomp.ok_or(DropReason::InIpcompError)?;
     match compressor.expand(payload, cpi, extra) {
         // IPComp is applied once (RFC 3173 section 2): what is in it is a packet or a payload, not IPComp again.
-        Some((next_header, _)) if next_header != IPCOMP => Ok(next_header),
+        Some((next_header, _)) if next_header != protocol::IPCOMP => Ok(next_header),
         _ => Err(DropReason::InIpcompError),
     }
 }
@@ -193,7 +190,7 @@ impl Asked<'_> {
             protocol::IPV4 => false,
             protocol::IPV6 => true,
             // On an SA without IPComp.
-            IPCOMP => return Err(DropReason::InIpcompError),
+            protocol::IPCOMP => return Err(DropReason::InIpcompError),
             _ => return Err(DropReason::InStateModeError),
         };
         match packet.first().map(|b| b >> 4) {
