@@ -14,6 +14,7 @@ mod oracle;
 mod out_common;
 mod out_dummies;
 mod out_kinds;
+mod out_matrix;
 mod out_mss;
 mod out_options;
 mod out_rekey;
