@@ -190,3 +190,51 @@ fn dummies_leave_at_their_interval_and_only_while_nothing_else_does() {
         assert!(between <= 3, "{between} in half a second of traffic");
     });
 }
+
+#[test]
+fn the_first_packets_wait_for_their_sa_and_leave_before_all_others() {
+    let kind = Kind { protocol: ESP, mode: Mode::Tunnel, ipcomp: false };
+    two_sides(|a, b| {
+        install(&b, Outer::V4Raw, kind);
+        a.engine.apply(Duration::ZERO, &policy(1)).unwrap();
+        let say = |n: u8| a.udp.send_to(&[n; 9], "10.2.0.1:7000").unwrap();
+        (0..3).for_each(|n| drop(say(n)));
+        let Ok(Notice::Up(up)) = a.notices.recv_timeout(PATIENCE) else { panic!("no acquire") };
+        assert!(matches!(up[0], ironswan_wire::sadb::Up::Acquire { reqid: ReqId(1), .. }), "{up:?}");
+        eventually("they wait", || {
+            a.plane.refresh();
+            a.engine.counters().held == 3
+        });
+        // The SA comes, and the worker is told so: nobody else sends anything.
+        a.engine.apply(Duration::ZERO, &Command::SaAdd(Box::new(sa_of(1, 1, Outer::V4Raw, kind)))).unwrap();
+        a.plane.refresh();
+        let mut buf = [0; 100];
+        for n in 0..3 {
+            assert_eq!((receive(&b.udp, &mut buf).0, buf[0]), (9, n));
+        }
+        say(3);
+        assert_eq!((receive(&b.udp, &mut buf).0, buf[0]), (9, 3));
+        eventually("nothing waits", || {
+            a.plane.refresh();
+            let counters = a.engine.counters();
+            counters.held == 0 && counters.dropped(DropReason::OutNoStates) == 0
+        });
+    });
+}
+
+#[test]
+fn a_packet_that_waits_in_vain_is_dropped_in_time_though_nothing_wakes_the_gateway() {
+    two_sides(|a, _b| {
+        a.engine.apply(Duration::ZERO, &policy(1)).unwrap();
+        a.udp.send_to(b"x", "10.2.0.1:7000").unwrap();
+        eventually("it waits", || {
+            a.plane.refresh();
+            a.engine.counters().held == 1
+        });
+        let rounds = a.plane.stats().rounds;
+        std::thread::sleep(Duration::from_millis(5500));
+        let counters = a.engine.counters();
+        assert_eq!((counters.held, counters.dropped(DropReason::OutNoStates)), (0, 1), "{counters:?}");
+        assert!(a.plane.stats().rounds - rounds <= 3, "one look was enough");
+    });
+}
