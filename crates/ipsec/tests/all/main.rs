@@ -19,6 +19,7 @@ mod out_mss;
 mod out_options;
 mod out_rekey;
 mod out_sequence;
+mod out_stream;
 mod replay;
 mod roundtrip;
 mod spd_fragments;
