@@ -15,6 +15,8 @@ use ironswan_wire::sadb::Lifetime;
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
+type Change = fn(&mut ChildConfig);
+
 const GIB: u64 = 1 << 30;
 
 fn packets(soft: u64, hard: u64) -> Lifetime {
@@ -103,7 +105,7 @@ fn no_rekeying(w: &mut World) {
 
 #[test]
 fn a_hard_limit_closes_what_could_not_be_rekeyed() {
-    let limits: [(&str, fn(&mut ChildConfig)); 3] = [
+    let limits: [(&str, Change); 3] = [
         ("packets", |c| c.lifetime = packets(500, 800)),
         ("bytes", |c| c.lifetime = bytes(500, 800)),
         ("time", |c| (c.rekey_time, c.life_time) = (30 * S, 40 * S)),

@@ -14,6 +14,8 @@ use ironswan_wire::sadb::{Dscp, SaOptions, Tfc};
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
+type Change = fn(&mut ChildConfig);
+
 /// Every option is something else than its default.
 fn all() -> SaOptions {
     SaOptions {
@@ -155,7 +157,7 @@ fn a_child_without_policies_has_sas_and_nothing_else() {
 
 #[test]
 fn another_option_makes_another_child() {
-    let changes: [(&str, bool, fn(&mut ChildConfig)); 9] = [
+    let changes: [(&str, bool, Change); 9] = [
         ("ipcomp", true, |c| c.ipcomp = true),
         ("options", true, |c| c.options.dscp_out = Dscp::Set(8)),
         ("tfc", true, |c| c.options.tfc = Tfc::Mtu),

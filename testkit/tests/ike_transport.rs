@@ -417,3 +417,37 @@ fn traffic_brings_a_transport_child_up_with_the_packets_selectors_first() {
         assert!(w.nodes.iter().all(|n| n.esp.1 == 0));
     }
 }
+
+#[test]
+fn a_transport_child_follows_its_peer_to_another_address_of_a_nat() {
+    for nat1 in [false, true] {
+        let mut w = through(70, true, nat1, |_| {});
+        w.traffic = Some(50 * MS);
+        w.establish(0).unwrap();
+        w.run(S);
+        let reqid = w.child(1).reqid;
+        // Another port: nothing but the SAs' ends changes.
+        w.net.nat.as_mut().unwrap().rebind();
+        w.run(S);
+        assert!(w.nodes[1].logged("remote endpoint changed"));
+        assert!(w.nodes.iter().all(|n| n.esp.1 == 0 && n.endpoint.counters().child_rekey == 0));
+        // Another address: the next IKE message tells of it.
+        let nat = w.net.nat.as_mut().unwrap();
+        nat.rebind();
+        nat.outside = config::ip("203.0.113.77");
+        w.rekey_ike(0);
+        w.run(10 * S);
+        let (a, b) = (w.child(0), w.child(1));
+        assert_eq!((b.local_ts, b.remote_ts), (vec![host(B)], vec![host("203.0.113.77")]));
+        assert_eq!((a.mode, b.mode, b.reqid), (Mode::Transport, Mode::Transport, reqid));
+        assert_eq!(inbound(&w, 0).options.original.unwrap().local, config::ip("203.0.113.77"));
+        assert_eq!(inbound(&w, 1).remote_ts, [host("203.0.113.77")]);
+        assert_eq!(w.nodes[1].engine.policies[0].remote, host("203.0.113.77"));
+        let before = (w.nodes[0].esp, w.nodes[1].esp);
+        w.run(10 * S);
+        w.assert_one();
+        assert!(w.nodes[0].esp.0 > before.0.0 + 190 && w.nodes[1].esp.0 > before.1.0 + 190);
+        assert_eq!((w.nodes[0].esp.1, w.nodes[1].esp.1), (before.0.1, before.1.1));
+        w.audit();
+    }
+}

@@ -4,6 +4,7 @@
 //! A new child: SaAdd in, SaAdd out, policies. The responder of a rekeying: SaAdd in only; SaAdd out on the first packet
 //! or on the DELETE of the old one. A rekeyed child: SaDelete out at once, SaDelete in some seconds later.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
     Action, Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc,
 };
-use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::Endpoint;
 use super::lifecycle::Todo;
@@ -357,15 +358,16 @@ impl Endpoint {
     }
 
     /// True when the peer's children cannot go to this address because of another peer's.
-    pub(crate) fn move_clashes(&self, sa: &IkeSa, to: std::net::IpAddr) -> bool {
+    pub(crate) fn move_clashes(&self, sa: &IkeSa, to: IpAddr) -> bool {
         let other =
             |c: &Child| self.spis_out.get(&c.sa_ref(Direction::Out, to)).is_some_and(|id| *id != c.id);
         sa.children.values().any(other)
     }
 
     /// The peer (or we) moved: its children's SAs follow.
-    pub(crate) fn move_children(&mut self, sa: &mut IkeSa, old_remote: std::net::IpAddr) {
+    pub(crate) fn move_children(&mut self, sa: &mut IkeSa, old_remote: IpAddr) {
         let udp_encap = sa.nat.encap();
+        let mut strayed = Vec::new();
         for child in sa.children.values_mut() {
             child.udp_encap = udp_encap;
             let mut refs = vec![child.sa_ref(Direction::In, old_remote)];
@@ -379,7 +381,42 @@ impl Endpoint {
             if old_remote != sa.remote.ip() {
                 self.spis_out.remove(&child.sa_ref(Direction::Out, old_remote));
                 self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
+                if child.agreed.mode == Mode::Transport {
+                    strayed.push(child.id);
+                }
             }
         }
+        for id in strayed {
+            self.follow_selectors(sa, id, old_remote);
+        }
+    }
+
+    /// In transport mode the peer's selectors are its address, which is another now: policies follow, and a rekeying makes
+    /// SAs for the new one.
+    fn follow_selectors(&mut self, sa: &mut IkeSa, id: ChildId, old_remote: IpAddr) {
+        let (from, to) = (AddrRange::host(old_remote), AddrRange::host(sa.remote.ip()));
+        let Some(child) = sa.children.get_mut(&id) else { return };
+        let (local, before) = (child.agreed.local_ts.clone(), child.agreed.remote_ts.clone());
+        for ts in child.agreed.remote_ts.iter_mut().filter(|ts| ts.range == from) {
+            ts.range = to;
+        }
+        let after = child.agreed.remote_ts.clone();
+        if before == after {
+            return;
+        }
+        if let Some(out) = &mut child.pending_out {
+            out.remote_ts.clone_from(&after);
+        }
+        let (config, action) = (child.config.clone(), Action::Protect(child.reqid));
+        self.spd.share(&(local.clone(), after.clone()), child.reqid);
+        self.spd.release(&(local.clone(), before.clone()), child.reqid);
+        let removed = policies(&config, action, &local, &before);
+        let commands: Vec<_> = removed.iter().filter_map(|p| self.spd.remove(p)).collect();
+        let added = policies(&config, action, &local, &after);
+        let commands = commands.into_iter().chain(added.into_iter().filter_map(|p| self.spd.add(p)));
+        for command in commands.collect::<Vec<_>>() {
+            self.sadb(command);
+        }
+        self.rekey_child(sa, id);
     }
 }
