@@ -205,6 +205,8 @@ struct Sockets {
     ah: Pair<RawSocket>,
     /// and sent here: what has its IP header already.
     ip: Pair<RawSocket>,
+    /// Let the kernel learn path MTUs from errors about AH.
+    _errors: Vec<RawSocket>,
 }
 
 impl Sockets {
@@ -214,12 +216,15 @@ impl Sockets {
             true => Pair::open(|ipv6| RawSocket::open(ipv6, protocol, mark, RAW_BUFFER)),
             false => Ok(Pair { v4: None, v6: None }),
         };
+        let ah = raw(protocol::AH)?;
+        let inner = if ah.v6.is_some() { &[protocol::IPV4, protocol::IPV6][..] } else { &[] };
         Ok(Self {
             natt: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::esp(ipv6, natt_port, mark)))?,
             ike: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::ike(ipv6, ike_port, mark)))?,
             raw: raw(protocol::ESP)?,
-            ah: raw(protocol::AH)?,
+            ah,
             ip: raw(WITH_HEADER)?,
+            _errors: inner.iter().map(|p| RawSocket::for_errors(*p, mark)).collect::<Result<_, _>>()?,
         })
     }
 }

@@ -68,6 +68,19 @@ impl RawSocket {
         Ok(Self { fd, ipv6, protocol, mark, fragmenting: Mutex::new(()) })
     }
 
+    /// A socket that gets no packets, and is there for what ICMPv6 errors say of the path MTU. The kernel steps over AH in
+    /// the packet that they quote, and asks the sockets of the protocol behind it whether they want to know: for AH in
+    /// tunnel mode, of IP in IP (4 and 41). Need not be read.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn for_errors(protocol: u8, mark: u32) -> Result<Self, Error> {
+        // Errors queue up to this many bytes; nobody takes them.
+        let socket = Self::open(true, protocol, mark, 4096)?;
+        sockopt::refuse_all(socket.as_fd()).map_err(|e| Error::system("attaching a filter", e))?;
+        Ok(socket)
+    }
+
     /// The IP protocol.
     pub fn protocol(&self) -> u8 {
         self.protocol

@@ -1,4 +1,4 @@
-//! Integer socket options.
+//! Socket options: integers, and a filter.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,6 +29,25 @@ pub(crate) fn get_words<const N: usize>(fd: BorrowedFd<'_>, level: i32, name: i3
         0 => Err(io::ErrorKind::Unsupported.into()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Keeps everything that arrives out of the socket.
+pub(crate) fn refuse_all(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // BPF_RET | BPF_K: this many bytes of the packet.
+    let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    // SAFETY: the pointer is to a live sock_fprog of that size, whose filter points to the one live instruction that it
+    // counts; the kernel copies both. The descriptor is open for the borrow's life.
+    let r = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Asks for a socket buffer of `bytes` past the system's limit, and within the limit when that is not permitted.

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use ironswan_io::route::Netlink;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Command, Direction, Mode, ReqId, SaAdd, SaRef, Spi};
@@ -237,4 +238,40 @@ fn a_packet_that_waits_in_vain_is_dropped_in_time_though_nothing_wakes_the_gatew
         assert_eq!((counters.held, counters.dropped(DropReason::OutNoStates)), (0, 1), "{counters:?}");
         assert!(a.plane.stats().rounds - rounds <= 3, "one look was enough");
     });
+}
+
+#[test]
+fn what_a_router_says_about_ah_is_learned_and_reported() {
+    const NARROW: u32 = 1320;
+    let kind = Kind { protocol: AH, mode: Mode::Tunnel, ipcomp: false };
+    for outer in [Outer::V4Raw, Outer::V6Raw] {
+        sides(Some(NARROW), |a, b| {
+            install(&a, outer, kind);
+            install(&b, outer, kind);
+            let peer = outer_address(2, outer);
+            let mut netlink = Netlink::open().unwrap();
+            let say = |len: usize| a.udp.send_to(&vec![5; len], "10.2.0.1:7000").unwrap();
+            let mut buf = [0; 2000];
+            // Twice: the router has to find out how to reach us.
+            for _ in 0..2 {
+                say(1300);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let path = netlink.lookup(peer, None, 0).unwrap().unwrap().mtu;
+            assert_eq!(path, NARROW, "{outer:?}");
+            say(1300);
+            assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+            // What the key daemon does about it.
+            let sa = plain_sa(1, 1, outer);
+            let sa = SaRef { direction: Direction::Out, spi: sa.spi, reqid: ReqId(1), remote: peer };
+            a.engine.apply(Duration::ZERO, &Command::SaPathMtu { sa, mtu: path }).unwrap();
+            ip("route replace 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220 mtu 1240");
+            say(1300);
+            assert_eq!(receive(&b.udp, &mut buf).0, 1300);
+            assert_eq!(a.plane.stats().send.fragmented, 0);
+            let rounds = a.plane.stats().rounds;
+            std::thread::sleep(Duration::from_millis(100));
+            assert!(a.plane.stats().rounds - rounds < 10, "it spins");
+        });
+    }
 }
