@@ -443,3 +443,46 @@ fn ah_that_a_peer_offers_through_a_nat_is_refused_with_the_reason() {
     assert!(w.nodes[1].logged(WHY));
     assert_eq!(w.nodes[1].engine.inbound.len(), 1);
 }
+
+#[test]
+fn an_spi_that_is_in_use_is_refused_under_either_protocol() {
+    let both = [config::esp_proposal(&[]), config::ah_proposal(&[])];
+    for p in &both {
+        let mut w = with(10, &both, &both);
+        w.establish(0).unwrap();
+        let (child, mut f) = (w.child(0), Forger::newest(&w.nodes[0]));
+        let (a, b) = ("192.0.2.1:500".parse().unwrap(), "192.0.2.2:500".parse().unwrap());
+        let body = |spi: Spi| {
+            vec![
+                Payload::Sa(vec![Proposal { spi: spi.0.to_be_bytes().to_vec(), ..p.clone() }]),
+                Payload::Nonce(Nonce(vec![7; 32])),
+                Payload::TsI(child.local_ts.clone()),
+                Payload::TsR(child.remote_ts.clone()),
+            ]
+        };
+        // In a request: as a new child and as its own successor.
+        let rekey = Payload::Notify(Notify::about(NotifyType::REKEY_SA, ProtocolId::ESP, child.spi_in.0));
+        for (mid, first) in [(2, None), (3, Some(rekey))] {
+            let request: Vec<Payload> = first.into_iter().chain(body(child.spi_in)).collect();
+            w.inject(a, b, f.message(true, ExchangeType::CREATE_CHILD_SA, false, mid, &request));
+            w.run(S);
+        }
+        assert_eq!(w.nodes[1].count_logged("which another CHILD_SA of it has"), 2);
+        assert_eq!((w.nodes[1].engine.inbound.len(), w.nodes[1].engine.outbound.len()), (1, 1));
+        // In an answer.
+        w.net.rules.push(Box::new(|s| match s.node == 0 && s.exchange == ExchangeType::CREATE_CHILD_SA {
+            true => ironswan_testkit::Verdict::Drop,
+            false => ironswan_testkit::Verdict::Pass,
+        }));
+        w.rekey_child(0);
+        w.run(10 * MS);
+        let mut answer = body(child.spi_out);
+        if let Payload::Sa(list) = &mut answer[0] {
+            list[0].number = if p.protocol == ProtocolId::ESP { 1 } else { 2 };
+        }
+        w.inject(b, a, f.message(false, ExchangeType::CREATE_CHILD_SA, true, 2, &answer));
+        w.run(10 * MS);
+        assert!(w.nodes[0].logged("which another CHILD_SA of it has"), "{p}");
+        assert_eq!((w.nodes[0].engine.inbound.len(), w.nodes[0].engine.outbound.len()), (1, 1));
+    }
+}

@@ -282,6 +282,11 @@ impl IkeSa {
         self.children.values().find(|c| (c.agreed.protocol, c.spi_out) == (protocol, spi)).map(|c| c.id)
     }
 
+    /// True when a child sends with this SPI, of whichever protocol: the name of an outbound SA (`SaRef`) has none.
+    pub(crate) fn sends_with(&self, spi: Spi) -> bool {
+        self.children.values().any(|c| c.spi_out == spi)
+    }
+
     /// `192.0.2.1[g1.example]...192.0.2.2[g2.example]`.
     pub(crate) fn ends(&self) -> String {
         let remote = self.remote_id.as_ref().map_or_else(|| "%any".to_owned(), ToString::to_string);

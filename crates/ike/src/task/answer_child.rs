@@ -206,7 +206,15 @@ fn consider(
         return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     };
     let spi = <[u8; 4]>::try_from(selected.answer.spi.as_slice()).map(u32::from_be_bytes);
-    let spi_out = spi.ok().filter(|s| *s > 255).ok_or(NotifyType::INVALID_SYNTAX)?;
+    let spi_out = spi.ok().filter(|s| *s > 255).map(Spi).ok_or(NotifyType::INVALID_SYNTAX)?;
+    if sa.sends_with(spi_out) {
+        ep.log(
+            Level::Error,
+            sa,
+            format!("the peer proposes SPI {spi_out}, which another CHILD_SA of it has"),
+        );
+        return Err(NotifyType::INVALID_SYNTAX.into());
+    }
     let mut peer_public = Vec::new();
     if let Some(wanted) = selected.suite.ke {
         match ke {
@@ -258,7 +266,7 @@ fn consider(
         rekey,
         agreed,
         answer: selected.answer,
-        spi_out: Spi(spi_out),
+        spi_out,
         ni: nonce,
         nr: Vec::new(),
         peer_public,

@@ -272,6 +272,9 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
     let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
         return Err(format!("the peer chose what was never offered: {}", negotiate::list(answer)));
     };
+    if sa.sends_with(Spi(spi_out)) {
+        return Err(format!("the peer chose SPI {}, which another CHILD_SA of it has", Spi(spi_out)));
+    }
     let confirmed = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let seen = match confirmed && new.mode == Mode::Transport {
         true => Some(transport::read(sa, tsi, tsr).ok_or_else(|| {
