@@ -25,7 +25,7 @@ pub fn policies<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Ve
     connections.into_iter().flat_map(of_connection).collect()
 }
 
-/// The policies of one connection: of its children to be protected unless `guard = no`, where both sides' selectors are
+/// The policies of one connection: of its children to be protected unless `guard = no` or `policies = no`, where both sides' selectors are
 /// written out or follow from the one address that the connection names for that end; and of its shunts that are installed
 /// at load (`start_action`).
 pub fn of_connection(conn: &Connection) -> Vec<Policy> {
@@ -35,7 +35,7 @@ pub fn of_connection(conn: &Connection) -> Vec<Policy> {
 
 fn of_child(conn: &str, child: &ChildConfig, local: Option<IpAddr>, remote: Option<IpAddr>) -> Vec<Policy> {
     let verdict = match child.kind {
-        ChildKind::Protect if child.guard => Verdict::Protect,
+        ChildKind::Protect if child.guard && child.policies => Verdict::Protect,
         ChildKind::Pass if child.start_action != ChildAction::None => Verdict::Bypass,
         ChildKind::Drop if child.start_action != ChildAction::None => Verdict::Discard,
         ChildKind::Protect | ChildKind::Pass | ChildKind::Drop => return Vec::new(),
@@ -135,6 +135,7 @@ mod tests {
     fn guard_no_opts_out_and_shunts_count_when_they_are_installed() {
         let ts = "local_ts = 10.1.0.0/16\n remote_ts = 10.2.0.0/16";
         assert_eq!(lines(HOSTS, &format!("a {{ {ts}\n guard = no }}")), [""; 0]);
+        assert_eq!(lines(HOSTS, &format!("a {{ {ts}\n policies = no }}")), [""; 0]);
         assert_eq!(lines(HOSTS, &format!("a {{ {ts}\n mode = pass }}")), [""; 0]);
         for (mode, verdict) in [("pass", "Bypass"), ("drop", "Discard")] {
             assert_eq!(
