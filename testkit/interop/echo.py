@@ -18,19 +18,23 @@ import time
 import zlib
 
 PORT, SHELL = 7, 9
-IP_PKTINFO, IP_MTU_DISCOVER, IPV6_HOPOPTS, IPV6_DSTOPTS = 8, 10, 54, 59
+IP_RETOPTS, IP_PKTINFO, IP_MTU_DISCOVER = 7, 8, 10
+IPV6_RECVHOPOPTS, IPV6_HOPOPTS, IPV6_RECVDSTOPTS, IPV6_DSTOPTS = 53, 54, 58, 59
 UDP_ENCAP, ESPINUDP, SO_RCVBUFFORCE = 100, 2, 33
 
 
 def echo(s, v6):
-    """One datagram back, from the address that it was sent to."""
-    data, info, _, peer = s.recvmsg(1 << 16, 256)
+    """One datagram back, from the address that it was sent to, with the options that it came with."""
+    data, info, _, peer = s.recvmsg(1 << 16, 1024)
     reply = []
     for level, kind, value in info:
         if v6 and (level, kind) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO):
             reply.append((level, kind, value[:16] + bytes(4)))
         elif (level, kind) == (socket.IPPROTO_IP, IP_PKTINFO):
             reply.append((level, kind, bytes(4) + value[8:12] + bytes(4)))
+        elif (level, kind) in ((socket.IPPROTO_IP, IP_RETOPTS), (socket.IPPROTO_IPV6, IPV6_HOPOPTS),
+                               (socket.IPPROTO_IPV6, IPV6_DSTOPTS)):
+            reply.append((level, kind, value))
     try:
         s.sendmsg([data], reply, 0, peer)
     except OSError as why:
@@ -46,7 +50,7 @@ def answer(connection):
 def shell(connection):
     with connection, connection.makefile('rw') as lines:
         for line in lines:
-            done = subprocess.run(['sh', '-c', json.loads(line)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            done = subprocess.run(['sh'], input=json.loads(line), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, errors='replace')
             lines.write(json.dumps([done.returncode, done.stdout]) + '\n')
             lines.flush()
@@ -70,9 +74,11 @@ def serve(shell_address):
         s = socket.socket(family, socket.SOCK_DGRAM)
         if v6:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO, 1)
+            for option in (socket.IPV6_RECVPKTINFO, IPV6_RECVHOPOPTS, IPV6_RECVDSTOPTS):
+                s.setsockopt(socket.IPPROTO_IPV6, option, 1)
         else:
             s.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
+            s.setsockopt(socket.IPPROTO_IP, IP_RETOPTS, 1)
             s.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, 0)
         s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 21)
         s.bind((any_address, PORT))
@@ -98,7 +104,7 @@ def serve(shell_address):
 
 class Talker:
     """One job. Keys: `to`, `from`; `sizes` of UDP datagrams, `window` how many are on their way at once; `plain`: 'text'
-    (compresses well) or 'random'; `tcp` bytes; `ip_options`, `hop_options`, `dst_options` (hex) for the datagrams;
+    (compresses well) or 'random'; `tcp` bytes, `tcp_df` whether with path MTU discovery; `ip_options`, `hop_options`, `dst_options` (hex) for the datagrams;
     `ping` {ip_options (hex) -> how many}; `wait` seconds for what is missing."""
 
     def __init__(self, job):
@@ -118,7 +124,7 @@ class Talker:
     def socket(self, kind, protocol=0):
         s = socket.socket(self.family, kind, protocol)
         if not self.v6:
-            s.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, 0 if kind != socket.SOCK_STREAM else 1)
+            s.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, kind == socket.SOCK_STREAM and self.job.get('tcp_df', True))
         s.bind((self.job['from'], 0))
         return s
 
@@ -190,8 +196,8 @@ class Talker:
                 except TimeoutError:
                     self.lost.append(f'ping {options}')
                     continue
-                # The option comes back, filled in where it is one that routers fill in.
-                if head == 20 or packet[20] != int(options[:2], 16):
+                # Record route and timestamps come back, filled in; the kernel answers others without.
+                if options[:2] in ('07', '44') and (head == 20 or packet[20] != int(options[:2], 16)):
                     self.corrupt.append(f'options {packet[20:head].hex()}')
                 self.received += 1
 
