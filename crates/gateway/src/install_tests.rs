@@ -206,7 +206,8 @@ fn the_mtu_is_that_of_the_encapsulation() {
         (sa.encr_key, sa.integ_key) = (Secret::default(), Secret::new(vec![1; 32]));
     };
     // AES-GCM takes 8 and 8 and 16 and 2, AH 12 and 16; a header of 20 is around tunnels.
-    let kinds: [(&dyn Fn(&mut SaAdd), u32); 5] = [
+    type Change<'a> = &'a dyn Fn(&mut SaAdd);
+    let kinds: [(Change<'_>, u32); 5] = [
         (&|_| (), 1446),
         (&|sa| sa.mode = Mode::Transport, 1466),
         (&ah, 1452),

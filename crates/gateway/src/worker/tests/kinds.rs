@@ -199,7 +199,9 @@ fn the_first_packets_wait_for_their_sa_and_leave_before_all_others() {
         install(&b, Outer::V4Raw, kind);
         a.engine.apply(Duration::ZERO, &policy(1)).unwrap();
         let say = |n: u8| a.udp.send_to(&[n; 9], "10.2.0.1:7000").unwrap();
-        (0..3).for_each(|n| drop(say(n)));
+        for n in 0..3 {
+            say(n);
+        }
         let Ok(Notice::Up(up)) = a.notices.recv_timeout(PATIENCE) else { panic!("no acquire") };
         assert!(matches!(up[0], ironswan_wire::sadb::Up::Acquire { reqid: ReqId(1), .. }), "{up:?}");
         eventually("they wait", || {
