@@ -43,15 +43,19 @@ pub(crate) fn host_to_host(sa: &IkeSa, local: &[TrafficSelector], remote: &[Traf
     address(local) == Some(sa.local.ip()) && address(remote) == Some(sa.remote.ip())
 }
 
+/// The same protocols and ports at another address.
+pub(crate) fn at(ts: &[TrafficSelector], addr: IpAddr) -> Vec<TrafficSelector> {
+    ts.iter().map(|t| TrafficSelector { range: AddrRange::host(addr), ..*t }).collect()
+}
+
 /// Reads selectors from the peer for transport mode. `None` when they are not of one address each.
 pub(crate) fn read(sa: &IkeSa, local: &[TrafficSelector], remote: &[TrafficSelector]) -> Option<Seen> {
     let on_wire = OriginalAddresses { local: address(local)?, remote: address(remote)? };
-    let at = |ts: &[TrafficSelector], addr| -> Vec<_> {
-        ts.iter().map(|t| TrafficSelector { range: AddrRange::host(addr), ..*t }).collect()
-    };
     // "If the client is behind a NAT, substitute the IP address in the TSi entries with ...", and the same of the server
     // and TSr; ours with our address, the peer's with its address as it came to us.
-    let local = if sa.nat.local { at(local, sa.local.ip()) } else { local.to_vec() };
+    // Our address may also have changed since the peer was told of it.
+    let ours = sa.nat.local || sa.roam.misplaced;
+    let local = if ours { at(local, sa.local.ip()) } else { local.to_vec() };
     let remote = if sa.nat.remote { at(remote, sa.remote.ip()) } else { remote.to_vec() };
     // Addresses of another family cannot have made a checksum of ours (RFC 6145 translates that too).
     let family = |addr: IpAddr| addr.is_ipv4() == sa.remote.is_ipv4();

@@ -22,9 +22,9 @@ use crate::child::{Agreed, Child};
 use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
-use crate::narrow;
 use crate::sa::IkeSa;
 use crate::timer::Timer;
+use crate::{narrow, transport};
 
 /// Everything about a pair of SAs to install.
 pub(crate) struct NewSas {
@@ -262,6 +262,10 @@ impl Endpoint {
         let Some(mut out) = child.pending_out.take() else { return };
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (sa.local, sa.remote, sa.nat.encap());
+        if out.mode == Mode::Transport {
+            out.local_ts = transport::at(&out.local_ts, out.local.ip());
+            out.remote_ts = transport::at(&out.remote_ts, out.remote.ip());
+        }
         child.out_installed = true;
         let line = established("outbound ", child);
         self.sadb(Command::SaAdd(out));
@@ -403,9 +407,6 @@ impl Endpoint {
         let after = child.agreed.remote_ts.clone();
         if before == after {
             return;
-        }
-        if let Some(out) = &mut child.pending_out {
-            out.remote_ts.clone_from(&after);
         }
         let (config, action) = (child.config.clone(), Action::Protect(child.reqid));
         self.spd.share(&(local.clone(), after.clone()), child.reqid);

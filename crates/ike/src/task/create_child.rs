@@ -288,8 +288,14 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
     let mode = if seen.is_some() { Mode::Transport } else { Mode::Tunnel };
     let seen =
         seen.unwrap_or_else(|| transport::Seen { local: tsi.clone(), remote: tsr.clone(), original: None });
-    if !narrow::is_narrowed(&seen.local, &new.local_ts) || !narrow::is_narrowed(&seen.remote, &new.remote_ts)
-    {
+    let (local, remote) = match mode {
+        // The ends, wherever they are by now.
+        Mode::Transport => {
+            (transport::at(&new.local_ts, sa.local.ip()), transport::at(&new.remote_ts, sa.remote.ip()))
+        }
+        Mode::Tunnel => (new.local_ts.clone(), new.remote_ts.clone()),
+    };
+    if !narrow::is_narrowed(&seen.local, &local) || !narrow::is_narrowed(&seen.remote, &remote) {
         return Err(format!(
             "the peer answered traffic selectors {} === {}, which are not inside {} === {}",
             narrow::list(tsi),
