@@ -1,0 +1,139 @@
+//! What is written, and whether Wireshark reads it.
+
+use std::os::unix::fs::MetadataExt;
+
+use ironswan_wire::algorithm;
+use ironswan_wire::iana::{KeId, PrfId};
+use ironswan_wire::proposal::{EspSuite, IkeSuite};
+use ironswan_wire::sadb::Spi;
+
+use super::*;
+use crate::scratch::Scratch;
+
+fn child(protocol: ProtocolId, encr: EncrId, integ: Option<IntegId>) -> KeyLog {
+    let shape = algorithm::encr(encr).unwrap();
+    KeyLog::Child {
+        protocol,
+        spi: Spi(0xc0ffee01),
+        src: "192.0.2.1:4500".parse().unwrap(),
+        dst: "192.0.2.2:4500".parse().unwrap(),
+        suite: EspSuite { encr, key_bits: shape.key_bits[0], integ, ke: None, esn: false },
+        encr_key: Secret::new(vec![0xab; 4]),
+        integ_key: integ.map_or(Secret::default(), |_| Secret::new(vec![0xcd; 2])),
+    }
+}
+
+/// What Wireshark 4.0 has in its menus; other names make it refuse the table.
+const KNOWN: &[&str] = &[
+    "NULL",
+    "TripleDES-CBC [RFC2451]",
+    "AES-CBC [RFC3602]",
+    "AES-CTR [RFC3686]",
+    "AES-GCM with 8 octet ICV [RFC4106]",
+    "AES-GCM with 12 octet ICV [RFC4106]",
+    "AES-GCM with 16 octet ICV [RFC4106]",
+    "HMAC-MD5-96 [RFC2403]",
+    "HMAC-SHA-1-96 [RFC2404]",
+    "HMAC-SHA-256-128 [RFC4868]",
+    "HMAC-SHA-384-192 [RFC4868]",
+    "HMAC-SHA-512-256 [RFC4868]",
+    "ANY 96 bit authentication [no checking]",
+    "ANY 128 bit authentication [no checking]",
+];
+
+#[test]
+fn every_suite_is_named_as_wireshark_names_it_or_is_a_comment() {
+    for encr in EncrId::ALL {
+        let integs = IntegId::ALL.iter().copied().map(Some).chain([None]);
+        for integ in integs.filter(|i| encr.is_aead() == i.is_none()) {
+            let text = line(&child(ProtocolId::ESP, *encr, integ)).to_string();
+            let fields: Vec<&str> = text.trim_end().split(',').map(|f| f.trim_matches('"')).collect();
+            assert_eq!(fields.len(), 8, "{text}");
+            let known = KNOWN.contains(&fields[4]) && KNOWN.contains(&fields[6]);
+            assert!(known || text.starts_with("# "), "{text}");
+        }
+    }
+    let ah = line(&child(ProtocolId::AH, EncrId::NULL, Some(IntegId::HMAC_SHA2_256_128)));
+    assert!(
+        ah.starts_with("# AH \"IPv4\",") && ah.contains("\"HMAC-SHA-256-128 [RFC4868]\",\"0xcdcd\""),
+        "{}",
+        *ah
+    );
+    for (encr, icv) in [(EncrId::AES_CTR, 4), (EncrId::CHACHA20_POLY1305, 16), (EncrId::AES_GCM_16_IIV, 16)] {
+        let text = line(&child(ProtocolId::ESP, encr, None)).to_string();
+        assert_eq!(text.starts_with("# "), icv == 16, "{text}");
+    }
+}
+
+/// Some names are in tables of a library that is not always here; where it is, they must be.
+#[test]
+fn tshark_takes_the_table() {
+    let dir = Scratch::new();
+    let mut text = String::new();
+    for encr in EncrId::ALL {
+        let integ = (!encr.is_aead()).then_some(IntegId::HMAC_SHA2_256_128);
+        text.push_str(&line(&child(ProtocolId::ESP, *encr, integ)));
+    }
+    for integ in IntegId::ALL {
+        text.push_str(&line(&child(ProtocolId::ESP, EncrId::AES_CBC, Some(*integ))));
+        text.push_str(&line(&child(ProtocolId::AH, EncrId::NULL, Some(*integ))));
+    }
+    // Empty, but a capture.
+    let pcap =
+        [[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0].as_slice(), &[0; 8], &[0, 0, 4, 0, 101, 0, 0, 0]].concat();
+    std::fs::write(dir.path().join("empty.pcap"), pcap).unwrap();
+    let run = |table: &str| {
+        let home = dir.path().join(".config/wireshark");
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::write(home.join("esp_sa"), table).unwrap();
+        std::process::Command::new("tshark")
+            .args(["-r", "empty.pcap"])
+            .current_dir(dir.path())
+            .env("HOME", dir.path())
+            .env_remove("XDG_CONFIG_HOME")
+            .output()
+            .map(|out| String::from_utf8_lossy(&out.stderr).contains("esp_sa"))
+    };
+    let Ok(complains) = run("\"IPv4\",\"a\",\"b\",\"0x1\",\"no such cipher\",\"0x00\",\"NULL\",\"\"\n")
+    else {
+        return;
+    };
+    assert!(complains, "a table that it refuses is said to be");
+    assert!(!run(&text).unwrap(), "{text}");
+}
+
+#[test]
+fn lines_are_what_wireshark_reads_and_the_files_are_private() {
+    let secret = |b: u8, n: usize| Secret::new(vec![b; n]);
+    let ike = KeyLog::Ike {
+        spi_i: 1,
+        spi_r: 0xabcd,
+        suite: IkeSuite {
+            encr: EncrId::AES_CBC,
+            key_bits: 128,
+            integ: Some(IntegId::HMAC_SHA2_256_128),
+            prf: PrfId::HMAC_SHA2_256,
+            ke: KeId::CURVE_25519,
+        },
+        keys: Box::new([0, 1, 2, 3, 4, 5, 6].map(|b| secret(b, 2))),
+    };
+    let esp = child(ProtocolId::ESP, EncrId::AES_GCM_16, None);
+    let dir = Scratch::new();
+    let keys = dir.path().join("keys");
+    let mut log = KeyLogger::open(&keys).unwrap();
+    log.write(&ike).unwrap();
+    log.write(&esp).unwrap();
+    let read = |n: &str| std::fs::read_to_string(keys.join(n)).unwrap();
+    assert_eq!(
+        read("ikev2_decryption_table"),
+        "0000000000000001,000000000000abcd,0303,0404,\"AES-CBC-128 [RFC3602]\",0101,0202,\"HMAC_SHA2_256_128 [RFC4868]\"\n"
+    );
+    assert_eq!(
+        read("esp_sa"),
+        "\"IPv4\",\"192.0.2.1\",\"192.0.2.2\",\"0xc0ffee01\",\"AES-GCM with 16 octet ICV [RFC4106]\",\"0xabababab\",\"NULL\",\"\"\n"
+    );
+    assert_eq!(read("ike_sk"), "0000000000000001,000000000000abcd,0000,0101,0202,0303,0404,0505,0606\n");
+    for f in ["ikev2_decryption_table", "esp_sa", "ike_sk"] {
+        assert_eq!(std::fs::metadata(keys.join(f)).unwrap().mode() & 0o777, 0o600);
+    }
+}
