@@ -60,7 +60,7 @@ fn cut(packet: &[u8], id: u32, from: usize, to: usize) -> Vec<u8> {
     } else {
         let total = (p.len() + to - from) as u16;
         p[2..4].copy_from_slice(&total.to_be_bytes());
-        p[6..8].copy_from_slice(&(from as u16 / 8 | more << 13).to_be_bytes());
+        p[6..8].copy_from_slice(&((from as u16 / 8) | (more << 13)).to_be_bytes());
         v4::set_checksum(&mut p);
         p.extend_from_slice(&data[from..to]);
     }
