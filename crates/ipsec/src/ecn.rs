@@ -4,7 +4,8 @@
 use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::sadb::SaOptions;
 
-const ECN: u8 = 3;
+/// The ECN field, in TOS or traffic class.
+pub(crate) const ECN: u8 = 3;
 const NOT_ECT: u8 = 0;
 const ECT_1: u8 = 1;
 const ECT_0: u8 = 2;

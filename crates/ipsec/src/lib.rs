@@ -1,11 +1,11 @@
-//! The packet engine of RFC 4301, without I/O: SAD, SPD, ESP in tunnel mode.
+//! The packet engine of RFC 4301, without I/O: SAD, SPD; ESP, AH and IPComp, in tunnel and transport mode.
 //!
 //! One [`Engine`] is shared by all threads; each thread has a [`Worker`]. The key daemon feeds the engine with
 //! [`ironswan_wire::sadb::Command`] and takes [`ironswan_wire::sadb::Up`] back.
 //!
 //! ```text
 //! TUN read --> Worker::outbound --> TxBatch --> Worker::seal --> sendmsg with UDP_SEGMENT
-//!              inner header, SPD, SA, sequence numbers, split, checksum
+//!              inner header, SPD, SA, MSS, sequence numbers, split, checksum
 //! recvmsg with UDP_GRO --> demux --> Worker::inbound --> RxBatch --> writev to the TUN
 //!              SPI, replay check, open, replay commit, trailer, inner header, selectors, merge
 //! ```
@@ -13,7 +13,8 @@
 //! The engine owns no packet memory, works in place on what the caller lends, allocates nothing per packet in the steady
 //! state, reads no clock and opens no socket.
 //!
-//! Not here: transport mode, AH, IPComp, fragmentation; of the path MTU only what ESP takes from it ([`mtu`]).
+//! Not here: making fragments (a packet that does not fit its path leaves whole, and says whether it may be cut); of the path
+//! MTU only what ESP and AH take from it ([`mtu`]).
 #![forbid(unsafe_code)]
 
 mod ah;

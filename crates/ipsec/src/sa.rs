@@ -12,9 +12,10 @@ use ironswan_wire::esp;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Lifetime, Mode, ReqId, SaAdd, SaOptions, SaStats, Spi};
+use ironswan_wire::sadb::{Dscp, Lifetime, Mode, ReqId, SaAdd, SaOptions, SaStats, Spi, Tfc};
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
+use crate::ecn;
 use crate::ipcomp::Adaptive;
 use crate::mtu::{self, Encapsulation};
 use crate::replay::Replay;
@@ -224,6 +225,9 @@ pub(crate) struct OutState {
     pub(crate) block_len: usize,
     /// Tunnel mode ESP that needs nothing else: the fast path.
     pub(crate) plain: bool,
+    /// What of an inner packet's TOS the outer header has, and what it has beside.
+    tos_kept: u8,
+    tos_set: u8,
     /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send, as
     /// [`crate::Send::fragmentable`] has them; all lengths when the SA does not care. Of an ESP SA only.
     pub(crate) fragmentable: [u16; 2],
@@ -249,7 +253,13 @@ impl OutState {
         let o = &sa.options;
         let plain = key.esp().is_some()
             && sa.mode == Mode::Tunnel
-            && SaOptions { original: o.original, dscp_in: o.dscp_in, ..SaOptions::default() } == *o;
+            && (o.ipcomp, o.tfc, o.dummies) == (None, Tfc::None, None);
+        // "DSCP: copied or mapped", "ECN: constructed" (RFC 4301 section 5.1.2.1); RFC 6040 section 4.1.
+        let ecn = if o.copy_ecn { ecn::ECN } else { 0 };
+        let (tos_kept, tos_set) = match o.dscp_out {
+            Dscp::Copy => (!ecn::ECN | ecn, 0),
+            Dscp::Set(dscp) => (ecn, dscp << 2),
+        };
         let mut state = Self {
             spi: sa.spi,
             reqid: sa.reqid,
@@ -257,6 +267,8 @@ impl OutState {
             icv_len,
             block_len,
             plain,
+            tos_kept,
+            tos_set,
             fragmentable: [0; 2],
             path_mtu: AtomicU32::new(0),
             sequence: AtomicU64::new(0),
@@ -282,6 +294,12 @@ impl OutState {
     /// The protocol that it speaks.
     pub(crate) fn protocol(&self) -> ProtocolId {
         if self.key.ah().is_some() { ProtocolId::AH } else { ProtocolId::ESP }
+    }
+
+    /// TOS or traffic class of a tunnel's outer header.
+    #[inline]
+    pub(crate) fn outer_tos(&self, inner: u8) -> u8 {
+        inner & self.tos_kept | self.tos_set
     }
 
     /// Bytes of the path to the peer; `None` as long as it is not known.

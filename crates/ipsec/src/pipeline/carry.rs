@@ -18,7 +18,7 @@ use ironswan_crypto::batch::Job;
 use ironswan_crypto::icv::{IcvJob, IcvKey};
 use ironswan_wire::esp;
 use ironswan_wire::ip::{IpInfo, protocol, v4, v6};
-use ironswan_wire::sadb::{Dscp, Mode, SaOptions};
+use ironswan_wire::sadb::Mode;
 
 use super::kept::Kept;
 use super::split::MAX_ESP;
@@ -32,8 +32,6 @@ use crate::sa::{OutSa, SaKey};
 const MAX_IP: usize = 65_535;
 /// TTL or hop limit of an outer header that we make (RFC 1700; RFC 4301 section 5.1.2.1: "constructed").
 const TTL: u8 = 64;
-/// ECN, in TOS or traffic class.
-const ECN: u8 = 3;
 
 /// What stands in front of ESP or AH in the send buffer.
 #[derive(Clone, Copy)]
@@ -79,15 +77,6 @@ pub(super) struct Packet<'a> {
     pub(super) ident: u16,
 }
 
-/// TOS or traffic class of a tunnel's outer header (RFC 4301 section 5.1.2.1, RFC 6040 section 4.1).
-pub(super) fn outer_tos(options: &SaOptions, inner: u8) -> u8 {
-    let dscp = match options.dscp_out {
-        Dscp::Copy => inner & !ECN,
-        Dscp::Set(dscp) => dscp << 2,
-    };
-    dscp | if options.copy_ecn { inner & ECN } else { 0 }
-}
-
 impl<'a> Carry<'a> {
     /// For a packet, or a super-packet, with this header. `reassembled`: it came in fragments, so its sender does not mind.
     pub(super) fn plan(
@@ -104,7 +93,7 @@ impl<'a> Carry<'a> {
             front: Front::None,
             front_len: 0,
             carrier: if sa.path.udp_encap { Carrier::Udp } else { Carrier::Esp },
-            tos: outer_tos(&state.options, info.tos),
+            tos: state.outer_tos(info.tos),
             always: reassembled || !state.options.copy_df,
             least: if info.ipv6 { LEAST_V6 } else { LEAST_V4 },
             ipv6: info.ipv6,
@@ -129,7 +118,7 @@ impl<'a> Carry<'a> {
             front: Front::None,
             front_len: 0,
             carrier: if sa.path.udp_encap { Carrier::Udp } else { Carrier::Esp },
-            tos: outer_tos(options, 0),
+            tos: sa.state.outer_tos(0),
             always: !options.copy_df,
             least: 0,
             ipv6: false,
@@ -238,7 +227,7 @@ impl<'a> Carry<'a> {
         }
     }
 
-    /// The outer header of a tunnel: "constructed" but for what [`outer_tos`] copies (RFC 4301 section 5.1.2).
+    /// The outer header of a tunnel: "constructed" but for what the options copy (RFC 4301 section 5.1.2).
     fn outer(&self, front: &mut [u8], len: usize, ident: u16, may_fragment: bool) {
         let (tos, path) = (self.tos, &self.sa.path);
         match (path.local, path.remote) {

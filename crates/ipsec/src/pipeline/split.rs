@@ -81,7 +81,8 @@ pub(super) fn emit(
 ) -> Result<u64, DropReason> {
     let next_header = if info.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
     let fragmentable = sa.state.fragmentable[usize::from(info.ipv6)];
-    let mut at = Place { key: tx.key_of(sa), sa, next_header, tos: info.tos, fragmentable, sequence };
+    let tos = sa.state.outer_tos(info.tos);
+    let mut at = Place { key: tx.key_of(sa), sa, next_header, tos, fragmentable, sequence };
     match *cut {
         Cut::Whole => {
             let inner = at.packet(tx, frame.len()).ok_or(DropReason::OutTooBig)?;

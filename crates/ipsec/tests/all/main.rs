@@ -11,6 +11,7 @@ mod lifecycle;
 mod moved;
 mod mtu;
 mod oracle;
+mod out_bad_input;
 mod out_common;
 mod out_dummies;
 mod out_kinds;
