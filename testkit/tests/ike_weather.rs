@@ -12,8 +12,17 @@ use ironswan_testkit::{World, config};
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
+/// What the child is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Tunnel,
+    Ah,
+    Transport,
+    IpcompTransport,
+}
+
 /// Gateways that want the tunnel up: the first starts it, the second is known by name and may be anyone's responder.
-fn connections() -> [Connection; 2] {
+fn connections(kind: Kind) -> [Connection; 2] {
     let mut conns = config::pair(config::ip("192.0.2.1"), config::ip("192.0.2.2"));
     for (n, c) in conns.iter_mut().enumerate() {
         c.local_addrs = vec![AddrSpec::Any];
@@ -21,7 +30,14 @@ fn connections() -> [Connection; 2] {
         c.rekey_time = 300 * S;
         c.over_time = 60 * S;
         c.rand_time = 60 * S;
+        if matches!(kind, Kind::Transport | Kind::IpcompTransport) {
+            config::transport(c);
+        }
         let child = &mut c.children[0];
+        child.ipcomp = kind == Kind::IpcompTransport;
+        if kind == Kind::Ah {
+            child.proposals = vec![config::ah_proposal(&[])];
+        }
         (child.rekey_time, child.life_time, child.rand_time) = (120 * S, 180 * S, 30 * S);
         if n == 0 {
             (child.start_action, child.dpd_action) = (ChildAction::Start, ChildAction::Start);
@@ -33,7 +49,7 @@ fn connections() -> [Connection; 2] {
     conns
 }
 
-fn weather(seed: u64, nat: bool) -> World {
+fn weather(seed: u64, nat: bool, kind: Kind) -> World {
     let mut w = World::pair(seed, |_| {});
     let mut rng = Seeded::new(seed ^ 0x5eed);
     let mut below = move |n: u64| rng.u64() % n;
@@ -41,18 +57,18 @@ fn weather(seed: u64, nat: bool) -> World {
         let hub = w.nodes[1].addrs.clone();
         w.nodes[0].names.insert("hub.example".to_owned(), hub);
     };
-    let now = w.now();
-    for (node, conn) in connections().into_iter().enumerate() {
-        w.nodes[node].endpoint.unload_connection(now, "gw");
-        name(&mut w);
-        w.network_changed(node);
-        w.nodes[node].endpoint.load_connection(now, conn);
-    }
     if nat {
         let mut translator = Nat::new(config::ip("192.0.2.1"), config::ip("203.0.113.1"));
         translator.inside = (0..=255).map(|n| IpAddr::from([198, 51, 100, n])).collect();
         translator.inside.push(config::ip("192.0.2.1"));
         w.net.nat = Some(translator);
+    }
+    let now = w.now();
+    for (node, conn) in connections(kind).into_iter().enumerate() {
+        w.nodes[node].endpoint.unload_connection(now, "gw");
+        name(&mut w);
+        w.network_changed(node);
+        w.nodes[node].endpoint.load_connection(now, conn);
     }
     w.traffic = Some(500 * MS);
     w.net.jitter = 8 * MS;
@@ -75,7 +91,7 @@ fn weather(seed: u64, nat: bool) -> World {
             }
             8 => {
                 let node = below(2) as usize;
-                w.restart(node, seed * 1_000 + step, connections()[node].clone());
+                w.restart(node, seed * 1_000 + step, connections(kind)[node].clone());
                 name(&mut w);
                 w.network_changed(node);
             }
@@ -104,21 +120,34 @@ fn weather(seed: u64, nat: bool) -> World {
     w
 }
 
+fn clears(seed: u64, nat: bool, kind: Kind) {
+    let mut w = weather(seed, nat, kind);
+    // The longest pause and two rounds of retransmissions: one to find out that the other side has moved, another for an
+    // attempt to where it is not.
+    let works = (0..80).any(|_| {
+        let got = (w.nodes[0].esp.0, w.nodes[1].esp.0);
+        w.run(10 * S);
+        w.fault().is_none() && w.nodes[0].esp.0 >= got.0 + 15 && w.nodes[1].esp.0 >= got.1 + 15
+    });
+    if !works {
+        w.dump();
+        panic!("seed {seed} {kind:?}: {:?}", w.fault());
+    }
+    w.audit();
+}
+
 #[test]
 fn after_any_weather_there_is_one_tunnel_and_nothing_else() {
     for seed in 0..300u64 {
-        let mut w = weather(seed, seed % 3 == 0);
-        // The longest pause and two rounds of retransmissions: one to find out that the other side has moved, another for
-        // an attempt to where it is not.
-        let works = (0..80).any(|_| {
-            let got = (w.nodes[0].esp.0, w.nodes[1].esp.0);
-            w.run(10 * S);
-            w.fault().is_none() && w.nodes[0].esp.0 >= got.0 + 15 && w.nodes[1].esp.0 >= got.1 + 15
-        });
-        if !works {
-            w.dump();
-            panic!("seed {seed}: {:?}", w.fault());
-        }
-        w.audit();
+        clears(seed, seed % 3 == 0, Kind::Tunnel);
+    }
+}
+
+#[test]
+fn ah_transport_mode_and_ipcomp_stand_the_weather_too() {
+    for seed in 0..60u64 {
+        clears(seed, false, Kind::Ah);
+        clears(seed, seed % 2 == 0, Kind::Transport);
+        clears(seed, seed % 2 == 1, Kind::IpcompTransport);
     }
 }

@@ -131,3 +131,36 @@ fn an_offer_is_led_by_the_method_in_use() {
     assert_eq!(first_ke(&sent), Some(KeId::ECP_256));
     assert!(has_ke(&sent, KeId::CURVE_25519) && !has_ke(&sent, KeId::MODP_2048));
 }
+
+#[test]
+fn what_is_meant_by_leaving_it_out_is_offered_in_words_and_not_answered() {
+    let ours = [esp(1, &[GCM128, NO_ESN])];
+    let s = select_esp(&ours, &[esp(1, &[GCM128])], KeRule::Ignore).unwrap();
+    assert_eq!(s.answer.transforms, [GCM128], "nothing that was not offered");
+    let sent = offer(&[esp(1, &[GCM128])], &[0xc0, 0, 0, 2], KeRule::Ignore);
+    assert_eq!(sent[0].transforms, [GCM128, NO_ESN]);
+    assert!(check_child(&sent, &[esp(1, &[GCM128, NO_ESN])], KeRule::Ignore).is_some());
+    assert!(offer(&[ike(1, &[GCM128, PRF256, X25519])], &[], KeRule::Ignore)[0].transforms.len() == 2);
+}
+
+#[test]
+fn what_is_not_supported_is_passed_over_for_what_is() {
+    let gmac = Transform::Integ(IntegId::AES_128_GMAC);
+    let null = Transform::Encr(EncrId::NULL, None);
+    let list = [esp(1, &[null, gmac, NO_ESN]), esp(2, &[CBC128, SHA256, NO_ESN])];
+    assert_eq!(select_esp(&list, &list, KeRule::Ignore).unwrap().suite.encr, EncrId::AES_CBC);
+    let no = select_esp(&list[..1], &list[..1], KeRule::Ignore).unwrap_err();
+    assert!(no.lines.iter().any(|l| l.ends_with("is configured but not supported here")), "{no:?}");
+}
+
+#[test]
+fn through_a_nat_only_esp_is_agreed_on() {
+    let ah = |n| Proposal { protocol: ProtocolId::AH, ..esp(n, &[SHA256, NO_ESN]) };
+    let both = [ah(1), esp(2, &[GCM128, NO_ESN])];
+    let of = |nat| select_child(&both, &both, carried(nat), KeRule::Ignore).unwrap();
+    assert_eq!((of(false).answer.protocol, of(true).answer.protocol), (ProtocolId::AH, ProtocolId::ESP));
+    assert_eq!(of(false).suite.encr, EncrId::NULL);
+    assert!(any_ah(&both) && !any_ah(&both[1..]));
+    let encrypting = Proposal { protocol: ProtocolId::AH, ..esp(1, &[CBC128, SHA256, NO_ESN]) };
+    assert!(select_child(&[ah(1)], &[encrypting], carried(false), KeRule::Ignore).is_err());
+}

@@ -409,6 +409,9 @@ pub(crate) fn answer_have_shared(
     );
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.as_mut() {
         ours.collision = Some(Collision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
+        // If the old one ends before it is settled which survives, nobody comes back to it.
+        let at = now + ep.patience() + REDUNDANT;
+        ep.timers.set(Timer::Linger(id), at);
         return ep.log(Level::Info, sa, "IKE_SA rekey collision detected");
     }
     ep.inherit(now, sa, id);
