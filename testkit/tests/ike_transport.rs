@@ -370,14 +370,17 @@ fn a_request_with_several_addresses_gets_tunnel_mode_or_nothing() {
     assert!(all.iter().all(|sa| sa.remote_ts == [host(NA)]), "{all:?}");
 }
 
-/// Two clients behind one NAT, each in transport mode to the same host, are one address there. What they send is told apart
-/// by their SAs, with the checksums of each.
-#[test]
-fn what_two_hosts_behind_one_nat_send_is_told_apart() {
+/// Two hosts behind one NAT, each in transport mode to the same host, which has one address for both. `port`: of what the
+/// second wants to send from.
+fn two_behind_one_nat(port: u16) -> (World, Result<(), String>) {
     let mut w = through(68, true, false, |c| c[1].remote_id = ironswan_wire::id::IdPattern::Any);
     let mut third = ironswan_testkit::Node::seeded(vec![config::ip("192.0.2.3")], 99, Default::default());
     let mut conn = config::pair(config::ip("192.0.2.3"), config::ip(B))[0].clone();
     config::transport(&mut conn);
+    if port != 0 {
+        conn.children[0].local_ts = vec![config::dynamic(17, port)];
+        conn.children[0].remote_ts = vec![config::dynamic(17, 0)];
+    }
     conn.local_id = ironswan_wire::id::Identity::parse("g3.example");
     for n in [&mut third, &mut w.nodes[1]] {
         n.endpoint.load_shared(config::psk("any", "a secret of all", &[]));
@@ -387,14 +390,41 @@ fn what_two_hosts_behind_one_nat_send_is_told_apart() {
     w.nodes.push(third);
     w.net.nat.as_mut().unwrap().inside.push(config::ip("192.0.2.3"));
     w.establish(0).unwrap();
+    let result = w.establish(2);
+    (w, result)
+}
+
+#[test]
+fn two_hosts_behind_one_nat_cannot_have_the_same_selectors() {
+    let (mut w, result) = two_behind_one_nat(0);
+    assert!(result.unwrap_err().contains("TS_UNACCEPTABLE"));
+    assert!(w.nodes[1].logged("hosts behind one NAT need ports of their own"));
+    assert_eq!(w.nodes[1].engine.inbound.len(), 1);
+    // The first one goes on, and may begin anew.
+    w.rekey_child(0);
+    w.run(10 * S);
+    w.terminate(0, false);
+    w.run(S);
+    w.establish(0).unwrap();
+    // Once it is gone, it is the other's turn.
+    w.terminate(0, false);
+    w.run(S);
+    w.terminate(2, false);
+    w.run(S);
     w.establish(2).unwrap();
+}
+
+#[test]
+fn two_hosts_behind_one_nat_are_told_apart_by_ports() {
+    let (w, result) = two_behind_one_nat(4_001);
+    result.unwrap();
     let inbound: Vec<&SaAdd> = w.nodes[1].engine.inbound.values().collect();
-    assert_eq!(inbound.len(), 2);
     let remote = |sa: &&SaAdd| sa.options.original.map(|o| o.remote);
     let mut originals: Vec<Option<IpAddr>> = inbound.iter().map(remote).collect();
     originals.sort_unstable();
     assert_eq!(originals, [Some(config::ip(A)), Some(config::ip("192.0.2.3"))]);
-    assert!(inbound.iter().all(|sa| sa.remote_ts == [host(NA)] && sa.mode == Mode::Transport));
+    assert!(inbound.iter().all(|sa| sa.remote_ts[0].range == host(NA).range && sa.mode == Mode::Transport));
+    assert_ne!(inbound[0].reqid, inbound[1].reqid);
 }
 
 #[test]

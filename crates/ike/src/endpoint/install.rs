@@ -361,6 +361,22 @@ impl Endpoint {
         }
     }
 
+    /// Another peer that has a transport-mode child with the same selectors: two hosts behind one NAT. What is sent to their
+    /// common address would reach one of them only; "implementors MUST devise ways of preventing this from occurring" (RFC
+    /// 3948 section 5.2).
+    pub(crate) fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String> {
+        let selectors = (agreed.local_ts.clone(), agreed.remote_ts.clone());
+        if agreed.mode != Mode::Transport || !sa.nat.remote || !self.spd.has(&selectors) {
+            return None;
+        }
+        let same = |c: &Child| {
+            let c = &c.agreed;
+            (c.mode, &c.local_ts, &c.remote_ts) == (Mode::Transport, &agreed.local_ts, &agreed.remote_ts)
+        };
+        let other = |o: &&Box<IkeSa>| o.remote_id != sa.remote_id && o.children.values().any(same);
+        self.sas.values().find(other).map(|o| o.ends())
+    }
+
     /// True when the peer's children cannot go to this address because of another peer's.
     pub(crate) fn move_clashes(&self, sa: &IkeSa, to: IpAddr) -> bool {
         let other =

@@ -261,6 +261,17 @@ fn consider(
         cpi_out,
         tfc: create_child::takes_tfc(payloads),
     };
+    if let Some(other) = ep.same_host(sa, &agreed) {
+        ep.counters.ts_unacceptable += 1;
+        let line = format!(
+            "{other} has transport mode with {} === {} already: hosts behind one NAT need ports of their own \
+             (local_ts, remote_ts), or tunnel mode with addresses of their own (RFC 3948 section 5.2)",
+            narrow::list(&agreed.local_ts),
+            narrow::list(&agreed.remote_ts)
+        );
+        ep.log(Level::Error, sa, line);
+        return Err(NotifyType::TS_UNACCEPTABLE.into());
+    }
     Ok(Box::new(Offered {
         config,
         rekey,
