@@ -5,10 +5,9 @@ use std::{fs, io};
 
 use crate::Target;
 
-/// Where the seeds of a target are. Planted defects start from the seeds of `ike_message`.
+/// Where the seeds of a target are.
 pub fn seeds_dir(target: &Target) -> PathBuf {
-    let name = if target.hidden { "ike_message" } else { target.name };
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("seeds").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target.seeds)
 }
 
 /// The seeds of a target, in the order of their names, so that a run can be repeated.

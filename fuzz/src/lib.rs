@@ -13,7 +13,7 @@ pub mod corpus;
 pub mod mutate;
 pub mod targets;
 
-use targets::{esp_inbound, ike_message, ike_payloads, planted, swanctl_conf, vici};
+use targets::{engine_pair, esp_inbound, ike_message, ike_payloads, planted, swanctl_conf, vici};
 
 /// One target.
 #[derive(Clone, Copy)]
@@ -31,24 +31,41 @@ pub struct Target {
     pub max_memory: usize,
     /// Planted defects, which show that the fuzzer finds what it should: not run unless named.
     pub hidden: bool,
+    /// Whose seeds it starts from.
+    pub seeds: &'static str,
 }
 
 const fn target(name: &'static str, run: fn(&[u8]) -> u64, dictionary: &'static [&'static [u8]]) -> Target {
-    Target { name, run, dictionary, max_len: 2048, max_memory: 256 * 1024, hidden: false }
+    Target { name, run, dictionary, max_len: 2048, max_memory: 256 * 1024, hidden: false, seeds: name }
+}
+
+const fn planted(name: &'static str, run: fn(&[u8]) -> u64) -> Target {
+    Target { hidden: true, seeds: "ike_message", ..target(name, run, &[]) }
+}
+
+/// Two engines, with their tables and batches, for each input.
+const fn engines(name: &'static str, run: fn(&[u8]) -> u64) -> Target {
+    let target = target(name, run, engine_pair::DICTIONARY);
+    Target { max_memory: 16 << 20, max_len: 512, seeds: "engine_pair", ..target }
 }
 
 /// All targets.
 pub const TARGETS: &[Target] = &[
-    // An engine with its flow tables for each input.
-    Target { max_memory: 1 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
+    engines("engine_pair", engine_pair::run),
+    // An engine with its flow tables, and what IPComp inflates to, for each input.
+    Target { max_memory: 24 << 20, ..target("esp_inbound", esp_inbound::run, esp_inbound::DICTIONARY) },
     target("ike_message", ike_message::run, ike_message::DICTIONARY),
     target("ike_payloads", ike_payloads::run, ike_message::DICTIONARY),
     // Sections that inherit make more of a file than is written: bounded, and not by its length alone.
     Target { max_memory: 32 << 20, ..target("swanctl_conf", swanctl_conf::run, swanctl_conf::DICTIONARY) },
     target("vici", vici::run, vici::DICTIONARY),
-    Target { hidden: true, ..target("planted_panic", planted::panic, &[]) },
-    Target { hidden: true, ..target("planted_hang", planted::hang, &[]) },
-    Target { hidden: true, ..target("planted_memory", planted::memory, &[]) },
+    planted("planted_panic", planted::panic),
+    planted("planted_hang", planted::hang),
+    planted("planted_memory", planted::memory),
+    Target { hidden: true, ..engines("planted_lost", engine_pair::lost) },
+    Target { hidden: true, ..engines("planted_changed", engine_pair::changed) },
+    Target { hidden: true, ..engines("planted_reordered", engine_pair::reordered) },
+    Target { hidden: true, ..engines("planted_leaked", engine_pair::leaked) },
 ];
 
 /// The target of this name.

@@ -1,5 +1,6 @@
 //! The targets' bodies: no libFuzzer, no nightly.
 
+pub mod engine_pair;
 pub mod esp_inbound;
 pub mod ike_message;
 pub mod ike_payloads;

@@ -30,6 +30,19 @@ fn a_planted_allocation_is_found_and_comes_again() {
 }
 
 #[test]
+fn planted_defects_of_the_packet_engine_are_found_and_come_again() {
+    for (name, says) in [
+        ("planted_lost", "packets of"),
+        ("planted_changed", "packet "),
+        ("planted_reordered", "packet "),
+        ("planted_leaked", "left by"),
+    ] {
+        let (status, text) = short(&["--expect-crash", name]);
+        assert!(status == 0 && text.contains("panic: ") && text.contains(says), "{text}");
+    }
+}
+
+#[test]
 fn a_target_without_a_defect_is_not_called_defective() {
     let (status, text) = short(&["--seconds", "1", "--expect-crash", "vici"]);
     assert!(status == 1 && text.contains("was missed"), "{text}");

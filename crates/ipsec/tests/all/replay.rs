@@ -7,7 +7,7 @@ use ironswan_wire::sadb::Up;
 
 use crate::common::*;
 
-const WINDOWS: [u32; 6] = [32, 33, 64, 128, 1024, 4096];
+const WINDOWS: [u32; 8] = [32, 33, 64, 128, 1024, 4096, 65_536, 131_072];
 
 struct Run {
     pair: Pair,
@@ -212,6 +212,7 @@ fn any_order_within_the_window_is_accepted_once() {
     for window in WINDOWS {
         let mut pair = Pair::new(Options { window, ..Options::default() });
         let frame = Spec::udp(20).build();
+        let window = window.min(4_096);
         let mut esp: Vec<_> = (0..window).map(|_| pair.seal_one(&frame)).collect();
         esp.reverse();
         let twice = [&esp[..], &esp[..]].concat();
