@@ -6,6 +6,7 @@ usage: children.py [--full] [NAME ...]      --full: every suite of ESP and AH, n
 Here the keys are what is tested: that what was written is what is negotiated, carried and shown. Against the kernel: xfrm.py,
 against strongSwan: strongswan.py.
 """
+import ctypes
 import json
 import subprocess
 
@@ -174,4 +175,23 @@ def refused(lab, full):
     ping(lab)
 
 
-main({f.__name__: f for f in (esp, ah, options, alternatives, refused)}, 'children')
+def words(lab, full):
+    """Each word of proposals means what strongSwan's own parser takes it for."""
+    class Token(ctypes.Structure):
+        _fields_ = [('name', ctypes.c_char_p), ('type', ctypes.c_int), ('id', ctypes.c_uint16), ('key_bits', ctypes.c_uint16)]
+
+    parse = ctypes.CDLL('/usr/lib/ipsec/libstrongswan.so.0').proposal_get_token_static
+    parse.restype, parse.argtypes = ctypes.POINTER(Token), [ctypes.c_char_p, ctypes.c_uint]
+    out = subprocess.run([program(), 'check', '--algorithms', '--json'], capture_output=True, text=True, check=True).stdout
+    n = 0
+    for row in json.loads(out)['algorithms']:
+        for word in row['words']:
+            token = parse(word.encode(), len(word))
+            theirs = token and {k: getattr(token[0], k) for k in ('type', 'id', 'key_bits')}
+            if theirs != row['transform']:
+                raise Failed(f"{word} is {row['transform']} here, {theirs or 'unknown'} there")
+            n += 1
+    check(n > 60, f'{n} words are understood alike')
+
+
+main({f.__name__: f for f in (words, esp, ah, options, alternatives, refused)}, 'children')

@@ -88,7 +88,10 @@ fn list_algorithms(as_json: bool) {
         let rows: Vec<_> = all
             .iter()
             .map(|row| {
-                let mut o = json!({ "kind": row.kind.to_string(), "words": row.words, "name": row.name });
+                let (kind, id, key_bits) = row.transform;
+                let transform = json!({ "type": kind, "id": id, "key_bits": key_bits });
+                let mut o = json!({ "kind": row.kind.to_string(), "words": row.words, "name": row.name,
+                                    "transform": transform });
                 for (protocol, level) in PROTOCOLS.iter().zip(&row.levels) {
                     let name = protocol.to_string().to_ascii_lowercase();
                     o[name] = level.map_or(serde_json::Value::Null, |r| {

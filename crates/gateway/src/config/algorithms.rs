@@ -315,6 +315,8 @@ pub struct Algorithm {
     pub words: Vec<&'static str>,
     /// The algorithm as logs show it.
     pub name: String,
+    /// Transform type, number in its registry (RFC 7296 section 3.3.2), and key length in bits, 0 without.
+    pub transform: (u8, u16, u16),
     /// What is asked of it in ESP, AH and IKEv2; `None` where it cannot be used.
     pub levels: [Option<Requirement>; 3],
 }
@@ -333,6 +335,18 @@ fn kind(transform: &Transform) -> Option<Kind> {
     }
 }
 
+fn number(transform: &Transform) -> (u8, u16, u16) {
+    let (id, bits) = match *transform {
+        Transform::Encr(id, bits) => (id.0, bits.unwrap_or(0)),
+        Transform::Integ(id) => (id.0, 0),
+        Transform::Prf(id) => (id.0, 0),
+        Transform::Ke(id) => (id.0, 0),
+        Transform::Esn(id) => (id.0, 0),
+        Transform::Unknown { id, .. } => (id, 0),
+    };
+    (transform.kind().0, id, bits)
+}
+
 /// Every algorithm that can be used here, in the order of the table.
 pub fn algorithms() -> Vec<Algorithm> {
     let mut out: Vec<(Transform, Algorithm)> = Vec::new();
@@ -347,7 +361,8 @@ pub fn algorithms() -> Vec<Algorithm> {
             carries(protocol, &t).then(|| requirement(protocol, &t)).flatten()
         });
         if let Some(kind) = kind(t).filter(|_| levels.iter().any(Option::is_some)) {
-            out.push((*t, Algorithm { kind, words: vec![*word], name: t.to_string(), levels }));
+            let transform = number(t);
+            out.push((*t, Algorithm { kind, words: vec![*word], name: t.to_string(), transform, levels }));
         }
     }
     out.into_iter().map(|(_, row)| row).collect()
