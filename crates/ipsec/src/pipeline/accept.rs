@@ -3,8 +3,9 @@
 
 use std::net::Ipv4Addr;
 
-use ironswan_wire::ip::{Fragment, IpInfo};
+use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::sadb::Action;
+use ironswan_wire::selector::PacketSelector;
 
 use super::opened::Asked;
 use crate::counters::DropReason;
@@ -39,7 +40,11 @@ fn whole(
     sa: &InSa,
 ) -> Result<(), DropReason> {
     if !asked.accepted.has(flow, sa.state.spi.0) {
-        acceptable(asked.snap, flow, packet, info, sa)?;
+        match acceptable(asked.snap, flow, packet, info, sa) {
+            // Every error quotes something else: nothing is remembered.
+            Err(DropReason::InStateMismatch) => return by_quoted(asked.snap, packet, info, sa),
+            result => result?,
+        }
         asked.accepted.insert(flow, sa.state.spi.0);
     }
     Ok(())
@@ -96,6 +101,19 @@ fn acceptable(
         true => snap.spd.lookup_in_hidden(&selector).map_err(|_| DropReason::InStateMismatch)?,
     };
     if action == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
+}
+
+/// An ICMP error that the selectors do not cover: it is accepted when they cover the answer to what it quotes, since routers
+/// on the peer's side speak with addresses of their own (RFC 4301 section 6.2).
+#[cold]
+fn by_quoted(snap: &Snapshot, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+    let answer = icmp::quoted_answer(packet, info).filter(|answer| sa.state.selectors.covers_in(answer));
+    let answer = answer.ok_or(DropReason::InStateMismatch)?;
+    let discards = |s: &PacketSelector| {
+        snap.spd.lookup_in(s).is_some_and(|found| found.policy.action == Action::Discard)
+    };
+    let blocked = discards(&answer) || info.selector(packet).is_none_or(|own| discards(&own));
+    if blocked { Err(DropReason::InPolBlock) } else { Ok(()) }
 }
 
 /// Addresses that no packet on a wire has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5):

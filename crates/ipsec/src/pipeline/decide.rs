@@ -1,6 +1,8 @@
 //! What is done with a packet that leaves: the SPD's answer, and the SA of its policy (RFC 4301 section 5.1).
 
-use ironswan_wire::ip::{Fragment, IpInfo};
+use std::sync::Arc;
+
+use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Action, ReqId};
 
@@ -8,6 +10,7 @@ use crate::counters::DropReason;
 use crate::engine::Snapshot;
 use crate::flow::{FlowKey, Verdict};
 use crate::fragment::shows_ports;
+use crate::sa::OutSa;
 use crate::worker::Worker;
 
 impl Worker {
@@ -46,6 +49,24 @@ impl Worker {
         }
         if self.hold(frame, offload, reqid) { Ok(true) } else { Err(DropReason::OutNoStates) }
     }
+}
+
+/// An ICMP error that no policy covers goes the way of the answer to what it quotes: routers on our side speak with addresses
+/// of their own (RFC 4301 section 6.2). It asks for no SA.
+#[cold]
+pub(super) fn by_quoted(
+    snap: &Snapshot,
+    packet: &[u8],
+    info: &IpInfo,
+    reason: DropReason,
+) -> Result<Arc<OutSa>, DropReason> {
+    let answer = match reason {
+        DropReason::OutNoPolicy => icmp::quoted_answer(packet, info).ok_or(reason)?,
+        _ => return Err(reason),
+    };
+    let Some(Action::Protect(reqid)) = snap.spd.lookup_out(&answer) else { return Err(reason) };
+    let sas = snap.outbound.get(&reqid.0).ok_or(reason)?;
+    sas.iter().rev().find(|sa| sa.state.selectors.covers_out(&answer)).cloned().ok_or(reason)
 }
 
 /// Asks the SPD, and the SAD for the policy's SA.

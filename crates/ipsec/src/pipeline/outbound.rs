@@ -7,7 +7,7 @@ use ironswan_crypto::{batch, icv};
 use ironswan_wire::ip::{self, Fragment};
 use ironswan_wire::offload::{Gso, Offload};
 
-use super::decide::decide;
+use super::decide::{by_quoted, decide};
 use super::split::{self, Cut};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
@@ -53,7 +53,9 @@ impl Worker {
         let snap = &*self.snap;
         let sa = match self.flows.get(&key, || decide(snap, &key)) {
             Verdict::Sa(sa) => sa,
-            Verdict::Drop(reason) | Verdict::AsFirst(reason) => return Err(*reason),
+            Verdict::Drop(reason) | Verdict::AsFirst(reason) => {
+                &by_quoted(snap, frame, &info, *reason)?
+            }
             Verdict::Acquire(reqid) => {
                 let reqid = *reqid;
                 return self.acquire(reqid, &key, all, offload);

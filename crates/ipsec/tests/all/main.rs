@@ -21,6 +21,7 @@ mod out_options;
 mod out_rekey;
 mod out_sequence;
 mod out_stream;
+mod quoted;
 mod replay;
 mod roundtrip;
 mod spd_fragments;
