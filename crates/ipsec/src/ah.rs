@@ -20,7 +20,7 @@
 //!
 //! AES-GMAC: RFC 4543 section 4 says that IV and ICV (24 bytes) need no padding; verified erratum 3643 corrects it: with the
 //! 12 bytes before them AH is 36 long, so "in IPv6, padding of 4 octets is required". Linux does so. For IPv4 Linux pads to
-//! 8 bytes, against section 2.6, unless the SA has the flag `align4` (which strongSwan sets); [`Ah::carries`] takes either.
+//! 8 bytes, against section 2.6, unless the SA has the flag `align4` (which strongSwan sets); [`Ah::carries`] takes either there.
 //!
 //! Not here: the ICV itself (`ironswan_crypto::icv`), the sequence number's window, who may send what.
 
@@ -40,6 +40,8 @@ pub(crate) struct Ah {
     pub(crate) len: usize,
     /// Where the packet ends as its IP header says; at least `at + len`.
     pub(crate) end: usize,
+    /// True when the outer header is that of IPv6.
+    pub(crate) ipv6: bool,
     pub(crate) next_header: u8,
     pub(crate) spi: u32,
     /// Low half of the sequence number.
@@ -47,9 +49,9 @@ pub(crate) struct Ah {
 }
 
 impl Ah {
-    /// True when its length is that of a field of this many bytes, padded to 4 or to 8.
+    /// True when it is as long as AH around a field of this many bytes. In IPv4 it may be padded as in IPv6.
     pub(crate) fn carries(&self, field_len: usize) -> bool {
-        self.len == header_len(field_len, false) || self.len == header_len(field_len, true)
+        self.len == header_len(field_len, true) || (!self.ipv6 && self.len == header_len(field_len, false))
     }
 }
 
@@ -68,7 +70,15 @@ pub(crate) fn find(packet: &[u8]) -> Result<Ah, DropReason> {
         return Err(DropReason::InHdrError);
     }
     let word = |i: usize| u32::from_be_bytes([h[i], h[i + 1], h[i + 2], h[i + 3]]);
-    Ok(Ah { at: info.upper, len, end: info.total_len, next_header: h[0], spi: word(4), seq: word(8) })
+    Ok(Ah {
+        at: info.upper,
+        len,
+        end: info.total_len,
+        ipv6: info.ipv6,
+        next_header: h[0],
+        spi: word(4),
+        seq: word(8),
+    })
 }
 
 /// Length of AH around a field of IV and ICV, padding included, in bytes.

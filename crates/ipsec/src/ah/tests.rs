@@ -83,9 +83,17 @@ fn lengths_are_those_of_the_rfcs() {
     // (field, IPv4, IPv6): HMAC-96, HMAC-SHA2 128/192/256, AES-GMAC with its IV (erratum 3643 of RFC 4543).
     for (field, ipv4, ipv6) in [(12, 24, 24), (16, 28, 32), (24, 36, 40), (32, 44, 48), (8 + 16, 36, 40)] {
         assert_eq!((header_len(field, false), header_len(field, true)), (ipv4, ipv6));
-        for (len, fits) in [(ipv4, true), (ipv6, true), (ipv4 - 4, false), (ipv6 + 4, false)] {
-            let ah = Ah { at: 20, len, end: 100, next_header: 4, spi: 1, seq: 1 };
-            assert_eq!(ah.carries(field), fits, "{field} in {len}");
+        // Linux pads to 8 bytes in IPv4 too; nobody may pad to less in IPv6.
+        for (len, in_v4, in_v6) in [
+            (ipv4, true, ipv4 == ipv6),
+            (ipv6, true, true),
+            (ipv4 - 4, false, false),
+            (ipv6 + 4, false, false),
+        ] {
+            for (v6, fits) in [(false, in_v4), (true, in_v6)] {
+                let ah = Ah { at: 20, len, end: 100, ipv6: v6, next_header: 4, spi: 1, seq: 1 };
+                assert_eq!(ah.carries(field), fits, "{field} in {len}");
+            }
         }
     }
 }
@@ -95,7 +103,7 @@ fn what_is_written_is_found() {
     let packet = v4(&[]);
     assert_eq!(
         find(&packet),
-        Ok(Ah { at: 20, len: 28, end: 56, next_header: protocol::UDP, spi: SPI, seq: 7 })
+        Ok(Ah { at: 20, len: 28, end: 56, ipv6: false, next_header: protocol::UDP, spi: SPI, seq: 7 })
     );
     // SPI, sequence number, zeros for field and padding.
     assert_eq!(packet[20..32], [17, 5, 0, 0, 0x87, 0x65, 0x43, 0x21, 0, 0, 0, 7]);

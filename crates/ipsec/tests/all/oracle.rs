@@ -254,7 +254,7 @@ fn scapy_and_we_agree_on_esp_with_every_suite() {
             let (esn, outer_v6, udp_encap) = (bits & 1 != 0, bits & 2 != 0, bits & 4 != 0);
             let mode = if bits & 8 != 0 { TRANSPORT } else { Mode::Tunnel };
             let suite = EspSuite { esn, ..suite };
-            both_ways(&mut oracle, SaAdd { suite, udp_encap, mode, ..outbound(outer_v6) }, 1 + bits / 6);
+            both_ways(&mut oracle, SaAdd { suite, udp_encap, mode, ..outbound(outer_v6) }, 2);
         }
         suites += 1;
     }
