@@ -373,8 +373,8 @@ impl Endpoint {
             let c = &c.agreed;
             (c.mode, &c.local_ts, &c.remote_ts) == (Mode::Transport, &agreed.local_ts, &agreed.remote_ts)
         };
-        let other = |o: &&Box<IkeSa>| o.remote_id != sa.remote_id && o.children.values().any(same);
-        self.sas.values().find(other).map(|o| o.ends())
+        let other = |o: &IkeSa| o.remote_id != sa.remote_id && o.children.values().any(same);
+        self.sas.values().find(|o| other(o)).map(|o| o.ends())
     }
 
     /// True when the peer's children cannot go to this address because of another peer's.
