@@ -150,12 +150,14 @@ class Case:
         args += [] if self.encap else ['--raw']
         args += ['--ipcomp', f'{self.in_cpi:#x}:{self.out_cpi:#x}'] if self.ipcomp else []
         args += ['--tfc', str(self.tfc)] if self.tfc else []
-        args += ['--mtu', '1500', '--copy-df', 'no'] if self.cut else []
+        args += ['--mtu', '1500', '--copy-df', 'no'] if self.cut else ['--path-mtu', '1500']
         return args
 
     def job(self):
         """What is sent through it: small datagrams of each length, full-size ones, and fragments."""
-        small = range(101) if self.work.get('small', True) else range(0, 101, 9)
+        # Linux takes the whole IPv6 header twice into account when it asks whether ESP in UDP is long enough
+        # (xfrm6_udp_encap_rcv), and drops ESP of less than 40 bytes without counting it: nothing shorter is sent there.
+        small = range(8 if self.encap and self.outer == 6 and self.mode == 'transport' else 0, 101)
         sizes = [*small, 500, *range(1200, 1212), 1372, 1472, 4000]
         job = {'to': self.to, 'from': self.from_, 'sizes': sizes, 'tcp': 60_000,
                'plain': 'text' if self.ipcomp else 'random'}
@@ -246,6 +248,11 @@ class Kernel:
             raise Failed(f'no answer to {str(question)[:200]}: {process.log()}\n{self.process.log()}')
         return json.loads(answer)
 
+    def stop(self, process):
+        """Ends a program, of whose log nothing more is to be shown."""
+        process.stop()
+        self.lab.processes.remove(process)
+
     def tunnel(self, case, *more):
         """static_tunnel, carrying packets."""
         process = self.lab.spawn('g1', self.program, *case.tunnel_args(), *more, name='tunnel')
@@ -288,9 +295,8 @@ def run_cases(kernel, cases):
         if bad:
             failed.append(case.name)
             time.sleep(0.3)
-            log = process.log().splitlines()
-            say('\n'.join(f'    {line}' for line in [line for line in log if 'Stats' not in line and 'ready' not in line][-6:]))
-        process.stop()
+            say('    ' + ' '.join(re.findall(r'\w+: [1-9]\d*|drops:.*|Narrow.*', process.log()[process.log().rfind('WorkerStats') - 200:])))
+        kernel.stop(process)
         if len(failed) == 10:
             say('  ten have failed: that is enough')
             break
@@ -373,9 +379,9 @@ def sizes(lab, full):
     for i, suite in enumerate(('aes128gcm16', 'aes128-sha512')):
         for j, shape in enumerate(SHAPES):
             rows.append((suite, {**shape, 'encap': bool((i + j) % 2), 'cut': True}))
-            for work in work_with_options(shape):
-                rows.append((suite, {**shape, 'encap': bool((i + j) % 2), 'work': work}))
+            # In transport mode ESP comes without its IP header, so that options end here: docs/rfc/deviations.md.
             if shape['mode'] == 'tunnel':
+                rows += [(suite, {**shape, 'encap': bool((i + j) % 2), 'work': work}) for work in work_with_options(shape)]
                 rows += [(suite, {**shape, 'encap': bool(j % 2), 'tfc': tfc}) for tfc in (900, 'mtu')]
     run_cases(Kernel(lab), numbered(rows))
 
