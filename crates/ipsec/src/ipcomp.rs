@@ -88,7 +88,7 @@ impl Adaptive {
     }
 }
 
-/// Scratch memory of one thread, allocated on first use: about 300 KiB to compress and 80 to expand.
+/// Scratch memory of one thread, allocated on first use: about 200 KiB to compress and 75 to expand.
 #[derive(Default)]
 pub(crate) struct Compressor {
     deflate: Option<Deflate>,
