@@ -1,9 +1,11 @@
 //! The packet path, one thread, from memory to memory: nanoseconds per packet, beside sealing and opening alone with the
-//! same keys on the same buffers, interleaved. `cargo bench -p ironswan-ipsec [-- NAME]`.
+//! same keys on the same buffers, interleaved; then by the number of policies. `cargo bench -p ironswan-ipsec [-- NAME]`.
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 #[path = "../tests/all/common.rs"]
 mod common;
+#[path = "path/policies.rs"]
+mod policies;
 
 use std::time::Instant;
 
@@ -75,6 +77,7 @@ fn main() {
             }
         }
     }
+    policies::run(|name| filter.iter().all(|f| name.contains(f.as_str())));
 }
 
 fn run(algorithm: Algorithm, case: &Case) {

@@ -24,7 +24,7 @@ use ironswan_wire::selector::TrafficSelector;
 use crate::counters::{Counters, Totals};
 use crate::replay::Replay;
 use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, SaKey, Sources};
-use crate::sad::CowMap;
+use crate::sad::{CowMap, CowVec};
 use crate::spd::Spd;
 use crate::up::UpQueue;
 
@@ -96,6 +96,8 @@ pub(crate) struct Snapshot {
     pub(crate) inbound: CowMap<u32, Arc<InSa>>,
     /// By reqid, the oldest first.
     pub(crate) outbound: CowMap<u32, Arc<Vec<Arc<OutSa>>>>,
+    /// The same SAs by [`OutSa::place`].
+    pub(crate) places: CowVec<Arc<OutSa>>,
     /// How many of `outbound` want dummy packets.
     pub(crate) dummies: usize,
     pub(crate) spd: Spd,
@@ -105,6 +107,8 @@ pub(crate) struct Snapshot {
 struct Control {
     rng: Box<dyn Rng>,
     serial: u64,
+    /// Places of outbound SAs that are gone.
+    free_places: Vec<u32>,
 }
 
 /// The packet engine. Shared by all workers.
@@ -166,7 +170,7 @@ impl Engine {
     /// An engine without SAs and policies: it drops everything.
     pub fn new(rng: Box<dyn Rng>, config: Config) -> Arc<Self> {
         Arc::new(Self {
-            control: Mutex::new(Control { rng, serial: 0 }),
+            control: Mutex::new(Control { rng, serial: 0, free_places: Vec::new() }),
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             generation: AtomicU64::new(0),
             totals: Totals::default(),
@@ -198,7 +202,7 @@ impl Engine {
                 list.iter().find(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?.state.set_path_mtu(*mtu);
                 return Ok(());
             }
-            Command::SaDelete(sa) => delete(&mut next, sa)?,
+            Command::SaDelete(sa) => delete(&mut control, &mut next, sa)?,
             Command::PolicyAdd(policy) => {
                 if policy.local.range.is_ipv6() != policy.remote.range.is_ipv6() {
                     return Err(ApplyError::Family);
@@ -433,7 +437,10 @@ fn add_outbound(
     let state = OutState::new(sa, key);
     state.set_sent_at(now);
     next.dummies += usize::from(state.options.dummies.is_some());
-    list.push(Arc::new(OutSa { path: path(sa), state: Arc::new(state) }));
+    let place = control.free_places.pop().unwrap_or(next.places.len());
+    let out = Arc::new(OutSa { path: path(sa), place, state: Arc::new(state) });
+    next.places.set(place, Some(out.clone()));
+    list.push(out);
     next.outbound.insert(sa.reqid.0, Arc::new(list));
     Ok(())
 }
@@ -456,14 +463,16 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
             if new != *sa && list.iter().any(|s| is_out(s, &new)) {
                 return Err(ApplyError::Exists);
             }
-            list[at] = Arc::new(OutSa { path, state: list[at].state.clone() });
+            let place = list[at].place;
+            list[at] = Arc::new(OutSa { path, place, state: list[at].state.clone() });
+            next.places.set(place, Some(list[at].clone()));
             next.outbound.insert(sa.reqid.0, Arc::new(list));
         }
     }
     Ok(())
 }
 
-fn delete(next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
+fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
     match sa.direction {
         Direction::In => {
             next.inbound.remove(&sa.spi.0).ok_or(ApplyError::NotFound)?;
@@ -472,6 +481,8 @@ fn delete(next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
             let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
             let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
             let gone = list.remove(at);
+            next.places.set(gone.place, None);
+            control.free_places.push(gone.place);
             next.dummies -= usize::from(gone.state.options.dummies.is_some());
             if list.is_empty() {
                 next.outbound.remove(&sa.reqid.0);

@@ -1,19 +1,18 @@
 //! What a worker remembers about the flows that leave, so that the SPD is asked once for each and not for each packet.
 //!
-//! Direct-mapped, of fixed size, valid for one snapshot: a new one empties it. A sender who makes flows collide makes them
-//! slow, nothing else.
+//! Of bounded size, valid for one snapshot. A sender who makes flows collide makes them slow, nothing else.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use ironswan_wire::ip::{Fragment, IpInfo};
 use ironswan_wire::sadb::ReqId;
 use ironswan_wire::selector::PacketSelector;
 
 use crate::counters::DropReason;
-use crate::sa::OutSa;
+use crate::engine::Snapshot;
+use crate::pipeline::decide;
 
-/// A power of two. 64 bytes each, twice: half a MiB for each worker.
+/// A power of two. 64 bytes each, twice: half a MiB for each worker in the beginning.
 const SLOTS: usize = 4096;
 
 /// In [`FlowKey::rest`]: ports are to be seen.
@@ -93,32 +92,65 @@ impl FlowKey {
         }
     }
 
+    /// Itself and a generation, as an entry of the cache has them.
+    #[inline]
+    fn words(&self, generation: u64) -> [u64; 6] {
+        let halves = |v: u128| (v as u64, (v >> 64) as u64);
+        let ((s0, s1), (d0, d1)) = (halves(self.src), halves(self.dst));
+        [s0, s1, d0, d1, self.rest, generation]
+    }
+
     /// A slot of `slots`, a power of two of at most 65,536.
     #[inline]
     pub(crate) fn slot(&self, slots: usize) -> usize {
+        // The upper bits of a product depend on all bits of its factors.
+        (self.hash() >> 48) as usize & (slots - 1)
+    }
+
+    #[inline]
+    fn hash(&self) -> u64 {
         const K: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut x = (self.src as u64 ^ (self.src >> 64) as u64).wrapping_mul(K);
         x = (x.rotate_left(29) ^ self.dst as u64 ^ (self.dst >> 64) as u64).wrapping_mul(K);
-        x = (x.rotate_left(29) ^ self.rest).wrapping_mul(K);
-        // The upper bits of a product depend on all bits of its factors.
-        (x >> 48) as usize & (slots - 1)
+        (x.rotate_left(29) ^ self.rest).wrapping_mul(K)
     }
 }
 
 /// What is done with a flow.
-#[derive(Clone, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Not known: ask the SPD.
-    #[default]
-    Unknown,
-    /// Through this SA.
-    Sa(Arc<OutSa>),
+    /// Through the SA of this [`crate::sa::OutSa::place`].
+    Sa(u32),
     /// There is no SA for this reqid.
     Acquire(ReqId),
     /// As the first fragment of the packet; under this reason if that is not known. Only for keys that are hidden.
     AsFirst(DropReason),
     /// Dropped.
     Drop(DropReason),
+}
+
+impl Verdict {
+    fn pack(self) -> u64 {
+        let (kind, value) = match self {
+            Self::Sa(place) => (0, place),
+            Self::Acquire(reqid) => (1, reqid.0),
+            Self::AsFirst(reason) => (2, reason as u32),
+            Self::Drop(reason) => (3, reason as u32),
+        };
+        u64::from(value) << 2 | kind
+    }
+
+    #[inline]
+    fn unpack(word: u64) -> Self {
+        let value = (word >> 2) as u32;
+        let reason = || DropReason::ALL.get(value as usize).copied().unwrap_or(DropReason::OutNoPolicy);
+        match word & 3 {
+            0 => Self::Sa(value),
+            1 => Self::Acquire(ReqId(value)),
+            2 => Self::AsFirst(reason()),
+            _ => Self::Drop(reason()),
+        }
+    }
 }
 
 /// Inner flows that were accepted on an inbound SA: martian, selector and policy checks give the same answer for all
@@ -155,38 +187,104 @@ impl Accepted {
     }
 }
 
-#[derive(Clone, Default)]
-struct Entry {
-    key: FlowKey,
-    verdict: Verdict,
-}
+/// Words of an entry, a cache line: source, destination, rest, generation, verdict.
+const WORDS: usize = 8;
+/// Most entries of a cache: 16 MiB, taken page by page as flows come.
+const MOST: usize = 1 << 18;
+/// How many times larger it becomes at once.
+const GROWTH: usize = 8;
+/// From so many policies on, asking the SPD takes longer than a cache that is larger than the processor's.
+const MANY_POLICIES: usize = 512;
 
-/// The cache.
+/// The cache: two-way, of plain numbers, so that memory that was never used is never resident. An entry is of one
+/// generation of SAD and SPD, and nothing has to be emptied for the next; an SA is there by its [`crate::sa::OutSa::place`].
+///
+/// It grows when the flows do not fit and looking them up is not cheap.
 pub(crate) struct FlowCache {
-    entries: Box<[Entry]>,
-    dirty: bool,
+    words: Vec<u64>,
+    /// Where the first entry begins, at a cache line.
+    first: usize,
+    slots: usize,
+    /// Live entries that others took the place of since it grew last.
+    evicted: usize,
 }
 
 impl FlowCache {
     pub(crate) fn new() -> Self {
-        Self { entries: vec![Entry::default(); SLOTS].into_boxed_slice(), dirty: false }
+        Self::of(SLOTS)
     }
 
-    /// Forgets everything, so that SAs that are gone are not held.
-    pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.dirty) {
-            self.entries.fill(Entry::default());
-        }
+    fn of(slots: usize) -> Self {
+        let words = vec![0u64; (slots + 1) * WORDS];
+        let first = words.as_ptr().align_offset(WORDS * size_of::<u64>()).min(WORDS);
+        Self { words, first, slots, evicted: 0 }
     }
 
-    /// The verdict of a flow; `ask` makes it when it is not known.
     #[inline]
-    pub(crate) fn get(&mut self, key: &FlowKey, ask: impl FnOnce() -> Verdict) -> &Verdict {
-        let entry = &mut self.entries[key.slot(SLOTS)];
-        if matches!(entry.verdict, Verdict::Unknown) || entry.key != *key {
-            *entry = Entry { key: *key, verdict: ask() };
-            self.dirty = true;
+    fn entry(&mut self, slot: usize) -> Option<&mut [u64; WORDS]> {
+        self.words.get_mut(self.first + slot * WORDS..)?.first_chunk_mut()
+    }
+
+    /// The verdict of a flow, asked for when it is not known.
+    #[inline]
+    pub(crate) fn get(&mut self, snap: &Snapshot, key: &FlowKey) -> Verdict {
+        // No entry is of the generation 0, which empty ones seem to be of.
+        let name = key.words(snap.generation + 1);
+        let slot = (key.hash() >> 40) as usize & (self.slots - 1);
+        for slot in [slot, slot ^ 1] {
+            if let Some(entry) = self.entry(slot)
+                && entry[..6] == name
+            {
+                return Verdict::unpack(entry[6]);
+            }
         }
-        &entry.verdict
+        self.ask(snap, key, slot, name)
+    }
+
+    #[inline(never)]
+    fn ask(&mut self, snap: &Snapshot, key: &FlowKey, slot: usize, name: [u64; 6]) -> Verdict {
+        let verdict = decide(snap, key);
+        let mut new = [0; WORDS];
+        new[..6].copy_from_slice(&name);
+        new[6] = verdict.pack();
+        // The one that was there moves over, and what was there is forgotten.
+        let Some(entry) = self.entry(slot) else { return verdict };
+        let old = std::mem::replace(entry, new);
+        let live = |entry: &[u64; WORDS]| entry[5] == name[5];
+        if live(&old)
+            && let Some(other) = self.entry(slot ^ 1)
+        {
+            let evicted = live(other);
+            *other = old;
+            self.evicted += usize::from(evicted);
+            if self.evicted > self.slots && self.slots < MOST && snap.spd.len() >= MANY_POLICIES {
+                *self = Self::of((self.slots * GROWTH).min(MOST));
+            }
+        }
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_survives_its_packing() {
+        let mut all = vec![Verdict::Sa(0), Verdict::Sa(u32::MAX), Verdict::Acquire(ReqId(u32::MAX))];
+        for reason in DropReason::ALL {
+            all.extend([Verdict::Drop(*reason), Verdict::AsFirst(*reason)]);
+        }
+        for verdict in all {
+            assert_eq!(Verdict::unpack(verdict.pack()), verdict);
+        }
+    }
+
+    #[test]
+    fn entries_begin_at_cache_lines_and_all_slots_are_there() {
+        let mut cache = FlowCache::new();
+        let last = cache.entry(SLOTS - 1).unwrap().as_ptr() as usize;
+        assert_eq!(last % 64, 0);
+        assert!(cache.entry(SLOTS + 1).is_none());
     }
 }

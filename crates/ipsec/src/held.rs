@@ -17,7 +17,6 @@ use ironswan_wire::sadb::ReqId;
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
 use crate::flow::Verdict;
-use crate::pipeline::decide;
 use crate::worker::Worker;
 
 /// Frames that wait for one reqid.
@@ -146,9 +145,7 @@ impl Worker {
         let Some(waiting) = self.held.waiting.get_mut(at) else { return false };
         let frame = std::mem::take(&mut waiting.frame);
         let key = ip::parse(&frame).ok().and_then(|info| self.flow(&frame[..info.total_len], &info).ok());
-        let snap = &self.snap;
-        let waits =
-            key.is_some_and(|key| matches!(self.flows.get(&key, || decide(snap, &key)), Verdict::Acquire(_)));
+        let waits = key.is_some_and(|key| matches!(self.flows.get(&self.snap, &key), Verdict::Acquire(_)));
         if let Some(waiting) = self.held.waiting.get_mut(at) {
             waiting.frame = frame;
         }

@@ -198,6 +198,8 @@ impl SaKey {
 /// An outbound SA on its present path.
 pub(crate) struct OutSa {
     pub(crate) path: Path,
+    /// Its number in a snapshot's list, the same for as long as it is there.
+    pub(crate) place: u32,
     pub(crate) state: Arc<OutState>,
 }
 

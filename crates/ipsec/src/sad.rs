@@ -1,4 +1,4 @@
-//! A map that is cheap to copy with one change: what the SAD and SPD snapshots are made of. Adding one of 10,000 SAs
+//! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of. Adding one of 10,000 SAs
 //! copies one shard of 64, not all.
 
 use std::collections::HashMap;
@@ -87,6 +87,55 @@ impl<K: Hash + Eq + Clone, V: Clone> CowMap<K, V> {
     }
 }
 
+/// Items of a chunk of [`CowVec`].
+const CHUNK: usize = 256;
+
+/// A list with gaps, cheap to copy with one change as [`CowMap`] is, and found by number without a hash.
+pub(crate) struct CowVec<V> {
+    chunks: Vec<Arc<Vec<Option<V>>>>,
+    len: u32,
+}
+
+impl<V> Clone for CowVec<V> {
+    fn clone(&self) -> Self {
+        Self { chunks: self.chunks.clone(), len: self.len }
+    }
+}
+
+impl<V> Default for CowVec<V> {
+    fn default() -> Self {
+        Self { chunks: Vec::new(), len: 0 }
+    }
+}
+
+impl<V: Clone> CowVec<V> {
+    /// The first number that was never set.
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: u32) -> Option<&V> {
+        self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)?.as_ref()
+    }
+
+    /// Fills or empties a place that was there before, or the next.
+    pub(crate) fn set(&mut self, at: u32, value: Option<V>) {
+        let (chunk, at_in) = (at as usize / CHUNK, at as usize % CHUNK);
+        if chunk == self.chunks.len() {
+            self.chunks.push(Arc::new(Vec::new()));
+        }
+        let Some(chunk) = self.chunks.get_mut(chunk).map(Arc::make_mut) else { return };
+        if at_in == chunk.len() {
+            chunk.push(None);
+        }
+        if let Some(place) = chunk.get_mut(at_in) {
+            *place = value;
+            self.len = self.len.max(at + 1);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +152,20 @@ mod tests {
         assert_eq!((a.get(&500), b.get(&500)), (None, Some(&1000)));
         assert_eq!((a.get(&1), b.get(&1)), (Some(&99), Some(&2)));
         assert_eq!((a.values().count(), b.values().count()), (999, 1000));
+    }
+
+    #[test]
+    fn a_list_keeps_its_numbers_and_its_copies() {
+        let mut a = CowVec::<u32>::default();
+        for i in 0..600 {
+            assert_eq!(a.len(), i);
+            a.set(i, Some(i * 2));
+        }
+        let b = a.clone();
+        a.set(300, None);
+        a.set(5, Some(99));
+        assert_eq!((a.get(300), b.get(300), a.get(5), b.get(5)), (None, Some(&600), Some(&99), Some(&10)));
+        assert_eq!((a.len(), a.get(599), a.get(600), a.get(9_000)), (600, Some(&1198), None, None));
     }
 
     #[test]

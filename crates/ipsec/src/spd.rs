@@ -45,6 +45,7 @@ fn same(a: &PolicyAdd, b: &PolicyAdd) -> bool {
 pub(crate) struct Spd {
     v4: Option<Node<u32>>,
     v6: Option<Node<u128>>,
+    len: usize,
     /// Some policy discards: inbound packets have to be looked up as well.
     discards: u32,
 }
@@ -130,6 +131,11 @@ impl Spd {
         self.discards != 0
     }
 
+    /// How many policies there are, however often they are counted.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Adds a policy, or counts it once more. `serial` grows with each call.
     pub(crate) fn add(&mut self, policy: &PolicyAdd, serial: u64) {
         let protect = matches!(policy.action, Action::Protect(_));
@@ -145,9 +151,8 @@ impl Spd {
             let at = list.partition_point(|p| p.rank < rank);
             list.insert(at, Arc::new(Policy { policy: policy.clone(), rank, count: 1 }));
         });
-        if fresh && policy.action == Action::Discard {
-            self.discards += 1;
-        }
+        self.len += usize::from(fresh);
+        self.discards += u32::from(fresh && policy.action == Action::Discard);
     }
 
     /// Removes a policy once; false when it is not there.
@@ -163,9 +168,8 @@ impl Spd {
                 gone = true;
             }
         });
-        if gone && policy.action == Action::Discard {
-            self.discards -= 1;
-        }
+        self.len -= usize::from(gone);
+        self.discards -= u32::from(gone && policy.action == Action::Discard);
         found
     }
 

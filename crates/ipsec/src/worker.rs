@@ -65,7 +65,6 @@ impl Worker {
         self.now = now;
         if self.engine.generation() != self.snap.generation {
             self.snap = self.engine.snapshot();
-            self.flows.clear();
             self.accepted.clear();
             self.watch_dummies();
         }

@@ -7,7 +7,7 @@ use ironswan_crypto::{batch, icv};
 use ironswan_wire::ip::{self, Fragment};
 use ironswan_wire::offload::{Gso, Offload};
 
-use super::decide::{by_quoted, decide};
+use super::decide::by_quoted;
 use super::split::{self, Cut};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
@@ -50,17 +50,10 @@ impl Worker {
         let whole = all.len();
         let frame = &mut all[..info.total_len];
         let key = self.flow(frame, &info)?;
-        let snap = &*self.snap;
-        let sa = match self.flows.get(&key, || decide(snap, &key)) {
-            Verdict::Sa(sa) => sa,
-            Verdict::Drop(reason) | Verdict::AsFirst(reason) => {
-                &by_quoted(snap, frame, &info, *reason)?
-            }
-            Verdict::Acquire(reqid) => {
-                let reqid = *reqid;
-                return self.acquire(reqid, &key, all, offload);
-            }
-            Verdict::Unknown => return Err(DropReason::OutNoPolicy),
+        let sa = match self.flows.get(&self.snap, &key) {
+            Verdict::Sa(place) => self.snap.places.get(place).ok_or(DropReason::OutNoStates)?,
+            Verdict::Drop(reason) | Verdict::AsFirst(reason) => &by_quoted(&self.snap, frame, &info, reason)?,
+            Verdict::Acquire(reqid) => return self.acquire(reqid, &key, all, offload),
         };
         let cut = match offload.gso {
             Gso::None => Cut::Whole,
