@@ -187,7 +187,8 @@ class Sealed(Whole):
             if gmac(self.key + self.salt, iv, self.aad(esp) + iv + text) != tag:
                 raise ValueError("GMAC")
         elif self.name == "AES-GCM":
-            decryptor = Cipher(algorithms.AES(self.key), modes.GCM(self.salt + iv, tag, min_tag_length=size)).decryptor()
+            mode = modes.GCM(self.salt + iv, tag, min_tag_length=size)
+            decryptor = Cipher(algorithms.AES(self.key), mode).decryptor()
             decryptor.authenticate_additional_data(self.aad(esp))
             text = decryptor.update(text) + decryptor.finalize()
         else:

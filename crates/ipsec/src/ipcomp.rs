@@ -44,7 +44,7 @@ const LONGEST: usize = 65_535;
 /// Payloads below this are not worth the attempt, in bytes: text of 64 loses 3 bytes and wins a header of 4. Linux has the same.
 const SHORTEST: usize = 90;
 /// Payloads above this are not compressed, in bytes. Linux calls zlib's inflate with `windowBits` 11: what has been written
-/// stays within reach as long as it is in the same buffer, which was all of the packet, but since Linux 6.15 is a page of it. A
+/// stays within reach as long as it is in the same buffer, which was all of the packet, but has been a page of it since 2025. A
 /// payload that fits into the window cannot point beyond it; libdeflate has no smaller one.
 const WINDOW: usize = 2048;
 /// libdeflate's least level that compresses (at 0 it only stores).
@@ -133,7 +133,7 @@ impl Compressor {
     }
 
     /// Appends to `out` what a packet that begins with an IPComp header holds: its next header, and the range in `out`. `None`, and
-    /// nothing appended, when it holds nothing, more than 65,535 bytes, or has another CPI. Bytes behind the end of the
+    /// nothing appended, when it does not inflate, holds more than 65,535 bytes, or has another CPI. Bytes behind the end of the
     /// compressed data are passed over, as zlib and so Linux does.
     pub(crate) fn expand(
         &mut self,

@@ -191,3 +191,25 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_fragment_header_is_found_with_what_announces_it() {
+    let packet = |first: u8, headers: &[&[u8]]| {
+        let mut p = vec![0; 40];
+        p[6] = first;
+        headers.iter().for_each(|h| p.extend_from_slice(h));
+        p
+    };
+    let options = |next: u8| [next, 0, 1, 4, 0, 0, 0, 0];
+    let fragment = [17, 0, 0, 1, 0, 0, 0, 9];
+    let found = |at, announced_at| Some(ext::FragmentHeader { at, announced_at });
+    assert_eq!(ext::fragment_header(&packet(44, &[&fragment])), found(40, 6));
+    assert_eq!(ext::fragment_header(&packet(0, &[&options(44), &fragment])), found(48, 40));
+    assert_eq!(ext::fragment_header(&packet(0, &[&options(60), &options(44), &fragment])), found(56, 48));
+    assert_eq!(ext::fragment_header(&packet(17, &[&fragment])), None);
+    assert_eq!(ext::fragment_header(&packet(0, &[&options(17), &fragment])), None);
+    assert_eq!(ext::fragment_header(&packet(44, &[&fragment[..7]])), None);
+    assert_eq!(ext::fragment_header(&packet(0, &[])), None);
+    let many = [&options(60)[..]; 20];
+    assert_eq!(ext::fragment_header(&packet(60, &many)), None);
+}
