@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Traffic that shows its content arrived: an echo server, and a talker that compares what comes back byte by byte.
 
-usage: echo.py serve [--shell ADDR]      UDP and TCP echo on port 7 of all addresses. With --shell it runs, too, what a line of
+usage: echo.py serve [--shell ADDR]      UDP and TCP echo on port 7 of all addresses, and on port 8 without IP options. With --shell it runs, too, what a line of
                                          JSON on TCP port 9 of ADDR says (a shell command), and answers [status, output];
                                          and its UDP port 4500 takes ESP for the kernel's SAs (UDP_ENCAP).
        echo.py talk                      reads jobs, one JSON object a line, and answers each with one (see `talk`).
 """
+import itertools
 import json
 import random
 import selectors
@@ -17,7 +18,7 @@ import threading
 import time
 import zlib
 
-PORT, SHELL = 7, 9
+PORT, WITHOUT_OPTIONS, SHELL = 7, 8, 9
 IP_RETOPTS, IP_PKTINFO, IP_MTU_DISCOVER = 7, 8, 10
 IPV6_RECVHOPOPTS, IPV6_HOPOPTS, IPV6_RECVDSTOPTS, IPV6_DSTOPTS = 53, 54, 58, 59
 UDP_ENCAP, ESPINUDP, SO_RCVBUFFORCE = 100, 2, 33
@@ -69,20 +70,23 @@ def listen(address, port, serve, family=socket.AF_INET):
 
 def serve(shell_address):
     ready = selectors.DefaultSelector()
-    for family, any_address in ((socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::')):
+    for (family, any_address), port in itertools.product(((socket.AF_INET, '0.0.0.0'), (socket.AF_INET6, '::')),
+                                                         (PORT, WITHOUT_OPTIONS)):
         v6 = family == socket.AF_INET6
         s = socket.socket(family, socket.SOCK_DGRAM)
         if v6:
             s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            for option in (socket.IPV6_RECVPKTINFO, IPV6_RECVHOPOPTS, IPV6_RECVDSTOPTS):
+            for option in (socket.IPV6_RECVPKTINFO, *((IPV6_RECVHOPOPTS, IPV6_RECVDSTOPTS) if port == PORT else ())):
                 s.setsockopt(socket.IPPROTO_IPV6, option, 1)
         else:
             s.setsockopt(socket.IPPROTO_IP, IP_PKTINFO, 1)
-            s.setsockopt(socket.IPPROTO_IP, IP_RETOPTS, 1)
+            s.setsockopt(socket.IPPROTO_IP, IP_RETOPTS, port == PORT)
             s.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, 0)
         s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 21)
-        s.bind((any_address, PORT))
+        s.bind((any_address, port))
         ready.register(s, selectors.EVENT_READ, v6)
+        if port == WITHOUT_OPTIONS:
+            continue
         listen(any_address, PORT, answer, family)
         if shell_address:
             encap = socket.socket(family, socket.SOCK_DGRAM)
@@ -103,12 +107,13 @@ def serve(shell_address):
 
 
 class Talker:
-    """One job. Keys: `to`, `from`; `sizes` of UDP datagrams, `window` how many are on their way at once; `plain`: 'text'
+    """One job. Keys: `to`, `from`; `sizes` of UDP datagrams, `port` they go to, `window` how many are on their way at once; `plain`: 'text'
     (compresses well) or 'random'; `tcp` bytes, `tcp_df` whether with path MTU discovery; `ip_options`, `hop_options`, `dst_options` (hex) for the datagrams;
-    `ping` {ip_options (hex) -> how many}; `wait` seconds for what is missing."""
+    `ping` {ip_options (hex) -> how many}; `wait` seconds for what is missing; `raw` (hex): packets with their
+    IP header, sent before all else."""
 
     def __init__(self, job):
-        self.job, self.v6 = job, ':' in job['to']
+        self.job, self.v6 = job, ':' in job.get('to', '')
         self.family = socket.AF_INET6 if self.v6 else socket.AF_INET
         self.random = random.Random(zlib.crc32(json.dumps(job, sort_keys=True).encode()))
         self.lost, self.corrupt, self.received, self.wait = [], [], 0, job.get('wait', 2)
@@ -129,6 +134,8 @@ class Talker:
         return s
 
     def udp(self):
+        if not self.job.get('sizes'):
+            return
         s = self.socket(socket.SOCK_DGRAM)
         s.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 21)
         for key, level, option in (('ip_options', socket.IPPROTO_IP, socket.IP_OPTIONS),
@@ -136,7 +143,7 @@ class Talker:
                                    ('dst_options', socket.IPPROTO_IPV6, IPV6_DSTOPTS)):
             if self.job.get(key):
                 s.setsockopt(level, option, bytes.fromhex(self.job[key]))
-        s.connect((self.job['to'], PORT))
+        s.connect((self.job['to'], self.job.get('port', PORT)))
         waiting = {}
         todo = [self.data(n, size) for n, size in enumerate(self.job.get('sizes', []))]
         n, end = 0, time.monotonic() + self.wait
@@ -201,9 +208,17 @@ class Talker:
                     self.corrupt.append(f'options {packet[20:head].hex()}')
                 self.received += 1
 
+    def raw(self):
+        for packet in map(bytes.fromhex, self.job.get('raw', [])):
+            v6 = packet[0] >> 4 == 6
+            with socket.socket(socket.AF_INET6 if v6 else socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW) as s:
+                to = socket.inet_ntop(s.family, packet[24:40] if v6 else packet[16:20])
+                s.sendto(packet, (to, 0))
+
     def run(self):
         began = time.monotonic()
         try:
+            self.raw()
             self.udp()
             if self.job.get('tcp'):
                 self.tcp()
