@@ -15,7 +15,7 @@ use crate::fragment::shows_ports;
 use crate::sa::InSa;
 
 /// The packet's flow, when it may come out of this SA.
-#[inline]
+#[inline(always)]
 pub(super) fn accept(
     asked: &mut Asked<'_>,
     packet: &[u8],

@@ -125,7 +125,11 @@ impl Worker {
                         jobs.push(Job { start, len, seq, key: (sas.len() - 1) as u16, ok: false });
                         tos.push(datagram.tos);
                     }
-                    Err(reason) => self.tally.drop(reason),
+                    Err(reason) => {
+                        self.tally.drop(reason);
+                        let up = &self.engine.up;
+                        self.audit.note(self.now, up, reason, || unopened(buf, datagram, start));
+                    }
                 }
             }
         }
@@ -179,7 +183,10 @@ impl Worker {
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
                 Ok(None) => self.tally.traffic.in_dummies += 1,
-                Err(reason) => self.tally.drop(reason),
+                Err(reason) => {
+                    self.tally.drop(reason);
+                    self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
+                }
             }
         }
         self.tally.traffic.in_writes += merger.finish(buf, rx);
@@ -228,7 +235,9 @@ impl Worker {
             let mut authentic = false;
             for (i, job) in run.iter_mut().enumerate() {
                 if !job.ok {
-                    self.tally.drop(DropReason::InStateProtoError);
+                    let reason = DropReason::InStateProtoError;
+                    self.tally.drop(reason);
+                    self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                     continue;
                 }
                 authentic = true;
@@ -238,7 +247,9 @@ impl Worker {
                     Ok(()) => {}
                     Err(e) => {
                         job.ok = false;
-                        self.tally.drop(replay_reason(e));
+                        let reason = replay_reason(e);
+                        self.tally.drop(reason);
+                        self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                     }
                 }
             }
@@ -265,6 +276,24 @@ impl Worker {
             }
         }
     }
+}
+
+/// A packet of an SA, for the audit.
+fn named(sa: &InSa, sequence: u64) -> Sample {
+    let (local, remote) = (sa.path.local.ip(), sa.path.remote.ip());
+    Sample { spi: sa.state.spi.0, sequence, local, remote }
+}
+
+/// A packet that was dropped before its SA mattered, for the audit.
+fn unopened(buf: &[u8], datagram: &Datagram, start: u32) -> Sample {
+    let packet = buf.get(start as usize..).unwrap_or_default();
+    let header = match datagram.carrier {
+        Carrier::Ip => ah::find(packet).ok().map(|ah| (ah.spi, ah.seq)),
+        _ => esp::header(packet),
+    };
+    let (spi, sequence) = header.unwrap_or_default();
+    let (local, remote) = (datagram.local.ip(), datagram.remote.ip());
+    Sample { spi, sequence: sequence.into(), local, remote }
 }
 
 #[cold]
@@ -304,7 +333,7 @@ fn keys_by_sa<'a, K>(sas: &'a [Arc<InSa>], of: impl Fn(&'a SaKey) -> Option<&'a 
 }
 
 /// An ESP packet's length and its whole sequence number.
-#[inline]
+#[inline(always)]
 fn check_esp<'a>(
     snap: &'a Snapshot,
     packet: Option<&[u8]>,
@@ -328,6 +357,7 @@ fn check_esp<'a>(
 /// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins at `start` with its outer
 /// header, into the ICVs to verify.
 #[cold]
+#[inline(never)]
 fn check_ah<'a>(
     snap: &'a Snapshot,
     packet: Option<&[u8]>,
@@ -359,7 +389,7 @@ fn check_ah<'a>(
 
 /// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps the SA's window locked for
 /// the next packet.
-#[inline]
+#[inline(always)]
 fn check<'a>(
     snap: &'a Snapshot,
     spi: u32,

@@ -59,7 +59,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// The payload of a decrypted ESP packet: where it begins, its length, its next header.
-#[inline]
+#[inline(always)]
 fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), DropReason> {
     let start = job.start as usize + esp::HEADER + state.iv_len;
     let end = (job.start + job.len) as usize - state.icv_len;
@@ -69,7 +69,7 @@ fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), Dr
 }
 
 /// Of a plain SA. `None` for a dummy.
-#[inline]
+#[inline(always)]
 pub(super) fn plain(
     asked: &mut Asked<'_>,
     buf: &mut [u8],
@@ -88,6 +88,7 @@ pub(super) fn plain(
 }
 
 /// Of any other SA. `None` for a dummy.
+#[inline(never)]
 pub(super) fn carried(
     asked: &mut Asked<'_>,
     compressor: &mut Compressor,
@@ -178,7 +179,7 @@ fn make(
 impl Asked<'_> {
     /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality padding (RFC 4303
     /// section 2.7): the header's own length counts.
-    #[inline]
+    #[inline(always)]
     fn tunnel(
         &mut self,
         packet: &mut [u8],
