@@ -210,6 +210,5 @@ fn a_fragment_header_is_found_with_what_announces_it() {
     assert_eq!(ext::fragment_header(&packet(0, &[&options(17), &fragment])), None);
     assert_eq!(ext::fragment_header(&packet(44, &[&fragment[..7]])), None);
     assert_eq!(ext::fragment_header(&packet(0, &[])), None);
-    let many = [&options(60)[..]; 20];
-    assert_eq!(ext::fragment_header(&packet(60, &many)), None);
+    assert_eq!(ext::fragment_header(&packet(60, &[&options(60).repeat(20)])), None);
 }
