@@ -258,4 +258,6 @@ impl Spd {
 }
 
 #[cfg(test)]
+mod selectors_tests;
+#[cfg(test)]
 mod tests;
