@@ -139,6 +139,27 @@ fn nothing_grows_and_short_and_long_payloads_go_as_they_are() {
 }
 
 #[test]
+fn a_payload_that_gains_one_byte_is_compressed_and_one_that_gains_none_is_not() {
+    let mut seen = [0; 2];
+    let mut library = libdeflater::Compressor::new(CompressionLvl::new(LEVEL).unwrap());
+    for (len, repeated) in (150..250).flat_map(|len| (4..30).map(move |repeated| (len, repeated))) {
+        // Random bytes, of which the last repeat the first: so much shorter it becomes.
+        let mut payload = random(len, repeated as u64);
+        payload.copy_within(..repeated, len - repeated);
+        let written = library.deflate_compress(&payload, &mut [0; 300]).unwrap();
+        let compressed =
+            Compressor::default().compress(&Adaptive::default(), CPI, 6, &payload).map(<[u8]>::len);
+        let shorter = HEADER + written < payload.len();
+        assert_eq!(compressed, shorter.then_some(HEADER + written));
+        if let Some(gained) = (payload.len() + 1).checked_sub(HEADER + written).filter(|n| (1..3).contains(n))
+        {
+            seen[gained - 1] += 1;
+        }
+    }
+    assert!(seen.iter().all(|n| *n > 0), "no payload at the bound: {seen:?}");
+}
+
+#[test]
 fn what_we_make_stays_within_a_window_of_2048_bytes() {
     // The farthest match there can be: the end of the longest payload repeats its beginning.
     let mut payload = random(WINDOW, 5);

@@ -206,6 +206,9 @@ fn an_overlap_gives_up_the_packet_and_what_else_comes_of_it() {
         let good = packet(ipv6, extra, 1, 400);
         let mut other = good.clone();
         *other.last_mut().unwrap() ^= 1;
+        let mut longer = packet(ipv6, extra, 1, 500);
+        let same = good.len();
+        longer[same - 408..same].copy_from_slice(&good[same - 408..]);
         for (what, overlap) in [
             ("into the one before", cut(&good, 9, 96, 304)),
             ("into the one behind", cut(&good, 9, 0, 208)),
@@ -213,6 +216,7 @@ fn an_overlap_gives_up_the_packet_and_what_else_comes_of_it() {
             ("around", cut(&good, 9, 0, 320)),
             ("the same place and another length", cut(&good, 9, 200, 216)),
             ("the same place and other bytes", cut(&other, 9, 304, 408)),
+            ("the same bytes, and more to come", cut(&longer, 9, 304, 408)),
         ] {
             let mut desk = Desk::default();
             for (from, to) in [(8, 104), (200, 304), (304, 408)] {
