@@ -194,7 +194,7 @@ const MOST: usize = 1 << 18;
 /// How many times larger it becomes at once.
 const GROWTH: usize = 8;
 /// From so many policies on, asking the SPD takes longer than a cache that is larger than the processor's.
-const MANY_POLICIES: usize = 512;
+const MANY_POLICIES: usize = 8_192;
 
 /// The cache: two-way, of plain numbers, so that memory that was never used is never resident. An entry is of one
 /// generation of SAD and SPD, and nothing has to be emptied for the next; an SA is there by its [`crate::sa::OutSa::place`].
