@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod ah;
+mod audit;
 mod batch;
 mod counters;
 mod ecn;

@@ -9,11 +9,11 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
+use ironswan_wire::sadb::{Rejected, ReqId, SaRef, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
 /// Acquires that wait at most. Expire and FirstUse are not limited here: there are at most three for each SA; nor Moved,
-/// which [`crate::sa::Sources`] limits.
+/// which [`crate::sa::Sources`] limits, and Rejected, which [`crate::audit::Audit`] limits.
 const MAX_ACQUIRES: usize = 1024;
 
 type Waker = Box<dyn Fn() + std::marker::Send + Sync>;
@@ -93,6 +93,12 @@ impl UpQueue {
     #[cold]
     pub(crate) fn moved(&self, spi: Spi, remote: SocketAddr) {
         self.lock().queue.push_back(Up::Moved { spi, remote });
+        self.wake();
+    }
+
+    #[cold]
+    pub(crate) fn rejected(&self, rejected: Rejected) {
+        self.lock().queue.push_back(Up::Rejected(rejected));
         self.wake();
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use ironswan_crypto::batch::EspKey;
 use ironswan_crypto::icv::IcvKey;
 
+use crate::audit::Audit;
 use crate::counters::Tally;
 use crate::engine::{Engine, Snapshot};
 use crate::flow::{Accepted, FlowCache};
@@ -29,6 +30,7 @@ pub struct Worker {
     pub(crate) fragments_in: Fragments,
     pub(crate) held: Held,
     pub(crate) tally: Tally,
+    pub(crate) audit: Audit,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
     keys: Vec<&'static EspKey>,
@@ -49,6 +51,7 @@ impl Worker {
             fragments_in: Fragments::default(),
             held: Held::default(),
             tally: Tally::default(),
+            audit: Audit::default(),
             inbound: Inbound::default(),
             outbound: Outbound::default(),
             keys: Vec::new(),

@@ -249,6 +249,25 @@ pub enum Command {
     PolicyDelete(PolicyAdd),
 }
 
+/// An auditable event (RFC 4301 section 9): a packet that was dropped on its way in, and how many more for the same reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rejected {
+    /// The engine's name of the reason, as its counters have it.
+    pub reason: &'static str,
+    /// The reason in a sentence.
+    pub sentence: &'static str,
+    /// Packets since the last event of this reason, this one included.
+    pub count: u64,
+    /// The packet's SPI; 0 when it has none.
+    pub spi: Spi,
+    /// Its sequence number: the low half alone where the SA is not known or the ICV was not looked at.
+    pub sequence: u64,
+    /// Where it was sent to.
+    pub local: IpAddr,
+    /// Where it came from.
+    pub remote: IpAddr,
+}
+
 /// From the engine to the key daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Up {
@@ -271,6 +290,8 @@ pub enum Up {
         /// The inbound SPI.
         spi: Spi,
     },
+    /// Packets were dropped on their way in. Rate-limited for each reason.
+    Rejected(Rejected),
     /// An authenticated packet, newer than every one before, came UDP-encapsulated from another address or port than the
     /// SA's: a NAT has a new mapping (RFC 7296 section 2.23). Only for an SA with `udp_encap`. Raised once for each new
     /// source until the SA is moved by [`Command::SaUpdate`], and again every ten seconds while its newest packets still

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ironswan_wire::sadb::{Direction, SaRef, Up};
+use ironswan_wire::sadb::{Direction, Rejected, SaRef, Up};
 
 use super::initiate::Start;
 use super::lifecycle::{Todo, queue_rekey_ike, unborn};
@@ -182,11 +182,27 @@ impl Endpoint {
                 let Some(&id) = self.spis_in.get(&spi) else { return };
                 self.with_child(now, id, |ep, sa| ep.activate(sa, id));
             }
+            Up::Rejected(packet) => self.rejected(&packet),
             Up::Moved { spi, remote } => {
                 let Some(&id) = self.spis_in.get(&spi) else { return };
                 self.with_child(now, id, |ep, sa| ep.peer_at(sa, remote));
             }
         }
+    }
+
+    /// An auditable event of the engine: a line for it, under the connection's name if the SPI is one of ours.
+    fn rejected(&mut self, p: &Rejected) {
+        let home = self.spis_in.get(&p.spi).and_then(|id| self.child_home.get(id));
+        let conn = home.and_then(|id| self.sas.get(id)).map(|sa| sa.conn.name.clone());
+        let more = match p.count {
+            1 => String::new(),
+            n => format!(" ({} more since the last such line)", n - 1),
+        };
+        let Rejected { reason, sentence, spi, sequence, remote, local, .. } = p;
+        let line = format!(
+            "packet {remote} -> {local} with SPI {spi} and sequence number {sequence} dropped, {reason}: {sentence}{more}"
+        );
+        self.note(Level::Info, conn.as_deref(), line);
     }
 
     fn child_of(&self, sa: &SaRef) -> Option<ChildId> {

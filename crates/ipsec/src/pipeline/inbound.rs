@@ -15,6 +15,7 @@ use ironswan_wire::esp::{self, MIN_SPI, TRAILER};
 use super::merge::Merger;
 use super::opened::{self, Asked, Carried};
 use crate::ah::{self, Ah};
+use crate::audit::Sample;
 use crate::batch::{Carrier, Datagram, RxBatch, strides};
 use crate::counters::DropReason;
 use crate::engine::{Snapshot, in_ref};

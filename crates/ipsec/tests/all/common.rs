@@ -15,7 +15,7 @@ use ironswan_wire::ip::{tcp, v4};
 use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, SaStats, Spi,
+    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, SaStats, Spi, Up,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -278,6 +278,13 @@ pub fn packets(tx: &TxBatch) -> Vec<Vec<u8>> {
 /// The sends of a batch as another gateway's GRO would hand them over.
 pub fn datagrams(tx: &TxBatch) -> Vec<Datagram> {
     tx.sends.iter().map(datagram).collect()
+}
+
+/// What the engine has to tell that asks for something: all but audit events.
+pub fn commands(engine: &Engine) -> Vec<Up> {
+    let mut all = engine.take_up();
+    all.retain(|up| !matches!(up, Up::Rejected(_)));
+    all
 }
 
 /// What ESP is carried in.

@@ -191,7 +191,7 @@ fn the_first_authenticated_packet_is_reported_once() {
     let mut bad = pair.seal_one(&Spec::udp(20).build());
     bad[20] ^= 1;
     pair.open(&[bad]);
-    assert_eq!(pair.b.take_up(), []);
+    assert_eq!(commands(&pair.b), []);
     let good: Vec<_> = (0..3).map(|_| pair.seal_one(&Spec::udp(20).build())).collect();
     pair.open(&good);
     assert_eq!(pair.b.take_up(), [Up::FirstUse { spi: Spi(SPI) }]);

@@ -1,5 +1,6 @@
 //! The engine through its public interface.
 
+mod audit;
 mod bad_input;
 mod common;
 mod in_ah;

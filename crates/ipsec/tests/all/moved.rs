@@ -59,7 +59,7 @@ fn open_from(pair: &mut Pair, from: &[(&[u8], SocketAddr)], udp_encap: bool) -> 
     pair.rx.clear();
     let before = pair.in_stats().packets;
     pair.wb.inbound(&mut buf, &datagrams, &mut pair.rx);
-    ((pair.in_stats().packets - before) as usize, pair.b.take_up())
+    ((pair.in_stats().packets - before) as usize, commands(&pair.b))
 }
 
 fn open_one(pair: &mut Pair, p: &[u8], remote: SocketAddr) -> (usize, Vec<Up>) {
