@@ -1,6 +1,5 @@
 //! The tree against the definition: of all policies that cover the packet, the first in the order.
 
-use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_wire::sadb::ReqId;
@@ -354,46 +353,5 @@ fn point_of(p: &PacketSelector) -> Point<u32> {
     match (p.dst, p.src) {
         (IpAddr::V4(r), IpAddr::V4(l)) => point(r.into(), l.into(), p.dst_port, p.src_port, p.protocol),
         _ => [0; 5],
-    }
-}
-
-/// `cargo test --release -p ironswan-ipsec spd -- --ignored --nocapture`
-#[test]
-#[ignore = "takes time, and prints how much"]
-#[allow(clippy::disallowed_methods, reason = "measures")]
-fn time_of_a_hundred_thousand() {
-    for (name, policies) in shapes(100_000) {
-        let mut spd = Spd::default();
-        let mut worst = Duration::ZERO;
-        let t = Instant::now();
-        for (serial, p) in policies.iter().enumerate() {
-            let at = Instant::now();
-            let old = spd.clone();
-            spd.add(p, serial as u64);
-            drop(old);
-            worst = worst.max(at.elapsed());
-        }
-        let load = t.elapsed();
-        let packets: Vec<_> = (0..100_000u32)
-            .map(|i| {
-                near(
-                    &policies[i.wrapping_mul(2_654_435_761) as usize % policies.len()],
-                    4 | 4 << 3 | 5 << 6 | 5 << 9,
-                )
-            })
-            .collect();
-        let t = Instant::now();
-        let found = packets.iter().filter(|p| spd.lookup_out(p).is_some()).count();
-        let find = t.elapsed() / 100_000;
-        let t = Instant::now();
-        for p in &policies {
-            let old = spd.clone();
-            assert!(spd.remove(p));
-            drop(old);
-        }
-        println!(
-            "{name:24} load {load:9.2?} (worst {worst:8.2?}), look-up {find:?} ({found} found), remove {:9.2?}",
-            t.elapsed()
-        );
     }
 }
