@@ -16,6 +16,7 @@ import time
 from gateway import program
 from lab import Failed, call, check, main, need, say, until
 from leakfaults import DISTURBANCES, OTHER, delete_rules, kill, stopped, table_220, unbound
+import leakmodes
 from leakline import (A, B, EVERY, G1, G2, HOLE, INNER, INSIDE, PUBLIC, SITES, Helper, Line, Watch, config, kind_of,
                       kinds)
 
@@ -202,7 +203,7 @@ def meant(watch, forwarded=False):
     def must(report):
         wanted = {k['name'] for k in watch.load if k['name'] in watch.allowed and (k['box'] == 'a' or not forwarded)}
         missing = wanted - report.clear_kinds()
-        silent = {n for n in wanted if not report.kinds[n][2]}
+        silent = {k['name'] for k in watch.load if k['name'] in wanted and not report.kinds[k['name']][2] and 'type' not in k}
         if missing or silent:
             say(f'       meant to be clear and not seen: {sorted(missing)}; not answered: {sorted(silent)}')
         return not missing and not silent
@@ -488,6 +489,26 @@ TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'st
          'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
          'ports': ports, 'everything': everything, 'host': host, 'children': children, 'wide': wide, 'narrow': narrow,
          'inbound': inbound, 'inbound_finer': inbound_finer}
+
+# Every kind of SA and of selector: each of these against what can differ for it, and without a guard.
+SHORT = {'raw': ('kill9', 'device', 'nft', 'reload', 'rekey'), 'udp': ('kill9', 'sigterm', 'rules', 'reinitiate')}
+
+
+def of_kind(test, doc, *more):
+    def run(lab, full):
+        test(lab, full, *more)
+    run.__doc__ = doc
+    return run
+
+
+for kind, chosen in SHORT.items():
+    TESTS[f'modes_{kind}'] = of_kind(leakmodes.modes, f'{kind}: {leakmodes.LINES[kind]}', gone, kind, chosen)
+    TESTS[f'control_{kind}'] = of_kind(leakmodes.control, 'The same without a guard: each kind is caught.', kind)
+TESTS |= {'modes_boot': of_kind(leakmodes.boot, leakmodes.boot.__doc__, gone),
+          'first': of_kind(leakmodes.first, leakmodes.first.__doc__, gone),
+          'reload_modes': of_kind(leakmodes.reload_modes, leakmodes.reload_modes.__doc__, gone),
+          'forms': of_kind(leakmodes.forms, 'One port, types of ICMP, a range with a hole.', finer),
+          'control_forms': leakmodes.forms_control}
 
 
 def left_behind():

@@ -178,17 +178,19 @@ def reloaded(line, watch, hold):
 
 
 def reinitiated(line, watch, hold):
+    def terminate(who, what):
+        for name in ['net'] if what == 'ike' else line.tunnels():
+            who.swanctl('--terminate', f'--{what}', name)
     for who, what in ((line.g1, 'ike'), (line.g1, 'child'), (line.g2, 'ike')):
-        watch.phase(f'swanctl --terminate --{what} in {who.box}',
-                    lambda: who.swanctl('--terminate', f'--{what}', 'net'), hold, must=stopped)
-        watch.phase('swanctl --initiate', lambda: line.g1.initiate(), hold / 2)
+        watch.phase(f'swanctl --terminate --{what} in {who.box}', lambda: terminate(who, what), hold, must=stopped)
+        watch.phase('swanctl --initiate', line.initiate, hold / 2)
         watch.flows(but=watch.allowed)
 
 
 def rekeyed(line, watch, hold):
     for what in ('child', 'ike', 'child'):
-        watch.phase(f'{what} rekeyed', lambda: line.g1.rekey(what), hold / 3)
-    watch.flows()
+        watch.phase(f'{what} rekeyed', lambda: line.rekey(what), hold / 3)
+    watch.flows(but=watch.allowed)
 
 
 def peer_down(line, watch, hold):
@@ -200,7 +202,7 @@ def peer_down(line, watch, hold):
     def back():
         line.up_again('g2')
         line.start_g2()
-        line.g1.initiate()
+        line.initiate()
     watch.phase('peer back', back, hold / 2)
     watch.flows(but=watch.allowed)
 

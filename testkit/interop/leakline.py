@@ -14,7 +14,7 @@ import sys
 import time
 
 from gateway import SECRET, IronSwan
-from lab import HERE, Failed, call, check, say
+from lab import HERE, Failed, call, check, say, until
 
 G1, G2 = {4: '192.0.2.1', 6: '2001:db8:1::1'}, {4: '198.51.100.2', 6: '2001:db8:2::2'}
 HOLE = {4: '203.0.113.1', 6: '2001:db8:f::1'}
@@ -25,6 +25,7 @@ INSIDE = {4: '10.1.0.1', 6: 'fd00:1::1'}
 INNER = ['10.0.0.0/8', 'fd00::/8']
 RATE = 1000
 EVERY = ('udp', 'icmp', 'syn', 'live')
+SHUNTS = ('pass', 'drop')
 SITES = {'local_ts': '10.1.0.0/24,fd00:1::/64', 'remote_ts': '10.2.0.0/24,fd00:2::/64'}
 BOXES = {
     'a': {'eth0': '10.1.0.2/24 10.1.0.66/24 fd00:1::2/64 fd00:1::66/64'},
@@ -73,13 +74,14 @@ def config(box, children, outer=4, encap=False, more=None):
     other = 'g2' if box == 'g1' else 'g1'
     if box == 'g2':
         # The other way round, and nothing begins here.
-        children = {n: {**c, 'local_ts': c['remote_ts'], 'remote_ts': c['local_ts'], 'start_action': 'none'}
-                    for n, c in children.items() if c.get('mode') is None}
+        children = {n: {**c, 'local_ts': c['remote_ts'], 'remote_ts': c['local_ts'],
+                        'start_action': 'trap' if c.get('mode') in SHUNTS else 'none'} for n, c in children.items()}
     conn = {
         'version': 2, 'local_addrs': mine[outer], 'remote_addrs': theirs[outer], 'encap': 'yes' if encap else 'no',
         'proposals': 'aes128gcm16-prfsha256-x25519', 'local': {'auth': 'psk', 'id': f'{box}.example'},
         'remote': {'auth': 'psk', 'id': f'{other}.example'},
-        'children': {n: c if c.get('mode') else {'esp_proposals': 'aes128gcm16', **c} for n, c in children.items()}}
+        'children': {n: c if c.get('mode') in SHUNTS or 'ah_proposals' in c else {'esp_proposals': 'aes128gcm16', **c}
+                     for n, c in children.items()}}
     return '\n'.join([block('connections', {'net': conn, **(more or {})}),
                       block('secrets', {'ike-1': {'secret': f'"{SECRET}"'}}), ''])
 
@@ -147,6 +149,22 @@ class Line:
 
     def start_g1(self, more=None, wait=True):
         self.g1.start(self.text('g1', more=more), settings=self.settings, wait=wait)
+
+    def initiate(self):
+        """Every child that has SAs, from g1."""
+        for name in self.tunnels():
+            self.g1.initiate(name)
+
+    def rekey(self, what):
+        """The IKE_SA or every child, and waits until none of the old SAs is there."""
+        spis = self.g1.ike_spis if what == 'ike' else self.g1.child_spis
+        old = spis()
+        for name in ['net'] if what == 'ike' else self.tunnels():
+            self.g1.swanctl('--rekey', f'--{what}', name)
+        until(f'{what} rekeyed (was {old})', lambda: len(now := spis()) == len(old) and not now & old, 20)
+
+    def tunnels(self):
+        return [n for n, c in self.children.items() if c.get('mode') not in SHUNTS]
 
     def write_g1(self, text):
         """What the next SIGHUP reads."""
@@ -243,7 +261,8 @@ class Watch:
         for helper in self.loads:
             helper.ready()
         # Large datagrams cross in fragments, if they do; what counts is that they do not in clear.
-        self.quiet = {k['name'] for k in load if k['size'] > 1000}
+        # Nor is an ICMP message answered that is no echo.
+        self.quiet = {k['name'] for k in load if k['size'] > 1000 or 'type' in k}
         self.before = line.counters()
         self.total = {'sent': 0, 'refused': 0, 'encrypted': 0, 'clear': 0, 'frames': 0, 'control': 0, 'dropped': 0}
 

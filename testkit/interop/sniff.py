@@ -8,6 +8,8 @@ Says `ready`; answers each line `cut` on standard input with one JSON object abo
 having first read everything that the kernel holds; ends with its input.
 
 A frame is encrypted when it is ESP, or UDP of ports 500 and 4500, between the gateways, with no mark of the load in it.
+AH hides nothing: what is inside it between the gateways is protected when it is of a kind with "ah", and clear else; so
+is IPComp or an IP packet in another outside of ESP.
 It is clear when it carries the load's magic, or an inner address, or one of the load's ports, and named `(inner)` when
 both addresses are inner ones; ICMP errors are looked into. What is neither (ARP, neighbour discovery, IKE by another
 address) is counted as other.
@@ -34,6 +36,9 @@ SOL_PACKET, PACKET_ADD_MEMBERSHIP, PACKET_STATISTICS, PACKET_IGNORE_OUTGOING, PA
 OUTGOING = 4
 ETH_IP, ETH_IP6, ETH_ALL = 0x0800, 0x86DD, 3
 EXTENSIONS = (0, 43, 60)
+AH = 51
+# IP in IP, IPv6 in IP, IPComp: nothing between the gateways is any of these outside of ESP; nor AH where no policy asks for it.
+BARE = (4, 41, 108, AH)
 
 
 class Inner:
@@ -74,6 +79,8 @@ class Judge:
         self.nets = [(n.network_address.packed, n.prefixlen) for n in nets]
         self.outer = {ipaddress.ip_address(a).packed for a in spec['outer']}
         self.kinds = {k['id']: k['name'] for k in spec['kinds']}
+        # Those whose policy asks for AH: inside it they are as they should be.
+        self.ah = {k['id'] for k in spec['kinds'] if k.get('ah')}
         self.ports = {k['port']: k['name'] for k in spec['kinds'] if k.get('port')}
         self.known = {}
 
@@ -98,6 +105,10 @@ class Judge:
             # A frame that carries the load is clear whatever its addresses and protocol say.
             number = TAG.unpack_from(frame, magic)[1] if len(frame) >= magic + TAG.size else -1
             name = self.kinds.get(number, f'kind {number}')
+            if self.ah and self.in_ah(packet, frame) and number in self.ah:
+                return 'encrypted', None
+            if self.ah and self.quoted(packet, frame)[0] == 'encrypted':
+                return 'other', 'error about AH'
             return 'clear', f'error about {name}' if self.is_error(packet, frame) else self.whole(name, packet)
         if CONTROL in frame[packet.at:packet.at + 16 + len(CONTROL)]:
             return 'control', None
@@ -106,19 +117,38 @@ class Judge:
                 return 'encrypted', None
             if packet.proto == 17 and not packet.first:
                 return 'other', 'fragment of an outer packet'
+            if self.ah and self.in_ah(packet, frame):
+                return 'encrypted', None
+            if packet.proto in BARE:
+                return 'clear', f'protocol {packet.proto} between the gateways'
         if packet.proto in (6, 17):
             for port in ports:
                 if port in self.ports:
                     return 'clear', self.whole(self.ports[port], packet)
-        if self.is_error(packet, frame):
-            quoted = frame[packet.at + 8:]
-            if len(quoted) >= (40 if packet.v6 else 20):
-                what, name = self.judge(bytes(14) + quoted, 14, ETH_IP6 if packet.v6 else ETH_IP)
-                if what == 'clear':
-                    return 'clear', f'error about {name}'
+        what, name = self.quoted(packet, frame)
+        if what == 'clear':
+            return 'clear', f'error about {name}'
         if self.inner(packet.src) or self.inner(packet.dst):
             return 'clear', f'{show(packet.src)} > {show(packet.dst)} protocol {packet.proto}'
         return 'other', f'{show(packet.src)} > {show(packet.dst)} protocol {packet.proto}'
+
+    def quoted(self, packet, frame):
+        """What an ICMP error quotes, judged."""
+        quoted = frame[packet.at + 8:] if self.is_error(packet, frame) else b''
+        if len(quoted) < (40 if packet.v6 else 20):
+            return None, None
+        return self.judge(bytes(14) + quoted, 14, ETH_IP6 if packet.v6 else ETH_IP)
+
+    def in_ah(self, packet, frame):
+        """Is it AH between the gateways? Its header is looked at where there is one: in the first fragment."""
+        if packet.proto != AH or packet.src not in self.outer or packet.dst not in self.outer:
+            return False
+        if not packet.first:
+            return True
+        if len(frame) < packet.at + 12:
+            return False
+        _, length, reserved, spi = struct.unpack_from('!BBHI', frame, packet.at)
+        return length >= 3 and not reserved and spi > 255
 
     def whole(self, name, packet):
         """The name, and whether both addresses are inner ones."""

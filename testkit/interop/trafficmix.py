@@ -5,7 +5,7 @@ usage: trafficmix.py load SPEC.json BOX      sends those of the kinds that are o
        trafficmix.py echo SPEC.json          answers all kinds on this machine
 SPEC: {"rate": packets per second of all kinds together, "kinds": [{"id", "name", "box", "proto": udp|icmp|syn|live,
 "src": address or null for an unbound socket, "dst", "at": where it is answered if not at dst, "port", "size": of
-the payload, "ttl"}], "control": {BOX: {"device", "mac"}}}.
+the payload, "ttl", "type": of ICMP, if not an echo}], "control": {BOX: {"device", "mac"}}}.
 Says `ready`, starts at once; answers each line on standard input with one JSON object {kind: [sent, refused, answered]}
 of what happened since the last one, at the line `fresh` after it has given up all connections; ends with its input.
 Refused: the kernel said no (unreachable, not permitted, no room). Every payload begins with the magic and the kind's
@@ -108,7 +108,7 @@ class Datagrams(Sender):
         if self.icmp:
             self.number = (self.number + 1) & 0xffff
             v4 = self.family == socket.AF_INET
-            head = struct.pack('!BBHHH', 8 if v4 else 128, 0, 0, self.kind['id'], self.number)
+            head = struct.pack('!BBHHH', self.kind.get('type', 8 if v4 else 128), 0, 0, self.kind['id'], self.number)
             if v4:
                 head = head[:2] + struct.pack('!H', checksum(head + data)) + head[4:]
             data = head + data
