@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Traffic that shows its content arrived: an echo server, and a talker that compares what comes back byte by byte.
 
-usage: echo.py serve [--shell ADDR]      UDP and TCP echo on port 7 of all addresses, and on port 8 without IP options. With --shell it runs, too, what a line of
-                                         JSON on TCP port 9 of ADDR says (a shell command), and answers [status, output];
-                                         and its UDP port 4500 takes ESP for the kernel's SAs (UDP_ENCAP).
+usage: echo.py serve [--shell ADDR]      UDP and TCP echo on port 7 of all addresses, and on port 8 without IP options. With
+                                         --shell it runs, too, what a line of JSON on TCP port 9 of ADDR says (a shell
+                                         command), and answers [status, output]; and its UDP port 4500 takes ESP for the
+                                         kernel's SAs (UDP_ENCAP).
        echo.py talk                      reads jobs, one JSON object a line, and answers each with one (see `talk`).
 """
 import itertools
@@ -107,10 +108,17 @@ def serve(shell_address):
 
 
 class Talker:
-    """One job. Keys: `to`, `from`; `sizes` of UDP datagrams, `port` they go to, `window` how many are on their way at once; `plain`: 'text'
-    (compresses well) or 'random'; `tcp` bytes, `tcp_df` whether with path MTU discovery; `ip_options`, `hop_options`, `dst_options` (hex) for the datagrams;
-    `ping` {ip_options (hex) -> how many}; `wait` seconds for what is missing; `raw` (hex): packets with their
-    IP header, sent before all else."""
+    """One job, a dict:
+
+    to, from          addresses
+    sizes             of UDP datagrams, in bytes; `port` they go to, `window` how many are on their way at once
+    plain             'random', or 'text', which compresses well
+    tcp, tcp_df       bytes there and back over TCP; whether with path MTU discovery
+    ip_options, hop_options, dst_options    of the datagrams, hexadecimal
+    ping              {IPv4 options: how many}
+    raw               packets with their IP header, sent before all else, hexadecimal
+    wait              seconds for what is missing
+    """
 
     def __init__(self, job):
         self.job, self.v6 = job, ':' in job.get('to', '')

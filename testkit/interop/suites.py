@@ -7,7 +7,6 @@ CREATE_CHILD_SA (the first by IKE_AUTH), carries small and full-size packets who
 a Diffie-Hellman exchange of its own, carries them again, and is deleted. What negotiation, KEYMAT and PFS make of a suite shows
 in nothing but whether packets pass, so the kernel's error counters must not move either.
 """
-import itertools
 import json
 import os
 import subprocess
@@ -141,7 +140,8 @@ class Pair:
 
     def talk(self, child, **more):
         """Small and full-size datagrams, fragments, and TCP; what was wrong."""
-        job = {'to': child.to, 'from': child.from_, 'sizes': [8, 9, 10, 11, 12, 13, 33, 64, 100, 500, 1200, 1300, 1301, 1400, 1472, 3000],
+        job = {'to': child.to, 'from': child.from_,
+               'sizes': [8, 9, 10, 11, 12, 13, 33, 64, 100, 500, 1200, 1300, 1301, 1400, 1472, 3000],
                'tcp': 40_000, 'plain': 'text' if child.ipcomp else 'random', **more}
         self.talker.popen.stdin.write(json.dumps(job) + '\n')
         self.talker.popen.stdin.flush()

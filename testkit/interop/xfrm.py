@@ -7,18 +7,16 @@ addresses and SPIs of its own there, so that all SAs and policies are made at on
 (echo.py). A case fails, too, when any error counter of the guest's /proc/net/xfrm_stat moves.
 """
 import hashlib
-import hmac
 import itertools
 import json
 import os
 import re
-import socket
-import struct
 import subprocess
 import sys
 import time
 
 import gateway
+from forge import bad_packets, harmless, ipv4
 from lab import HERE, Failed, check, main, need, say, until
 from uml import plug
 
@@ -26,20 +24,21 @@ OURS, OURS6 = '10.9.255.1', 'fd09::ff:1'
 INNER, INNER6 = '10.1.0.1', 'fd01::1'
 CONTROL = '198.51.100.2'
 
-# Words of swanctl.conf; how `ip xfrm` says it; bytes of encryption key (with its salt) and of integrity key.
+# Words of swanctl.conf; how `ip xfrm` says it; bytes of key; bits of ICV.
 INTEG = {'sha1': ('hmac(sha1)', 20, 96), 'sha256': ('hmac(sha256)', 32, 128), 'sha384': ('hmac(sha384)', 48, 192),
          'sha512': ('hmac(sha512)', 64, 256), 'md5': ('hmac(md5)', 16, 96), 'aesxcbc': ('xcbc(aes)', 16, 96),
          'aescmac': ('cmac(aes)', 16, 96)}
 
 # Loaded at the start: the kernel would ask modprobe for every combination of two algorithms.
-MODULES = ('ah4 ah6 esp4 esp6 ipcomp ipcomp6 xfrm4_tunnel xfrm6_tunnel authenc authencesn seqiv echainiv cbc ctr gcm ccm cmac xcbc hmac '
-           'drbg jitterentropy_rng ghash-generic sha512_generic chacha20poly1305 chacha_generic poly1305_generic des_generic deflate')
+MODULES = ('ah4 ah6 esp4 esp6 ipcomp ipcomp6 xfrm4_tunnel xfrm6_tunnel authenc authencesn seqiv echainiv cbc ctr gcm ccm cmac '
+           'xcbc hmac drbg jitterentropy_rng ghash-generic sha512_generic chacha20poly1305 chacha_generic poly1305_generic '
+           'des_generic deflate')
 
 
 def transforms():
-    """suite -> ([enc or aead, name, ICV bits], key bytes, integrity algorithm)"""
-    out = {}
-    for bits, salt in itertools.product((128, 192, 256), (4,)):
+    """suite -> (enc or aead, name, bytes of encryption key, ICV bits of an AEAD, integrity algorithm)"""
+    out, salt = {}, 4
+    for bits in (128, 192, 256):
         for icv in (8, 12, 16):
             out[f'aes{bits}gcm{icv}'] = ('aead', 'rfc4106(gcm(aes))', bits // 8 + salt, icv * 8, None)
             out[f'aes{bits}ccm{icv}'] = ('aead', 'rfc4309(ccm(aes))', bits // 8 + 3, icv * 8, None)
@@ -202,7 +201,8 @@ class Kernel:
         # The guest's shell is in the box's network: a small relay there carries a line each way.
         self.shell = lab.spawn('g1', sys.executable, '-c', RELAY, CONTROL, name='shell', stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE)
-        self.do(f'modprobe -a {MODULES}; echo >/proc/sys/kernel/modprobe; sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv6.conf.all.accept_dad=0; '
+        self.do(f'modprobe -a {MODULES}; echo >/proc/sys/kernel/modprobe; '
+                'sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv6.conf.all.accept_dad=0; '
                 f'ip route add {INNER} via {OURS}; ip -6 route add {INNER6} via {OURS6}')
         # Neighbour discovery is not for the SAs between two hosts, and neither is their encapsulation itself.
         self.batch([f'xfrm policy add src {any_address} dst {any_address} {what} dir {way} priority 1' for any_address, what in (
@@ -297,7 +297,8 @@ def run_cases(kernel, cases):
         if bad:
             failed.append(case.name)
             time.sleep(0.3)
-            say('    ' + ' '.join(re.findall(r'\w+: [1-9]\d*|drops:.*|Narrow.*', process.log()[process.log().rfind('WorkerStats') - 200:])))
+            last = process.log()[process.log().rfind('WorkerStats'):]
+            say('    ' + ' '.join(re.findall(r'\w+: [1-9]\d*|drops: \w.*|Narrow.*', last)))
         kernel.stop(process)
         if len(failed) == 10:
             say('  ten have failed: that is enough')
@@ -357,7 +358,8 @@ def algorithms(lab, full):
         say(f"  seen {protocol}: {' '.join(s for s in suites if not any(m.startswith(f'{protocol} {s}:') for m in missing))}")
     check(not missing, f"the kernel takes all {sum(map(len, ways.values()))} of them, with ESN; refused: {missing or 'none'}")
     # What we have, and this kernel has not.
-    gmac = 'xfrm state add src 10.9.255.1 dst 10.9.1.1 proto ah spi 0x99999 mode tunnel aead "rfc4543(gcm(aes))" 0x' + '01' * 20 + ' 128'
+    gmac = ('xfrm state add src 10.9.255.1 dst 10.9.1.1 proto ah spi 0x99999 mode tunnel'
+            f' aead "rfc4543(gcm(aes))" 0x{"01" * 20} 128')
     say(f'  not tested: AH with AES-GMAC (RFC 4543): the kernel says {kernel.refusal(gmac) or "nothing against it"!r}')
     say('  not tested: ciphers with an implicit IV (RFC 8750): ip xfrm has no name for them')
     counters = kernel.errors()
@@ -416,95 +418,31 @@ def ipcomp(lab, full):
     run_cases(Kernel(lab), numbered(rows))
 
 
-def checksum(data):
-    total = sum(struct.unpack(f'!{(len(data) + 1) // 2}H', data + bytes(len(data) % 2)))
-    total = (total & 0xffff) + (total >> 16)
-    return ~((total & 0xffff) + (total >> 16)) & 0xffff
-
-
-def ipv4(src, dst, protocol, payload, ttl=64):
-    """An IPv4 packet."""
-    header = struct.pack('!BBHHHBBH4s4s', 0x45, 0, 20 + len(payload), 7, 0, ttl, protocol, 0, socket.inet_aton(src),
-                         socket.inet_aton(dst))
-    return header[:10] + struct.pack('!H', checksum(header)) + header[12:] + payload
-
-
-def harmless(size=40):
-    """An ICMP echo reply that nobody waits for, so that nothing answers it."""
-    body = bytes(2) + struct.pack('!HH', 1, 1) + bytes(range(size))
-    return b'\0\0' + struct.pack('!H', checksum(b'\0\0' + body)) + body[2:]
-
-
-class Forge:
-    """Makes packets of an SA (null-sha256, or AH with sha256) by hand, right or wrong, from `src` to `dst`."""
-
-    def __init__(self, case, way):
-        self.case = case
-        self.src, self.dst = (case.ours, case.peer) if way == 'out' else (case.peer, case.ours)
-        self.inner = (case.from_, case.to) if way == 'out' else (case.to, case.from_)
-        self.spi = case.out_spi if way == 'out' else case.in_spi
-        self.key = bytes.fromhex(case.keys(way)[1])
-
-    def payload(self, inner=None):
-        """What the SA carries, and its protocol."""
-        if self.case.mode == 'transport':
-            return harmless(), 1
-        return ipv4(*(inner or self.inner), 1, harmless()), 4
-
-    def esp(self, seq, spi=None, inner=None, body=None, next_header=None, pad=None, pad_len=None, damage=False, cut=None):
-        payload, protocol = self.payload(inner)
-        payload = payload if body is None else body
-        pad = bytes(range(1, 1 + -(len(payload) + 2) % 4)) if pad is None else pad
-        data = struct.pack('!II', spi or self.spi, seq) + payload + pad + bytes(
-            [len(pad) if pad_len is None else pad_len, protocol if next_header is None else next_header])
-        icv = hmac.digest(self.key, data, 'sha256')[:16]
-        data += bytes([icv[0] ^ damage]) + icv[1:]
-        return ipv4(self.src, self.dst, 50, data[:cut])
-
-    def ah(self, seq, spi=None, inner=None, damage=False, length=None, ttl=64, cut=None):
-        payload, protocol = self.payload(inner)
-        header = struct.pack('!BBHII', protocol, 5 if length is None else length, 0, spi or self.spi, seq)
-        outer = ipv4(self.src, self.dst, 51, header + bytes(16) + payload, ttl)
-        # Mutable fields are zero: TOS, flags and offset, TTL, checksum.
-        covered = outer[:1] + b'\0' + outer[2:6] + b'\0\0\0' + outer[9:10] + b'\0\0' + outer[12:]
-        icv = hmac.digest(self.key, covered, 'sha256')[:16]
-        data = header + bytes([icv[0] ^ damage]) + icv[1:] + payload
-        return ipv4(self.src, self.dst, 51, data[:cut], ttl)
-
-
-def bad_packets(case, way):
-    """(what, packets of which the last one is meant, the kernel's counter, our DropReason); None: it is accepted."""
-    f = Forge(case, way)
-    proto = f.ah if case.ah else f.esp
-    other = Forge.esp if case.ah else Forge.ah
-    yield 'a good one', [proto(100)], None, None
-    yield 'the same again', [proto(100)], 'XfrmInStateSeqError', 'InStateSeqDuplicate'
-    yield 'sequence number zero', [proto(0)], 'XfrmInStateSeqError', 'InStateSeqOld'
-    yield 'left of the window', [proto(9000), proto(101)], 'XfrmInStateSeqError', 'InStateSeqOld'
-    yield 'a forged ICV', [proto(9001, damage=True)], 'XfrmInStateProtoError', 'InStateProtoError'
-    yield 'the number of the forged one, right', [proto(9001)], None, None
-    yield 'another SPI', [proto(9002, spi=0x77777777)], 'XfrmInNoStates', 'InNoStates'
-    yield 'a reserved SPI', [proto(9003, spi=0x42)], 'XfrmInNoStates', 'InReservedSpi'
-    yield 'the other protocol', [other(f, 9004)], 'XfrmInNoStates', 'InStateProtocol'
-    if case.mode == 'tunnel':
-        yield ('from outside the selectors', [proto(9010, inner=('10.66.6.6', f.inner[1]))], 'XfrmInNoPols', 'InStateMismatch')
-        yield ('to outside the selectors', [proto(9011, inner=(f.inner[0], case.peer if way == 'out' else OURS))],
-               'XfrmInNoPols', 'InStateMismatch')
-    if case.ah:
-        yield 'a TTL that routers have counted down', [f.ah(9020, ttl=3)], None, None
-        yield 'an AH length that is not that of the SA', [f.ah(9021, length=4)], 'XfrmInStateProtoError', 'InHdrError'
-        yield 'an AH longer than the packet', [f.ah(9022, length=60)], 'XfrmInStateProtoError', 'InHdrError'
-        yield 'cut off inside AH', [f.ah(9023, cut=14)], 'XfrmInStateProtoError', 'InHdrError'
-    else:
-        yield 'cut off behind the sequence number', [f.esp(9020, cut=12)], 'XfrmInStateProtoError', 'InHdrError'
-        yield 'cut off inside the ICV', [f.esp(9021, cut=-3)], 'XfrmInStateProtoError', 'InStateProtoError'
-        yield 'a pad length longer than the packet', [f.esp(9022, pad_len=255)], 'XfrmInStateProtoError', 'InTrailerError'
-        # Linux does not look at what it takes off as padding.
-        yield 'padding that is not 1, 2, 3', [f.esp(9023, pad=b'\7\7\7\7\7\7')], None, 'InTrailerError'
-        if case.mode == 'tunnel':
-            yield 'UDP in tunnel mode', [f.esp(9024, next_header=17)], 'XfrmInStateModeError', 'InStateModeError'
-            # The kernel hands it on as IPv6, which drops it.
-            yield 'IPv6 said, IPv4 there', [f.esp(9025, next_header=41)], None, 'InInnerVersion'
+def rollover(lab, full):
+    """Extended sequence numbers of the kernel's that go past 2^32: what counts above is in no packet, and in each ICV."""
+    kernel = Kernel(lab)
+    cases = numbered([(suite, {**shape, 'ah': suite == 'sha256', 'esn': True}) for shape in (SHAPES[0], SHAPES[3]) for suite in (
+        'aes128gcm16', 'chacha20poly1305', 'aes128-sha256', 'sha256')])
+    kernel.batch([line for case in cases for line in case.guest()])
+    before = kernel.errors()
+    for case in cases:
+        process = kernel.tunnel(case)
+        ours = next(line for line in case.guest() if line.startswith(f'xfrm state add src {case.peer}'))
+        # A receiver follows steps of less than 2^31.
+        for number in (0x70000000, 0xd0000000, 0xffffffd0):
+            kernel.batch([f"xfrm state delete src {case.peer} dst {case.ours} proto {'ah' if case.ah else 'esp'} spi {case.in_spi}",
+                          ours.replace(' replay-window', f' replay-oseq {number} replay-oseq-hi 0 replay-window')])
+            result = kernel.talk({**case.job(), 'tcp': 0})
+            if result['lost'] or result['corrupt'] or result['error']:
+                break
+        state = kernel.do(f"ip xfrm state get src {case.peer} dst {case.ours} proto {'ah' if case.ah else 'esp'} spi {case.in_spi}")
+        high = re.search(r'oseq-hi (0x\w+), oseq (0x\w+)', state)
+        check(not result['lost'] and not result['corrupt'] and not result['error'] and high and int(high[1], 16) == 1,
+              f"{case.name}: {result['received']} datagrams there and back while the kernel came to {high and high[0]}"
+              + (f", lost {result['lost'][:8]}" if result['lost'] else ''))
+        kernel.stop(process)
+    moved = difference(before, kernel.errors())
+    check(not moved, f"counters of the kernel: {moved or 'none moved'}")
 
 
 def bad(lab, full):
@@ -514,8 +452,9 @@ def bad(lab, full):
     spoofer = lab.spawn('g2', sys.executable, os.path.join(HERE, 'echo.py'), 'talk', name='spoofer', stdin=subprocess.PIPE,
                         stdout=subprocess.PIPE)
     spoofer.popen.stdout.readline()
-    cases = [Case(n, suite, ah=is_ah, mode=mode) for n, (suite, is_ah, mode) in enumerate(
-        itertools.product(('null-sha256', 'sha256'), (False, True), ('tunnel', 'transport'))) if (suite == 'sha256') == is_ah]
+    cases = numbered([(suite, {'ah': suite == 'sha256', 'mode': mode, 'ipcomp': ipcomp}) for suite, mode, ipcomp in (
+        ('null-sha256', 'tunnel', False), ('null-sha256', 'transport', False), ('null-sha256', 'tunnel', True),
+        ('sha256', 'tunnel', False), ('sha256', 'transport', False))])
     kernel.batch([line for case in cases for line in case.guest()])
     wrong = []
 
@@ -525,42 +464,47 @@ def bad(lab, full):
 
     def judge(case, to, what, want, moved):
         right = moved == ({want: 1} if want else {})
-        say(f"  {'ok  ' if right else 'FAIL'} {case.name}, to {to}: {what}: {want or 'accepted'}" + ('' if right else f', but moved {moved}'))
+        say(f"  {'ok  ' if right else 'FAIL'} {case.name}, to {to}: {what}: {want or 'accepted'}"
+            + ('' if right else f', but moved {moved}'))
         wrong.extend([f'{case.name} to {to}: {what}'] * (not right))
 
     for case in cases:
+        before = kernel.errors()
         for what, packets, want, _ in bad_packets(case, 'out'):
-            before = kernel.errors()
             send(packets)
             time.sleep(0.02)
-            judge(case, 'the kernel', what, want, difference(before, kernel.errors()))
-        if case.mode == 'tunnel':
-            before = kernel.errors()
+            after = kernel.errors()
+            judge(case, 'the kernel', what, want, difference(before, after))
+            before = after
+        if case.mode == 'tunnel' and not case.ipcomp:
             lab.ip('g2', 'route', 'replace', case.to, 'via', case.peer)
             send([ipv4(case.from_, case.to, 1, harmless())])
             time.sleep(0.02)
             judge(case, 'the kernel', 'in clear', 'XfrmInTmplMismatch', difference(before, kernel.errors()))
-        process = kernel.tunnel(case, '--stats', '0.1')
+        process = kernel.tunnel(case, '--stats', '0.05')
 
-        def drops():
-            """Our drops, and how many packets came in, once nothing has changed for three lines."""
-            def steady():
-                found = re.findall(r'in_packets: (\d+).*\n.*\ndrops:(.*)', process.log())[-3:]
-                return len(found) == 3 and len(set(found)) == 1 and found[0]
-            time.sleep(0.15)
-            packets, text = until('the counters rest', steady, 5, 0.03)
-            return {k: int(v) for k, v in (word.split('=') for word in text.split())}, int(packets)
+        def seen():
+            """Our drops, and how many packets have come in."""
+            found = re.findall(r'in_packets: (\d+).*\n.*\ndrops:(.*)', process.log())
+            return found and ({k: int(v) for k, v in (word.split('=') for word in found[-1][1].split())}, int(found[-1][0]))
 
+        before, came = until('the counters are shown', seen)
         for what, packets, _, want in bad_packets(case, 'in'):
-            before, came = drops()
             send(packets)
-            after, now = drops()
+            try:
+                until('they have come', lambda: seen()[1] >= came + len(packets), 2, 0.01)
+            except Failed:
+                pass
+            # One more line of counters: nothing else may have moved.
+            time.sleep(0.06)
+            after, now = seen()
             judge(case, 'us', what, want, difference(before, after))
             if now - came != len(packets):
                 wrong.append(f'{case.name} to us: {what}: {now - came} of {len(packets)} came')
+            before, came = after, now
         kernel.stop(process)
     check(not wrong, f"each moved its counter and no other{': not ' if wrong else ''}{'; '.join(wrong)}")
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (algorithms, esp, sizes, ah, ipcomp, bad)}, 'xfrm')
+    main({f.__name__: f for f in (algorithms, esp, sizes, ah, ipcomp, rollover, bad)}, 'xfrm')
