@@ -161,21 +161,28 @@ class Pair:
                     return c
         return None
 
-    def story(self, child):
-        """A life of a child; what went wrong in it."""
+    def rekeyed(self, child, old, rekey):
+        rekey()
+        return until('the child is rekeyed', lambda: (now := self.child(child.name)) and now['spi-in'] != old['spi-in'] and now,
+                     5, 0.02)
+
+    def story(self, child, by_guest):
+        """A life of a child, rekeyed by us and perhaps by the guest, too; what went wrong in it."""
         with self.us.vici() as v:
             v.request('initiate', {'child': child.name, 'timeout': '10000'})
             first = until('the child is up', lambda: self.child(child.name), 5, 0.02)
             if first['mode'].lower() != child.mode:
                 return [f"mode {first['mode']}"], first
             wrong = self.talk(child)
-            v.request('rekey', {'child': child.name})
-
-            def rekeyed():
-                now = self.child(child.name)
-                return now and now['spi-in'] != first['spi-in'] and now
-            second = until('the child is rekeyed', rekeyed, 5, 0.02)
-            wrong += [f'after the rekeying {w}' for w in self.talk(child)]
+            second = self.rekeyed(child, first, lambda: v.request('rekey', {'child': child.name}))
+            wrong += [f'after our rekeying {w}' for w in self.talk(child)]
+            if by_guest:
+                # It proposes all that it has, and its group for each: the answer must be the suite that it was.
+                name = 'host' if child.mode == 'transport' else 'six' if child.inner == 6 else 'four'
+                third = self.rekeyed(child, second, lambda: self.guest.swanctl('--rekey', '--child', name))
+                wrong += [f"after the guest's rekeying {w}" for w in self.talk(child)]
+                wrong += [f'{k} is {third.get(k)} after the guest\'s rekeying, was {second.get(k)}' for k in
+                          ('protocol', 'mode', 'encr-alg', 'encr-keysize', 'integ-alg') if third.get(k) != second.get(k)]
             v.request('terminate', {'child': child.name, 'timeout': '10000'})
         if child.esn and second.get('esn', '1') not in ('1', 'yes'):
             wrong.append('no ESN')
@@ -186,10 +193,10 @@ class Pair:
     def stories(self, children):
         self.us.start(ours_text(children))
         failed, before, began = [], self.guest.xfrm_errors(), time.monotonic()
-        for child in children:
+        for n, child in enumerate(children):
             started = time.monotonic()
             try:
-                wrong, sa = self.story(child)
+                wrong, sa = self.story(child, by_guest=n % 5 == 0)
             except (Failed, ViciError) as why:
                 wrong, sa = [str(why).splitlines()[0]], {}
                 with self.us.vici() as v:
