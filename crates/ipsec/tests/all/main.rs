@@ -23,6 +23,7 @@ mod out_rekey;
 mod out_sequence;
 mod out_stream;
 mod quoted;
+mod reasons;
 mod replay;
 mod roundtrip;
 mod spd_fragments;
