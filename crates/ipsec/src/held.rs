@@ -16,7 +16,7 @@ use ironswan_wire::sadb::ReqId;
 
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
-use crate::flow::Verdict;
+use crate::flow::{FlowKey, Verdict};
 use crate::worker::Worker;
 
 /// Frames that wait for one reqid.
@@ -41,6 +41,9 @@ pub(crate) struct Held {
     waiting: VecDeque<Waiting>,
     bytes: usize,
     of: HashMap<ReqId, u16>,
+    /// Reqids with packets here of which none could ask for an SA, because one had been asked for (and made, and ended) just
+    /// before; and when they may.
+    unasked: Vec<(ReqId, Duration)>,
     /// As many of `waiting`, from the front, have been looked at since the last change of SAD and SPD.
     seen: usize,
     /// Which SAD and SPD that was.
@@ -48,11 +51,22 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// False when there are too many.
-    fn push(&mut self, frame: &[u8], offload: &Offload, reqid: ReqId, since: Duration) -> bool {
+    /// False when there are too many. `ask`: when it may be asked for an SA, if that could not be now.
+    fn push(
+        &mut self,
+        frame: &[u8],
+        offload: &Offload,
+        reqid: ReqId,
+        since: Duration,
+        ask: Option<Duration>,
+    ) -> bool {
         let of = self.of.get(&reqid).copied().unwrap_or(0);
         if of >= OF_ONE || self.waiting.len() >= PACKETS || self.bytes + frame.len() > BYTES {
             return false;
+        }
+        // Not when another one here has asked: the answer is for all of them.
+        if let (0, Some(at)) = (of, ask) {
+            self.unasked.push((reqid, at));
         }
         self.of.insert(reqid, of + 1);
         self.bytes += frame.len();
@@ -75,6 +89,7 @@ impl Held {
             Some(of) if *of > 1 => *of -= 1,
             _ => {
                 self.of.remove(&waiting.reqid);
+                self.unasked.retain(|(reqid, _)| *reqid != waiting.reqid);
             }
         }
         if self.waiting.is_empty() {
@@ -85,9 +100,16 @@ impl Held {
 }
 
 impl Worker {
-    /// Keeps a frame until there is an SA for this reqid, and counts it as held. False when there are too many.
-    pub(crate) fn hold(&mut self, frame: &[u8], offload: &Offload, reqid: ReqId) -> bool {
-        let held = self.held.push(frame, offload, reqid, self.now);
+    /// Keeps a frame until there is an SA for this reqid, and counts it as held. False when there are too many. `ask`: when
+    /// it may be asked for that SA, if that could not be now.
+    pub(crate) fn hold(
+        &mut self,
+        frame: &[u8],
+        offload: &Offload,
+        reqid: ReqId,
+        ask: Option<Duration>,
+    ) -> bool {
+        let held = self.held.push(frame, offload, reqid, self.now, ask);
         self.tally.held += i64::from(held);
         held
     }
@@ -116,7 +138,7 @@ impl Worker {
         }
         while self.held.seen < self.held.waiting.len() {
             let at = self.held.seen;
-            if self.still_waits(at) {
+            if self.still_waits(at).is_some() {
                 self.held.seen += 1;
                 continue;
             }
@@ -137,15 +159,28 @@ impl Worker {
             self.tally.held -= 1;
         }
         self.flush();
+        self.ask_again();
         false
     }
 
-    /// True when there is no SA for this one yet.
-    fn still_waits(&mut self, at: usize) -> bool {
-        let Some(waiting) = self.held.waiting.get_mut(at) else { return false };
+    /// Asks for the SAs that could not be asked for when their first packets came.
+    fn ask_again(&mut self) {
+        while let Some(i) = self.held.unasked.iter().position(|(_, at)| *at <= self.now) {
+            let (reqid, _) = self.held.unasked.swap_remove(i);
+            let first = self.held.waiting.iter().position(|w| w.reqid == reqid);
+            let Some(key) = first.and_then(|at| self.still_waits(at)) else { continue };
+            if let Err(at) = self.engine.up.acquire(self.now, reqid, key.selector()) {
+                self.held.unasked.push((reqid, at));
+            }
+        }
+    }
+
+    /// The flow of this one, when there is no SA for it yet.
+    fn still_waits(&mut self, at: usize) -> Option<FlowKey> {
+        let waiting = self.held.waiting.get_mut(at)?;
         let frame = std::mem::take(&mut waiting.frame);
         let key = ip::parse(&frame).ok().and_then(|info| self.flow(&frame[..info.total_len], &info).ok());
-        let waits = key.is_some_and(|key| matches!(self.flows.get(&self.snap, &key), Verdict::Acquire(_)));
+        let waits = key.filter(|key| matches!(self.flows.get(&self.snap, key), Verdict::Acquire(_)));
         if let Some(waiting) = self.held.waiting.get_mut(at) {
             waiting.frame = frame;
         }
@@ -156,8 +191,9 @@ impl Worker {
     /// it; `None` while there is nothing.
     pub fn next_due(&self) -> Option<Duration> {
         let held = self.held.waiting.front().map(|w| w.since + WAIT);
+        let ask = self.held.unasked.iter().map(|(_, at)| *at).min();
         let partial = self.outbound.reassembler.next_expiry();
-        held.into_iter().chain(partial).min()
+        held.into_iter().chain(ask).chain(partial).min()
     }
 
     /// Drops everything that waits.

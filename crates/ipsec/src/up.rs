@@ -54,17 +54,23 @@ impl UpQueue {
         }
     }
 
-    /// False when it was suppressed: one for each reqid and interval, and not more than the queue takes.
+    /// One for each reqid and interval, and not more than the queue takes. What is suppressed may be tried again at the time
+    /// in `Err`.
     #[cold]
-    pub(crate) fn acquire(&self, now: Duration, reqid: ReqId, packet: PacketSelector) -> bool {
+    pub(crate) fn acquire(
+        &self,
+        now: Duration,
+        reqid: ReqId,
+        packet: PacketSelector,
+    ) -> Result<(), Duration> {
         let mut inner = self.lock();
         if let Some(last) = inner.last_acquire.get(&reqid)
             && now < *last + self.interval
         {
-            return false;
+            return Err(*last + self.interval);
         }
         if inner.acquires >= MAX_ACQUIRES {
-            return false;
+            return Err(now + self.interval);
         }
         if inner.last_acquire.len() >= 2 * MAX_ACQUIRES {
             let interval = self.interval;
@@ -75,7 +81,7 @@ impl UpQueue {
         inner.queue.push_back(Up::Acquire { reqid, packet });
         drop(inner);
         self.wake();
-        true
+        Ok(())
     }
 
     #[cold]
@@ -125,18 +131,18 @@ mod tests {
     fn acquires_are_limited_by_reqid_and_in_number() {
         let q = UpQueue::new(Duration::from_secs(1));
         let s = Duration::from_secs;
-        assert!(q.acquire(s(10), ReqId(1), packet()));
-        assert!(!q.acquire(s(10), ReqId(1), packet()));
-        assert!(q.acquire(s(10), ReqId(2), packet()));
-        assert!(q.acquire(s(11), ReqId(1), packet()));
+        assert_eq!(q.acquire(s(10), ReqId(1), packet()), Ok(()));
+        assert_eq!(q.acquire(s(10), ReqId(1), packet()), Err(s(11)));
+        assert_eq!(q.acquire(s(10), ReqId(2), packet()), Ok(()));
+        assert_eq!(q.acquire(s(11), ReqId(1), packet()), Ok(()));
         assert_eq!(q.take().len(), 3);
         assert_eq!(q.take().len(), 0);
-        let taken = (0..5000).filter(|i| q.acquire(s(20), ReqId(*i), packet())).count();
+        let taken = (0..5000).filter(|i| q.acquire(s(20), ReqId(*i), packet()).is_ok()).count();
         assert_eq!(taken, MAX_ACQUIRES);
         // A full queue of acquires does not keep an expire out.
         q.first_use(Spi(300));
         assert_eq!(q.take().len(), MAX_ACQUIRES + 1);
-        assert!(q.acquire(s(21), ReqId(7), packet()));
+        assert_eq!(q.acquire(s(21), ReqId(7), packet()), Ok(()));
     }
 
     #[test]

@@ -45,10 +45,11 @@ impl Worker {
         frame: &[u8],
         offload: &Offload,
     ) -> Result<bool, DropReason> {
-        if !self.engine.up.acquire(self.now, reqid, key.selector()) {
+        let asked = self.engine.up.acquire(self.now, reqid, key.selector());
+        if asked.is_err() {
             self.engine.suppressed_acquire();
         }
-        if self.hold(frame, offload, reqid) { Ok(true) } else { Err(DropReason::OutNoStates) }
+        if self.hold(frame, offload, reqid, asked.err()) { Ok(true) } else { Err(DropReason::OutNoStates) }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ironswan_ipsec::DropReason::*;
 use ironswan_ipsec::{TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId};
+use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, Up};
 
 use crate::common::*;
 
@@ -141,6 +141,38 @@ fn who_waits_too_long_is_dropped() {
     sa_comes(&mut pair, SECOND * 7);
     assert_eq!(released(&mut pair), [udp(2).0]);
     assert_eq!(books(&pair), (0, 1, 1));
+}
+
+#[test]
+fn who_may_not_ask_at_once_asks_later() {
+    let mut pair = waiting();
+    give(&mut pair, &[udp(1)]);
+    assert_eq!(pair.a.take_up().len(), 1);
+    // The SA comes, and is gone before the second in which nothing more is asked is over.
+    sa_comes(&mut pair, SECOND);
+    assert_eq!(released(&mut pair), [udp(1).0]);
+    pair.a.apply(SECOND, &Command::SaDelete(pair.out_ref())).unwrap();
+    let later = SECOND + SECOND / 2;
+    pair.wa.begin(later);
+    give(&mut pair, &[udp(2), udp(3)]);
+    assert!(released(&mut pair).is_empty());
+    assert!(!pair.a.take_up().iter().any(|up| matches!(up, Up::Acquire { .. })));
+    assert_eq!(pair.wa.next_due(), Some(SECOND * 2));
+    pair.wa.begin(SECOND * 2);
+    assert!(released(&mut pair).is_empty());
+    assert_eq!(
+        pair.a.take_up().iter().filter(|up| matches!(up, Up::Acquire { reqid: ReqId(REQID), .. })).count(),
+        1
+    );
+    // Asked once; from here on they only wait.
+    assert_eq!(pair.wa.next_due(), Some(later + SECOND * 5));
+    sa_comes(&mut pair, SECOND * 3);
+    // B knows the first sequence number of this SA already, so its half is not asked.
+    pair.tx.clear();
+    assert!(!pair.wa.release(&mut pair.tx));
+    pair.wa.seal(&mut pair.tx);
+    assert_eq!(packets(&pair.tx).len(), 2);
+    assert_eq!((books(&pair), pair.wa.next_due()), ((0, 0, 0), None));
 }
 
 #[test]
