@@ -27,8 +27,8 @@ impl Program {
         let program = self.clone();
         Arc::new(move |text| {
             assert_eq!(program.at_once.fetch_add(1, Relaxed), 0, "one at a time");
-            if program.slow.load(Relaxed) {
-                std::thread::sleep(Duration::from_millis(100));
+            while program.slow.load(Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
             }
             program.at_once.fetch_sub(1, Relaxed);
             program.runs.fetch_add(1, Relaxed);
@@ -162,9 +162,12 @@ async fn a_table_that_is_touched_while_it_is_replaced_is_replaced_again() {
             driver.guarded().await.unwrap();
             program.slow.store(true, Relaxed);
             driver.load_connection(other(&driver, 1));
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            while program.at_once.load(Relaxed) == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             let runs = program.runs();
             driver.install(|i| i.steering_mut().table_lost());
+            program.slow.store(false, Relaxed);
             driver.guarded().await.unwrap();
             assert_eq!(program.runs(), runs + 2, "the one that ran, and one more");
             driver.guarded().await.unwrap();

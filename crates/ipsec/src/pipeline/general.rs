@@ -156,7 +156,7 @@ impl Worker {
             return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(false) };
         }
         if let (Cut::Whole, Some((start, offset))) = (cut, offload.csum) {
-            split::finish_in_place(frame, start, offset).ok_or(DropReason::OutOffloadError)?;
+            split::finish_in_place(frame, info.upper, start, offset).ok_or(DropReason::OutOffloadError)?;
         }
         let first = numbers(&self.engine, sa, packets)?;
         let Outbound { scratch, compressor, ident, .. } = &mut self.outbound;

@@ -7,7 +7,7 @@ use ironswan_crypto::batch::Job;
 use ironswan_crypto::sum::sum;
 use ironswan_wire::esp;
 use ironswan_wire::ip::checksum::{be16, fold, pseudo};
-use ironswan_wire::ip::{IpInfo, protocol, tcp, udp, v4, v6};
+use ironswan_wire::ip::{IpInfo, protocol, tcp, udp, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
 use crate::batch::{MAX_HEADERS, TxBatch};
@@ -89,7 +89,7 @@ pub(super) fn emit(
             match offload.csum {
                 None => inner.copy_from_slice(frame),
                 Some((start, offset)) => {
-                    finish(inner, frame, usize::from(start), usize::from(offset))
+                    finish(inner, frame, info.upper, usize::from(start), usize::from(offset))
                         .ok_or(DropReason::OutOffloadError)?;
                 }
             }
@@ -122,10 +122,10 @@ pub(super) fn emit(
 }
 
 /// Copies a packet and completes its checksum, which covers everything from `start` on and whose field holds the sum of
-/// the pseudo-header.
-fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) -> Option<()> {
+/// the pseudo-header. What policy was asked about, everything in front of `upper`, is not written to.
+fn finish(inner: &mut [u8], frame: &[u8], upper: usize, start: usize, offset: usize) -> Option<()> {
     let field = start.checked_add(offset)?;
-    if start < v4::MIN_HEADER || field + 2 > frame.len() {
+    if start < upper || field + 2 > frame.len() {
         return None;
     }
     let (head, covered) = frame.split_at(start);
@@ -137,9 +137,9 @@ fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) -> Option
 }
 
 /// Completes the checksum of a packet where it is, as [`finish`] does.
-pub(super) fn finish_in_place(frame: &mut [u8], start: u16, offset: u16) -> Option<()> {
+pub(super) fn finish_in_place(frame: &mut [u8], upper: usize, start: u16, offset: u16) -> Option<()> {
     let (start, offset) = (usize::from(start), usize::from(offset));
-    if start < v4::MIN_HEADER {
+    if start < upper {
         return None;
     }
     let covered = frame.get_mut(start..)?;

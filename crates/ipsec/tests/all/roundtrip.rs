@@ -172,6 +172,9 @@ fn offload_headers_that_contradict_the_packet_are_dropped() {
         (tcp.clone(), Offload { csum: Some((65_000, 16)), ..whole }),
         (tcp.clone(), Offload { csum: Some((65_535, 65_535)), ..whole }),
         (tcp.clone(), Offload { csum: Some((0, 2)), ..whole }),
+        // Into the addresses, which policy has been asked about.
+        (Spec::tcp(100).over_v6().build(), Offload { csum: Some((20, 4)), ..whole }),
+        (Spec::tcp(100).over_v6().build(), Offload { csum: Some((39, 1)), ..whole }),
     ];
     let n = cases.len() as u64;
     assert_eq!(pair.seal(&cases).len(), 0);
