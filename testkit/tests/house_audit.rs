@@ -28,10 +28,10 @@ fn rust_tests(source: &str, out: &mut HashSet<String>) {
     for line in source.lines().map(str::trim) {
         if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
             marked = true;
-        } else if let Some(name) = line.strip_prefix("fn ").or_else(|| line.strip_prefix("async fn ")) {
-            if std::mem::take(&mut marked) {
-                out.extend(name.split(['(', '<']).next().map(str::to_owned));
-            }
+        } else if let Some(name) = line.strip_prefix("fn ").or_else(|| line.strip_prefix("async fn "))
+            && std::mem::take(&mut marked)
+        {
+            out.extend(name.split(['(', '<']).next().map(str::to_owned));
         }
     }
 }

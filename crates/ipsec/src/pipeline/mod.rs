@@ -13,6 +13,6 @@ mod outbound;
 mod split;
 mod transport;
 
-pub(crate) use general::Outbound;
 pub(crate) use decide::decide;
+pub(crate) use general::Outbound;
 pub(crate) use inbound::Inbound;

@@ -1,6 +1,5 @@
 //! The tree against the definition: of all policies that cover the packet, the first in the order.
 
-
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_wire::sadb::ReqId;
 use ironswan_wire::selector::AUTO_PRIORITY;

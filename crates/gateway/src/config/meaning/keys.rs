@@ -124,7 +124,10 @@ pub(super) const CHILD: Table = &[
     ("rand_bytes", NoEffect("at random up to the difference of life_bytes and rekey_bytes is taken off")),
     ("rekey_packets", Read),
     ("life_packets", Read),
-    ("rand_packets", NoEffect("at random up to the difference of life_packets and rekey_packets is taken off")),
+    (
+        "rand_packets",
+        NoEffect("at random up to the difference of life_packets and rekey_packets is taken off"),
+    ),
     ("updown", Only(UNSET, "updown scripts are not built yet; remove this key")),
     ("hostaccess", NoEffect("only an updown script would see it")),
     ("mode", Read),
