@@ -159,7 +159,7 @@ def bench(lab, encap=True, **conf):
 SINK = '''
 import socket, struct, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 21)
+s.setsockopt(socket.SOL_SOCKET, 33, 1 << 21)  # SO_RCVBUFFORCE: a guest that is held up gets many at once
 s.bind((sys.argv[1], 7001)); s.settimeout(3)
 seen = set(); last = -1; late = 0
 try:
@@ -187,7 +187,8 @@ def packets_to_guest(lab, us, guest, count, size, rate):
     with open(os.path.join(guest.share, 'sink.py'), 'w') as f:
         f.write(SINK)
     source = lab.write('source.py', SOURCE)
-    guest.do('python3 /run/share/sink.py 10.2.0.1 >/run/share/sink.out 2>&1 & sleep 1')
+    guest.do('python3 /run/share/sink.py 10.2.0.1 >/run/share/sink.out 2>&1 & '
+             'until ss -Hlun | grep -q :7001; do sleep 0.1; done')
     lab.run('a', sys.executable, source, '10.2.0.1', count, size, rate, '10.1.0.2', timeout=120)
     time.sleep(4)
     arrived, late = until('the sink has counted', lambda: open(os.path.join(guest.share, 'sink.out')).read().split())
@@ -235,7 +236,8 @@ def exchange(lab, us, guest, encap, full):
     until('the TCP sink listens', lambda: '7002' in lab.run('a', 'ss', '-Hltn'))
     size = 20_000_000 if full else 4_000_000
     guest.do(f'head -c {size} /dev/zero | python3 -c {shlex.quote(TCP_SOURCE)} 10.1.0.2', timeout=120)
-    guest.do("python3 -c " + shlex.quote(TCP_SINK) + " >/run/share/tcp.out 2>&1 & sleep 1")
+    guest.do("python3 -c " + shlex.quote(TCP_SINK) + " >/run/share/tcp.out 2>&1 & "
+             "until ss -Hltn | grep -q :7002; do sleep 0.1; done")
     lab.run('a', 'sh', '-c', f'head -c {size} /dev/zero | {sys.executable} -c {shlex.quote(TCP_SOURCE)} 10.2.0.1',
             timeout=120)
     got = until('the guest has all', lambda: open(os.path.join(guest.share, 'tcp.out')).read().strip(), 20)
