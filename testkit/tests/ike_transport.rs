@@ -370,10 +370,16 @@ fn a_request_with_several_addresses_gets_tunnel_mode_or_nothing() {
     assert!(all.iter().all(|sa| sa.remote_ts == [host(NA)]), "{all:?}");
 }
 
-/// Two hosts behind one NAT, each in transport mode to the same host, which has one address for both. `port`: of what the
-/// second wants to send from.
-fn two_behind_one_nat(port: u16) -> (World, Result<(), String>) {
-    let mut w = through(68, true, false, |c| c[1].remote_id = ironswan_wire::id::IdPattern::Any);
+/// Two hosts behind one NAT, each in transport mode to the same host, which has one address for both. The ports that the first
+/// and the second want to send from; 0 for everything.
+fn two_behind_one_nat(first: u16, port: u16) -> (World, Result<(), String>) {
+    let mut w = through(68, true, false, |c| {
+        c[1].remote_id = ironswan_wire::id::IdPattern::Any;
+        if first != 0 {
+            c[0].children[0].local_ts = vec![config::dynamic(17, first)];
+            c[0].children[0].remote_ts = vec![config::dynamic(17, 0)];
+        }
+    });
     let mut third = ironswan_testkit::Node::seeded(vec![config::ip("192.0.2.3")], 99, Default::default());
     let mut conn = config::pair(config::ip("192.0.2.3"), config::ip(B))[0].clone();
     config::transport(&mut conn);
@@ -396,7 +402,7 @@ fn two_behind_one_nat(port: u16) -> (World, Result<(), String>) {
 
 #[test]
 fn two_hosts_behind_one_nat_cannot_have_the_same_selectors() {
-    let (mut w, result) = two_behind_one_nat(0);
+    let (mut w, result) = two_behind_one_nat(0, 0);
     assert!(result.unwrap_err().contains("TS_UNACCEPTABLE"));
     assert!(w.nodes[1].logged("hosts behind one NAT need ports of their own"));
     assert_eq!(w.nodes[1].engine.inbound.len(), 1);
@@ -415,8 +421,18 @@ fn two_hosts_behind_one_nat_cannot_have_the_same_selectors() {
 }
 
 #[test]
+fn a_second_host_behind_one_nat_cannot_have_a_part_of_the_firsts_selectors() {
+    for (first, second) in [(0, 4_001), (4_001, 0), (4_001, 4_001)] {
+        let (w, result) = two_behind_one_nat(first, second);
+        assert!(result.unwrap_err().contains("TS_UNACCEPTABLE"), "{first} {second}");
+        let reqid = w.child(1).reqid;
+        assert!(w.nodes[1].engine.inbound.values().all(|sa| sa.reqid == reqid), "{first} {second}");
+    }
+}
+
+#[test]
 fn two_hosts_behind_one_nat_are_told_apart_by_ports() {
-    let (w, result) = two_behind_one_nat(4_001);
+    let (w, result) = two_behind_one_nat(4_000, 4_001);
     result.unwrap();
     let inbound: Vec<&SaAdd> = w.nodes[1].engine.inbound.values().collect();
     let remote = |sa: &&SaAdd| sa.options.original.map(|o| o.remote);

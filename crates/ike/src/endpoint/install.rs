@@ -361,19 +361,24 @@ impl Endpoint {
         }
     }
 
-    /// Another peer that has a transport-mode child with the same selectors: two hosts behind one NAT. What is sent to their
-    /// common address would reach one of them only; "implementors MUST devise ways of preventing this from occurring" (RFC
-    /// 3948 section 5.2).
+    /// Another peer that has a transport-mode child with some of the same selectors: two hosts behind one NAT. What is sent to
+    /// their common address would reach one of them only, or the wrong one; "implementors MUST devise ways of preventing this
+    /// from occurring" (RFC 3948 section 5.2).
     pub(crate) fn same_host(&self, sa: &IkeSa, agreed: &Agreed) -> Option<String> {
-        let selectors = (agreed.local_ts.clone(), agreed.remote_ts.clone());
-        if agreed.mode != Mode::Transport || !sa.nat.remote || !self.spd.has(&selectors) {
+        if agreed.mode != Mode::Transport || !sa.nat.remote {
             return None;
         }
+        let meet = |a: &[TrafficSelector], b: &[TrafficSelector]| {
+            a.iter().any(|a| b.iter().any(|b| a.intersect(b).is_some()))
+        };
         let same = |c: &Child| {
             let c = &c.agreed;
-            (c.mode, &c.local_ts, &c.remote_ts) == (Mode::Transport, &agreed.local_ts, &agreed.remote_ts)
+            c.mode == Mode::Transport
+                && meet(&c.remote_ts, &agreed.remote_ts)
+                && meet(&c.local_ts, &agreed.local_ts)
         };
-        let other = |o: &IkeSa| o.remote_id != sa.remote_id && o.children.values().any(same);
+        let there = |o: &IkeSa| o.remote.ip() == sa.remote.ip() && o.remote_id != sa.remote_id;
+        let other = |o: &IkeSa| there(o) && o.children.values().any(same);
         self.sas.values().find(|o| other(o)).map(|o| o.ends())
     }
 

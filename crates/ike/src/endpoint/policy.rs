@@ -68,11 +68,6 @@ impl Spd {
         *self.in_use.entry(reqid).or_default() += 1;
     }
 
-    /// True when some child, or trap, has these selectors.
-    pub(crate) fn has(&self, selectors: &Selectors) -> bool {
-        self.reqids.contains_key(selectors)
-    }
-
     fn fresh(&mut self) -> ReqId {
         loop {
             self.last = self.last.wrapping_add(1);
