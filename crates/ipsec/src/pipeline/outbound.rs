@@ -75,8 +75,11 @@ impl Worker {
             return self.general(frame, &info, offload, &cut, &sa, tx);
         }
         let longest = state.esp_len(cut.longest(frame.len()));
-        if longest > split::MAX_ESP || longest * packets as usize > tx.room() {
+        if longest > split::MAX_ESP {
             return Err(DropReason::OutTooBig);
+        }
+        if longest * packets as usize > tx.room() {
+            return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(false) };
         }
         let sequence = numbers(&self.engine, sa, packets)?;
         let bytes = split::emit(frame, &info, offload, &cut, sa, sequence, tx)?;

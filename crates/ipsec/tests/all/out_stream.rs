@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ipsec::{ApplyError, Config, Engine, SaInfo, TxBatch, TxConfig, Worker};
+use ironswan_ipsec::{ApplyError, Config, DropReason, Engine, SaInfo, TxBatch, TxConfig, Worker};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::proposal::EspSuite;
@@ -218,5 +218,26 @@ fn packets_open_at_what_has_heard_the_same() {
         }
         assert_eq!(received, 6, "round {round}: {out:?} {:?}", r.engine.counters());
         assert_eq!(two.sas()[0].sequence, 6);
+    }
+}
+
+/// Segments whose last one is short take less room than as many whole ones would: what may not fit the rest of a batch waits
+/// for the next one, and is not lost.
+#[test]
+fn a_super_packet_of_long_segments_waits_for_room() {
+    let ipcomp = SaOptions { ipcomp: Some(7), ..SaOptions::default() };
+    for sa in [outbound(false), SaAdd { options: ipcomp, ..outbound(false) }, ah(false)] {
+        let mut s = Sender::new(sa);
+        s.tx = TxBatch::new(TxConfig { capacity: 18_500, ..TxConfig::default() });
+        let (frame, offload) = Spec::tcp(9_001).superpacket(9_000);
+        assert!(s.worker.outbound(&mut inner(false, 1_000), &Offload::NONE, &mut s.tx));
+        assert!(!s.worker.outbound(&mut frame.clone(), &offload, &mut s.tx), "no room");
+        s.worker.seal(&mut s.tx);
+        s.tx.clear();
+        assert!(s.worker.outbound(&mut frame.clone(), &offload, &mut s.tx));
+        s.worker.seal(&mut s.tx);
+        let t = s.engine.counters();
+        assert_eq!((t.dropped(DropReason::OutTooBig), t.traffic.out_sent), (0, 3));
+        s.balance();
     }
 }
