@@ -99,9 +99,13 @@ fn what_a_peer_sends_as_an_error_is_accepted_for_flows_of_its_sa_only() {
     let good = error("172.16.0.9", "10.2.0.1", &quoted(false), 28);
     let mut echo = good.clone();
     echo[20] = 8;
+    // A redirect would turn a host's routes, in the name of its own gateway.
+    let mut redirect = error("10.2.0.254", "10.2.0.1", &quoted(false), 28);
+    redirect[20] = 5;
     let elsewhere = Spec { dst: ip("10.9.0.1"), ..quoted(false) };
     for bad in [
         echo,
+        redirect,
         error("172.16.0.9", "10.2.0.7", &quoted(false), 28),
         error("172.16.0.9", "10.2.0.1", &elsewhere, 28),
         error("172.16.0.9", "10.2.0.1", &quoted(false), 27 - 8),

@@ -13,10 +13,11 @@ use crate::selector::PacketSelector;
 /// Bytes in front of what is quoted.
 const HEADER: usize = 8;
 
-/// True for the types that quote a packet: IPv4 destination unreachable, source quench, redirect, time exceeded, parameter
-/// problem; IPv6 those below 128 (RFC 4443 section 2.1).
+/// True for the errors: IPv4 destination unreachable, source quench, time exceeded, parameter problem; IPv6 those below 128 (RFC
+/// 4443 section 2.1). A redirect quotes a packet too, but is of a router on the receiver's own link (RFC 1122 section 3.2.2.2),
+/// in whose name nobody may speak from behind a tunnel.
 fn is_error(ipv6: bool, kind: u8) -> bool {
-    if ipv6 { kind < 128 } else { matches!(kind, 3 | 4 | 5 | 11 | 12) }
+    if ipv6 { kind < 128 } else { matches!(kind, 3 | 4 | 11 | 12) }
 }
 
 /// The selectors of the packet that an ICMP error quotes, turned around, as if it were the answer to it: what RFC 4301 section
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_error_is_looked_up_as_the_answer_to_what_it_quotes() {
-        for kind in [3, 4, 5, 11, 12] {
+        for kind in [3, 4, 11, 12] {
             assert_eq!(
                 answer(&v4_error(kind, 1, 8)).as_deref(),
                 Some("10.2.0.2 Some(53) > 10.1.0.1 Some(1000) 17"),
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn no_error_and_one_that_goes_elsewhere_speak_for_nobody() {
-        for kind in [0, 8, 13, 30] {
+        for kind in [0, 5, 8, 13, 30] {
             assert_eq!(answer(&v4_error(kind, 1, 8)), None, "{kind}");
         }
         assert_eq!(answer(&v4_error(3, 7, 8)), None, "not to the sender of what it quotes");
