@@ -21,6 +21,7 @@ use super::outbound::{numbers, report};
 use super::split::{self, Cut};
 use crate::batch::{MAX_OVERHEAD, TxBatch};
 use crate::counters::DropReason;
+use crate::flow::{FlowKey, Verdict};
 use crate::ipcomp::Compressor;
 use crate::reasm::{Pushed, Reassembler};
 use crate::sa::OutSa;
@@ -127,9 +128,9 @@ impl Worker {
         if info.fragment != Fragment::No {
             return Err(DropReason::OutTransport);
         }
-        // A later fragment has no ports: only now is it known that the SA may carry them.
-        let selector = info.selector(packet).ok_or(DropReason::OutHdrError)?;
-        if !sa.state.selectors.covers_out(&selector) {
+        // A later fragment has no ports, and in IPv6 says which protocol it likes: only now is it known whose packet it is.
+        let key = FlowKey::new(&info, packet).ok_or(DropReason::OutHdrError)?;
+        if self.flows.get(&self.snap, &key) != Verdict::Sa(sa.place) {
             return Err(DropReason::OutStateMismatch);
         }
         self.whole(packet, &info, &Offload::NONE, &Cut::Whole, sa, true, tx)

@@ -6,7 +6,8 @@ use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{SaAdd, SaOptions};
+use ironswan_wire::sadb::{Action, Command, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::common::*;
 use crate::out_common::*;
@@ -311,6 +312,27 @@ fn fragments_are_put_together_before_transport_mode() {
             s.balance();
         }
     }
+}
+
+#[test]
+fn a_fragment_that_says_another_protocol_does_not_choose_its_packets_sa() {
+    let mut s = Sender::new(SaAdd { mode: TRANSPORT, ..outbound(true) });
+    let other = SaAdd { spi: Spi(SPI + 1), reqid: ReqId(REQID + 1), ..s.sa.clone() };
+    let any = TrafficSelector::addresses(AddrRange::any(true));
+    let (action, local) = (Action::Protect(other.reqid), TrafficSelector { protocol: 6, ..any });
+    let remote = TrafficSelector { protocol: 6, ..any };
+    let policy = PolicyAdd { name: "tcp".into(), action, local, remote, priority: 0 };
+    s.engine.apply(SECOND, &Command::SaAdd(Box::new(other))).unwrap();
+    s.engine.apply(SECOND, &Command::PolicyAdd(policy)).unwrap();
+    s.worker.begin(SECOND);
+    let packet = udp_between(true, 2_000).build();
+    let mut pieces = fragments(&packet, 1_400, 0x77);
+    assert_eq!(pieces[1][40], UDP);
+    pieces[1][40] = 6;
+    let frames: Vec<_> = pieces.into_iter().map(|p| (p, Offload::NONE)).collect();
+    assert_eq!(s.send(&frames), []);
+    let t = s.engine.counters();
+    assert_eq!((t.held, t.dropped(DropReason::OutStateMismatch)), (0, 1));
 }
 
 #[test]
