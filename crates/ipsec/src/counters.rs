@@ -48,7 +48,7 @@ drop_reasons! {
     OutPolBlock,
     /// A BYPASS policy covers the packet, which steering should have kept away from the TUN device.
     OutPolBypass,
-    /// A PROTECT policy covers the packet and there is no SA yet.
+    /// A PROTECT policy covers the packet, there is no SA, and the packet could not wait for one, or not long enough.
     OutNoStates,
     /// The SA of the packet's policy was narrowed to selectors that do not cover the packet.
     OutStateMismatch,

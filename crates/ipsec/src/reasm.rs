@@ -16,9 +16,10 @@
 
 use std::time::Duration;
 
-use ironswan_wire::ip::{Fragment, IpInfo, ext, protocol, v4, v6};
+use ironswan_wire::ip::{Fragment, IpInfo, ext, v4, v6};
 
 use crate::counters::{DropReason, Tally};
+use crate::fragment::shows_ports;
 
 /// Packets that wait for fragments at one time.
 const PACKETS: usize = 64;
@@ -349,21 +350,9 @@ impl<'a> Piece<'a> {
         // Every fragment but the last is whole units of 8 bytes; one without data says nothing.
         let sound = !data.is_empty() && (!more || data.len() % 8 == 0);
         // "it MUST include the entire IPv6 Header Chain in the First Fragment" (RFC 7112 section 5): the policy is chosen by it.
-        let shown = offset != 0 || upper_is_whole(packet, info);
+        let shown = offset != 0 || shows_ports(packet, info);
         (sound && shown).then_some(Self { key, offset, last: !more, head_len, next, data })
     }
-}
-
-/// True when a first fragment has the whole upper-layer header in it.
-fn upper_is_whole(packet: &[u8], info: &IpInfo) -> bool {
-    let upper = packet.get(info.upper..).unwrap_or(&[]);
-    let needed = match info.protocol {
-        protocol::TCP => upper.get(12).map_or(20, |b| usize::from(b >> 4).max(5) * 4),
-        protocol::UDP | protocol::UDPLITE | protocol::ICMP | protocol::ICMPV6 => 8,
-        protocol::SCTP | protocol::DCCP => 12,
-        _ => 1,
-    };
-    upper.len() >= needed
 }
 
 /// Takes out the fragment header of an IPv6 packet, if it has one.

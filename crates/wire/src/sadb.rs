@@ -194,7 +194,8 @@ pub struct SaRef {
 /// What a policy does with a packet (RFC 4301 section 4.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// Through the newest outbound SA with this reqid; without one: drop, count, and raise [`Up::Acquire`].
+    /// Through the newest outbound SA with this reqid that covers the packet; without one: keep the first packets, drop and
+    /// count the rest, and raise [`Up::Acquire`].
     Protect(ReqId),
     /// In clear.
     Bypass,
