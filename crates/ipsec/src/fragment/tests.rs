@@ -109,6 +109,18 @@ fn a_first_fragment_has_to_show_the_whole_upper_header() {
     };
     assert!(!shown(&tcp(8, 5)), "the tiny fragment of RFC 1858");
     assert!(!shown(&tcp(19, 5)) && shown(&tcp(20, 5)) && !shown(&tcp(24, 8)) && shown(&tcp(32, 8)));
+    assert!(!shown(&tcp(19, 0)), "a data offset that cannot be does not make it shorter");
+    let other = |protocol: u8, len: usize| {
+        let mut p = v4(7, 0, len, true);
+        p[9] = protocol;
+        p
+    };
+    // UDP-Lite, ICMP, ICMPv6, Mobile IPv6; SCTP, DCCP; GRE.
+    for (needs, protocols) in [(8, &[17, 136, 1, 58, 135][..]), (12, &[132, 33]), (1, &[47])] {
+        for protocol in protocols {
+            assert!(!shown(&other(*protocol, needs - 1)) && shown(&other(*protocol, needs)), "{protocol}");
+        }
+    }
 }
 
 #[test]

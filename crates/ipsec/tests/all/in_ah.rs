@@ -257,6 +257,22 @@ fn what_is_not_ah_at_all() {
 }
 
 #[test]
+fn headers_that_cannot_be_read_to_their_end() {
+    // The ICV is right if nothing in front of AH counts: it must not come to that.
+    let options = [[7, 1, 0, 0], [7, 9, 0, 0], [131, 3, 3, 0], [137, 4, 4, 0]];
+    let v6 = [[60, 0, 9], [51, 0, 201], [51, 0, 5]].map(|[next, len, kind]| [next, len, kind, 9, 0, 0, 0, 0]);
+    let cases = options.iter().map(|o| (ah(), &o[..])).chain(v6.iter().map(|o| (ah().over_v6(), &o[..])));
+    for (make, options) in cases {
+        let mut r = Receiver::new(make);
+        let inner = Spec::udp(30).build();
+        let len = ah_len(16, r.makes[0].options.outer_v6);
+        let head = r.outer(options, 60, len + inner.len());
+        r.refuses(&r.ah_between(0, 1, (&head, &[]), &inner, 4), InHdrError);
+        assert_eq!(r.top(), 0);
+    }
+}
+
+#[test]
 fn esp_for_an_ah_sa_and_the_reverse() {
     let esp = Make { spi: SPI + 1, ..Make::default() };
     let mut r = Receiver::with(vec![ah(), esp]);
