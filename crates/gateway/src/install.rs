@@ -2,8 +2,8 @@
 //!
 //! For each remote prefix of a PROTECT or DISCARD policy that the engine has there is a route in table 220 to the TUN device,
 //! whose source is an address of this machine inside the local selector (if it has one), and whose MTU is the path MTU less
-//! exactly what ESP or AH adds; with `copy_df = no` it has none, since the outer packets may be fragmented. Routes are
-//! counted: two policies to one prefix share one, and it goes with the last of them. Below each stands an unreachable one,
+//! exactly what ESP or AH adds; with `copy_df = no` it is 1,500 at least, since the outer packets may be fragmented. Routes
+//! are counted: two policies to one prefix share one, and it goes with the last of them. Below each stands an unreachable one,
 //! which is [`Steering`]'s, as is everything that does not depend on SAs.
 //!
 //! The engine is told the same path MTUs: it makes fit what the kernel has not, and clamps the MSS of what is forwarded.
@@ -413,7 +413,8 @@ impl Installer {
         }
     }
 
-    /// The largest inner packet that fits the path unfragmented; 0 when the outer packets may be fragmented.
+    /// The largest inner packet that fits the path unfragmented. When the outer packets may be fragmented, what any host sends
+    /// passes, however narrow the path has become; without an MTU the route would have the device's.
     fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
         // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
         let floor = if inner_ipv6 { 1280 } else { 576 };
@@ -424,7 +425,8 @@ impl Installer {
             Some(path) => path,
             None => self.look_up(reqid, &o),
         };
-        if o.copy_df { o.encapsulation.inner_max(path).max(floor) } else { 0 }
+        let fits = if o.copy_df { o.encapsulation.inner_max(path) } else { path.max(UNKNOWN_PATH_MTU) };
+        fits.max(floor)
     }
 
     /// Asks the kernel for the path MTU to a peer, and tells the engine.
