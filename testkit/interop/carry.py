@@ -189,6 +189,10 @@ def fragments(lab, full):
         check(not any(p.df for p in first + later), 'no fragment forbids to be cut again')
     echo(lab, '-s', '4000', count=3)
     check(True, '4,028 bytes without DF pass, too')
+    for box, device in (('r', 'g2'), ('g2', 'wan')):
+        lab.ip(box, 'link', 'set', device, 'mtu', 1300)
+    pings(lab, size=1472, count=2, wait=0.3)
+    check(pings(lab, size=1472, count=3), 'and 1,500 bytes with DF where the path has become 1,300 wide')
 
 
 def padding(lab, full):
@@ -452,7 +456,8 @@ def forged(lab, full):
                     check(least == smallest(lab, v6) == wide, f'{what}: errors with a quote {name}: the MTU is still {wide}')
             check(least < wide, f'{what}: errors that quote our packets are believed, as the kernel does')
             floor = 1280 if v6 else 576 if not outer6 else 1280 - 100
-            check(sent > 1000 and least >= floor, f'{what}: {sent} forged errors; the MTU was {wide} and fell to {least}, not below {floor}')
+            check(sent > 1000 and least >= floor,
+                  f'{what}: {sent} forged errors; the MTU was {wide} and fell to {least}, not below {floor}')
             report = flow.end()
             check_no_loss(report)
             check(pings(lab, v6=v6, size=floor - (48 if v6 else 28)), f'{what}: packets of {floor} bytes pass')
