@@ -136,6 +136,15 @@ fn the_left_edge_is_exactly_the_window_size() {
 }
 
 #[test]
+fn the_top_is_never_moved_back() {
+    let mut r = Replay::new(100, false);
+    r.advance(5_000);
+    r.advance(4_999);
+    assert_eq!((r.top(), r.window()), (5_000, 100));
+    assert_eq!((r.check(4_901), r.check(4_900)), (Ok(4_901), Err(ReplayError::Old)));
+}
+
+#[test]
 fn without_a_window_everything_is_accepted() {
     let mut r = Replay::new(0, false);
     for seq in [5, 5, 1, 0, u32::MAX, 5] {

@@ -325,6 +325,17 @@ fn addresses_that_no_packet_has_even_when_the_selectors_are_everything() {
 }
 
 #[test]
+fn a_flow_of_one_sa_opens_no_other() {
+    let narrow = Options { left: vec![ts("10.1.0.9/32")], ..Options::default() };
+    let narrow = Make { options: narrow, spi: SPI + 1, ..Make::default() };
+    let mut r = Receiver::with(vec![Make::default(), narrow]);
+    for seq in 1..3 {
+        let _ = r.delivers(&r.esp_of(0, seq, &text(&Spec::udp(10).build(), 4, 16)));
+        r.refuses(&r.esp_of(1, seq, &text(&Spec::udp(10).build(), 4, 16)), InStateMismatch);
+    }
+}
+
+#[test]
 fn ports_outside_the_selectors_and_fragments() {
     let port = |side: &str, from: u16, to: u16| {
         let mut t = ts(side);

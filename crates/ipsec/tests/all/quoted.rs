@@ -118,12 +118,21 @@ fn what_a_peer_sends_as_an_error_is_accepted_for_flows_of_its_sa_only() {
     // One that is good opens no door for the next of the same router.
     let esp = [pair.seal_one(&good), pair.seal_one(&error("172.16.0.9", "10.2.0.1", &elsewhere, 28))];
     assert_eq!(pair.open_each(&esp).len(), 1);
+    // What DISCARD says of the router holds, whatever it quotes.
+    let router = policy(Action::Discard, "10.2.0.0/16", "172.16.0.9/32");
+    pair.b.apply(SECOND, &router).unwrap();
+    pair.wb.begin(SECOND);
+    let esp = pair.seal_one(&good);
+    assert_eq!(pair.open_each(&[esp]), [[0u8; 0]; 0]);
+    assert_eq!(pair.b.counters().dropped(InPolBlock), 1);
+    let Command::PolicyAdd(router) = router else { unreachable!() };
+    pair.b.apply(SECOND, &Command::PolicyDelete(router)).unwrap();
     // What DISCARD says of the flow holds for errors about it.
     pair.b.apply(SECOND, &policy(Action::Discard, "10.2.0.0/16", "10.1.0.1/32")).unwrap();
     pair.wb.begin(SECOND);
     let esp = pair.seal_one(&good);
     assert_eq!(pair.open_each(&[esp]), [[0u8; 0]; 0]);
     let c = pair.b.counters();
-    assert_eq!(c.dropped(InPolBlock), 1);
+    assert_eq!(c.dropped(InPolBlock), 2);
     assert!(c.balance());
 }
