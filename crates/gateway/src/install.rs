@@ -83,7 +83,7 @@ impl Kernel for Netlink {
     }
 }
 
-/// The outside of a reqid's newest outbound SA, which decides the MTU.
+/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as it carries the packets.
 #[derive(Clone, Copy, Debug)]
 struct Outside {
     spi: Spi,
@@ -93,6 +93,14 @@ struct Outside {
     copy_df: bool,
     /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
     path: Option<u32>,
+    /// It has been deleted.
+    gone: bool,
+}
+
+impl Outside {
+    fn is(&self, sa: &SaRef) -> bool {
+        self.spi == sa.spi && self.remote.ip() == sa.remote
+    }
 }
 
 /// A route and who needs it.
@@ -113,7 +121,8 @@ pub struct Installer {
     routes: BTreeMap<Destination, Routed>,
     /// The selectors of a reqid's policies: prefix, and where the source address must be.
     inside: HashMap<ReqId, Vec<(Destination, AddrRange)>>,
-    outside: HashMap<ReqId, Outside>,
+    /// By reqid, the oldest first. The last of a reqid is kept when it is gone, until another comes.
+    outside: HashMap<ReqId, Vec<Outside>>,
     /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody).
     learned: HashMap<ReqId, Instant>,
     /// This machine's addresses, and when that was.
@@ -156,15 +165,18 @@ impl Installer {
             Command::SaAdd(sa) if sa.direction == Direction::Out => {
                 let SaAdd { spi, local, remote, options, .. } = **sa;
                 let (encapsulation, copy_df) = (Encapsulation::of(sa), options.copy_df);
-                let outside = Outside { spi, local, remote, encapsulation, copy_df, path: None };
-                self.outside.insert(sa.reqid, outside);
+                let outside = Outside { spi, local, remote, encapsulation, copy_df, path: None, gone: false };
+                let all = self.outside.entry(sa.reqid).or_default();
+                all.retain(|o| !o.gone);
+                all.push(outside);
                 self.refresh(&[sa.reqid]);
                 (self.wake)();
             }
             Command::SaUpdate { sa, local, remote, udp_encap } if sa.direction == Direction::Out => {
-                // An older SA of the same reqid carries nothing any more, wherever it moves.
-                if let Some(o) = self.outside.get_mut(&sa.reqid).filter(|o| o.spi == sa.spi) {
-                    (o.local, o.remote) = (*local, *remote);
+                if let Some(o) =
+                    self.outside.get_mut(&sa.reqid).and_then(|all| all.iter_mut().find(|o| o.is(sa)))
+                {
+                    (o.local, o.remote, o.path) = (*local, *remote, None);
                     o.encapsulation.udp_encap = *udp_encap;
                     o.encapsulation.outer_ipv6 = remote.is_ipv6();
                     self.refresh(&[sa.reqid]);
@@ -172,6 +184,16 @@ impl Installer {
             }
             Command::PolicyAdd(policy) => self.policy(policy, true),
             Command::PolicyDelete(policy) => self.policy(policy, false),
+            Command::SaDelete(sa) if sa.direction == Direction::Out => {
+                if let Some(o) =
+                    self.outside.get_mut(&sa.reqid).and_then(|all| all.iter_mut().find(|o| o.is(sa)))
+                {
+                    o.gone = true;
+                    // An older one may carry the packets again.
+                    self.refresh(&[sa.reqid]);
+                }
+                (self.wake)();
+            }
             Command::SaAdd(_) | Command::SaDelete(_) => (self.wake)(),
             Command::SaUpdate { .. } | Command::SaPathMtu { .. } => {}
         }
@@ -180,8 +202,9 @@ impl Installer {
 
     /// The path to these peers has become narrower: looks the path MTU up again.
     pub fn narrowed(&mut self, peers: &[IpAddr]) {
+        let concerns = |all: &[Outside]| all.iter().any(|o| peers.contains(&o.remote.ip()));
         let reqids: Vec<ReqId> =
-            self.outside.iter().filter(|(_, o)| peers.contains(&o.remote.ip())).map(|(r, _)| *r).collect();
+            self.outside.iter().filter(|(_, all)| concerns(all)).map(|(r, _)| *r).collect();
         self.refresh(&reqids);
     }
 
@@ -196,7 +219,7 @@ impl Installer {
 
     /// Links, addresses or routes have changed: looks up every path MTU and source address again.
     pub fn refresh_all(&mut self) {
-        self.outside.values_mut().for_each(|o| o.path = None);
+        self.outside.values_mut().flatten().for_each(|o| o.path = None);
         self.addresses = None;
         let all: Vec<Destination> = self.routes.keys().copied().collect();
         all.into_iter().for_each(|to| self.settle(to));
@@ -346,9 +369,7 @@ impl Installer {
 
     fn refresh(&mut self, reqids: &[ReqId]) {
         for reqid in reqids {
-            if let Some(o) = self.outside.get_mut(reqid) {
-                o.path = None;
-            }
+            self.outside.get_mut(reqid).into_iter().flatten().for_each(|o| o.path = None);
             let to: Vec<Destination> =
                 self.inside.get(reqid).map(|i| i.iter().map(|(d, _)| *d).collect()).unwrap_or_default();
             to.into_iter().for_each(|to| self.settle(to));
@@ -418,7 +439,7 @@ impl Installer {
     fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
         // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
         let floor = if inner_ipv6 { 1280 } else { 576 };
-        let Some(o) = self.outside.get(&reqid).copied() else {
+        let Some(o) = self.outside.get(&reqid).and_then(|all| newest(all)).copied() else {
             return UNKNOWN_PATH_MTU - 100;
         };
         let path = match o.path {
@@ -441,8 +462,8 @@ impl Installer {
             }
             _ => UNKNOWN_PATH_MTU,
         };
-        if let Some(o) = self.outside.get_mut(&reqid) {
-            o.path = Some(path);
+        for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
+            known.path = Some(path);
         }
         let sa = SaRef { direction: Direction::Out, spi: o.spi, reqid, remote: o.remote.ip() };
         // The SA may have been deleted, and its successor not have come yet.
@@ -466,6 +487,11 @@ impl Installer {
             .map(|a| a.ip)
             .find(|ip| range.contains(*ip) && !ip.is_loopback() && !ip.is_multicast())
     }
+}
+
+/// The one that carries the packets, or would if it were there.
+fn newest(all: &[Outside]) -> Option<&Outside> {
+    all.iter().rfind(|o| !o.gone).or(all.last())
 }
 
 fn describe(command: &Command) -> String {

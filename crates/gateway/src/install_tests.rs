@@ -249,6 +249,39 @@ fn the_engine_is_told_the_path_mtu_whenever_it_is_learned() {
 }
 
 #[test]
+fn when_the_newest_sa_goes_the_older_one_decides_again() {
+    let (mut i, table) = setup();
+    let mtu = || table.borrow().device()[0].mtu;
+    let told = |i: &Installer| i.engine.sas().iter().map(|s| s.path_mtu).collect::<Vec<_>>();
+    i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+    i.apply(NOW, &sa(1, false)).unwrap();
+    i.apply(NOW, &other_sa(1, |sa| (sa.spi, sa.udp_encap) = (Spi(0x2001), true))).unwrap();
+    assert_eq!(mtu(), 1438);
+    // Both ends rekeyed at once, and the newer one of the two loses.
+    let named = |spi| SaRef {
+        direction: Direction::Out,
+        spi: Spi(spi),
+        reqid: ReqId(1),
+        remote: [192, 0, 2, 2].into(),
+    };
+    i.apply(NOW, &Command::SaDelete(named(0x2001))).unwrap();
+    assert_eq!(mtu(), 1446);
+    table.borrow_mut().path_mtu = 1300;
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    assert_eq!((mtu(), told(&i)), (1246, vec![1300]));
+    // It moves, and the route goes with it.
+    let (local, remote) = ("192.0.2.1:4500".parse().unwrap(), "192.0.2.9:4500".parse().unwrap());
+    i.apply(NOW, &Command::SaUpdate { sa: named(0x1001), local, remote, udp_encap: true }).unwrap();
+    assert_eq!(mtu(), 1238);
+    // The last one is remembered until there is another.
+    let last = SaRef { remote: [192, 0, 2, 9].into(), ..named(0x1001) };
+    i.apply(NOW, &Command::SaDelete(last)).unwrap();
+    assert_eq!(mtu(), 1238);
+    i.apply(NOW, &sa(1, false)).unwrap();
+    assert_eq!((mtu(), i.outside[&ReqId(1)].len()), (1246, 1));
+}
+
+#[test]
 fn workers_are_woken_when_an_sa_comes_or_goes() {
     let (i, _table) = setup();
     let woken = Rc::new(RefCell::new(0));
