@@ -31,7 +31,7 @@ use crate::up::UpQueue;
 /// Settings of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// A reqid without SA raises [`Up::Acquire`] at most once in this time.
+    /// A reqid without SA raises [`Up::Acquire`] at most once in this time, which is at least a millisecond.
     pub acquire_interval: Duration,
 }
 
@@ -174,7 +174,7 @@ impl Engine {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             generation: AtomicU64::new(0),
             totals: Totals::default(),
-            up: UpQueue::new(config.acquire_interval),
+            up: UpQueue::new(config.acquire_interval.max(Duration::from_millis(1))),
         })
     }
 
