@@ -64,7 +64,7 @@ const HEADER_LEN: usize = 8;
 /// Pad length and next header: no text is shorter (RFC 4303 section 2).
 const TRAILER_LEN: usize = 2;
 /// How many jobs ahead a key is fetched into the cache.
-const AHEAD: usize = 2;
+const AHEAD: usize = 4;
 /// How much of a key is fetched: what an AEAD uses. (CBC and HMAC keys are longer, but take so long to use that their
 /// first lines matter little.)
 const HOT_LEN: usize = size_of::<Shape>() + size_of::<SaltedKey>();

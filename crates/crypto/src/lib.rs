@@ -29,3 +29,5 @@ mod suite;
 pub mod sum;
 #[cfg(test)]
 mod testing;
+
+pub use engine::prefetch::prefetch;

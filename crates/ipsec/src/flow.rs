@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use ironswan_crypto::prefetch;
 use ironswan_wire::ip::{Fragment, IpInfo};
 use ironswan_wire::sadb::ReqId;
 use ironswan_wire::selector::PacketSelector;
@@ -100,11 +101,17 @@ impl FlowKey {
         [s0, s1, d0, d1, self.rest, generation]
     }
 
+    /// A hash of 16 bits.
+    #[inline]
+    pub(crate) fn short(&self) -> u16 {
+        // The upper bits of a product depend on all bits of its factors.
+        (self.hash() >> 48) as u16
+    }
+
     /// A slot of `slots`, a power of two of at most 65,536.
     #[inline]
     pub(crate) fn slot(&self, slots: usize) -> usize {
-        // The upper bits of a product depend on all bits of its factors.
-        (self.hash() >> 48) as usize & (slots - 1)
+        usize::from(self.short()) & (slots - 1)
     }
 
     #[inline]
@@ -112,7 +119,8 @@ impl FlowKey {
         const K: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut x = (self.src as u64 ^ (self.src >> 64) as u64).wrapping_mul(K);
         x = (x.rotate_left(29) ^ self.dst as u64 ^ (self.dst >> 64) as u64).wrapping_mul(K);
-        (x.rotate_left(29) ^ self.rest).wrapping_mul(K)
+        // With the ports below, since a product's lower bits do not depend on its factors' upper ones.
+        (x.rotate_left(29) ^ self.rest.rotate_left(32)).wrapping_mul(K)
     }
 }
 
@@ -175,12 +183,13 @@ impl Accepted {
     }
 
     /// True when this flow was accepted on the SA of this SPI.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn has(&self, key: &FlowKey, spi: u32) -> bool {
-        self.entries[key.slot(SLOTS)] == (*key, spi)
+        let (known, of) = &self.entries[key.slot(SLOTS)];
+        // In one go: no branch that depends on which part differs.
+        (known.src ^ key.src | known.dst ^ key.dst | u128::from(known.rest ^ key.rest | u64::from(of ^ spi))) == 0
     }
 
-    #[inline]
     pub(crate) fn insert(&mut self, key: &FlowKey, spi: u32) {
         self.entries[key.slot(SLOTS)] = (*key, spi);
         self.dirty = true;
@@ -189,12 +198,12 @@ impl Accepted {
 
 /// Words of an entry, a cache line: source, destination, rest, generation, verdict.
 const WORDS: usize = 8;
-/// Most entries of a cache: 16 MiB, taken page by page as flows come.
-const MOST: usize = 1 << 18;
+/// Most entries of a cache: 32 MiB, taken page by page as flows come.
+const MOST: usize = 1 << 19;
 /// How many times larger it becomes at once.
 const GROWTH: usize = 8;
 /// From so many policies on, asking the SPD takes longer than a cache that is larger than the processor's.
-const MANY_POLICIES: usize = 8_192;
+const MANY_POLICIES: usize = 256;
 
 /// The cache: two-way, of plain numbers, so that memory that was never used is never resident. An entry is of one
 /// generation of SAD and SPD, and nothing has to be emptied for the next; an SA is there by its [`crate::sa::OutSa::place`].
@@ -220,30 +229,52 @@ impl FlowCache {
         Self { words, first, slots, evicted: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn slot(&self, key: &FlowKey) -> usize {
+        (key.hash() >> 40) as usize & (self.slots - 1)
+    }
+
+    #[inline(always)]
     fn entry(&mut self, slot: usize) -> Option<&mut [u64; WORDS]> {
         self.words.get_mut(self.first + slot * WORDS..)?.first_chunk_mut()
     }
 
+    /// True since it has grown.
+    pub(crate) fn is_large(&self) -> bool {
+        self.slots > SLOTS
+    }
+
+    /// Starts to load where a flow's verdict may be.
+    pub(crate) fn prefetch(&mut self, key: &FlowKey) {
+        let slot = self.slot(key);
+        for slot in [slot, slot ^ 1] {
+            if let Some(entry) = self.entry(slot) {
+                prefetch(entry, 1);
+            }
+        }
+    }
+
     /// The verdict of a flow, asked for when it is not known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn get(&mut self, snap: &Snapshot, key: &FlowKey) -> Verdict {
         // No entry is of the generation 0, which empty ones seem to be of.
         let name = key.words(snap.generation + 1);
-        let slot = (key.hash() >> 40) as usize & (self.slots - 1);
+        let slot = self.slot(key);
         for slot in [slot, slot ^ 1] {
+            // Not `==`: that is a comparison in memory, which waits for the name to be there.
             if let Some(entry) = self.entry(slot)
-                && entry[..6] == name
+                && name.iter().zip(&*entry).fold(0, |differ, (a, b)| differ | a ^ b) == 0
             {
                 return Verdict::unpack(entry[6]);
             }
         }
-        self.ask(snap, key, slot, name)
+        self.ask(snap, *key)
     }
 
     #[inline(never)]
-    fn ask(&mut self, snap: &Snapshot, key: &FlowKey, slot: usize, name: [u64; 6]) -> Verdict {
-        let verdict = decide(snap, key);
+    fn ask(&mut self, snap: &Snapshot, key: FlowKey) -> Verdict {
+        let verdict = decide(snap, &key);
+        let (name, slot) = (key.words(snap.generation + 1), self.slot(&key));
         let mut new = [0; WORDS];
         new[..6].copy_from_slice(&name);
         new[6] = verdict.pack();
@@ -257,7 +288,7 @@ impl FlowCache {
             let evicted = live(other);
             *other = old;
             self.evicted += usize::from(evicted);
-            if self.evicted > self.slots && self.slots < MOST && snap.spd.len() >= MANY_POLICIES {
+            if self.evicted > self.slots / 4 && self.slots < MOST && snap.spd.len() >= MANY_POLICIES {
                 *self = Self::of((self.slots * GROWTH).min(MOST));
             }
         }

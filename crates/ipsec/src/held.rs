@@ -147,7 +147,7 @@ impl Worker {
                 return true;
             }
             let Some(mut waiting) = self.held.remove(at) else { break };
-            match self.frame(&mut waiting.frame, &waiting.offload, tx) {
+            match self.waited(&mut waiting.frame, &waiting.offload, tx) {
                 Ok(true) => {}
                 Ok(false) => {
                     // The order is kept: it goes back to where it was.
@@ -161,6 +161,18 @@ impl Worker {
         self.flush();
         self.ask_again();
         false
+    }
+
+    /// [`Self::frame`] for what does not hurry.
+    #[cold]
+    #[inline(never)]
+    fn waited(
+        &mut self,
+        frame: &mut [u8],
+        offload: &Offload,
+        tx: &mut TxBatch,
+    ) -> Result<bool, DropReason> {
+        self.frame(frame, offload, tx)
     }
 
     /// Asks for the SAs that could not be asked for when their first packets came.

@@ -42,5 +42,6 @@ mod worker;
 pub use batch::{Carrier, Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};
 pub use counters::{Counters, DropReason, Traffic};
 pub use engine::{ApplyError, Config, Engine, PolicyInfo, SaInfo};
+pub use pipeline::Frame;
 pub use replay::{Replay, ReplayError};
 pub use worker::Worker;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ironswan_crypto::batch::EspKey;
 use ironswan_crypto::icv::IcvKey;
+use ironswan_crypto::prefetch;
 use ironswan_wire::esp;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ip::{v4, v6};
@@ -132,14 +133,14 @@ impl Usage {
     }
 
     /// Counts traffic and says which limits it reached.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> Reached {
         self.last_use.store(now, Relaxed);
         self.add_unused(limits, packets, bytes)
     }
 
     /// Counts what nobody used the SA for: dummy packets.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> Reached {
         let packets = self.packets.fetch_add(packets, Relaxed) + packets;
         let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
@@ -328,6 +329,14 @@ impl OutState {
     pub(crate) fn claim(&self, before: Duration, now: Duration) -> bool {
         let (before, now) = (before.as_nanos() as u64, now.as_nanos() as u64);
         self.sent_at.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
+    }
+
+    /// Starts to load what every packet needs of it, except the key: that is sealing's business.
+    pub(crate) fn prefetch(&self) {
+        prefetch(&self.usage, size_of::<Usage>());
+        prefetch(&self.lifetime, size_of::<Lifetime>());
+        prefetch(&self.sequence, 1);
+        prefetch(&self.plain, 1);
     }
 
     /// Length of the ESP packet around `inner` bytes.

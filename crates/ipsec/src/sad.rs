@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
+use ironswan_crypto::prefetch;
+
 const SHARDS: usize = 64;
 
 /// Multiplicative hashing. Keys are ours or the configuration's (SPIs we chose, reqids, prefixes), never a sender's, so
@@ -117,6 +119,13 @@ impl<V: Clone> CowVec<V> {
     #[inline]
     pub(crate) fn get(&self, at: u32) -> Option<&V> {
         self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)?.as_ref()
+    }
+
+    /// Starts to load a place.
+    pub(crate) fn prefetch(&self, at: u32) {
+        if let Some(place) = self.chunks.get(at as usize / CHUNK).and_then(|c| c.get(at as usize % CHUNK)) {
+            prefetch(place, size_of::<V>());
+        }
     }
 
     /// Fills or empties a place that was there before, or the next.

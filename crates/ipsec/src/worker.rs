@@ -12,7 +12,7 @@ use crate::engine::{Engine, Snapshot};
 use crate::flow::{Accepted, FlowCache};
 use crate::fragment::Fragments;
 use crate::held::Held;
-use crate::pipeline::{Inbound, Outbound};
+use crate::pipeline::{Burst, Inbound, Outbound};
 
 /// The packet path of one thread.
 ///
@@ -29,6 +29,7 @@ pub struct Worker {
     pub(crate) fragments_out: Fragments,
     pub(crate) fragments_in: Fragments,
     pub(crate) held: Held,
+    pub(crate) burst: Burst,
     pub(crate) tally: Tally,
     pub(crate) audit: Audit,
     pub(crate) inbound: Inbound,
@@ -50,6 +51,7 @@ impl Worker {
             fragments_out: Fragments::default(),
             fragments_in: Fragments::default(),
             held: Held::default(),
+            burst: Burst::default(),
             tally: Tally::default(),
             audit: Audit::default(),
             inbound: Inbound::default(),

@@ -3,7 +3,7 @@
 /// Starts to load the first `len` bytes of `value` into the cache, without waiting for them. With many SAs at random
 /// most of the time of a small packet is otherwise the wait for its key.
 #[inline]
-pub(crate) fn prefetch<T>(value: &T, len: usize) {
+pub fn prefetch<T>(value: &T, len: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

@@ -11,15 +11,19 @@ use ironswan_io::raw::HEAD;
 use ironswan_io::send::{Outlet, Sender};
 use ironswan_io::tun::{READ_SIZE, Tun, VNET_HEADER};
 use ironswan_io::udp::UdpSocket;
-use ironswan_ipsec::{Carrier, Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker, demux};
+use ironswan_ipsec::{Carrier, Datagram, Engine, Frame, RxBatch, TxBatch, TxConfig, Worker, demux};
 use ironswan_wire::esp::UdpKind;
 use ironswan_wire::offload::Offload;
 
 use super::{IkeDatagram, Notice, Sockets, WorkerStats, token};
 
+/// Frames that are read before the engine looks at them, unless they are large: then they are still in the cache when they
+/// are sealed.
+const BURST_FRAMES: usize = 64;
+const BURST_BYTES: usize = 16 * 1024;
 /// Most frames of one outbound turn, and the bytes after which it ends.
-const TURN_FRAMES: usize = 256;
-const TURN_BYTES: usize = 512 * 1024;
+const TURN_FRAMES: u64 = 256;
+const TURN_BYTES: u64 = 512 * 1024;
 /// Bytes of the batch that is sealed at once.
 const TX_CAPACITY: usize = 256 * 1024;
 /// Most buffers of one receive, each with room for the largest that the kernel merges. Slots are not a power of two
@@ -37,6 +41,14 @@ const MAX_PARTS: usize = 1024;
 /// As many parts as a merged 64 KB write of 1,400-byte packets has, kept on the stack.
 const FEW_PARTS: usize = 64;
 
+/// What the TUN device said last.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Device {
+    HasMore,
+    Empty,
+    Gone,
+}
+
 /// A worker's state.
 pub(super) struct Turns {
     tun: Tun,
@@ -45,7 +57,9 @@ pub(super) struct Turns {
     worker: Worker,
     ike_sink: Box<dyn FnMut(IkeDatagram) -> bool + Send>,
     notice_sink: Box<dyn FnMut(Notice) + Send>,
-    frame: Vec<u8>,
+    /// What was read of the TUN device, and what of it is frames.
+    read: Vec<u8>,
+    frames: Vec<Frame>,
     tx: TxBatch,
     outgoing: Vec<Outgoing>,
     sender: Sender,
@@ -93,7 +107,8 @@ impl Turns {
             notice_sink,
             // Zeroed memory of this size comes from the kernel page by page as it is touched: what an idle or a small
             // gateway never uses is never resident.
-            frame: vec![0; READ_SIZE],
+            read: vec![0; BURST_BYTES + READ_SIZE],
+            frames: Vec::with_capacity(BURST_FRAMES),
             tx: TxBatch::new(config),
             outgoing: Vec::new(),
             sender: Sender::new(),
@@ -171,40 +186,63 @@ impl Turns {
 
     /// Takes frames from the TUN device until it is empty or the turn is over. False when the device is gone.
     pub(super) fn outbound(&mut self) -> bool {
-        let (mut frames, mut bytes, mut alive) = (0, 0, true);
-        while frames < TURN_FRAMES && bytes < TURN_BYTES {
-            let n = match self.tun.read(&mut self.frame) {
-                Ok(n) => n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                Err(e) => {
-                    // EIO while the device is down; anything else (EBADFD) means that it was deleted.
-                    alive = e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+        let reads = self.stats.tun_reads + TURN_FRAMES;
+        let bytes = self.stats.tun_read_bytes + TURN_BYTES;
+        let mut device = Device::HasMore;
+        while device == Device::HasMore
+            && self.stats.tun_reads < reads
+            && self.stats.tun_read_bytes < bytes
+        {
+            device = self.read_frames();
+            let mut taken = 0;
+            loop {
+                taken += self.worker.outbound_burst(&mut self.read, &self.frames[taken..], &mut self.tx);
+                if taken == self.frames.len() {
                     break;
                 }
-            };
-            frames += 1;
-            bytes += n;
-            self.stats.tun_reads += 1;
-            self.stats.tun_read_bytes += n as u64;
-            // A frame that fills the buffer to the last byte was cut.
-            let parsed = (n < self.frame.len()).then(|| Offload::parse(&self.frame[..n]));
-            let Some(Ok(offload)) = parsed else {
-                self.stats.tun_read_errors += 1;
-                continue;
-            };
-            if !self.worker.outbound(&mut self.frame[VNET_HEADER..n], &offload, &mut self.tx) {
+                // An empty batch takes the next frame, or drops and counts it.
                 self.flush();
-                // An empty batch takes the frame, or drops and counts it.
-                let taken = self.worker.outbound(&mut self.frame[VNET_HEADER..n], &offload, &mut self.tx);
-                debug_assert!(taken, "an empty batch refuses nothing");
             }
         }
         self.flush();
-        if !alive {
+        if device == Device::Gone {
             (self.notice_sink)(Notice::DeviceGone);
         }
-        alive
+        device != Device::Gone
+    }
+
+    /// Reads frames until the device is empty, there is enough for a while, or a large one comes.
+    fn read_frames(&mut self) -> Device {
+        self.frames.clear();
+        let mut at = 0;
+        for _ in 0..BURST_FRAMES {
+            let read = &mut self.read[at..at + READ_SIZE];
+            let n = match self.tun.read(read) {
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Device::Empty,
+                // While it is down.
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+                    return Device::Empty;
+                }
+                // Anything else (EBADFD) means that it was deleted.
+                Err(_) => return Device::Gone,
+            };
+            self.stats.tun_reads += 1;
+            self.stats.tun_read_bytes += n as u64;
+            // A frame that fills the buffer to the last byte was cut.
+            let parsed = (n < READ_SIZE).then(|| Offload::parse(&read[..n]));
+            if let Some(Ok(offload)) = parsed {
+                self.frames.push(Frame { start: at + VNET_HEADER, len: n - VNET_HEADER, offload });
+            } else {
+                self.stats.tun_read_errors += 1;
+            }
+            at += n;
+            if at > BURST_BYTES {
+                break;
+            }
+        }
+        Device::HasMore
     }
 
     /// Seals and sends the batch.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ipsec::{Config, Engine, TxBatch, TxConfig, Worker};
+use ironswan_ipsec::{Config, Engine, Frame, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -17,6 +17,17 @@ const FLOWS: u32 = 100_000;
 const COUNTS: [u32; 5] = [1, 10, 1_000, 10_000, 100_000];
 const BURST: usize = 256;
 const PACKET: usize = 64;
+/// Frames that a gateway reads before it looks at them.
+const READ: usize = 64;
+const FRAMES: [Frame; READ] = {
+    let mut frames = [Frame { start: 0, len: PACKET, offload: Offload::NONE }; READ];
+    let mut i = 0;
+    while i < READ {
+        frames[i].start = i * PACKET;
+        i += 1;
+    }
+    frames
+};
 const ROUNDS: usize = 12;
 
 /// One kind of SPD: the policies number `k` of `n` (the first is the one that its flows get), and flow number `o` of it.
@@ -168,16 +179,18 @@ impl Row {
 
     /// Nanoseconds of a packet, each flow having one.
     fn round(&mut self, tx: &mut TxBatch) -> f64 {
-        let mut frame = [0; PACKET];
+        let mut buf = [0; READ * PACKET];
         let t = Instant::now();
         let mut sent = 0;
         for burst in self.frames.chunks(BURST) {
             tx.clear();
             self.worker.begin(SECOND);
-            for from in burst {
-                // As the device's read does.
-                frame.copy_from_slice(from);
-                assert!(self.worker.outbound(&mut frame, &Offload::NONE, tx));
+            for read in burst.chunks(READ) {
+                // As the device's reads do.
+                for (to, from) in buf.chunks_exact_mut(PACKET).zip(read) {
+                    to.copy_from_slice(from);
+                }
+                assert_eq!(self.worker.outbound_burst(&mut buf, &FRAMES[..read.len()], tx), read.len());
             }
             self.worker.seal(tx);
             sent += tx.sends.iter().map(|s| usize::from(s.segments)).sum::<usize>();

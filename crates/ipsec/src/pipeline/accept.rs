@@ -14,24 +14,32 @@ use crate::flow::FlowKey;
 use crate::fragment::shows_ports;
 use crate::sa::InSa;
 
-/// The packet's flow, when it may come out of this SA.
+/// The hash of the packet's flow, when it may come out of this SA.
+// The key itself stays in registers: nothing that is called is given it.
 #[inline(always)]
 pub(super) fn accept(
     asked: &mut Asked<'_>,
     packet: &[u8],
     info: &IpInfo,
     sa: &InSa,
-) -> Result<FlowKey, DropReason> {
+) -> Result<u16, DropReason> {
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
-    if info.fragment != Fragment::No {
-        fragment(asked, &flow, packet, info, sa)?;
-    } else {
-        whole(asked, &flow, packet, info, sa)?;
+    if info.fragment != Fragment::No || !asked.accepted.has(&flow, sa.state.spi.0) {
+        unknown(asked, packet, info, sa)?;
     }
-    Ok(flow)
+    Ok(flow.short())
 }
 
-#[inline]
+#[cold]
+#[inline(never)]
+fn unknown(asked: &mut Asked<'_>, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+    let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
+    match info.fragment {
+        Fragment::No => whole(asked, &flow, packet, info, sa),
+        _ => fragment(asked, &flow, packet, info, sa),
+    }
+}
+
 fn whole(
     asked: &mut Asked<'_>,
     flow: &FlowKey,
@@ -52,7 +60,6 @@ fn whole(
 
 /// A fragment: what shows its ports is asked as a whole packet is, and remembered; all others need no ports, or a first one
 /// that came out of an SA of the same policy and that this SA may carry (RFC 4301 section 7.3).
-#[cold]
 fn fragment(
     asked: &mut Asked<'_>,
     flow: &FlowKey,

@@ -1,7 +1,5 @@
 //! What is done with a packet that leaves: the SPD's answer, and the SA of its policy (RFC 4301 section 5.1).
 
-use std::sync::Arc;
-
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Action, ReqId};
@@ -10,29 +8,43 @@ use crate::counters::DropReason;
 use crate::engine::Snapshot;
 use crate::flow::{FlowKey, Verdict};
 use crate::fragment::shows_ports;
-use crate::sa::OutSa;
 use crate::worker::Worker;
 
 impl Worker {
-    /// The flow whose verdict the packet takes: its own, or for a later fragment its first one's, if that matters.
-    // Always: a key that is returned through memory stalls its comparison, which was seen to take 14 ns a packet.
+    /// What is done with a packet: with a later fragment, as with its first one where that matters.
+    // The key of a whole packet stays in registers: one that goes through memory, or may be another, stalls its comparison,
+    // which takes 14 ns a packet.
     #[inline(always)]
-    pub(crate) fn flow(&mut self, packet: &[u8], info: &IpInfo) -> Result<FlowKey, DropReason> {
+    pub(crate) fn verdict(&mut self, packet: &[u8], info: &IpInfo) -> Result<Verdict, DropReason> {
+        if info.fragment != Fragment::No {
+            return self.verdict_of_fragment(packet, info);
+        }
         let key = FlowKey::new(info, packet).ok_or(DropReason::OutHdrError)?;
-        Ok(if info.fragment == Fragment::No { key } else { self.flow_of_fragment(key, packet, info) })
+        Ok(self.flows.get(&self.snap, &key))
     }
 
     #[cold]
-    fn flow_of_fragment(&mut self, key: FlowKey, packet: &[u8], info: &IpInfo) -> FlowKey {
+    #[inline(never)]
+    fn verdict_of_fragment(&mut self, packet: &[u8], info: &IpInfo) -> Result<Verdict, DropReason> {
+        let key = self.flow(packet, info)?;
+        Ok(self.flows.get(&self.snap, &key))
+    }
+
+    /// The flow whose verdict the packet takes: its own, or for a later fragment its first one's, if that matters.
+    pub(crate) fn flow(&mut self, packet: &[u8], info: &IpInfo) -> Result<FlowKey, DropReason> {
+        let key = FlowKey::new(info, packet).ok_or(DropReason::OutHdrError)?;
+        if info.fragment == Fragment::No {
+            return Ok(key);
+        }
         if shows_ports(packet, info) {
             self.fragments_out.note(self.now, packet, info, 0, key);
-            return key;
+            return Ok(key);
         }
         let hidden = key.hidden();
-        match self.flows.get(&self.snap, &hidden) {
+        Ok(match self.flows.get(&self.snap, &hidden) {
             Verdict::AsFirst(_) => self.fragments_out.flow(self.now, packet, info, 0).unwrap_or(hidden),
             _ => hidden,
-        }
+        })
     }
 
     /// A packet that its policy wants protected, and there is no SA: asks for one and keeps the packet. `Err` when there is
@@ -41,10 +53,11 @@ impl Worker {
     pub(super) fn acquire(
         &mut self,
         reqid: ReqId,
-        key: &FlowKey,
+        info: &IpInfo,
         frame: &[u8],
         offload: &Offload,
     ) -> Result<bool, DropReason> {
+        let key = self.flow(&frame[..info.total_len], info)?;
         let asked = self.engine.up.acquire(self.now, reqid, key.selector());
         if asked.is_err() {
             self.engine.suppressed_acquire();
@@ -54,21 +67,22 @@ impl Worker {
 }
 
 /// An ICMP error that no policy covers goes the way of the answer to what it quotes: routers on our side speak with addresses
-/// of their own (RFC 4301 section 6.2). It asks for no SA.
+/// of their own (RFC 4301 section 6.2): the place of its SA. It asks for none.
 #[cold]
 pub(super) fn by_quoted(
     snap: &Snapshot,
     packet: &[u8],
     info: &IpInfo,
     reason: DropReason,
-) -> Result<Arc<OutSa>, DropReason> {
+) -> Result<u32, DropReason> {
     let answer = match reason {
         DropReason::OutNoPolicy => icmp::quoted_answer(packet, info).ok_or(reason)?,
         _ => return Err(reason),
     };
     let Some(Action::Protect(reqid)) = snap.spd.lookup_out(&answer) else { return Err(reason) };
     let sas = snap.outbound.get(&reqid.0).ok_or(reason)?;
-    sas.iter().rev().find(|sa| sa.state.selectors.covers_out(&answer)).cloned().ok_or(reason)
+    let sa = sas.iter().rev().find(|sa| sa.state.selectors.covers_out(&answer)).ok_or(reason)?;
+    Ok(sa.place)
 }
 
 /// Asks the SPD, and the SAD for the policy's SA.

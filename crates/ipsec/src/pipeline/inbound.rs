@@ -104,13 +104,14 @@ impl Worker {
                 self.tally.traffic.in_packets += 1;
                 let start = range.start as u32;
                 let packet = buf.get(range);
+                let mut ah = None;
                 let found = if datagram.carrier == Carrier::Ip {
-                    check_ah(&snap, packet, sas, &mut at, headers, start)
+                    check_ah(&snap, packet, sas, &mut at, headers, start, &mut ah)
                 } else {
                     check_esp(&snap, packet, sas, &mut at)
                 };
                 match found {
-                    Ok((len, seq, ah)) => {
+                    Ok((len, seq)) => {
                         if compared != sas.len() {
                             compared = sas.len();
                             left = datagram.carrier == Carrier::Udp
@@ -340,7 +341,7 @@ fn check_esp<'a>(
     packet: Option<&[u8]>,
     sas: &mut Vec<Arc<InSa>>,
     at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
-) -> Result<(u32, u64, Option<Ah>), DropReason> {
+) -> Result<(u32, u64), DropReason> {
     let packet = packet.ok_or(DropReason::InBufferError)?;
     let (spi, low) = esp::header(packet).ok_or(DropReason::InHdrError)?;
     let seq = check(snap, spi, low, sas, at, |state| {
@@ -352,7 +353,7 @@ fn check_esp<'a>(
         }
         Ok(())
     })?;
-    Ok((packet.len() as u32, seq, None))
+    Ok((packet.len() as u32, seq))
 }
 
 /// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins at `start` with its outer
@@ -366,7 +367,8 @@ fn check_ah<'a>(
     at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
     headers: &mut Headers,
     start: u32,
-) -> Result<(u32, u64, Option<Ah>), DropReason> {
+    found: &mut Option<Ah>,
+) -> Result<(u32, u64), DropReason> {
     let packet = packet.ok_or(DropReason::InBufferError)?;
     let ah = ah::find(packet)?;
     let seq = check(snap, ah.spi, ah.seq, sas, at, |state| {
@@ -385,7 +387,8 @@ fn check_ah<'a>(
         key: (sas.len() - 1) as u16,
         ok: false,
     });
-    Ok((0, seq, Some(ah)))
+    *found = Some(ah);
+    Ok((0, seq))
 }
 
 /// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps the SA's window locked for

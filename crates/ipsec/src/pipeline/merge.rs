@@ -91,7 +91,7 @@ impl Merger {
     /// Takes a packet; true when it joined an earlier one.
     #[inline]
     pub(super) fn push(&mut self, memory: (&[u8], &[u8]), opened: &Opened, spi: u32) -> bool {
-        let Opened { at: start, info, flow: key } = opened;
+        let Opened { at: start, info, flow } = opened;
         let start = *start;
         let packet = bytes(memory, start, info.total_len);
         let follow = info.fragment == Fragment::No
@@ -100,7 +100,7 @@ impl Merger {
             self.open(start, info, spi, None);
             return false;
         }
-        let slot = key.slot(SLOTS);
+        let slot = usize::from(*flow) % SLOTS;
         let candidate = candidate(packet, info);
         if let (Some(c), Some(run)) = (&candidate, self.runs.get_mut(self.slots[slot] as usize))
             && !run.closed

@@ -1,6 +1,7 @@
 //! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
 
 mod accept;
+mod burst;
 mod carry;
 mod decide;
 mod dummies;
@@ -13,6 +14,8 @@ mod outbound;
 mod split;
 mod transport;
 
+pub(crate) use burst::Burst;
+pub use burst::Frame;
 pub(crate) use decide::decide;
 pub(crate) use general::Outbound;
 pub(crate) use inbound::Inbound;

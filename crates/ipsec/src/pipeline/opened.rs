@@ -27,7 +27,7 @@ use crate::batch::RxBatch;
 use crate::counters::DropReason;
 use crate::ecn;
 use crate::engine::Snapshot;
-use crate::flow::{Accepted, FlowKey};
+use crate::flow::Accepted;
 use crate::fragment::Fragments;
 use crate::ipcomp::Compressor;
 use crate::mss;
@@ -38,7 +38,8 @@ pub(super) struct Opened {
     /// Where it begins, as `RxBatch::slice` reads it.
     pub(super) at: u32,
     pub(super) info: IpInfo,
-    pub(super) flow: FlowKey,
+    /// Hash of its flow.
+    pub(super) flow: u16,
 }
 
 /// What an SA that is not plain has to know of a packet, beside its job.
@@ -186,7 +187,7 @@ impl Asked<'_> {
         next_header: u8,
         sa: &InSa,
         outer_tos: u8,
-    ) -> Result<(IpInfo, FlowKey), DropReason> {
+    ) -> Result<(IpInfo, u16), DropReason> {
         let ipv6 = match next_header {
             protocol::IPV4 => false,
             protocol::IPV6 => true,
@@ -223,7 +224,7 @@ impl Asked<'_> {
         next_header: u8,
         carried: &Carried,
         sa: &InSa,
-    ) -> Result<(IpInfo, FlowKey), DropReason> {
+    ) -> Result<(IpInfo, u16), DropReason> {
         let fresh = if carried.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
         let head = carried.ah.as_ref().map_or(fresh, |ah| ah.at);
         transport::finish(packet, head, next_header).ok_or(DropReason::InInnerHdrError)?;
@@ -241,10 +242,17 @@ impl Asked<'_> {
     }
 
     /// What a TCP SYN asks for has to fit the way back, as far as that is known.
-    #[inline]
+    #[inline(always)]
     fn clamp(&self, packet: &mut [u8], info: &IpInfo, sa: &InSa) {
-        if mss::is_syn(packet, info)
-            && let Some(back) = self.snap.outbound.get(&sa.state.reqid.0)
+        if mss::is_syn(packet, info) {
+            self.clamp_syn(packet, info, sa);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn clamp_syn(&self, packet: &mut [u8], info: &IpInfo, sa: &InSa) {
+        if let Some(back) = self.snap.outbound.get(&sa.state.reqid.0)
             && let Some(largest) = back.last().and_then(|sa| sa.inner_max())
         {
             mss::clamp(packet, info, largest, true);

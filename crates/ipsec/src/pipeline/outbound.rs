@@ -39,7 +39,7 @@ impl Worker {
     }
 
     /// False, and nothing has happened, when `tx` has no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn frame(
         &mut self,
         all: &mut [u8],
@@ -49,12 +49,12 @@ impl Worker {
         let info = ip::parse(all).map_err(|_| DropReason::OutHdrError)?;
         let whole = all.len();
         let frame = &mut all[..info.total_len];
-        let key = self.flow(frame, &info)?;
-        let sa = match self.flows.get(&self.snap, &key) {
-            Verdict::Sa(place) => self.snap.places.get(place).ok_or(DropReason::OutNoStates)?,
-            Verdict::Drop(reason) | Verdict::AsFirst(reason) => &by_quoted(&self.snap, frame, &info, reason)?,
-            Verdict::Acquire(reqid) => return self.acquire(reqid, &key, all, offload),
+        let place = match self.verdict(frame, &info)? {
+            Verdict::Sa(place) => place,
+            Verdict::Drop(reason) | Verdict::AsFirst(reason) => by_quoted(&self.snap, frame, &info, reason)?,
+            Verdict::Acquire(reqid) => return self.acquire(reqid, &info, all, offload),
         };
+        let sa = self.snap.places.get(place).ok_or(DropReason::OutNoStates)?;
         let cut = match offload.gso {
             Gso::None => Cut::Whole,
             // What the kernel cuts is all there and never a fragment.
@@ -119,7 +119,7 @@ impl Worker {
 }
 
 /// Sequence numbers for `packets`, the first of them.
-#[inline]
+#[inline(always)]
 pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64) -> Result<u64, DropReason> {
     let state = &*sa.state;
     if state.usage.spent(&state.lifetime) {
@@ -135,7 +135,7 @@ pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64) -> Result<u64, 
 }
 
 /// Reports the limits that an SA has reached, by what was counted and by its sequence number.
-#[inline]
+#[inline(always)]
 pub(super) fn report(engine: &Engine, sa: &OutSa, mut reached: Reached, sequence: u64) {
     let state = &*sa.state;
     if state.sequence_low(sequence) {

@@ -69,7 +69,7 @@ impl Cut {
 }
 
 /// Writes the ESP packets of one frame, except what sealing writes, and returns the inner bytes.
-#[inline]
+#[inline(always)]
 pub(super) fn emit(
     frame: &mut [u8],
     info: &IpInfo,
@@ -184,7 +184,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// Writes the ESP header and trailer around `inner` bytes, and returns the room for these.
-    #[inline]
+    #[inline(always)]
     fn packet<'b>(&self, tx: &'b mut TxBatch, inner: usize) -> Option<&'b mut [u8]> {
         let state = &*self.sa.state;
         let tail = esp::pad_len(inner, state.block_len) + esp::TRAILER;
@@ -198,7 +198,7 @@ impl Place<'_> {
     }
 
     /// Enters the packet that has just been written.
-    #[inline]
+    #[inline(always)]
     fn done(&mut self, tx: &mut TxBatch, inner: usize) {
         let state = &*self.sa.state;
         let len = state.esp_len(inner);

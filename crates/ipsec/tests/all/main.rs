@@ -13,6 +13,7 @@ mod moved;
 mod mtu;
 mod oracle;
 mod out_bad_input;
+mod out_burst;
 mod out_common;
 mod out_dummies;
 mod out_kinds;
