@@ -187,7 +187,8 @@ impl Accepted {
     pub(crate) fn has(&self, key: &FlowKey, spi: u32) -> bool {
         let (known, of) = &self.entries[key.slot(SLOTS)];
         // In one go: no branch that depends on which part differs.
-        (known.src ^ key.src | known.dst ^ key.dst | u128::from(known.rest ^ key.rest | u64::from(of ^ spi))) == 0
+        (known.src ^ key.src | known.dst ^ key.dst | u128::from(known.rest ^ key.rest | u64::from(of ^ spi)))
+            == 0
     }
 
     pub(crate) fn insert(&mut self, key: &FlowKey, spi: u32) {

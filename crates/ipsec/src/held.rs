@@ -166,12 +166,7 @@ impl Worker {
     /// [`Self::frame`] for what does not hurry.
     #[cold]
     #[inline(never)]
-    fn waited(
-        &mut self,
-        frame: &mut [u8],
-        offload: &Offload,
-        tx: &mut TxBatch,
-    ) -> Result<bool, DropReason> {
+    fn waited(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> Result<bool, DropReason> {
         self.frame(frame, offload, tx)
     }
 

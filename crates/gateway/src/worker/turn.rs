@@ -189,10 +189,7 @@ impl Turns {
         let reads = self.stats.tun_reads + TURN_FRAMES;
         let bytes = self.stats.tun_read_bytes + TURN_BYTES;
         let mut device = Device::HasMore;
-        while device == Device::HasMore
-            && self.stats.tun_reads < reads
-            && self.stats.tun_read_bytes < bytes
-        {
+        while device == Device::HasMore && self.stats.tun_reads < reads && self.stats.tun_read_bytes < bytes {
             device = self.read_frames();
             let mut taken = 0;
             loop {
