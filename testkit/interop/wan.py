@@ -416,19 +416,20 @@ def counters(gateway):
 
 
 def balance(gateway):
-    """Invariant 4: packets in + made = sent + delivered + absorbed + dropped."""
+    """Invariant 4: packets in + made = sent + delivered + absorbed + held + dropped."""
     end = time.monotonic() + 2
     while True:
         c = counters(gateway)
         p = c['packets']
         lost = {way: sum(n for name, n in c['drops'].items() if name.startswith(way)) for way in ('In', 'Out')}
-        out = p['out-frames'] + p['out-made'], p['out-sent'] + lost['Out']
+        out = (p['out-frames'] + p['out-made'] + p['out-dummies'],
+               p['out-sent'] + p['out-absorbed'] + p['held'] + lost['Out'])
         into = p['in-packets'], p['in-writes'] + p['in-merged'] + p['in-dummies'] + lost['In']
         if out[0] == out[1] and into[0] == into[1] or time.monotonic() > end:
             break
         time.sleep(0.1)
     check(out[0] == out[1] and into[0] == into[1],
-          f"{gateway.box}: the counters add up: out {out[0]} = {p['out-sent']} sent + {lost['Out']} dropped"
+          f"{gateway.box}: the counters add up: out {out[0]} = {p['out-sent']} sent + {p['held']} held + {lost['Out']} dropped"
           f"{'' if out[0] == out[1] else ' (NOT)'}, in {into[0]} = {into[1] - lost['In']} delivered + {lost['In']} dropped"
           f"{'' if into[0] == into[1] else ' (NOT)'}")
 
