@@ -80,7 +80,12 @@ impl Worker {
     /// The first half of [`Self::inbound`], which threads may do at the same time: finds the SAs, checks the windows without
     /// moving them, and opens. The second half must follow, with the same buffer.
     pub fn inbound_open(&mut self, buf: &mut [u8], datagrams: &[Datagram]) {
-        let snap = self.snap.clone();
+        // A peer may use an SA as soon as it has been told of it, which is after it was installed and may be within this
+        // round: what arrives is looked up in what there is now.
+        let snap = match self.engine.generation() == self.snap.generation {
+            true => self.snap.clone(),
+            false => self.engine.snapshot(),
+        };
         let Inbound { jobs, tos, sas, elsewhere, carried, headers, .. } = &mut self.inbound;
         jobs.clear();
         tos.clear();

@@ -76,6 +76,18 @@ fn workers_see_commands_from_their_next_batch_on() {
     assert_eq!(spi_of(&pair.seal_one(&frame)), SPI + 1);
 }
 
+/// A peer sends as soon as it has been told, which may be within the worker's round.
+#[test]
+fn what_arrives_finds_an_sa_that_was_installed_within_the_round() {
+    let mut pair = Pair::new(Options::default());
+    add(&pair, Direction::Out, SPI + 1);
+    pair.wa.begin(SECOND);
+    let esp = pair.seal_one(&Spec::udp(20).build());
+    assert_eq!(spi_of(&esp), SPI + 1);
+    add(&pair, Direction::In, SPI + 1);
+    assert_eq!(pair.open(&[esp]).len(), 1, "{:?}", pair.b.counters());
+}
+
 #[test]
 fn a_moved_peer_keeps_sequence_numbers_and_counters() {
     let mut pair = Pair::new(Options::default());
