@@ -1,6 +1,6 @@
 # Every target sets up what it needs (scripts/setup, scripts/packages.txt). `make` alone lists them.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check bench fuzz docs clean
+.PHONY: help build demo test check bench budget fuzz docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ check: ## formatting, clippy, documentation links, licences
 
 bench: ## figures on this machine, beside plain forwarding and wireguard-go (root, some minutes)
 	@scripts/bench
+
+budget: ## instructions that the packet path takes, against docs/performance/instructions.txt
+	@scripts/budget
 
 fuzz: ## every fuzz target for longer; TIME=seconds each
 	@scripts/fuzz $${TIME:-300}

@@ -95,7 +95,7 @@ class Gateway:
     def log(self):
         return self.process.log()
 
-    def initiate(self, child='net', timeout=20):
+    def initiate(self, child='net', timeout=40):
         return self.swanctl('--initiate', '--child', child, '--timeout', timeout, timeout=timeout + 10)
 
     def answers(self):

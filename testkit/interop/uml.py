@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from gateway import REFERENCE, Ours, tunnel
+from gateway import REFERENCE, IronSwan, Ours, tunnel
 from lab import HERE, Failed, check, main, need, say, until
 from traffic import ping
 
@@ -142,7 +142,7 @@ def plug(lab, box, wire):
     lab.ip(box, 'link', 'set', 'br0', 'up')
 
 
-def bench(lab, encap=True, **conf):
+def bench(lab, encap=True, settings='', **conf):
     """a -- g1 (IronSwan) -- g2 (the namespace that holds the guest's TAP)."""
     lab.box('a', 'g1', 'g2')
     lab.forward('g1')
@@ -152,7 +152,8 @@ def bench(lab, encap=True, **conf):
     lab.ip('a', '-6', 'route', 'add', 'default', 'via', 'fd00:1::1')
     plug(lab, 'g2', 'eth0')
     guest = Guest(lab, tunnel('g2', encap=encap, **conf))
-    us = Ours(lab, 'g1').start(tunnel('g1', encap=encap, **conf))
+    text = tunnel('g1', encap=encap, **conf)
+    us = IronSwan(lab, 'g1').start(text, settings) if settings else Ours(lab, 'g1').start(text)
     return us, guest
 
 

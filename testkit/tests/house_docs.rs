@@ -29,8 +29,8 @@ fn swanctl_keys(source: &str) -> Vec<String> {
 
 /// Words of `const KEYS: &[&str]` in the reader of `ironswan.conf`.
 fn daemon_keys(source: &str) -> Vec<String> {
-    let list =
-        source.split("const KEYS: &[&str] = &[").nth(1).and_then(|t| t.split(']').next()).unwrap_or_default();
+    let list = source.split_once("const KEYS: &[&str] =").and_then(|(_, list)| list.split_once("&["));
+    let list = list.and_then(|(_, list)| list.split(']').next()).unwrap_or_default();
     list.split('"').skip(1).step_by(2).map(str::to_string).collect()
 }
 
@@ -59,8 +59,11 @@ fn every_key_of_swanctl_conf_is_in_the_manual() {
 
 #[test]
 fn every_key_of_ironswan_conf_is_in_the_manual() {
-    let keys = daemon_keys(&read("crates/gateway/src/config/meaning/daemon.rs"));
+    let mut keys = daemon_keys(&read("crates/gateway/src/config/meaning/daemon.rs"));
     assert!(keys.len() > 10, "the list was not found: {keys:?}");
+    let data = daemon_keys(&read("crates/gateway/src/config/meaning/data.rs"));
+    assert!(data.contains(&"busy_poll".into()), "the list was not found: {data:?}");
+    keys.extend(data);
     assert_eq!(missing(&keys, &read("docs/manual/configuration.md")), [""; 0]);
 }
 

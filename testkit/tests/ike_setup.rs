@@ -15,6 +15,35 @@ const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
+fn two_copies_of_a_request_may_be_answered_differently() {
+    // The first copy meets a busy responder, which asks for a cookie; the second one that is not busy any more and answers. The
+    // cookie arrives first: the initiator signs the request with the cookie, the responder has begun with the one without.
+    let limits = Limits { cookie_threshold: 0, ..Limits::default() };
+    let mut w = World::pair_at(12, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |_| {});
+    let mut answers = 0;
+    w.net.rules.push(Box::new(move |s| {
+        if s.exchange != ExchangeType::IKE_SA_INIT || !s.response {
+            return Verdict::Pass;
+        }
+        answers += 1;
+        match answers {
+            1 => Verdict::Delay(6 * S),
+            2 => Verdict::Delay(8 * S),
+            _ => Verdict::Pass,
+        }
+    }));
+    w.initiate(0);
+    w.run(S);
+    assert_eq!(w.nodes[1].endpoint.counters().cookies_sent, 1);
+    w.nodes[1].endpoint.set_limits(Limits::default());
+    w.run(30 * S);
+    w.assert_one();
+    assert!(w.nodes[0].logged("received COOKIE notify"));
+    assert_eq!(w.nodes[1].endpoint.counters().auth_failed, 0);
+    assert_eq!(w.nodes[1].kex, 2, "one key pair, one shared secret");
+}
+
+#[test]
 fn a_cookie_is_brought_back() {
     let limits = Limits { cookie_threshold: 0, ..Limits::default() };
     let (a, b) = (config::ip("192.0.2.1"), config::ip("192.0.2.2"));

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// One screen: the daemon, its connections, its SAs
     #[command(after_help = "Examples:\n  ironswan status\n  ironswan status net --json")]
     Status(View),
-    /// Tables: connections, SAs, policies, counters
+    /// Tables: connections, SAs, policies, counters, algorithms
     #[command(after_help = "Examples:\n  ironswan list sas\n  ironswan list counters --json")]
     List(List),
     /// Checks a configuration without a daemon
@@ -60,6 +60,12 @@ pub(crate) enum Command {
     /// Experiments of the laboratory (root)
     #[command(after_help = "Example:\n  ironswan lab line --quick")]
     Lab(Lab),
+    /// What a link needs, what this machine carries: from a model fitted to measurements on this machine
+    #[command(
+        after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --this-machine --share 0.5\n  ironswan plan --link 1G \
+        --mix imix --suite aes128gcm16 --tunnels 500\n  ironswan plan --links\n\n--verify exits with 1 when a prediction misses its goal."
+    )]
+    Plan(Box<crate::plan::Plan>),
 }
 
 /// Where the daemon is.
@@ -121,6 +127,8 @@ pub(crate) enum What {
     Pols,
     /// Everything that is counted, with the reasons for dropping packets
     Counters,
+    /// Algorithms and the engines that do them: what the self-test at start measured, and what is used
+    Algs,
 }
 
 #[derive(clap::Args, Debug)]
@@ -195,12 +203,90 @@ pub(crate) enum Experiment {
         --streams 1,4 --mode offload,wire --encap udp,raw"
     )]
     Line(Box<Line>),
+    /// E2: TCP by topology, algorithm and size of write, as a share of plain
+    #[command(
+        after_help = "Examples:\n  ironswan lab topologies --quick\n  ironswan lab topologies --topology line,road-warrior \
+        --suite aes128gcm16,3des-sha1 --sizes 256,512,1024"
+    )]
+    Topologies(Box<crate::lab::topologies::Topologies>),
+    /// E3: a large file by ftp, scp, sftp and https, and by ftp and http over the tunnels
+    #[command(
+        after_help = "Examples:\n  ironswan lab transfer --quick\n  ironswan lab transfer --size 1000 --repeats 5"
+    )]
+    Transfer(Box<crate::lab::transfer::Transfer>),
+    /// E4: a sieve of Eratosthenes and a CPU soaker beside constant traffic
+    #[command(
+        after_help = "Examples:\n  ironswan lab background --quick\n  ironswan lab background --rate 500 --repeats 5"
+    )]
+    Background(Box<crate::lab::background::Background>),
+    /// E5: the crypto engines alone: suites by size, direction, and how packets are handed over
+    #[command(
+        after_help = "Examples:\n  ironswan lab driver --quick\n  ironswan lab driver --suite aes128gcm16,3des-sha1 --engine \
+        aws-lc --sizes 64,1408 --dispatch all,after,32"
+    )]
+    Driver(Box<crate::lab::driver::Driver>),
+    /// E6: throughput by frame size at bounded losses, latency below it, the curve past it (RFC 2544)
+    #[command(
+        after_help = "Examples:\n  ironswan lab rfc2544 --quick\n  ironswan lab rfc2544 --sizes 64,1424,imix --directions both \
+        --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518"
+    )]
+    Rfc2544(Box<crate::lab::rfc2544::Rfc2544>),
+    /// E6: floods of small and large UDP packets: throughput at bounded loss, the curve past it, and where packets are lost
+    #[command(
+        after_help = "Examples:\n  ironswan lab flood --quick\n  ironswan lab flood --dut plain,ironswan,wireguard-go \
+        --payload 18,1300 --flows 1,1000 --placement free,own-core"
+    )]
+    Flood(Box<Flood>),
+    /// E7: every system that this machine has, under TCP and under packets, side by side
+    #[command(
+        after_help = "Examples:\n  ironswan lab compare --quick\n  ironswan lab compare --dut plain,ironswan,openvpn --sizes \
+        64,1418"
+    )]
+    Compare(Box<crate::lab::compare::Compare>),
+    /// E8: many tunnels: until all are up, what each costs and keeps, packets over random ones, a restart, peers that are gone
+    #[command(
+        after_help = "Examples:\n  ironswan lab tunnels --quick\n  ironswan lab tunnels --dut ironswan --tunnels 1000,10000 \
+        --simulated 0"
+    )]
+    Tunnels(crate::lab::tunnels::Tunnels),
+    /// E9: text and random data over slow links and a fast one, with IPComp and without
+    #[command(
+        after_help = "Examples:\n  ironswan lab compression --quick\n  ironswan lab compression --rates 512,10000,0"
+    )]
+    Compression(Box<crate::lab::compression::Compression>),
+    /// E10: nanoseconds per packet by stage, both gateways, both directions
+    #[command(after_help = "Example:\n  ironswan lab profile --encap both")]
+    Profile(crate::lab::profile::Profile),
+    /// E11: gateways held to a share of a core
+    #[command(
+        after_help = "Examples:\n  ironswan lab lowend --quick\n  ironswan lab lowend --shares 10,25 --rates 1.5,10"
+    )]
+    Lowend(Box<crate::lab::lowend::Lowend>),
     /// Renders the report of a run made earlier, from its folder alone
-    #[command(after_help = "Example:\n  ironswan lab report /var/tmp/ironswan/line-1")]
+    #[command(
+        after_help = "Examples:\n  ironswan lab report /var/tmp/ironswan/line-1\n  ironswan lab report --html \
+        /var/tmp/ironswan/line-1"
+    )]
     Report {
         /// The run's folder
         run: PathBuf,
         /// The record as JSON
+        #[arg(long, conflicts_with = "html")]
+        json: bool,
+        /// Writes its plots and its page (index.html) again and prints the page's path
+        #[arg(long)]
+        html: bool,
+    },
+    /// Lays two runs of the same experiment side by side, and says what differs between their machines, versions and settings
+    #[command(
+        after_help = "Example:\n  ironswan lab compare-runs /var/tmp/ironswan/line-1 /var/tmp/ironswan/line-2"
+    )]
+    CompareRuns {
+        /// The folder of the first run
+        a: PathBuf,
+        /// The folder of the second run
+        b: PathBuf,
+        /// The comparison as JSON
         #[arg(long)]
         json: bool,
     },
@@ -208,27 +294,31 @@ pub(crate) enum Experiment {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Line {
-    /// Systems under test: plain, ironswan, wireguard-go, strongswan, or all for those installed
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, or all for those installed
     #[arg(long, value_delimiter = ',')]
     pub(crate) dut: Vec<String>,
     /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
     #[arg(long)]
     pub(crate) encap: Option<String>,
-    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256
+    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256; or a list of them
     #[arg(long)]
     pub(crate) suite: Option<String>,
+    /// A setting of ironswan's data plane (key=value of the section data), measured beside the defaults; several allowed
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) data: Vec<String>,
     /// Numbers of TCP connections
     #[arg(long, value_delimiter = ',')]
     pub(crate) streams: Vec<u32>,
-    /// Rates to offer, Mbit/s over all connections
+    /// Rates to offer, Mbit/s over all connections, to the first number of streams in the first direction; 0 offers as much as
+    /// goes
     #[arg(long, value_delimiter = ',', value_name = "MBPS")]
     pub(crate) rates: Vec<u32>,
     /// Forms in which packets cross the links: offload, wire
     #[arg(long, value_delimiter = ',')]
     pub(crate) mode: Vec<String>,
-    /// Which way the payload flows: forward, reverse, both
-    #[arg(long)]
-    pub(crate) direction: Option<String>,
+    /// Which ways the payload flows: forward, reverse, both at once
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) direction: Vec<String>,
     /// MTU of the hosts' routes, bytes
     #[arg(long)]
     pub(crate) inner_mtu: Option<u32>,
@@ -251,6 +341,71 @@ pub(crate) struct Line {
     #[arg(long)]
     pub(crate) quick: bool,
     /// One window of a second each: shows that everything works, says nothing about speed
+    #[arg(long)]
+    pub(crate) smoke: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Flood {
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, or all for those installed
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) dut: Vec<String>,
+    /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
+    #[arg(long)]
+    pub(crate) encap: Option<String>,
+    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256; or a list of them
+    #[arg(long)]
+    pub(crate) suite: Option<String>,
+    /// A setting of ironswan's data plane (key=value of the section data), measured beside the defaults; several allowed
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(crate) data: Vec<String>,
+    /// Bytes of UDP payload, 18 and more
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    pub(crate) payload: Vec<u32>,
+    /// Numbers of flows
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) flows: Vec<u32>,
+    /// Which processors the parts have: free, own-core (the generator alone on the first; the gateways, all receiving and the
+    /// receiver together on the second)
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) placement: Vec<String>,
+    /// Forms in which packets cross the links: offload, wire
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) mode: Vec<String>,
+    /// Largest losses, percent [default: 0.5,0.001]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    pub(crate) loss: Vec<f64>,
+    /// Packets of a deciding trial [default: 1000000]
+    #[arg(long)]
+    pub(crate) packets: Option<u64>,
+    /// A throughput is known to within this many percent [default: 5]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) width: Option<f64>,
+    /// Length of a short trial of the search, seconds; those of the curve take twice as long [default: 1]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) probe: Option<f64>,
+    /// Multiples of the throughput to offer [default: 1,2,4]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) multiples: Vec<f64>,
+    /// Trials at each multiple [default: 3]
+    #[arg(long)]
+    pub(crate) repeats: Option<u32>,
+    /// MTU of the hosts' routes, bytes
+    #[arg(long)]
+    pub(crate) inner_mtu: Option<u32>,
+    /// Folder for the run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The ironswan program to test [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
+    /// The record as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A minute: 100,000 packets decide, wider steps, one trial at each multiple; one payload, number of flows and loss unless given
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Shows that everything works, says nothing about speed
     #[arg(long)]
     pub(crate) smoke: bool,
 }

@@ -44,10 +44,26 @@ const NUMBERS: &[&str] = &[
     "priority",
     "total",
     "half-open",
+    "workers",
+    "udp-segments",
+    "receive-buffer",
+    "send-buffer",
 ];
 /// Keys whose values are yes or no.
-const FLAGS: &[&str] =
-    &["initiator", "nat-local", "nat-remote", "nat-fake", "nat-any", "encap", "guard", "ipcomp"];
+const FLAGS: &[&str] = &[
+    "initiator",
+    "nat-local",
+    "nat-remote",
+    "nat-fake",
+    "nat-any",
+    "encap",
+    "guard",
+    "ipcomp",
+    "tun-tso",
+    "tun-uso",
+    "udp-gro",
+    "busy-poll",
+];
 
 /// A message as an object. VICI has texts only; what is known to be a number or a yes or no becomes one.
 pub(crate) fn object(section: &Section) -> Json {

@@ -7,12 +7,15 @@
 #[macro_use]
 mod text;
 
+mod algs;
 mod args;
 mod check;
 mod guard;
 mod json;
 mod lab;
 mod operate;
+mod plan;
+mod plane;
 mod vici;
 mod view;
 
@@ -56,11 +59,13 @@ fn main() -> ExitCode {
             What::Sas => ("list sas", view::sas(&a)),
             What::Pols => ("list pols", view::pols(&a)),
             What::Counters => ("list counters", view::counters(&a)),
+            What::Algs => ("list algs", algs::algs(&a)),
         },
         Command::Check(a) => ("check", check::check(&a)),
         Command::Guard(a) => ("guard", guard::guard(&a)),
         Command::Demo(a) => return exit(lab::demo(a)),
         Command::Lab(a) => return exit(lab::lab(a)),
+        Command::Plan(a) => return exit(plan::plan(*a)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

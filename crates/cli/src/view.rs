@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::args::{List, View};
 use crate::text::{amount, duration, table};
 use crate::vici::Client;
-use crate::{Failure, json};
+use crate::{Failure, json, plane};
 
 type Named = [(String, Section)];
 
@@ -78,9 +78,12 @@ pub(crate) fn status(a: &View) -> Result<(), Failure> {
     if a.daemon.json {
         let uptime = stats.section("uptime").map(json::object);
         let ikesas = stats.section("ikesas").map(json::object);
+        let data_plane = stats.section("data-plane").map(json::object);
+        let stages = stats.section("stages").map(json::numbers);
         json::print(
             "status",
             json!({ "version": json::object(&version), "uptime": uptime, "ikesas": ikesas,
+                    "data_plane": data_plane, "stages": stages,
                     "connections": objects(&conns), "sas": objects(&sas) }),
         );
     } else if missing.is_none() {
@@ -96,6 +99,7 @@ pub(crate) fn status(a: &View) -> Result<(), Failure> {
             get(ike, "total"),
             get(ike, "half-open"),
         );
+        say_text!("{}", plane::text(&stats));
         for (name, conn) in &conns {
             say_text!("{}", one_status(name, conn, &sas));
         }
@@ -314,7 +318,7 @@ pub(crate) fn counters(a: &List) -> Result<(), Failure> {
         json::print("counters", json::numbers(&all));
         return Ok(());
     }
-    for (group, s) in all.sections() {
+    for (group, s) in all.sections().filter(|(group, _)| *group != "stages") {
         let rows: Vec<Vec<String>> = s
             .iter()
             .filter_map(|(name, v)| match v {
@@ -325,6 +329,10 @@ pub(crate) fn counters(a: &List) -> Result<(), Failure> {
             })
             .collect();
         say_text!("{}", table(&[group, ""], &rows));
+    }
+    // The times of a packet have a column for each direction.
+    if let Some(stages) = all.section("stages") {
+        say_text!("{}", plane::table(stages));
     }
     Ok(())
 }

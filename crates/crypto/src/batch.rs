@@ -56,25 +56,56 @@ use ironswan_wire::proposal::EspSuite;
 use crate::engine::aws_lc_sys::aes::{self, BlockKey, CbcKey};
 use crate::engine::aws_lc_sys::des::{self, TripleDesKey};
 use crate::engine::prefetch::prefetch;
+use crate::engines::{EngineId, Engines};
 use crate::rng::Rng;
 use crate::suite::{self, AEAD_IV_LEN, GmacKey, IntegKey, SaltedKey};
+
+mod lanes;
 
 /// SPI and the low half of the sequence number.
 const HEADER_LEN: usize = 8;
 /// Pad length and next header: no text is shorter (RFC 4303 section 2).
 const TRAILER_LEN: usize = 2;
+/// No packet of a second engine is longer: libipsec-mb counts the bytes of a lane in 16 bits.
+const MAX_OTHER: u32 = 0xf000;
+/// Bytes of a cache line.
+const LINE: usize = 64;
 /// How many jobs ahead a key is fetched into the cache.
 const AHEAD: usize = 4;
-/// How much of a key is fetched: what an AEAD uses. (CBC and HMAC keys are longer, but take so long to use that their
-/// first lines matter little.)
-const HOT_LEN: usize = size_of::<Shape>() + size_of::<SaltedKey>();
+/// How much of a key is fetched: what aws-lc's AES-GCM uses, which reads all of it. (CBC and HMAC keys are longer, but take so
+/// long to use that their first lines matter little.)
+const HOT_LEN: usize = 704;
 
 /// The keys of one SA, ready for use: key schedules, powers of H and HMAC states are inside the value, which is at most
-/// 1.5 KiB, so that it can lie in a slab beside the SA.
+/// 1.5 KiB, so that it can lie in a slab beside the SA. Where a second engine takes part, its keys are on the heap.
+///
+/// The first cache line has everything that is asked beside the key schedule.
 #[repr(C, align(64))]
 pub struct EspKey {
     shape: Shape,
+    other: Option<Box<Other>>,
     engine: Engine,
+}
+
+/// Which bytes of a key the packets of a batch use.
+#[derive(Clone, Copy)]
+struct Hot {
+    /// A packet up to this long uses what comes before `short_from`, but for the first line, not at all.
+    short_len: u32,
+    short_from: usize,
+    to: usize,
+}
+
+impl Hot {
+    const ALL: Self = Self { short_len: 0, short_from: 0, to: HOT_LEN };
+
+    /// Starts to load a key for a packet of this length.
+    #[inline]
+    fn prefetch(&self, key: &EspKey, len: u32) {
+        let from = if len <= self.short_len { self.short_from } else { LINE };
+        prefetch(key, 0..LINE);
+        prefetch(key, from..self.to);
+    }
 }
 
 /// Lengths in bytes, and what else is asked for each packet before its keys.
@@ -86,6 +117,20 @@ struct Shape {
     /// The text is a multiple of this, or cannot be decrypted: a power of two, 1 except for CBC.
     whole: u8,
     esn: bool,
+    /// The IV of an AEAD is not in the packet (RFC 8750).
+    implicit_iv: bool,
+    /// `other` works on packets side by side, so gets them when there are this many; 0 when it does not.
+    lanes: u8,
+    /// Lengths of packets that are `other`'s: from this one, and how many.
+    other_from: u32,
+    other_span: u32,
+}
+
+impl Shape {
+    #[inline]
+    fn is_other(&self, len: u32) -> bool {
+        len.wrapping_sub(self.other_from) < self.other_span
+    }
 }
 
 impl std::fmt::Debug for EspKey {
@@ -95,13 +140,55 @@ impl std::fmt::Debug for EspKey {
     }
 }
 
-/// What does the work. A library that wants many packets at once (ipsec-mb) becomes a variant here, whose jobs `seal`
-/// and `open` collect and submit together.
+/// What does the work, packet by packet.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
+#[repr(u8)]
 enum Engine {
-    Aead { key: SaltedKey, implicit_iv: bool },
+    Aead(SaltedKey),
     Gmac(GmacKey),
-    Both { cipher: Cipher, integ: IntegKey },
+    Both {
+        cipher: Cipher,
+        integ: IntegKey,
+    },
+    #[cfg(feature = "null-engine")]
+    Null,
+}
+
+/// A second engine, for some lengths of packets. On the heap, so that sizes matter little.
+#[allow(clippy::large_enum_variant, reason = "most SAs have none")]
+enum Other {
+    Aead(SaltedKey),
+    #[cfg(target_arch = "x86_64")]
+    TripleDes(crate::engine::avx2::TripleDesKey),
+    #[cfg(ipsec_mb)]
+    Lanes(crate::engine::ipsec_mb::lanes::LaneKey),
+}
+
+impl Other {
+    /// The keys of another engine, and how many packets it wants at least (0: it works packet by packet). `None` when it
+    /// has nothing of its own for this suite.
+    fn new(
+        id: EngineId,
+        suite: &EspSuite,
+        encr_key: &[u8],
+        integ_key: &[u8],
+        engines: &Engines,
+    ) -> Option<(Self, u8)> {
+        if suite.encr.is_aead() {
+            return Some((Self::Aead(SaltedKey::by(id, suite.encr, suite.key_bits, encr_key)?), 0));
+        }
+        #[cfg(target_arch = "x86_64")]
+        if id == EngineId::Avx2 && suite.encr == EncrId::DES3 {
+            let key = crate::engine::avx2::TripleDesKey::new(encr_key)?;
+            return Some((Self::TripleDes(key), engines.lanes_from()));
+        }
+        #[cfg(ipsec_mb)]
+        if id == EngineId::IpsecMb {
+            return Some((Self::Lanes(lanes::key(suite, encr_key, integ_key)?), engines.lanes_from()));
+        }
+        let _ = (integ_key, engines);
+        None
+    }
 }
 
 /// What encrypts beside an integrity algorithm. `ivs` makes unpredictable IVs of sequence numbers.
@@ -130,25 +217,36 @@ impl Cipher {
         }
     }
 
-    /// Writes the IV and encrypts.
+    /// Writes the IV, which has this algorithm's length.
     #[inline]
-    fn encrypt(&self, seq: &[u8; 8], iv: &mut [u8], text: &mut [u8]) -> Option<()> {
+    fn write_iv(&self, seq: &[u8; 8], iv: &mut [u8]) {
         match self {
             Self::Null => {}
-            Self::AesCbc { key, ivs } => {
-                let chain = unpredictable(ivs, seq);
-                iv.copy_from_slice(&chain);
-                key.encrypt(&chain, text);
+            Self::AesCbc { ivs, .. } => iv.copy_from_slice(&unpredictable(ivs, seq)),
+            Self::TripleDesCbc { ivs, .. } => {
+                iv.copy_from_slice(&unpredictable(ivs, seq)[..des::BLOCK_LEN]);
             }
-            Self::TripleDesCbc { key, ivs } => {
-                let chain = *unpredictable(ivs, seq).first_chunk::<{ des::BLOCK_LEN }>()?;
-                iv.copy_from_slice(&chain);
-                key.encrypt(&chain, text);
-            }
-            Self::AesCtr { key, nonce } => {
-                iv.copy_from_slice(seq);
-                key.counter_mode(&ctr_block(nonce, seq), text);
-            }
+            Self::AesCtr { .. } => iv.copy_from_slice(seq),
+        }
+    }
+
+    /// The IV of 3DES-CBC.
+    #[cfg(target_arch = "x86_64")]
+    fn triple_des_iv(&self, seq: u64) -> Option<[u8; des::BLOCK_LEN]> {
+        match self {
+            Self::TripleDesCbc { ivs, .. } => unpredictable(ivs, &seq.to_be_bytes()).first_chunk().copied(),
+            _ => None,
+        }
+    }
+
+    /// Encrypts under the IV that [`Self::write_iv`] wrote.
+    #[inline]
+    fn encrypt(&self, iv: &[u8], text: &mut [u8]) -> Option<()> {
+        match self {
+            Self::Null => {}
+            Self::AesCbc { key, .. } => key.encrypt(iv.try_into().ok()?, text),
+            Self::TripleDesCbc { key, .. } => key.encrypt(iv.try_into().ok()?, text),
+            Self::AesCtr { key, nonce } => key.counter_mode(&ctr_block(nonce, iv.try_into().ok()?), text),
         }
         Some(())
     }
@@ -201,23 +299,60 @@ pub struct Job {
 impl EspKey {
     /// Prepares the keys of an SA. The salt of an AEAD (the nonce of AES-CTR) is the end of `encr_key`; with an AEAD or
     /// AES-GMAC `integ_key` is empty. `rng` makes the key for CBC's IVs. `None` when the suite is not supported, a key has
-    /// the wrong length, or a 3DES key is a single DES key in disguise.
+    /// the wrong length, or a 3DES key is a single DES key in disguise. For aws-lc: see [`Self::with_engines`].
     pub fn new(suite: &EspSuite, encr_key: &[u8], integ_key: &[u8], rng: &mut dyn Rng) -> Option<Self> {
+        Self::with_engines(suite, encr_key, integ_key, rng, &Engines::portable())
+    }
+
+    /// The same for the engines that were chosen. Packets are the same bytes with all of them.
+    pub fn with_engines(
+        suite: &EspSuite,
+        encr_key: &[u8],
+        integ_key: &[u8],
+        rng: &mut dyn Rng,
+        engines: &Engines,
+    ) -> Option<Self> {
         let (encr_len, integ_len) = keymat_lens(suite)?;
         if encr_key.len() != encr_len || integ_key.len() != integ_len {
             return None;
         }
         let of = algorithm::encr(suite.encr)?;
+        #[cfg(feature = "null-engine")]
+        if crate::null::chosen() {
+            return Self::with(suite, Engine::Null, crate::null::icv_len(suite)?);
+        }
+        let choice = engines.choice(suite);
         let (engine, icv_len) = if suite.encr == EncrId::NULL_AES_GMAC {
-            (Engine::Gmac(GmacKey::new(encr_key)?), of.icv_len)
+            (Engine::Gmac(GmacKey::by(choice.large, encr_key)?), of.icv_len)
         } else if suite.encr.is_aead() {
-            let key = SaltedKey::new(suite.encr, suite.key_bits, encr_key)?;
-            (Engine::Aead { key, implicit_iv: of.iv_len == 0 }, of.icv_len)
+            let key = SaltedKey::by(choice.large, suite.encr, suite.key_bits, encr_key)?;
+            (Engine::Aead(key), of.icv_len)
         } else {
             let integ = IntegKey::new(suite.integ?, integ_key)?;
             let icv_len = integ.icv_len();
             (Engine::Both { cipher: Cipher::new(suite, encr_key, rng)?, integ }, icv_len)
         };
+        let mut this = Self::with(suite, engine, icv_len)?;
+        // An AEAD's main engine is that of large packets; with an integrity algorithm beside it always aws-lc, which
+        // does what comes alone.
+        let is_aead = suite.encr.is_aead();
+        let candidates = if is_aead { [choice.small; 2] } else { [choice.small, choice.large] };
+        let main = if is_aead { choice.large } else { EngineId::AwsLc };
+        if let Some(id) = candidates.into_iter().find(|id| *id != main)
+            && suite.encr != EncrId::NULL_AES_GMAC
+            && let Some((other, lanes)) = Other::new(id, suite, encr_key, integ_key, engines)
+        {
+            let span = choice.span(id);
+            this.other = Some(Box::new(other));
+            this.shape.lanes = lanes;
+            this.shape.other_from = span.start;
+            this.shape.other_span = (span.end - span.start).min(MAX_OTHER.saturating_sub(span.start));
+        }
+        Some(this)
+    }
+
+    fn with(suite: &EspSuite, engine: Engine, icv_len: usize) -> Option<Self> {
+        let of = algorithm::encr(suite.encr)?;
         let is_cbc = matches!(suite.encr, EncrId::AES_CBC | EncrId::DES3);
         let shape = Shape {
             iv_len: u8::try_from(of.iv_len).ok()?,
@@ -225,8 +360,26 @@ impl EspKey {
             block_len: u8::try_from(of.block_len).ok()?,
             whole: if is_cbc { u8::try_from(of.block_len).ok()? } else { 1 },
             esn: suite.esn,
+            implicit_iv: suite.encr.is_aead() && of.iv_len == 0,
+            lanes: 0,
+            other_from: 0,
+            other_span: 0,
         };
-        Some(Self { shape, engine })
+        Some(Self { shape, other: None, engine })
+    }
+
+    /// Which bytes of the key are fetched for a packet of this length. The first key of a batch answers for all: to ask each
+    /// would be to wait for it.
+    #[inline]
+    fn hot(&self) -> Hot {
+        match &self.engine {
+            Engine::Aead(key) => key.hot().map_or(Hot::ALL, |(short, used)| {
+                let at = std::ptr::from_ref(key).addr() - std::ptr::from_ref(self).addr();
+                let short_len = (HEADER_LEN + self.iv_len() + short + self.icv_len()) as u32;
+                Hot { short_len, short_from: at + used.start, to: at + used.end }
+            }),
+            _ => Hot::ALL,
+        }
     }
 
     /// Length of the IV in bytes.
@@ -265,8 +418,18 @@ impl EspKey {
         if self.shape.esn { &bytes[..4] } else { &[] }
     }
 
+    /// The AEAD key for a packet of this length.
+    #[inline]
+    fn aead<'a>(&'a self, main: &'a SaltedKey, len: usize) -> &'a SaltedKey {
+        match self.other.as_deref() {
+            Some(Other::Aead(key)) if self.shape.is_other(len as u32) => key,
+            _ => main,
+        }
+    }
+
     #[inline]
     fn seal(&self, packet: &mut [u8], seq: u64) -> Option<()> {
+        let len = packet.len();
         if let Engine::Gmac(key) = &self.engine {
             return self.sign(key, packet, seq);
         }
@@ -274,8 +437,8 @@ impl EspKey {
         let number = seq.to_be_bytes();
         let high = self.high(&number);
         match &self.engine {
-            Engine::Aead { key, implicit_iv } => {
-                if *implicit_iv {
+            Engine::Aead(key) => {
+                if self.shape.implicit_iv {
                     // What the receiver will not see must not make the IV differ from the one that it makes; without
                     // ESN a number beyond 32 bits has an IV that was used.
                     let expected = if self.shape.esn { seq } else { u64::from(seq as u32) };
@@ -283,19 +446,23 @@ impl EspKey {
                 } else {
                     iv.copy_from_slice(&number);
                 }
-                key.seal(Aad::new(header, high).bytes(), &number, text, icv);
+                self.aead(key, len).seal(Aad::new(header, high).bytes(), &number, text, icv);
             }
             Engine::Both { cipher, integ } => {
-                cipher.encrypt(&number, iv, text)?;
+                cipher.write_iv(&number, iv);
+                cipher.encrypt(iv, text)?;
                 integ.sign(&[header, iv, text, high], icv);
             }
             Engine::Gmac(_) => return None,
+            #[cfg(feature = "null-engine")]
+            Engine::Null => icv.fill(0),
         }
         Some(())
     }
 
     #[inline]
     fn open(&self, packet: &mut [u8], seq: u64) -> Option<()> {
+        let len = packet.len();
         if let Engine::Gmac(key) = &self.engine {
             return self.verify(key, packet, seq);
         }
@@ -303,9 +470,9 @@ impl EspKey {
         let number = seq.to_be_bytes();
         let high = self.high(&number);
         match &self.engine {
-            Engine::Aead { key, implicit_iv } => {
+            Engine::Aead(key) => {
                 let mut implicit = [0; AEAD_IV_LEN];
-                let iv: &[u8; AEAD_IV_LEN] = if *implicit_iv {
+                let iv: &[u8; AEAD_IV_LEN] = if self.shape.implicit_iv {
                     // RFC 8750 section 4: the low half as it came, the high half as it was authenticated, else zero.
                     implicit[..high.len()].copy_from_slice(high);
                     implicit[4..].copy_from_slice(&header[4..]);
@@ -313,13 +480,15 @@ impl EspKey {
                 } else {
                     (&*iv).try_into().ok()?
                 };
-                key.open(Aad::new(header, high).bytes(), iv, text, icv).then_some(())
+                self.aead(key, len).open(Aad::new(header, high).bytes(), iv, text, icv).then_some(())
             }
             Engine::Both { cipher, integ } => {
                 integ.verify(&[header, iv, text, high], icv).then_some(())?;
                 cipher.decrypt(iv, text)
             }
             Engine::Gmac(_) => None,
+            #[cfg(feature = "null-engine")]
+            Engine::Null => Some(()),
         }
     }
 
@@ -400,13 +569,13 @@ impl Aad {
 ///
 /// A sequence number must never come twice with one key.
 pub fn seal(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey]) {
-    each(buf, jobs, keys, EspKey::seal);
+    each(buf, jobs, keys, EspKey::seal, lanes::seal);
 }
 
 /// Opens packets: verifies each ICV, then decrypts each text in place, and sets `ok`. With `ok = false` the ICV was wrong
 /// or the layout impossible, and the text is unspecified.
 pub fn open(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey]) {
-    each(buf, jobs, keys, EspKey::open);
+    each(buf, jobs, keys, EspKey::open, lanes::open);
 }
 
 #[inline]
@@ -415,20 +584,31 @@ fn each(
     jobs: &mut [Job],
     keys: &[&EspKey],
     work: impl Fn(&EspKey, &mut [u8], u64) -> Option<()>,
+    side_by_side: impl Fn(&mut [u8], &mut [Job], &[&EspKey], usize),
 ) {
+    let mut waiting = 0;
+    let hot = keys.first().map_or(Hot::ALL, |key| key.hot());
     for i in 0..jobs.len() {
         if let Some(later) = jobs.get(i + AHEAD)
             && later.key != jobs[i].key
             && let Some(key) = keys.get(usize::from(later.key))
         {
-            prefetch(*key, HOT_LEN);
+            hot.prefetch(key, later.len);
         }
         let job = &mut jobs[i];
-        job.ok = keys
-            .get(usize::from(job.key))
-            .zip(packet(buf, job))
-            .and_then(|(key, packet)| work(key, packet, job.seq))
-            .is_some();
+        let Some(key) = keys.get(usize::from(job.key)) else {
+            job.ok = false;
+            continue;
+        };
+        if key.shape.lanes > 0 && key.shape.is_other(job.len) {
+            job.ok = false;
+            waiting += 1;
+            continue;
+        }
+        job.ok = packet(buf, job).and_then(|packet| work(key, packet, job.seq)).is_some();
+    }
+    if waiting > 0 {
+        side_by_side(buf, jobs, keys, waiting);
     }
 }
 
@@ -439,6 +619,8 @@ fn packet<'a>(buf: &'a mut [u8], job: &Job) -> Option<&'a mut [u8]> {
     buf.get_mut(start..start.checked_add(job.len as usize)?)
 }
 
+#[cfg(test)]
+mod across;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

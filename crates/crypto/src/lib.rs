@@ -8,6 +8,7 @@
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
 //! | [`batch`] | many ESP packets at once | 4303; 4106, 4309, 7634, 8750, 4543; 3602, 3686, 2451, 2410 |
 //! | [`icv`] | the ICVs of many AH packets at once | 4302, 4543 |
+//! | [`engines`] | which library does which suite, by self-test | |
 //! |  | integrity, in both | 2403, 2404, 4868, 3566, 4494 |
 //! | [`sum`](mod@sum) | the Internet checksum | 1071 |
 //! | [`selftest`] | known answers at start | |
@@ -19,9 +20,12 @@ pub mod batch;
 mod block_mac;
 mod ccm;
 mod engine;
+pub mod engines;
 pub mod icv;
 pub mod kex;
 pub mod message;
+#[cfg(feature = "null-engine")]
+pub mod null;
 pub mod prf;
 pub mod rng;
 pub mod selftest;

@@ -7,6 +7,7 @@ use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
 use ironswan_wire::proposal::EspSuite;
 
 use crate::batch::{self, EspKey, Job};
+use crate::engines::Engines;
 use crate::icv::{self, IcvJob, IcvKey};
 use crate::message::{self, MessageKey};
 use crate::rng::{Rng, Seeded};
@@ -23,14 +24,24 @@ pub fn run() -> Result<(), String> {
     for answer in &MESSAGES {
         check_message(answer).map_err(|what| format!("{}_{}: {what}", answer.0, answer.1))?;
     }
-    for answer in &PACKETS {
-        check_packet(answer).map_err(|what| format!("ESP {}_{}: {what}", answer.0, answer.1))?;
-    }
+    packets(&Engines::portable(), |_| true)?;
     check_icv(&ICV).map_err(|what| format!("AH {}: {what}", ICV.0))?;
     if Seeded::new(0).u64() != 0x76b8_e0ad_a0f1_3d90 {
         return Err("ChaCha20 keystream: wrong output".into());
     }
     Ok(())
+}
+
+/// The answers of whole ESP packets by these engines, for the suites that `wanted` picks.
+pub(crate) fn packets(engines: &Engines, wanted: impl Fn(&EspSuite) -> bool) -> Result<(), String> {
+    for answer in PACKETS.iter().filter(|answer| wanted(&suite_of(answer))) {
+        check_packet(answer, engines).map_err(|what| format!("ESP {}_{}: {what}", answer.0, answer.1))?;
+    }
+    Ok(())
+}
+
+fn suite_of((encr, bits, integ, _): &PacketAnswer) -> EspSuite {
+    EspSuite { encr: *encr, key_bits: *bits, integ: *integ, ke: None, esn: true }
 }
 
 /// PRF, prf(00 01 .., "IronSwan").
@@ -301,11 +312,13 @@ fn check_message((encr, bits, integ, answer): &MessageAnswer) -> Result<(), &'st
     if key.open(&aad, &iv, text, icv).is_ok() { Err("opened a wrong ICV") } else { Ok(()) }
 }
 
-fn check_packet((encr, bits, integ, answer): &PacketAnswer) -> Result<(), &'static str> {
-    let suite = EspSuite { encr: *encr, key_bits: *bits, integ: *integ, ke: None, esn: true };
+fn check_packet(answer: &PacketAnswer, engines: &Engines) -> Result<(), &'static str> {
+    let suite = suite_of(answer);
+    let answer = answer.3;
     let (encr_len, integ_len) = batch::keymat_lens(&suite).ok_or("missing")?;
     let (encr_key, integ_key) = (count(0, encr_len), count(0x80, integ_len));
-    let key = EspKey::new(&suite, &encr_key, &integ_key, &mut Seeded::new(0)).ok_or("keys refused")?;
+    let key = EspKey::with_engines(&suite, &encr_key, &integ_key, &mut Seeded::new(0), engines)
+        .ok_or("keys refused")?;
     let mut packet = vec![1, 2, 3, 4, 0, 0, 0, 7];
     packet.resize(8 + key.iv_len(), 0);
     packet.extend(count(0x40, TEXT_LEN));

@@ -3,6 +3,7 @@
 //! Lengths come from [`ironswan_wire::algorithm`]; here is which of those algorithms exist, and by what.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
@@ -12,6 +13,11 @@ use crate::block_mac::{BlockMac, BlockMacKey};
 use crate::ccm::CcmKey;
 use crate::engine::aws_lc_sys::aead::{Aead, AeadKey, MAX_TAG_LEN, NONCE_LEN};
 use crate::engine::aws_lc_sys::hmac::{Hash, HmacKey, MAX_LEN};
+#[cfg(ipsec_mb)]
+use crate::engine::ipsec_mb;
+#[cfg(target_arch = "x86_64")]
+use crate::engine::vaes;
+use crate::engines::EngineId;
 
 /// Length of an AEAD's IV, whether a packet carries it or not (RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 4543
 /// section 3.1, RFC 5282 section 3.1, RFC 7634 section 2, RFC 8750 section 3).
@@ -35,11 +41,73 @@ fn gcm(key: &[u8]) -> Option<Aead> {
     }
 }
 
-/// What encrypts and authenticates in one.
+/// What encrypts and authenticates in one, by the engine that does it.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
+#[repr(u8)]
 enum Combined {
     Evp(AeadKey),
+    #[cfg(target_arch = "x86_64")]
+    Vaes(vaes::GcmKey),
+    /// On the heap: inline, its alignment would move the others' keys into more cache lines.
+    #[cfg(ipsec_mb)]
+    IpsecMb(Box<ipsec_mb::gcm::GcmKey>),
     Ccm(CcmKey),
+}
+
+impl Combined {
+    /// AES-GCM by an engine, or by aws-lc where that engine cannot.
+    fn gcm(key: &[u8], icv_len: usize, by: EngineId) -> Option<Self> {
+        let aead = gcm(key)?;
+        match by {
+            #[cfg(target_arch = "x86_64")]
+            EngineId::Vaes => vaes::GcmKey::new(key, icv_len).map(Self::Vaes),
+            #[cfg(ipsec_mb)]
+            EngineId::IpsecMb => {
+                ipsec_mb::gcm::GcmKey::new(key, icv_len).map(|key| Self::IpsecMb(Box::new(key)))
+            }
+            _ => None,
+        }
+        .or_else(|| AeadKey::new(aead, key, icv_len).map(Self::Evp))
+    }
+
+    #[inline]
+    fn seal(
+        &self,
+        salt: &[u8; MAX_SALT_LEN],
+        iv: &[u8; AEAD_IV_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        icv: &mut [u8],
+    ) {
+        match self {
+            Self::Evp(key) => key.seal(&nonce(salt, iv), aad, text, icv),
+            #[cfg(target_arch = "x86_64")]
+            Self::Vaes(key) => key.seal(&nonce(salt, iv), aad, text, icv),
+            #[cfg(ipsec_mb)]
+            Self::IpsecMb(key) => key.seal(&nonce(salt, iv), aad, text, icv),
+            Self::Ccm(key) => key.seal(&ccm_nonce(salt, iv), aad, text, icv),
+        }
+    }
+
+    #[inline]
+    #[must_use]
+    fn open(
+        &self,
+        salt: &[u8; MAX_SALT_LEN],
+        iv: &[u8; AEAD_IV_LEN],
+        aad: &[u8],
+        text: &mut [u8],
+        icv: &[u8],
+    ) -> bool {
+        match self {
+            Self::Evp(key) => key.open(&nonce(salt, iv), aad, text, icv),
+            #[cfg(target_arch = "x86_64")]
+            Self::Vaes(key) => key.open(&nonce(salt, iv), aad, text, icv),
+            #[cfg(ipsec_mb)]
+            Self::IpsecMb(key) => key.open(&nonce(salt, iv), aad, text, icv),
+            Self::Ccm(key) => key.open(&ccm_nonce(salt, iv), aad, text, icv),
+        }
+    }
 }
 
 /// True for the combined-mode algorithms that [`SaltedKey`] has. AES-GMAC is not one: it encrypts nothing.
@@ -47,15 +115,21 @@ pub(crate) fn is_combined(encr: EncrId) -> bool {
     encr.is_aead() && encr != EncrId::NULL_AES_GMAC && algorithm::encr(encr).is_some()
 }
 
-/// An AEAD key with its salt.
+/// An AEAD key with its salt, which lies in front of it: at its end it would be in a cache line of its own.
+#[repr(C)]
 pub(crate) struct SaltedKey {
-    key: Combined,
     salt: [u8; MAX_SALT_LEN],
+    key: Combined,
 }
 
 impl SaltedKey {
-    /// Prepares `key | salt`. `None` for other algorithms, and when the length is wrong.
+    /// Prepares `key | salt` for aws-lc. `None` for other algorithms, and when the length is wrong.
     pub(crate) fn new(encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<Self> {
+        Self::by(EngineId::AwsLc, encr, key_bits, keymat)
+    }
+
+    /// The same for an engine; what it does not have is aws-lc's.
+    pub(crate) fn by(engine: EngineId, encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<Self> {
         is_combined(encr).then_some(())?;
         let icv_len = algorithm::encr(encr)?.icv_len;
         let (key, salt) = key_and_salt(encr, key_bits, keymat)?;
@@ -66,30 +140,39 @@ impl SaltedKey {
             EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => {
                 Combined::Evp(AeadKey::new(Aead::ChaCha20Poly1305, key, icv_len)?)
             }
-            _ => Combined::Evp(AeadKey::new(gcm(key)?, key, icv_len)?),
+            _ => Combined::gcm(key, icv_len, engine)?,
         };
-        let mut this = Self { key, salt: [0; MAX_SALT_LEN] };
+        let mut this = Self { salt: [0; MAX_SALT_LEN], key };
         this.salt[..salt.len()].copy_from_slice(salt);
         Some(this)
+    }
+
+    /// How long a short text is, and which bytes of this value it needs; what a longer one needs ends there too. `None` when
+    /// it is not known.
+    #[inline]
+    pub(crate) fn hot(&self) -> Option<(usize, Range<usize>)> {
+        match &self.key {
+            #[cfg(target_arch = "x86_64")]
+            Combined::Vaes(key) => {
+                let at = std::ptr::from_ref(key).addr() - std::ptr::from_ref(self).addr();
+                let (short, used) = key.hot();
+                Some((short, at + used.start..at + used.end))
+            }
+            _ => None,
+        }
     }
 
     /// `icv` is as long as the algorithm's.
     #[inline]
     pub(crate) fn seal(&self, aad: &[u8], iv: &[u8; AEAD_IV_LEN], text: &mut [u8], icv: &mut [u8]) {
-        match &self.key {
-            Combined::Evp(key) => key.seal(&nonce(&self.salt, iv), aad, text, icv),
-            Combined::Ccm(key) => key.seal(&ccm_nonce(&self.salt, iv), aad, text, icv),
-        }
+        self.key.seal(&self.salt, iv, aad, text, icv);
     }
 
     /// On `false` the text is wiped. An ICV of another length is wrong.
     #[inline]
     #[must_use]
     pub(crate) fn open(&self, aad: &[u8], iv: &[u8; AEAD_IV_LEN], text: &mut [u8], icv: &[u8]) -> bool {
-        match &self.key {
-            Combined::Evp(key) => key.open(&nonce(&self.salt, iv), aad, text, icv),
-            Combined::Ccm(key) => key.open(&ccm_nonce(&self.salt, iv), aad, text, icv),
-        }
+        self.key.open(&self.salt, iv, aad, text, icv)
     }
 }
 
@@ -112,7 +195,7 @@ fn ccm_nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; 11] {
 
 /// AES-GMAC (RFC 4543): AES-GCM over nothing but additional data. It needs an IV that never comes twice with a key.
 pub(crate) struct GmacKey {
-    key: AeadKey,
+    key: Combined,
     salt: [u8; MAX_SALT_LEN],
 }
 
@@ -123,23 +206,28 @@ thread_local! {
 }
 
 impl GmacKey {
-    /// Prepares `key | salt`. `None` for a length that AES has not.
+    /// Prepares `key | salt` for aws-lc. `None` for a length that AES has not.
     pub(crate) fn new(keymat: &[u8]) -> Option<Self> {
+        Self::by(EngineId::AwsLc, keymat)
+    }
+
+    /// The same for an engine, or for aws-lc where that one cannot. `None` for a length that AES has not.
+    pub(crate) fn by(engine: EngineId, keymat: &[u8]) -> Option<Self> {
         let (key, salt) = keymat.split_last_chunk::<MAX_SALT_LEN>()?;
-        Some(Self { key: AeadKey::new(gcm(key)?, key, MAX_TAG_LEN)?, salt: *salt })
+        Some(Self { key: Combined::gcm(key, MAX_TAG_LEN, engine)?, salt: *salt })
     }
 
     /// Writes the ICV of the parts, 16 bytes.
     #[inline]
     pub(crate) fn sign(&self, iv: &[u8; AEAD_IV_LEN], parts: &[&[u8]], icv: &mut [u8]) {
-        gathered(parts, |whole| self.key.seal(&nonce(&self.salt, iv), whole, &mut [], icv));
+        gathered(parts, |whole| self.key.seal(&self.salt, iv, whole, &mut [], icv));
     }
 
     /// True when this is the ICV of the parts, in time that does not depend on where they differ.
     #[inline]
     #[must_use]
     pub(crate) fn verify(&self, iv: &[u8; AEAD_IV_LEN], parts: &[&[u8]], icv: &[u8]) -> bool {
-        gathered(parts, |whole| self.key.open(&nonce(&self.salt, iv), whole, &mut [], icv))
+        gathered(parts, |whole| self.key.open(&self.salt, iv, whole, &mut [], icv))
     }
 }
 

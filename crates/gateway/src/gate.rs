@@ -79,9 +79,15 @@ impl Gate {
             .inspect_err(|_| self.undo())
     }
 
-    /// Begins to watch.
-    pub(crate) fn watch(&self, plane: &Rc<DataPlane>, device: &TunConfig) -> Result<Watcher, String> {
-        Watcher::new(self.driver.clone(), Rc::downgrade(plane), device.clone(), self.table.clone())
+    /// Begins to watch; `installer` as for [`Watcher::new`].
+    pub(crate) fn watch(
+        &self,
+        plane: &Rc<DataPlane>,
+        device: &TunConfig,
+        installer: u32,
+    ) -> Result<Watcher, String> {
+        let plane = Rc::downgrade(plane);
+        Watcher::new(self.driver.clone(), plane, device.clone(), self.table.clone(), installer)
     }
 
     /// The start has failed. A guard that stood before stands on, with this configuration's plan.

@@ -30,9 +30,8 @@ use crate::steering::{Steering, default_metric};
 const MAX_PREFIXES: usize = 512;
 /// Whose routes those of DISCARD policies are: no SA has this reqid.
 const DISCARD: ReqId = ReqId(0);
-/// How long a list of this machine's addresses is believed: as long as a burst of policies lasts. Changes are heard of, and
-/// end it earlier.
-const ADDRESSES: Duration = Duration::from_millis(100);
+/// How long a list of this machine's addresses is believed, should nobody tell of a change ([`Installer::addresses_changed`]).
+const ADDRESSES: Duration = Duration::from_secs(10);
 /// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
 const UNKNOWN_PATH_MTU: u32 = 1500;
 
@@ -125,8 +124,8 @@ pub struct Installer {
     outside: HashMap<ReqId, Vec<Outside>>,
     /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody).
     learned: HashMap<ReqId, Instant>,
-    /// This machine's addresses, and when that was.
-    addresses: Option<(Instant, Vec<Address>)>,
+    /// This machine's addresses with their places in the kernel's list, in order of address, and when that was.
+    addresses: Option<(Instant, Vec<(IpAddr, usize)>)>,
     /// Makes the workers look at the engine.
     wake: Box<dyn Fn()>,
 }
@@ -215,6 +214,11 @@ impl Installer {
             self.learned.remove(reqid);
         }
         self.refresh(&due);
+    }
+
+    /// This machine's addresses have changed: they are looked up again when one is asked for next.
+    pub fn addresses_changed(&mut self) {
+        self.addresses = None;
     }
 
     /// Links, addresses or routes have changed: looks up every path MTU and source address again.
@@ -479,13 +483,18 @@ impl Installer {
         }
         let now = clock::now();
         if self.addresses.as_ref().is_none_or(|(at, _)| now.saturating_duration_since(*at) >= ADDRESSES) {
-            self.addresses = Some((now, self.kernel.addresses().ok()?));
+            let usable = |a: &Address| !a.tentative && !a.ip.is_loopback() && !a.ip.is_multicast();
+            let all = self.kernel.addresses().ok()?;
+            let mut all: Vec<(IpAddr, usize)> =
+                all.iter().enumerate().filter(|(_, a)| usable(a)).map(|(place, a)| (a.ip, place)).collect();
+            all.sort_unstable();
+            self.addresses = Some((now, all));
         }
         let (_, all) = self.addresses.as_ref()?;
-        all.iter()
-            .filter(|a| !a.tentative)
-            .map(|a| a.ip)
-            .find(|ip| range.contains(*ip) && !ip.is_loopback() && !ip.is_multicast())
+        let from = all.partition_point(|(ip, _)| *ip < range.start());
+        let inside = all.get(from..)?.iter().take_while(|(ip, _)| *ip <= range.end());
+        // Of several the one that the kernel names first.
+        inside.min_by_key(|(_, place)| *place).map(|(ip, _)| *ip)
     }
 }
 

@@ -8,7 +8,7 @@
 //! | [`install`] | SADB messages to the engine, routes to the kernel |
 //! | [`steering`], [`enforce`], [`watch`] | what of it stands; makes it so, keeps it so |
 //! | [`steer`], [`guard`] | what the kernel is told so that nothing protected leaves or comes in clear |
-//! | [`fitness`] | what on this machine stands in the way |
+//! | [`fitness`], [`offloads`] | what on this machine stands in the way, or makes packets slower |
 //! | [`control`] | the VICI server |
 //! | [`run`], `reload` | start, end; reload by difference |
 //! | [`keylog`], [`log`], [`notify`] | key tables, log lines, the service manager |
@@ -24,6 +24,7 @@ pub mod install;
 pub mod keylog;
 pub mod log;
 pub mod notify;
+pub mod offloads;
 mod reload;
 pub mod run;
 #[cfg(test)]

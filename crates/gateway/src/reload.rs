@@ -194,6 +194,7 @@ fn changed(a: &Daemon, b: &Daemon) -> Vec<&'static str> {
         ("keylog", a.keylog != b.keylog),
         ("vici_listen", a.vici_listen != b.vici_listen),
         ("log_format", a.log_format != b.log_format),
+        ("data", a.tuning != b.tuning || a.engine != b.engine),
     ];
     let found: Vec<_> = known.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect();
     if found.is_empty() { vec!["a setting"] } else { found }

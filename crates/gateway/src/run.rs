@@ -5,12 +5,14 @@
 //! What a killed predecessor left (its guard, its socket file) is adopted or replaced. At the end SAs and device go; the
 //! guard stays.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ironswan_crypto::engines::Engines;
 use ironswan_crypto::rng::System;
 use ironswan_crypto::selftest;
 use ironswan_ike::{Endpoint, Options};
@@ -23,7 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::config::{Config, Daemon, vici_uri};
-use crate::control::{Control, Listener, is_alive};
+use crate::control::{Control, Listener, Plane, is_alive};
 use crate::driver::Driver;
 use crate::fitness;
 use crate::gate::Gate;
@@ -46,6 +48,8 @@ pub const DEFAULT_CONFIG: &str = "/etc/ironswan";
 /// buffer would. Thousands of peers that initiate at once fit, large datagrams do not fill the memory.
 const IKE_QUEUE: usize = 16_384;
 const IKE_QUEUE_BYTES: usize = 8 << 20;
+/// As many things that became slower are kept for `status`.
+const SLOWER: usize = 16;
 /// How long SIGTERM waits for the peers' answers to DELETE.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -131,17 +135,25 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let mut hangup = on(SignalKind::hangup())?;
 
     let epoch = clock::now();
-    let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
+    let selection = Engines::select(&mut || nanos(epoch), settings.engine);
+    selection.warnings.iter().for_each(|line| tracing::warn!("{line}"));
+    let ipsec = ironswan_ipsec::Config { engines: selection.engines, ..ironswan_ipsec::Config::default() };
+    let engine = Engine::new(Box::new(System), ipsec);
     let (ike_tx, mut ike_rx) = mpsc::channel::<IkeDatagram>(IKE_QUEUE);
     let waiting = Arc::new(AtomicUsize::new(0));
     let queued = waiting.clone();
     let (notice_tx, mut notice_rx) = mpsc::unbounded_channel();
     let plane_config = DataPlaneConfig {
-        device: TunConfig { name: settings.device.clone(), ..TunConfig::default() },
+        device: TunConfig {
+            name: settings.device.clone(),
+            offload: settings.tuning.tun_offload,
+            ..TunConfig::default()
+        },
         mark: settings.mark,
         ike_port: settings.port_ike,
         natt_port: settings.port_natt,
         raw_esp: true,
+        tuning: settings.tuning.clone(),
         epoch,
     };
     let plane = DataPlane::start(
@@ -166,9 +178,11 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     )
     .map_err(|e| e.to_string())?;
     prepare_device(&plane_config.device.name);
+    plane.offloads().shortfalls(&settings.tuning).iter().for_each(|line| tracing::warn!("{line}"));
     let sender = plane.ike_sender();
     let (guard, steering) = (settings.guard, Steering::new(from_config::settings(&settings)));
     let kernel = Netlink::open().map_err(|e| e.to_string())?;
+    let installer_port = kernel.port().map_err(|e| e.to_string())?;
     let installer = Installer::new(engine.clone(), Box::new(kernel), plane.device_index(), steering);
     let installer = installer.waking(plane.refresher());
     let endpoint = Endpoint::new(
@@ -192,11 +206,17 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let plane = Rc::new(plane);
     // The control is reachable for as long as the process lives; the data plane ends before it.
     let counted = Rc::downgrade(&plane);
+    let slower = Rc::new(RefCell::new(Vec::new()));
+    let told = slower.clone();
+    let found = selection.clone();
     let control = Control::new(
         driver.clone(),
         Box::new(move || reload_loaded.reload(&reload_driver)),
-        Box::new(move || counted.upgrade().map(|p| plane_counters(&p)).unwrap_or_default()),
+        Box::new(move || {
+            counted.upgrade().map(|p| Plane::of(&p, &selection.table, &told.borrow())).unwrap_or_default()
+        }),
     );
+    control.set_engines(found);
     let mut servers = Vec::new();
     for path in &sockets {
         match Listener::bind(path) {
@@ -207,7 +227,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
             }
         }
     }
-    let watcher = gate.watch(&plane, &plane_config.device).inspect_err(|_| gate.undo())?;
+    let watcher = gate.watch(&plane, &plane_config.device, installer_port).inspect_err(|_| gate.undo())?;
     let gone = watcher.gone.clone();
     let keepers =
         [tokio::task::spawn_local(watcher.run()), tokio::task::spawn_local(driver.enforce(gate.replace()))];
@@ -239,7 +259,13 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
                 Some(Notice::Up(list)) => driver.engine_up(list),
                 Some(Notice::NarrowPath(peers)) => driver.narrowed(&peers),
                 Some(Notice::DeviceGone) => gone.notify_one(),
-                None => {
+                Some(Notice::Slower(what)) => {
+                    tracing::warn!("{what}");
+                    if slower.borrow().len() < SLOWER {
+                        slower.borrow_mut().push(what.name());
+                    }
+                }
+                Some(Notice::Ended) | None => {
                     failed = Some("the data plane has ended".to_owned());
                     break;
                 }
@@ -299,30 +325,9 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     }
 }
 
-/// What the worker and the sockets count.
-fn plane_counters(plane: &DataPlane) -> Vec<(&'static str, u64)> {
-    let s = plane.stats();
-    let mut all = vec![
-        ("rounds", s.rounds),
-        ("tun-reads", s.tun_reads),
-        ("tun-read-errors", s.tun_read_errors),
-        ("tun-read-bytes", s.tun_read_bytes),
-        ("tun-writes", s.tun_writes),
-        ("tun-write-bytes", s.tun_write_bytes),
-        ("tun-write-errors", s.tun_write_errors),
-        ("seals", s.seals),
-        ("receives", s.receives),
-        ("received", s.received),
-        ("received-bytes", s.received_bytes),
-        ("receive-errors", s.receive_errors),
-        ("ike", s.ike),
-        ("ike-dropped", s.ike_dropped),
-        ("keepalives", s.keepalives),
-        ("malformed", s.malformed),
-        ("socket-drops", plane.socket_drops()),
-    ];
-    all.extend(s.send.named());
-    all
+/// Nanoseconds since the start.
+fn nanos(epoch: Instant) -> u64 {
+    u64::try_from(clock::now().saturating_duration_since(epoch).as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, RunError> {

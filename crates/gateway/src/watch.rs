@@ -7,7 +7,7 @@
 //! nftables  ─ our table, not by us ─────▶ replace it            as `enforce` paces it
 //! worker    ─ DeviceGone ───────────────▶ another device
 //! ```
-//! Our own changes come back as notices too: a comparison that finds nothing missing changes nothing, and so ends there.
+//! Our own changes of rules and routes are not told: thousands of tunnels that come up would mean as many comparisons.
 
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
@@ -69,7 +69,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to listen.
+    /// Begins to listen to all but what `installer`, the netlink address of the driver's own socket, changes.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -78,10 +78,11 @@ impl Watcher {
         plane: Weak<DataPlane>,
         device: TunConfig,
         table: Option<Arc<Table>>,
+        installer: u32,
     ) -> Result<Self, String> {
         let open = || {
             let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
-            Ok((Listener::start(Watch::open()?, nft)?, Netlink::open()?))
+            Ok((Listener::start(Watch::open()?.but_not(installer), nft)?, Netlink::open()?))
         };
         let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
         Ok(Self {
@@ -93,7 +94,8 @@ impl Watcher {
             netlink,
             listener,
             touches: Vec::new(),
-            compare_at: None,
+            // What has changed between the first plan and this moment was heard by nobody.
+            compare_at: Some(clock::now()),
             compared: None,
             burst: None,
             settled_at: None,
@@ -140,7 +142,8 @@ impl Watcher {
         if change.links {
             self.device_at.get_or_insert(now);
         }
-        if change.links || change.table || change.rules {
+        // An address that goes takes routes along, of which not every kernel says so.
+        if change.links || change.addresses || change.table || change.rules {
             self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));
             let helps = self.burst.is_some_and(|(_, n)| n < BURSTS);
             let earliest = match self.compared {
@@ -149,6 +152,9 @@ impl Watcher {
                 None => now,
             };
             self.compare_at.get_or_insert(earliest.max(now + BURST));
+        }
+        if change.links || change.addresses {
+            self.driver.install(|i| i.addresses_changed());
         }
         if change.links || change.addresses || change.routes {
             let since = *self.restless_since.get_or_insert(now);

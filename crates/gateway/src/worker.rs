@@ -1,4 +1,4 @@
-//! The data plane: a thread that moves packets between the TUN device, the sockets and the packet engine.
+//! The data plane: threads that move packets between the TUN device, the sockets and the packet engine.
 //!
 //! ```text
 //! TUN ──read──▶ outbound ──▶ seal ──▶ UDP 4500 (UDP_SEGMENT), raw ESP, with IP header (AH)
@@ -6,9 +6,10 @@
 //!                              └─ IKE ─▶ control plane ◀─ UDP 500
 //! ```
 //!
-//! One epoll loop, level-triggered: every descriptor that is ready gets one bounded turn a round, so neither direction
-//! starves the other, and an idle gateway sleeps (an SA that sends dummy packets is never idle). The engine works in place on buffers that belong to the worker; memory
-//! that is never used is never resident. State is per worker and nothing is global, so that there can be several.
+//! The first worker has one epoll loop, level-triggered: every descriptor that is ready gets one bounded turn a round, so
+//! neither direction starves the other, and an idle gateway sleeps (an SA that sends dummy packets is never idle). When that
+//! leaves a backlog, others help ([`lanes`]). The engine works in place on buffers that belong to a batch; memory that is
+//! never used is never resident. Nothing is global.
 //!
 //! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), steering and guard.
 
@@ -23,18 +24,35 @@ use ironswan_io::Error as IoError;
 use ironswan_io::clock;
 use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::raw::{RawSocket, WITH_HEADER};
-use ironswan_io::send::SendStats;
-use ironswan_io::tun::{Tun, TunConfig};
+use ironswan_io::tun::{Offloads as TunOffloads, Tun, TunConfig};
 use ironswan_io::udp::{UdpConfig, UdpSocket};
-use ironswan_ipsec::Engine;
+use ironswan_io::xdp::XdpStats;
+use ironswan_ipsec::{Engine, Stopwatch};
 use ironswan_wire::ip::protocol;
 use ironswan_wire::sadb::Up;
 
+mod crew;
+mod inbound;
+mod lanes;
+#[doc(hidden)]
+pub mod memory;
+mod order;
+mod outbound;
+mod packet_io;
+mod pool;
+mod refused;
+mod sampling;
+mod stats;
 #[cfg(test)]
 mod tests;
-mod turn;
+mod tuning;
+mod xdp;
 
-use turn::Turns;
+use crate::offloads::{Offloads, Slower};
+use lanes::{Lanes, LanesConfig};
+pub use stats::WorkerStats;
+pub use tuning::Tuning;
+use xdp::Xdp;
 
 /// What to make.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,6 +67,8 @@ pub struct DataPlaneConfig {
     pub natt_port: u16,
     /// Also send and receive ESP without UDP, and AH.
     pub raw_esp: bool,
+    /// What can be set beside.
+    pub tuning: Tuning,
     /// When the clock of the engine was 0. Whoever applies commands to the engine counts from here too.
     pub epoch: Instant,
 }
@@ -61,6 +81,7 @@ impl Default for DataPlaneConfig {
             ike_port: 500,
             natt_port: 4500,
             raw_esp: true,
+            tuning: Tuning::default(),
             epoch: clock::now(),
         }
     }
@@ -85,47 +106,12 @@ pub enum Notice {
     /// Packets to these peers have become larger than the path MTU, and are dropped: ask the routing table for the path
     /// MTU and lower the routes to the device, so that the kernel tells the senders.
     NarrowPath(Vec<IpAddr>),
+    /// A worker has ended by a defect of ours: nothing can be relied on to be carried any more.
+    Ended,
     /// The TUN device was deleted by someone; IKE goes on, packets do not until [`DataPlane::replace_device`].
     DeviceGone,
-}
-
-/// Counters of one worker, since its start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct WorkerStats {
-    /// Times the worker woke.
-    pub rounds: u64,
-    /// Reads of the TUN device that gave a frame.
-    pub tun_reads: u64,
-    /// Frames that did not fit the buffer, or had no header that makes sense. Dropped.
-    pub tun_read_errors: u64,
-    /// Bytes read from the TUN device.
-    pub tun_read_bytes: u64,
-    /// Writes to the TUN device.
-    pub tun_writes: u64,
-    /// Bytes written to the TUN device.
-    pub tun_write_bytes: u64,
-    /// Writes that the device refused. Dropped.
-    pub tun_write_errors: u64,
-    /// Batches sealed.
-    pub seals: u64,
-    /// `recvmmsg` calls that gave something.
-    pub receives: u64,
-    /// Buffers received, each one or more datagrams.
-    pub received: u64,
-    /// Bytes received.
-    pub received_bytes: u64,
-    /// Received datagrams that were cut, or raw packets without a header that makes sense. Dropped.
-    pub receive_errors: u64,
-    /// IKE messages passed to the control plane.
-    pub ike: u64,
-    /// IKE messages dropped since the control plane did not keep up.
-    pub ike_dropped: u64,
-    /// NAT keepalives (RFC 3948 section 2.3), absorbed.
-    pub keepalives: u64,
-    /// Datagrams on the encapsulation port that are neither ESP, nor IKE, nor a keepalive. Dropped.
-    pub malformed: u64,
-    /// What was sent.
-    pub send: SendStats,
+    /// The kernel refuses something that was faster; packets go the slower way. Once for each, not for each packet.
+    Slower(Slower),
 }
 
 /// Why the data plane did not start. The message says what to do.
@@ -205,6 +191,8 @@ struct Sockets {
     ah: Pair<RawSocket>,
     /// and sent here: what has its IP header already.
     ip: Pair<RawSocket>,
+    /// ESP past the kernel's stack, where that is asked for.
+    xdp: Xdp,
     /// Let the kernel learn path MTUs from errors about AH.
     _errors: Vec<RawSocket>,
 }
@@ -212,20 +200,43 @@ struct Sockets {
 impl Sockets {
     fn open(config: &DataPlaneConfig) -> Result<Self, IoError> {
         let (mark, ike_port, natt_port) = (config.mark, config.ike_port, config.natt_port);
+        let Tuning { socket_buffer: buffer, gso, gro, busy_poll, .. } = config.tuning;
+        let esp = |ipv6| UdpConfig { buffer, gso, gro, busy_poll, ..UdpConfig::esp(ipv6, natt_port, mark) };
         let raw = |protocol| match config.raw_esp {
-            true => Pair::open(|ipv6| RawSocket::open(ipv6, protocol, mark, RAW_BUFFER)),
+            true => Pair::open(|ipv6| RawSocket::open(ipv6, protocol, mark, buffer)),
             false => Ok(Pair { v4: None, v6: None }),
         };
         let ah = raw(protocol::AH)?;
         let inner = if ah.v6.is_some() { &[protocol::IPV4, protocol::IPV6][..] } else { &[] };
         Ok(Self {
-            natt: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::esp(ipv6, natt_port, mark)))?,
+            natt: Pair::open(|ipv6| UdpSocket::bind(esp(ipv6)))?,
             ike: Pair::open(|ipv6| UdpSocket::bind(UdpConfig::ike(ipv6, ike_port, mark)))?,
             raw: raw(protocol::ESP)?,
             ah,
             ip: raw(WITH_HEADER)?,
+            xdp: Xdp::open(&config.tuning.xdp, natt_port, config.raw_esp),
             _errors: inner.iter().map(|p| RawSocket::for_errors(*p, mark)).collect::<Result<_, _>>()?,
         })
+    }
+
+    /// The raw socket of this number.
+    fn raw_of(&self, source: u64) -> Option<&RawSocket> {
+        let ipv6 = source & token::V6 != 0;
+        match source & !token::V6 {
+            token::RAW => self.raw.get(ipv6),
+            token::AH => self.ah.get(ipv6),
+            _ => None,
+        }
+    }
+
+    /// The UDP socket of this number.
+    fn udp_of(&self, source: u64) -> Option<&UdpSocket> {
+        let ipv6 = source & token::V6 != 0;
+        match source & !token::V6 {
+            token::NATT => self.natt.get(ipv6),
+            token::IKE => self.ike.get(ipv6),
+            _ => None,
+        }
     }
 }
 
@@ -262,16 +273,24 @@ impl IkeSender {
 }
 
 /// The running data plane. Stops when dropped; the TUN device vanishes with it.
-#[derive(Debug)]
 pub struct DataPlane {
     device_index: AtomicU32,
+    /// What the TUN device leaves to us, and whether idle workers poll.
+    tun_offloads: TunOffloads,
+    busy_poll: bool,
     sockets: Arc<Sockets>,
     stop: Arc<Stop>,
-    stats: Arc<Mutex<WorkerStats>>,
-    thread: Option<JoinHandle<()>>,
+    lanes: Arc<Lanes<Arc<Sockets>>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
-/// How a worker is told to end, or to go on with another device.
+impl std::fmt::Debug for DataPlane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DataPlane({} workers)", self.threads.len())
+    }
+}
+
+/// How the first worker is told to end, or to go on with another device.
 #[derive(Debug)]
 struct Stop {
     flag: AtomicBool,
@@ -280,11 +299,25 @@ struct Stop {
     device: Mutex<Option<Tun>>,
 }
 
+/// Tells the control plane when a worker ends that was not asked to, by a panic: the order of batches waits for its for ever.
+struct End {
+    lanes: Arc<Lanes<Arc<Sockets>>>,
+    stop: Arc<Stop>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if !self.stop.flag.load(Ordering::Acquire) {
+            self.lanes.notice(Notice::Ended);
+        }
+    }
+}
+
 impl DataPlane {
-    /// Makes device and sockets, and starts the thread.
+    /// Makes device and sockets, and starts the threads.
     ///
     /// `ike_sink` gets every IKE message and returns false when it has no room for it; `notice_sink` gets the rest. Both
-    /// are called on the data thread and must not block.
+    /// are called on the data threads, by one at a time, and must not block.
     ///
     /// # Errors
     /// Whatever is missing, with the remedy. Nothing is left behind then.
@@ -295,23 +328,57 @@ impl DataPlane {
         notice_sink: impl FnMut(Notice) + Send + 'static,
     ) -> Result<Self, StartError> {
         let sockets = Arc::new(Sockets::open(config)?);
-        let tun = Tun::create(&config.device)?;
+        let tun = Arc::new(Tun::create(&config.device)?);
         let device_index = AtomicU32::new(tun.index());
         let stop =
             Arc::new(Stop { flag: AtomicBool::new(false), waker: Waker::new()?, device: Mutex::new(None) });
-        let stats = Arc::new(Mutex::new(WorkerStats::default()));
+        let tun_offloads = tun.offloads();
         let poller = Poller::new()?;
+        let busy_poll = poller.busy_poll(config.tuning.busy_poll);
         for (source, token) in sources(&tun, &sockets, &stop.waker) {
             poller.add(source, token)?;
         }
-        let epoch = config.epoch;
-        let turns = Turns::new(tun, sockets.clone(), engine, Box::new(ike_sink), Box::new(notice_sink));
-        let (worker_stop, worker_stats) = (stop.clone(), stats.clone());
-        let thread = std::thread::Builder::new()
-            .name("ipsec-data-0".into())
-            .spawn(move || run(&poller, turns, epoch, &worker_stop, &worker_stats))
-            .map_err(StartError::Thread)?;
-        Ok(Self { device_index, sockets, stop, stats, thread: Some(thread) })
+        sockets.xdp.each_source(|source, n| poller.add(source, token::XDP + n))?;
+        let (epoch, tuning) = (config.epoch, &config.tuning);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = crew::workers(tuning, processors);
+        let lanes_config = LanesConfig {
+            workers,
+            batch_bytes: tuning.batch_bytes,
+            stopwatch: Stopwatch { read: clock::nanoseconds, cost: clock::cost() },
+        };
+        let (ike_sink, notice_sink) = (Box::new(ike_sink), Box::new(notice_sink));
+        let lanes = Lanes::new(sockets.clone(), tun.clone(), engine, &lanes_config, ike_sink, notice_sink);
+        let lanes = Arc::new(lanes);
+        let mut plane =
+            Self { device_index, tun_offloads, busy_poll, sockets, stop, lanes, threads: Vec::new() };
+        let (lanes, stop) = (plane.lanes.clone(), plane.stop.clone());
+        plane.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
+        for _ in 1..workers {
+            let lanes = plane.lanes.clone();
+            let stop = plane.stop.clone();
+            plane.spawn(tuning, move || {
+                lanes.assist(|| clock::now().saturating_duration_since(epoch), || stop.waker.wake());
+            })?;
+        }
+        Ok(plane)
+    }
+
+    /// Starts the next worker.
+    fn spawn(&mut self, tuning: &Tuning, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let n = self.threads.len();
+        let cpu = (!tuning.pin.is_empty()).then(|| tuning.pin[n % tuning.pin.len()]);
+        let end = End { lanes: self.lanes.clone(), stop: self.stop.clone() };
+        let bound = move || {
+            let _end = end;
+            if let Some(cpu) = cpu {
+                pin(cpu);
+            }
+            work();
+        };
+        let thread = std::thread::Builder::new().name(format!("ipsec-data-{n}")).spawn(bound);
+        self.threads.push(thread.map_err(StartError::Thread)?);
+        Ok(())
     }
 
     /// Index of the TUN device.
@@ -338,9 +405,9 @@ impl DataPlane {
         IkeSender { sockets: self.sockets.clone() }
     }
 
-    /// Counters, as of the end of the last round.
+    /// Counters of all workers together.
     pub fn stats(&self) -> WorkerStats {
-        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.stats()
     }
 
     /// Packets that the kernel dropped since our receive buffers were full.
@@ -350,14 +417,38 @@ impl DataPlane {
         udp.sum::<u64>() + s.raw.iter().chain(s.ah.iter()).map(RawSocket::drops).sum::<u64>()
     }
 
+    /// What came through `AF_XDP`, and what was dropped there.
+    pub fn xdp_stats(&self) -> XdpStats {
+        self.sockets.xdp.stats()
+    }
+
     /// Most datagrams that one send is cut into by the kernel.
     pub fn max_segments(&self) -> usize {
         self.sockets.natt.iter().map(UdpSocket::max_segments).min().unwrap_or(1)
     }
 
-    /// False when the worker has ended without being asked to: a bug, after which nothing is carried.
+    /// Threads that move packets.
+    pub fn workers(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// What the kernel agreed to.
+    pub fn offloads(&self) -> Offloads {
+        let s = &self.sockets;
+        let buffers = s.natt.iter().map(UdpSocket::buffers).chain(s.raw.iter().map(RawSocket::buffers));
+        Offloads {
+            tun: self.tun_offloads,
+            segments: self.max_segments(),
+            gro: s.natt.iter().all(UdpSocket::is_merging),
+            buffers: buffers.reduce(|a, b| [a[0].min(b[0]), a[1].min(b[1])]).unwrap_or_default(),
+            busy_poll: self.busy_poll,
+            xdp: s.xdp.names(),
+        }
+    }
+
+    /// False when a worker has ended without being asked to: a bug, after which nothing is carried.
     pub fn is_running(&self) -> bool {
-        self.thread.as_ref().is_some_and(|t| !t.is_finished())
+        !self.threads.is_empty() && self.threads.iter().all(|t| !t.is_finished())
     }
 
     /// Makes the worker look at the engine now, so that it lets go of what has been deleted and sends what waits for a new
@@ -372,7 +463,7 @@ impl DataPlane {
         move || stop.waker.wake()
     }
 
-    /// Ends the thread and removes the device. Packets in flight are lost; nothing leaves in clear.
+    /// Ends the threads and removes the device. Packets in flight are lost; nothing leaves in clear.
     pub fn stop(mut self) {
         self.halt();
     }
@@ -380,8 +471,9 @@ impl DataPlane {
     fn halt(&mut self) {
         self.stop.flag.store(true, Ordering::Release);
         self.stop.waker.wake();
-        if let Some(thread) = self.thread.take() {
-            // A panic of the worker has been printed by the panic hook.
+        self.lanes.crew.end();
+        for thread in self.threads.drain(..) {
+            // A panic of a worker has been printed by the panic hook.
             let _ = thread.join();
         }
     }
@@ -393,9 +485,6 @@ impl Drop for DataPlane {
     }
 }
 
-/// Bytes of buffer of a raw socket, each way.
-const RAW_BUFFER: u32 = 8 << 20;
-
 /// What is ready, as the poller numbers it.
 mod token {
     pub(super) const STOP: u64 = 0;
@@ -404,6 +493,8 @@ mod token {
     pub(super) const IKE: u64 = 4;
     pub(super) const RAW: u64 = 6;
     pub(super) const AH: u64 = 8;
+    /// And more: what receives through `AF_XDP`.
+    pub(super) const XDP: u64 = 1 << 16;
     /// Added to a socket's number for IPv6.
     pub(super) const V6: u64 = 1;
 }
@@ -428,39 +519,50 @@ fn sources<'a>(
         .chain(raw(&sockets.ah, token::AH))
 }
 
-/// The loop.
-fn run(poller: &Poller, mut turns: Turns, epoch: Instant, stop: &Stop, stats: &Mutex<WorkerStats>) {
+/// Binds this thread to a processor.
+fn pin(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu < rustix::thread::CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("a worker cannot be bound to processor {cpu}, and runs on any: {e}");
+    }
+}
+
+/// The first worker's loop.
+fn run(poller: &Poller, lanes: &Lanes<Arc<Sockets>>, mut tun: Arc<Tun>, epoch: Instant, stop: &Stop) {
     let mut ready = Ready::with_capacity(16);
-    let mut due = None;
+    let (mut due, mut seen) = (None, 0);
     while !stop.flag.load(Ordering::Acquire) {
         if let Err(e) = poller.wait(&mut ready, due) {
             tracing::error!("the data plane cannot wait for packets and ends: {e}");
             return;
         }
-        turns.begin(clock::now().saturating_duration_since(epoch));
+        let now = clock::now().saturating_duration_since(epoch);
         for &t in ready.tokens() {
             match t {
                 token::STOP => {
                     stop.waker.clear();
                     let device = stop.device.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    if let Some(tun) = device {
+                    if let Some(new) = device.map(Arc::new) {
                         // The old descriptor may still be there, if its device is not known to be gone yet.
-                        poller.remove(turns.tun());
-                        if let Err(e) = poller.add(tun.as_fd(), token::TUN) {
+                        poller.remove(&*tun);
+                        if let Err(e) = poller.add(new.as_fd(), token::TUN) {
                             tracing::error!("the data plane cannot listen to its new device: {e}");
                         }
-                        turns.replace_tun(tun);
+                        lanes.replace_device(new.clone());
+                        tun = new;
                     }
                 }
                 token::TUN => {
-                    if !turns.outbound() {
-                        poller.remove(turns.tun());
+                    if !lanes.turn_out(now) {
+                        poller.remove(&*tun);
                     }
                 }
-                _ => turns.inbound(t),
+                _ => lanes.turn_in(t, now),
             }
         }
-        due = turns.end();
-        *stats.lock().unwrap_or_else(PoisonError::into_inner) = turns.stats();
+        due = lanes.end_round(now, &mut seen);
     }
 }

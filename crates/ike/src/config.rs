@@ -207,7 +207,7 @@ pub struct Limits {
     pub retransmit_tries: u32,
     /// Half-open IKE_SAs (as responder) die after this (30 s).
     pub half_open_timeout: Duration,
-    /// Cookies are asked for from this many half-open IKE_SAs on (30).
+    /// Cookies are asked for from this many half-open IKE_SAs on (30), of one address from three on; `usize::MAX`: never.
     pub cookie_threshold: usize,
     /// No more half-open IKE_SAs than this at all (1,000).
     pub half_open_max: usize,

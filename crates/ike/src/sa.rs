@@ -85,6 +85,9 @@ pub(crate) struct Init {
     pub nr: Vec<u8>,
     /// RealMessage1: the IKE_SA_INIT request.
     pub request: Vec<u8>,
+    /// Responder: the same request as it came once more, with a cookie that is ours. Which of the two the initiator signs depends on
+    /// the order in which our answers reach it.
+    pub twin: Vec<u8>,
     /// RealMessage2: the response.
     pub response: Vec<u8>,
     pub ke: KeId,

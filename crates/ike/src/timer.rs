@@ -40,6 +40,8 @@ pub(crate) enum Timer {
     Paths,
     /// A DNS name is looked up again.
     Name(u64),
+    /// The first of the starts that wait has its turn, whatever has become of those under way.
+    Pace,
     /// The oldest stored answer of an IKE_SA that is gone is forgotten.
     Tombs,
 }

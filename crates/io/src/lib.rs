@@ -6,15 +6,18 @@
 //! | [`udp`] | UDP sockets with segmentation on output and merging on input (`UDP_SEGMENT`, `UDP_GRO`) |
 //! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50), for AH (51), and for packets with their header |
 //! | [`fragment`] | cuts IP packets, where the kernel does not |
+//! | [`packet`] | packet sockets, for sending whole frames |
 //! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
 //! | [`nft`] | notices of change of a table of nftables |
 //! | [`sysctl`] | what `/proc/sys/net` says about routing |
 //! | [`poller`] | epoll and the eventfd that wakes it |
+//! | [`xdp`] | ESP straight from the interface's driver (`AF_XDP`), with the program that picks it out |
 //! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
 //!
-//! `unsafe` lives in `mmsg`, `sockaddr`, `sockopt`, `tun` (ioctls) and `namespace` only. Nothing here knows what ESP or IKE is;
+//! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `xdp` and `namespace` only. Nothing here
+//! knows what ESP or IKE is;
 //! the loops that join these objects to the packet engine are in the gateway.
 
 pub mod clock;
@@ -23,15 +26,18 @@ pub mod fragment;
 pub mod mmsg;
 pub mod namespace;
 pub mod nft;
+pub mod packet;
 mod path;
 pub mod poller;
 pub mod raw;
 pub mod route;
+mod segmentation;
 pub mod send;
 mod sockaddr;
 mod sockopt;
 pub mod sysctl;
 pub mod tun;
 pub mod udp;
+pub mod xdp;
 
 pub use error::Error;

@@ -150,6 +150,11 @@ impl RawSocket {
         }
     }
 
+    /// Bytes of receive and send buffer that were granted.
+    pub fn buffers(&self) -> [u32; 2] {
+        sockopt::granted_buffers(self.fd.as_fd())
+    }
+
     /// Packets that the kernel dropped because the receive buffer was full, since the socket was made.
     pub fn drops(&self) -> u64 {
         receive_drops(self.fd.as_fd())

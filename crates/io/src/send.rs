@@ -20,12 +20,11 @@ use crate::fragment;
 use crate::mmsg::{Outgoing, SendSlots};
 use crate::path::PathMtus;
 use crate::raw::RawSocket;
+use crate::segmentation::Unsegmentable;
 use crate::udp::{UdpSocket, wait_writable};
 
 /// Messages per system call.
 const BATCH: usize = 64;
-/// Peers for which segmentation is known not to work that are remembered; past this it is off for all.
-const REMEMBERED: usize = 256;
 /// Peers with a path that became too narrow, reported at a time.
 const NARROW: usize = 32;
 /// How long a full socket buffer is waited for, and how often.
@@ -172,8 +171,7 @@ impl Outlet<'_> {
 pub struct Sender {
     slots: SendSlots,
     pieces: Vec<Outgoing>,
-    no_segmentation: Vec<IpAddr>,
-    never_segment: bool,
+    unsegmentable: Unsegmentable,
     narrow: Vec<IpAddr>,
     paths: PathMtus,
     fragments: Fragments,
@@ -216,8 +214,7 @@ impl Sender {
         Self {
             slots: SendSlots::new(BATCH),
             pieces: Vec::new(),
-            no_segmentation: Vec::new(),
-            never_segment: false,
+            unsegmentable: Unsegmentable::default(),
             narrow: Vec::new(),
             paths: PathMtus::default(),
             fragments: Fragments::default(),
@@ -234,6 +231,12 @@ impl Sender {
     /// the new MTU.
     pub fn take_narrow(&mut self) -> Option<Vec<IpAddr>> {
         (!self.narrow.is_empty()).then(|| std::mem::take(&mut self.narrow))
+    }
+
+    /// The next peer to which the kernel refuses segmented sends, told once: its packets go one by one, and segmentation is
+    /// tried again rarely.
+    pub fn take_unsegmentable(&mut self) -> Option<IpAddr> {
+        self.unsegmentable.take()
     }
 
     /// Counts `list` as refused: there is no socket for it.
@@ -287,9 +290,7 @@ impl Sender {
             };
         }
         let unsegmented = m.is_segmented()
-            && (m.datagrams() > outlet.max_segments()
-                || self.never_segment
-                || (!self.no_segmentation.is_empty() && self.no_segmentation.contains(&m.remote.ip())));
+            && (m.datagrams() > outlet.max_segments() || self.unsegmentable.holds(m.remote.ip()));
         if unsegmented { Way::Pieces } else { Way::Whole }
     }
 
@@ -344,6 +345,9 @@ impl Sender {
                 Ok(n) => {
                     self.stats.messages += n as u64;
                     self.stats.datagrams += list[..n].iter().map(|m| m.datagrams() as u64).sum::<u64>();
+                    if !self.unsegmentable.is_empty() {
+                        self.segmented(&list[..n]);
+                    }
                     return Ok(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -359,21 +363,28 @@ impl Sender {
         }
     }
 
+    /// These were taken as they are.
+    #[cold]
+    fn segmented(&mut self, list: &[Outgoing]) {
+        for m in list.iter().filter(|m| m.is_segmented()) {
+            self.unsegmentable.taken(m.remote.ip());
+        }
+    }
+
     /// `m` was refused for `e`: do what can be done. Why it is lost, when nothing can.
     fn recover(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing, e: &io::Error) -> Option<Lost> {
         match e.raw_os_error() {
             // No checksum offload on the way out, so no segmentation: a property of the route.
             Some(libc::EIO) if m.is_segmented() => {
-                if self.no_segmentation.len() < REMEMBERED {
-                    self.no_segmentation.push(m.remote.ip());
-                } else {
-                    self.never_segment = true;
-                }
+                self.unsegmentable.refused(m.remote.ip(), true);
                 self.send_pieces(outlet, buf, m);
                 None
             }
             // Segments are larger than the path MTU, which has just changed; or the socket cannot segment.
-            Some(libc::EMSGSIZE | libc::EINVAL | libc::EOPNOTSUPP) if m.is_segmented() => {
+            Some(code @ (libc::EMSGSIZE | libc::EINVAL | libc::EOPNOTSUPP)) if m.is_segmented() => {
+                if code != libc::EMSGSIZE {
+                    self.unsegmentable.refused(m.remote.ip(), false);
+                }
                 self.send_pieces(outlet, buf, m);
                 None
             }
@@ -416,6 +427,7 @@ impl Sender {
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.clear();
         pieces.extend(m.split());
+        self.unsegmentable.passed(m.remote.ip());
         let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
             match self.attempt(outlet, buf, rest) {

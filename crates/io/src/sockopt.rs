@@ -2,6 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// asm-generic/socket.h
+const SO_PREFER_BUSY_POLL: i32 = 69;
 
 /// `setsockopt` with an `int`.
 pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -58,4 +62,19 @@ pub(crate) fn buffers(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes of receive and send buffer in use. The kernel doubles what is asked for, for its own bookkeeping; here it is what
+/// was asked for.
+pub(crate) fn granted_buffers(fd: BorrowedFd<'_>) -> [u32; 2] {
+    [libc::SO_RCVBUF, libc::SO_SNDBUF]
+        .map(|name| get_words::<1>(fd, libc::SOL_SOCKET, name).map_or(0, |w| w[0] / 2))
+}
+
+/// Lets a read that finds nothing poll the network card, and interrupts wait while it does; nothing at zero. Kernels without
+/// either (5.11 has both) sleep instead.
+pub(crate) fn busy_poll(fd: BorrowedFd<'_>, time: Duration) {
+    let Ok(usecs @ 1..) = i32::try_from(time.as_micros()) else { return };
+    let _ = set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, usecs);
+    let _ = set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1);
 }

@@ -39,11 +39,13 @@ pub struct TunConfig {
     pub mtu: u32,
     /// Packets the device queues while the process is busy. The kernel's default is 500, which drops at speed.
     pub queue_len: u32,
+    /// Take and give super-packets. Without, every packet is a read and a write, its checksum finished.
+    pub offload: bool,
 }
 
 impl Default for TunConfig {
     fn default() -> Self {
-        Self { name: "ipsec0".into(), mtu: 1400, queue_len: 1000 }
+        Self { name: "ipsec0".into(), mtu: 1400, queue_len: 1000, offload: true }
     }
 }
 
@@ -100,32 +102,14 @@ impl Tun {
         })?;
         set_vnet_header_size(fd.as_fd(), VNET_HEADER as i32)
             .map_err(|e| Error::system("setting the TUN header size", e))?;
-        let offloads = Self::negotiate(fd.as_fd())?;
+        let offloads = negotiate(config.offload, |bits| set_offload(fd.as_fd(), bits))
+            .map_err(|e| Error::system("negotiating TUN offloads", e))?;
         let mut netlink = Netlink::open()?;
         let index = netlink.link(&config.name)?.index;
         // Nobody is behind the device who would answer, and no policy would let it out.
         netlink.no_link_local(index);
         netlink.set_link(index, config.mtu, config.queue_len, true)?;
         Ok(Self { fd, name: config.name.clone(), index, offloads })
-    }
-
-    /// Asks for all offloads, then for fewer, until the kernel agrees.
-    fn negotiate(fd: BorrowedFd<'_>) -> Result<Offloads, Error> {
-        let tso = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
-        let wishes = [
-            (tso | TUN_F_USO4 | TUN_F_USO6, Offloads { checksum: true, tso: true, uso: true }),
-            (tso, Offloads { checksum: true, tso: true, uso: false }),
-            (TUN_F_CSUM, Offloads { checksum: true, tso: false, uso: false }),
-            (0, Offloads::default()),
-        ];
-        let mut last = io::Error::from_raw_os_error(libc::EINVAL);
-        for (bits, offloads) in wishes {
-            match set_offload(fd, bits) {
-                Ok(()) => return Ok(offloads),
-                Err(e) => last = e,
-            }
-        }
-        Err(Error::system("negotiating TUN offloads", last))
     }
 
     /// Interface name.
@@ -165,6 +149,26 @@ impl AsFd for Tun {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Asks for all offloads (or none) by `set`, then for fewer, until the kernel agrees.
+fn negotiate(offload: bool, mut set: impl FnMut(u32) -> io::Result<()>) -> io::Result<Offloads> {
+    let tso = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
+    let wishes = [
+        (tso | TUN_F_USO4 | TUN_F_USO6, Offloads { checksum: true, tso: true, uso: true }),
+        (tso, Offloads { checksum: true, tso: true, uso: false }),
+        (TUN_F_CSUM, Offloads { checksum: true, tso: false, uso: false }),
+        (0, Offloads::default()),
+    ];
+    let from = if offload { 0 } else { wishes.len() - 1 };
+    let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+    for (bits, offloads) in &wishes[from..] {
+        match set(*bits) {
+            Ok(()) => return Ok(*offloads),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
 }
 
 /// TUNSETIFF, with patience: a daemon that has just been killed may still be on its way out.
@@ -209,4 +213,47 @@ fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> io::Result<()> {
 
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that knows these bits and no others, and what was asked of it.
+    fn kernel(known: u32, offload: bool) -> (io::Result<Offloads>, Vec<u32>) {
+        let mut asked = Vec::new();
+        let got = negotiate(offload, |bits| {
+            asked.push(bits);
+            if bits & !known == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+        });
+        (got, asked)
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_uso_is_asked_for_less() {
+        let tso = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
+        let uso = TUN_F_USO4 | TUN_F_USO6;
+        for (known, want, asked) in [
+            (tso | uso, Offloads { checksum: true, tso: true, uso: true }, 1),
+            (tso, Offloads { checksum: true, tso: true, uso: false }, 2),
+            (tso | TUN_F_USO4, Offloads { checksum: true, tso: true, uso: false }, 2),
+            (TUN_F_CSUM, Offloads { checksum: true, tso: false, uso: false }, 3),
+            (0, Offloads::default(), 4),
+        ] {
+            let (got, list) = kernel(known, true);
+            assert_eq!((got.unwrap(), list.len()), (want, asked), "{known:#x}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_wished_is_not_asked_for() {
+        let (got, asked) = kernel(u32::MAX, false);
+        assert_eq!((got.unwrap(), asked), (Offloads::default(), vec![0]));
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_everything_is_an_error() {
+        let got = negotiate(true, |_| Err(io::Error::from_raw_os_error(libc::ENOTTY)));
+        assert_eq!(got.unwrap_err().raw_os_error(), Some(libc::ENOTTY));
+    }
 }

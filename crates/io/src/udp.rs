@@ -33,23 +33,28 @@ pub struct UdpConfig {
     pub port: u16,
     /// Mark on what is sent, so that it can be routed past what it carries; 0 for none.
     pub mark: u32,
-    /// Merge what is received.
+    /// Let the kernel cut what is sent, where it can.
+    pub gso: bool,
+    /// Merge what is received, where the kernel can.
     pub gro: bool,
     /// Forbid fragmentation of what is sent. [`UdpSocket::send_fragmentable`] excepts single datagrams.
     pub dont_fragment: bool,
     /// Bytes of socket buffer, each way.
     pub buffer: u32,
+    /// How long a read that finds nothing polls the network card (`SO_BUSY_POLL`); zero does not.
+    pub busy_poll: Duration,
 }
 
 impl UdpConfig {
     /// For a port that carries ESP in UDP: merged, unfragmented, with buffers for a burst.
     pub fn esp(ipv6: bool, port: u16, mark: u32) -> Self {
-        Self { ipv6, port, mark, gro: true, dont_fragment: true, buffer: 8 << 20 }
+        Self { gso: true, gro: true, dont_fragment: true, buffer: 8 << 20, ..Self::ike(ipv6, port, mark) }
     }
 
     /// For a port that carries IKE only.
     pub fn ike(ipv6: bool, port: u16, mark: u32) -> Self {
-        Self { ipv6, port, mark, gro: false, dont_fragment: false, buffer: 4 << 20 }
+        let (buffer, busy_poll) = (4 << 20, Duration::ZERO);
+        Self { ipv6, port, mark, gso: false, gro: false, dont_fragment: false, buffer, busy_poll }
     }
 }
 
@@ -60,6 +65,7 @@ pub struct UdpSocket {
     config: UdpConfig,
     port: u16,
     max_segments: usize,
+    merging: bool,
     /// Held while fragmentation is allowed for one datagram, and while datagrams are sent for which it must not be.
     fragmenting: Mutex<()>,
 }
@@ -82,10 +88,9 @@ impl UdpSocket {
         }
         let fd = OwnedFd::from(socket);
         common_options(fd.as_fd(), config.ipv6, config.mark, config.buffer)?;
-        if config.gro {
-            // Older kernels (before 5.0) have none; they deliver datagrams one by one.
-            let _ = sockopt::set(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
-        }
+        // Older kernels (before 5.0) have none; they deliver datagrams one by one.
+        let merging = config.gro && sockopt::set(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        sockopt::busy_poll(fd.as_fd(), config.busy_poll);
         if config.ipv6 {
             // The checksum is mandatory in IPv6 but for tunnels (RFC 6935); a peer may follow RFC 3948 here too.
             let _ = sockopt::set(fd.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
@@ -102,7 +107,8 @@ impl UdpSocket {
             .ok()
             .and_then(|a| SocketAddr::try_from(a).ok())
             .map_or(config.port, |a| a.port());
-        Ok(Self { fd, config, port, max_segments: probe_max_segments(), fragmenting: Mutex::new(()) })
+        let max_segments = if config.gso { probe_max_segments() } else { 1 };
+        Ok(Self { fd, config, port, max_segments, merging, fragmenting: Mutex::new(()) })
     }
 
     /// Local port.
@@ -115,9 +121,19 @@ impl UdpSocket {
         self.config.ipv6
     }
 
-    /// How many datagrams the kernel cuts one send into at most: 1 (cannot), 64 or 128.
+    /// How many datagrams the kernel cuts one send into at most: 1 (cannot, or is not to), 64 or 128.
     pub fn max_segments(&self) -> usize {
         self.max_segments
+    }
+
+    /// Whether the kernel merges what is received.
+    pub fn is_merging(&self) -> bool {
+        self.merging
+    }
+
+    /// Bytes of receive and send buffer that were granted.
+    pub fn buffers(&self) -> [u32; 2] {
+        sockopt::granted_buffers(self.fd.as_fd())
     }
 
     /// Whether what is sent must not be fragmented.

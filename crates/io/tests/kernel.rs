@@ -321,7 +321,13 @@ fn raw_esp_arrives_without_its_ip_header() {
 #[test]
 fn a_tun_device_carries_packets_both_ways() {
     in_namespace(|| {
-        let tun = Tun::create(&TunConfig { name: "ipsec0".into(), mtu: 1300, queue_len: 777 }).unwrap();
+        let tun = Tun::create(&TunConfig {
+            name: "ipsec0".into(),
+            mtu: 1300,
+            queue_len: 777,
+            ..TunConfig::default()
+        })
+        .unwrap();
         assert!(tun.offloads().checksum && tun.offloads().tso, "{:?}", tun.offloads());
         let mut netlink = Netlink::open().unwrap();
         let link = netlink.link("ipsec0").unwrap();
@@ -483,6 +489,35 @@ fn addresses_come_and_go_and_are_noticed() {
         assert!(matches!(netlink.link("nothere0"), Err(Error::NoDevice { .. })));
         ip("rule add fwmark 7 lookup 99");
         assert!(watch.wait(Duration::from_secs(1)).rules);
+    });
+}
+
+#[test]
+fn what_one_socket_changes_is_not_told_and_what_others_change_is() {
+    in_namespace(|| {
+        let (mut ours, mut other) = (Netlink::open().unwrap(), Netlink::open().unwrap());
+        assert_ne!(ours.port().unwrap(), other.port().unwrap());
+        let watch = Watch::open().unwrap().but_not(ours.port().unwrap());
+        let route = Route {
+            table: TABLE,
+            destination: Destination { ip: v4("10.2.0.0"), prefix_len: 24 },
+            kind: RouteKind::Unreachable,
+            metric: UNREACHABLE_METRIC,
+            source: None,
+            mtu: 0,
+            protocol: PROTOCOL,
+        };
+        let rule = Rule::fallback(false, 0x220, false);
+        ours.set_route(&route).unwrap();
+        ours.add_rule(&rule).unwrap();
+        assert!(watch.wait(Duration::from_millis(200)).is_empty());
+        other.delete_route(&route).unwrap();
+        other.delete_rule(&rule).unwrap();
+        let change = watch.wait(Duration::from_secs(1));
+        assert!(change.table && (change.rules || watch.wait(Duration::from_secs(1)).rules), "{change:?}");
+        // Addresses are told whoever changes them.
+        ours.add_address(Address::new(1, v4("10.77.0.1"), 32)).unwrap();
+        assert!(watch.wait(Duration::from_secs(1)).addresses);
     });
 }
 

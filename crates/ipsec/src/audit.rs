@@ -21,6 +21,22 @@ pub(crate) struct Sample {
     pub(crate) remote: IpAddr,
 }
 
+/// What was refused of one batch for one reason: how often, and the first of it.
+pub(crate) struct Refused {
+    reason: DropReason,
+    count: u64,
+    sample: Sample,
+}
+
+/// Enters a refusal into the list of a batch, until somebody with an [`Audit`] takes it.
+#[cold]
+pub(crate) fn refuse(list: &mut Vec<Refused>, reason: DropReason, sample: impl FnOnce() -> Sample) {
+    match list.iter_mut().find(|r| r.reason == reason) {
+        Some(refused) => refused.count += 1,
+        None => list.push(Refused { reason, count: 1, sample: sample() }),
+    }
+}
+
 /// One worker's rate limits.
 #[derive(Default)]
 pub(crate) struct Audit {
@@ -29,6 +45,17 @@ pub(crate) struct Audit {
 }
 
 impl Audit {
+    /// Takes what was refused of a batch.
+    #[cold]
+    pub(crate) fn take(&mut self, now: Duration, up: &UpQueue, list: &mut Vec<Refused>) {
+        for Refused { reason, count, sample } in list.drain(..) {
+            self.note(now, up, reason, || sample);
+            if let Some((.., untold)) = self.seen.iter_mut().find(|(r, ..)| *r == reason) {
+                *untold += count - 1;
+            }
+        }
+    }
+
     #[cold]
     pub(crate) fn note(
         &mut self,

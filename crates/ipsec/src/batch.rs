@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ironswan_crypto::batch::Job;
-use ironswan_crypto::icv::IcvJob;
+use ironswan_crypto::batch::{self, EspKey, Job};
+use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_wire::esp::{self, UdpKind};
 use ironswan_wire::offload::{Gso, Offload};
 
+use crate::pipeline::{Opening, Planned};
 use crate::sa::OutSa;
+use crate::stages::{Laps, Stage, StageTimes, Stopwatch, Watch};
 
 /// Upper bound of what is added to one packet. ESP: SPI and sequence number, IV, padding, trailer, ICV, together 73. AH in
 /// tunnel mode: an IPv6 header, and AH with 32 bytes of ICV.
@@ -84,9 +86,12 @@ pub struct Send {
 pub struct TxBatch {
     /// The packets. Fixed length; only what `sends` names is meaningful.
     pub buf: Vec<u8>,
-    /// What to send, in this order. Complete after [`crate::Worker::seal`].
+    /// What to send, in this order. Complete after [`Self::seal`].
     pub sends: Vec<Send>,
+    /// Bytes that are taken, by packets that are here or planned.
     pub(crate) used: usize,
+    /// The frames that are planned and not yet here.
+    pub(crate) plan: Vec<Planned>,
     pub(crate) jobs: Vec<Job>,
     /// The SAs of `jobs`.
     pub(crate) sas: Vec<Arc<OutSa>>,
@@ -100,6 +105,12 @@ pub struct TxBatch {
     closed: bool,
     /// Key index of its last packet: the same SA has the same path.
     last_key: u16,
+    /// Packets that were taken out again, until a worker counts them.
+    unsealed: u64,
+    keys: Vec<&'static EspKey>,
+    icv_keys: Vec<&'static IcvKey>,
+    /// This batch is measured.
+    pub(crate) laps: Option<Laps>,
 }
 
 impl TxBatch {
@@ -109,6 +120,7 @@ impl TxBatch {
             buf: vec![0; config.capacity.min(u32::MAX as usize)],
             sends: Vec::with_capacity(64),
             used: 0,
+            plan: Vec::new(),
             jobs: Vec::with_capacity(512),
             sas: Vec::with_capacity(64),
             ah_jobs: Vec::new(),
@@ -117,6 +129,10 @@ impl TxBatch {
             config,
             closed: false,
             last_key: NO_KEY,
+            unsealed: 0,
+            keys: Vec::new(),
+            icv_keys: Vec::new(),
+            laps: None,
         }
     }
 
@@ -124,7 +140,7 @@ impl TxBatch {
     /// not: seal, send, [`Self::clear`].
     pub fn has_room(&self, frame_len: usize, offload: &Offload) -> bool {
         self.needs(frame_len, offload) <= self.room()
-            && self.jobs.len().max(self.ah_jobs.len()) < usize::from(u16::MAX) / 2
+            && self.sas.len().max(self.ah_sas.len()) < usize::from(u16::MAX) / 2
     }
 
     /// Upper bound of the bytes that a frame becomes.
@@ -138,11 +154,11 @@ impl TxBatch {
 
     /// True when nothing is to be sent.
     pub fn is_empty(&self) -> bool {
-        self.sends.is_empty()
+        self.sends.is_empty() && self.plan.is_empty()
     }
 
     /// Bytes that are free.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         self.buf.len().saturating_sub(self.used)
     }
 
@@ -154,6 +170,7 @@ impl TxBatch {
     /// Forgets what was sent.
     pub fn clear(&mut self) {
         self.sends.clear();
+        self.plan.clear();
         self.used = 0;
         self.closed = false;
         self.sealed();
@@ -164,8 +181,121 @@ impl TxBatch {
         &self.buf[send.offset as usize..(send.offset + send.len) as usize]
     }
 
+    /// Writes the packets of the frames that [`crate::Worker::plan`] has taken from `buf`. Needs nothing that threads share:
+    /// several may do so at a time, each with its own batch.
+    pub fn emit(&mut self, buf: &mut [u8]) {
+        if self.plan.is_empty() {
+            return;
+        }
+        let (mut plan, sas) = (std::mem::take(&mut self.plan), std::mem::take(&mut self.sas));
+        for planned in &plan {
+            if let (Some(frame), Some(sa)) = (planned.frame(buf), sas.get(planned.key())) {
+                planned.emit(frame, sa, self);
+            }
+        }
+        plan.clear();
+        (self.plan, self.sas) = (plan, sas);
+        self.lap(Stage::Encapsulation);
+    }
+
+    /// Seals everything in the batch that is not sealed yet. After it the sends are complete. Like [`Self::emit`], which
+    /// comes before it, for several threads at a time.
+    pub fn seal(&mut self) {
+        debug_assert!(self.plan.is_empty(), "planned and not emitted");
+        let mut keys = recycle(std::mem::take(&mut self.keys));
+        keys.extend(self.sas.iter().filter_map(|sa| sa.state.key.esp()));
+        batch::seal(&mut self.buf, &mut self.jobs, &keys);
+        self.keys = recycle(keys);
+        // Whatever an engine does, nothing leaves in clear.
+        let mut whole = self.jobs.iter().all(|job| job.ok);
+        if !self.ah_jobs.is_empty() {
+            self.sign();
+            whole &= self.ah_jobs.iter().all(|job| job.ok);
+        }
+        if !whole {
+            self.withdraw();
+        }
+        self.lap(Stage::Crypto);
+        self.sealed();
+    }
+
+    /// Takes the packets that no engine has sealed, which is a defect of ours, out of the sends, and wipes what was to be
+    /// encrypted.
+    #[cold]
+    fn withdraw(&mut self) {
+        let Self { buf, jobs, ah_jobs, sends, unsealed, .. } = self;
+        for job in jobs.iter().filter(|job| !job.ok) {
+            let packet = buf.get_mut(job.start as usize..);
+            let len = packet.as_ref().map_or(0, |rest| rest.len().min(job.len as usize));
+            packet.unwrap_or_default()[..len].fill(0xff);
+        }
+        let esp = jobs.iter().filter(|job| !job.ok).map(|job| job.start);
+        let failed: Vec<u32> = esp.chain(ah_jobs.iter().filter(|job| !job.ok).map(|job| job.start)).collect();
+        for send in std::mem::take(sends) {
+            let end = send.offset + send.len;
+            let mut run: Option<Send> = None;
+            let mut at = send.offset;
+            while at < end {
+                let len = u32::from(send.segment_size.max(1)).min(end - at);
+                if failed.iter().any(|start| (at..at + len).contains(start)) {
+                    *unsealed += 1;
+                    sends.extend(run.take());
+                } else if let Some(run) = &mut run {
+                    (run.len, run.segments) = (run.len + len, run.segments + 1);
+                } else {
+                    run = Some(Send { offset: at, len, segment_size: len as u16, segments: 1, ..send });
+                }
+                at += len;
+            }
+            sends.extend(run);
+        }
+        self.closed = true;
+    }
+
+    /// How many packets were not sealed since this was asked last.
+    #[inline]
+    pub(crate) fn take_unsealed(&mut self) -> u64 {
+        std::mem::take(&mut self.unsealed)
+    }
+
+    /// Writes the ICVs of AH.
+    #[cold]
+    fn sign(&mut self) {
+        let mut keys = recycle(std::mem::take(&mut self.icv_keys));
+        keys.extend(self.ah_sas.iter().filter_map(|sa| sa.state.key.ah()));
+        icv::sign(&self.heads, &mut self.buf, &mut self.ah_jobs, &keys);
+        self.icv_keys = recycle(keys);
+    }
+
+    /// Measures this batch from now until [`Self::times`].
+    pub fn measure(&mut self, stopwatch: Stopwatch) {
+        self.laps = Some(Laps::start(stopwatch));
+    }
+
+    /// A stage of it has ended. Nothing happens unless the batch is measured.
+    #[inline]
+    pub fn lap(&mut self, stage: Stage) {
+        if let Some(laps) = &mut self.laps {
+            laps.lap(stage);
+        }
+    }
+
+    /// What has passed since the last stage does not count: the batch has waited for others.
+    #[inline]
+    pub fn resume(&mut self) {
+        if let Some(laps) = &mut self.laps {
+            laps.resume();
+        }
+    }
+
+    /// Ends the measurement.
+    #[inline]
+    pub fn times(&mut self) -> Option<StageTimes> {
+        self.laps.take().map(|laps| laps.times)
+    }
+
     /// Everything so far has been sealed: key indices start anew.
-    pub(crate) fn sealed(&mut self) {
+    fn sealed(&mut self) {
         self.jobs.clear();
         self.sas.clear();
         self.ah_jobs.clear();
@@ -202,9 +332,16 @@ impl TxBatch {
         self.last_key = NO_KEY;
     }
 
-    /// Enters the ESP packet of `len` bytes at `self.used` into the sends: it joins the last one if it may.
+    /// Enters the ESP packet of `len` bytes at `at` into the sends: it joins the last one if it may.
     #[inline]
-    pub(crate) fn push_send(&mut self, len: usize, key: u16, sa: &OutSa, tos: u8, fragmentable: u16) {
+    pub(crate) fn push_send(
+        &mut self,
+        (at, len): (usize, usize),
+        key: u16,
+        sa: &OutSa,
+        tos: u8,
+        fragmentable: u16,
+    ) {
         let path = &sa.path;
         if !self.closed
             && let Some(last) = self.sends.last_mut()
@@ -227,7 +364,7 @@ impl TxBatch {
             }
         }
         self.sends.push(Send {
-            offset: self.used as u32,
+            offset: at as u32,
             len: len as u32,
             segment_size: len as u16,
             segments: 1,
@@ -240,6 +377,13 @@ impl TxBatch {
         self.closed = false;
         self.last_key = key;
     }
+}
+
+/// An empty list of keys of another lifetime that reuses the memory of the last one. (Collecting in place keeps the
+/// allocation; were the library to stop doing so, the allocation test would tell.)
+pub(crate) fn recycle<'a, Key>(mut keys: Vec<&Key>) -> Vec<&'a Key> {
+    keys.clear();
+    keys.into_iter().map_while(|_| None).collect()
 }
 
 /// The index of an SA in a list to whose end it is added unless it is there.
@@ -292,6 +436,8 @@ pub struct RxBatch {
     pub iov: Vec<(u32, u32)>,
     /// Bytes that are not in the receive buffer.
     pub extra: Vec<u8>,
+    /// What was opened and not yet delivered.
+    pub(crate) opening: Opening,
 }
 
 impl RxBatch {
@@ -303,6 +449,33 @@ impl RxBatch {
     /// An empty batch.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Measures this batch from now until [`Self::times`].
+    pub fn measure(&mut self, stopwatch: Stopwatch) {
+        self.opening.laps = Some(Laps::start(stopwatch));
+    }
+
+    /// A stage of it has ended. Nothing happens unless the batch is measured.
+    #[inline]
+    pub fn lap(&mut self, stage: Stage) {
+        if let Some(laps) = &mut self.opening.laps {
+            laps.lap(stage);
+        }
+    }
+
+    /// What has passed since the last stage does not count: the batch has waited for others.
+    #[inline]
+    pub fn resume(&mut self) {
+        if let Some(laps) = &mut self.opening.laps {
+            laps.resume();
+        }
+    }
+
+    /// Ends the measurement.
+    #[inline]
+    pub fn times(&mut self) -> Option<StageTimes> {
+        self.opening.laps.take().map(|laps| laps.times)
     }
 
     /// Forgets what was written.
@@ -373,3 +546,6 @@ pub(crate) fn strides(datagram: &Datagram) -> impl Iterator<Item = Range<usize>>
         at..(at + step).min(end)
     })
 }
+
+#[cfg(test)]
+mod tests;

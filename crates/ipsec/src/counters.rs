@@ -62,6 +62,8 @@ drop_reasons! {
     OutTransport,
     /// A fragment for a transport mode SA, of a packet that could not be put together: fragments overlap, are missing or are too many.
     OutReassembly,
+    /// No engine sealed the packet, which is a defect of this program: it was wiped and not sent.
+    OutStateProtoError,
     /// The datagram lies outside the buffer that it is said to be in, or its batch becomes more than a batch may hold.
     InBufferError,
     /// The datagram is too short to be ESP, or is not AH with the lengths of its SA.
@@ -123,9 +125,9 @@ pub struct Traffic {
     pub out_absorbed: u64,
     /// Dummy packets made (RFC 4303 section 2.6).
     pub out_dummies: u64,
-    /// ESP and AH packets put into send batches.
+    /// ESP and AH packets put into send batches, less those that were taken out again ([`DropReason::OutStateProtoError`]).
     pub out_sent: u64,
-    /// Inner bytes of `out_sent`.
+    /// Inner bytes of the packets put into send batches.
     pub out_bytes: u64,
     /// ESP and AH packets received.
     pub in_packets: u64,
@@ -137,6 +139,22 @@ pub struct Traffic {
     pub in_dummies: u64,
     /// Inner bytes delivered.
     pub in_bytes: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, other: &Self) {
+        self.out_frames += other.out_frames;
+        self.out_made += other.out_made;
+        self.out_absorbed += other.out_absorbed;
+        self.out_dummies += other.out_dummies;
+        self.out_sent += other.out_sent;
+        self.out_bytes += other.out_bytes;
+        self.in_packets += other.in_packets;
+        self.in_writes += other.in_writes;
+        self.in_merged += other.in_merged;
+        self.in_dummies += other.in_dummies;
+        self.in_bytes += other.in_bytes;
+    }
 }
 
 /// A snapshot of all counters.
@@ -182,16 +200,44 @@ impl Counters {
 }
 
 /// What a worker counts between two flushes, without atomics.
-#[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) traffic: Traffic,
     /// Frames taken in to be held, less those let go.
     pub(crate) held: i64,
+    /// Packets taken out of send batches again.
+    unsent: u64,
     drops: [u64; REASONS],
     dropped: bool,
 }
 
+impl Default for Tally {
+    fn default() -> Self {
+        Self { traffic: Traffic::default(), held: 0, unsent: 0, drops: [0; REASONS], dropped: false }
+    }
+}
+
 impl Tally {
+    /// Packets that were counted as sent were not sealed.
+    #[cold]
+    pub(crate) fn unsealed(&mut self, packets: u64) {
+        self.unsent += packets;
+        self.drops[DropReason::OutStateProtoError as usize] += packets;
+        self.dropped = true;
+    }
+
+    /// Moves what another one has counted here.
+    pub(crate) fn take(&mut self, other: &mut Self) {
+        self.traffic.add(&std::mem::take(&mut other.traffic));
+        self.held += std::mem::take(&mut other.held);
+        self.unsent += std::mem::take(&mut other.unsent);
+        if std::mem::take(&mut other.dropped) {
+            self.dropped = true;
+            for (to, from) in self.drops.iter_mut().zip(&mut other.drops) {
+                *to += std::mem::take(from);
+            }
+        }
+    }
+
     #[cold]
     pub(crate) fn drop(&mut self, reason: DropReason) {
         self.drops[reason as usize] += 1;
@@ -199,13 +245,26 @@ impl Tally {
     }
 }
 
+/// The place of `out_sent` in [`Totals`].
+const OUT_SENT: usize = 4;
+
 /// The counters of all workers together.
-#[derive(Default)]
 pub(crate) struct Totals {
     traffic: [AtomicU64; 11],
     held: AtomicU64,
     drops: [AtomicU64; REASONS],
     pub(crate) acquires_suppressed: AtomicU64,
+}
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self {
+            traffic: Default::default(),
+            held: AtomicU64::new(0),
+            drops: [const { AtomicU64::new(0) }; REASONS],
+            acquires_suppressed: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Totals {
@@ -236,6 +295,7 @@ impl Totals {
             self.held.fetch_add(std::mem::take(&mut tally.held) as u64, Relaxed);
         }
         if tally.dropped {
+            self.traffic[OUT_SENT].fetch_sub(std::mem::take(&mut tally.unsent), Relaxed);
             for (total, value) in self.drops.iter().zip(&mut tally.drops) {
                 total.fetch_add(std::mem::take(value), Relaxed);
             }

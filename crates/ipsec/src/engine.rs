@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::engines::Engines;
 use ironswan_crypto::icv::IcvKey;
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::esp::MIN_SPI;
@@ -33,11 +34,13 @@ use crate::up::UpQueue;
 pub struct Config {
     /// A reqid without SA raises [`Up::Acquire`] at most once in this time, which is at least a millisecond.
     pub acquire_interval: Duration,
+    /// Which engine protects the packets of which suite.
+    pub engines: Engines,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { acquire_interval: Duration::from_secs(1) }
+        Self { acquire_interval: Duration::from_secs(1), engines: Engines::portable() }
     }
 }
 
@@ -93,9 +96,9 @@ impl std::error::Error for ApplyError {}
 pub(crate) struct Snapshot {
     pub(crate) generation: u64,
     /// By SPI.
-    pub(crate) inbound: CowMap<u32, Arc<InSa>>,
+    pub(crate) inbound: CowMap<Arc<InSa>>,
     /// By reqid, the oldest first.
-    pub(crate) outbound: CowMap<u32, Arc<Vec<Arc<OutSa>>>>,
+    pub(crate) outbound: CowMap<Arc<Vec<Arc<OutSa>>>>,
     /// The same SAs by [`OutSa::place`].
     pub(crate) places: CowVec<Arc<OutSa>>,
     /// How many of `outbound` want dummy packets.
@@ -106,6 +109,7 @@ pub(crate) struct Snapshot {
 /// What only [`Engine::apply`] needs; its lock puts commands in a row.
 struct Control {
     rng: Box<dyn Rng>,
+    engines: Engines,
     serial: u64,
     /// Places of outbound SAs that are gone.
     free_places: Vec<u32>,
@@ -170,7 +174,7 @@ impl Engine {
     /// An engine without SAs and policies: it drops everything.
     pub fn new(rng: Box<dyn Rng>, config: Config) -> Arc<Self> {
         Arc::new(Self {
-            control: Mutex::new(Control { rng, serial: 0, free_places: Vec::new() }),
+            control: Mutex::new(Control { rng, engines: config.engines, serial: 0, free_places: Vec::new() }),
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             generation: AtomicU64::new(0),
             totals: Totals::default(),
@@ -198,7 +202,7 @@ impl Engine {
             }
             Command::SaPathMtu { sa, mtu } => {
                 // No snapshot changes: it is a property of the path that packets look up.
-                let list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?;
+                let list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?;
                 list.iter().find(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?.state.set_path_mtu(*mtu);
                 return Ok(());
             }
@@ -225,8 +229,13 @@ impl Engine {
 
     /// The number of commands that were applied.
     #[inline]
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Acquire)
+    }
+
+    /// The present snapshot for a moment: cheaper than one to keep.
+    pub(crate) fn now(&self) -> arc_swap::Guard<Arc<Snapshot>> {
+        self.snapshot.load()
     }
 
     pub(crate) fn snapshot(&self) -> Arc<Snapshot> {
@@ -237,9 +246,9 @@ impl Engine {
     pub fn sa_stats(&self, sa: SaRef) -> Option<SaStats> {
         let snap = self.snapshot.load();
         match sa.direction {
-            Direction::In => Some(snap.inbound.get(&sa.spi.0)?.state.usage.stats()),
+            Direction::In => Some(snap.inbound.get(sa.spi.0)?.state.usage.stats()),
             Direction::Out => {
-                let list = snap.outbound.get(&sa.reqid.0)?;
+                let list = snap.outbound.get(sa.reqid.0)?;
                 Some(list.iter().find(|s| is_out(s, &sa))?.state.usage.stats())
             }
         }
@@ -320,10 +329,10 @@ impl Engine {
         let snap = self.snapshot.load();
         match sa.direction {
             Direction::In => {
-                snap.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.window().advance(to);
+                snap.inbound.get(sa.spi.0).ok_or(ApplyError::NotFound)?.state.window().advance(to);
             }
             Direction::Out => {
-                let list = snap.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?;
+                let list = snap.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?;
                 list.iter().find(|s| is_out(s, &sa)).ok_or(ApplyError::NotFound)?.state.advance(to);
             }
         }
@@ -396,7 +405,9 @@ fn in_udp(protocol: ProtocolId, udp_encap: bool) -> Result<(), ApplyError> {
 fn key(control: &mut Control, sa: &SaAdd) -> Result<SaKey, ApplyError> {
     let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
     let key = match (sa.protocol, sa.suite.encr, sa.suite.integ) {
-        (ProtocolId::ESP, ..) => EspKey::new(&sa.suite, encr, integ, &mut *control.rng).map(SaKey::Esp),
+        (ProtocolId::ESP, ..) => {
+            EspKey::with_engines(&sa.suite, encr, integ, &mut *control.rng, &control.engines).map(SaKey::Esp)
+        }
         (_, EncrId::NULL, Some(id)) => IcvKey::new(id, integ, sa.suite.esn).map(SaKey::Ah),
         _ => None,
     };
@@ -409,7 +420,7 @@ fn path(sa: &SaAdd) -> Path {
 
 fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result<(), ApplyError> {
     validate(sa)?;
-    if next.inbound.get(&sa.spi.0).is_some() {
+    if next.inbound.get(sa.spi.0).is_some() {
         return Err(ApplyError::Exists);
     }
     let key = key(control, sa)?;
@@ -429,7 +440,7 @@ fn add_outbound(
 ) -> Result<(), ApplyError> {
     validate(sa)?;
     let name = SaRef { direction: Direction::Out, spi: sa.spi, reqid: sa.reqid, remote: sa.remote.ip() };
-    let mut list = next.outbound.get(&sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
+    let mut list = next.outbound.get(sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
     if list.iter().any(|s| is_out(s, &name)) {
         return Err(ApplyError::Exists);
     }
@@ -451,12 +462,12 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
     }
     match sa.direction {
         Direction::In => {
-            let state = next.inbound.get(&sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
+            let state = next.inbound.get(sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
             in_udp(state.protocol(), path.udp_encap)?;
             next.inbound.insert(sa.spi.0, Arc::new(InSa { path, sources: Sources::default(), state }));
         }
         Direction::Out => {
-            let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
+            let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
             let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
             in_udp(list[at].state.protocol(), path.udp_encap)?;
             let new = SaRef { remote: path.remote.ip(), ..*sa };
@@ -475,17 +486,17 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
 fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), ApplyError> {
     match sa.direction {
         Direction::In => {
-            next.inbound.remove(&sa.spi.0).ok_or(ApplyError::NotFound)?;
+            next.inbound.remove(sa.spi.0).ok_or(ApplyError::NotFound)?;
         }
         Direction::Out => {
-            let mut list = next.outbound.get(&sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
+            let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
             let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
             let gone = list.remove(at);
             next.places.set(gone.place, None);
             control.free_places.push(gone.place);
             next.dummies -= usize::from(gone.state.options.dummies.is_some());
             if list.is_empty() {
-                next.outbound.remove(&sa.reqid.0);
+                next.outbound.remove(sa.reqid.0);
             } else {
                 next.outbound.insert(sa.reqid.0, Arc::new(list));
             }

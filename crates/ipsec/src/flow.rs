@@ -70,6 +70,12 @@ impl FlowKey {
         Self { rest: self.rest & 0xffff_ffff & !SHOWN | HIDDEN, ..self }
     }
 
+    /// True for IPv6.
+    #[inline(always)]
+    pub(crate) fn is_ipv6(&self) -> bool {
+        self.rest & 1 != 0
+    }
+
     /// True for later fragments.
     #[inline]
     pub(crate) fn is_hidden(&self) -> bool {
@@ -250,7 +256,7 @@ impl FlowCache {
         let slot = self.slot(key);
         for slot in [slot, slot ^ 1] {
             if let Some(entry) = self.entry(slot) {
-                prefetch(entry, 1);
+                prefetch(entry, 0..1);
             }
         }
     }

@@ -36,12 +36,14 @@ mod replay;
 mod sa;
 mod sad;
 mod spd;
+mod stages;
 mod up;
 mod worker;
 
 pub use batch::{Carrier, Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};
 pub use counters::{Counters, DropReason, Traffic};
 pub use engine::{ApplyError, Config, Engine, PolicyInfo, SaInfo};
-pub use pipeline::Frame;
+pub use pipeline::{Frame, unmerge};
 pub use replay::{Replay, ReplayError};
+pub use stages::{Stage, StageTimes, Stages, Stopwatch};
 pub use worker::Worker;

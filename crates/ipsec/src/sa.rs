@@ -17,9 +17,13 @@ use ironswan_wire::sadb::{Dscp, Lifetime, Mode, ReqId, SaAdd, SaOptions, SaStats
 use ironswan_wire::selector::{PacketSelector, TrafficSelector};
 
 use crate::ecn;
+use crate::flow::FlowKey;
 use crate::ipcomp::Adaptive;
 use crate::mtu::{self, Encapsulation};
 use crate::replay::Replay;
+use ranges::{Ranges, have_martians, number_v4, number_v6};
+
+mod ranges;
 
 /// Outer addresses, and how packets go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,11 +100,14 @@ impl Selectors {
 
 /// How much an SA has carried, and which limits were reported.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Usage {
     packets: AtomicU64,
     bytes: AtomicU64,
     last_use: AtomicU64,
     raised: AtomicU8,
+    /// There are limits: of the others, the limits are never looked at.
+    limited: bool,
 }
 
 const SOFT: u8 = 1;
@@ -126,10 +133,17 @@ fn at(limit: u64, value: u64) -> bool {
 }
 
 impl Usage {
+    /// Nothing so far, of an SA with these limits. They are the same in all calls.
+    pub(crate) fn new(limits: &Lifetime) -> Self {
+        Self { limited: *limits != Lifetime::default(), ..Self::default() }
+    }
+
     /// True when the hard limit was reached by what has gone before.
     #[inline]
     pub(crate) fn spent(&self, limits: &Lifetime) -> bool {
-        at(limits.hard_packets, self.packets.load(Relaxed)) || at(limits.hard_bytes, self.bytes.load(Relaxed))
+        self.limited
+            && (at(limits.hard_packets, self.packets.load(Relaxed))
+                || at(limits.hard_bytes, self.bytes.load(Relaxed)))
     }
 
     /// Counts traffic and says which limits it reached.
@@ -144,6 +158,9 @@ impl Usage {
     pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> Reached {
         let packets = self.packets.fetch_add(packets, Relaxed) + packets;
         let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        if !self.limited {
+            return Reached { soft: false, hard: false };
+        }
         let soft = at(limits.soft_packets, packets) || at(limits.soft_bytes, bytes);
         let hard = at(limits.hard_packets, packets) || at(limits.hard_bytes, bytes);
         if soft || hard { self.raise(soft, hard) } else { Reached { soft: false, hard: false } }
@@ -191,9 +208,21 @@ impl SaKey {
         }
     }
 
-    fn lens(&self) -> (usize, usize, usize) {
-        self.esp().map_or((0, 0, 1), |k| (k.iv_len(), k.icv_len(), k.block_len()))
+    fn lens(&self) -> Lens {
+        self.esp().map_or(Lens { iv: 0, icv: 0, block: 1 }, |k| Lens {
+            iv: k.iv_len() as u8,
+            icv: k.icv_len() as u8,
+            block: k.block_len() as u8,
+        })
     }
+}
+
+/// Lengths in bytes of an ESP SA's IV and ICV, and of what text is padded to: the longest is the ICV of HMAC-SHA2-512, 32.
+#[derive(Clone, Copy)]
+struct Lens {
+    iv: u8,
+    icv: u8,
+    block: u8,
 }
 
 /// An outbound SA on its present path.
@@ -219,40 +248,40 @@ impl OutSa {
     }
 }
 
-/// What an outbound SA keeps when its path changes.
+/// What an outbound SA keeps when its path changes. With many SAs a packet's time is the number of cache lines that it needs
+/// of them: the first one has all that a plain SA's packets read and write but the key, which begins at the next.
+#[repr(C, align(64))]
 pub(crate) struct OutState {
-    pub(crate) spi: Spi,
-    pub(crate) reqid: ReqId,
-    pub(crate) iv_len: usize,
-    pub(crate) icv_len: usize,
-    pub(crate) block_len: usize,
-    /// Tunnel mode ESP that needs nothing else: the fast path.
-    pub(crate) plain: bool,
-    /// What of an inner packet's TOS the outer header has, and what it has beside.
-    tos_kept: u8,
-    tos_set: u8,
-    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send, as
-    /// [`crate::Send::fragmentable`] has them; all lengths when the SA does not care. Of an ESP SA only.
-    pub(crate) fragmentable: [u16; 2],
-    /// Bytes of the path to the peer, outer IP header included; 0 as long as it is not known.
-    path_mtu: AtomicU32,
     /// The last sequence number that was used.
     sequence: AtomicU64,
     pub(crate) usage: Usage,
+    pub(crate) spi: Spi,
+    /// Bytes of the path to the peer, outer IP header included; 0 as long as it is not known.
+    path_mtu: AtomicU32,
+    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send, as
+    /// [`crate::Send::fragmentable`] has them; all lengths when the SA does not care. Of an ESP SA only.
+    pub(crate) fragmentable: [u16; 2],
+    lens: Lens,
+    /// Tunnel mode ESP that needs nothing else: the fast path.
+    pub(crate) plain: bool,
+    esn: bool,
+    /// What of an inner packet's TOS the outer header has, and what it has beside.
+    tos_kept: u8,
+    tos_set: u8,
+    pub(crate) key: SaKey,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) reqid: ReqId,
     /// When it sent last, in nanoseconds of the driver's clock. Kept with [`SaOptions::dummies`] only.
     sent_at: AtomicU64,
     pub(crate) adaptive: Adaptive,
-    pub(crate) key: SaKey,
     pub(crate) mode: Mode,
     pub(crate) suite: EspSuite,
     pub(crate) options: SaOptions,
-    pub(crate) lifetime: Lifetime,
     pub(crate) selectors: Selectors,
 }
 
 impl OutState {
     pub(crate) fn new(sa: &SaAdd, key: SaKey) -> Self {
-        let (iv_len, icv_len, block_len) = key.lens();
         let o = &sa.options;
         let plain = key.esp().is_some()
             && sa.mode == Mode::Tunnel
@@ -264,18 +293,17 @@ impl OutState {
             Dscp::Set(dscp) => (ecn, dscp << 2),
         };
         let mut state = Self {
+            sequence: AtomicU64::new(0),
+            usage: Usage::new(&sa.lifetime),
             spi: sa.spi,
-            reqid: sa.reqid,
-            iv_len,
-            icv_len,
-            block_len,
+            path_mtu: AtomicU32::new(0),
+            fragmentable: [0; 2],
+            lens: key.lens(),
             plain,
+            esn: sa.suite.esn,
             tos_kept,
             tos_set,
-            fragmentable: [0; 2],
-            path_mtu: AtomicU32::new(0),
-            sequence: AtomicU64::new(0),
-            usage: Usage::default(),
+            reqid: sa.reqid,
             sent_at: AtomicU64::new(0),
             adaptive: Adaptive::default(),
             key,
@@ -331,24 +359,45 @@ impl OutState {
         self.sent_at.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// Starts to load what every packet needs of it, except the key: that is sealing's business.
+    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is sealing's business.
     pub(crate) fn prefetch(&self) {
-        prefetch(&self.usage, size_of::<Usage>());
-        prefetch(&self.lifetime, size_of::<Lifetime>());
-        prefetch(&self.sequence, 1);
-        prefetch(&self.plain, 1);
+        prefetch(self, 0..1);
+        prefetch(&self.key, 0..1);
+    }
+
+    /// Length of the IV in bytes.
+    #[inline]
+    pub(crate) fn iv_len(&self) -> usize {
+        self.lens.iv.into()
+    }
+
+    /// Length of the ICV in bytes.
+    #[inline]
+    pub(crate) fn icv_len(&self) -> usize {
+        self.lens.icv.into()
+    }
+
+    /// What inner packet and trailer are padded to, in bytes.
+    #[inline]
+    pub(crate) fn block_len(&self) -> usize {
+        self.lens.block.into()
     }
 
     /// Length of the ESP packet around `inner` bytes.
     #[inline]
     pub(crate) fn esp_len(&self, inner: usize) -> usize {
-        esp::HEADER + self.iv_len + inner + esp::pad_len(inner, self.block_len) + esp::TRAILER + self.icv_len
+        esp::HEADER
+            + self.iv_len()
+            + inner
+            + esp::pad_len(inner, self.block_len())
+            + esp::TRAILER
+            + self.icv_len()
     }
 
     /// The last number that this SA may use: "the sender MUST NOT send a packet on an SA if doing so would cause the
     /// sequence number to cycle" (RFC 4303 section 3.3.3).
     fn last_sequence(&self) -> u64 {
-        if self.suite.esn { u64::MAX } else { u64::from(u32::MAX) }
+        if self.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
     /// Takes `n` consecutive sequence numbers and returns the first; `None` when they are not there.
@@ -364,7 +413,7 @@ impl OutState {
     /// True when a rekey is due because numbers run out.
     #[inline]
     pub(crate) fn sequence_low(&self, at: u64) -> bool {
-        !self.suite.esn && at > u64::from(u32::MAX) - SEQUENCE_RESERVE
+        !self.esn && at > u64::from(u32::MAX) - SEQUENCE_RESERVE
     }
 
     /// The last number used.
@@ -379,60 +428,111 @@ impl OutState {
 }
 
 /// An inbound SA on its present path.
+#[repr(C)]
 pub(crate) struct InSa {
+    pub(crate) state: Arc<InState>,
     pub(crate) path: Path,
     /// Which sources other than the path's were reported since it came to be.
     pub(crate) sources: Sources,
-    pub(crate) state: Arc<InState>,
 }
 
-/// What an inbound SA keeps when its path changes.
+impl InSa {
+    /// Starts to load what every packet needs of it, without its state.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self, 0..size_of::<Arc<InState>>() + size_of::<Path>());
+    }
+}
+
+/// What an inbound SA keeps when its path changes. As with [`OutState`], the first lines have what is needed to check a packet,
+/// and to deliver and count it when it was authentic.
+#[repr(C, align(64))]
 pub(crate) struct InState {
-    pub(crate) spi: Spi,
-    pub(crate) reqid: ReqId,
-    pub(crate) iv_len: usize,
-    pub(crate) icv_len: usize,
     pub(crate) replay: Mutex<Replay>,
-    pub(crate) usage: Usage,
-    pub(crate) key: SaKey,
+    pub(crate) spi: Spi,
+    lens: Lens,
+    /// ESP, not AH.
+    pub(crate) esp: bool,
     /// Tunnel mode ESP that needs nothing else: the fast path.
     pub(crate) plain: bool,
     /// Raise `Up::FirstUse` on the next authenticated packet.
     pub(crate) notify_first_use: AtomicBool,
+    /// Of IPv4 and of IPv6: the selectors have addresses that no packet on a wire has.
+    martians: [bool; 2],
+    pub(crate) reqid: ReqId,
+    pub(crate) usage: Usage,
+    ranges_v4: Ranges<u32>,
+    ranges_v6: Ranges<u128>,
+    pub(crate) key: SaKey,
+    pub(crate) lifetime: Lifetime,
     pub(crate) mode: Mode,
     pub(crate) suite: EspSuite,
     pub(crate) options: SaOptions,
-    pub(crate) lifetime: Lifetime,
     pub(crate) selectors: Selectors,
 }
 
 impl InState {
     pub(crate) fn new(sa: &SaAdd, key: SaKey) -> Self {
-        let (iv_len, icv_len, _) = key.lens();
         let o = &sa.options;
         let plain =
             key.esp().is_some() && sa.mode == Mode::Tunnel && o.ipcomp.is_none() && o.copy_ecn && !o.dscp_in;
+        let selectors = Selectors::new(sa);
         Self {
             plain,
+            esp: key.esp().is_some(),
+            martians: [false, true].map(|ipv6| have_martians(&selectors, ipv6)),
+            ranges_v4: Ranges::new(&selectors, number_v4),
+            ranges_v6: Ranges::new(&selectors, number_v6),
             spi: sa.spi,
             reqid: sa.reqid,
-            iv_len,
-            icv_len,
+            lens: key.lens(),
             replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
-            usage: Usage::default(),
+            usage: Usage::new(&sa.lifetime),
             key,
             notify_first_use: AtomicBool::new(sa.notify_first_use),
             mode: sa.mode,
             suite: sa.suite,
             options: sa.options,
             lifetime: sa.lifetime,
-            selectors: Selectors::new(sa),
+            selectors,
         }
     }
 
     /// The protocol that it speaks.
     pub(crate) fn protocol(&self) -> ProtocolId {
         if self.key.ah().is_some() { ProtocolId::AH } else { ProtocolId::ESP }
+    }
+
+    /// Length of the IV in bytes.
+    #[inline]
+    pub(crate) fn iv_len(&self) -> usize {
+        self.lens.iv.into()
+    }
+
+    /// Length of the ICV in bytes.
+    #[inline]
+    pub(crate) fn icv_len(&self) -> usize {
+        self.lens.icv.into()
+    }
+
+    /// True when its selectors cover the packet for its addresses alone: the quick answer, of which false says nothing.
+    #[inline(always)]
+    pub(crate) fn covers_addresses(&self, key: &FlowKey) -> bool {
+        match key.is_ipv6() {
+            false => self.ranges_v4.contain(key.src as u32, key.dst as u32),
+            true => self.ranges_v6.contain(key.src, key.dst),
+        }
+    }
+
+    /// True when the selectors have addresses of this family that no packet on a wire has: then they do not keep martians out.
+    #[inline(always)]
+    pub(crate) fn may_let_martians_in(&self, ipv6: bool) -> bool {
+        self.martians[usize::from(ipv6)]
+    }
+
+    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is opening's business.
+    pub(crate) fn prefetch(&self) {
+        prefetch(self, 0..std::mem::offset_of!(Self, ranges_v6));
+        prefetch(&self.key, 0..1);
     }
 
     /// Locks the window. A panic of another thread while it held the lock leaves a window that is still sound: every
@@ -450,7 +550,7 @@ mod tests {
     #[test]
     fn each_limit_is_reported_once() {
         let limits = Lifetime { soft_packets: 3, hard_packets: 5, soft_bytes: 0, hard_bytes: 1000 };
-        let usage = Usage::default();
+        let usage = Usage::new(&limits);
         let reached = |soft, hard| Reached { soft, hard };
         assert_eq!(usage.add(&limits, 2, 10, 1), reached(false, false));
         assert_eq!(usage.add(&limits, 1, 10, 1), reached(true, false));
@@ -460,6 +560,14 @@ mod tests {
         assert!(usage.spent(&limits));
         assert_eq!(usage.add(&limits, 1, 1000, 8), reached(false, false));
         assert_eq!(usage.stats(), SaStats { packets: 6, bytes: 1040, last_use: 8 });
+    }
+
+    #[test]
+    fn what_every_packet_needs_lies_in_the_first_lines() {
+        use std::mem::offset_of;
+        assert_eq!(offset_of!(OutState, key), 64);
+        assert!(offset_of!(InState, usage) < 64 && offset_of!(InState, ranges_v6) <= 128);
+        assert_eq!(offset_of!(InState, key), 192);
     }
 
     #[test]

@@ -1,91 +1,137 @@
 //! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of. Adding one of 10,000 SAs
 //! copies one shard of 64, not all.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
 use ironswan_crypto::prefetch;
 
+/// A power of two.
 const SHARDS: usize = 64;
+/// Slots of the smallest table that is not empty.
+const LEAST: usize = 8;
 
-/// Multiplicative hashing. Keys are ours or the configuration's (SPIs we chose, reqids, prefixes), never a sender's, so
-/// there is nobody to choose colliding ones.
-#[derive(Default, Clone, Copy)]
-pub(crate) struct FastHasher(u64);
+/// Numbers to values, by open addressing: where an entry is follows from its number, so that it can be asked for before it is
+/// read. Multiplicative hashing: numbers are ours (SPIs that we chose, reqids), never a sender's, so there is nobody to choose
+/// colliding ones.
+pub(crate) struct CowMap<V> {
+    shards: Vec<Arc<Shard<V>>>,
+    len: usize,
+}
 
-impl Hasher for FastHasher {
-    fn finish(&self) -> u64 {
-        self.0
+#[derive(Clone)]
+struct Shard<V> {
+    /// None, or a power of two of which at most half are taken. An entry is in its slot or behind it, with no gap between.
+    slots: Vec<Option<(u32, V)>>,
+    len: usize,
+}
+
+impl<V> Clone for CowMap<V> {
+    fn clone(&self) -> Self {
+        Self { shards: self.shards.clone(), len: self.len }
+    }
+}
+
+impl<V> Default for CowMap<V> {
+    fn default() -> Self {
+        let empty = Arc::new(Shard { slots: Vec::new(), len: 0 });
+        Self { shards: vec![empty; SHARDS], len: 0 }
+    }
+}
+
+#[inline]
+fn hash(key: u32) -> u64 {
+    u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl<V: Clone> Shard<V> {
+    /// Where a number is looked for first.
+    #[inline]
+    fn slot(&self, key: u32) -> usize {
+        (hash(key) >> 32) as usize & self.slots.len().wrapping_sub(1)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.write_u64(u64::from(*b));
+    /// Where a number is, or the free slot where it would be; `None` in an empty table.
+    #[inline]
+    fn find(&self, key: u32) -> Option<usize> {
+        let mut at = self.slot(key);
+        while self.slots.get(at)?.as_ref().is_some_and(|(k, _)| *k != key) {
+            at = (at + 1) & (self.slots.len() - 1);
+        }
+        Some(at)
+    }
+
+    fn insert(&mut self, key: u32, value: V) -> Option<V> {
+        if 2 * (self.len + 1) > self.slots.len() {
+            let larger = (2 * self.slots.len()).max(LEAST);
+            let old = std::mem::replace(&mut self.slots, vec![None; larger]);
+            self.len = 0;
+            for (key, value) in old.into_iter().flatten() {
+                self.insert(key, value);
+            }
+        }
+        let old = self.find(key).and_then(|at| self.slots[at].replace((key, value)));
+        self.len += usize::from(old.is_none());
+        old.map(|(_, value)| value)
+    }
+
+    fn remove(&mut self, key: u32) -> Option<V> {
+        let mut gap = self.find(key)?;
+        let (_, old) = self.slots[gap].take()?;
+        self.len -= 1;
+        // What follows closes up, unless it is where it is looked for first or between there and the gap.
+        let mask = self.slots.len() - 1;
+        let mut at = (gap + 1) & mask;
+        while let Some((key, _)) = self.slots[at] {
+            let home = self.slot(key);
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(gap) & mask) {
+                self.slots.swap(gap, at);
+                gap = at;
+            }
+            at = (at + 1) & mask;
+        }
+        Some(old)
+    }
+}
+
+impl<V: Clone> CowMap<V> {
+    #[inline]
+    fn shard(key: u32) -> usize {
+        (hash(key) >> 58) as usize % SHARDS
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: u32) -> Option<&V> {
+        let shard = &self.shards[Self::shard(key)];
+        shard.slots.get(shard.find(key)?)?.as_ref().map(|(_, value)| value)
+    }
+
+    /// Starts to load where a number is looked for first.
+    #[inline]
+    pub(crate) fn prefetch(&self, key: u32) {
+        let shard = &self.shards[Self::shard(key)];
+        if let Some(slot) = shard.slots.get(shard.slot(key)) {
+            prefetch(slot, 0..1);
         }
     }
 
-    #[inline]
-    fn write_u32(&mut self, v: u32) {
-        self.write_u64(u64::from(v));
+    pub(crate) fn insert(&mut self, key: u32, value: V) {
+        let old = Arc::make_mut(&mut self.shards[Self::shard(key)]).insert(key, value);
+        self.len += usize::from(old.is_none());
     }
 
-    #[inline]
-    fn write_u64(&mut self, v: u64) {
-        let x = (self.0 ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = x ^ x >> 32;
+    pub(crate) fn remove(&mut self, key: u32) -> Option<V> {
+        let old = Arc::make_mut(&mut self.shards[Self::shard(key)]).remove(key);
+        self.len -= usize::from(old.is_some());
+        old
     }
 
-    #[inline]
-    fn write_u128(&mut self, v: u128) {
-        self.write_u64(v as u64);
-        self.write_u64((v >> 64) as u64);
-    }
-}
-
-type Shard<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
-
-/// The map.
-pub(crate) struct CowMap<K, V> {
-    shards: Vec<Arc<Shard<K, V>>>,
-}
-
-impl<K, V> Clone for CowMap<K, V> {
-    fn clone(&self) -> Self {
-        Self { shards: self.shards.clone() }
-    }
-}
-
-impl<K, V> Default for CowMap<K, V> {
-    fn default() -> Self {
-        let empty = Arc::new(Shard::default());
-        Self { shards: vec![empty; SHARDS] }
-    }
-}
-
-impl<K: Hash + Eq + Clone, V: Clone> CowMap<K, V> {
-    #[inline]
-    fn shard(key: &K) -> usize {
-        let mut h = FastHasher(0x5bd1_e995);
-        key.hash(&mut h);
-        h.finish() as usize % SHARDS
-    }
-
-    #[inline]
-    pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.shards[Self::shard(key)].get(key)
-    }
-
-    pub(crate) fn insert(&mut self, key: K, value: V) {
-        Arc::make_mut(&mut self.shards[Self::shard(&key)]).insert(key, value);
-    }
-
-    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
-        Arc::make_mut(&mut self.shards[Self::shard(key)]).remove(key)
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.len
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.shards.iter().flat_map(|s| s.values())
+        self.shards.iter().flat_map(|s| s.slots.iter().flatten().map(|(_, value)| value))
     }
 }
 
@@ -124,7 +170,7 @@ impl<V: Clone> CowVec<V> {
     /// Starts to load a place.
     pub(crate) fn prefetch(&self, at: u32) {
         if let Some(place) = self.chunks.get(at as usize / CHUNK).and_then(|c| c.get(at as usize % CHUNK)) {
-            prefetch(place, size_of::<V>());
+            prefetch(place, 0..size_of::<V>());
         }
     }
 
@@ -151,16 +197,47 @@ mod tests {
 
     #[test]
     fn a_copy_does_not_see_later_changes() {
-        let mut a = CowMap::<u32, u32>::default();
+        let mut a = CowMap::<u32>::default();
         for i in 0..1000 {
             a.insert(i, i * 2);
         }
         let b = a.clone();
-        a.remove(&500);
+        a.remove(500);
         a.insert(1, 99);
-        assert_eq!((a.get(&500), b.get(&500)), (None, Some(&1000)));
-        assert_eq!((a.get(&1), b.get(&1)), (Some(&99), Some(&2)));
+        assert_eq!((a.len(), b.len()), (999, 1000));
+        assert_eq!((a.get(500), b.get(500)), (None, Some(&1000)));
+        assert_eq!((a.get(1), b.get(1)), (Some(&99), Some(&2)));
         assert_eq!((a.values().count(), b.values().count()), (999, 1000));
+    }
+
+    /// Against a map of another kind: numbers that share slots, that wrap around the end of a table, that come back.
+    #[test]
+    fn whatever_is_added_and_removed_is_found_and_nothing_else() {
+        let mut state = 1u64;
+        let mut random = move || {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) as u32
+        };
+        // Numbers of one shard, so that its table is crowded.
+        let keys: Vec<u32> = (0..40_000).filter(|k| CowMap::<u32>::shard(*k) == 7).take(200).collect();
+        let (mut ours, mut theirs) = (CowMap::<u32>::default(), std::collections::HashMap::new());
+        for step in 0..20_000 {
+            let (key, value) = (keys[random() as usize % keys.len()], random());
+            // Fuller and emptier in turns.
+            if random() % 100 < if step / 2_000 % 2 == 0 { 70 } else { 30 } {
+                ours.insert(key, value);
+                theirs.insert(key, value);
+            } else {
+                assert_eq!(ours.remove(key), theirs.remove(&key));
+            }
+            assert_eq!(ours.len(), theirs.len());
+            let probe = keys[random() as usize % keys.len()];
+            assert_eq!(ours.get(probe), theirs.get(&probe));
+        }
+        keys.iter().for_each(|key| assert_eq!(ours.get(*key), theirs.get(key)));
+        assert_eq!(ours.values().count(), theirs.len());
+        let shard = &ours.shards[7];
+        assert!(2 * shard.len <= shard.slots.len() && shard.slots.len() <= 512);
     }
 
     #[test]
@@ -179,11 +256,11 @@ mod tests {
 
     #[test]
     fn consecutive_keys_spread_over_the_shards() {
-        let mut a = CowMap::<u32, ()>::default();
+        let mut a = CowMap::<()>::default();
         for i in 0..6400 {
             a.insert(i, ());
         }
-        let fullest = a.shards.iter().map(|s| s.len()).max().unwrap();
+        let fullest = a.shards.iter().map(|s| s.len).max().unwrap();
         assert!(fullest < 200, "{fullest}");
     }
 }

@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironswan_crypto::batch::EspKey;
-use ironswan_crypto::icv::IcvKey;
-
 use crate::audit::Audit;
 use crate::counters::Tally;
 use crate::engine::{Engine, Snapshot};
@@ -16,10 +13,10 @@ use crate::pipeline::{Burst, Inbound, Outbound};
 
 /// The packet path of one thread.
 ///
-/// Threads that share one tunnel keep the order of its packets so: take the frames (or datagrams) and a ticket under one
-/// lock, call [`Self::outbound`] for all of them still under it (it hands out sequence numbers), [`Self::seal`] without
-/// it, then send in the order of tickets. Inbound: [`Self::inbound_open`] without the lock, [`Self::inbound_deliver`] and
-/// the write in the order of tickets.
+/// Threads that share one tunnel keep the order of its packets so. Outbound: one lock around a worker, under which a thread
+/// takes frames, calls [`Self::plan`] (which hands out sequence numbers) and takes a ticket; without it [`TxBatch::emit`] and
+/// [`TxBatch::seal`]; then the batches are sent in the order of tickets. Inbound: datagrams and a ticket are taken under a
+/// lock; [`RxBatch::open`] without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
 pub struct Worker {
     pub(crate) engine: Arc<Engine>,
     pub(crate) snap: Arc<Snapshot>,
@@ -34,8 +31,6 @@ pub struct Worker {
     pub(crate) audit: Audit,
     pub(crate) inbound: Inbound,
     pub(crate) outbound: Outbound,
-    keys: Vec<&'static EspKey>,
-    icv_keys: Vec<&'static IcvKey>,
 }
 
 impl Worker {
@@ -56,8 +51,6 @@ impl Worker {
             audit: Audit::default(),
             inbound: Inbound::default(),
             outbound: Outbound::default(),
-            keys: Vec::new(),
-            icv_keys: Vec::new(),
         };
         worker.watch_dummies();
         worker
@@ -77,27 +70,14 @@ impl Worker {
         self.flush();
     }
 
+    /// Adds what was counted to the engine's totals, as [`Self::begin`], [`Self::seal`] and [`Self::deliver`] do.
+    pub fn settle(&mut self) {
+        self.flush();
+    }
+
     /// Adds what was counted to the engine's totals.
     pub(crate) fn flush(&mut self) {
         self.engine.totals.add(&mut self.tally);
-    }
-
-    /// An empty list of keys that reuses the memory of the last one.
-    pub(crate) fn take_keys<'a>(&mut self) -> Vec<&'a EspKey> {
-        recycle(std::mem::take(&mut self.keys))
-    }
-
-    pub(crate) fn give_keys(&mut self, keys: Vec<&EspKey>) {
-        self.keys = recycle(keys);
-    }
-
-    /// The same for the keys of AH.
-    pub(crate) fn take_icv_keys<'a>(&mut self) -> Vec<&'a IcvKey> {
-        recycle(std::mem::take(&mut self.icv_keys))
-    }
-
-    pub(crate) fn give_icv_keys(&mut self, keys: Vec<&IcvKey>) {
-        self.icv_keys = recycle(keys);
     }
 }
 
@@ -106,11 +86,4 @@ impl Drop for Worker {
         self.drop_held();
         self.flush();
     }
-}
-
-/// Changes the lifetime of an empty vector's type. Collecting in place keeps the allocation (std does so since 1.5x for
-/// items of the same size; were it to stop, the allocation test would tell).
-fn recycle<'a, Key>(mut keys: Vec<&Key>) -> Vec<&'a Key> {
-    keys.clear();
-    keys.into_iter().map_while(|_| None).collect()
 }

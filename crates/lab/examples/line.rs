@@ -1,8 +1,9 @@
 //! Runs experiments of the laboratory without the `ironswan` program, for work on the laboratory itself.
 //!
 //! ```text
-//! line [demo] [--dut a,b] [--streams 1,4] [--rates MBPS,MBPS] [--mode offload,wire] [--encap yes|no|both] [--direction forward|reverse|both] [--suite S] [--duration S]
+//! line [demo | flood] [--dut a,b] [--streams 1,4] [--rates MBPS,MBPS] [--mode offload,wire] [--encap yes|no|both] [--direction forward,reverse,both] [--suite S,S] [--duration S]
 //!      [--repeats N] [--out DIR] [--program IRONSWAN] [--json] [--quick] [--smoke]
+//!      flood: [--payload N,N] [--flows N,N] [--placement free,own-core]
 //! ```
 
 use std::process::exit;
@@ -10,7 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ironswan_lab::dut::Encap;
-use ironswan_lab::{DemoOptions, LineOptions, demo, line_command};
+use ironswan_lab::{DemoOptions, FloodOptions, LineOptions, demo, flood_command, line_command};
 
 fn main() {
     match run() {
@@ -24,21 +25,26 @@ fn main() {
 
 fn run() -> Result<i32, String> {
     let mut o = LineOptions::default();
-    let (mut json, mut is_demo, mut touched) = (false, false, false);
+    let mut f = FloodOptions::default();
+    let (mut json, mut is_demo, mut is_flood, mut touched) = (false, false, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(a) = arguments.next() {
         let mut value = || arguments.next().ok_or(format!("{a} needs a value"));
         match a.as_str() {
             "demo" => is_demo = true,
+            "flood" => is_flood = true,
+            "--payload" => f.payloads = list(&value()?)?,
+            "--flows" => f.flows = list(&value()?)?,
+            "--placement" => f.placements = list(&value()?)?,
             "--json" => json = true,
             "--quick" => o.quick = true,
             "--smoke" => o.smoke = true,
             "--dut" => o.duts = list(&value()?)?,
             "--streams" => o.streams = list(&value()?)?,
             "--rates" => o.rates_mbps = list(&value()?)?.into_iter().map(Some).collect(),
-            "--direction" => o.direction = value()?.parse()?,
+            "--direction" => o.directions = list(&value()?)?,
             "--mode" => o.modes = list(&value()?)?,
-            "--suite" => o.dut_options.suite = value()?.parse()?,
+            "--suite" => o.dut_options.suites = list(&value()?)?,
             "--encap" => o.encaps = Encap::list(&value()?)?,
             "--duration" => {
                 touched = true;
@@ -52,6 +58,11 @@ fn run() -> Result<i32, String> {
             "--program" => o.dut_options.ironswan = Some(value()?.into()),
             _ => return Err(format!("unknown argument {a}")),
         }
+    }
+    if is_flood {
+        (f.duts, f.encaps, f.dut_options, f.modes) = (o.duts, o.encaps, o.dut_options, o.modes);
+        (f.out, f.quick, f.smoke) = (o.out, o.quick, o.smoke);
+        return Ok(flood_command(f, json));
     }
     if !is_demo {
         return Ok(line_command(o, json));

@@ -11,6 +11,13 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Processor time of this thread, for work that is to be measured beside other programs: what they take is not in it.
+pub(crate) fn of_this_thread() -> Duration {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let part = |v: i64| u64::try_from(v).unwrap_or_default();
+    Duration::from_secs(part(t.tv_sec)) + Duration::from_nanos(part(t.tv_nsec))
+}
+
 /// Time since the Unix epoch, for naming and dating runs.
 #[allow(clippy::disallowed_methods, reason = "runs are dated; everything else takes it from here")]
 pub(crate) fn since_epoch() -> Duration {

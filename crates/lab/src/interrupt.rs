@@ -3,7 +3,7 @@
 //! remove what was built while the error travels up. The children are in process groups of their own: a Ctrl-C at the
 //! terminal reaches the laboratory alone, which then ends them in order.
 //!
-//! A signal is an affair of the whole process, hence the only static of this crate.
+//! A signal is an affair of the whole process, hence a static.
 
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;

@@ -5,14 +5,16 @@
 //!       │   └────> dut      (systems under test, as processes)
 //!       │   └────> load     (traffic)
 //!       │   └────> measure  (what the kernel counts)
-//!       └────────> report   (run folder, text) <── stats
+//!       └────────> report   (run folder, text, plots, page) <── stats
 //! ```
 //! An experiment makes trials; a trial is a fresh topology, one system under test, one load and one measuring window. All that
 //! is reported comes from the record (`run.json`). Whatever happens, namespaces and processes are removed: by guards on return,
 //! error and signals, by the next run after a `kill -9`.
 //!
-//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`report_command`] (`ironswan lab report`) and [`demo`] (`ironswan demo`); [`line()`] for those who
-//! want the record. A gateway is always judged as a process, so nothing here imports the daemon.
+//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`flood_command`] (`ironswan lab flood`),
+//! [`report_command`] (`ironswan lab report`), [`compare_runs_command`] (`ironswan lab compare-runs`) and [`demo`]
+//! (`ironswan demo`); [`line()`] for those who want the record. A gateway is always judged as a process, so nothing here imports
+//! the daemon.
 
 #![forbid(unsafe_code)]
 
@@ -24,10 +26,24 @@ mod interrupt;
 pub mod load;
 pub mod machine;
 pub mod measure;
+pub mod peer;
+pub mod plan;
 pub mod process;
+pub mod record;
+pub mod relay;
 pub mod report;
 pub mod stats;
 pub mod topology;
 
 pub use error::{LabError, LogTail, Remedy};
-pub use experiment::{DemoOptions, LineOptions, LineReport, demo, line, line_command, report_command};
+pub use experiment::{
+    BackgroundOptions, CompressionOptions, TransferOptions, background, compression, transfer,
+};
+pub use experiment::{
+    CalibrateOptions, Common, DemoOptions, DriverOptions, FloodOptions, FloodReport, LineOptions, LineReport,
+    PlanOptions, PlanWhat, ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver,
+    flood, flood_command, line, line_command, plan_command, present, profile, report_command, verify,
+};
+pub use experiment::{CompareOptions, FrameSize, LowendOptions, Rfc2544Options, compare, lowend, rfc2544};
+pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
+pub use experiment::{TunnelsOptions, tunnels};

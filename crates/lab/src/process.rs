@@ -133,12 +133,12 @@ fn execute<S: AsRef<str>>(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| failed(e.to_string()))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A child that does not read its input says why on its own; a broken pipe adds nothing.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (stdin, out, err) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     thread::scope(|scope| {
+        if let Some(mut stdin) = stdin {
+            // A child that does not read its input says why on its own; a broken pipe adds nothing.
+            scope.spawn(move || stdin.write_all(input.as_bytes()));
+        }
         let out = scope.spawn(move || drain(out));
         let err = scope.spawn(move || drain(err));
         let ended = wait(&mut child, timeout, &pause);
@@ -342,6 +342,18 @@ mod tests {
     fn input_reaches_the_command_and_its_output_comes_back() {
         let out = run_with(&Journal::default(), &["cat"], "hello", SECOND).expect("cat");
         assert_eq!(out, "hello");
+    }
+
+    #[test]
+    fn input_larger_than_a_pipe_neither_blocks_nor_is_lost() {
+        let input = "0123456789abcdef".repeat(1 << 16);
+        let out = run_with(&Journal::default(), &["cat"], &input, 60 * SECOND).expect("cat");
+        assert!(out == input, "{} of {} bytes", out.len(), input.len());
+        // Whoever does not read it is killed at the timeout all the same.
+        let start = clock::now();
+        let hangs = run_with(&Journal::default(), &["sleep", "30"], &input, Duration::from_millis(50));
+        assert!(hangs.expect_err("timeout").to_string().contains("no end after"));
+        assert!(clock::now() - start < 10 * SECOND);
     }
 
     #[test]

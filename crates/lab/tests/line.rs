@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use ironswan_lab::report::{Run, SCHEMA};
+use ironswan_lab::report::{Run, SCHEMA, Stored};
 use ironswan_lab::{LabError, LineOptions, line};
 
 fn options(name: &str) -> LineOptions {
@@ -18,7 +18,12 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     let text = fs::read_to_string(report.folder.join("run.json")).expect("run.json");
     let run: Run = serde_json::from_str(&text).expect("a run");
     assert!(run == report.run, "what is written is not what was made");
-    assert!(Run::read(&report.folder).expect("a run") == run);
+    let stored = Stored::read(&report.folder).expect("a run");
+    assert_eq!(serde_json::from_str::<Run>(&stored.json().expect("JSON")).expect("a run"), run);
+    assert!(stored.record().faults().is_empty(), "{:?}", stored.record().faults());
+    let page = fs::read_to_string(report.folder.join("index.html")).expect("the page");
+    assert!(page.contains("few-repeats") && page.contains("<svg") && page.ends_with("</html>\n"), "{page}");
+    assert!(report.folder.join("throughput.svg").exists());
     assert_eq!((run.schema.as_str(), run.trials.len()), (SCHEMA, 1));
     let trial = &run.trials[0];
     for file in &trial.files {
@@ -32,9 +37,12 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     assert!(w.links["g1.wan"].tx_bytes as f64 > 0.9 * w.bytes as f64);
     assert!(w.gateways.is_empty() && w.tunnel.is_none());
     assert!(w.payload_bytes < w.bytes && w.payload_bytes as f64 > 0.9 * w.bytes as f64);
-    // The kernel's count and iperf3's own agree, as far as their different windows allow.
-    let ratio = w.gbps / trial.tcp.payload_gbps;
-    assert!((0.5..2.0).contains(&ratio), "{ratio}");
+    // What the kernel counted in the window is a part of what iperf3 says of its whole run, give or take repeated segments.
+    let own = trial.files.iter().find(|f| f.ends_with(".iperf3.json")).expect("iperf3's report");
+    let own = fs::read_to_string(report.folder.join(own)).expect("iperf3's report");
+    let own: serde_json::Value = serde_json::from_str(&own).expect("JSON");
+    let whole = own["end"]["sum_received"]["bytes"].as_f64().expect("bytes");
+    assert!(w.payload_bytes as f64 <= whole * 1.05, "{} of {whole}", w.payload_bytes);
     for part in ["ip netns add ironlab-", "net.ipv4.ip_forward=1", "iperf3 -c 10.2.0.2"] {
         assert!(trial.commands.iter().any(|c| c.contains(part)), "{part} is not among {:?}", trial.commands);
     }
@@ -43,20 +51,6 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     }
     assert!(report.text(80).contains("Offload mode, 1 stream, a to b"));
     fs::remove_dir_all(&report.folder).expect("remove");
-}
-
-#[test]
-fn what_is_not_a_run_is_refused_with_its_name() {
-    let folder = std::env::temp_dir().join(format!("ironlab-test-norun-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let path = folder.join("run.json");
-    let error = || Run::read(&folder).expect_err("no run").to_string();
-    assert!(error().contains("run.json") && error().contains("name the folder of a run"), "{}", error());
-    for text in ["", "[]", "{\"schema\": \"ironswan.run/1\"}", "{\"schema\": 1"] {
-        fs::write(&path, text).expect("write");
-        assert!(error().contains("is not a run"), "{}", error());
-    }
-    fs::remove_dir_all(&folder).expect("remove");
 }
 
 #[test]

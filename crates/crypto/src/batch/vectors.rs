@@ -2,7 +2,7 @@
 
 use ironswan_wire::iana::{EncrId, IntegId};
 
-use super::EspKey;
+use super::across::{new_key, with_every_engine};
 use super::tests::{key_from, open_one, packet, seal_one, suite, text};
 use crate::rng::{Rng, Seeded};
 use crate::testing::{count, hex};
@@ -19,36 +19,41 @@ impl Rng for Counting {
 /// draft-mcgrew-gcm-test-01 section 4, all AES-GCM cases: key and salt, sequence number, plain text, packet.
 #[test]
 fn aes_gcm_gives_the_packets_of_draft_mcgrew_gcm_test() {
-    for (keymat, seq, plain, sealed) in MCGREW {
-        let keymat = hex(keymat);
-        let esn = seq.len() == 16;
-        let suite = suite(EncrId::AES_GCM_16, (keymat.len() as u16 - 4) * 8, None, esn);
-        let key = EspKey::new(&suite, &keymat, &[], &mut Seeded::new(0)).unwrap();
-        let mut packet = hex(sealed);
-        assert!(open_one(&key, &mut packet, u64::from_str_radix(seq, 16).unwrap()), "{seq}");
-        assert_eq!(text(&key, &packet), hex(plain), "{seq}");
-        if !esn {
-            // Their IVs are not their sequence numbers, which stand in the header already.
-            let iv = u64::from_be_bytes(packet[8..16].try_into().unwrap());
-            assert!(seal_one(&key, &mut packet, iv));
-            assert_eq!(packet, hex(sealed), "{seq}");
+    with_every_engine(|| {
+        for (keymat, seq, plain, sealed) in MCGREW {
+            let keymat = hex(keymat);
+            let esn = seq.len() == 16;
+            let suite = suite(EncrId::AES_GCM_16, (keymat.len() as u16 - 4) * 8, None, esn);
+            let key = new_key(&suite, &keymat, &[], &mut Seeded::new(0)).unwrap();
+            let mut packet = hex(sealed);
+            assert!(open_one(&key, &mut packet, u64::from_str_radix(seq, 16).unwrap()), "{seq}");
+            assert_eq!(text(&key, &packet), hex(plain), "{seq}");
+            if !esn {
+                // Their IVs are not their sequence numbers, which stand in the header already.
+                let iv = u64::from_be_bytes(packet[8..16].try_into().unwrap());
+                assert!(seal_one(&key, &mut packet, iv));
+                assert_eq!(packet, hex(sealed), "{seq}");
+            }
         }
-    }
+    });
 }
 
 #[test]
 fn aes_gmac_gives_the_packet_of_draft_mcgrew_gcm_test() {
-    let suite = suite(EncrId::NULL_AES_GMAC, 128, None, false);
-    let keymat = hex("4c80cdefbb5d10da906ac73c3613a634 22433c64");
-    let key = EspKey::new(&suite, &keymat, &[], &mut Seeded::new(0)).unwrap();
-    let plain = hex("45000030da3a00008001df3bc0a80005c0a800010800c6cd02000700
+    with_every_engine(|| {
+        let suite = suite(EncrId::NULL_AES_GMAC, 128, None, false);
+        let keymat = hex("4c80cdefbb5d10da906ac73c3613a634 22433c64");
+        let key = new_key(&suite, &keymat, &[], &mut Seeded::new(0)).unwrap();
+        let plain = hex("45000030da3a00008001df3bc0a80005c0a800010800c6cd02000700
          6162636465666768696a6b6c6d6e6f7071727374 01020201");
-    let mut packet = packet(&key, "00004321", 7, &plain);
-    // Its IV is zero.
-    assert!(seal_one(&key, &mut packet, 0));
-    let answer = [hex("00004321 00000007 0000000000000000"), plain, hex("f2a9a836e155106aa8dcd618e4099aaa")];
-    assert_eq!(packet, answer.concat());
-    assert!(open_one(&key, &mut packet, 7));
+        let mut packet = packet(&key, "00004321", 7, &plain);
+        // Its IV is zero.
+        assert!(seal_one(&key, &mut packet, 0));
+        let answer =
+            [hex("00004321 00000007 0000000000000000"), plain, hex("f2a9a836e155106aa8dcd618e4099aaa")];
+        assert_eq!(packet, answer.concat());
+        assert!(open_one(&key, &mut packet, 7));
+    });
 }
 
 /// The packet of SPI 01020304, sequence number 0x500000007 (7 for implicit IVs without ESN) and the text 40 41 .. 5f under
@@ -56,18 +61,20 @@ fn aes_gmac_gives_the_packet_of_draft_mcgrew_gcm_test() {
 /// Python, XCBC from its definition.
 #[test]
 fn packets_of_all_suites_are_those_of_another_implementation() {
-    for (encr, bits, integ, answers) in OTHERS {
-        for (esn, answer) in [false, true].into_iter().zip(answers) {
-            let suite = suite(encr, bits, integ, esn);
-            let key = key_from(&suite, 0, 0x80, &mut Counting);
-            let seq = if key.iv_len() == 0 && encr.is_aead() && !esn { 7 } else { 0x5_0000_0007 };
-            let mut packet = packet(&key, "01020304", seq, &count(0x40, 32));
-            assert!(seal_one(&key, &mut packet, seq));
-            assert_eq!(packet, hex(answer), "{suite}");
-            assert!(open_one(&key, &mut packet, seq));
-            assert_eq!(text(&key, &packet), count(0x40, 32));
+    with_every_engine(|| {
+        for (encr, bits, integ, answers) in OTHERS {
+            for (esn, answer) in [false, true].into_iter().zip(answers) {
+                let suite = suite(encr, bits, integ, esn);
+                let key = key_from(&suite, 0, 0x80, &mut Counting);
+                let seq = if key.iv_len() == 0 && encr.is_aead() && !esn { 7 } else { 0x5_0000_0007 };
+                let mut packet = packet(&key, "01020304", seq, &count(0x40, 32));
+                assert!(seal_one(&key, &mut packet, seq));
+                assert_eq!(packet, hex(answer), "{suite}");
+                assert!(open_one(&key, &mut packet, seq));
+                assert_eq!(text(&key, &packet), count(0x40, 32));
+            }
         }
-    }
+    });
 }
 
 #[rustfmt::skip]

@@ -2,15 +2,24 @@
 //!
 //! `aws_lc` is what aws-lc-rs offers safely (system randomness, X25519, ECDH); `aws_lc_sys` is the rest of AWS-LC,
 //! called directly where aws-lc-rs has no interface (finite-field DH, bare CBC, resumable HMAC) or a slower one
-//! (AEAD in place, tag apart). Figures are in [`crate::batch`].
+//! (AEAD in place, tag apart). `ipsec_mb` is Intel's multi-buffer library. Figures are in [`crate::batch`].
 
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "the fence: AVX2")]
+pub(crate) mod avx2;
 pub(crate) mod aws_lc;
 #[allow(unsafe_code, reason = "the fence: calls into AWS-LC's C interface")]
 pub(crate) mod aws_lc_sys;
+#[cfg(ipsec_mb)]
+#[allow(unsafe_code, reason = "the fence: calls into libipsec-mb")]
+pub(crate) mod ipsec_mb;
 #[allow(unsafe_code, reason = "the fence: a processor hint")]
 pub(crate) mod prefetch;
 #[allow(unsafe_code, reason = "the fence: AVX2")]
 pub(crate) mod sum;
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code, reason = "the fence: AVX2, VAES and VPCLMULQDQ")]
+pub(crate) mod vaes;
 
 #[cfg(test)]
 mod tests;

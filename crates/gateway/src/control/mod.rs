@@ -2,9 +2,10 @@
 //!
 //! | file | commands |
 //! |---|---|
-//! | `query` | version, stats, get-counters |
+//! | `query`, `plane` | version, stats, get-counters, and our own ironswan-counters |
 //! | `load` | load-conn, load-shared, unload-conn, unload-shared, get-conns, get-shared, clear-creds, ... |
 //! | `run` | initiate, terminate, rekey |
+//! | `algs` | get-algorithms, and our own ironswan-engines |
 //! | `conns` | list-conns |
 //! | `pols` | list-policies, and our own ironswan-policies |
 //! | `sas` | list-sas, and the sections that events share with it |
@@ -13,10 +14,12 @@
 //! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no` with an `errmsg`. A frame
 //! that is none closes its client and nobody else. What a client does not read is bounded.
 
+mod algs;
 mod client;
 mod conns;
 mod events;
 mod load;
+mod plane;
 mod pols;
 mod query;
 mod queue;
@@ -29,9 +32,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
+use ironswan_crypto::engines::Selection;
 use ironswan_io::clock;
 use ironswan_wire::vici::Section;
 
+pub use plane::Plane;
 pub use socket::{Listener, is_alive};
 
 use crate::driver::Driver;
@@ -60,8 +65,8 @@ const EVENTS: &[&str] = &[
 /// What `reload-settings` does; the result is what to answer.
 pub type Reload = Box<dyn Fn() -> Result<(), String>>;
 
-/// Counters of the data plane, by name.
-pub type PlaneCounters = Box<dyn Fn() -> Vec<(&'static str, u64)>>;
+/// Looks at the data plane.
+pub type LookAtPlane = Box<dyn Fn() -> Plane>;
 
 /// What all clients share.
 pub struct Control {
@@ -70,12 +75,14 @@ pub struct Control {
     started: Instant,
     started_at: SystemTime,
     reload: Reload,
-    plane: PlaneCounters,
+    plane: LookAtPlane,
+    /// What the self-test of engines found.
+    engines: RefCell<Option<Selection>>,
 }
 
 impl Control {
     /// A server of this driver; it becomes one of its observers.
-    pub fn new(driver: Driver, reload: Reload, plane: PlaneCounters) -> Rc<Self> {
+    pub fn new(driver: Driver, reload: Reload, plane: LookAtPlane) -> Rc<Self> {
         let control = Rc::new(Self {
             driver: driver.clone(),
             clients: RefCell::default(),
@@ -83,6 +90,7 @@ impl Control {
             started_at: clock::wall(),
             reload,
             plane,
+            engines: RefCell::default(),
         });
         driver.observe(control.clone());
         control
@@ -124,6 +132,8 @@ impl Control {
             "version" => query::version(),
             "stats" => self.stats().await,
             "get-counters" => self.get_counters(&message),
+            "get-algorithms" => self.get_algorithms(),
+            "ironswan-engines" => self.ironswan_engines(),
             "ironswan-counters" => self.all_counters().await,
             "reload-settings" => match (self.reload)() {
                 Ok(()) => success(),

@@ -25,6 +25,9 @@ impl Control {
         let up = clock::now().saturating_duration_since(self.started);
         let (total, half_open) = self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
         let guard = self.guard_counters().await;
+        let plane = (self.plane)();
+        // The data threads and the control thread; none of them has work waiting that is not in `ironswan-counters`.
+        let threads = plane.workers as u64 + 1;
         let four =
             || Section::new().with("critical", "0").with("high", "0").with("medium", "0").with("low", "0");
         Section::new()
@@ -32,15 +35,17 @@ impl Control {
             .with(
                 "workers",
                 Section::new()
-                    .with("total", "2")
+                    .with("total", threads)
                     .with("idle", "0")
-                    .with("active", four().with_first("critical", "2")),
+                    .with("active", four().with_first("critical", &threads.to_string())),
             )
             .with("queues", four())
             .with("scheduled", "0")
             .with("ikesas", Section::new().with("total", total).with("half-open", half_open))
             .with("plugins", ["ironswan", "vici", "user-space-esp"])
             .with("guard", guard.unwrap_or_default())
+            .with("data-plane", plane.section())
+            .with("stages", plane.stages_section())
     }
 
     /// `get-counters`: charon's 21, for the whole daemon only.
@@ -121,12 +126,14 @@ impl Control {
         .map(|(n, v)| (n.to_owned(), v))
         .collect();
         let drops: Section = c.drops().map(|(reason, n)| (reason.name().to_owned(), n)).collect();
-        let plane: Section = (self.plane)().into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
+        let plane = (self.plane)();
+        let counters: Section = plane.counters.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
         let all = Section::new()
             .with("ike", ike)
             .with("packets", traffic)
             .with("drops", drops)
-            .with("plane", plane);
+            .with("plane", counters)
+            .with("stages", plane.stages_section());
         match self.guard_counters().await {
             Some(guard) => all.with("guard", guard),
             None => all,

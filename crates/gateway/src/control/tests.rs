@@ -31,7 +31,8 @@ fn served() -> Served {
 pub(super) fn serve((a, b): (Driver, Driver)) -> Served {
     let dir = Scratch::new();
     let path = dir.path().join("x.vici");
-    let control = Control::new(a.clone(), Box::new(|| Err("no files here".to_owned())), Box::new(Vec::new));
+    let control =
+        Control::new(a.clone(), Box::new(|| Err("no files here".to_owned())), Box::new(Plane::default));
     tokio::task::spawn_local(control.serve(Listener::bind(&path).unwrap()));
     Served { dir, path, a, b }
 }
@@ -403,6 +404,8 @@ async fn debian_s_swanctl_loads_lists_initiates_rekeys_and_terminates() {
         assert!(ok && out.contains("terminate completed successfully"), "{out}");
         let (ok, out) = swanctl(&s, &["--stats"]).await;
         assert!(ok && out.contains("IKE_SAs: 0 total, 0 half-open"), "{out}");
+        let (ok, out) = swanctl(&s, &["--list-algs"]).await;
+        assert!(ok && out.contains("AES_GCM_16[aws-lc]") && out.contains("CURVE_25519[aws-lc]"), "{out}");
         let (_, out) = swanctl(&s, &["--version", "--daemon"]).await;
         assert!(out.contains("ironswan"), "{out}");
         s.dir.write(

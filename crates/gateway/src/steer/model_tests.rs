@@ -161,7 +161,7 @@ impl Packet {
                 self.number(self.th().map(|b| u16::from_be_bytes([b[2], b[3]]).into()), rest)
             }
             // These packets quote nothing.
-            ["@th,0,8", ..] => None,
+            ["@th,0,8", ..] | ["icmp", "type", ..] => None,
             ["@th,16,8", rest @ ..] => self.number(self.th().map(|b| b[2].into()), rest),
             ["@th,0,32", "&", "0", "==", "0", rest @ ..] => self.th().and_then(|_| self.rule(rest)),
             other => panic!("{other:?}"),

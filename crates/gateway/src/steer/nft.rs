@@ -92,6 +92,9 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
             );
         }
     }
+    if cuts[0].lists.iter().any(quoted::asks) {
+        let _ = writeln!(t, "\t{}", quoted::ERRORS);
+    }
     let Settings { mark, steer_mark, .. } = settings;
     let _ = writeln!(t, "\tchain steer {{ meta mark set meta mark | {steer_mark:#x} accept; }}");
     let _ = writeln!(t, "\tchain skip {{ meta mark set meta mark | {mark:#x} accept; }}");

@@ -22,9 +22,13 @@ pub(super) fn dispatch(ipv6: bool) -> &'static str {
     if ipv6 {
         "ip6 nexthdr 58 @th,0,8 0-127"
     } else {
-        "meta l4proto 1 ip frag-off & 0x1fff == 0 @th,0,8 { 3, 4, 5, 11, 12 }"
+        // A set of the table, not one of the rule's own: of those, the kernel looks through all to add one.
+        "meta l4proto 1 ip frag-off & 0x1fff == 0 icmp type @errors"
     }
 }
+
+/// The set that [`dispatch`] asks, as a line of the table.
+pub(super) const ERRORS: &str = "set errors { type icmp_type; elements = { 3, 4, 5, 11, 12 }; }";
 
 /// True when errors can quote what this list closes.
 pub(super) fn asks(list: &List) -> bool {

@@ -254,3 +254,21 @@ fn ten_thousand_tunnels_from_one_network_share_one_chain() {
     assert_eq!(p.nft.as_ref().unwrap().matches("chain o4_").count(), 2, "and that for errors");
     assert!(p.serving.iter().all(|s| s.chains == ["o4_0"] && s.routes.len() == 1));
 }
+
+#[test]
+fn no_policy_costs_a_set_of_its_own() {
+    // To add one that belongs to a rule, the kernel looks through all others: with thousands, minutes.
+    let own_sets = |n: u8| {
+        let policies: Vec<Policy> = (0..n)
+            .map(|i| policy(Verdict::Protect, &format!("10.1.{i}.0/24"), &format!("10.2.{i}.0/24")))
+            .collect();
+        let text = plan(&settings(), &policies).nft.unwrap();
+        assert_eq!(
+            text.matches("chain o4_").count(),
+            2 * usize::from(n),
+            "a list each, and one of quoted errors"
+        );
+        text.lines().filter(|l| l.starts_with("\t\t") && l.contains(" { ")).count()
+    };
+    assert_eq!(own_sets(1), own_sets(50));
+}

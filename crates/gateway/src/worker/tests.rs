@@ -394,3 +394,25 @@ fn a_deleted_device_is_replaced_under_the_running_worker_and_the_sas_go_on() {
         assert!(a.notices.try_recv().is_err(), "and nothing else is reported");
     });
 }
+
+#[test]
+fn a_worker_that_panics_is_reported_and_the_data_plane_can_still_be_stopped() {
+    std::thread::spawn(|| {
+        enter_namespace();
+        let engine = Engine::new(Box::new(Seeded::new(1)), Config::default());
+        let (notices_in, notices) = std::sync::mpsc::sync_channel(10);
+        let ike_sink = |_: IkeDatagram| -> bool { panic!("a defect, for this test") };
+        let config = DataPlaneConfig::default();
+        let plane =
+            DataPlane::start(&config, engine, ike_sink, move |n| notices_in.send(n).unwrap_or(())).unwrap();
+        assert!(plane.is_running());
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.send_to(b"an IKE message", "127.0.0.1:500").unwrap();
+        assert_eq!(notices.recv_timeout(PATIENCE).unwrap(), Notice::Ended);
+        eventually("the thread has ended", || !plane.is_running());
+        plane.stop();
+        assert!(notices.recv_timeout(PATIENCE).is_err(), "it is said once");
+    })
+    .join()
+    .unwrap();
+}

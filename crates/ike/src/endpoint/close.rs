@@ -65,6 +65,7 @@ impl Endpoint {
         let was_up = sa.is_up();
         let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
         self.leave_half_open(sa);
+        self.pace.over(sa.id);
         if let Some((spi_i, remote)) = sa.half_open {
             self.half_open.forget(spi_i, remote);
         }
@@ -217,10 +218,11 @@ impl Endpoint {
                 ticket: None,
                 replaces: sa.roam.replaces,
                 prefer: sa.roam.prefer,
-                // Only what the peer has not answered: a key pair serves one key exchange.
+                // Only what the peer has not answered: a key pair serves one key exchange. Not what went out with a cookie: a late
+                // answer would be to another message than the one that is sent then.
                 kept: sa
                     .init
-                    .take_if(|i| i.private.is_some() && sa.spi_r == 0)
+                    .take_if(|i| i.private.is_some() && sa.spi_r == 0 && i.cookie.is_none())
                     .map(|init| Kept { spi_i: sa.spi_i, init }),
                 no_route: matches!(how, Close::NoRoute(_)),
             },
@@ -256,6 +258,7 @@ impl Endpoint {
 
     /// Forgets attempts to come of a connection. How many there were.
     pub(crate) fn cancel_retries(&mut self, conn: &str) -> usize {
+        self.pace.forget(conn);
         let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.conn == conn).map(|(id, _)| *id).collect();
         for id in &ids {
             if let Some(retry) = self.retries.remove(id) {

@@ -212,6 +212,7 @@ impl Endpoint {
 
     /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included.
     pub fn shutdown(&mut self, now: Instant) {
+        self.pace.clear();
         let names: Vec<String> = self.conns.values().map(|c| c.name.clone()).collect();
         for name in names {
             self.forget_connection(&name);

@@ -10,7 +10,7 @@ use ironswan_wire::selector::PacketSelector;
 
 use super::names::names_to_initiate;
 use super::select::local_identity;
-use super::{Close, Endpoint, Roam};
+use super::{Close, Endpoint, Pace, Roam};
 use crate::config::{AddrSpec, ChildConfig, Connection};
 use crate::event::{Completion, IkeId, Level, Request, Ticket};
 use crate::sa::{IkeSa, Init};
@@ -76,6 +76,7 @@ impl Endpoint {
         if names.is_empty() && self.conns.hosts(&conn.remote_addrs).next().is_none() {
             return Err("unable to initiate to %any".to_owned());
         }
+        let paced = Pace::concerns(&start);
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.new_ike_id();
         let (spi_i, init) = match start.kept {
@@ -110,6 +111,9 @@ impl Endpoint {
             ..IkeSa::new(id, conn, true, (spi_i, 0), ends, now)
         });
         self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+        if paced {
+            self.pace.begun(now, id);
+        }
         self.next_name(now, &mut sa, names);
         self.pump(now, &mut sa);
         self.settle(sa);

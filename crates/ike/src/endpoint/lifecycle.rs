@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::close::{Close, remove_from};
 use super::initiate::Start;
 use super::select::local_identity;
-use super::{Endpoint, Pending};
+use super::{Endpoint, Pace, Pending};
 use crate::config::{ChildConfig, ChildKind};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
 use crate::sa::IkeSa;
@@ -105,30 +105,42 @@ impl Endpoint {
 
     // ---- beginning ----
 
-    /// Does what has been put off.
+    /// True when an IKE_SA of this connection can carry another child.
+    fn has_usable(&self, name: &str) -> bool {
+        let Some(conn) = self.conns.get(name) else { return false };
+        let usable =
+            |id: &IkeId| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, conn));
+        self.by_conn.get(name).into_iter().flatten().any(usable)
+    }
+
+    /// Does what has been put off, and begins those whose turn it is.
     pub(crate) fn run_todo(&mut self, now: Instant) {
-        while let Some(todo) = self.todo.pop_front() {
-            let start = match todo {
-                Todo::Start(start) => start,
-                Todo::Retire { old, local, remote } => {
-                    self.retire(now, old, local, remote);
-                    continue;
+        loop {
+            while let Some(todo) = self.todo.pop_front() {
+                match todo {
+                    // What joins an IKE_SA begins none.
+                    Todo::Start(start) if Pace::concerns(&start) && !self.has_usable(&start.conn) => {
+                        self.pace.push(start);
+                    }
+                    Todo::Start(start) => self.start_or_say(now, start),
+                    Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
+                    Todo::Stay(old) => self.stay(now, old),
+                    Todo::Collapse(id) => self.collapse(now, id, false),
                 }
-                Todo::Stay(old) => {
-                    self.stay(now, old);
-                    continue;
-                }
-                Todo::Collapse(id) => {
-                    self.collapse(now, id, false);
-                    continue;
-                }
-            };
-            let ticket = start.ticket;
-            let conn = start.conn.clone();
-            if let Err(why) = self.start(now, start) {
-                self.note(Level::Error, Some(&conn), why.clone());
-                self.done(ticket, Err(why));
             }
+            if !self.start_next(now) {
+                return;
+            }
+        }
+    }
+
+    /// Begins, or says why not.
+    pub(super) fn start_or_say(&mut self, now: Instant, start: Start) {
+        let ticket = start.ticket;
+        let conn = start.conn.clone();
+        if let Err(why) = self.start(now, start) {
+            self.note(Level::Error, Some(&conn), why.clone());
+            self.done(ticket, Err(why));
         }
     }
 
@@ -282,6 +294,7 @@ impl Endpoint {
         sa.last_in = now;
         sa.announced = true;
         self.leave_half_open(sa);
+        self.pace.over(sa.id);
         self.index_identities(sa);
         let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);

@@ -21,6 +21,7 @@ mod install;
 mod lifecycle;
 mod load;
 mod names;
+mod pace;
 mod policy;
 mod receive;
 mod roam;
@@ -52,6 +53,7 @@ pub(crate) use close::Close;
 pub use commands::{CommandError, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen};
 pub(crate) use install::{NewSas, OldInbound};
+pub(crate) use pace::Pace;
 pub(crate) use policy::Spd;
 pub(crate) use roam::Roam;
 pub(crate) use select::local_identity;
@@ -105,6 +107,7 @@ pub struct Endpoint {
     pub(crate) cookies: Cookies,
     pub(crate) retries: BTreeMap<u64, close::Retry>,
     pub(crate) todo: VecDeque<lifecycle::Todo>,
+    pub(crate) pace: Pace,
     pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     pub(crate) counters: Counters,
@@ -176,6 +179,7 @@ impl Endpoint {
             cookies: Cookies::default(),
             retries: BTreeMap::new(),
             todo: VecDeque::new(),
+            pace: Pace::default(),
             tickets: BTreeMap::new(),
             pending: BTreeMap::new(),
             counters: Counters::default(),

@@ -40,6 +40,8 @@ impl Endpoint {
             Timer::Retry(id) => self.retry(id),
             Timer::Paths => self.ask_lost_paths(now),
             Timer::Name(id) => self.look_up_again(now, id),
+            // What waits is looked at after every timer.
+            Timer::Pace => {}
             Timer::Tombs => self.expire_tombs(now),
         }
     }

@@ -44,8 +44,12 @@ fn our_auth(sa: &IkeSa, psk: &Secret, id_body: &[u8]) -> Option<Payload> {
 fn check_auth(sa: &IkeSa, psk: &Secret, id: &Id, auth: &Auth) -> bool {
     let (Some(keys), Some(init)) = (sa.keys.as_ref(), sa.init.as_ref()) else { return false };
     let (message, nonce) = if sa.initiator { (&init.response, &init.ni) } else { (&init.request, &init.nr) };
-    let octets = SignedOctets { message, nonce, sk_p: &keys.p_theirs, id_body: &id.body() };
-    auth.method == AuthMethod::PSK && psk::verify(keys.prf, psk, &octets, &auth.data)
+    let id_body = id.body();
+    let signed = |message: &Vec<u8>| {
+        let octets = SignedOctets { message, nonce, sk_p: &keys.p_theirs, id_body: &id_body };
+        psk::verify(keys.prf, psk, &octets, &auth.data)
+    };
+    auth.method == AuthMethod::PSK && (signed(message) || (!init.twin.is_empty() && signed(&init.twin)))
 }
 
 /// Whom we expect to meet, for finding the key before the peer has said who it is.

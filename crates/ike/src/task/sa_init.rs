@@ -15,9 +15,9 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use ironswan_crypto::kex;
-use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
-use ironswan_wire::ike::{Header, Message, Payload};
+use ironswan_wire::ike::{HEADER_LEN, Header, Message, Payload};
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
@@ -105,6 +105,12 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         // "The data associated with this notification MUST be between 1 and 64 octets in length".
         if !(1..=64).contains(&n.data.len()) || init.rounds >= MAX_ROUNDS {
             ep.counters.invalid += 1;
+            return;
+        }
+        // The answer to another copy of the request without one: a responder that refuses the cookie under way says so again
+        // when that is sent again.
+        if init.cookie.is_some() && sa.active.as_ref().is_some_and(|a| a.tries == 0) {
+            ep.counters.out_of_order += 1;
             return;
         }
         init.rounds += 1;
@@ -262,16 +268,25 @@ pub(crate) fn answer(
         return;
     }
     if let Some(id) = ep.half_open.find(header.initiator_spi, remote) {
-        // Either a retransmission, which has its answer stored, or nothing that this initiator would send.
-        let stored = ep.sas.get(&id).and_then(|sa| match &sa.init {
-            Some(init) if init.request == bytes && !init.response.is_empty() => Some(init.response.clone()),
-            _ => None,
+        // Either a retransmission, which has its answer stored; or the same with a cookie, as two copies of the request were
+        // answered differently; or nothing that this initiator would send.
+        let first = ep.sas.get(&id).and_then(|sa| sa.init.as_ref());
+        let twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes))
+            && brings_cookie(ep, now, remote, header, bytes);
+        let init = ep.sas.get_mut(&id).and_then(|sa| sa.init.as_mut());
+        let stored = init.filter(|init| twin || init.request == bytes).map(|init| {
+            if twin {
+                init.twin = bytes.to_vec();
+            }
+            init.response.clone()
         });
         match stored {
-            Some(response) => {
+            Some(response) if !response.is_empty() => {
                 ep.counters.retransmits_in += 1;
                 ep.transmit(local, remote, &response);
             }
+            // The answer is being made.
+            Some(_) => ep.counters.retransmits_in += 1,
             None => ep.counters.out_of_order += 1,
         }
         return;
@@ -379,6 +394,35 @@ pub(crate) fn answer(
     ep.settle(sa);
 }
 
+/// True when two IKE_SA_INIT requests differ in nothing but a COOKIE in front of the payloads of either.
+fn is_twin(one: &[u8], other: &[u8]) -> bool {
+    let parts = |bytes: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
+        let (header, body) = bytes.split_at_checked(HEADER_LEN)?;
+        let notify = header[16] == PayloadType::NOTIFY.0;
+        let cookie = notify && body.get(6..8)? == NotifyType::COOKIE.0.to_be_bytes();
+        // SPIs and the first payload's type; version, exchange, flags and message ID. The length follows from the rest.
+        let (first, rest) = match cookie {
+            true => {
+                let length = u16::from_be_bytes([*body.get(2)?, *body.get(3)?]);
+                (*body.first()?, body.get(usize::from(length.max(8))..)?)
+            }
+            false => (header[16], body),
+        };
+        Some(([&header[..16], &[first], &header[17..24]].concat(), rest.to_vec()))
+    };
+    matches!((parts(one), parts(other)), (Some(a), Some(b)) if a == b)
+}
+
+/// True when the first payload of a request is a cookie that we have made for its sender.
+fn brings_cookie(ep: &mut Endpoint, now: Instant, remote: SocketAddr, header: &Header, bytes: &[u8]) -> bool {
+    let Ok(message) = Message::parse(bytes) else { return false };
+    let (Some(request), Some(Payload::Notify(n))) = (read_request(&message), message.payloads.first()) else {
+        return false;
+    };
+    n.kind == NotifyType::COOKIE
+        && ep.cookies.check(now, &n.data, request.nonce, remote.ip(), header.initiator_spi)
+}
+
 /// Cookies and limits. False: the request has been dealt with, or is dropped.
 fn admit(
     ep: &mut Endpoint,
@@ -392,7 +436,8 @@ fn admit(
     let from_addr = ep.half_open.from(remote.ip());
     let crowded = |h: &HalfOpen, threshold| h.count() >= threshold;
     if crowded(&ep.half_open, ep.limits.cookie_threshold)
-        || from_addr >= crate::endpoint::COOKIE_THRESHOLD_ADDR.min(ep.limits.half_open_per_addr)
+        || (ep.limits.cookie_threshold < usize::MAX
+            && from_addr >= crate::endpoint::COOKIE_THRESHOLD_ADDR.min(ep.limits.half_open_per_addr))
     {
         let brought = match message.payloads.first() {
             Some(Payload::Notify(n)) if n.kind == NotifyType::COOKIE => Some(n.data.as_slice()),

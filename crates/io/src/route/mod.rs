@@ -12,12 +12,14 @@
 //!                throw 10.1.0.0/16 proto 220
 //! ```
 
+mod ethernet;
 mod link;
 mod netlink;
 mod routes;
 mod rule;
 mod watch;
 
+pub use ethernet::Ethernet;
 pub use link::{Address, Link};
 pub use netlink::Netlink;
 pub(crate) use netlink::split;

@@ -44,6 +44,18 @@ impl Netlink {
         Ok(Self { socket, sequence: 0 })
     }
 
+    /// Its netlink address: notices of what it has changed carry it ([`super::Watch::but_not`]).
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn port(&self) -> Result<u32, Error> {
+        let mut addr = SocketAddr::new(0, 0);
+        self.socket
+            .get_address(&mut addr)
+            .map_err(|source| Error::System { what: "asking for a netlink address", source })?;
+        Ok(addr.port_number())
+    }
+
     /// A request that changes something; `what` completes "the kernel refused to ...".
     pub(super) fn change(
         &mut self,

@@ -8,6 +8,8 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
+use rustix::net::sockopt;
+
 use super::netlink::split;
 use super::{Route, TABLE};
 use crate::error::Error;
@@ -34,10 +36,18 @@ impl Change {
     }
 }
 
+/// What the kernel keeps of notices that have not been read: some ten thousand routes.
+const BUFFER: usize = 8 << 20;
+
+/// Interfaces and their addresses.
+const LINKS: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
+
 /// Listens for changes. Can be waited for with a poller.
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
+    /// Whose changes of rules and of table 220 are not told.
+    but: Option<u32>,
 }
 
 impl Watch {
@@ -46,27 +56,45 @@ impl Watch {
     /// # Errors
     /// When the kernel has no rtnetlink, or no descriptors are left.
     pub fn open() -> Result<Self, Error> {
-        let groups = [
-            libc::RTNLGRP_LINK,
-            libc::RTNLGRP_IPV4_IFADDR,
-            libc::RTNLGRP_IPV6_IFADDR,
+        let routing = [
             libc::RTNLGRP_IPV4_ROUTE,
             libc::RTNLGRP_IPV6_ROUTE,
             libc::RTNLGRP_IPV4_RULE,
             libc::RTNLGRP_IPV6_RULE,
         ];
+        Self::listen(&[&LINKS[..], &routing[..]].concat())
+    }
+
+    /// Starts to listen to interfaces and addresses only.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn links_and_addresses() -> Result<Self, Error> {
+        Self::listen(&LINKS)
+    }
+
+    fn listen(groups: &[u32]) -> Result<Self, Error> {
         let open = || {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind(&SocketAddr::new(0, 0))?;
             socket.set_non_blocking(true)?;
             for group in groups {
-                socket.add_membership(group)?;
+                socket.add_membership(*group)?;
             }
+            // Without the privilege the usual size has to do: what is lost counts as everything.
+            let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER);
             Ok(socket)
         };
         open()
-            .map(|socket| Self { socket })
+            .map(|socket| Self { socket, but: None })
             .map_err(|source| Error::System { what: "listening to netlink", source })
+    }
+
+    /// Does not tell of rules and of routes of table 220 that the socket with this address changes
+    /// ([`super::Netlink::port`]): whoever owns it knows.
+    #[must_use]
+    pub fn but_not(self, port: u32) -> Self {
+        Self { but: Some(port), ..self }
     }
 
     /// What has changed, without waiting. Losing notices (the buffer was full) counts as everything.
@@ -74,7 +102,7 @@ impl Watch {
         let mut change = Change::default();
         loop {
             match self.socket.recv_from_full() {
-                Ok((bytes, _)) => split(&bytes).for_each(|m| note(m, &mut change)),
+                Ok((bytes, _)) => split(&bytes).for_each(|m| note(m, self.but, &mut change)),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
                     change = Change { links: true, addresses: true, routes: true, rules: true, table: true };
                 }
@@ -98,18 +126,19 @@ impl Watch {
 }
 
 /// The kind of one notice. One that the parser does not understand is of no kind that matters here.
-fn note(message: &[u8], change: &mut Change) {
+fn note(message: &[u8], but: Option<u32>, change: &mut Change) {
     let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else { return };
+    let known = but == Some(message.header.port_number);
     let NetlinkPayload::InnerMessage(message) = message.payload else { return };
     match message {
         RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => change.links = true,
         RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => change.addresses = true,
         RouteNetlinkMessage::NewRoute(m) | RouteNetlinkMessage::DelRoute(m) => {
             let ours = Route::from_message(&m).table == TABLE;
-            change.table |= ours;
+            change.table |= ours && !known;
             change.routes |= !ours;
         }
-        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => change.rules = true,
+        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => change.rules |= !known,
         _ => {}
     }
 }

@@ -1,18 +1,22 @@
-//! Frames that were read together. Where flows and SAs are so many that the processor's caches do not hold them, most of the
-//! time of a small packet is the wait for memory: its entry in the flow cache, its place in the list of SAs, its SA, the SA's
-//! state, each of which says where the next is. Here every step is made for all frames before the next, so that they wait
-//! together.
+//! Frames that were read, or datagrams that were received, together. Where flows and SAs are so many that the processor's
+//! caches do not hold them, most of the time of a small packet is the wait for memory: its entry in the flow cache, its place
+//! in the list of SAs, its SA, the SA's state, each of which says where the next is. Here every step is made for all of them
+//! before the next, so that they wait together.
 
 use ironswan_crypto::prefetch;
+use ironswan_wire::esp;
 use ironswan_wire::ip::{self, Fragment};
 use ironswan_wire::offload::Offload;
 
-use crate::batch::TxBatch;
+use crate::batch::{Carrier, Datagram, TxBatch, strides};
+use crate::engine::Snapshot;
 use crate::flow::{FlowKey, Verdict};
 use crate::worker::Worker;
 
 /// More SAs than the cache nearest to the processor holds.
 const MANY_SAS: u32 = 256;
+/// Most SAs that are asked for at a time.
+const FORESEEN: usize = 256;
 
 /// A read of the TUN device, in the buffer of its burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +27,14 @@ pub struct Frame {
     pub len: usize,
     /// What the device said about it.
     pub offload: Offload,
+}
+
+impl Frame {
+    /// Its bytes in that buffer.
+    #[inline]
+    pub(super) fn of<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        buf.get_mut(self.start..)?.get_mut(..self.len)
+    }
 }
 
 /// Scratch memory of [`Worker::outbound_burst`].
@@ -38,11 +50,9 @@ impl Worker {
     /// full: seal, send, clear, and call again with the others.
     #[must_use]
     pub fn outbound_burst(&mut self, buf: &mut [u8], frames: &[Frame], tx: &mut TxBatch) -> usize {
-        if frames.len() > 1 && (self.flows.is_large() || self.snap.places.len() > MANY_SAS) {
-            self.foresee(buf, frames);
-        }
+        self.foresee(buf, frames);
         for (i, frame) in frames.iter().enumerate() {
-            let bytes = buf.get_mut(frame.start..).and_then(|rest| rest.get_mut(..frame.len));
+            let bytes = frame.of(buf);
             if !self.outbound(bytes.unwrap_or_default(), &frame.offload, tx) {
                 return i;
             }
@@ -50,9 +60,17 @@ impl Worker {
         frames.len()
     }
 
-    /// Asks for the memory that these frames will need. What it finds out is a hint: nothing is decided here.
+    /// Asks for the memory that these frames will need, where the processor's caches may not have it.
+    #[inline]
+    pub(super) fn foresee(&mut self, buf: &[u8], frames: &[Frame]) {
+        if frames.len() > 1 && (self.flows.is_large() || self.snap.places.len() > MANY_SAS) {
+            self.prefetch(buf, frames);
+        }
+    }
+
+    /// What it finds out is a hint: nothing is decided here.
     #[inline(never)]
-    fn foresee(&mut self, buf: &[u8], frames: &[Frame]) {
+    fn prefetch(&mut self, buf: &[u8], frames: &[Frame]) {
         let Burst { keys, places } = &mut self.burst;
         keys.clear();
         places.clear();
@@ -73,7 +91,37 @@ impl Worker {
             }
         }
         let sas = || places.iter().filter_map(|place| self.snap.places.get(*place));
-        sas().for_each(|sa| prefetch(&**sa, size_of_val(&**sa)));
+        sas().for_each(|sa| prefetch(&**sa, 0..size_of_val(&**sa)));
         sas().for_each(|sa| sa.state.prefetch());
     }
+}
+
+/// Asks for the memory that the SAs of these datagrams will need. Nothing is decided here, and what is not foreseen only takes
+/// longer. AH is not: it comes one packet at a time.
+#[inline]
+pub(super) fn foresee_inbound(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
+    if datagrams.len() > 1 && snap.inbound.len() > MANY_SAS as usize {
+        foresee_many(snap, buf, datagrams);
+    }
+}
+
+#[inline(never)]
+fn foresee_many(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
+    let mut spis = [0; FORESEEN];
+    let mut free = spis.iter_mut();
+    let mut last = 0;
+    for range in datagrams.iter().filter(|d| d.carrier != Carrier::Ip).flat_map(strides) {
+        let Some((spi, _)) = buf.get(range).and_then(esp::header) else { continue };
+        if spi == last {
+            continue;
+        }
+        last = spi;
+        let Some(place) = free.next() else { break };
+        snap.inbound.prefetch(spi);
+        *place = spi;
+    }
+    // 0 is no SA's.
+    let sas = || spis.iter().take_while(|spi| **spi != 0).filter_map(|spi| snap.inbound.get(*spi));
+    sas().for_each(|sa| sa.prefetch());
+    sas().for_each(|sa| sa.state.prefetch());
 }

@@ -187,7 +187,7 @@ impl<'a> Carry<'a> {
         let start = (tx.used + self.front_len) as u32;
         match &state.key {
             SaKey::Esp(_) => {
-                esp_packet(rest, state.spi.0, state.iv_len, state.icv_len, body, packet);
+                esp_packet(rest, state.spi.0, state.iv_len(), state.icv_len(), body, packet);
                 let key = tx.key_of(self.sa);
                 let esp_len = rest_len(len, self.front_len);
                 tx.jobs.push(Job { start, len: esp_len, seq: packet.sequence, key, ok: false });
@@ -223,7 +223,7 @@ impl<'a> Carry<'a> {
             tx.push_whole(len, self.sa, self.tos, if may { len as u16 } else { 0 });
         } else {
             let least = self.sa.state.fragmentable[usize::from(self.ipv6)];
-            tx.push_send(len, key, self.sa, self.tos, if self.always { u16::MAX } else { least });
+            tx.push_send((tx.used, len), key, self.sa, self.tos, if self.always { u16::MAX } else { least });
         }
     }
 

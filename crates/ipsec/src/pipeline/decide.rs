@@ -80,7 +80,7 @@ pub(super) fn by_quoted(
         _ => return Err(reason),
     };
     let Some(Action::Protect(reqid)) = snap.spd.lookup_out(&answer) else { return Err(reason) };
-    let sas = snap.outbound.get(&reqid.0).ok_or(reason)?;
+    let sas = snap.outbound.get(reqid.0).ok_or(reason)?;
     let sa = sas.iter().rev().find(|sa| sa.state.selectors.covers_out(&answer)).ok_or(reason)?;
     Ok(sa.place)
 }
@@ -100,7 +100,7 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
         None => Verdict::Drop(DropReason::OutNoPolicy),
         Some(Action::Bypass) => Verdict::Drop(DropReason::OutPolBypass),
         Some(Action::Discard) => Verdict::Drop(DropReason::OutPolBlock),
-        Some(Action::Protect(reqid)) => match snap.outbound.get(&reqid.0) {
+        Some(Action::Protect(reqid)) => match snap.outbound.get(reqid.0) {
             None => Verdict::Acquire(reqid),
             // The newest first: an older one is left only until its DELETE.
             Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(&packet)) {

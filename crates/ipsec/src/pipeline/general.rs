@@ -182,8 +182,8 @@ impl Worker {
         };
         let result = match *cut {
             Cut::Whole => each(frame),
-            Cut::Segments { tcp, header, size, .. } => {
-                split::each_segment(frame, info, (tcp, header, size), scratch, each)
+            Cut::Segments { header, size, .. } => {
+                split::each_segment(frame, info, (header, size), scratch, each)
             }
         };
         // Should one of them fail, it is what is dropped, and those before it were made.

@@ -8,37 +8,63 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 
-use ironswan_crypto::batch::{self, Job};
-use ironswan_crypto::icv::{self, IcvJob};
+use ironswan_crypto::batch::{self, EspKey, Job};
+use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_wire::esp::{self, MIN_SPI, TRAILER};
 
+use super::burst::foresee_inbound;
 use super::merge::Merger;
 use super::opened::{self, Asked, Carried};
 use crate::ah::{self, Ah};
-use crate::audit::Sample;
-use crate::batch::{Carrier, Datagram, RxBatch, strides};
-use crate::counters::DropReason;
-use crate::engine::{Snapshot, in_ref};
+use crate::audit::{Refused, Sample, refuse};
+use crate::batch::{Carrier, Datagram, RxBatch, recycle, strides};
+use crate::counters::{DropReason, Tally, Traffic};
+use crate::engine::{Engine, Snapshot, in_ref};
 use crate::ipcomp::Compressor;
 use crate::replay::{Replay, ReplayError};
 use crate::sa::{InSa, InState, SaKey};
+use crate::stages::{Laps, Stage, Unwatched, Watch};
 use crate::worker::Worker;
 
-/// Scratch memory between [`Worker::inbound_open`] and [`Worker::inbound_deliver`].
+/// A batch between [`RxBatch::open`] and [`Worker::deliver`].
 #[derive(Default)]
-pub(crate) struct Inbound {
+pub(crate) struct Opening {
     jobs: Vec<Job>,
     /// TOS of the outer header, of each job.
     tos: Vec<u8>,
+    /// What is known of the inner checksum of each job; empty when it was not looked at.
+    sums: Vec<Sum>,
     /// The SAs of this batch: `Job::key` is an index into it. One may be there more than once.
     sas: Vec<Arc<InSa>>,
-    /// Packets and bytes delivered, of each of `sas`.
-    used: Vec<(u64, u64)>,
     /// The jobs whose packet came from elsewhere than their SA says, in their order. Nearly always none.
     elsewhere: Vec<Elsewhere>,
     /// The jobs whose SA is not plain, in their order.
     carried: Vec<Carried>,
     headers: Headers,
+    keys: Vec<&'static EspKey>,
+    icv_keys: Vec<&'static IcvKey>,
+    /// What was counted and refused, until a worker takes it.
+    tally: Tally,
+    refused: Vec<Refused>,
+    /// Inner checksums are looked at when packets are opened.
+    pub(crate) sum_ahead: bool,
+    /// This batch is measured.
+    pub(crate) laps: Option<Laps>,
+}
+
+/// What is known of the TCP or UDP checksum of an inner packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Sum {
+    Unknown,
+    Right,
+    Wrong,
+}
+
+/// What delivers one batch after the other: scratch memory and the merger.
+#[derive(Default)]
+pub(crate) struct Inbound {
+    /// Packets and bytes delivered, of each SA of the batch.
+    used: Vec<(u64, u64)>,
     compressor: Compressor,
     merger: Merger,
 }
@@ -61,59 +87,75 @@ struct Elsewhere {
     newest: bool,
 }
 
-impl Worker {
-    /// Opens what arrived and appends what is to be written to `rx`; the packets stay in `buf`. Every packet is counted, as
-    /// delivered, merged or absorbed, or under one [`DropReason`].
-    ///
-    /// `datagrams` are ESP and AH only: see [`crate::demux`].
-    pub fn inbound(&mut self, buf: &mut [u8], datagrams: &[Datagram], rx: &mut RxBatch) {
-        self.inbound_open(buf, datagrams);
-        self.inbound_deliver(buf, rx);
-    }
-
-    /// Which protocols are merged for the device; both in the beginning. UDP takes a kernel that knows
-    /// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses the write.
-    pub fn merge(&mut self, tcp: bool, udp: bool) {
-        (self.inbound.merger.tcp, self.inbound.merger.udp) = (tcp, udp);
-    }
-
-    /// The first half of [`Self::inbound`], which threads may do at the same time: finds the SAs, checks the windows without
-    /// moving them, and opens. The second half must follow, with the same buffer.
-    pub fn inbound_open(&mut self, buf: &mut [u8], datagrams: &[Datagram]) {
+impl RxBatch {
+    /// The first half of [`Worker::inbound`], which threads may do at the same time, each with its own batch: finds the SAs,
+    /// checks the windows without moving them, and opens. [`Worker::deliver`] must follow, with the same buffer.
+    pub fn open(&mut self, engine: &Engine, buf: &mut [u8], datagrams: &[Datagram]) {
         // A peer may use an SA as soon as it has been told of it, which is after it was installed and may be within this
         // round: what arrives is looked up in what there is now.
-        let snap = match self.engine.generation() == self.snap.generation {
-            true => self.snap.clone(),
-            false => self.engine.snapshot(),
-        };
-        let Inbound { jobs, tos, sas, elsewhere, carried, headers, .. } = &mut self.inbound;
-        jobs.clear();
-        tos.clear();
-        sas.clear();
-        elsewhere.clear();
-        carried.clear();
-        headers.jobs.clear();
-        headers.bytes.clear();
+        let snap = engine.now();
+        foresee_inbound(&snap, buf, datagrams);
+        let opening = &mut self.opening;
+        opening.clear();
+        match opening.laps.take() {
+            None => opening.check(&snap, buf, datagrams, &mut Unwatched),
+            Some(mut laps) => {
+                opening.check(&snap, buf, datagrams, &mut laps);
+                opening.laps = Some(laps);
+            }
+        }
+        drop(snap);
+        opening.open(buf);
+        self.lap(Stage::Crypto);
+        if self.opening.sum_ahead {
+            self.opening.sum(buf);
+            self.lap(Stage::Encapsulation);
+        }
+    }
+
+    /// Whether inner checksums are looked at by [`Self::open`], and not by [`Worker::deliver`] for those packets that may be
+    /// merged only: less is left for what threads do one after the other.
+    pub fn sum_ahead(&mut self, ahead: bool) {
+        self.opening.sum_ahead = ahead;
+    }
+}
+
+impl Opening {
+    fn clear(&mut self) {
+        self.jobs.clear();
+        self.tos.clear();
+        self.sums.clear();
+        self.sas.clear();
+        self.elsewhere.clear();
+        self.carried.clear();
+        self.headers.jobs.clear();
+        self.headers.bytes.clear();
+    }
+
+    /// Enters the packets into the jobs, those that are refused into the books.
+    #[inline(always)]
+    fn check<W: Watch>(&mut self, snap: &Snapshot, buf: &[u8], datagrams: &[Datagram], watch: &mut W) {
+        let Self { jobs, tos, sas, elsewhere, carried, headers, tally, refused, .. } = self;
         // Beyond are the offsets that mean something else in `RxBatch::iov`.
         let end = buf.len().min(RxBatch::EXTRA as usize);
         let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
         for datagram in datagrams {
             if datagram.offset as usize + datagram.len as usize > end {
-                self.tally.traffic.in_packets += 1;
-                self.tally.drop(DropReason::InBufferError);
+                tally.traffic.in_packets += 1;
+                tally.drop(DropReason::InBufferError);
                 continue;
             }
             // The source is compared once for each datagram and SA in it, not for each of the packets that were merged.
             let (mut compared, mut left) = (0, false);
             for range in strides(datagram) {
-                self.tally.traffic.in_packets += 1;
+                tally.traffic.in_packets += 1;
                 let start = range.start as u32;
                 let packet = buf.get(range);
                 let mut ah = None;
                 let found = if datagram.carrier == Carrier::Ip {
-                    check_ah(&snap, packet, sas, &mut at, headers, start, &mut ah)
+                    check_ah(snap, packet, sas, &mut at, headers, start, &mut ah)
                 } else {
-                    check_esp(&snap, packet, sas, &mut at)
+                    check_esp(snap, packet, sas, &mut at, watch)
                 };
                 match found {
                     Ok((len, seq)) => {
@@ -133,37 +175,108 @@ impl Worker {
                         tos.push(datagram.tos);
                     }
                     Err(reason) => {
-                        self.tally.drop(reason);
-                        let up = &self.engine.up;
-                        self.audit.note(self.now, up, reason, || unopened(buf, datagram, start));
+                        tally.drop(reason);
+                        refuse(refused, reason, || unopened(buf, datagram, start));
                     }
                 }
+                watch.lap(Stage::Sequence);
             }
         }
-        drop(at);
-        let mut keys = self.take_keys();
-        let Inbound { jobs, sas, .. } = &mut self.inbound;
-        let owned = std::mem::take(sas);
-        keys_by_sa(&owned, SaKey::esp, &mut keys);
-        batch::open(buf, jobs, &keys);
-        self.give_keys(keys);
-        self.inbound.sas = owned;
-        if !self.inbound.headers.jobs.is_empty() {
+    }
+
+    /// Opens the jobs.
+    fn open(&mut self, buf: &mut [u8]) {
+        let mut keys = recycle(std::mem::take(&mut self.keys));
+        keys_by_sa(&self.sas, SaKey::esp, &mut keys);
+        batch::open(buf, &mut self.jobs, &keys);
+        self.keys = recycle(keys);
+        if !self.headers.jobs.is_empty() {
             self.verify(buf);
         }
     }
 
-    /// The second half of [`Self::inbound`]: moves the windows, strips, checks against policy, merges. Threads that share
-    /// an SA call it in the order in which the datagrams arrived.
-    pub fn inbound_deliver(&mut self, buf: &mut [u8], rx: &mut RxBatch) {
-        self.commit();
-        let Inbound { jobs, tos, sas, used, carried, compressor, merger, .. } = &mut self.inbound;
+    /// Verifies the AH packets of the batch, and enters the results into their jobs.
+    #[cold]
+    fn verify(&mut self, buf: &[u8]) {
+        let mut keys = recycle(std::mem::take(&mut self.icv_keys));
+        keys_by_sa(&self.sas, SaKey::ah, &mut keys);
+        icv::verify(&self.headers.bytes, buf, &mut self.headers.jobs, &keys);
+        for (carried, result) in self.carried.iter().filter(|c| c.ah.is_some()).zip(&self.headers.jobs) {
+            if let Some(job) = self.jobs.get_mut(carried.job) {
+                job.ok = result.ok;
+            }
+        }
+        self.icv_keys = recycle(keys);
+    }
+
+    /// Looks at the inner checksums of what plain SAs carried.
+    fn sum(&mut self, buf: &[u8]) {
+        let Self { jobs, sums, sas, .. } = self;
+        sums.extend(jobs.iter().map(|job| match sas.get(usize::from(job.key)) {
+            Some(sa) if job.ok && sa.state.plain => opened::sum(buf, job, &sa.state),
+            _ => Sum::Unknown,
+        }));
+    }
+}
+
+impl Worker {
+    /// Opens what arrived and appends what is to be written to `rx`; the packets stay in `buf`. Every packet is counted, as
+    /// delivered, merged or absorbed, or under one [`DropReason`].
+    ///
+    /// `datagrams` are ESP and AH only: see [`crate::demux`].
+    pub fn inbound(&mut self, buf: &mut [u8], datagrams: &[Datagram], rx: &mut RxBatch) {
+        rx.open(&self.engine, buf, datagrams);
+        self.deliver(buf, rx);
+    }
+
+    /// Which protocols are merged for the device; both in the beginning. UDP takes a kernel that knows
+    /// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses the write.
+    pub fn merge(&mut self, tcp: bool, udp: bool) {
+        (self.inbound.merger.tcp, self.inbound.merger.udp) = (tcp, udp);
+    }
+
+    /// The second half of [`Self::inbound`], all that has an order: moves the windows, strips, checks against policy, merges.
+    /// Batches are delivered by one worker, in the order in which their datagrams arrived.
+    pub fn deliver(&mut self, buf: &mut [u8], rx: &mut RxBatch) {
+        self.tally.take(&mut rx.opening.tally);
+        if !rx.opening.refused.is_empty() {
+            self.audit.take(self.now, &self.engine.up, &mut rx.opening.refused);
+        }
+        self.commit(&mut rx.opening);
+        rx.lap(Stage::Sequence);
+        match rx.opening.laps.take() {
+            None => self.deliver_all(buf, rx, &mut Unwatched),
+            Some(laps) => self.deliver_measured(buf, rx, laps),
+        }
+        // No key outlives its batch.
+        rx.opening.clear();
+        self.flush();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn deliver_measured(&mut self, buf: &mut [u8], rx: &mut RxBatch, mut laps: Laps) {
+        let Traffic { in_writes, in_merged, in_bytes, .. } = self.tally.traffic;
+        self.deliver_all(buf, rx, &mut laps);
+        let now = &self.tally.traffic;
+        laps.times.packets += now.in_writes + now.in_merged - in_writes - in_merged;
+        laps.times.bytes += now.in_bytes - in_bytes;
+        laps.lap(Stage::Encapsulation);
+        rx.opening.laps = Some(laps);
+    }
+
+    #[inline(always)]
+    fn deliver_all<W: Watch>(&mut self, buf: &mut [u8], rx: &mut RxBatch, watch: &mut W) {
+        let RxBatch { writes, iov, extra, opening } = rx;
+        let Opening { jobs, tos, sums, sas, carried, .. } = opening;
+        let Inbound { used, compressor, merger } = &mut self.inbound;
         let mut carried = carried.iter();
         let mut asked = Asked {
             snap: &self.snap,
             accepted: &mut self.accepted,
             fragments: &mut self.fragments_in,
             now: self.now,
+            watch,
         };
         used.clear();
         used.resize(sas.len(), (0, 0));
@@ -177,7 +290,7 @@ impl Worker {
                 opened::plain(&mut asked, buf, job, sa, *tos)
             } else {
                 let Some(carried) = carried.find(|c| c.job == i) else { continue };
-                opened::carried(&mut asked, compressor, (buf, &mut rx.extra), (job, carried), sa, *tos)
+                opened::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos)
             };
             match opened {
                 Ok(Some(opened)) => {
@@ -185,8 +298,9 @@ impl Worker {
                     used[key].0 += 1;
                     used[key].1 += bytes;
                     self.tally.traffic.in_bytes += bytes;
+                    let sum = sums.get(i).copied().unwrap_or(Sum::Unknown);
                     // Packets merge within one SA only.
-                    let merged = merger.push((buf, &rx.extra), &opened, sa.state.spi.0);
+                    let merged = merger.push((buf, extra), &opened, sa.state.spi.0, sum);
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
                 Ok(None) => self.tally.traffic.in_dummies += 1,
@@ -195,8 +309,9 @@ impl Worker {
                     self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                 }
             }
+            asked.watch.lap(Stage::Encapsulation);
         }
-        self.tally.traffic.in_writes += merger.finish(buf, rx);
+        self.tally.traffic.in_writes += merger.finish(buf, extra, iov, writes);
         for (sa, (packets, bytes)) in sas.iter().zip(used.iter()) {
             if *packets == 0 {
                 continue;
@@ -206,31 +321,11 @@ impl Worker {
                 self.engine.reached(in_ref(sa), reached);
             }
         }
-        jobs.clear();
-        sas.clear();
-        self.flush();
-    }
-
-    /// Verifies the AH packets of the batch, and enters the results into their jobs.
-    #[cold]
-    fn verify(&mut self, buf: &[u8]) {
-        let mut keys = self.take_icv_keys();
-        let Inbound { jobs, sas, carried, headers, .. } = &mut self.inbound;
-        let owned = std::mem::take(sas);
-        keys_by_sa(&owned, SaKey::ah, &mut keys);
-        icv::verify(&headers.bytes, buf, &mut headers.jobs, &keys);
-        for (carried, result) in carried.iter().filter(|c| c.ah.is_some()).zip(&headers.jobs) {
-            if let Some(job) = jobs.get_mut(carried.job) {
-                job.ok = result.ok;
-            }
-        }
-        self.give_icv_keys(keys);
-        self.inbound.sas = owned;
     }
 
     /// Drops what is not authentic, and moves the windows for what is. The lock is held for a run of one SA's packets.
-    fn commit(&mut self) {
-        let Inbound { jobs, sas, elsewhere, .. } = &mut self.inbound;
+    fn commit(&mut self, opening: &mut Opening) {
+        let Opening { jobs, sas, elsewhere, .. } = opening;
         let watched = !elsewhere.is_empty();
         let mut first = 0;
         for run in jobs.chunk_by_mut(|a, b| a.key == b.key) {
@@ -266,15 +361,15 @@ impl Worker {
             }
         }
         if watched {
-            self.moved();
+            self.moved(opening);
         }
     }
 
     /// Tells of the SAs whose newest packet came from elsewhere. "Newest" is asked of the window when the whole batch has
     /// been committed, so that of a source that changes within a batch only the last one counts.
     #[cold]
-    fn moved(&mut self) {
-        let Inbound { jobs, sas, elsewhere, .. } = &mut self.inbound;
+    fn moved(&mut self, opening: &mut Opening) {
+        let Opening { jobs, sas, elsewhere, .. } = opening;
         for e in elsewhere.drain(..).filter(|e| e.newest) {
             let Some(job) = jobs.get(e.job) else { continue };
             let Some(sa) = sas.get(usize::from(job.key)) else { continue };
@@ -341,19 +436,22 @@ fn keys_by_sa<'a, K>(sas: &'a [Arc<InSa>], of: impl Fn(&'a SaKey) -> Option<&'a 
 
 /// An ESP packet's length and its whole sequence number.
 #[inline(always)]
-fn check_esp<'a>(
+fn check_esp<'a, W: Watch>(
     snap: &'a Snapshot,
     packet: Option<&[u8]>,
     sas: &mut Vec<Arc<InSa>>,
     at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
+    watch: &mut W,
 ) -> Result<(u32, u64), DropReason> {
     let packet = packet.ok_or(DropReason::InBufferError)?;
     let (spi, low) = esp::header(packet).ok_or(DropReason::InHdrError)?;
+    watch.lap(Stage::Parse);
     let seq = check(snap, spi, low, sas, at, |state| {
-        if state.key.esp().is_none() {
+        watch.lap(Stage::Policy);
+        if !state.esp {
             return Err(DropReason::InStateProtocol);
         }
-        if packet.len() < esp::HEADER + state.iv_len + TRAILER + state.icv_len {
+        if packet.len() < esp::HEADER + state.iv_len() + TRAILER + state.icv_len() {
             return Err(DropReason::InHdrError);
         }
         Ok(())
@@ -411,7 +509,7 @@ fn check<'a>(
         if spi < MIN_SPI {
             return Err(DropReason::InReservedSpi);
         }
-        let sa = snap.inbound.get(&spi).ok_or(DropReason::InNoStates)?;
+        let sa = snap.inbound.get(spi).ok_or(DropReason::InNoStates)?;
         if sas.len() > usize::from(u16::MAX) {
             return Err(DropReason::InBufferError);
         }

@@ -12,6 +12,7 @@ use ironswan_wire::ip::checksum::{be16, fold, pseudo};
 use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
+use super::inbound::Sum;
 use super::opened::Opened;
 use crate::batch::{RxBatch, Write};
 
@@ -48,8 +49,8 @@ struct Run {
     last_flags: u8,
     /// Takes no more packets.
     closed: bool,
-    /// The checksum of the first packet has been verified.
-    verified: bool,
+    /// What is known of the checksum of the first packet.
+    sum: Sum,
     head: u32,
     tail: u32,
 }
@@ -89,15 +90,15 @@ impl Default for Merger {
 
 impl Merger {
     /// Takes a packet; true when it joined an earlier one.
-    #[inline]
-    pub(super) fn push(&mut self, memory: (&[u8], &[u8]), opened: &Opened, spi: u32) -> bool {
+    #[inline(always)]
+    pub(super) fn push(&mut self, memory: (&[u8], &[u8]), opened: &Opened, spi: u32, sum: Sum) -> bool {
         let Opened { at: start, info, flow } = opened;
         let start = *start;
         let packet = bytes(memory, start, info.total_len);
         let follow = info.fragment == Fragment::No
             && (self.tcp && info.protocol == protocol::TCP || self.udp && info.protocol == protocol::UDP);
         if !follow {
-            self.open(start, info, spi, None);
+            self.open(start, info, spi, None, sum);
             return false;
         }
         let slot = usize::from(*flow) % SLOTS;
@@ -108,11 +109,12 @@ impl Merger {
             && matches(run, memory, packet, info, c)
         {
             // The cheap tests have passed: now the checksums, of the run's first packet once.
-            if !run.verified {
-                run.verified = checksum_ok(bytes(memory, run.first, run.total as usize), info);
-                run.closed = !run.verified;
+            if run.sum == Sum::Unknown {
+                let right = checksum_ok(bytes(memory, run.first, run.total as usize), info);
+                run.sum = if right { Sum::Right } else { Sum::Wrong };
             }
-            if run.verified && checksum_ok(packet, info) {
+            run.closed = run.sum != Sum::Right;
+            if !run.closed && (sum == Sum::Right || sum == Sum::Unknown && checksum_ok(packet, info)) {
                 let piece = self.pieces.len() as u32;
                 self.pieces.push(Piece { offset: start + c.header as u32, len: c.body as u32, next: NONE });
                 self.pieces[run.tail as usize].next = piece;
@@ -132,15 +134,15 @@ impl Merger {
             && !info.ipv6
         {
             let id = u16::from_be_bytes([packet[4], packet[5]]);
-            self.open(start, info, spi, Some((c, id.wrapping_add(1))));
+            self.open(start, info, spi, Some((c, id.wrapping_add(1))), sum);
         } else {
-            self.open(start, info, spi, candidate.as_ref().map(|c| (c, 0)));
+            self.open(start, info, spi, candidate.as_ref().map(|c| (c, 0)), sum);
         }
         false
     }
 
     /// Begins a run.
-    fn open(&mut self, start: u32, info: &IpInfo, spi: u32, candidate: Option<(&Candidate, u16)>) {
+    fn open(&mut self, start: u32, info: &IpInfo, spi: u32, candidate: Option<(&Candidate, u16)>, sum: Sum) {
         let piece = self.pieces.len() as u32;
         self.pieces.push(Piece { offset: start, len: info.total_len as u32, next: NONE });
         let (header, body, next_sequence, flags, next_id) = match candidate {
@@ -161,27 +163,33 @@ impl Merger {
             next_id,
             last_flags: 0,
             closed: candidate.is_none() || flags & (tcp::FIN | tcp::PSH) != 0,
-            verified: false,
+            sum,
             head: piece,
             tail: piece,
         });
     }
 
     /// Turns the runs into writes, and returns how many.
-    pub(super) fn finish(&mut self, buf: &mut [u8], rx: &mut RxBatch) -> u64 {
+    pub(super) fn finish(
+        &mut self,
+        buf: &mut [u8],
+        extra: &mut [u8],
+        iov: &mut Vec<(u32, u32)>,
+        out: &mut Vec<Write>,
+    ) -> u64 {
         for run in &self.runs {
-            let begin = rx.iov.len() as u32;
+            let begin = iov.len() as u32;
             let mut at = run.head;
             while let Some(piece) = self.pieces.get(at as usize) {
-                rx.iov.push((piece.offset, piece.len));
+                iov.push((piece.offset, piece.len));
                 at = piece.next;
             }
             let offload = match run.first.checked_sub(RxBatch::EXTRA) {
                 _ if run.packets == 1 => Offload::NONE,
                 None => seal_run(run, &mut buf[run.first as usize..]),
-                Some(first) => seal_run(run, &mut rx.extra[first as usize..]),
+                Some(first) => seal_run(run, &mut extra[first as usize..]),
             };
-            rx.writes.push(Write { offload, iov: begin..rx.iov.len() as u32, total: run.total });
+            out.push(Write { offload, iov: begin..iov.len() as u32, total: run.total });
         }
         let writes = self.runs.len() as u64;
         self.runs.clear();
@@ -234,7 +242,7 @@ fn candidate(packet: &[u8], info: &IpInfo) -> Option<Candidate> {
 }
 
 /// True when the packet continues the run, its checksum aside.
-#[inline]
+#[inline(always)]
 fn matches(run: &Run, memory: (&[u8], &[u8]), packet: &[u8], info: &IpInfo, c: &Candidate) -> bool {
     let (header, upper) = (usize::from(run.header), usize::from(run.upper));
     if run.ipv6 != info.ipv6 || run.protocol != info.protocol || header != c.header || upper != info.upper {
@@ -270,8 +278,8 @@ fn matches(run: &Run, memory: (&[u8], &[u8]), packet: &[u8], info: &IpInfo, c: &
 }
 
 /// Verifies the TCP or UDP checksum of a whole packet.
-#[inline]
-fn checksum_ok(packet: &[u8], info: &IpInfo) -> bool {
+#[inline(always)]
+pub(super) fn checksum_ok(packet: &[u8], info: &IpInfo) -> bool {
     let addresses = if info.ipv6 { &packet[8..40] } else { &packet[12..20] };
     let upper = &packet[info.upper..];
     fold(pseudo(addresses, info.protocol) + be16(upper.len() as u16) + sum(upper)) == 0xffff

@@ -13,9 +13,12 @@ mod opened;
 mod outbound;
 mod split;
 mod transport;
+mod unmerge;
 
 pub(crate) use burst::Burst;
 pub use burst::Frame;
 pub(crate) use decide::decide;
 pub(crate) use general::Outbound;
-pub(crate) use inbound::Inbound;
+pub(crate) use inbound::{Inbound, Opening};
+pub(crate) use split::Planned;
+pub use unmerge::unmerge;

@@ -21,7 +21,8 @@ use ironswan_wire::ip::{self, Fragment, IpInfo, protocol, v4, v6};
 use ironswan_wire::sadb::Mode;
 
 use super::accept::accept;
-use super::transport;
+use super::inbound::Sum;
+use super::{merge, transport};
 use crate::ah::Ah;
 use crate::batch::RxBatch;
 use crate::counters::DropReason;
@@ -32,6 +33,7 @@ use crate::fragment::Fragments;
 use crate::ipcomp::Compressor;
 use crate::mss;
 use crate::sa::{InSa, InState};
+use crate::stages::{Stage, Watch};
 
 /// A packet to deliver.
 pub(super) struct Opened {
@@ -52,27 +54,41 @@ pub(super) struct Carried {
 }
 
 /// What is asked while packets are opened.
-pub(super) struct Asked<'a> {
+pub(super) struct Asked<'a, W> {
     pub(super) snap: &'a Snapshot,
     pub(super) accepted: &'a mut Accepted,
     pub(super) fragments: &'a mut Fragments,
     pub(super) now: Duration,
+    pub(super) watch: &'a mut W,
 }
 
 /// The payload of a decrypted ESP packet: where it begins, its length, its next header.
 #[inline(always)]
 fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), DropReason> {
-    let start = job.start as usize + esp::HEADER + state.iv_len;
-    let end = (job.start + job.len) as usize - state.icv_len;
+    let start = job.start as usize + esp::HEADER + state.iv_len();
+    let end = (job.start + job.len) as usize - state.icv_len();
     let text = buf.get(start..end).ok_or(DropReason::InHdrError)?;
     let (len, next_header) = esp::parse_trailer(text).map_err(|_| DropReason::InTrailerError)?;
     Ok((start, len, next_header))
 }
 
+/// What the checksum of a packet of a plain SA says, which was opened. Nothing else is said of it: it may be no packet at all.
+#[inline]
+pub(super) fn sum(buf: &[u8], job: &Job, state: &InState) -> Sum {
+    let Ok((start, len, _)) = text(buf, job, state) else { return Sum::Unknown };
+    let Some(packet) = buf.get(start..start + len) else { return Sum::Unknown };
+    let Ok(info) = ip::parse(packet) else { return Sum::Unknown };
+    let covered = matches!(info.protocol, protocol::TCP | protocol::UDP);
+    if !covered || info.fragment != Fragment::No {
+        return Sum::Unknown;
+    }
+    if merge::checksum_ok(&packet[..info.total_len], &info) { Sum::Right } else { Sum::Wrong }
+}
+
 /// Of a plain SA. `None` for a dummy.
 #[inline(always)]
-pub(super) fn plain(
-    asked: &mut Asked<'_>,
+pub(super) fn plain<W: Watch>(
+    asked: &mut Asked<'_, W>,
     buf: &mut [u8],
     job: &Job,
     sa: &InSa,
@@ -90,8 +106,8 @@ pub(super) fn plain(
 
 /// Of any other SA. `None` for a dummy.
 #[inline(never)]
-pub(super) fn carried(
-    asked: &mut Asked<'_>,
+pub(super) fn carried<W: Watch>(
+    asked: &mut Asked<'_, W>,
     compressor: &mut Compressor,
     (buf, extra): (&mut [u8], &mut Vec<u8>),
     (job, carried): (&Job, &Carried),
@@ -177,7 +193,7 @@ fn make(
     }
 }
 
-impl Asked<'_> {
+impl<W: Watch> Asked<'_, W> {
     /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality padding (RFC 4303
     /// section 2.7): the header's own length counts.
     #[inline(always)]
@@ -205,7 +221,9 @@ impl Asked<'_> {
         if !ipv6 && !v4::checksum_ok(&packet[..info.upper]) {
             return Err(DropReason::InInnerChecksum);
         }
+        self.watch.lap(Stage::Encapsulation);
         let flow = accept(self, packet, &info, sa)?;
+        self.watch.lap(Stage::Policy);
         if sa.state.plain {
             if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
                 return Err(DropReason::InEcnError);
@@ -252,7 +270,7 @@ impl Asked<'_> {
     #[cold]
     #[inline(never)]
     fn clamp_syn(&self, packet: &mut [u8], info: &IpInfo, sa: &InSa) {
-        if let Some(back) = self.snap.outbound.get(&sa.state.reqid.0)
+        if let Some(back) = self.snap.outbound.get(sa.state.reqid.0)
             && let Some(largest) = back.last().and_then(|sa| sa.inner_max())
         {
             mss::clamp(packet, info, largest, true);

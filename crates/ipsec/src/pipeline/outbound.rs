@@ -3,19 +3,30 @@
 //!
 //! Here is the fast path: tunnel mode ESP whose outer IP header is the kernel's. All else goes by [`super::general`].
 
-use ironswan_crypto::{batch, icv};
-use ironswan_wire::ip::{self, Fragment};
+use std::sync::Arc;
+
+use ironswan_wire::ip::{self, Fragment, IpInfo};
 use ironswan_wire::offload::{Gso, Offload};
 
+use super::burst::Frame;
 use super::decide::by_quoted;
-use super::split::{self, Cut};
+use super::split::{self, Cut, Planned};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
 use crate::engine::{Engine, out_ref};
 use crate::flow::Verdict;
 use crate::mss;
 use crate::sa::{OutSa, Reached};
+use crate::stages::{Stage, Unwatched, Watch};
 use crate::worker::Worker;
+
+/// What was decided about a frame.
+enum Step {
+    /// It is done with (true), or `tx` has no room and nothing has happened.
+    Done(bool),
+    /// Its SA is not plain.
+    Other(IpInfo, Cut, Arc<OutSa>),
+}
 
 impl Worker {
     /// Takes one read of the TUN device: a packet, or a super-packet that is cut here. ESP packets are appended to `tx`,
@@ -38,6 +49,62 @@ impl Worker {
         true
     }
 
+    /// The first half of [`Self::outbound_burst`], all that has an order: decides, counts and numbers the packets of these
+    /// frames of `buf`. The second half is [`TxBatch::emit`] with the same `buf`, then [`TxBatch::seal`], which other threads
+    /// may do at the same time for batches that were planned before and after. Batches of one SA have to leave in the order in
+    /// which they were planned.
+    ///
+    /// Returns how many frames were taken. When these are not all, `tx` is full, and the others are for the next one.
+    #[must_use]
+    pub fn plan(&mut self, buf: &mut [u8], frames: &[Frame], tx: &mut TxBatch) -> usize {
+        self.foresee(buf, frames);
+        match tx.laps.take() {
+            None => self.plan_all(buf, frames, tx, &mut Unwatched),
+            Some(mut laps) => {
+                let (packets, bytes) = (self.tally.traffic.out_sent, self.tally.traffic.out_bytes);
+                let taken = self.plan_all(buf, frames, tx, &mut laps);
+                laps.times.packets += self.tally.traffic.out_sent - packets;
+                laps.times.bytes += self.tally.traffic.out_bytes - bytes;
+                tx.laps = Some(laps);
+                taken
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn plan_all<W: Watch>(
+        &mut self,
+        buf: &mut [u8],
+        frames: &[Frame],
+        tx: &mut TxBatch,
+        watch: &mut W,
+    ) -> usize {
+        for (i, frame) in frames.iter().enumerate() {
+            if !tx.has_room(frame.len, &frame.offload) && !tx.is_empty() {
+                return i;
+            }
+            let bytes = frame.of(buf).unwrap_or_default();
+            let step = match self.step::<W, true>(bytes, frame.start as u32, &frame.offload, tx, watch) {
+                Ok(Step::Other(info, cut, sa)) => {
+                    // It writes at once, so what is in front of it has to be there.
+                    tx.emit(buf);
+                    let packet = &mut frame.of(buf).unwrap_or_default()[..info.total_len];
+                    let done = self.general(packet, &info, &frame.offload, &cut, &sa, tx);
+                    watch.lap(Stage::Encapsulation);
+                    done.map(Step::Done)
+                }
+                step => step,
+            };
+            match step {
+                Ok(Step::Done(false)) => return i,
+                Ok(_) => {}
+                Err(reason) => self.tally.drop(reason),
+            }
+            self.tally.traffic.out_frames += 1;
+        }
+        frames.len()
+    }
+
     /// False, and nothing has happened, when `tx` has no room.
     #[inline(always)]
     pub(crate) fn frame(
@@ -46,15 +113,36 @@ impl Worker {
         offload: &Offload,
         tx: &mut TxBatch,
     ) -> Result<bool, DropReason> {
+        match self.step::<_, false>(all, 0, offload, tx, &mut Unwatched)? {
+            Step::Done(done) => Ok(done),
+            Step::Other(info, cut, sa) => {
+                self.general(&mut all[..info.total_len], &info, offload, &cut, &sa, tx)
+            }
+        }
+    }
+
+    /// Decides about one frame, which begins at `start` of its buffer, and plans its packets (`LATER`) or writes them.
+    /// Whatever can fail fails before that.
+    #[inline(always)]
+    fn step<W: Watch, const LATER: bool>(
+        &mut self,
+        all: &mut [u8],
+        start: u32,
+        offload: &Offload,
+        tx: &mut TxBatch,
+        watch: &mut W,
+    ) -> Result<Step, DropReason> {
         let info = ip::parse(all).map_err(|_| DropReason::OutHdrError)?;
         let whole = all.len();
         let frame = &mut all[..info.total_len];
+        watch.lap(Stage::Parse);
         let place = match self.verdict(frame, &info)? {
             Verdict::Sa(place) => place,
             Verdict::Drop(reason) | Verdict::AsFirst(reason) => by_quoted(&self.snap, frame, &info, reason)?,
-            Verdict::Acquire(reqid) => return self.acquire(reqid, &info, all, offload),
+            Verdict::Acquire(reqid) => return self.acquire(reqid, &info, all, offload).map(Step::Done),
         };
         let sa = self.snap.places.get(place).ok_or(DropReason::OutNoStates)?;
+        watch.lap(Stage::Policy);
         let cut = match offload.gso {
             Gso::None => Cut::Whole,
             // What the kernel cuts is all there and never a fragment.
@@ -71,50 +159,48 @@ impl Worker {
         let packets = cut.packets();
         let state = &*sa.state;
         if !state.plain {
-            let sa = sa.clone();
-            return self.general(frame, &info, offload, &cut, &sa, tx);
+            return Ok(Step::Other(info, cut, sa.clone()));
         }
         let longest = state.esp_len(cut.longest(frame.len()));
         if longest > split::MAX_ESP {
             return Err(DropReason::OutTooBig);
         }
         if longest * packets as usize > tx.room() {
-            return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(false) };
+            return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(Step::Done(false)) };
         }
+        if matches!(cut, Cut::Whole) && !split::can_finish(offload.csum, frame.len(), info.upper) {
+            return Err(DropReason::OutOffloadError);
+        }
+        watch.lap(Stage::Encapsulation);
         let sequence = numbers(&self.engine, sa, packets)?;
-        let bytes = split::emit(frame, &info, offload, &cut, sa, sequence, tx)?;
+        let (planned, bytes) = Planned::new((start, frame), &info, offload, &cut, sa, sequence, tx);
         self.tally.traffic.out_made += packets - 1;
         self.tally.traffic.out_sent += packets;
         self.tally.traffic.out_bytes += bytes;
         let reached = state.usage.add(&state.lifetime, packets, bytes, self.now.as_secs());
         report(&self.engine, sa, reached, sequence);
-        Ok(true)
+        watch.lap(Stage::Sequence);
+        match LATER {
+            true => tx.plan.push(planned),
+            false => planned.emit(frame, sa, tx),
+        }
+        Ok(Step::Done(true))
     }
 
     /// Seals everything in the batch that is not sealed yet. After it the sends are complete.
     pub fn seal(&mut self, tx: &mut TxBatch) {
-        let sas = std::mem::take(&mut tx.sas);
-        let mut keys = self.take_keys();
-        keys.extend(sas.iter().filter_map(|sa| sa.state.key.esp()));
-        batch::seal(&mut tx.buf, &mut tx.jobs, &keys);
-        self.give_keys(keys);
-        tx.sas = sas;
-        if !tx.ah_jobs.is_empty() {
-            self.sign(tx);
-        }
-        tx.sealed();
+        tx.seal();
+        self.learn(tx);
         self.flush();
     }
 
-    /// Writes the ICVs of AH.
-    #[cold]
-    fn sign(&mut self, tx: &mut TxBatch) {
-        let sas = std::mem::take(&mut tx.ah_sas);
-        let mut keys = self.take_icv_keys();
-        keys.extend(sas.iter().filter_map(|sa| sa.state.key.ah()));
-        icv::sign(&tx.heads, &mut tx.buf, &mut tx.ah_jobs, &keys);
-        self.give_icv_keys(keys);
-        tx.ah_sas = sas;
+    /// Counts what sealing this batch has found out. Whoever calls [`TxBatch::seal`] does so before the batch is used again.
+    #[inline]
+    pub fn learn(&mut self, tx: &mut TxBatch) {
+        let unsealed = tx.take_unsealed();
+        if unsealed != 0 {
+            self.tally.unsealed(unsealed);
+        }
     }
 }
 

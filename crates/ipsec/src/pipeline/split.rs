@@ -23,7 +23,6 @@ pub(super) enum Cut {
     Whole,
     /// By payload bytes.
     Segments {
-        tcp: bool,
         /// Where the payload begins.
         header: usize,
         /// Payload bytes of each segment.
@@ -36,11 +35,9 @@ impl Cut {
     /// Checks what the offload header says against the packet; its `hdr_len` and checksum offsets are not trusted.
     pub(super) fn plan(frame: &[u8], info: &IpInfo, offload: &Offload) -> Option<Self> {
         let upper = frame.get(info.upper..)?;
-        let (tcp, length) = match (offload.gso, info.protocol, info.ipv6) {
-            (Gso::TcpV4, protocol::TCP, false) | (Gso::TcpV6, protocol::TCP, true) => {
-                (true, tcp::header_len(upper)?)
-            }
-            (Gso::UdpL4, protocol::UDP, _) if upper.len() >= udp::HEADER => (false, udp::HEADER),
+        let length = match (offload.gso, info.protocol, info.ipv6) {
+            (Gso::TcpV4, protocol::TCP, false) | (Gso::TcpV6, protocol::TCP, true) => tcp::header_len(upper)?,
+            (Gso::UdpL4, protocol::UDP, _) if upper.len() >= udp::HEADER => udp::HEADER,
             _ => return None,
         };
         let header = info.upper + length;
@@ -49,7 +46,7 @@ impl Cut {
             return None;
         }
         let segments = (frame.len() - header).div_ceil(size).max(1);
-        Some(Self::Segments { tcp, header, size, segments })
+        Some(Self::Segments { header, size, segments })
     }
 
     pub(super) fn packets(&self) -> u64 {
@@ -68,72 +65,140 @@ impl Cut {
     }
 }
 
-/// Writes the ESP packets of one frame, except what sealing writes, and returns the inner bytes.
-#[inline(always)]
-pub(super) fn emit(
-    frame: &mut [u8],
-    info: &IpInfo,
-    offload: &Offload,
-    cut: &Cut,
-    sa: &Arc<OutSa>,
+/// A frame for which everything is decided and counted, and nothing written: where its ESP packets go, and which numbers they
+/// have. Writing them cannot fail.
+#[derive(Clone, Copy)]
+pub(crate) struct Planned {
+    /// The frame in the buffer of its burst.
+    start: u32,
+    len: u32,
+    /// Where the first packet begins in the send buffer.
+    at: u32,
+    /// Where the upper-layer header begins.
+    upper: u32,
     sequence: u64,
-    tx: &mut TxBatch,
-) -> Result<u64, DropReason> {
-    let next_header = if info.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
-    let fragmentable = sa.state.fragmentable[usize::from(info.ipv6)];
-    let tos = sa.state.outer_tos(info.tos);
-    let mut at = Place { key: tx.key_of(sa), sa, next_header, tos, fragmentable, sequence };
-    match *cut {
-        Cut::Whole => {
-            let inner = at.packet(tx, frame.len()).ok_or(DropReason::OutTooBig)?;
-            match offload.csum {
-                None => inner.copy_from_slice(frame),
-                Some((start, offset)) => {
-                    finish(inner, frame, info.upper, usize::from(start), usize::from(offset))
-                        .ok_or(DropReason::OutOffloadError)?;
-                }
+    /// What of the frame the checksum to complete covers, and where it is.
+    csum: Option<(u16, u16)>,
+    /// Of a super-packet: bytes of its headers, and payload bytes of each segment; 0 for one packet.
+    header: u16,
+    size: u16,
+    key: u16,
+    fragmentable: u16,
+    tos: u8,
+    protocol: u8,
+    ipv6: bool,
+}
+
+impl Planned {
+    /// Takes room for the packets in `tx`, which has it, and returns the inner bytes. `start`: of the frame in its buffer.
+    #[inline(always)]
+    pub(super) fn new(
+        (start, frame): (u32, &[u8]),
+        info: &IpInfo,
+        offload: &Offload,
+        cut: &Cut,
+        sa: &Arc<OutSa>,
+        sequence: u64,
+        tx: &mut TxBatch,
+    ) -> (Self, u64) {
+        let state = &*sa.state;
+        let at = tx.used as u32;
+        let len = frame.len();
+        let (header, size, csum, bytes, used) = match *cut {
+            Cut::Whole => (0, 0, offload.csum, len, state.esp_len(len)),
+            Cut::Segments { header, size, segments, .. } => {
+                let others = segments - 1;
+                let last = len - others * size;
+                let used = others * state.esp_len(header + size) + state.esp_len(last);
+                (header as u16, size as u16, None, len + others * header, used)
             }
-            at.done(tx, frame.len());
-            Ok(frame.len() as u64)
+        };
+        tx.used += used;
+        let planned = Self {
+            start,
+            len: len as u32,
+            at,
+            upper: info.upper as u32,
+            sequence,
+            csum,
+            header,
+            size,
+            key: tx.key_of(sa),
+            fragmentable: state.fragmentable[usize::from(info.ipv6)],
+            tos: state.outer_tos(info.tos),
+            protocol: info.protocol,
+            ipv6: info.ipv6,
+        };
+        (planned, bytes as u64)
+    }
+
+    /// The frame, in the buffer that its place was given for.
+    #[inline]
+    pub(crate) fn frame<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        buf.get_mut(self.start as usize..)?.get_mut(..self.len as usize)
+    }
+
+    /// Index of the SA in the batch.
+    #[inline]
+    pub(crate) fn key(&self) -> usize {
+        usize::from(self.key)
+    }
+
+    /// Writes the ESP packets of the frame, except what sealing writes.
+    #[inline(always)]
+    pub(crate) fn emit(&self, frame: &mut [u8], sa: &OutSa, tx: &mut TxBatch) {
+        let next_header = if self.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
+        let mut place =
+            Place { planned: self, sa, next_header, sequence: self.sequence, at: self.at as usize };
+        if self.size == 0 {
+            let inner = place.packet(tx, frame.len());
+            match self.csum {
+                None => inner.copy_from_slice(frame),
+                Some((start, offset)) => finish(inner, frame, usize::from(start), usize::from(offset)),
+            }
+            place.done(tx, frame.len());
+            return;
         }
-        Cut::Segments { tcp, header, size, .. } => {
-            let mut template = Template::new(frame, info, header, tcp);
-            let (head, payload) = frame.split_at(header);
-            let mut bytes = 0;
-            let mut rest = payload;
-            loop {
-                let (body, after) = rest.split_at(size.min(rest.len()));
-                let inner = at.packet(tx, header + body.len()).ok_or(DropReason::OutTooBig)?;
-                let (inner_head, inner_body) = inner.split_at_mut(header);
-                inner_head.copy_from_slice(head);
-                // Two passes, which the processor overlaps: the copy waits for stores, the sum for nothing.
-                inner_body.copy_from_slice(body);
-                let payload_sum = sum(body);
-                template.patch(inner_head, body.len(), payload_sum, after.is_empty());
-                at.done(tx, header + body.len());
-                bytes += (header + body.len()) as u64;
-                rest = after;
-                if rest.is_empty() {
-                    return Ok(bytes);
-                }
+        let (header, size) = (usize::from(self.header), usize::from(self.size));
+        let mut template = Template::new(frame, self.upper as usize, header, self.protocol, self.ipv6);
+        let (head, payload) = frame.split_at(header);
+        let mut rest = payload;
+        loop {
+            let (body, after) = rest.split_at(size.min(rest.len()));
+            let inner = place.packet(tx, header + body.len());
+            let (inner_head, inner_body) = inner.split_at_mut(header);
+            inner_head.copy_from_slice(head);
+            // Two passes, which the processor overlaps: the copy waits for stores, the sum for nothing.
+            inner_body.copy_from_slice(body);
+            let payload_sum = sum(body);
+            template.patch(inner_head, body.len(), payload_sum, after.is_empty());
+            place.done(tx, header + body.len());
+            rest = after;
+            if rest.is_empty() {
+                return;
             }
         }
     }
 }
 
-/// Copies a packet and completes its checksum, which covers everything from `start` on and whose field holds the sum of
-/// the pseudo-header. What policy was asked about, everything in front of `upper`, is not written to.
-fn finish(inner: &mut [u8], frame: &[u8], upper: usize, start: usize, offset: usize) -> Option<()> {
-    let field = start.checked_add(offset)?;
-    if start < upper || field + 2 > frame.len() {
-        return None;
-    }
+/// True when a checksum that covers everything from `start` on and is `offset` bytes further can be completed: it is in the
+/// frame, and not in what policy was asked about, everything in front of `upper`.
+#[inline]
+pub(super) fn can_finish(csum: Option<(u16, u16)>, frame: usize, upper: usize) -> bool {
+    csum.is_none_or(|(start, offset)| {
+        let (start, offset) = (usize::from(start), usize::from(offset));
+        start >= upper && start + offset + 2 <= frame
+    })
+}
+
+/// Copies a packet and completes its checksum, whose field holds the sum of the pseudo-header ([`can_finish`]).
+fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) {
+    let field = start + offset;
     let (head, covered) = frame.split_at(start);
     inner[..start].copy_from_slice(head);
     inner[start..].copy_from_slice(covered);
     let value = udp::no_zero(!fold(sum(covered)));
     inner[field..field + 2].copy_from_slice(&value.to_ne_bytes());
-    Some(())
 }
 
 /// Completes the checksum of a packet where it is, as [`finish`] does.
@@ -152,11 +217,11 @@ pub(super) fn finish_in_place(frame: &mut [u8], upper: usize, start: u16, offset
 pub(super) fn each_segment(
     frame: &mut [u8],
     info: &IpInfo,
-    (tcp, header, size): (bool, usize, usize),
+    (header, size): (usize, usize),
     scratch: &mut Vec<u8>,
     mut each: impl FnMut(&[u8]) -> Result<(), DropReason>,
 ) -> Result<(), DropReason> {
-    let mut template = Template::new(frame, info, header, tcp);
+    let mut template = Template::new(frame, info.upper, header, info.protocol, info.ipv6);
     let (head, mut rest) = frame.split_at(header);
     loop {
         let (body, after) = rest.split_at(size.min(rest.len()));
@@ -174,43 +239,36 @@ pub(super) fn each_segment(
 
 /// Where the next packet goes.
 struct Place<'a> {
-    sa: &'a Arc<OutSa>,
-    key: u16,
+    planned: &'a Planned,
+    sa: &'a OutSa,
     next_header: u8,
-    tos: u8,
-    fragmentable: u16,
     sequence: u64,
+    at: usize,
 }
 
 impl Place<'_> {
     /// Writes the ESP header and trailer around `inner` bytes, and returns the room for these.
     #[inline(always)]
-    fn packet<'b>(&self, tx: &'b mut TxBatch, inner: usize) -> Option<&'b mut [u8]> {
+    fn packet<'b>(&self, tx: &'b mut TxBatch, inner: usize) -> &'b mut [u8] {
         let state = &*self.sa.state;
-        let tail = esp::pad_len(inner, state.block_len) + esp::TRAILER;
-        let start = esp::HEADER + state.iv_len;
-        let out = tx.buf.get_mut(tx.used..tx.used + start + inner + tail + state.icv_len)?;
+        let tail = esp::pad_len(inner, state.block_len()) + esp::TRAILER;
+        let start = esp::HEADER + state.iv_len();
+        let out = &mut tx.buf[self.at..self.at + start + inner + tail + state.icv_len()];
         out[..4].copy_from_slice(&state.spi.0.to_be_bytes());
         out[4..8].copy_from_slice(&(self.sequence as u32).to_be_bytes());
         let (inner, rest) = out[start..].split_at_mut(inner);
         esp::emit_trailer(&mut rest[..tail], self.next_header);
-        Some(inner)
+        inner
     }
 
     /// Enters the packet that has just been written.
     #[inline(always)]
     fn done(&mut self, tx: &mut TxBatch, inner: usize) {
-        let state = &*self.sa.state;
-        let len = state.esp_len(inner);
-        tx.push_send(len, self.key, self.sa, self.tos, self.fragmentable);
-        tx.jobs.push(Job {
-            start: tx.used as u32,
-            len: len as u32,
-            seq: self.sequence,
-            key: self.key,
-            ok: false,
-        });
-        tx.used += len;
+        let len = self.sa.state.esp_len(inner);
+        let Planned { key, tos, fragmentable, .. } = *self.planned;
+        tx.push_send((self.at, len), key, self.sa, tos, fragmentable);
+        tx.jobs.push(Job { start: self.at as u32, len: len as u32, seq: self.sequence, key, ok: false });
+        self.at += len;
         // Of the last packet of the last number nothing follows.
         self.sequence = self.sequence.wrapping_add(1);
     }
@@ -233,18 +291,17 @@ struct Template {
 
 impl Template {
     /// Clears the fields of `frame` that [`Self::patch`] writes, and sums the rest.
-    fn new(frame: &mut [u8], info: &IpInfo, header: usize, tcp: bool) -> Self {
-        let upper = info.upper;
-        let mut t =
-            Self { ipv6: info.ipv6, tcp, upper, ip_sum: 0, id: 0, upper_sum: 0, sequence: 0, flags: [0; 2] };
-        if info.ipv6 {
-            t.upper_sum = pseudo(&frame[8..v6::HEADER], info.protocol);
+    fn new(frame: &mut [u8], upper: usize, header: usize, protocol: u8, ipv6: bool) -> Self {
+        let tcp = protocol == protocol::TCP;
+        let mut t = Self { ipv6, tcp, upper, ip_sum: 0, id: 0, upper_sum: 0, sequence: 0, flags: [0; 2] };
+        if ipv6 {
+            t.upper_sum = pseudo(&frame[8..v6::HEADER], protocol);
         } else {
             t.id = u16::from_be_bytes([frame[4], frame[5]]);
             frame[2..6].fill(0);
             frame[10..12].fill(0);
             t.ip_sum = sum(&frame[..upper]);
-            t.upper_sum = pseudo(&frame[12..20], info.protocol);
+            t.upper_sum = pseudo(&frame[12..20], protocol);
         }
         let h = &mut frame[upper..header];
         if tcp {

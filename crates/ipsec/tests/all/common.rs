@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironswan_crypto::engines::Engines;
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ipsec::{
     Carrier, Config, Datagram, DropReason, Engine, RxBatch, Send, TxBatch, TxConfig, Worker,
@@ -49,6 +50,8 @@ const fn algorithm(
 pub const AES128GCM: Algorithm = algorithm("aes128gcm16", EncrId::AES_GCM_16, 128, 4, None);
 pub const AES256GCM: Algorithm = algorithm("aes256gcm16", EncrId::AES_GCM_16, 256, 4, None);
 pub const CHACHA: Algorithm = algorithm("chacha20poly1305", EncrId::CHACHA20_POLY1305, 256, 4, None);
+pub const CBC_SHA1: Algorithm =
+    algorithm("aes128-sha1", EncrId::AES_CBC, 128, 0, Some((IntegId::HMAC_SHA1_96, 20)));
 pub const CBC_SHA256: Algorithm =
     algorithm("aes128-sha256", EncrId::AES_CBC, 128, 0, Some((IntegId::HMAC_SHA2_256_128, 32)));
 pub const CBC_SHA384: Algorithm =
@@ -83,6 +86,8 @@ pub struct Options {
     /// Sides of B.
     pub right: Vec<TrafficSelector>,
     pub tx: TxConfig,
+    /// Of both gateways.
+    pub engines: Engines,
 }
 
 impl Default for Options {
@@ -98,6 +103,7 @@ impl Default for Options {
             left: vec![ts("10.1.0.0/16"), ts("fd01::/32")],
             right: vec![ts("10.2.0.0/16"), ts("fd02::/32")],
             tx: TxConfig::default(),
+            engines: Engines::portable(),
         }
     }
 }
@@ -175,7 +181,8 @@ pub const REQID: u32 = 1;
 
 impl Pair {
     pub fn new(options: Options) -> Self {
-        let engine = |seed| Engine::new(Box::new(Seeded::new(seed)), Config::default());
+        let config = Config { engines: options.engines, ..Config::default() };
+        let engine = |seed| Engine::new(Box::new(Seeded::new(seed)), config);
         let (a, b) = (engine(1), engine(2));
         for p in options.policies(REQID) {
             a.apply(SECOND, &Command::PolicyAdd(p)).unwrap();

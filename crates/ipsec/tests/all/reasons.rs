@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ironswan_ipsec::DropReason::{self, *};
-use ironswan_ipsec::{Counters, Datagram, Engine};
+use ironswan_ipsec::{Counters, Datagram, Engine, Send};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::sadb::{Action, Command, Direction, Lifetime, PolicyAdd, ReqId, SaAdd, SaRef};
@@ -53,6 +53,7 @@ fn case(reason: DropReason) {
             let whole = out_common::udp_between(false, 1_000).build();
             (out_common::fragments(&whole, 400, 9).remove(0), Offload::NONE)
         }),
+        OutStateProtoError => unsealed(),
 
         InBufferError => arriving(reason, Make::default(), |r| Arriving {
             // That it is not in the buffer is what `arrive` says.
@@ -203,6 +204,43 @@ fn spi(r: &Receiver, spi: u32) -> Arriving {
 /// An authentic packet with this text, made of a good packet's bytes, is dropped.
 fn inside(reason: DropReason, text: impl FnOnce(Vec<u8>) -> Vec<u8>) {
     arriving(reason, Make::default(), |r| r.esp_of(1, 1, &text(Spec::udp(10).build())));
+}
+
+/// Of three packets that would leave in one send the second cannot be sealed: it is wiped and not in a send, the others are.
+fn unsealed() {
+    let mut pair = Pair::new(Options::default());
+    let frame = |i| (Spec { id: i, ..Spec::udp(100) }.build(), Offload::NONE);
+    let sealed = pair.seal(&[frame(1)]);
+    assert_eq!(sealed.len(), 1);
+    let before = pair.a.counters();
+    pair.tx.clear();
+    for i in 2..=4 {
+        let (mut bytes, offload) = frame(i);
+        assert!(pair.wa.outbound(&mut bytes, &offload, &mut pair.tx));
+    }
+    let [send] = pair.tx.sends[..] else { panic!("{:?}", pair.tx.sends) };
+    let len = u32::from(send.segment_size);
+    assert_eq!((send.segments, send.len), (3, 3 * len));
+    // The third lies outside the buffer.
+    let whole = pair.tx.buf.len();
+    let inner = pair.tx.buf[(2 * len) as usize..(3 * len - 1) as usize].to_vec();
+    pair.tx.buf.truncate((3 * len - 1) as usize);
+    pair.wa.seal(&mut pair.tx);
+    assert_eq!(pair.tx.sends, [Send { len: 2 * len, segments: 2, ..send }]);
+    let rest = &pair.tx.buf[(2 * len) as usize..];
+    assert!(rest.len() == inner.len() && rest.iter().all(|b| *b == 0xff), "nothing in clear is left");
+    only(OutStateProtoError, &before, &pair.a);
+    let traffic = pair.a.counters().traffic;
+    assert_eq!(traffic.out_sent, before.traffic.out_sent + 2);
+    // Its number is used, and the others and those after it arrive.
+    let arrived = pair.open(&packets(&pair.tx));
+    assert_eq!(arrived.iter().map(|(_, p)| p.len()).sum::<usize>(), 2 * frame(1).0.len() - 28);
+    pair.tx.buf.resize(whole, 0);
+    let next = pair.seal(&[frame(5)]);
+    assert_eq!(next[0][4..8], 5u32.to_be_bytes());
+    assert_eq!(pair.open(&next).len(), 1);
+    assert_eq!(pair.dropped(), None);
+    only(OutStateProtoError, &before, &pair.a);
 }
 
 /// A packet from the network is dropped, while those of another SA pass.

@@ -1,8 +1,10 @@
-//! In the steady state the packet path allocates nothing: counted by an allocator that is this test program's own.
+//! In the steady state the packet path allocates nothing, and what SAs, flows and floods take is bounded and given back: counted
+//! by an allocator that is this test program's own.
 #![allow(unsafe_code, reason = "an allocator is unsafe by nature; this is a test program of its own")]
 
 #[path = "../all/common.rs"]
 mod common;
+mod memory;
 #[path = "../all/out_common.rs"]
 mod out_common;
 
@@ -18,6 +20,8 @@ use out_common::{Receiver, Sender, TRANSPORT, ah, between, fragments, outbound, 
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
+    /// Bytes that this thread has taken and not given back.
+    static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
 struct Counting;
@@ -26,17 +30,20 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.with(|c| c.set(c.get() + 1));
+        LIVE.with(|l| l.set(l.get() + layout.size() as i64));
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        LIVE.with(|l| l.set(l.get() - layout.size() as i64));
         // SAFETY: the caller's promise is passed on.
         unsafe { System.dealloc(ptr, layout) }
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         COUNT.with(|c| c.set(c.get() + 1));
+        LIVE.with(|l| l.set(l.get() + size as i64 - layout.size() as i64));
         // SAFETY: the caller's promise is passed on.
         unsafe { System.realloc(ptr, layout, size) }
     }
@@ -49,12 +56,21 @@ fn count() -> u64 {
     COUNT.with(Cell::get)
 }
 
+/// Bytes in use by this thread.
+fn live() -> i64 {
+    LIVE.with(Cell::get)
+}
+
 #[test]
 fn the_counter_counts() {
     let before = count();
     let v = std::hint::black_box(vec![0u8; 100]);
     assert_eq!(count(), before + 1);
     drop(v);
+    let (before, v) = (live(), std::hint::black_box(vec![0u8; 100]));
+    assert_eq!(live(), before + 100);
+    drop(v);
+    assert_eq!(live(), before);
 }
 
 #[test]

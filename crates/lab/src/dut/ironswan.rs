@@ -1,4 +1,4 @@
-//! Two `ironswan run` gateways with a configuration folder each, a tunnel between the networks behind them, PSK.
+//! `ironswan run` gateways with a configuration folder each, tunnels between the networks behind them, PSK.
 //! Driven by the same program's operator commands, as an administrator would.
 
 use std::fs;
@@ -7,23 +7,37 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Dut, Encap, Pair, Running, Suite, vici};
+use super::{DataSetting, Dut, Encap, EngineCounts, Pair, Running, Suite, vici};
 use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::machine;
 use crate::process::{self, Journal, Process};
-use crate::topology::{Line, Node, address};
+use crate::topology::Sites;
 
 /// IronSwan as the system under test.
 pub(super) struct IronSwan {
+    name: String,
     program: Option<PathBuf>,
     suite: Suite,
     encap: Encap,
+    data: Option<DataSetting>,
+    ipcomp: bool,
 }
 
 impl IronSwan {
-    pub(super) fn new(program: Option<PathBuf>, suite: Suite, encap: Encap) -> Self {
-        Self { program, suite, encap }
+    pub(super) fn new(
+        name: String,
+        program: Option<PathBuf>,
+        suite: Suite,
+        encap: Encap,
+        data: Option<DataSetting>,
+    ) -> Self {
+        Self { name, program, suite, encap, data, ipcomp: false }
+    }
+
+    /// With IPComp, or without.
+    pub(super) fn ipcomp(self, ipcomp: bool) -> Self {
+        Self { ipcomp, ..self }
     }
 
     fn program(&self) -> Result<String, LabError> {
@@ -34,20 +48,19 @@ impl IronSwan {
         Ok(path.to_string_lossy().into_owned())
     }
 
-    fn swanctl_conf(&self, gateway: Node, psk: &str) -> String {
+    /// The connections of one gateway.
+    fn swanctl_conf(&self, sites: &Sites<'_>, site: usize, psk: &str) -> String {
         let Suite { ike, esp } = &self.suite;
         let encap = if self.encap == Encap::Udp { "yes" } else { "no" };
-        let (me, peer, here, there, my_id, peer_id) = match gateway {
-            Node::G2 | Node::B => {
-                (address::G2, address::G1, address::NET_B, address::NET_A, "g2.example", "g1.example")
-            }
-            Node::A | Node::G1 => {
-                (address::G1, address::G2, address::NET_A, address::NET_B, "g1.example", "g2.example")
-            }
-        };
-        format!(
-            "connections {{
-  net {{
+        let ipcomp = if self.ipcomp { "yes" } else { "no" };
+        let (mut connections, mut secrets) = (String::new(), String::new());
+        for end in sites.ends(site) {
+            let name = sites.tunnel_name(end.tunnel);
+            let (me, peer) = (&end.here.address, &end.there.address);
+            let (my_id, peer_id) = (end.here.name, end.there.name);
+            let (here, there) = (end.here.networks.join(","), end.there.networks.join(","));
+            connections.push_str(&format!(
+                "  {name} {{
     version = 2
     proposals = {ike}
     local_addrs = {me}
@@ -55,40 +68,36 @@ impl IronSwan {
     encap = {encap}
     local {{
       auth = psk
-      id = {my_id}
+      id = {my_id}.example
     }}
     remote {{
       auth = psk
-      id = {peer_id}
+      id = {peer_id}.example
     }}
     children {{
-      net {{
+      {name} {{
         local_ts = {here}
         remote_ts = {there}
         esp_proposals = {esp}
+        ipcomp = {ipcomp}
         start_action = none
       }}
     }}
   }}
-}}
-secrets {{
-  ike-1 {{
-    secret = \"{psk}\"
-    id-1 = {my_id}
-    id-2 = {peer_id}
-  }}
-}}
 "
-        )
+            ));
+            secrets.push_str(&format!(
+                "  ike-{} {{\n    secret = \"{psk}\"\n    id-1 = {my_id}.example\n    id-2 = {peer_id}.example\n  }}\n",
+                end.tunnel
+            ));
+        }
+        format!("connections {{\n{connections}}}\nsecrets {{\n{secrets}}}\n")
     }
 }
 
 impl Dut for IronSwan {
     fn name(&self) -> String {
-        match self.encap {
-            Encap::Udp => "ironswan".into(),
-            Encap::Raw => "ironswan-raw".into(),
-        }
+        self.name.clone()
     }
 
     fn lacks(&self) -> Vec<Remedy> {
@@ -108,63 +117,88 @@ impl Dut for IronSwan {
         done.status.success().then(|| done.stdout.lines().next().unwrap_or_default().trim().to_string())
     }
 
-    fn start(&self, line: &Line, dir: &Path) -> Result<Box<dyn Running>, LabError> {
+    fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError> {
         let program = self.program()?;
         let psk = random_secret()?;
         let mut pair = Pair::new(self.name());
-        for gateway in [Node::G1, Node::G2] {
-            let config = dir.join(gateway.name());
+        for (index, site) in sites.sites.iter().enumerate() {
+            let config = dir.join(site.name);
             fs::DirBuilder::new()
                 .mode(0o700)
                 .create(&config)
                 .map_err(LabError::io(format!("creating {}", config.display())))?;
-            write_private(&config.join("swanctl.conf"), &self.swanctl_conf(gateway, &psk))?;
-            let argv = [&program, "run", "--config", &config.to_string_lossy(), "--vici", &uri(dir, gateway)]
-                .map(ToString::to_string);
-            let log = dir.join(format!("{}.log", gateway.name()));
-            pair.add(Process::start(line.journal(), gateway.name(), &line.node(gateway).exec(&argv), &log)?);
+            write_private(&config.join("swanctl.conf"), &self.swanctl_conf(sites, index, &psk))?;
+            if let Some(DataSetting { key, value }) = &self.data {
+                write_private(&config.join("ironswan.conf"), &format!("data {{\n  {key} = {value}\n}}\n"))?;
+            }
+            let argv =
+                [&program, "run", "--config", &config.to_string_lossy(), "--vici", &uri(dir, site.name)]
+                    .map(ToString::to_string);
+            let log = dir.join(format!("{}.log", site.name));
+            pair.add(Process::start(sites.journal, site.name, &site.netns.exec(&argv), &log)?);
         }
-        for gateway in [Node::G1, Node::G2] {
-            let socket = socket(dir, gateway);
+        for site in &sites.sites {
+            let socket = socket(dir, site.name);
             let ready = interrupt::wait_until(Duration::from_secs(10), || {
                 pair.alive()?;
                 Ok(vici::answers(&socket))
             })?;
             if !ready {
-                return Err(pair.failed(format!("{} did not answer on VICI within 10 s", gateway.name())));
+                return Err(pair.failed(format!("{} did not answer on VICI within 10 s", site.name)));
             }
         }
-        let journal = line.journal().clone();
-        let mut running = Gateways { pair, program, g1: uri(dir, Node::G1), journal };
-        running.up()?;
+        let uris = sites.sites.iter().map(|s| uri(dir, s.name)).collect();
+        let mut running = Gateways { pair, program, uris, journal: sites.journal.clone() };
+        for (tunnel, (initiator, _)) in sites.tunnels.iter().enumerate() {
+            running.up(*initiator, &sites.tunnel_name(tunnel))?;
+        }
         Ok(Box::new(running))
     }
 }
 
-fn socket(dir: &Path, gateway: Node) -> PathBuf {
-    dir.join(format!("{}.vici", gateway.name()))
+fn socket(dir: &Path, gateway: &str) -> PathBuf {
+    dir.join(format!("{gateway}.vici"))
 }
 
-fn uri(dir: &Path, gateway: Node) -> String {
+fn uri(dir: &Path, gateway: &str) -> String {
     format!("unix://{}", socket(dir, gateway).display())
 }
 
 struct Gateways {
     pair: Pair,
     program: String,
-    g1: String,
+    /// Of the gateways' VICI sockets.
+    uris: Vec<String>,
     journal: Journal,
 }
 
 impl Gateways {
+    /// Runs one of the program's own commands on the first gateway.
     fn operator(&self, arguments: &[&str], timeout: u64) -> Result<process::Finished, LabError> {
+        self.operator_of(&self.uris[0], arguments, timeout)
+    }
+
+    fn operator_of(
+        &self,
+        uri: &str,
+        arguments: &[&str],
+        timeout: u64,
+    ) -> Result<process::Finished, LabError> {
         let argv: Vec<&str> =
-            [self.program.as_str()].iter().chain(arguments).copied().chain(["--vici", &self.g1]).collect();
+            [self.program.as_str()].iter().chain(arguments).copied().chain(["--vici", uri]).collect();
         process::finish(&self.journal, &argv, "", Duration::from_secs(timeout))
     }
 
-    fn up(&mut self) -> Result<(), LabError> {
-        let done = match self.operator(&["up", "net", "--timeout", "10"], 15) {
+    fn counters(&self, uri: &str) -> Result<EngineCounts, LabError> {
+        let done = self.operator_of(uri, &["list", "counters", "--json"], 5)?;
+        let counts = serde_json::from_str(&done.stdout).ok().as_ref().and_then(EngineCounts::parse);
+        counts.ok_or_else(|| {
+            self.pair.failed(format!("`ironswan list counters` is not as expected: {}", done.complaint()))
+        })
+    }
+
+    fn up(&mut self, site: usize, tunnel: &str) -> Result<(), LabError> {
+        let done = match self.operator_of(&self.uris[site], &["up", tunnel, "--timeout", "10"], 15) {
             Err(LabError::Command { why, .. }) => {
                 return Err(self.pair.failed(format!("the tunnel did not come up: {why}")));
             }
@@ -192,6 +226,10 @@ impl Running for Gateways {
         }
     }
 
+    fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
+        Ok(Some([self.counters(&self.uris[0])?, self.counters(&self.uris[1])?]))
+    }
+
     fn alive(&mut self) -> Result<(), LabError> {
         self.pair.alive()
     }
@@ -202,7 +240,7 @@ impl Running for Gateways {
 }
 
 /// Creates a file that only its owner can read: the daemon refuses secrets that others can.
-fn write_private(path: &Path, text: &str) -> Result<(), LabError> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), LabError> {
     fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -213,7 +251,7 @@ fn write_private(path: &Path, text: &str) -> Result<(), LabError> {
 }
 
 /// 256 bits in hexadecimal, from the kernel.
-fn random_secret() -> Result<String, LabError> {
+pub(crate) fn random_secret() -> Result<String, LabError> {
     use std::io::Read;
     let mut bytes = [0; 32];
     fs::File::open("/dev/urandom")
@@ -227,20 +265,39 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
+    use crate::topology::{Netns, Site};
 
     #[test]
-    fn the_configurations_of_both_ends_mirror_each_other() {
-        let dut = IronSwan::new(None, Suite::default(), Encap::Raw);
-        let (g1, g2) = (dut.swanctl_conf(Node::G1, "x"), dut.swanctl_conf(Node::G2, "x"));
-        for (one, other) in [
+    fn the_configurations_of_both_ends_mirror_each_other_and_a_hub_has_one_for_each_spoke() {
+        let netns: Vec<Netns> = (0..3).map(|n| Netns::adopt(format!("ironlab-test-of-names-{n}"))).collect();
+        let journal = Journal::default();
+        let site = |n: usize, name: &'static str| Site {
+            name,
+            netns: &netns[n],
+            address: format!("192.0.2.{}", n + 1),
+            networks: vec![format!("10.{}.0.0/24", n + 1)],
+        };
+        let sites = Sites {
+            sites: vec![site(0, "g1"), site(1, "hub"), site(2, "g3")],
+            tunnels: vec![(0, 1), (2, 1)],
+            journal: &journal,
+        };
+        let dut = IronSwan::new("x".into(), None, Suite::default(), Encap::Raw, None);
+        let [spoke, hub, other] = [0, 1, 2].map(|n| dut.swanctl_conf(&sites, n, "x"));
+        for (one, mirrored) in [
+            ("net-0 {", "net-0 {"),
             ("local_addrs = 192.0.2.1", "remote_addrs = 192.0.2.1"),
             ("local_ts = 10.1.0.0/24", "remote_ts = 10.1.0.0/24"),
             ("esp_proposals = aes128gcm16", "esp_proposals = aes128gcm16"),
             ("encap = no", "encap = no"),
             ("id-1 = g1.example", "id-2 = g1.example"),
         ] {
-            assert!(g1.contains(one) && g2.contains(other), "{one} / {other}");
+            assert!(spoke.contains(one) && hub.contains(mirrored), "{one} / {mirrored}");
+            assert!(!other.contains(one) || one.contains(" = a") || one.contains("= no"), "{one}");
         }
+        assert_eq!((hub.matches("version = 2").count(), spoke.matches("version = 2").count()), (2, 1));
+        assert!(hub.contains("remote_addrs = 192.0.2.3") && other.contains("net-1 {"));
+        assert_eq!(sites.ends(1).iter().filter(|e| e.initiates).count(), 0);
     }
 
     #[test]

@@ -1,19 +1,25 @@
 //! Systems under test, always as processes on the gateways of a topology. One file each; adding one is that file and its
 //! line in [`NAMES`].
 
-mod ironswan;
+mod engine;
+pub(crate) mod ironswan;
+mod openvpn;
 mod plain;
-mod strongswan;
-mod vici;
+pub(crate) mod strongswan;
+pub(crate) mod vici;
+mod wireguard;
 mod wireguard_go;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::{LabError, LogTail, Remedy};
 use crate::process::{self, Process};
-use crate::topology::Line;
+use crate::topology::Sites;
+
+pub use engine::{EngineCounts, StageTimes};
 
 /// Algorithms of an IPsec tunnel, as swanctl.conf writes proposals.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,14 +61,83 @@ impl FromStr for Suite {
 }
 
 /// What a user may choose about the systems under test; each takes what concerns it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct DutOptions {
-    /// Algorithms of the IPsec systems.
-    pub suite: Suite,
+    /// Algorithms of the IPsec systems: each is measured with every one of them. The first has the system's plain name.
+    pub suites: Vec<Suite>,
+    /// Settings of the data plane, `key = value` of the section `data`: ironswan is measured with each of them beside its
+    /// defaults.
+    pub data: Vec<DataSetting>,
+    /// IPComp inside of the tunnels of ironswan.
+    pub ipcomp: bool,
     /// The `ironswan` program; the running program when absent.
     pub ironswan: Option<PathBuf>,
     /// The `wireguard-go` program; looked for when absent.
     pub wireguard_go: Option<PathBuf>,
+    /// Tailscale's `wireguard-go` program; looked for when absent.
+    pub wireguard_go_tailscale: Option<PathBuf>,
+}
+
+impl Default for DutOptions {
+    fn default() -> Self {
+        let suites = vec![Suite::default()];
+        Self {
+            suites,
+            data: vec![],
+            ipcomp: false,
+            ironswan: None,
+            wireguard_go: None,
+            wireguard_go_tailscale: None,
+        }
+    }
+}
+
+impl DutOptions {
+    /// The ESP proposals, for people.
+    pub fn esp(&self) -> String {
+        self.suites.iter().map(|s| s.esp.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The IKE proposals, for people: each once.
+    pub fn ike(&self) -> String {
+        let mut all: Vec<&str> = self.suites.iter().map(|s| s.ike.as_str()).collect();
+        all.dedup();
+        all.join(", ")
+    }
+}
+
+/// A setting of ironswan's data plane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSetting {
+    /// A key of the section `data` of ironswan.conf.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+impl FromStr for DataSetting {
+    type Err = String;
+
+    /// `key=value`, for instance `workers=2`.
+    fn from_str(s: &str) -> Result<Self, String> {
+        let sound =
+            |p: &str| !p.is_empty() && p.chars().all(|c| c.is_ascii_alphanumeric() || "_-.,:@".contains(c));
+        match s.split_once('=') {
+            // Both end up in a configuration file, where the daemon judges them.
+            Some((key, value)) if sound(key) && sound(value) => {
+                Ok(Self { key: key.into(), value: value.into() })
+            }
+            _ => Err(format!(
+                "`{s}` is not a setting; write key=value of the section data, for instance workers=2"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for DataSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
 }
 
 /// UDP encapsulation of ESP.
@@ -72,6 +147,19 @@ pub enum Encap {
     Udp,
     /// Raw ESP, IP protocol 50.
     Raw,
+}
+
+impl Suite {
+    /// Suites separated by commas.
+    pub fn list(text: &str) -> Result<Vec<Self>, String> {
+        text.split(',').map(str::parse).collect()
+    }
+}
+
+/// The name of a system with one of several suites: the first has none of its own.
+fn suited(base: &str, index: usize, suite: &Suite) -> String {
+    // Short names for tables: the record has the proposals in full.
+    if index == 0 { base.into() } else { format!("{base}-{}", suite.esp.trim_end_matches("poly1305")) }
 }
 
 impl Encap {
@@ -101,17 +189,22 @@ pub trait Dut {
     /// Its version, as it says itself.
     fn version(&self) -> Option<String>;
 
-    /// Starts it on both gateways and waits until traffic can flow. `dir` is for its files and logs.
-    fn start(&self, line: &Line, dir: &Path) -> Result<Box<dyn Running>, LabError>;
+    /// Starts it on all gateways and waits until traffic can flow through every tunnel. `dir` is for its files and logs.
+    fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError>;
 }
 
 /// A system at work; dropping it ends it.
 pub trait Running {
-    /// The interface on g1 through which the traffic must go.
+    /// The interface on the first gateway through which the traffic must go.
     fn tunnel_device(&self) -> Option<String>;
 
     /// What the system itself says of the tunnel, for the record and for people.
     fn describe(&mut self) -> Result<String, LabError>;
+
+    /// What its packet engines on the first two gateways have counted so far; `None` for a system that does not say.
+    fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
+        Ok(None)
+    }
 
     /// An error, with the end of the logs, once one of its processes has ended.
     fn alive(&mut self) -> Result<(), LabError>;
@@ -121,27 +214,55 @@ pub trait Running {
 }
 
 /// The names of all systems, with one line about each.
-pub const NAMES: [(&str, &str); 4] = [
+pub const NAMES: [(&str, &str); 8] = [
     ("plain", "forwarding without a tunnel, by the kernel"),
     ("ironswan", "two `ironswan run` gateways, IKEv2, ESP in user space"),
     ("wireguard-go", "the reference WireGuard in user space"),
+    ("wireguard-go-tailscale", "Tailscale's fork of it"),
     ("strongswan", "strongSwan with ESP in user space (kernel-libipsec; UDP encapsulation only)"),
+    ("strongswan-kernel", "strongSwan with the ESP of the kernel (XFRM)"),
+    ("kernel-wireguard", "WireGuard in the kernel"),
+    ("openvpn", "OpenVPN in user space, UDP, TLS between the two, AES-128-GCM"),
 ];
 
 /// The system of that name, once for each encapsulation asked for where it has the choice.
 pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec<Box<dyn Dut>>, LabError> {
-    let suite = &options.suite;
+    let suites = || options.suites.iter().enumerate();
     Ok(match name {
         "plain" => vec![Box::new(plain::Plain)],
-        "ironswan" => encaps
-            .iter()
-            .map(|encap| {
-                let program = options.ironswan.clone();
-                Box::new(ironswan::IronSwan::new(program, suite.clone(), *encap)) as Box<dyn Dut>
+        "ironswan" => suites()
+            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
+            .flat_map(|(i, suite, encap)| {
+                let name = suited(if encap == Encap::Raw { "ironswan-raw" } else { "ironswan" }, i, suite);
+                let plain = (name.clone(), None);
+                let with = options.data.iter().map(move |d| (format!("{name} {d}"), Some(d.clone())));
+                std::iter::once(plain).chain(with).map(move |(name, data)| {
+                    let program = options.ironswan.clone();
+                    let dut = ironswan::IronSwan::new(name, program, suite.clone(), encap, data);
+                    Box::new(dut.ipcomp(options.ipcomp)) as Box<dyn Dut>
+                })
             })
             .collect(),
         "wireguard-go" => vec![Box::new(wireguard_go::WireGuardGo::new(options.wireguard_go.clone()))],
-        "strongswan" => vec![Box::new(strongswan::StrongSwan::new(suite.clone()))],
+        "wireguard-go-tailscale" => {
+            vec![Box::new(wireguard_go::WireGuardGo::tailscale(options.wireguard_go_tailscale.clone()))]
+        }
+        "strongswan" => suites()
+            .map(|(i, suite)| {
+                let name = suited("strongswan", i, suite);
+                Box::new(strongswan::StrongSwan::new(name, suite.clone())) as Box<dyn Dut>
+            })
+            .collect(),
+        "strongswan-kernel" => suites()
+            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
+            .map(|(i, suite, encap)| {
+                let raw = encap == Encap::Raw;
+                let name = suited(if raw { "strongswan-kernel-raw" } else { "strongswan-kernel" }, i, suite);
+                Box::new(strongswan::StrongSwan::in_kernel(name, suite.clone(), encap)) as Box<dyn Dut>
+            })
+            .collect(),
+        "kernel-wireguard" => vec![Box::new(wireguard::WireGuard)],
+        "openvpn" => vec![Box::new(openvpn::OpenVpn)],
         _ => {
             let known: Vec<&str> = NAMES.iter().map(|(n, _)| *n).collect();
             return Err(LabError::Usage(format!(
@@ -152,7 +273,7 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
     })
 }
 
-/// The processes of a system on both gateways, and what most systems do with them.
+/// The processes of a system on its gateways, and what most systems do with them.
 #[derive(Debug)]
 pub(crate) struct Pair {
     dut: String,
@@ -188,7 +309,7 @@ impl Pair {
         }
     }
 
-    /// Ends both together.
+    /// Ends all together.
     pub(crate) fn stop(mut self) -> Vec<String> {
         process::end_all(&mut self.processes, Duration::from_secs(3))
     }
@@ -209,6 +330,30 @@ mod tests {
     }
 
     #[test]
+    fn several_suites_make_several_systems_with_names_of_their_own() {
+        let suites = Suite::list("aes128gcm16,chacha20poly1305").expect("two suites");
+        let options = DutOptions { suites, ..DutOptions::default() };
+        let duts = by_name("ironswan", &[Encap::Udp, Encap::Raw], &options).expect("systems");
+        let names: Vec<String> = duts.iter().map(|d| d.name()).collect();
+        let wanted = ["ironswan", "ironswan-raw", "ironswan-chacha20", "ironswan-raw-chacha20"];
+        assert_eq!(names, wanted);
+        assert_eq!(options.esp(), "aes128gcm16, chacha20poly1305");
+        assert_eq!(options.ike(), Suite::default().ike);
+    }
+
+    #[test]
+    fn a_setting_of_the_data_plane_makes_a_system_beside_the_one_with_defaults() {
+        let data = ["workers=2", "busy_poll=50us"].map(|s| s.parse().expect("a setting")).to_vec();
+        let options = DutOptions { data, ..DutOptions::default() };
+        let duts = by_name("ironswan", &[Encap::Udp], &options).expect("systems");
+        let names: Vec<String> = duts.iter().map(|d| d.name()).collect();
+        assert_eq!(names, ["ironswan", "ironswan workers=2", "ironswan busy_poll=50us"]);
+        for bad in ["workers", "=2", "workers=", "a b=2", "workers=2\n}"] {
+            assert!(bad.parse::<DataSetting>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn encapsulation_is_yes_no_or_both() {
         assert_eq!(Encap::list("yes"), Ok(vec![Encap::Udp]));
         assert_eq!(Encap::list("no"), Ok(vec![Encap::Raw]));
@@ -225,10 +370,10 @@ mod tests {
     }
 
     #[test]
-    fn every_listed_name_is_a_system_and_only_ironswan_has_two_encapsulations() {
+    fn every_listed_name_is_a_system_and_those_with_raw_esp_have_two_encapsulations() {
         for (name, _) in NAMES {
             let duts = by_name(name, &[Encap::Udp, Encap::Raw], &DutOptions::default()).expect(name);
-            assert_eq!(duts.len(), if name == "ironswan" { 2 } else { 1 });
+            assert_eq!(duts.len(), if ["ironswan", "strongswan-kernel"].contains(&name) { 2 } else { 1 });
             assert_eq!(duts[0].name(), name);
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Dut, Running};
 use crate::error::{LabError, Remedy};
-use crate::topology::{Line, Node, address};
+use crate::topology::Sites;
 
 /// The system under test that is none.
 pub(super) struct Plain;
@@ -22,9 +22,12 @@ impl Dut for Plain {
         None
     }
 
-    fn start(&self, line: &Line, _dir: &Path) -> Result<Box<dyn Running>, LabError> {
-        line.ip(Node::G1, &["route", "add", address::NET_B, "via", address::G2])?;
-        line.ip(Node::G2, &["route", "add", address::NET_A, "via", address::G1])?;
+    fn start(&self, sites: &Sites<'_>, _dir: &Path) -> Result<Box<dyn Running>, LabError> {
+        for end in (0..sites.sites.len()).flat_map(|site| sites.ends(site)) {
+            for network in &end.there.networks {
+                sites.ip(end.here, &["route", "add", network, "via", &end.there.address])?;
+            }
+        }
         Ok(Box::new(Routes))
     }
 }

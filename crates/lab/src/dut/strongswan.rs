@@ -1,15 +1,15 @@
-//! strongSwan's charon on both gateways with its ESP in user space (plugin kernel-libipsec), which always encapsulates in
-//! UDP. Each charon gets a /run of its own for its fixed file names, and is configured by swanctl.
+//! strongSwan's charon on the gateways, with its ESP in user space (plugin kernel-libipsec), which always encapsulates in
+//! UDP, or with the kernel's where the kernel has XFRM. Each charon gets a /run of its own for its fixed file names, and is configured by swanctl.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Dut, Pair, Running, Suite, vici};
+use super::{Dut, Encap, Pair, Running, Suite, vici};
 use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::machine;
 use crate::process::{self, Journal, Process};
-use crate::topology::{Line, Node, address};
+use crate::topology::{Netns, Sites};
 
 /// The daemon in its two packagings. The second logs to the journal too, and reads its settings from a section of its own name.
 const CHARONS: [&str; 2] = ["/usr/lib/ipsec/charon", "/usr/sbin/charon-systemd"];
@@ -22,78 +22,90 @@ fn charon() -> Option<&'static str> {
 
 /// strongSwan as the system under test.
 pub(super) struct StrongSwan {
+    name: String,
     suite: Suite,
+    encap: Encap,
+    /// The kernel does the ESP.
+    kernel: bool,
 }
 
 impl StrongSwan {
-    pub(super) fn new(suite: Suite) -> Self {
-        Self { suite }
+    pub(super) fn new(name: String, suite: Suite) -> Self {
+        Self { name, suite, encap: Encap::Udp, kernel: false }
     }
 
-    fn charon_conf(socket: &str) -> String {
+    /// With the kernel's ESP.
+    pub(super) fn in_kernel(name: String, suite: Suite, encap: Encap) -> Self {
+        Self { name, suite, encap, kernel: true }
+    }
+
+    fn charon_conf(socket: &str, kernel: bool) -> String {
         // The plugins that this tunnel needs, and no others: what else is installed may differ between machines.
-        let plugins = "random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519 kernel-libipsec kernel-netlink \
-                       socket-default vici";
+        let plugins = "random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519";
+        let kernel = if kernel { "kernel-netlink" } else { "kernel-libipsec kernel-netlink" };
         let section = if charon() == Some(CHARONS[1]) { "charon-systemd" } else { "charon" };
         format!(
-            "{section} {{\n  load = {plugins}\n  install_routes = yes\n  \
+            "{section} {{\n  load = {plugins} {kernel} socket-default vici\n  install_routes = yes\n  \
              plugins {{\n    vici {{\n      socket = {socket}\n    }}\n  }}\n  \
              filelog {{\n    stderr {{\n      default = 1\n    }}\n  }}\n}}\n"
         )
     }
 
-    fn swanctl_conf(&self, gateway: Node) -> String {
-        let (me, peer, here, there) = if gateway == Node::G1 {
-            (address::G1, address::G2, address::NET_A, address::NET_B)
-        } else {
-            (address::G2, address::G1, address::NET_B, address::NET_A)
-        };
+    /// The connections of one gateway.
+    fn swanctl_conf(&self, sites: &Sites<'_>, site: usize) -> String {
         let Suite { ike, esp } = &self.suite;
-        format!(
-            "connections {{
-  net {{
+        let encap = if self.encap == Encap::Udp { "yes" } else { "no" };
+        let connections = sites.ends(site).into_iter().map(|end| {
+            let name = sites.tunnel_name(end.tunnel);
+            format!(
+                "  {name} {{
     version = 2
     proposals = {ike}
-    local_addrs = {me}
-    remote_addrs = {peer}
-    encap = yes
+    local_addrs = {}
+    remote_addrs = {}
+    encap = {encap}
     local {{
       auth = psk
       id = {}.example
     }}
     remote {{
       auth = psk
+      id = {}.example
     }}
     children {{
-      net {{
-        local_ts = {here}
-        remote_ts = {there}
+      {name} {{
+        local_ts = {}
+        remote_ts = {}
         esp_proposals = {esp}
       }}
     }}
   }}
-}}
-secrets {{
-  ike-line {{
-    secret = \"a pre-shared key of the laboratory\"
-  }}
-}}
 ",
-            gateway.name()
+                end.here.address,
+                end.there.address,
+                end.here.name,
+                end.there.name,
+                end.here.networks.join(","),
+                end.there.networks.join(","),
+            )
+        });
+        format!(
+            "connections {{\n{}}}\nsecrets {{\n  ike-lab {{\n    secret = \"a pre-shared key of the laboratory\"\n  }}\n}}\n",
+            connections.collect::<String>()
         )
     }
 }
 
 impl Dut for StrongSwan {
     fn name(&self) -> String {
-        "strongswan".into()
+        self.name.clone()
     }
 
     fn lacks(&self) -> Vec<Remedy> {
-        let mut lacks = machine::lacks_tun();
+        let mut lacks = if self.kernel { lacks_xfrm() } else { machine::lacks_tun() };
         if charon().is_none() {
             lacks.push(Remedy::new("strongSwan's charon is not installed", INSTALL));
-        } else if !Path::new(LIBIPSEC).exists() {
+        } else if !self.kernel && !Path::new(LIBIPSEC).exists() {
             lacks.push(Remedy::new("strongSwan's plugin kernel-libipsec is not installed", INSTALL));
         }
         if process::find("swanctl").is_none() {
@@ -108,27 +120,22 @@ impl Dut for StrongSwan {
         text.lines().find(|l| l.contains("strongSwan")).map(|l| l.trim().to_string())
     }
 
-    fn start(&self, line: &Line, dir: &Path) -> Result<Box<dyn Running>, LabError> {
-        let charon = charon().ok_or_else(|| LabError::Unfit(self.lacks()))?;
-        let journal = line.journal();
-        let mut pair = Pair::new(self.name());
-        for gateway in [Node::G1, Node::G2] {
-            let name = gateway.name();
-            let conf = dir.join(format!("{name}.strongswan.conf"));
-            write(&conf, &Self::charon_conf(&uri(dir, gateway)))?;
-            write(&dir.join(format!("{name}.swanctl.conf")), &self.swanctl_conf(gateway))?;
-            let log = dir.join(format!("{name}.log"));
-            let command = line.node(gateway).exec(&[
-                "sh",
-                "-c",
-                &format!("mount -t tmpfs tmpfs /run && exec {charon}"),
-            ]);
-            let environment = [("STRONGSWAN_CONF", &*conf.to_string_lossy())];
-            pair.add(Process::start_in(journal, name, &command, &environment, &log)?);
+    fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError> {
+        if charon().is_none() {
+            return Err(LabError::Unfit(self.lacks()));
         }
-        let mut running = Charons { pair, dir: dir.into(), journal: journal.clone() };
-        for gateway in [Node::G1, Node::G2] {
-            let socket = socket(dir, gateway);
+        let journal = sites.journal;
+        let mut pair = Pair::new(self.name());
+        for (index, site) in sites.sites.iter().enumerate() {
+            write(&dir.join(format!("{}.swanctl.conf", site.name)), &self.swanctl_conf(sites, index))?;
+            let log = dir.join(format!("{}.log", site.name));
+            pair.add(start(journal, site.netns, site.name, dir, &log, self.kernel)?);
+        }
+        let first = sites.sites.first().map(|s| s.name.to_string()).unwrap_or_default();
+        let device = (!self.kernel).then(|| "ipsec0".to_string());
+        let mut running = Charons { pair, first, device, dir: dir.into(), journal: journal.clone() };
+        for site in &sites.sites {
+            let socket = socket(dir, site.name);
             let up = interrupt::wait_until(Duration::from_secs(10), || {
                 running.pair.alive()?;
                 Ok(vici::answers(&socket))
@@ -136,19 +143,68 @@ impl Dut for StrongSwan {
             if !up {
                 return Err(running.pair.failed("charon did not answer on VICI within 10 s"));
             }
-            let file = dir.join(format!("{}.swanctl.conf", gateway.name()));
-            running.swanctl(gateway, &["--load-all", "--file", &file.to_string_lossy()])?;
+            let file = dir.join(format!("{}.swanctl.conf", site.name));
+            running.swanctl(site.name, &["--load-all", "--file", &file.to_string_lossy()])?;
         }
-        running.swanctl(Node::G1, &["--initiate", "--child", "net", "--timeout", "10"])?;
+        for (tunnel, (left, _)) in sites.tunnels.iter().enumerate() {
+            let name = sites.tunnel_name(tunnel);
+            let initiator = sites.sites[*left].name;
+            running.swanctl(initiator, &["--initiate", "--child", &name, "--timeout", "10"])?;
+        }
         Ok(Box::new(running))
     }
 }
 
-fn socket(dir: &Path, gateway: Node) -> PathBuf {
-    dir.join(format!("{}.vici", gateway.name()))
+/// Whether the kernel takes an ESP SA, in a network namespace of its own that ends with the command.
+fn lacks_xfrm() -> Vec<Remedy> {
+    let (key, name) = (format!("0x{}", "00".repeat(20)), "rfc4106(gcm(aes))");
+    let mut probe =
+        vec!["unshare", "--net", "ip", "xfrm", "state", "add", "src", "192.0.2.1", "dst", "192.0.2.2"];
+    probe.extend(["proto", "esp", "spi", "1", "mode", "tunnel", "aead", name, &key, "128"]);
+    let there =
+        process::run_regardless(&probe, Duration::from_secs(5)).is_ok_and(|done| done.status.success());
+    if there {
+        return vec![];
+    }
+    vec![Remedy::new("this kernel has no ESP (XFRM)", "modprobe -a xfrm_user esp4, or another kernel")]
 }
 
-fn uri(dir: &Path, gateway: Node) -> String {
+/// Starts charon on a gateway, without connections; it will answer on [`socket`].
+pub(crate) fn start_charon(
+    journal: &Journal,
+    netns: &Netns,
+    gateway: &str,
+    dir: &Path,
+    log: &Path,
+) -> Result<Process, LabError> {
+    start(journal, netns, gateway, dir, log, false)
+}
+
+/// As [`start_charon`], with ESP in the kernel or not.
+fn start(
+    journal: &Journal,
+    netns: &Netns,
+    gateway: &str,
+    dir: &Path,
+    log: &Path,
+    kernel: bool,
+) -> Result<Process, LabError> {
+    let charon = charon()
+        .ok_or_else(|| LabError::Unfit(vec![Remedy::new("strongSwan's charon is not installed", INSTALL)]))?;
+    let conf = dir.join(format!("{gateway}.strongswan.conf"));
+    write(&conf, &StrongSwan::charon_conf(&uri(dir, gateway), kernel))?;
+    let command = netns.exec(&["sh", "-c", &format!("mount -t tmpfs tmpfs /run && exec {charon}")]);
+    let environment = [("STRONGSWAN_CONF", &*conf.to_string_lossy())];
+    Process::start_in(journal, gateway, &command, &environment, log)
+}
+
+/// Its VICI socket.
+pub(crate) fn socket(dir: &Path, gateway: &str) -> PathBuf {
+    dir.join(format!("{gateway}.vici"))
+}
+
+/// The same as swanctl takes it.
+pub(crate) fn uri(dir: &Path, gateway: &str) -> String {
     format!("unix://{}", socket(dir, gateway).display())
 }
 
@@ -158,12 +214,16 @@ fn write(path: &Path, text: &str) -> Result<(), LabError> {
 
 struct Charons {
     pair: Pair,
+    /// The first gateway's name.
+    first: String,
+    /// The device of ESP in user space.
+    device: Option<String>,
     dir: PathBuf,
     journal: Journal,
 }
 
 impl Charons {
-    fn swanctl(&self, gateway: Node, arguments: &[&str]) -> Result<String, LabError> {
+    fn swanctl(&self, gateway: &str, arguments: &[&str]) -> Result<String, LabError> {
         let uri = uri(&self.dir, gateway);
         let argv: Vec<&str> = ["swanctl"].iter().chain(arguments).copied().chain(["--uri", &uri]).collect();
         let done = process::finish(&self.journal, &argv, "", Duration::from_secs(15))?;
@@ -177,11 +237,11 @@ impl Charons {
 
 impl Running for Charons {
     fn tunnel_device(&self) -> Option<String> {
-        Some("ipsec0".into())
+        self.device.clone()
     }
 
     fn describe(&mut self) -> Result<String, LabError> {
-        Ok(self.swanctl(Node::G1, &["--list-sas"])?.trim_end().to_string())
+        Ok(self.swanctl(&self.first, &["--list-sas"])?.trim_end().to_string())
     }
 
     fn alive(&mut self) -> Result<(), LabError> {

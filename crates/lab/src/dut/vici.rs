@@ -10,7 +10,7 @@ const CMD_REQUEST: u8 = 0;
 const CMD_RESPONSE: u8 = 1;
 
 /// True when a daemon on `socket` answers a `version` request.
-pub(super) fn answers(socket: &Path) -> bool {
+pub(crate) fn answers(socket: &Path) -> bool {
     version(socket).is_ok_and(|answered| answered)
 }
 

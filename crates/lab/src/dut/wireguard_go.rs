@@ -1,4 +1,4 @@
-//! A WireGuard tunnel between the gateways by wireguard-go. Its control socket has a fixed place in /run, so each end gets a
+//! WireGuard tunnels between the gateways by wireguard-go. Its control socket has a fixed place in /run, so each end gets a
 //! /run of its own in the mount namespace that `ip netns exec` makes anyway; `wg` is run inside it by nsenter.
 
 use std::path::{Path, PathBuf};
@@ -9,15 +9,18 @@ use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::machine;
 use crate::process::{self, Journal, Process};
-use crate::topology::{Line, Node, address};
+use crate::topology::{Site, Sites};
 
 const DEVICE: &str = "wg0";
 const COMMAND: Duration = Duration::from_secs(5);
 /// The names of the program: of Debian's package, and of the Go module's own build.
 const PROGRAMS: [&str; 2] = ["wireguard-go", "wireguard"];
 
-/// wireguard-go as the system under test.
+/// wireguard-go, or Tailscale's fork of it, as the system under test.
 pub(super) struct WireGuardGo {
+    name: &'static str,
+    /// What builds it.
+    remedy: &'static str,
     program: Option<PathBuf>,
 }
 
@@ -27,23 +30,32 @@ impl WireGuardGo {
         let program = program
             .or_else(|| std::env::var_os("WIREGUARD_GO").map(PathBuf::from))
             .or_else(|| PROGRAMS.iter().find_map(|p| process::find(p)));
-        Self { program }
+        let remedy = "GOFLAGS=-mod=mod go install golang.zx2c4.com/wireguard@latest, then name it in WIREGUARD_GO \
+                      (Debian's package wireguard-go is from 2022)";
+        Self { name: "wireguard-go", remedy, program }
+    }
+
+    /// Uses `program`, or else what the variable WIREGUARD_GO_TAILSCALE names, or what PATH has under this system's name.
+    pub(super) fn tailscale(program: Option<PathBuf>) -> Self {
+        let name = "wireguard-go-tailscale";
+        let program = program
+            .or_else(|| std::env::var_os("WIREGUARD_GO_TAILSCALE").map(PathBuf::from))
+            .or_else(|| process::find(name));
+        let remedy =
+            "build it with scripts/peers/wireguard-go-tailscale, then name it in WIREGUARD_GO_TAILSCALE";
+        Self { name, remedy, program }
     }
 }
 
 impl Dut for WireGuardGo {
     fn name(&self) -> String {
-        "wireguard-go".into()
+        self.name.into()
     }
 
     fn lacks(&self) -> Vec<Remedy> {
         let mut lacks = machine::lacks_tun();
         if !self.program.as_deref().is_some_and(process::is_executable) {
-            lacks.push(Remedy::new(
-                "`wireguard-go` is not installed",
-                "GOFLAGS=-mod=mod go install golang.zx2c4.com/wireguard@latest, then name it in WIREGUARD_GO \
-                 (Debian's package wireguard-go is from 2022)",
-            ));
+            lacks.push(Remedy::new(format!("`{}` is not installed", self.name), self.remedy));
         }
         for (tool, package) in [("wg", "wireguard-tools"), ("nsenter", "util-linux")] {
             if process::find(tool).is_none() {
@@ -70,38 +82,36 @@ impl Dut for WireGuardGo {
         })
     }
 
-    fn start(&self, line: &Line, dir: &Path) -> Result<Box<dyn Running>, LabError> {
+    fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError> {
         let program = self
             .program
             .as_ref()
             .ok_or_else(|| LabError::Unfit(self.lacks()))?
             .to_string_lossy()
             .into_owned();
-        let journal = line.journal();
+        let journal = sites.journal;
         let mut keys = Vec::new();
-        for _ in 0..2 {
+        for _ in &sites.sites {
             let private = process::run(journal, &["wg", "genkey"], COMMAND)?;
             let public = process::run_with(journal, &["wg", "pubkey"], &private, COMMAND)?;
             keys.push((private, public.trim().to_string()));
         }
-        let ends = [
-            (Node::G1, address::G2, address::NET_B, &keys[0].0, &keys[1].1),
-            (Node::G2, address::G1, address::NET_A, &keys[1].0, &keys[0].1),
-        ];
         let mut running = Tunnel { pair: Pair::new(self.name()), journal: journal.clone(), pids: Vec::new() };
-        for (gateway, peer, net, private, peer_public) in ends {
-            running.start(line, gateway, &program, dir)?;
-            let endpoint = format!("{peer}:51820");
-            running.wg(
-                gateway,
-                &["set", DEVICE, "listen-port", "51820", "private-key", "/dev/stdin", "peer", peer_public]
-                    .into_iter()
-                    .chain(["allowed-ips", "0.0.0.0/0", "endpoint", &endpoint])
-                    .collect::<Vec<_>>(),
-                private,
-            )?;
-            line.ip(gateway, &["link", "set", DEVICE, "mtu", "1400", "up"])?;
-            line.ip(gateway, &["route", "add", net, "dev", DEVICE])?;
+        for (index, site) in sites.sites.iter().enumerate() {
+            running.start(site, &program, dir)?;
+            let key = ["set", DEVICE, "listen-port", "51820", "private-key", "/dev/stdin"];
+            running.wg(index, &key, &keys[index].0)?;
+            sites.ip(site, &["link", "set", DEVICE, "mtu", "1400", "up"])?;
+            for &(left, right) in sites.tunnels.iter().filter(|(l, r)| [*l, *r].contains(&index)) {
+                let other = if left == index { right } else { left };
+                let there = &sites.sites[other];
+                let (endpoint, networks) = (format!("{}:51820", there.address), there.networks.join(","));
+                let peer = ["set", DEVICE, "peer", &keys[other].1, "allowed-ips", &networks];
+                running.wg(index, &[&peer[..], &["endpoint", &endpoint]].concat(), "")?;
+                for network in &there.networks {
+                    sites.ip(site, &["route", "add", network, "dev", DEVICE])?;
+                }
+            }
         }
         Ok(Box::new(running))
     }
@@ -110,21 +120,20 @@ impl Dut for WireGuardGo {
 struct Tunnel {
     pair: Pair,
     journal: Journal,
-    /// Of g1 and g2.
+    /// Of the gateways.
     pids: Vec<u32>,
 }
 
 impl Tunnel {
-    fn start(&mut self, line: &Line, gateway: Node, program: &str, dir: &Path) -> Result<(), LabError> {
-        let netns = line.node(gateway);
+    fn start(&mut self, site: &Site<'_>, program: &str, dir: &Path) -> Result<(), LabError> {
         // The new /run hides the names of the namespaces too: it is mounted once inside.
         let script = format!("mount -t tmpfs tmpfs /run && exec {} {DEVICE}", process::quoted(&[program]));
         let process = Process::start_in(
             &self.journal,
-            gateway.name(),
-            &netns.exec(&["sh", "-c", &script]),
+            site.name,
+            &site.netns.exec(&["sh", "-c", &script]),
             &[("WG_PROCESS_FOREGROUND", "1"), ("LOG_LEVEL", "error")],
-            &dir.join(format!("{}.log", gateway.name())),
+            &dir.join(format!("{}.log", site.name)),
         )?;
         let pid = process.id();
         self.pids.push(pid);
@@ -138,8 +147,8 @@ impl Tunnel {
         if up { Ok(()) } else { Err(self.pair.failed("the control socket did not appear within 5 s")) }
     }
 
-    fn wg(&self, gateway: Node, arguments: &[&str], input: &str) -> Result<String, LabError> {
-        let pid = self.pids[usize::from(gateway == Node::G2)].to_string();
+    fn wg(&self, site: usize, arguments: &[&str], input: &str) -> Result<String, LabError> {
+        let pid = self.pids[site].to_string();
         let argv: Vec<&str> = ["nsenter", "--target", &pid, "--mount", "--net", "wg"]
             .iter()
             .chain(arguments)
@@ -155,7 +164,7 @@ impl Running for Tunnel {
     }
 
     fn describe(&mut self) -> Result<String, LabError> {
-        Ok(self.wg(Node::G1, &["show", DEVICE], "")?.trim_end().to_string())
+        Ok(self.wg(0, &["show", DEVICE], "")?.trim_end().to_string())
     }
 
     fn alive(&mut self) -> Result<(), LabError> {

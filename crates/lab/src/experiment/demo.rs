@@ -143,7 +143,7 @@ fn tunnel(prepared: &Prepared, owner: &Owner, screen: &mut Screen, width: usize)
     let dir = owner.dir().join("demo");
     fs::create_dir(&dir).map_err(LabError::io(format!("creating {}", dir.display())))?;
     let start = clock::now();
-    let mut running = dut.start(&line, &dir)?;
+    let mut running = dut.start(&line.sites(), &dir)?;
     let took = clock::now() - start;
     screen.say(&wrap(
         &format!(

@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use super::general_doubts::Facts;
 use super::line::LineOptions;
+use crate::dut::DutOptions;
 use crate::machine::Fingerprint;
-use crate::report::{CellKey, Results, Row, Trial, Warning};
+use crate::measure::Seen;
+use crate::report::{CellKey, NOISE, Results, Row, Trial, Warning};
 use crate::topology::Mode;
 
 /// Everything about the run that a reader should doubt.
@@ -14,43 +17,30 @@ pub(super) fn doubts(
     machine: &Fingerprint,
     trials: &[Trial],
     results: &Results,
+    seen: Seen,
 ) -> Vec<Warning> {
-    let mut doubts = Vec::new();
-    let debug = match &o.dut_options.ironswan {
-        None => cfg!(debug_assertions),
-        Some(program) => is_debug_path(program),
+    let most = |f: &dyn Fn(&Trial) -> f64| trials.iter().map(f).fold(0.0, f64::max);
+    let facts = Facts {
+        smoke: o.smoke,
+        machine,
+        systems: trials.iter().map(|t| t.dut.as_str()).collect(),
+        options: &o.dut_options,
+        repeats: o.repeats,
+        against_plain: true,
+        // What counts is what happened within the windows.
+        seen: Seen {
+            others: most(&|t| t.window.other_load_share),
+            stolen: most(&|t| t.window.cpu.steal as f64 / t.window.cpu.total().max(1) as f64),
+            ..seen
+        },
     };
-    if debug && trials.iter().any(|t| t.dut.starts_with("ironswan")) {
-        doubts.push(Warning::DebugBuild);
-    }
+    let mut doubts = facts.doubts();
     if o.duration < Duration::from_secs(2) {
         doubts.push(Warning::ShortWindow { seconds: o.duration.as_secs_f64() });
-    }
-    if o.repeats < 3 {
-        doubts.push(Warning::FewRepeats { repeats: o.repeats });
-    }
-    if machine.cpus < 8 {
-        doubts.push(Warning::SharedCores { cpus: machine.cpus });
-    }
-    if let Some(source) = machine.clocksource.as_deref().filter(|c| !["tsc", "arch_sys_counter"].contains(c))
-    {
-        doubts.push(Warning::ClockUnstable { clocksource: source.into() });
-    }
-    let most = |f: &dyn Fn(&Trial) -> f64| trials.iter().map(f).fold(0.0, f64::max);
-    let other = most(&|t| t.window.other_load_share);
-    if other > 0.03 {
-        doubts.push(Warning::OtherLoad { share: other });
-    }
-    let stolen = most(&|t| t.window.cpu.steal as f64 / t.window.cpu.total().max(1) as f64);
-    if stolen > 0.02 {
-        doubts.push(Warning::Stolen { share: stolen });
     }
     let backlog = trials.iter().map(|t| t.window.backlog_drops).sum();
     if backlog > 0 {
         doubts.push(Warning::BacklogDrops { packets: backlog });
-    }
-    if !results.cells.iter().any(|c| c.row("plain").is_some()) {
-        doubts.push(Warning::NoPlain);
     }
     for cell in &results.cells {
         for row in &cell.rows {
@@ -60,9 +50,20 @@ pub(super) fn doubts(
     doubts
 }
 
+/// Whether the `ironswan` that is measured was built without optimisation.
+pub(super) fn is_debug(options: &DutOptions) -> bool {
+    match &options.ironswan {
+        None => cfg!(debug_assertions),
+        Some(program) => is_debug_path(program),
+    }
+}
+
+pub(super) fn clock_doubt(machine: &Fingerprint) -> Option<Warning> {
+    let source = machine.clocksource.as_deref().filter(|c| !["tsc", "arch_sys_counter"].contains(c))?;
+    Some(Warning::ClockUnstable { clocksource: source.into() })
+}
+
 fn row_doubts(inner_mtu: u32, key: CellKey, row: &Row, trials: &[Trial]) -> Vec<Warning> {
-    /// Range over median from which a cell is called noisy.
-    const NOISE: f64 = 0.2;
     let mut doubts = Vec::new();
     let (dut, cell) = (row.dut.clone(), key.to_string());
     let (gbps, cost) = (row.gbps.relative_range(), row.machine_ns_per_byte.relative_range());
@@ -111,12 +112,16 @@ mod tests {
     use crate::report::sample;
 
     fn kinds(change: impl Fn(&mut Vec<Trial>), options: &LineOptions) -> Vec<&'static str> {
+        kinds_seen(change, options, Seen::default())
+    }
+
+    fn kinds_seen(change: impl Fn(&mut Vec<Trial>), options: &LineOptions, seen: Seen) -> Vec<&'static str> {
         let mut run = sample::run();
-        run.machine.cpus = 64;
+        (run.machine.cpus, run.machine.governor) = (64, None);
         run.machine.clocksource = Some("tsc".into());
         change(&mut run.trials);
         let results = Results::of(&run.trials, None);
-        doubts(options, &run.machine, &run.trials, &results).iter().map(Warning::kind).collect()
+        doubts(options, &run.machine, &run.trials, &results, seen).iter().map(Warning::kind).collect()
     }
 
     fn quiet() -> LineOptions {
@@ -139,6 +144,16 @@ mod tests {
     #[test]
     fn a_calm_run_on_a_large_machine_has_no_warning() {
         assert_eq!(kinds(|t| calm(t), &quiet()), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn what_was_seen_of_the_machine_and_a_smoke_run_are_said() {
+        let seen = |seen| kinds_seen(|t| calm(t), &quiet(), seen);
+        assert_eq!(seen(Seen { quota: Duration::from_secs(1), ..Seen::default() }), ["throttled"]);
+        assert_eq!(seen(Seen { mhz: Some((2000.0, 3000.0)), ..Seen::default() }), ["frequency-scaling"]);
+        // Outside of the windows nothing disturbs.
+        assert_eq!(seen(Seen { others: 0.5, stolen: 0.5, ..Seen::default() }), [""; 0]);
+        assert_eq!(kinds(|t| calm(t), &LineOptions { smoke: true, ..quiet() }), ["smoke"]);
     }
 
     #[test]
@@ -194,6 +209,6 @@ mod tests {
             },
             &o,
         );
-        assert_eq!(found, ["debug-build", "short-window", "few-repeats", "no-plain"]);
+        assert_eq!(found, ["debug-build", "few-repeats", "no-plain", "short-window"]);
     }
 }

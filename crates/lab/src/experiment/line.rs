@@ -14,9 +14,11 @@ use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::load::{Direction, Iperf3};
 use crate::machine::{self, Fingerprint};
+use crate::measure::Watch;
+use crate::record::Record;
 use crate::report::{
-    self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Trial, Warning,
-    history,
+    self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Stored, Trial,
+    Warning, history,
 };
 use crate::topology::{Line, Mode, Owner};
 
@@ -35,12 +37,13 @@ pub struct LineOptions {
     pub repeats: u32,
     /// Numbers of TCP connections.
     pub streams: Vec<u32>,
-    /// Rates to offer, 10^6 bits per second over all connections; `None` is as much as they take.
+    /// Rates to offer, 10^6 bits per second over all connections; `None` is as much as they take. A rate is offered to the
+    /// first number of streams in the first direction only: a cost at a fixed rate is not one at full speed.
     pub rates_mbps: Vec<Option<u32>>,
     /// Forms in which packets cross the links.
     pub modes: Vec<Mode>,
-    /// Which way the payload flows.
-    pub direction: Direction,
+    /// Which ways the payload flows.
+    pub directions: Vec<Direction>,
     /// MTU of the hosts' routes, bytes.
     pub inner_mtu: u32,
     /// Folder for the run; a new one under /var/tmp/ironswan when absent.
@@ -64,7 +67,7 @@ impl Default for LineOptions {
             streams: vec![1],
             rates_mbps: vec![None],
             modes: vec![Mode::Offload],
-            direction: Direction::Forward,
+            directions: vec![Direction::Forward],
             inner_mtu: 1400,
             out: None,
             quick: false,
@@ -96,22 +99,44 @@ pub fn line_command(options: LineOptions, json: bool) -> i32 {
     print("lab line", line(options), json)
 }
 
-/// `lab report` as a command: the report of a run made earlier, from its folder alone.
-pub fn report_command(folder: &Path, json: bool) -> i32 {
-    let report = Run::read(folder).map(|run| LineReport { run, folder: folder.to_path_buf() });
-    print("lab report", report, json)
+/// `lab report` as a command: the report of a run made earlier, from its folder alone; with `json` its record; with `html` its
+/// plots and page are written again.
+pub fn report_command(folder: &Path, json: bool, html: bool) -> i32 {
+    let text = Stored::read(folder).and_then(|stored| {
+        if let [first, more @ ..] = stored.missing_files().as_slice() {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            eprintln!(
+                "ironswan lab report: note: {first}{more} named by the record is not in the folder: the report is whole, what \
+                 was counted on the way is not"
+            );
+        }
+        if html {
+            return report::republish(&stored).map(|page| format!("{}\n", page.display()));
+        }
+        if json { stored.json() } else { Ok(stored.text(report::terminal_width())) }
+    });
+    say("lab report", text)
+}
+
+/// `lab compare-runs` as a command: two runs of one experiment side by side.
+pub fn compare_runs_command(first: &Path, second: &Path, json: bool) -> i32 {
+    let both = || {
+        let (first, second) = (Stored::read(first)?.record(), Stored::read(second)?.record());
+        let comparison = report::compare(&first, &second)?;
+        if json { report::pretty(&comparison) } else { Ok(comparison.text(report::terminal_width())) }
+    };
+    say("lab compare-runs", both())
 }
 
 fn print(command: &str, outcome: Result<LineReport, LabError>, json: bool) -> i32 {
     let text = outcome.and_then(|report| {
-        if json {
-            serde_json::to_string_pretty(&report.run)
-                .map(|text| text + "\n")
-                .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))
-        } else {
-            Ok(report.text(report::terminal_width()))
-        }
+        if json { report::pretty(&report.run) } else { Ok(report.text(report::terminal_width())) }
     });
+    say(command, text)
+}
+
+/// Prints a text on standard output or an error on standard error; the exit status.
+pub(super) fn say(command: &str, text: Result<String, LabError>) -> i32 {
     match text {
         Ok(text) => {
             // A reader that closed the pipe has seen enough.
@@ -149,7 +174,10 @@ impl Prepared {
         lacks.extend(Line::lacks(if wire { Mode::Wire } else { Mode::Offload }));
         lacks.extend(Iperf3::lacks());
         let mut prepared = Self { options, experiment, duts: Vec::new(), warnings: Vec::new() };
-        lacks.extend(prepared.choose_duts()?);
+        let o = &prepared.options;
+        let (duts, missing, warnings) = choose_duts(&o.duts, &o.encaps, &o.dut_options)?;
+        (prepared.duts, prepared.warnings) = (duts, warnings);
+        lacks.extend(missing);
         if !lacks.is_empty() {
             once(&mut lacks);
             return Err(LabError::Unfit(lacks));
@@ -165,45 +193,6 @@ impl Prepared {
         Owner::claim()
     }
 
-    fn choose_duts(&mut self) -> Result<Vec<Remedy>, LabError> {
-        let (o, mut lacks) = (&self.options, Vec::new());
-        let all = o.duts.iter().any(|d| d == "all");
-        let names: Vec<&str> = if all {
-            dut::NAMES.iter().map(|(n, _)| *n).collect()
-        } else {
-            o.duts.iter().map(String::as_str).collect()
-        };
-        for name in names {
-            for dut in dut::by_name(name, &o.encaps, &o.dut_options)? {
-                match dut.lacks() {
-                    missing if missing.is_empty() => self.duts.push(dut),
-                    missing if all => {
-                        self.warnings.extend(missing.into_iter().map(|r| Warning::NotInstalled {
-                            dut: dut.name(),
-                            lack: r.lack,
-                            action: r.action,
-                        }))
-                    }
-                    missing => lacks.extend(missing),
-                }
-            }
-        }
-        Ok(lacks)
-    }
-
-    fn cells(&self) -> Vec<CellKey> {
-        let o = &self.options;
-        let mut cells = Vec::new();
-        for &mode in &o.modes {
-            for &streams in &o.streams {
-                for &rate_mbps in &o.rates_mbps {
-                    cells.push(CellKey { mode, streams, direction: o.direction, rate_mbps });
-                }
-            }
-        }
-        cells
-    }
-
     /// Measures under the name of `owner` and writes the run's folder.
     pub(super) fn measure(mut self, owner: &Owner) -> Result<LineReport, LabError> {
         let folder = RunFolder::create(self.options.out.as_deref(), self.experiment)?;
@@ -216,10 +205,11 @@ impl Prepared {
 
     fn measure_into(&mut self, owner: &Owner, folder: &RunFolder) -> Result<LineReport, LabError> {
         let machine = Fingerprint::take();
+        let mut watch = Watch::begin(&machine);
         let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
         let begin = clock::now();
         let o = &self.options;
-        let cells = self.cells();
+        let cells = o.cells();
         let steps = o.repeats as usize * cells.len() * self.duts.len();
         let mut progress = Progress::new(steps, TrialPlan::guess(o.duration));
         let (mut trials, mut warnings): (Vec<Trial>, Vec<Warning>) = (Vec::new(), self.warnings.clone());
@@ -239,6 +229,7 @@ impl Prepared {
                     let (trial, doubts) =
                         plan.run(&|stage| progress.says(&format!("{}, {stage}", dut.name())))?;
                     progress.step();
+                    watch.look();
                     trials.push(trial);
                     doubts.into_iter().for_each(|d| {
                         if !warnings.contains(&d) {
@@ -250,7 +241,7 @@ impl Prepared {
         }
         drop(progress);
         let results = Results::of(&trials, machine.mhz);
-        warnings.extend(doubts(o, &machine, &trials, &results));
+        warnings.extend(doubts(o, &machine, &trials, &results, watch.finish()));
         let run = Run {
             schema: report::SCHEMA.into(),
             experiment: self.experiment.into(),
@@ -262,8 +253,8 @@ impl Prepared {
             machine,
             settings: LineSettings {
                 duts: self.duts.iter().map(|d| d.name()).collect(),
-                esp_proposal: o.dut_options.suite.esp.clone(),
-                ike_proposal: o.dut_options.suite.ike.clone(),
+                esp_proposal: o.dut_options.esp(),
+                ike_proposal: o.dut_options.ike(),
                 duration: o.duration.as_secs_f64(),
                 repeats: o.repeats,
                 inner_mtu: o.inner_mtu,
@@ -273,7 +264,7 @@ impl Prepared {
             history: history_note(),
             warnings: warnings.iter().map(Warning::record).collect(),
         };
-        folder.write(&run)?;
+        report::publish(&run, &Record::from(&run), folder)?;
         Ok(LineReport { run, folder: folder.path().to_path_buf() })
     }
 
@@ -295,11 +286,56 @@ impl Prepared {
     }
 }
 
+/// Systems that can be measured, what those asked for by name lack, and what is said of those left out of `all`.
+type Chosen = (Vec<Box<dyn Dut>>, Vec<Remedy>, Vec<Warning>);
+
+/// The systems of these names.
+pub(super) fn choose_duts(
+    names: &[String],
+    encaps: &[Encap],
+    options: &DutOptions,
+) -> Result<Chosen, LabError> {
+    let (mut duts, mut lacks, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
+    let all = names.iter().any(|d| d == "all");
+    let names: Vec<&str> = if all {
+        dut::NAMES.iter().map(|(n, _)| *n).collect()
+    } else {
+        names.iter().map(String::as_str).collect()
+    };
+    for name in names {
+        for dut in dut::by_name(name, encaps, options)? {
+            match dut.lacks() {
+                missing if missing.is_empty() => duts.push(dut),
+                missing if all => warnings.extend(missing.into_iter().map(|r| Warning::NotInstalled {
+                    dut: dut.name(),
+                    lack: r.lack,
+                    action: r.action,
+                })),
+                missing => lacks.extend(missing),
+            }
+        }
+    }
+    Ok((duts, lacks, warnings))
+}
+
 impl LineOptions {
+    fn cells(&self) -> Vec<CellKey> {
+        let mut cells = Vec::new();
+        for &mode in &self.modes {
+            for (d, &direction) in self.directions.iter().enumerate() {
+                for (s, &streams) in self.streams.iter().enumerate() {
+                    for &rate_mbps in self.rates_mbps.iter().filter(|r| r.is_none() || (d, s) == (0, 0)) {
+                        cells.push(CellKey { mode, streams, direction, rate_mbps });
+                    }
+                }
+            }
+        }
+        cells
+    }
+
     fn check(&mut self) -> Result<(), LabError> {
         let wrong = |why: &str| Err(LabError::Usage(why.into()));
-        if self.duts.is_empty() || self.encaps.is_empty() || self.streams.is_empty() || self.modes.is_empty()
-        {
+        if self.duts.is_empty() || self.encaps.is_empty() || self.cells().is_empty() {
             return wrong(
                 "nothing to measure: name a system, an encapsulation, a mode and a number of streams",
             );
@@ -323,6 +359,7 @@ impl LineOptions {
         once(&mut self.encaps);
         once(&mut self.streams);
         once(&mut self.modes);
+        once(&mut self.directions);
         once(&mut self.rates_mbps);
         Ok(())
     }
@@ -332,7 +369,7 @@ impl LineOptions {
         if self.smoke {
             (self.duration, self.repeats) = (Duration::from_secs(1), 1);
         } else if self.quick {
-            let round = duts * self.modes.len() * self.streams.len() * self.rates_mbps.len();
+            let round = duts * self.cells().len();
             let total = |repeats: u32, seconds: u64| {
                 TrialPlan::guess(Duration::from_secs(seconds))
                     * repeats
@@ -348,7 +385,7 @@ impl LineOptions {
 }
 
 /// What was asked for twice is measured once.
-fn once<T: PartialEq>(list: &mut Vec<T>) {
+pub(super) fn once<T: PartialEq>(list: &mut Vec<T>) {
     let all = std::mem::take(list);
     all.into_iter().for_each(|item| {
         if !list.contains(&item) {
@@ -357,7 +394,7 @@ fn once<T: PartialEq>(list: &mut Vec<T>) {
     });
 }
 
-fn program() -> Program {
+pub(super) fn program() -> Program {
     Program {
         name: "ironswan".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -403,6 +440,25 @@ mod tests {
         };
         o.shorten(2);
         assert_eq!((o.repeats, o.duration), (1, Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn fixed_rates_are_offered_once_and_everything_else_in_every_combination() {
+        let o = LineOptions {
+            streams: vec![1, 4],
+            directions: vec![Direction::Forward, Direction::Both],
+            rates_mbps: vec![None, Some(500), Some(1000)],
+            modes: vec![Mode::Offload, Mode::Wire],
+            ..LineOptions::default()
+        };
+        let cells = o.cells();
+        assert_eq!(cells.len(), 2 * (2 * 2 + 2));
+        assert!(
+            cells
+                .iter()
+                .filter(|c| c.rate_mbps.is_some())
+                .all(|c| (c.streams, c.direction) == (1, Direction::Forward))
+        );
     }
 
     #[test]

@@ -1,12 +1,49 @@
 //! The experiments of the laboratory, one file each, and what they share: options with defaults, one measured trial.
 
+mod background;
+mod budget;
+mod campaign;
+#[cfg(test)]
+mod campaign_tests;
+mod compare;
+mod compression;
 mod demo;
 mod doubts;
+mod driver;
+mod flood;
+mod flood_doubts;
+mod general_doubts;
 mod line;
+mod lowend;
+mod placement;
+mod plan;
+mod profile;
+mod rfc2544;
+mod rig;
+mod stage;
+mod throughput;
+mod topologies;
+mod transfer;
 mod trial;
+mod tunnels;
 
+pub use background::{BackgroundOptions, background};
+pub use campaign::{Common, Report, present};
+pub use compare::{CompareOptions, compare};
+pub use compression::{CompressionOptions, compression};
 pub use demo::{DemoOptions, demo};
-pub use line::{LineOptions, LineReport, line, line_command, report_command};
+pub use driver::{DriverOptions, driver};
+pub use flood::{FloodOptions, FloodReport, flood, flood_command};
+pub use line::{LineOptions, LineReport, compare_runs_command, line, line_command, report_command};
+pub use lowend::{LowendOptions, lowend};
+pub use placement::Spread;
+pub use plan::{CalibrateOptions, PlanOptions, PlanWhat, calibrate, plan_command, verify};
+pub use profile::{ProfileOptions, profile};
+pub use rfc2544::{Rfc2544Options, rfc2544};
+pub use throughput::FrameSize;
+pub use topologies::{TOPOLOGIES, TopologiesOptions, topologies};
+pub use transfer::{TransferOptions, transfer};
+pub use tunnels::{TunnelsOptions, tunnels};
 
 #[cfg(test)]
 pub(crate) use line::history_note;

@@ -46,7 +46,7 @@ impl TrialPlan<'_> {
         let dir = self.directory(&line)?;
         stage("starting");
         let start = clock::now();
-        let mut running = self.dut.start(&line, &dir)?;
+        let mut running = self.dut.start(&line.sites(), &dir)?;
         let setup = clock::now() - start;
         let load = TcpLoad {
             streams: self.cell.streams,
@@ -56,7 +56,12 @@ impl TrialPlan<'_> {
         };
         let mut traffic = Iperf3::start(&line, load, &dir)?;
         stage("measuring");
-        let plan = WindowPlan { direction: self.cell.direction, warm_up: WARM_UP, duration: self.duration };
+        let plan = WindowPlan {
+            direction: self.cell.direction,
+            mode: self.cell.mode,
+            warm_up: WARM_UP,
+            duration: self.duration,
+        };
         let window = measure::measure(&line, plan, running.tunnel_device().as_deref(), || {
             running.alive()?;
             traffic.alive()

@@ -89,6 +89,8 @@ impl Iperf3 {
         let seconds = load.duration.as_millis().div_ceil(1000).max(1) as u64;
         let (t, n, errors) = (seconds.to_string(), load.streams.to_string(), dir.join("iperf3-client.txt"));
         let out = dir.join("iperf3.json");
+        // iperf3 appends to its log; two reports in one file are none.
+        let _ = fs::remove_file(&out);
         let out_name = out.to_string_lossy().into_owned();
         let port = PORT.to_string();
         let mut argv = vec!["iperf3", "-c", address::B, "-p", &port, "-t", &t, "-P", &n];

@@ -1,13 +1,26 @@
 //! Load: what puts traffic on a topology. One file per generator.
 
+pub mod apps;
+pub mod content;
+pub mod frame;
+mod generator;
 mod iperf3;
+mod latency;
+mod receiver;
+mod tally;
+mod ttcp;
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use generator::{Offer, Sent, generate, parse_ethernet, route};
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
+pub use latency::{Histogram, Latency};
+pub use receiver::{Counted, Receiver};
+pub use tally::{Received, Tally};
+pub use ttcp::{Carried, Ttcp, TtcpCounts, TtcpLoad, carry};
 
 /// Which way the payload flows over the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

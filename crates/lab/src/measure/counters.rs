@@ -60,7 +60,13 @@ impl CpuTicks {
         }
     }
 
-    /// Ticks in which a processor did something for this machine.
+    /// Seconds of `capacity` (processors times seconds) in which a processor did something for this machine, with `hertz` ticks a
+    /// second: all but the idle ones. Without ticks on idle processors only idle time is accounted exactly.
+    pub fn busy_seconds(&self, capacity: f64, hertz: f64) -> f64 {
+        (capacity - (self.idle + self.iowait + self.steal) as f64 / hertz).clamp(0.0, capacity)
+    }
+
+    /// Ticks that were accounted as work: their shares by kind say more than their sum ([`CpuTicks::busy_seconds`]).
     pub fn busy(&self) -> u64 {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
@@ -71,11 +77,13 @@ impl CpuTicks {
     }
 }
 
-/// One line of /proc/net/dev.
+/// One line of /proc/net/dev. A veth counts bytes with Ethernet headers (14 bytes a buffer), unless the receiving end receives by
+/// polling (NAPI, which GRO switches on): then both ends count what the receiver sees, IP packets without them. So do tunnel
+/// devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkCounters {
-    /// Bytes received, with Ethernet headers.
+    /// Bytes received.
     pub rx_bytes: u64,
     /// Buffers received: packets, or many packets in one buffer where segmentation offload crosses the link.
     pub rx_buffers: u64,
@@ -147,6 +155,10 @@ pub struct ProcessTicks {
     pub ticks: u64,
     /// A thread of the kernel.
     pub kernel: bool,
+    /// Its parent's id.
+    pub parent: u32,
+    /// CPU time of its children that have ended and been waited for, and of theirs, ticks.
+    pub reaped: u64,
 }
 
 impl ProcessTicks {
@@ -160,6 +172,8 @@ impl ProcessTicks {
             start: number(22)?,
             ticks: number(14)? + number(15)?,
             kernel: number(9)? & PF_KTHREAD != 0,
+            parent: fields.get(1)?.parse().ok()?,
+            reaped: number(16)? + number(17)?,
         })
     }
 }
@@ -173,6 +187,18 @@ pub fn processes_outside(inside: &[u32]) -> HashMap<(u32, u64), u64> {
         .filter_map(|pid| {
             let p = ProcessTicks::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
             (!p.kernel).then_some(((pid, p.start), p.ticks))
+        })
+        .collect()
+}
+
+/// Every process with its parent, by id; those included that have ended and are not yet waited for.
+pub fn parents() -> Vec<(u32, u32)> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .filter_map(|e| e.ok()?.file_name().to_str()?.parse::<u32>().ok())
+        .filter_map(|pid| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            Some((pid, ProcessTicks::parse(&stat)?.parent))
         })
         .collect()
 }
@@ -212,6 +238,17 @@ mod tests {
         assert_eq!((d.busy(), d.softirq, d.idle, d.steal, d.total()), (130, 50, 100, 1, 231));
         assert_eq!(CpuTicks::parse("cpu  1 2 3"), None);
         assert_eq!(CpuTicks::parse("intr 5"), None);
+    }
+
+    #[test]
+    fn busy_is_what_was_not_idle_however_little_was_accounted_as_work() {
+        let ticks = CpuTicks { user: 3, idle: 100, iowait: 20, steal: 30, ..CpuTicks::default() };
+        // Two processors for a second of 100 ticks: 50 of 200 were neither idle nor taken away.
+        assert_eq!(ticks.busy_seconds(2.0, 100.0), 0.5);
+        assert_eq!(
+            (ticks.busy_seconds(1.0, 100.0), CpuTicks::default().busy_seconds(2.0, 100.0)),
+            (0.0, 2.0)
+        );
     }
 
     #[test]
@@ -257,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_process_name_may_contain_anything() {
-        let stat = "7 (a) b (c) R 1 7 7 0 -1 4194304 10 0 0 0 11 22 0 0 20 0 1 0 12345 100 5";
-        let expected = ProcessTicks { start: 12345, ticks: 33, kernel: false };
+        let stat = "7 (a) b (c) R 1 7 7 0 -1 4194304 10 0 0 0 11 22 3 4 20 0 1 0 12345 100 5";
+        let expected = ProcessTicks { start: 12345, ticks: 33, kernel: false, parent: 1, reaped: 7 };
         assert_eq!(ProcessTicks::parse(stat), Some(expected));
     }
 }

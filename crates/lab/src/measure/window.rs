@@ -17,13 +17,15 @@ use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::Direction;
-use crate::topology::{Line, Node};
+use crate::topology::{Line, Mode, Node};
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
 pub struct WindowPlan {
     /// Where the counted traffic arrives.
     pub direction: Direction,
+    /// How packets cross the line: what its counters contain depends on it.
+    pub mode: Mode,
     /// Left out at the beginning, from the first traffic on.
     pub warm_up: Duration,
     /// Length of the window.
@@ -174,8 +176,16 @@ fn backlog_drops() -> u64 {
     fs::read_to_string("/proc/net/softnet_stat").map_or(0, |t| counters::parse_backlog_drops(&t))
 }
 
-/// Ethernet, IPv4, and TCP with timestamps: what each buffer carries beside payload, however many packets it stands for.
-const HEADERS: u64 = 14 + 20 + 32;
+/// What each buffer counts beside TCP payload, however many packets it stands for, bytes: IPv4 and TCP with timestamps, and
+/// Ethernet unless the links receive by polling, as they do in wire mode ([`LinkCounters`]).
+pub(crate) fn headers(mode: Mode) -> u64 {
+    let ethernet = match mode {
+        Mode::Offload => 14,
+        Mode::Wire => 0,
+    };
+    ethernet + 20 + 32
+}
+
 const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
 /// Less than this is an exchange of headers, not a load.
 const TRAFFIC: u64 = 64 * 1024;
@@ -204,7 +214,7 @@ pub fn measure(
         gateway_processes(line).into_iter().map(|(n, p)| (n, p, counters::process_ns(p))).collect();
     let (others, drops) = (counters::processes_outside(&inside), backlog_drops());
     let (start, first) = (clock::now(), taps.read()?);
-    let mut samples = Vec::new();
+    let (mut samples, hz) = (Vec::new(), rustix::param::clock_ticks_per_second() as f64);
     let (seconds, last) = loop {
         let elapsed = clock::now() - start;
         let left = plan.duration.saturating_sub(elapsed);
@@ -218,7 +228,7 @@ pub fn measure(
             t,
             bytes: now.bytes.saturating_sub(first.bytes),
             buffers: now.buffers.saturating_sub(first.buffers),
-            busy_ticks: now.cpu.since(&first.cpu).busy(),
+            busy_ticks: (now.cpu.since(&first.cpu).busy_seconds(cpus() as f64 * t, hz) * hz).round() as u64,
         });
         if step == left {
             break (t, now);
@@ -238,7 +248,8 @@ pub fn measure(
         .map(|(process, ticks)| ticks.saturating_sub(others.get(process).copied().unwrap_or(0)))
         .sum();
     let drops = backlog_drops().saturating_sub(drops);
-    Totals { seconds, first, last, gateways, other_ticks, drops }.window(tunnel_device, samples)
+    Totals { seconds, first, last, gateways, other_ticks, drops, headers: headers(plan.mode) }
+        .window(tunnel_device, samples)
 }
 
 struct Totals {
@@ -248,14 +259,16 @@ struct Totals {
     gateways: Vec<Gateway>,
     other_ticks: u64,
     drops: u64,
+    /// Of a buffer, bytes.
+    headers: u64,
 }
 
 impl Totals {
     fn window(self, tunnel_device: Option<&str>, samples: Vec<Sample>) -> Result<Window, LabError> {
-        let Self { seconds, first, last, gateways, other_ticks, drops } = self;
+        let Self { seconds, first, last, gateways, other_ticks, drops, headers } = self;
         let bytes = last.bytes.saturating_sub(first.bytes);
         let buffers = last.buffers.saturating_sub(first.buffers);
-        let payload = bytes.saturating_sub(HEADERS * buffers);
+        let payload = bytes.saturating_sub(headers * buffers);
         if payload == 0 || seconds <= 0.0 {
             return Err(LabError::Measurement(
                 "the traffic stopped: nothing arrived in the measuring window".into(),
@@ -264,9 +277,7 @@ impl Totals {
         let hz = rustix::param::clock_ticks_per_second();
         let cpus = cpus() as f64;
         let cpu = last.cpu.since(&first.cpu);
-        // Not the busy columns: without ticks on idle processors only idle time is accounted exactly.
-        let idle = (cpu.idle + cpu.iowait + cpu.steal) as f64 / hz as f64;
-        let busy = (cpus * seconds - idle).max(0.0);
+        let busy = cpu.busy_seconds(cpus * seconds, hz as f64);
         let none = LinkCounters::default();
         let links: BTreeMap<String, LinkCounters> = last
             .links
@@ -341,7 +352,7 @@ mod tests {
         Totals {
             seconds: 2.0,
             first: counted(1000, 10, CpuTicks::default(), 0),
-            last: counted(2_000_001_000 + 100_000 * HEADERS, 100_010, cpu, tunnel),
+            last: counted(2_000_001_000 + 100_000 * headers(Mode::Offload), 100_010, cpu, tunnel),
             gateways: vec![Gateway {
                 node: "g1".into(),
                 process: "x".into(),
@@ -350,7 +361,18 @@ mod tests {
             }],
             other_ticks: 0,
             drops: 0,
+            headers: headers(Mode::Offload),
         }
+    }
+
+    #[test]
+    fn a_buffer_s_headers_are_those_that_the_counters_of_its_mode_contain() {
+        // Full packets of an MTU of 1400 count 1400 bytes in wire mode; an acknowledgement 52, and 66 with offload.
+        assert_eq!((headers(Mode::Wire), headers(Mode::Offload)), (52, 66));
+        let mut wire = totals(0);
+        (wire.first, wire.headers) = (counted(0, 0, CpuTicks::default(), 0), headers(Mode::Wire));
+        (wire.last.bytes, wire.last.buffers) = (1400 * 1000, 1000);
+        assert_eq!(wire.window(None, vec![]).expect("a window").payload_bytes, 1348 * 1000);
     }
 
     #[test]

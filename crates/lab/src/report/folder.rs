@@ -1,19 +1,22 @@
-//! The folder of a run: `run.json`, and `raw/` with the files of each trial.
+//! The folder of a run: `run.json`, plots and page, and `raw/` with the files of each trial.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use super::run::Run;
 use crate::clock::{self, Utc};
 use crate::error::LabError;
 
 /// Where runs go unless told otherwise: they outlive a reboot but belong to nobody's home.
 const DEFAULT: &str = "/var/tmp/ironswan";
 
-/// A folder made for one run.
+/// The folder of a run.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// What has been put into it, beside `raw/`.
+    put: Mutex<Vec<PathBuf>>,
 }
 
 impl RunFolder {
@@ -35,7 +38,12 @@ impl RunFolder {
         fs::create_dir_all(path.join("raw")).map_err(LabError::io(format!("creating {}", path.display())))?;
         // Absolute, so that it can be printed for use elsewhere.
         let path = path.canonicalize().map_err(LabError::io(format!("finding {}", path.display())))?;
-        Ok(Self { path })
+        Ok(Self::existing(&path))
+    }
+
+    /// One that holds a run already.
+    pub(super) fn existing(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), put: Mutex::default() }
     }
 
     /// Its path.
@@ -51,16 +59,25 @@ impl RunFolder {
         Ok(relative)
     }
 
-    /// Writes `run.json`.
-    pub fn write(&self, run: &Run) -> Result<(), LabError> {
-        let path = self.path.join("run.json");
-        let json = serde_json::to_vec_pretty(run)
-            .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
-        fs::write(&path, json).map_err(LabError::io(format!("writing {}", path.display())))
+    /// Writes a file, which is there whole or not at all.
+    pub(super) fn put(&self, name: &str, contents: &[u8]) -> Result<(), LabError> {
+        let path = self.path.join(name);
+        let part = self.path.join(format!("{name}.part"));
+        self.put.lock().unwrap_or_else(PoisonError::into_inner).extend([part.clone(), path.clone()]);
+        let write = || {
+            let mut file = File::create(&part)?;
+            file.write_all(contents)?;
+            file.sync_all()?;
+            fs::rename(&part, &path)
+        };
+        write().map_err(LabError::io(format!("writing {}", path.display())))
     }
 
     /// Removes what a run that failed has kept so far: without its record it says nothing.
     pub fn discard(&self) {
+        for path in self.put.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = fs::remove_file(path);
+        }
         // The folder itself may have been there before; it was empty then, and goes only if it is empty now.
         let _ = fs::remove_dir_all(self.path.join("raw")).and_then(|()| fs::remove_dir(&self.path));
     }
@@ -91,6 +108,8 @@ mod tests {
         let e = RunFolder::create(Some(&path), "line").expect_err("used");
         assert_eq!(e.exit_code(), 2);
         assert!(path.join("raw/00.txt").exists());
+        folder.put("run.json", b"{}").expect("put");
+        assert!(!path.join("run.json.part").exists());
         folder.discard();
         assert!(!path.exists());
     }

@@ -36,6 +36,19 @@ pub mod line {
     }
 }
 
+/// What readprofile showed of KLIPS, FreeS/WAN's kernel code.
+pub mod profile {
+    /// Who, on what.
+    pub const SOURCE: &str = "FreeS/WAN, readprofile of a kernel with KLIPS";
+    /// What it showed.
+    pub const THEN: &str =
+        "encrypt side: DES 56 to 60 %, MD5 11 %, kmalloc 10 % of the time; decrypt side: nothing visible";
+    /// What must be said beside it.
+    pub const CAVEAT: &str = "Then a sampling profile of the whole kernel with a cipher in software; here the engine's own \
+        clock over its own stages, with a cipher in hardware instructions. The kernel's work for each packet is only in the \
+        stages receive and send.";
+}
+
 #[cfg(test)]
 mod tests {
     use super::line;

@@ -2,6 +2,7 @@
 
 use super::run::{Cell, Row, Run};
 use super::text::{Table, wrap};
+use super::warning::{WarningRecord, by_kind};
 use crate::stats::Summary;
 
 /// From this width on there is room for the secondary columns.
@@ -24,15 +25,24 @@ pub fn demo_text(run: &Run, width: usize) -> String {
     );
     out.push('\n');
     out.push_str(&wrap(&then, width, "", ""));
-    out.push_str(&warnings(run, width));
+    out.push_str(&warnings_text(&run.warnings, width));
     out
 }
 
-fn warnings(run: &Run, width: usize) -> String {
-    if run.warnings.is_empty() {
+/// The list of doubts, if there are any.
+pub(super) fn warnings_text(warnings: &[WarningRecord], width: usize) -> String {
+    if warnings.is_empty() {
         return String::new();
     }
-    let list: String = run.warnings.iter().map(|w| wrap(&w.text, width, " - ", "   ")).collect();
+    let mut list = String::new();
+    for (shown, rest) in by_kind(warnings) {
+        shown.iter().for_each(|w| list.push_str(&wrap(&w.text, width, " - ", "   ")));
+        if !rest.is_empty() {
+            let more =
+                format!("{} more of the kind {}, all in run.json and on the page", rest.len(), rest[0].kind);
+            list.push_str(&wrap(&more, width, " - ", "   "));
+        }
+    }
     format!("\nWarnings\n{list}")
 }
 
@@ -67,7 +77,7 @@ pub fn line_text(run: &Run, width: usize) -> String {
         out.push('\n');
         out.push_str(&text);
     }
-    out.push_str(&warnings(run, width));
+    out.push_str(&warnings_text(&run.warnings, width));
     out
 }
 
@@ -98,35 +108,57 @@ fn optional(x: Option<f64>) -> String {
 }
 
 fn cell_text(cell: &Cell, width: usize) -> String {
-    let wide = width >= WIDE;
-    let mut table = Table::default();
-    let mut heading = vec!["", "Gb/s", "min-max", "of plain", "ns/byte", "min-max", "added", "gateways"];
-    if wide {
-        heading.extend(["cycles", "softirq", "B/buffer", "MiB"]);
-    }
-    table.row(heading);
-    for row in &cell.rows {
-        table.row(cells(row, wide));
+    // As much as there is room for; names of systems may be long.
+    let all =
+        [Columns { spread: true, more: true }, Columns { spread: true, more: false }, Columns::default()];
+    let tables = all.iter().filter(|c| !c.more || width >= WIDE).map(|c| table(cell, *c));
+    let fits = |t: &String| t.lines().all(|l| l.chars().count() <= width);
+    let mut table = String::new();
+    for t in tables {
+        table = t;
+        if fits(&table) {
+            break;
+        }
     }
     let mut title = cell.key.to_string();
     if let Some(first) = title.get(..1).map(str::to_uppercase) {
         title.replace_range(..1, &first);
     }
-    format!("{title}\n{}", table.render(" "))
+    format!("{title}\n{table}")
 }
 
-fn cells(row: &Row, wide: bool) -> Vec<String> {
-    let mut cells = vec![
-        row.dut.clone(),
-        number(row.gbps.median),
-        range(&row.gbps),
-        optional(row.ratio.or((row.dut == "plain").then_some(1.0))),
-        number(row.machine_ns_per_byte.median),
-        range(&row.machine_ns_per_byte),
-        optional(row.added_ns_per_byte),
-        number(row.gateways_ns_per_byte.median),
-    ];
-    if wide {
+/// Which columns of a table are shown beside those that always are.
+#[derive(Clone, Copy, Default)]
+struct Columns {
+    /// The extremes of the repeats.
+    spread: bool,
+    /// What only wide terminals have room for.
+    more: bool,
+}
+
+fn table(cell: &Cell, columns: Columns) -> String {
+    let mut table = Table::default();
+    let mut heading = vec!["", "Gb/s", "min-max", "of plain", "ns/byte", "min-max", "added", "gateways"];
+    heading.retain(|h| columns.spread || *h != "min-max");
+    if columns.more {
+        heading.extend(["cycles", "softirq", "B/buffer", "MiB"]);
+    }
+    table.row(heading);
+    for row in &cell.rows {
+        table.row(cells(row, columns));
+    }
+    table.render(" ")
+}
+
+fn cells(row: &Row, columns: Columns) -> Vec<String> {
+    let mut cells = vec![row.dut.clone(), number(row.gbps.median)];
+    cells.extend(columns.spread.then(|| range(&row.gbps)));
+    cells.push(optional(row.ratio.or((row.dut == "plain").then_some(1.0))));
+    cells.push(number(row.machine_ns_per_byte.median));
+    cells.extend(columns.spread.then(|| range(&row.machine_ns_per_byte)));
+    cells.push(optional(row.added_ns_per_byte));
+    cells.push(number(row.gateways_ns_per_byte.median));
+    if columns.more {
         cells.extend([
             optional(row.added_cycles_per_byte),
             format!("{:.0} %", row.softirq_share.median * 100.0),
@@ -225,7 +257,9 @@ mod tests {
     fn no_line_is_wider_than_the_terminal() {
         for width in [80, 111, 112, 120] {
             let both = line_text(&sample::run(), width) + &demo_text(&sample::run(), width);
-            for line in both.lines() {
+            let mut long = sample::run();
+            long.results.cells[0].rows[1].dut = "wireguard-go-tailscale".into();
+            for line in both.lines().chain(line_text(&long, width).lines()) {
                 assert!(line.chars().count() <= width, "{width}: {line}");
             }
         }

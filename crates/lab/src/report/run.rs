@@ -3,10 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::warning::WarningRecord;
-use crate::error::LabError;
 use crate::load::{Direction, TcpReport};
 use crate::machine::Fingerprint;
 use crate::measure::Window;
@@ -189,26 +187,6 @@ pub struct HistoryNote {
     pub cycles_per_byte: f64,
     /// Why it cannot be compared without a thought.
     pub caveat: String,
-}
-
-impl Run {
-    /// Reads the record in a run's folder.
-    pub fn read(folder: &Path) -> Result<Self, LabError> {
-        let path = folder.join("run.json");
-        let text = std::fs::read_to_string(&path)
-            .map_err(|e| LabError::Usage(format!("{}: {e}; name the folder of a run", path.display())))?;
-        let run: Self = serde_json::from_str(&text)
-            .map_err(|e| LabError::Usage(format!("{} is not a run: {e}", path.display())))?;
-        if run.schema == SCHEMA {
-            Ok(run)
-        } else {
-            let found = &run.schema;
-            Err(LabError::Usage(format!(
-                "{} has schema {found}; this program reads {SCHEMA}",
-                path.display()
-            )))
-        }
-    }
 }
 
 impl Cell {

@@ -1,130 +1,26 @@
-//! `run.json` against its schema, by a small validator of the keywords that the schema uses; any other keyword in the schema
-//! fails the test rather than being passed over.
+//! Records against their schemas: sound ones pass, whatever is wrong is found, and the schemas leave nothing open.
 
 use serde_json::{Value, json};
 
 use super::run::{RUN_SCHEMA_JSON, Run};
 use super::sample;
+use super::schema::{LAB_SCHEMA_JSON, breaches, breaches_of};
+use crate::record::{Record, Which, factors};
 
-fn schema() -> Value {
-    serde_json::from_str(RUN_SCHEMA_JSON).expect("the schema is JSON")
-}
-
-fn is_type(value: &Value, name: &str) -> bool {
-    match name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "number" => value.is_number(),
-        "integer" => value.is_u64() || value.is_i64(),
-        "boolean" => value.is_boolean(),
-        "null" => value.is_null(),
-        other => panic!("the schema has the unknown type {other}"),
-    }
-}
-
-/// The schema's patterns, by hand.
-fn matches(pattern: &str, text: &str) -> bool {
-    match pattern {
-        "^raw/[^/]+$" => {
-            text.strip_prefix("raw/").is_some_and(|rest| !rest.is_empty() && !rest.contains('/'))
-        }
-        "^[a-z]+(-[a-z]+)*$" => {
-            text.split('-').all(|w| !w.is_empty() && w.chars().all(|c| c.is_ascii_lowercase()))
-        }
-        "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$" => {
-            let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-            shape == "0000-00-00T00:00:00Z"
-        }
-        other => panic!("the schema has the unknown pattern {other}"),
-    }
-}
-
-/// The first place where `value` breaks `schema`, as a path and the rule broken.
-fn breach(root: &Value, schema: &Value, value: &Value, path: &str) -> Option<String> {
-    let rules = schema.as_object().expect("a schema is an object");
-    let number = || value.as_f64().unwrap_or(f64::NAN);
-    let length = || value.as_array().map_or(0, Vec::len) as u64;
-    for (keyword, rule) in rules {
-        let holds = match keyword.as_str() {
-            "$schema" | "$id" | "$defs" | "title" | "description" => true,
-            "$ref" => {
-                let name = rule.as_str().expect("a reference").trim_start_matches("#/$defs/");
-                let target = root["$defs"].get(name).expect("a definition");
-                if let Some(deeper) = breach(root, target, value, path) {
-                    return Some(deeper);
-                }
-                true
-            }
-            "type" => is_type(value, rule.as_str().expect("one type")),
-            "const" => value == rule,
-            "enum" => rule.as_array().expect("a list").contains(value),
-            "anyOf" => {
-                let choices = rule.as_array().expect("a list");
-                choices.iter().any(|choice| breach(root, choice, value, path).is_none())
-            }
-            "required" => rule
-                .as_array()
-                .expect("a list")
-                .iter()
-                .all(|key| value.get(key.as_str().expect("a name")).is_some()),
-            "properties" => {
-                for (key, inner) in rule.as_object().expect("properties") {
-                    let found = value.get(key).and_then(|v| breach(root, inner, v, &format!("{path}.{key}")));
-                    if found.is_some() {
-                        return found;
-                    }
-                }
-                true
-            }
-            "additionalProperties" => {
-                let known = |key: &str| rules.get("properties").is_some_and(|p| p.get(key).is_some());
-                let extra = value.as_object().into_iter().flatten().filter(|(key, _)| !known(key));
-                let mut allowed = true;
-                for (key, v) in extra {
-                    if rule == &Value::Bool(false) {
-                        allowed = false;
-                    } else if let Some(deeper) = breach(root, rule, v, &format!("{path}.{key}")) {
-                        return Some(deeper);
-                    }
-                }
-                allowed
-            }
-            "items" => {
-                for (i, v) in value.as_array().into_iter().flatten().enumerate() {
-                    if let Some(deeper) = breach(root, rule, v, &format!("{path}[{i}]")) {
-                        return Some(deeper);
-                    }
-                }
-                true
-            }
-            "minItems" => length() >= rule.as_u64().expect("a number"),
-            "maxItems" => length() <= rule.as_u64().expect("a number"),
-            "minLength" => value.as_str().map_or(0, str::len) as u64 >= rule.as_u64().expect("a number"),
-            "minimum" => number() >= rule.as_f64().expect("a number"),
-            "maximum" => number() <= rule.as_f64().expect("a number"),
-            "exclusiveMinimum" => number() > rule.as_f64().expect("a number"),
-            "pattern" => matches(rule.as_str().expect("a pattern"), value.as_str().unwrap_or_default()),
-            other => panic!("the validator does not know the keyword {other}"),
-        };
-        if !holds {
-            return Some(format!("{path}: {keyword} {rule}"));
-        }
-    }
-    None
-}
-
-/// The first breach in a whole `run.json`.
-pub(crate) fn breach_of_run(run: &Value) -> Option<String> {
-    let schema = schema();
-    breach(&schema, &schema, run, "run")
+/// Paths in a schema of objects that may have properties it does not name.
+pub(super) fn open_objects(schema: &str) -> Vec<String> {
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
+    let mut open = Vec::new();
+    walk(&schema, "", &mut open);
+    open.sort();
+    open
 }
 
 #[test]
 fn a_run_obeys_its_schema_and_reads_back_unchanged() {
     let run = sample::run();
     let json = serde_json::to_value(&run).expect("JSON");
-    assert_eq!(breach_of_run(&json), None);
+    assert_eq!(breaches(&json), [""; 0]);
     let back: Run = serde_json::from_value(json).expect("a run");
     assert_eq!(back, run);
 }
@@ -135,7 +31,7 @@ fn whatever_breaks_the_schema_is_found() {
     let broken = |pointer: &str, value: Value| {
         let mut json = good.clone();
         *json.pointer_mut(pointer).expect(pointer) = value;
-        breach_of_run(&json)
+        breaches_of(RUN_SCHEMA_JSON, &json)
     };
     for (pointer, value) in [
         ("/schema", json!("ironswan.run/2")),
@@ -152,23 +48,53 @@ fn whatever_breaks_the_schema_is_found() {
         ("/history/plain_gbps", json!([1.0])),
         ("/warnings/0/kind", json!("Few Repeats")),
     ] {
-        assert!(broken(pointer, value).is_some(), "{pointer} was passed over");
+        assert!(!broken(pointer, value).is_empty(), "{pointer} was passed over");
     }
     let mut extra = good.clone();
     extra["machine"]["colour"] = json!("red");
-    assert!(breach_of_run(&extra).is_some_and(|b| b.contains("additionalProperties")));
+    assert_eq!(breaches(&extra), ["run.machine.colour: additionalProperties false"]);
     let mut lacking = good.clone();
     lacking.as_object_mut().expect("object").remove("warnings");
-    assert!(breach_of_run(&lacking).is_some_and(|b| b.contains("required")));
+    assert_eq!(breaches(&lacking), ["run: required \"warnings\""]);
 }
 
 #[test]
 fn every_property_of_a_record_is_described_by_the_schema() {
     // A field added to the structures but not to the schema is an additional property, which it forbids everywhere.
-    let mut open = Vec::new();
-    walk(&schema(), "", &mut open);
-    open.sort();
-    assert_eq!(open, [".$defs.window.properties.links", ".properties.versions"]);
+    assert_eq!(open_objects(RUN_SCHEMA_JSON), [".$defs.window.properties.links", ".properties.versions"]);
+}
+
+#[test]
+fn the_schema_of_records_leaves_open_only_what_goes_by_names() {
+    let open = open_objects(LAB_SCHEMA_JSON);
+    let expected = [
+        ".$defs.factors",
+        ".$defs.figure.properties.measures",
+        ".$defs.sample.properties.measures",
+        ".properties.settings",
+        ".properties.versions",
+    ];
+    assert_eq!(open, expected);
+}
+
+#[test]
+fn a_line_in_the_shape_of_all_experiments_obeys_its_schema_and_itself() {
+    let record = Record::from(&sample::run());
+    assert_eq!(breaches(&serde_json::to_value(&record).expect("JSON")), [""; 0]);
+    assert_eq!(record.faults(), [""; 0]);
+    // The same figures as in the record of its own.
+    let only = factors([("dut", "ironswan")]);
+    let figure = record.figures_with(&only).next().expect("a figure");
+    assert_eq!(figure.number("gbps", Which::Ratio), Some(0.6));
+    assert_eq!(figure.number("machine_ns_per_byte", Which::Added), Some(1.0));
+}
+
+#[test]
+fn a_keyword_that_is_not_known_is_no_silent_pass() {
+    let found = breaches_of(r#"{"type": "object", "oneOf": []}"#, &json!({}));
+    assert_eq!(found, [r#"run: the validator does not know oneOf []"#]);
+    let found = breaches_of(r#"{"pattern": "^x*$"}"#, &json!("y"));
+    assert_eq!(found, [r#"run: the validator does not know pattern "^x*$""#]);
 }
 
 fn walk(schema: &Value, path: &str, open: &mut Vec<String>) {

@@ -34,13 +34,25 @@ pub(crate) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String 
     out
 }
 
-/// A table whose first column is left-aligned and the others right-aligned.
-#[derive(Debug, Default)]
+/// A table whose first columns are left-aligned and the others right-aligned.
+#[derive(Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
+    left: usize,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self::with_names(1)
+    }
 }
 
 impl Table {
+    /// One of which that many columns are names.
+    pub(crate) fn with_names(left: usize) -> Self {
+        Self { rows: Vec::new(), left }
+    }
+
     /// Adds a row; the first is the heading.
     pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
@@ -58,10 +70,11 @@ impl Table {
             let mut line = String::from(indent);
             for (c, width) in widths.iter().enumerate() {
                 let cell = row.get(c).map_or("", String::as_str);
-                if c == 0 {
+                line.push_str(if c == 0 { "" } else { "  " });
+                if c < self.left {
                     line.push_str(&format!("{cell:<width$}"));
                 } else {
-                    line.push_str(&format!("  {cell:>width$}"));
+                    line.push_str(&format!("{cell:>width$}"));
                 }
             }
             out.push_str(line.trim_end());

@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::flood_text::percent as report_percent;
+
+/// Range over median from which repeats are called noisy.
+pub(crate) const NOISE: f64 = 0.2;
+
 /// A doubt, with what makes it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Warning {
@@ -70,6 +75,38 @@ pub enum Warning {
         /// In all windows together.
         packets: u64,
     },
+    /// A deciding trial had fewer than a million packets: small shares of loss mean nothing.
+    FewPackets {
+        /// How many.
+        packets: u64,
+    },
+    /// The generator itself could not hold the rate of deciding trials, or the most that it sends was carried.
+    TesterLimited {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// How many of its trials; none when the system carried all that the generator sends.
+        trials: usize,
+    },
+    /// A search ended without a rate.
+    NoThroughput {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The share of loss that was allowed.
+        goal: f64,
+    },
+    /// More packets were missing, or more drops counted, than the account explains.
+    Unexplained {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The largest share of the packets sent.
+        share: f64,
+    },
     /// The kernel does not tell time by the processor's counter.
     ClockUnstable {
         /// What it uses.
@@ -91,8 +128,80 @@ pub enum Warning {
         /// What would supply it.
         action: String,
     },
+    /// Loads that were meant to be far below what the line carries lost packets.
+    Saturated {
+        /// The largest share of a load that was lost.
+        share: f64,
+    },
+    /// Packets crossed the outer link that were not the system's own protocol.
+    Unprotected {
+        /// The system under test.
+        dut: String,
+        /// How many.
+        packets: u64,
+    },
+    /// Packets crossed the outer link in pieces.
+    Fragments {
+        /// The system under test.
+        dut: String,
+        /// Pieces but the first of each.
+        packets: u64,
+    },
     /// Nothing to subtract: plain forwarding was not among the systems.
     NoPlain,
+    /// Repeats of some figures differ much.
+    NoisyFigures {
+        /// How many figures.
+        noisy: usize,
+        /// Of how many that were repeated.
+        of: usize,
+        /// The noisiest: what it is, and its measure.
+        worst: String,
+        /// Its range over its median.
+        range: f64,
+    },
+    /// The quota of a control group, or heat, held the machine back.
+    Throttled {
+        /// By what, and how much.
+        what: String,
+    },
+    /// The processor's clock is not fixed.
+    FrequencyScaling {
+        /// What shows it.
+        what: String,
+    },
+    /// Tunnels that did not come up in the time allowed.
+    NotAllUp {
+        /// The system under test.
+        dut: String,
+        /// How many there were to be.
+        tunnels: u64,
+        /// How many were up at the end.
+        up: u64,
+        /// The time allowed, seconds.
+        seconds: f64,
+    },
+    /// The more tunnels there are, the more each costs.
+    CostGrows {
+        /// The system under test.
+        dut: String,
+        /// How many tunnels.
+        tunnels: u64,
+        /// The last tenth's cost over the second's.
+        growth: f64,
+    },
+    /// Simulated peers have refused something that the system under test did.
+    PeerTrouble {
+        /// The first such thing.
+        why: String,
+    },
+    /// A part of an experiment was left out.
+    LeftOut {
+        /// Which, and why.
+        what: String,
+    },
+    /// Made in a few seconds to show that everything works.
+    Smoke,
     /// The window is too short for a figure.
     ShortWindow {
         /// Its length.
@@ -110,6 +219,22 @@ pub struct WarningRecord {
     pub text: String,
 }
 
+/// Warnings of one kind that are shown at once: a noisy machine makes one for every cell.
+const AT_ONCE: usize = 3;
+
+/// Warnings kind by kind, in the order in which the kinds appear first: those shown at once, and the rest of that kind.
+pub(crate) fn by_kind(warnings: &[WarningRecord]) -> Vec<(Vec<&WarningRecord>, Vec<&WarningRecord>)> {
+    let mut kinds: Vec<(Vec<&WarningRecord>, Vec<&WarningRecord>)> = Vec::new();
+    for w in warnings {
+        match kinds.iter_mut().find(|(shown, _)| shown[0].kind == w.kind) {
+            Some((shown, _)) if shown.len() < AT_ONCE => shown.push(w),
+            Some((_, rest)) => rest.push(w),
+            None => kinds.push((vec![w], vec![])),
+        }
+    }
+    kinds
+}
+
 impl Warning {
     /// Its name: lower case, with hyphens; never changes its meaning.
     pub fn kind(&self) -> &'static str {
@@ -124,10 +249,25 @@ impl Warning {
             Self::Unsteady { .. } => "unsteady",
             Self::OffloadOff { .. } => "offload-off",
             Self::BacklogDrops { .. } => "backlog-drops",
+            Self::FewPackets { .. } => "few-packets",
+            Self::TesterLimited { .. } => "tester-limited",
+            Self::NoThroughput { .. } => "no-throughput",
+            Self::Unexplained { .. } => "unexplained-loss",
             Self::ClockUnstable { .. } => "clock-unstable",
             Self::Killed { .. } => "killed",
             Self::NotInstalled { .. } => "not-installed",
+            Self::Saturated { .. } => "saturated",
+            Self::Unprotected { .. } => "unprotected",
+            Self::Fragments { .. } => "fragments",
             Self::NoPlain => "no-plain",
+            Self::NoisyFigures { .. } => "noisy-repeats",
+            Self::Throttled { .. } => "throttled",
+            Self::FrequencyScaling { .. } => "frequency-scaling",
+            Self::NotAllUp { .. } => "not-all-up",
+            Self::CostGrows { .. } => "cost-grows",
+            Self::PeerTrouble { .. } => "peer-trouble",
+            Self::LeftOut { .. } => "left-out",
+            Self::Smoke => "smoke",
             Self::ShortWindow { .. } => "short-window",
         }
     }
@@ -177,6 +317,29 @@ impl Warning {
                 "the kernel dropped {packets} packet{} in its receive backlog, before any gateway saw them",
                 if *packets == 1 { "" } else { "s" }
             ),
+            Self::FewPackets { packets } => {
+                format!(
+                    "{packets} packets decide a throughput: a loss of a thousandth of a percent needs a million"
+                )
+            }
+            Self::TesterLimited { dut, cell, trials: 0 } => format!(
+                "{dut}, {cell}: it carried as much as the generator sends: its throughput may be higher"
+            ),
+            Self::TesterLimited { dut, cell, trials } => format!(
+                "{dut}, {cell}: in {trials} deciding trial{} the generator itself left out more packets than may be lost: \
+                 its throughput may be higher",
+                if *trials == 1 { "" } else { "s" }
+            ),
+            Self::NoThroughput { dut, cell, goal } => {
+                format!(
+                    "{dut}, {cell}: no rate was found at which it lost no more than {}",
+                    report_percent(*goal)
+                )
+            }
+            Self::Unexplained { dut, cell, share } => format!(
+                "{dut}, {cell}: up to {:.1} % of the packets sent are not accounted for by any counter, or counted twice",
+                share * 100.0
+            ),
             Self::ClockUnstable { clocksource } => {
                 format!("the kernel tells time by {clocksource}, not by the processor's counter")
             }
@@ -185,7 +348,43 @@ impl Warning {
                 processes.join(", ")
             ),
             Self::NotInstalled { dut, lack, action } => format!("{dut} left out: {lack}: {action}"),
+            Self::Saturated { share } => format!(
+                "loads that should be far below what this machine carries lost up to {:.1} % of their packets: it was busy \
+                 with something else, or is too slow for them; measure again when it is quiet",
+                share * 100.0
+            ),
+            Self::Unprotected { dut, packets } => {
+                format!(
+                    "{dut}: {packets} packets crossed the link between the gateways outside of its protocol"
+                )
+            }
+            Self::Fragments { dut, packets } => format!(
+                "{dut}: packets crossed the link between the gateways in pieces ({packets} later ones): its figures are those of \
+                 fragmentation"
+            ),
             Self::NoPlain => "plain forwarding was not measured: there is no ratio and no added cost".into(),
+            Self::NoisyFigures { noisy, of, worst, range } => format!(
+                "the repeats of {noisy} of {of} figures differ by more than {} of their median, most of all {worst}: by {}; read \
+                 these medians as hints",
+                percent(&NOISE),
+                percent(range)
+            ),
+            Self::Throttled { what } => format!("{what}: figures are lower than this machine can do"),
+            Self::FrequencyScaling { what } => {
+                format!("{what}: times are those of a clock that changes; set the governor to performance")
+            }
+            Self::NotAllUp { dut, tunnels, up, seconds } => format!(
+                "{dut}: {up} of {tunnels} tunnels were up after {seconds:.0} s; there is no time for all of them"
+            ),
+            Self::CostGrows { dut, tunnels, growth } => format!(
+                "{dut}: of {tunnels} tunnels one of the last tenth cost {growth:.2} times as much as one of the second: \
+                 the time is not in proportion to their number"
+            ),
+            Self::PeerTrouble { why } => {
+                format!("not every exchange was as it should be, first of all: {why}")
+            }
+            Self::LeftOut { what } => format!("left out: {what}"),
+            Self::Smoke => "made with --smoke to show that everything works: its figures mean nothing".into(),
             Self::ShortWindow { seconds } => {
                 format!("windows of {seconds:.1} s are for trying the laboratory out, not for figures")
             }
@@ -203,9 +402,45 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_first_of_each_kind_are_shown_and_none_is_lost() {
+        let noisy = |n: usize| WarningRecord { kind: "noisy-repeats".into(), text: n.to_string() };
+        let mut all: Vec<WarningRecord> = (0..5).map(noisy).collect();
+        all.insert(2, WarningRecord { kind: "stolen-time".into(), text: "x".into() });
+        let kinds = by_kind(&all);
+        let texts = |list: &[&WarningRecord]| list.iter().map(|w| w.text.clone()).collect::<Vec<_>>();
+        assert_eq!(kinds.len(), 2);
+        assert_eq!(
+            (texts(&kinds[0].0).join(" "), texts(&kinds[0].1).join(" ")),
+            ("0 1 2".into(), "3 4".into())
+        );
+        assert_eq!((texts(&kinds[1].0), kinds[1].1.len()), (vec!["x".to_string()], 0));
+        assert!(by_kind(&[]).is_empty());
+    }
+
+    #[test]
     fn shares_are_shown_in_percent_and_numbers_agree_with_their_nouns() {
         assert!(Warning::OtherLoad { share: 0.123 }.text().contains("up to 12 % of"));
         assert!(Warning::FewRepeats { repeats: 1 }.text().starts_with("only 1 repeat:"));
         assert!(Warning::FewRepeats { repeats: 2 }.text().starts_with("only 2 repeats:"));
+        let slow = Warning::NotAllUp { dut: "x".into(), tunnels: 10, up: 7, seconds: 30.4 };
+        assert!(
+            slow.text().starts_with("x: 7 of 10 tunnels were up after 30 s;") && slow.kind() == "not-all-up"
+        );
+        let grows = Warning::CostGrows { dut: "x".into(), tunnels: 10, growth: 1.254 }.text();
+        assert!(grows.contains("1.25 times") && !grows.contains("  "), "{grows}");
+    }
+
+    #[test]
+    fn every_warning_is_in_the_manual() {
+        let kinds = include_str!("warning.rs").lines().filter_map(|line| {
+            let (variant, kind) = line.trim().split_once(" => \"")?;
+            let is_name = variant.starts_with("Self::") && !kind.contains(' ');
+            is_name.then(|| kind.trim_end_matches("\","))
+        });
+        let kinds: Vec<&str> = kinds.collect();
+        assert!(kinds.len() > 20 && kinds.contains(&"other-load"), "the names were not found: {kinds:?}");
+        let page = include_str!("../../../../docs/measuring.md");
+        let missing: Vec<&&str> = kinds.iter().filter(|k| !page.contains(&format!("| `{k}` |"))).collect();
+        assert!(missing.is_empty(), "docs/measuring.md says nothing of {missing:?}");
     }
 }

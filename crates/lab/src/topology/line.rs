@@ -19,7 +19,7 @@ use super::owner::Owner;
 use crate::error::{LabError, Remedy};
 use crate::process::{self, Journal};
 
-const COMMAND: Duration = Duration::from_secs(10);
+pub(super) const COMMAND: Duration = Duration::from_secs(10);
 
 /// The addresses of the line.
 pub mod address {
@@ -113,12 +113,12 @@ pub struct Line {
     number: u32,
 }
 
-struct Link {
-    left: (Node, &'static str, &'static str),
-    right: (Node, &'static str, &'static str),
+pub(super) struct Link {
+    pub(super) left: (Node, &'static str, &'static str),
+    pub(super) right: (Node, &'static str, &'static str),
 }
 
-const LINKS: [Link; 3] = [
+pub(super) const LINKS: [Link; 3] = [
     Link { left: (Node::A, "eth0", "10.1.0.2/24"), right: (Node::G1, "lan", "10.1.0.1/24") },
     Link { left: (Node::G1, "wan", "192.0.2.1/24"), right: (Node::G2, "wan", "192.0.2.2/24") },
     Link { left: (Node::G2, "lan", "10.2.0.1/24"), right: (Node::B, "eth0", "10.2.0.2/24") },

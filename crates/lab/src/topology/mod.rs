@@ -4,10 +4,22 @@
 //! - a topology removes its namespaces, and every process inside them, when it is dropped (return, error, signal);
 //! - what a killed process could not remove, the next run does ([`Owner::claim`]).
 
+mod cpus;
 mod line;
+mod mesh;
 mod netns;
+mod network;
 mod owner;
+mod pair;
+mod sites;
+mod star;
 
+pub use cpus::Cpus;
 pub use line::{Line, LineSpec, Mode, Node, address};
+pub use mesh::Mesh;
 pub use netns::Netns;
+pub use network::{Host, LinkEnd, Network, Path, Topology};
 pub use owner::{Owner, Swept, sweep};
+pub use pair::HostToHost;
+pub use sites::{End, Site, Sites};
+pub use star::{HubSpokes, MOST, RoadWarriors};

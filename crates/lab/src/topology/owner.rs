@@ -83,9 +83,11 @@ pub fn sweep() -> Result<Swept, LabError> {
         // Another run may be sweeping too.
         swept.namespaces += usize::from(Netns::adopt(name).remove());
     }
-    let tmp = std::env::temp_dir();
-    for name in dead_names(&tmp)? {
-        swept.directories += usize::from(fs::remove_dir_all(tmp.join(name)).is_ok());
+    // Files that are to be in memory are kept in the second.
+    for base in [std::env::temp_dir(), "/dev/shm".into()] {
+        for name in dead_names(&base)? {
+            swept.directories += usize::from(fs::remove_dir_all(base.join(name)).is_ok());
+        }
     }
     Ok(swept)
 }

@@ -7,24 +7,26 @@
 //! mark = 0x220             mark of the gateway's own packets, which skip table 220
 //! steer_mark = 0x10000000    mark (one bit) of packets for the tunnels, put on them by nft
 //! guard = yes                nft: exact policies, and no clear packet that a policy protects; no: routes and rules alone
-//! workers = 1                packet workers; more than one is not built yet
 //! keylog = DIR               writes keys in Wireshark's format into DIR; off by default
 //! vici { listen = unix:///run/ironswan.vici }
 //! log { level = info  format = text }
+//! data { .. }                how packets are moved: see `data`
 //! retransmit_timeout, retransmit_base, retransmit_tries, half_open_timeout, cookie_threshold, half_open_max,
 //! half_open_per_addr, delete_rekeyed_delay, retry_initial, retry_max, ike_sa_max, child_sa_max
 //! ```
 
 use std::path::PathBuf;
 
+use ironswan_crypto::engines::EngineId;
 use ironswan_ike::config::Limits;
 use ironswan_ike::event::Level;
 
 use super::super::diag::Diagnostics;
 use super::super::tree::{Node, Section};
 use super::super::value::{self, show};
-use super::Reader;
 use super::keys::hint;
+use super::{Reader, data};
+use crate::worker::Tuning;
 
 /// How a log line is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,6 +63,10 @@ pub struct Daemon {
     pub log_format: LogFormat,
     /// Timers and limits of IKE.
     pub limits: Limits,
+    /// How packets are moved.
+    pub tuning: Tuning,
+    /// The cryptographic engine that is to be used; `None`: the fastest.
+    pub engine: Option<EngineId>,
 }
 
 impl Default for Daemon {
@@ -77,6 +83,8 @@ impl Default for Daemon {
             log_level: Level::Info,
             log_format: LogFormat::Text,
             limits: Limits::default(),
+            tuning: Tuning::default(),
+            engine: None,
         }
     }
 }
@@ -88,7 +96,6 @@ const KEYS: &[&str] = &[
     "mark",
     "steer_mark",
     "guard",
-    "workers",
     "keylog",
     "retransmit_timeout",
     "retransmit_base",
@@ -103,7 +110,8 @@ const KEYS: &[&str] = &[
     "ike_sa_max",
     "child_sa_max",
 ];
-const SECTIONS: &[(&str, &[&str])] = &[("vici", &["listen"]), ("log", &["level", "format"])];
+const SECTIONS: &[(&str, &[&str])] =
+    &[("vici", &["listen"]), ("log", &["level", "format"]), ("data", data::KEYS)];
 
 /// Understands `ironswan.conf`.
 pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
@@ -130,15 +138,14 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
         r.error("steer_mark", format!("{:#x} must not be a bit of mark ({:#x})", d.steer_mark, d.mark));
     }
     d.guard = r.get("guard", value::boolean).unwrap_or(d.guard);
-    r.get("workers", |t| match value::number(t, 256)? {
-        0 | 1 => Ok(()),
-        n => Err(format!("{n} packet workers are not built yet; set workers = 1 or leave the key out")),
-    });
     d.keylog = r.get("keylog", |t| Ok(PathBuf::from(t.trim())));
     limits(&mut r, &mut d.limits);
     if let Some(s) = root.section("vici") {
         let mut r = Reader { section: s, path: "vici", diags };
         d.vici_listen = r.list("listen", |t| vici_uri(t).map(|_| t.to_owned())).unwrap_or_default();
+    }
+    if let Some(s) = root.section("data") {
+        (d.tuning, d.engine) = data::data(s, &d.device, diags);
     }
     if let Some(s) = root.section("log") {
         let mut r = Reader { section: s, path: "log", diags };
@@ -173,6 +180,10 @@ fn unknown_keys(root: &Section, diags: &mut Diagnostics) {
             }
             (Node::Value(v), Some(_)) => {
                 diags.error(&v.origin, name, format!("is a section, not a key; write {name} {{ ... }}"));
+            }
+            (Node::Value(v), None) if name == "workers" => {
+                let text = show(&v.as_text());
+                diags.error(&v.origin, name, format!("has moved: write data {{ workers = {text} }}"));
             }
             (Node::Value(v), None) if !KEYS.contains(&name) => {
                 diags.error(&v.origin, name, format!("unknown key{}", hint(name, KEYS.iter().copied())));
@@ -237,7 +248,7 @@ fn steer_mark(text: &str) -> Result<u32, String> {
 }
 
 /// A network device's name: what the kernel takes (`dev_valid_name`).
-fn device(text: &str) -> Result<String, String> {
+pub(super) fn device(text: &str) -> Result<String, String> {
     let t = text.trim();
     let ok = !t.is_empty()
         && t.len() <= 15

@@ -6,6 +6,7 @@
 mod child;
 mod conn;
 mod daemon;
+mod data;
 mod keys;
 mod secrets;
 

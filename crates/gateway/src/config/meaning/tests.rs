@@ -11,7 +11,7 @@ use super::super::syntax::{NoIncludes, parse};
 use super::super::tree::{Node, Value};
 use super::*;
 
-fn tree(text: &str) -> Section {
+pub(super) fn tree(text: &str) -> Section {
     let file: Arc<str> = "t.conf".into();
     let mut root = Section::new(Origin { file: file.clone(), line: 1 });
     let mut d = Diagnostics::default();
@@ -253,6 +253,8 @@ fn the_daemon_s_settings_have_bounds_too() {
         "steer_mark = 0x20",
         "guard = maybe",
         "workers = 2",
+        "data = 1",
+        "data { workers = 0 }",
         "port_ike = 0",
         "port_ike = 4500",
         "vici { listen = tcp://1.2.3.4 }",

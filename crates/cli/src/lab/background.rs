@@ -1,0 +1,25 @@
+//! `lab background`: its options.
+
+use ironswan_lab::BackgroundOptions;
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Background {
+    #[command(flatten)]
+    common: Common,
+    /// Payload of the traffic, Mbit/s [default: 200]
+    #[arg(long, value_name = "MBPS")]
+    rate: Option<u32>,
+}
+
+impl Background {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<BackgroundOptions, String> {
+        Ok(BackgroundOptions { common: self.common.options()?, rate_mbps: self.rate })
+    }
+}

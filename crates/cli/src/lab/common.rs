@@ -1,0 +1,70 @@
+//! Options that the laboratory's experiments share.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ironswan_lab::dut::{Encap, Suite};
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Common {
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, kernel-wireguard,
+    /// openvpn, or all for those installed
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) dut: Vec<String>,
+    /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
+    #[arg(long)]
+    pub(crate) encap: Option<String>,
+    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256; or a list of them
+    #[arg(long)]
+    pub(crate) suite: Option<String>,
+    /// Length of one measurement, seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) duration: Option<f64>,
+    /// Repeats of each measurement
+    #[arg(long)]
+    pub(crate) repeats: Option<u32>,
+    /// Folder for the run
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The ironswan program to test [default: this one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) program: Option<PathBuf>,
+    /// The record as JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// A minute at most: fewer cells, shorter measurements, fewer repeats
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Some seconds: shows that everything works, its figures mean nothing
+    #[arg(long)]
+    pub(crate) smoke: bool,
+}
+
+impl Common {
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<ironswan_lab::Common, String> {
+        let mut o = ironswan_lab::Common {
+            duts: self.dut,
+            repeats: self.repeats,
+            out: self.out,
+            quick: self.quick,
+            smoke: self.smoke,
+            ..ironswan_lab::Common::default()
+        };
+        if let Some(encap) = self.encap {
+            o.encaps = Encap::list(&encap)?;
+        }
+        if let Some(suite) = self.suite {
+            o.dut_options.suites = Suite::list(&suite)?;
+        }
+        o.dut_options.ironswan = self.program;
+        if let Some(secs) = self.duration {
+            let duration = Duration::try_from_secs_f64(secs).map_err(|e| format!("--duration: {e}"))?;
+            o.duration = Some(duration);
+        }
+        if o.repeats == Some(0) {
+            return Err("--repeats: at least one".into());
+        }
+        Ok(o)
+    }
+}

@@ -1,0 +1,25 @@
+//! `lab compare`: options to the laboratory's own.
+
+use ironswan_lab::{CompareOptions, FrameSize};
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Compare {
+    #[command(flatten)]
+    common: Common,
+    /// Frame sizes of the packets, bytes with FCS, and imix [default: 64,512,1418]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<FrameSize>,
+}
+
+impl Compare {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<CompareOptions, String> {
+        Ok(CompareOptions { sizes: self.sizes, common: self.common.options()? })
+    }
+}

@@ -1,0 +1,50 @@
+//! `lab driver`: its options.
+
+use ironswan_lab::DriverOptions;
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Driver {
+    #[command(flatten)]
+    common: Common,
+    /// Bytes of text of a packet, multiples of 16
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    sizes: Vec<u32>,
+    /// Crypto engines: aws-lc, vaes, avx2, ipsec-mb [default: all that this machine has]
+    #[arg(long, value_delimiter = ',')]
+    engine: Vec<String>,
+    /// How packets are handed over: all, after (the next when the last is done), or packets of a burst
+    #[arg(long, value_delimiter = ',')]
+    dispatch: Vec<String>,
+    /// Memory of the packets: same (stays in the cache), unique
+    #[arg(long, value_delimiter = ',')]
+    data: Vec<String>,
+    /// When results are looked at: inside, after, never
+    #[arg(long, value_delimiter = ',')]
+    check: Vec<String>,
+    /// Operations of a cell [default: 50000]
+    #[arg(long)]
+    operations: Option<u64>,
+}
+
+impl Driver {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<DriverOptions, String> {
+        let suites = self.common.suite.as_deref().unwrap_or_default();
+        Ok(DriverOptions {
+            suites: suites.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect(),
+            sizes: self.sizes,
+            engines: self.engine,
+            dispatch: self.dispatch,
+            data: self.data,
+            check: self.check,
+            operations: self.operations,
+            common: self.common.options()?,
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! `lab lowend`: options to the laboratory's own.
+
+use ironswan_lab::LowendOptions;
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Lowend {
+    #[command(flatten)]
+    common: Common,
+    /// Shares of a core for each gateway, percent, 10 to 100 [default: 10,25,50,100]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    shares: Vec<u32>,
+    /// Rates offered, Mbit/s [default: 1.5,10,50,100]
+    #[arg(long, value_delimiter = ',')]
+    rates: Vec<f64>,
+}
+
+impl Lowend {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<LowendOptions, String> {
+        Ok(LowendOptions { shares: self.shares, rates: self.rates, common: self.common.options()? })
+    }
+}

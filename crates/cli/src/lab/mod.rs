@@ -1,0 +1,235 @@
+//! `demo` and `lab`: options to the laboratory's own.
+
+pub(crate) mod background;
+mod common;
+pub(crate) mod compare;
+pub(crate) mod compression;
+pub(crate) mod driver;
+pub(crate) mod lowend;
+pub(crate) mod profile;
+pub(crate) mod rfc2544;
+pub(crate) mod topologies;
+pub(crate) mod transfer;
+pub(crate) mod tunnels;
+
+use std::time::Duration;
+
+use ironswan_lab::dut::{Encap, Suite};
+use ironswan_lab::{DemoOptions, FloodOptions, LineOptions};
+
+use crate::args::{Demo, Experiment, Flood, Lab, Line};
+
+/// `demo`; the exit status.
+pub(crate) fn demo(a: Demo) -> i32 {
+    settle("demo", demo_options(a), ironswan_lab::demo)
+}
+
+/// `lab ...`; the exit status.
+pub(crate) fn lab(a: Lab) -> i32 {
+    match a.experiment {
+        Experiment::Line(a) => {
+            let json = a.json;
+            settle("lab line", line_options(*a), |o| ironswan_lab::line_command(o, json))
+        }
+        Experiment::Flood(a) => {
+            let json = a.json;
+            settle("lab flood", flood_options(*a), |o| ironswan_lab::flood_command(o, json))
+        }
+        Experiment::Driver(a) => {
+            let json = a.json();
+            settle("lab driver", a.options(), |o| {
+                ironswan_lab::present("driver", ironswan_lab::driver(o), json)
+            })
+        }
+        Experiment::Background(a) => {
+            let json = a.json();
+            settle("lab background", a.options(), |o| {
+                ironswan_lab::present("background", ironswan_lab::background(o), json)
+            })
+        }
+        Experiment::Compression(a) => {
+            let json = a.json();
+            settle("lab compression", a.options(), |o| {
+                ironswan_lab::present("compression", ironswan_lab::compression(o), json)
+            })
+        }
+        Experiment::Transfer(a) => {
+            let json = a.json();
+            settle("lab transfer", a.options(), |o| {
+                ironswan_lab::present("transfer", ironswan_lab::transfer(o), json)
+            })
+        }
+        Experiment::Topologies(a) => {
+            let json = a.json();
+            settle("lab topologies", a.options(), |o| {
+                ironswan_lab::present("topologies", ironswan_lab::topologies(o), json)
+            })
+        }
+        Experiment::Rfc2544(a) => {
+            let json = a.json();
+            settle("lab rfc2544", a.options(), |o| {
+                ironswan_lab::present("rfc2544", ironswan_lab::rfc2544(o), json)
+            })
+        }
+        Experiment::Compare(a) => {
+            let json = a.json();
+            settle("lab compare", a.options(), |o| {
+                ironswan_lab::present("compare", ironswan_lab::compare(o), json)
+            })
+        }
+        Experiment::Lowend(a) => {
+            let json = a.json();
+            settle("lab lowend", a.options(), |o| {
+                ironswan_lab::present("lowend", ironswan_lab::lowend(o), json)
+            })
+        }
+        Experiment::Profile(a) => {
+            let json = a.json();
+            settle("lab profile", a.options(), |o| {
+                ironswan_lab::present("profile", ironswan_lab::profile(o), json)
+            })
+        }
+        Experiment::Tunnels(a) => {
+            let json = a.json();
+            settle("lab tunnels", a.options(), |o| {
+                ironswan_lab::present("tunnels", ironswan_lab::tunnels(o), json)
+            })
+        }
+        Experiment::Report { run, json, html } => ironswan_lab::report_command(&run, json, html),
+        Experiment::CompareRuns { a, b, json } => ironswan_lab::compare_runs_command(&a, &b, json),
+    }
+}
+
+fn settle<T>(command: &str, options: Result<T, String>, go: impl FnOnce(T) -> i32) -> i32 {
+    match options {
+        Ok(options) => go(options),
+        Err(e) => {
+            eprintln!("ironswan {command}: error: {e}");
+            2
+        }
+    }
+}
+
+fn demo_options(a: Demo) -> Result<DemoOptions, String> {
+    let mut o = DemoOptions { out: a.out, json: a.json, ..DemoOptions::default() };
+    o.encap = match Encap::list(&a.encap)?.as_slice() {
+        [one] => *one,
+        _ => return Err("--encap of the demo is yes or no".to_owned()),
+    };
+    if let Some(suite) = a.suite {
+        o.dut_options.suites = Suite::list(&suite)?;
+    }
+    Ok(o)
+}
+
+fn line_options(a: Line) -> Result<LineOptions, String> {
+    let mut o = LineOptions { out: a.out, quick: a.quick, smoke: a.smoke, ..LineOptions::default() };
+    if !a.dut.is_empty() {
+        o.duts = a.dut;
+    }
+    if let Some(encap) = a.encap {
+        o.encaps = Encap::list(&encap)?;
+    }
+    if let Some(suite) = a.suite {
+        o.dut_options.suites = Suite::list(&suite)?;
+    }
+    o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
+    o.dut_options.ironswan = a.program;
+    if !a.streams.is_empty() {
+        o.streams = a.streams;
+    }
+    if !a.rates.is_empty() {
+        // 0: as much as the connections take.
+        o.rates_mbps = a.rates.into_iter().map(|r| (r > 0).then_some(r)).collect();
+    }
+    if !a.mode.is_empty() {
+        o.modes = a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?;
+    }
+    given(a.direction.iter().map(|d| d.parse()).collect::<Result<_, String>>()?, &mut o.directions);
+    if let Some(mtu) = a.inner_mtu {
+        o.inner_mtu = mtu;
+    }
+    if let Some(secs) = a.duration {
+        o.duration = Duration::try_from_secs_f64(secs).map_err(|e| format!("--duration: {e}"))?;
+    }
+    if let Some(repeats) = a.repeats {
+        o.repeats = repeats;
+    }
+    Ok(o)
+}
+
+fn flood_options(a: Flood) -> Result<FloodOptions, String> {
+    let mut o = FloodOptions { out: a.out, quick: a.quick, smoke: a.smoke, ..FloodOptions::default() };
+    if let Some(encap) = a.encap {
+        o.encaps = Encap::list(&encap)?;
+    }
+    if let Some(suite) = a.suite {
+        o.dut_options.suites = Suite::list(&suite)?;
+    }
+    o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
+    o.dut_options.ironswan = a.program;
+    given(a.dut, &mut o.duts);
+    given(a.payload, &mut o.payloads);
+    given(a.flows, &mut o.flows);
+    given(a.multiples, &mut o.multiples);
+    given(a.loss.into_iter().map(|percent| percent / 100.0).collect(), &mut o.goals);
+    given(a.placement.iter().map(|p| p.parse()).collect::<Result<_, String>>()?, &mut o.placements);
+    given(a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
+    o.packets = a.packets.unwrap_or(o.packets);
+    o.repeats = a.repeats.unwrap_or(o.repeats);
+    o.inner_mtu = a.inner_mtu.unwrap_or(o.inner_mtu);
+    o.width = a.width.map_or(o.width, |percent| percent / 100.0);
+    if let Some(secs) = a.probe {
+        o.probe = Duration::try_from_secs_f64(secs).map_err(|e| format!("--probe: {e}"))?;
+    }
+    Ok(o)
+}
+
+/// A list replaces the default when it was given.
+fn given<T>(list: Vec<T>, option: &mut Vec<T>) {
+    if !list.is_empty() {
+        *option = list;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn line(args: &str) -> Result<LineOptions, String> {
+        match Args::try_parse_from(args.split(' ')).map_err(|e| e.to_string())?.command {
+            Command::Lab(Lab { experiment: Experiment::Line(a) }) => line_options(*a),
+            _ => unreachable!("lab line was asked for"),
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_bench_script_is_understood() {
+        let o = line(
+            "ironswan lab line --dut plain,ironswan --encap udp,raw --streams 1,4 --mode offload,wire --rates 0,500 \
+             --direction forward,both --duration 2.5 --repeats 3 --suite aes128-sha256,aes128gcm16 --inner-mtu 1300 --quick",
+        )
+        .unwrap();
+        assert_eq!((o.duts.len(), o.encaps.len(), o.streams.len(), o.modes.len()), (2, 2, 2, 2));
+        assert_eq!((o.rates_mbps, o.repeats, o.inner_mtu, o.quick), (vec![None, Some(500)], 3, 1300, true));
+        assert_eq!((o.directions.len(), o.dut_options.suites.len()), (2, 2));
+        assert!(line("ironswan lab line --mode air").unwrap_err().contains("air"));
+        assert!(line("ironswan lab line --duration -1").is_err());
+    }
+
+    #[test]
+    fn a_flood_takes_losses_in_percent() {
+        let args = "ironswan lab flood --dut plain --payload 18,64 --flows 10 --placement own-core --loss 0.5,0.1 \
+                    --packets 5000 --width 10 --probe 0.5 --multiples 2 --repeats 2 --mode wire --smoke";
+        let o = match Args::try_parse_from(args.split_whitespace()).unwrap().command {
+            Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).unwrap(),
+            _ => unreachable!("lab flood was asked for"),
+        };
+        assert_eq!((o.duts.len(), o.payloads, o.flows, o.multiples), (1, vec![18, 64], vec![10], vec![2.0]));
+        assert_eq!((o.goals, o.packets, o.width, o.repeats), (vec![0.005, 0.001], 5000, 0.1, 2));
+        assert!(o.smoke && !o.quick);
+    }
+}

@@ -1,0 +1,49 @@
+//! `lab rfc2544`: options to the laboratory's own.
+
+use ironswan_lab::load::Direction;
+use ironswan_lab::{FrameSize, Rfc2544Options};
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Rfc2544 {
+    #[command(flatten)]
+    common: Common,
+    /// Frame sizes, bytes with FCS, and imix [default: 64,128,256,390,512,1024,1280,1424,1456,1518,imix]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<FrameSize>,
+    /// Directions: forward, reverse, both [default: forward,both]
+    #[arg(long, value_delimiter = ',')]
+    directions: Vec<Direction>,
+    /// Flows of the traffic [default: 64]
+    #[arg(long)]
+    flows: Option<u32>,
+    /// Largest losses, percent [default: 0,0.001,0.1]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    loss: Vec<f64>,
+    /// By how much a throughput may be off, percent [default: 2]
+    #[arg(long, value_name = "PERCENT")]
+    width: Option<f64>,
+    /// As RFC 2544 has it: one trial of 60 s (or --duration) decides, nothing is forgiven
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Rfc2544 {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<Rfc2544Options, String> {
+        Ok(Rfc2544Options {
+            sizes: self.sizes,
+            directions: self.directions,
+            flows: self.flows,
+            losses: self.loss.into_iter().map(|percent| percent / 100.0).collect(),
+            width: self.width.map(|percent| percent / 100.0),
+            strict: self.strict,
+            common: self.common.options()?,
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! `lab topologies`: its options.
+
+use ironswan_lab::TopologiesOptions;
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Topologies {
+    #[command(flatten)]
+    common: Common,
+    /// Topologies: host-to-host, line, road-warrior [default: all]
+    #[arg(long, value_delimiter = ',')]
+    topology: Vec<String>,
+    /// Bytes of a write of the senders [default: 64 to 65536]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    sizes: Vec<usize>,
+    /// Connections of each sender [default: 1]
+    #[arg(long)]
+    connections: Option<u32>,
+    /// The kernel may join small writes (no TCP_NODELAY)
+    #[arg(long)]
+    join: bool,
+}
+
+impl Topologies {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<TopologiesOptions, String> {
+        Ok(TopologiesOptions {
+            common: self.common.options()?,
+            topologies: self.topology,
+            writes: self.sizes,
+            connections: self.connections,
+            join: self.join,
+        })
+    }
+}

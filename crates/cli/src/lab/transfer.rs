@@ -1,0 +1,25 @@
+//! `lab transfer`: its options.
+
+use ironswan_lab::TransferOptions;
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Transfer {
+    #[command(flatten)]
+    common: Common,
+    /// Size of the file, 10^6 bytes [default: 256]
+    #[arg(long, value_name = "MB")]
+    size: Option<u32>,
+}
+
+impl Transfer {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<TransferOptions, String> {
+        Ok(TransferOptions { common: self.common.options()?, size_mb: self.size })
+    }
+}

@@ -1,0 +1,32 @@
+//! `lab tunnels`: its options.
+
+use ironswan_lab::TunnelsOptions;
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Tunnels {
+    #[command(flatten)]
+    common: Common,
+    /// Numbers of tunnels between two gateways [default: 1,10,100,1000,10000]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    tunnels: Vec<u32>,
+    /// Simulated peers of one gateway, 0 for none [default: 100000]
+    #[arg(long, value_name = "NUMBER")]
+    simulated: Option<u32>,
+}
+
+impl Tunnels {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<TunnelsOptions, String> {
+        Ok(TunnelsOptions {
+            tunnels: self.tunnels,
+            simulated: self.simulated,
+            common: self.common.options()?,
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! `plan`: what a link needs, what this machine carries.
+
+use std::path::PathBuf;
+
+use ironswan_lab::plan::answer::Ask;
+use ironswan_lab::plan::links;
+use ironswan_lab::plan::model::{Mix, Path};
+use ironswan_lab::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
+
+#[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct Plan {
+    /// Measures this machine, in less than two minutes (root); the model stays in /var/lib/ironswan/plan.json
+    #[arg(long, group = "what")]
+    calibrate: bool,
+    /// Predicts loads that calibration left out, measures them, and shows the errors (root)
+    #[arg(long, group = "what")]
+    verify: bool,
+    /// What this machine carries
+    #[arg(long, group = "what")]
+    this_machine: bool,
+    /// What a link needs that is full both ways: 1G, 155.52M, or a name such as OC3
+    #[arg(long, group = "what", value_name = "RATE")]
+    link: Option<String>,
+    /// What links from T1 to 400G need, beside the rule of thumb of FreeS/WAN
+    #[arg(long, group = "what")]
+    links: bool,
+    /// Suites of ESP [default: aes128gcm16; with --this-machine those of the model; with --calibrate the usual ones]
+    #[arg(long, value_delimiter = ',')]
+    suite: Vec<String>,
+    /// Packets: imix, tcp, a frame size (FCS included), or sizes with weights, 64:7,594:4; several times for several mixes
+    #[arg(long)]
+    mix: Vec<String>,
+    /// Encapsulation: yes (in UDP), no (raw ESP)
+    #[arg(long, default_value = "yes")]
+    encap: String,
+    /// Tunnels
+    #[arg(long, default_value_t = 1)]
+    tunnels: u32,
+    /// Time between two rekeyings of a tunnel: 30m, 1h
+    #[arg(long, default_value = "1h", value_name = "TIME")]
+    rekey: String,
+    /// All tunnels come up within this time
+    #[arg(long, value_name = "TIME")]
+    setup_storm: Option<String>,
+    /// Share of the processors that a firewall and all else leave
+    #[arg(long, default_value_t = 0.5)]
+    share: f64,
+    /// What is needed is had this many times
+    #[arg(long, default_value_t = 1.5, value_name = "FACTOR")]
+    safety: f64,
+    /// Processors [default: those of the model's machine]
+    #[arg(long)]
+    cores: Option<f64>,
+    /// Clock of the processors, GHz [default: that of the model's machine]
+    #[arg(long)]
+    ghz: Option<f64>,
+    /// The model's file
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// The ironswan program to measure [default: this one]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Repeats of each load when measuring
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+    repeats: u32,
+    /// Measures for some seconds: shows that everything works, its figures mean nothing
+    #[arg(long)]
+    smoke: bool,
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    json: bool,
+}
+
+/// `plan`; the exit status.
+pub(crate) fn plan(a: Plan) -> i32 {
+    match options(a) {
+        Ok(o) => plan_command(&o),
+        Err(e) => {
+            eprintln!("ironswan plan: error: {e}");
+            2
+        }
+    }
+}
+
+fn options(a: Plan) -> Result<PlanOptions, String> {
+    let text = |e: ironswan_lab::LabError| e.to_string();
+    let what = match &a.link {
+        Some(rate) => PlanWhat::Link(links::rate(rate).map_err(text)?),
+        None if a.calibrate => PlanWhat::Calibrate,
+        None if a.verify => PlanWhat::Verify,
+        None if a.links => PlanWhat::Links,
+        None => PlanWhat::ThisMachine,
+    };
+    let path = match a.encap.as_str() {
+        "yes" | "udp" => Path::Udp,
+        "no" | "raw" => Path::Raw,
+        other => return Err(format!("--encap: `{other}` is not an encapsulation; write yes or no")),
+    };
+    let ask = Ask {
+        tunnels: a.tunnels,
+        rekey: links::seconds(&a.rekey).map_err(text)?,
+        storm: a.setup_storm.as_deref().map(links::seconds).transpose().map_err(text)?,
+        share: a.share,
+        safety: a.safety,
+        cores: a.cores,
+        ghz: a.ghz,
+        ..Ask::of("aes128gcm16", path, Mix::imix().shuffled())
+    };
+    ask.check().map_err(text)?;
+    Ok(PlanOptions {
+        what,
+        ask,
+        suites: a.suite,
+        mixes: a.mix.iter().map(|m| Mix::parse(m)).collect::<Result<_, _>>().map_err(text)?,
+        model: a.model,
+        calibrate: CalibrateOptions {
+            program: a.program,
+            repeats: a.repeats,
+            smoke: a.smoke,
+            ..CalibrateOptions::default()
+        },
+        json: a.json,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Args, Command};
+
+    fn parsed(line: &str) -> Result<PlanOptions, String> {
+        match Args::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.command {
+            Command::Plan(a) => options(*a),
+            _ => unreachable!("plan was asked for"),
+        }
+    }
+
+    #[test]
+    fn a_question_is_understood() {
+        let o = parsed("ironswan plan --link 1G --mix imix --suite aes128gcm16,3des-sha1 --tunnels 500 --rekey 30m --setup-storm 10s")
+            .unwrap();
+        assert_eq!(
+            (o.what, o.ask.tunnels, o.ask.rekey, o.ask.storm),
+            (PlanWhat::Link(1e9), 500, 1800.0, Some(10.0))
+        );
+        assert_eq!((o.suites.len(), o.mixes.len()), (2, 1));
+        assert_eq!(parsed("ironswan plan --this-machine").unwrap().ask.share, 0.5);
+    }
+
+    #[test]
+    fn nonsense_is_answered_with_what_to_write() {
+        for (line, part) in [
+            ("ironswan plan", "--link"),
+            ("ironswan plan --link fast", "155.52M"),
+            ("ironswan plan --link 1G --links", "cannot be used"),
+            ("ironswan plan --link 1G --mix 63", "frame size"),
+            ("ironswan plan --link 1G --share 2", "--share"),
+            ("ironswan plan --link 1G --rekey never", "1h"),
+            ("ironswan plan --link 1G --encap maybe", "maybe"),
+        ] {
+            let e = parsed(line).unwrap_err();
+            assert!(e.contains(part), "{line}: {e}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `ironswan plan`: calibrates this machine in its shortest form, answers from that model, verifies it, and leaves nothing behind.
+//! Needs root, a TUN device, ethtool and iperf3. What a debug build measures on a busy machine means nothing, but it must
+//! be consistent.
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn plan(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ironswan")).arg("plan").args(arguments).output().expect("ironswan")
+}
+
+fn document(out: &Output) -> Value {
+    let text = String::from_utf8_lossy(&out.stdout);
+    serde_json::from_str(&text)
+        .unwrap_or_else(|e| panic!("{e}: {text} {}", String::from_utf8_lossy(&out.stderr)))
+}
+
+fn namespaces() -> Vec<String> {
+    let all = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    all.filter_map(|e| e.file_name().into_string().ok()).collect()
+}
+
+#[test]
+fn a_machine_is_calibrated_asked_and_verified() {
+    let file = std::env::temp_dir().join(format!("ironswan-test-plan-{}.json", std::process::id()));
+    let model = file.to_str().expect("a name");
+    let calibrate = Command::new(env!("CARGO_BIN_EXE_ironswan"))
+        .args(["plan", "--calibrate", "--smoke", "--json", "--suite", "null-sha256", "--model", model])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("ironswan");
+    let prefix = format!("ironlab-{}-", calibrate.id());
+    let done = calibrate.wait_with_output().expect("it ends");
+    assert!(done.status.success(), "{done:?}");
+    assert!(!namespaces().iter().any(|n| n.starts_with(&prefix)), "namespaces were left");
+    let made: Value = serde_json::from_slice(&fs::read(&file).expect("a model")).expect("JSON");
+    assert_eq!(made["schema"], "ironswan.plan-model/1");
+    let paths = made["paths"].as_array().expect("paths");
+    assert_eq!(paths.len(), 4);
+    for cost in ["per_packet", "per_byte", "per_buffer", "per_call", "crypto"] {
+        assert!(paths.iter().all(|p| p[cost].as_f64().is_some_and(|c| c >= 0.0)), "{cost}: {paths:?}");
+    }
+    let cpus = made["machine"]["cpus"].as_f64().expect("processors");
+    for cell in made["cells"].as_array().expect("cells") {
+        let name = cell["mix"]["name"].as_str().expect("a mix");
+        assert!(!["390", "1280", "imix"].contains(&name), "{name} was to be kept back");
+        for seen in cell["seen"].as_array().expect("repeats") {
+            let of = |name: &str| seen[name].as_f64().expect("a number");
+            let ns = seen["out"]["ns"].as_f64().expect("ns") + seen["into"]["ns"].as_f64().expect("ns");
+            assert!((0.0..=1.0).contains(&of("loss")) && ns > 0.0 && of("packets") > 0.0, "{seen}");
+            // No more than the machine has.
+            assert!(ns * of("packets") < 1.2 * cpus * of("seconds") * 1e9, "{seen}");
+        }
+    }
+
+    let carried = document(&plan(&["--this-machine", "--json", "--model", model]));
+    assert_eq!(carried["schema"], "ironswan.plan/1");
+    for c in carried["carries"].as_array().expect("answers") {
+        assert!(
+            c["mbps"].as_f64().is_some_and(|m| m > 0.0) && c["tunnels"].as_f64().is_some_and(|t| t > 1.0),
+            "{c}"
+        );
+    }
+    let slow = document(&plan(&["--link", "T1", "--json", "--model", model]));
+    let fast = document(&plan(&["--link", "400G", "--json", "--tunnels", "500", "--model", model]));
+    let cores = |d: &Value| d["needs"][0]["need"]["cores"].as_f64().expect("processors");
+    assert!(cores(&fast) > cores(&slow));
+    assert!(fast["extrapolation"].as_array().is_some_and(|e| !e.is_empty()), "{fast}");
+    let text = plan(&[
+        "--link",
+        "1G",
+        "--mix",
+        "imix",
+        "--tunnels",
+        "500",
+        "--setup-storm",
+        "10s",
+        "--model",
+        model,
+    ]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("setup storm: 500 tunnels") && text.contains("what dominates"), "{text}");
+
+    let verified = plan(&["--verify", "--smoke", "--json", "--model", model]);
+    let v = document(&verified);
+    assert_eq!(v["schema"], "ironswan.plan-verify/1");
+    let cells = v["cells"].as_array().expect("cells");
+    assert!(
+        cells.iter().any(|c| c["mix"] == "imix") && cells.iter().any(|c| c["suite"] == "chacha20poly1305")
+    );
+    assert_eq!(verified.status.code(), Some(if v["met"] == true { 0 } else { 1 }));
+    fs::remove_file(&file).expect("removed");
+}
+
+#[test]
+fn without_a_model_or_with_nonsense_it_says_what_to_do() {
+    for (arguments, part) in [
+        (["--this-machine", "--model", "/nonexistent/plan.json"], "/nonexistent/plan.json"),
+        (["--link", "soon", "--json"], "155.52M"),
+        (["--link", "1G", "--share=0"], "--share"),
+    ] {
+        let out = plan(&arguments);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && said.contains(part), "{arguments:?}: {said}");
+    }
+}

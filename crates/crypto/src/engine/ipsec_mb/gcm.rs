@@ -1,0 +1,114 @@
+//! AES-GCM (RFC 4106), one packet a call.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+use ironswan_wire::secret::ct_eq;
+use zeroize::Zeroize;
+
+use super::{GcmFn, abilities, isw_gcm, with_managers};
+use crate::engine::aws_lc_sys::aead::{MAX_TAG_LEN, NONCE_LEN};
+
+/// Room for the library's `struct gcm_key_data`.
+pub(crate) const DATA_LEN: usize = 1024;
+/// Room for the library's `struct gcm_context_data`.
+pub(crate) const CONTEXT_LEN: usize = 128;
+
+/// `struct gcm_key_data`: round keys and powers of H.
+#[repr(C, align(64))]
+struct Data([u8; DATA_LEN]);
+
+/// `struct gcm_context_data`: scratch of one call.
+#[repr(C, align(64))]
+struct Context(MaybeUninit<[u8; CONTEXT_LEN]>);
+
+/// A key ready for use.
+pub(crate) struct GcmKey {
+    data: Data,
+    seal: GcmFn,
+    open: GcmFn,
+    tag_len: usize,
+}
+
+impl GcmKey {
+    /// Prepares a key of 16, 24 or 32 bytes for ICVs of 8, 12 or 16 bytes. `None` for others, and without the library.
+    pub(crate) fn new(key: &[u8], tag_len: usize) -> Option<Self> {
+        if !matches!(key.len(), 16 | 24 | 32) || !matches!(tag_len, 8 | 12 | MAX_TAG_LEN) {
+            return None;
+        }
+        abilities()?;
+        let mut data = Data([0; DATA_LEN]);
+        let (mut seal, mut open) = (None, None);
+        let done = with_managers(|managers| {
+            // SAFETY: `key` holds 16, 24 or 32 bytes; `data` has at least the size (`abilities`) and the alignment of the
+            // library's structure; the functions that come back are the library's own and live as long as the program.
+            unsafe {
+                isw_gcm(
+                    managers.wide.0.as_ptr(),
+                    key.as_ptr(),
+                    key.len() as u32,
+                    (&raw mut data).cast(),
+                    &raw mut seal,
+                    &raw mut open,
+                )
+            }
+        })?;
+        if done == 1 { Some(Self { data, seal: seal?, open: open?, tag_len }) } else { None }
+    }
+
+    /// Runs `work` over `text` in place and writes a tag of `tag.len()` bytes.
+    #[inline]
+    fn run(&self, work: GcmFn, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
+        let mut context = Context(MaybeUninit::uninit());
+        let text_ptr = text.as_mut_ptr();
+        // SAFETY: the key data was written by the library and is only read; the context is scratch that it initialises,
+        // at least as long as its structure; `text` is input and output at the same address, which the library allows;
+        // nonce, aad and tag are live slices of the lengths given (the library reads 12 bytes of nonce).
+        unsafe {
+            work(
+                (&raw const self.data).cast::<c_void>(),
+                (&raw mut context).cast(),
+                text_ptr,
+                text_ptr,
+                text.len() as u64,
+                nonce.as_ptr(),
+                aad.as_ptr(),
+                aad.len() as u64,
+                tag.as_mut_ptr(),
+                tag.len() as u64,
+            );
+        }
+    }
+
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `new` was told.
+    #[inline]
+    pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
+        assert_eq!(tag.len(), self.tag_len, "an ICV of another length");
+        self.run(self.seal, nonce, aad, text, tag);
+    }
+
+    /// Decrypts `text` in place and verifies. On `false` the text is wiped. A tag of another length than `new` was told
+    /// is wrong.
+    #[inline]
+    #[must_use]
+    pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
+        if tag.len() != self.tag_len {
+            text.fill(0);
+            return false;
+        }
+        let mut expected = [0; MAX_TAG_LEN];
+        let expected = &mut expected[..tag.len()];
+        self.run(self.open, nonce, aad, text, expected);
+        let authentic = ct_eq(expected, tag);
+        if !authentic {
+            text.fill(0);
+        }
+        authentic
+    }
+}
+
+impl Drop for GcmKey {
+    fn drop(&mut self) {
+        self.data.0.zeroize();
+    }
+}

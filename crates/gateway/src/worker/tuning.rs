@@ -1,0 +1,42 @@
+//! What of the data plane can be set. The defaults need no tuning; `docs/performance.md` says what each gave.
+
+use std::time::Duration;
+
+/// Settings of the data plane (`data { .. }` of `ironswan.conf`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// Threads that move packets; 0 chooses by the number of processors.
+    pub workers: usize,
+    /// Processors that the workers are bound to, in turns; empty binds none.
+    pub pin: Vec<usize>,
+    /// Bytes of the batch that is sealed at once.
+    pub batch_bytes: usize,
+    /// Bytes of buffer of each socket, each way.
+    pub socket_buffer: u32,
+    /// Let the kernel cut what is sent in UDP (`UDP_SEGMENT`).
+    pub gso: bool,
+    /// Let the kernel merge what is received in UDP (`UDP_GRO`).
+    pub gro: bool,
+    /// Take and give super-packets at the TUN device.
+    pub tun_offload: bool,
+    /// How long a worker polls its sockets before it sleeps (`SO_BUSY_POLL`); zero does not.
+    pub busy_poll: Duration,
+    /// Interfaces on which ESP is received through `AF_XDP`.
+    pub xdp: Vec<String>,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            workers: 0,
+            pin: Vec::new(),
+            batch_bytes: 256 * 1024,
+            socket_buffer: 8 << 20,
+            gso: true,
+            gro: true,
+            tun_offload: true,
+            busy_poll: Duration::ZERO,
+            xdp: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Starts that happen by themselves, so many at a time: after a reboot thousands of connections would begin at once, their
+//! requests would overrun every buffer between us and the peers, and most would then wait for seconds to be sent again.
+//!
+//! ```text
+//! start_action, retries ─▶ waiting ─▶ under way ─▶ established, or failed
+//!                                         └───────▶ no longer counted after a while: a dead peer keeps nobody waiting for long
+//! ```
+//! Commands and traffic do not wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use super::initiate::Start;
+use crate::event::IkeId;
+use crate::timer::Timer;
+
+/// As many are under way at once. Enough for thousands in a second, whatever the round-trip time usually is.
+const AT_ONCE: usize = 128;
+/// So long one counts, unless it has ended earlier.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Pace {
+    waiting: VecDeque<Start>,
+    /// Since when. In the order in which they began, as ids grow.
+    under_way: BTreeMap<IkeId, Instant>,
+}
+
+impl Pace {
+    /// True for those that wait for their turn.
+    pub(crate) fn concerns(start: &Start) -> bool {
+        start.automatic && start.ticket.is_none() && start.packet.is_none() && start.replaces.is_none()
+    }
+
+    /// One more that waits.
+    pub(crate) fn push(&mut self, start: Start) {
+        self.waiting.push_back(start);
+    }
+
+    /// This one has begun.
+    pub(crate) fn begun(&mut self, now: Instant, id: IkeId) {
+        self.under_way.insert(id, now);
+    }
+
+    /// This one has come up, or ended.
+    pub(crate) fn over(&mut self, id: IkeId) {
+        self.under_way.remove(&id);
+    }
+
+    /// This connection waits no more.
+    pub(crate) fn forget(&mut self, conn: &str) {
+        self.waiting.retain(|start| start.conn != conn);
+    }
+
+    /// Nobody waits any more.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// Whose turn it is, if it is somebody's.
+    fn next(&mut self, now: Instant) -> Option<Start> {
+        while let Some((&id, &since)) = self.under_way.first_key_value()
+            && now.saturating_duration_since(since) >= PATIENCE
+        {
+            self.under_way.remove(&id);
+        }
+        if self.under_way.len() < AT_ONCE { self.waiting.pop_front() } else { None }
+    }
+
+    /// When somebody's turn comes at the latest.
+    fn due(&self) -> Option<Instant> {
+        let since = self.under_way.first_key_value().map(|(_, since)| *since)?;
+        (!self.waiting.is_empty()).then(|| since + PATIENCE)
+    }
+}
+
+impl Endpoint {
+    /// Begins the next of those that wait, if it has its turn. One whose connection or child has been unloaded meanwhile is
+    /// passed over.
+    pub(super) fn start_next(&mut self, now: Instant) -> bool {
+        let Some(start) = self.pace.next(now) else {
+            match self.pace.due() {
+                Some(at) if self.timers.get(Timer::Pace) == Some(at) => {}
+                Some(at) => self.timers.set(Timer::Pace, at),
+                None => self.timers.cancel(Timer::Pace),
+            }
+            return false;
+        };
+        let known = self.conns.get(&start.conn).is_some_and(|conn| {
+            start.child.as_ref().is_none_or(|name| conn.children.iter().any(|c| c.name == *name))
+        });
+        if known {
+            self.start_or_say(now, start);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_begin_at_once_and_the_next_when_one_has_ended_or_taken_too_long() {
+        let t0 = Instant::now();
+        let mut pace = Pace::default();
+        for n in 0..3 * AT_ONCE {
+            pace.push(Start::automatic(n.to_string(), None));
+        }
+        let mut id = 0;
+        let mut run = |pace: &mut Pace, at| {
+            let mut names = Vec::new();
+            while let Some(start) = pace.next(at) {
+                id += 1;
+                pace.begun(at, IkeId(id));
+                names.push(start.conn);
+            }
+            names
+        };
+        let names = |from: usize, to: usize| (from..to).map(|n| n.to_string()).collect::<Vec<_>>();
+        assert_eq!(run(&mut pace, t0), names(0, AT_ONCE));
+        assert_eq!(pace.due(), Some(t0 + PATIENCE));
+        let later = t0 + PATIENCE / 2;
+        pace.over(IkeId(2));
+        pace.over(IkeId(7));
+        pace.over(IkeId(7));
+        assert_eq!(run(&mut pace, later), names(AT_ONCE, AT_ONCE + 2));
+        // Nobody answers: the first go out of the count, and those that began later stay in it.
+        assert_eq!(run(&mut pace, t0 + PATIENCE), names(AT_ONCE + 2, 2 * AT_ONCE));
+        assert_eq!(pace.due(), Some(later + PATIENCE));
+        assert_eq!(run(&mut pace, later + PATIENCE), names(2 * AT_ONCE, 2 * AT_ONCE + 2));
+        pace.forget(&(2 * AT_ONCE + 2).to_string());
+        assert_eq!(run(&mut pace, later + 2 * PATIENCE)[0], (2 * AT_ONCE + 3).to_string());
+        pace.clear();
+        assert_eq!((pace.due(), run(&mut pace, t0 + 9 * PATIENCE)), (None, vec![]));
+    }
+}

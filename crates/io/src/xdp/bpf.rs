@@ -1,0 +1,238 @@
+//! `bpf(2)`: maps, programs, the link that attaches a program to an interface. Just what an XDP program needs that is
+//! built in memory, without BTF and without a loader library.
+//!
+//! Everything made here is a descriptor: when the last one is closed, also by a crash, the kernel removes it. A closed
+//! link detaches the program.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::program::Instruction;
+
+// linux/bpf.h: commands,
+const MAP_CREATE: i32 = 0;
+const MAP_UPDATE_ELEM: i32 = 2;
+const MAP_DELETE_ELEM: i32 = 3;
+const PROG_LOAD: i32 = 5;
+#[cfg(test)]
+const PROG_TEST_RUN: i32 = 10;
+const LINK_CREATE: i32 = 28;
+// what is made,
+const PROG_TYPE_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+// and where an XDP program runs (linux/if_link.h).
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// Kinds of map (`enum bpf_map_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub(super) enum MapKind {
+    Hash = 1,
+    Xsk = 17,
+}
+
+#[repr(C)]
+struct MapCreate {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+    inner_map: u32,
+    numa_node: u32,
+    name: [u8; 16],
+}
+
+#[repr(C)]
+struct Element {
+    map: u32,
+    reserved: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct ProgLoad {
+    kind: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    expected_attach: u32,
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    interface: u32,
+    attach: u32,
+    flags: u32,
+}
+
+#[cfg(test)]
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    verdict: u32,
+    size_in: u32,
+    size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+}
+
+/// The system call. `T` is the part of `union bpf_attr` that `command` reads; the kernel takes what is missing for zeroes.
+///
+/// # Safety
+/// Addresses inside `attr` are of live memory of the size that the command reads or writes there.
+unsafe fn bpf<T>(command: i32, attr: &mut T) -> io::Result<i32> {
+    // SAFETY: the pointer is to a live structure of that size, which the kernel reads and, for some commands, writes
+    // back into; the caller answers for the addresses in it.
+    let r = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r as i32) }
+}
+
+/// [`bpf`] for a command that gives a descriptor.
+///
+/// # Safety
+/// As [`bpf`].
+unsafe fn bpf_fd<T>(command: i32, attr: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller answers for the addresses; a descriptor that a command gives is ours alone, and close-on-exec.
+    unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
+}
+
+fn number(fd: BorrowedFd<'_>) -> u32 {
+    // A borrowed descriptor is never negative.
+    fd.as_raw_fd().cast_unsigned()
+}
+
+fn name(text: &str) -> [u8; 16] {
+    let mut name = [0; 16];
+    // The last byte stays 0.
+    name.iter_mut().take(15).zip(text.bytes()).for_each(|(to, from)| *to = from);
+    name
+}
+
+/// A map with keys of `K` bytes and values of `V`.
+#[derive(Debug)]
+pub(super) struct Map<const K: usize, const V: usize>(OwnedFd);
+
+impl<const K: usize, const V: usize> Map<K, V> {
+    /// Makes one.
+    pub(super) fn new(kind: MapKind, entries: u32, text: &str) -> io::Result<Self> {
+        let mut attr = MapCreate {
+            kind: kind as u32,
+            key_size: K as u32,
+            value_size: V as u32,
+            max_entries: entries,
+            flags: 0,
+            inner_map: 0,
+            numa_node: 0,
+            name: name(text),
+        };
+        // SAFETY: no addresses.
+        unsafe { bpf_fd(MAP_CREATE, &mut attr) }.map(Self)
+    }
+
+    /// Puts `value` at `key`.
+    pub(super) fn insert(&self, key: &[u8; K], value: &[u8; V]) -> io::Result<()> {
+        let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
+        let mut attr = Element { map: number(self.as_fd()), reserved: 0, key, value, flags: 0 };
+        // SAFETY: both addresses are of live arrays of the sizes that the map was made with; the kernel reads them.
+        unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
+    }
+
+    /// Takes away what is at `key`. That nothing is there is no error.
+    pub(super) fn remove(&self, key: &[u8; K]) -> io::Result<()> {
+        let key = key.as_ptr() as u64;
+        let mut attr = Element { map: number(self.as_fd()), reserved: 0, key, value: 0, flags: 0 };
+        // SAFETY: as above; this command has no value.
+        match unsafe { bpf(MAP_DELETE_ELEM, &mut attr) } {
+            Err(e) if e.raw_os_error() != Some(libc::ENOENT) => Err(e),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<const K: usize, const V: usize> AsFd for Map<K, V> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Loads an XDP program. What the verifier has to say against it is part of the error.
+pub(super) fn load(instructions: &[Instruction], text: &str) -> io::Result<OwnedFd> {
+    let license = c"Apache-2.0";
+    let mut log = vec![0u8; 64 * 1024];
+    let mut attr = ProgLoad {
+        kind: PROG_TYPE_XDP,
+        count: instructions.len() as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: license.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log: 0,
+        kernel_version: 0,
+        flags: 0,
+        name: name(text),
+        interface: 0,
+        expected_attach: ATTACH_XDP,
+    };
+    // SAFETY: the instructions are a live slice of `count` 8-byte structures laid out as `struct bpf_insn`; the licence is
+    // a live C string.
+    let error = match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) => e,
+        other => return other,
+    };
+    // Again, to hear why.
+    attr.log_level = 1;
+    attr.log_size = log.len() as u32;
+    attr.log = log.as_mut_ptr() as u64;
+    // SAFETY: as above, and the log is a live array of `log_size` bytes that nothing else borrows during the call.
+    if let Ok(fd) = unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
+        return Ok(fd);
+    }
+    let said = log.split(|b| *b == 0).next().unwrap_or(&[]);
+    match String::from_utf8_lossy(said).trim().lines().rfind(|l| !l.starts_with("processed")) {
+        Some(line) => Err(io::Error::new(error.kind(), format!("{error}; the verifier says: {line}"))),
+        None => Err(error),
+    }
+}
+
+/// Attaches a program to an interface as long as the descriptor is open: in the driver, or (`generic`) behind it.
+pub(super) fn attach(program: BorrowedFd<'_>, interface: u32, generic: bool) -> io::Result<OwnedFd> {
+    let mut attr = LinkCreate {
+        program: number(program),
+        interface,
+        attach: ATTACH_XDP,
+        flags: if generic { XDP_FLAGS_SKB_MODE } else { XDP_FLAGS_DRV_MODE },
+    };
+    // SAFETY: no addresses.
+    unsafe { bpf_fd(LINK_CREATE, &mut attr) }
+}
+
+/// For tests: runs a program over one frame and returns its verdict (`enum xdp_action`), and the nanoseconds one of `repeat`
+/// runs took. The frame is not changed, and goes nowhere.
+#[cfg(test)]
+pub(super) fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<(u32, u32)> {
+    let mut attr = TestRun {
+        program: number(program),
+        size_in: frame.len() as u32,
+        data_in: frame.as_ptr() as u64,
+        repeat,
+        ..TestRun::default()
+    };
+    // SAFETY: the one address is of a live slice of `size_in` bytes, which the kernel only reads.
+    unsafe { bpf(PROG_TEST_RUN, &mut attr) }?;
+    Ok((attr.verdict, attr.duration))
+}

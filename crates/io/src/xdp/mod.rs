@@ -1,0 +1,324 @@
+//! `AF_XDP` for receiving: a program in front of the kernel's network stack picks out what is ESP for us, and puts it into
+//! memory that is shared with this process. Everything else, IKE and fragments too, goes on to the kernel.
+//!
+//! ```text
+//!                     ┌─ ESP to one of our addresses ──▶ XdpSocket of the queue ──▶ engine
+//! interface ─▶ program┤
+//!                     └─ everything else, and ESP without a socket ──▶ kernel ──▶ UDP and raw sockets
+//! ```
+//!
+//! Program, maps and sockets are descriptors of this process. When it ends, however it ends, the program is detached and
+//! the kernel's path is there as before, with the sockets of whoever comes next. Nothing is ever sent from here, so
+//! nothing can leave in clear; what comes in is ESP, which is authenticated by the engine like all other.
+//!
+//! What the kernel would have done and nobody does for these packets: firewall rules on the outer packets (`nft` input
+//! and prerouting), reverse path filtering, connection tracking, counting under `/proc/net`. What it would have refused by
+//! their headers alone, [`frame`] refuses.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `bpf` | the system call |
+//! | `program` | the XDP program and its maps |
+//! | `ring` | memory shared with the kernel |
+//! | `socket` | one socket for one queue |
+//! | `frame` | checks of what arrived |
+
+mod bpf;
+mod frame;
+mod program;
+mod ring;
+mod socket;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use program::{MAX_ADDRESSES, Maps, Program};
+use socket::{HEADROOM, Place};
+pub use socket::{SLOT, XdpSocket, XdpStats};
+
+use crate::error::Error;
+use crate::route::{Netlink, Watch};
+
+/// Most queues of an interface that get a socket. What arrives on others goes the kernel's way.
+pub const MAX_QUEUES: u32 = 64;
+
+/// What to receive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XdpConfig {
+    /// The interface.
+    pub interface: String,
+    /// UDP port of encapsulated ESP.
+    pub natt_port: u16,
+    /// Also ESP without UDP.
+    pub raw_esp: bool,
+    /// Where the program may run.
+    pub generic: Generic,
+}
+
+/// Whether the program may run behind the driver (generic XDP), where the driver itself has no place for it. That takes
+/// longer than the kernel's own way, and on an interface made by software it sees what a sender on this machine left for
+/// somebody else to cut into packets, and takes many for one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Generic {
+    /// On hardware only, where the kernel turns off merging.
+    #[default]
+    Hardware,
+    /// Always, and only so: for tests, whose packets are cut.
+    Only,
+}
+
+/// Why ESP cannot be received through `AF_XDP`. The message says what to do about it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum XdpError {
+    /// There is no such interface, or the kernel does not say.
+    Interface(Error),
+    /// The interface does not carry Ethernet frames.
+    NotEthernet {
+        /// Its name.
+        interface: String,
+    },
+    /// The kernel refused a step.
+    Refused {
+        /// The interface.
+        interface: String,
+        /// The step.
+        step: Step,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// Steps on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Step {
+    /// Making the maps.
+    Maps,
+    /// Loading the program.
+    Load,
+    /// Opening a socket.
+    Socket,
+    /// Attaching the program to the interface.
+    Attach,
+}
+
+impl fmt::Display for XdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (interface, step, source) = match self {
+            Self::Interface(e) => return e.fmt(f),
+            Self::NotEthernet { interface } => {
+                return write!(
+                    f,
+                    "{interface} does not carry Ethernet frames, and AF_XDP takes no others here: name the interface below it"
+                );
+            }
+            Self::Refused { interface, step, source } => (interface, step, source),
+        };
+        let what = match step {
+            Step::Maps => "BPF maps cannot be made",
+            Step::Load => "the XDP program cannot be loaded",
+            Step::Socket => "an AF_XDP socket cannot be opened",
+            Step::Attach => "the XDP program cannot be attached",
+        };
+        write!(f, "{what} for {interface}: {source}")?;
+        f.write_str(match (step, source.raw_os_error()) {
+            (_, Some(libc::EPERM | libc::EACCES)) => {
+                " (this needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW; in a container, or under systemd's \
+                 SystemCallFilter, `bpf` must be allowed)"
+            }
+            (_, Some(libc::ENOSYS)) => " (this kernel has no bpf(): CONFIG_BPF_SYSCALL)",
+            (Step::Socket, Some(libc::EAFNOSUPPORT)) => {
+                " (this kernel has no AF_XDP: CONFIG_XDP_SOCKETS; under systemd, RestrictAddressFamilies must name it)"
+            }
+            (Step::Socket, Some(libc::ENOBUFS)) => {
+                " (memory is locked for it: raise `ulimit -l`, or give CAP_IPC_LOCK)"
+            }
+            (Step::Socket | Step::Attach, Some(libc::EBUSY | libc::EEXIST)) => {
+                " (another program has the interface: `ip link show` and `bpftool net` show it)"
+            }
+            (Step::Attach, Some(libc::ERANGE)) => {
+                " (the MTU, of this interface or of a veth's other end, is too large for one frame: at most 3,498 there)"
+            }
+            (Step::Attach, Some(libc::EOPNOTSUPP)) => {
+                " (its driver has no XDP; for a VLAN or a bridge, name the interface below it)"
+            }
+            (Step::Attach, Some(libc::EINVAL)) => " (links to interfaces need Linux 5.9)",
+            _ => "",
+        })
+    }
+}
+
+impl std::error::Error for XdpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Interface(e) => Some(e),
+            Self::NotEthernet { .. } => None,
+            Self::Refused { source, .. } => Some(source),
+        }
+    }
+}
+
+/// What became of the interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It is there, and its program knows our addresses of now.
+    Attached,
+    /// It was deleted, or moved to another network namespace. Nothing will come from its sockets any more.
+    Gone,
+}
+
+/// A program on an interface, as long as this lives.
+#[derive(Debug)]
+pub struct XdpAttachment {
+    /// Detaches the program when it is closed.
+    _link: OwnedFd,
+    _program: OwnedFd,
+    maps: Maps,
+    addresses: BTreeSet<IpAddr>,
+    netlink: Netlink,
+    watch: Watch,
+    interface: String,
+    index: u32,
+    generic: bool,
+}
+
+impl XdpAttachment {
+    /// Opens a socket for each receive queue of the interface, and attaches the program. From then on ESP comes through the
+    /// sockets; a socket that is dropped gives its queue back to the kernel.
+    ///
+    /// # Errors
+    /// What is missing, with the remedy. Nothing is left behind then.
+    pub fn open(config: &XdpConfig) -> Result<(Self, Vec<XdpSocket>), XdpError> {
+        let name = &config.interface;
+        let refused =
+            |step| move |source: io::Error| XdpError::Refused { interface: name.clone(), step, source };
+        // Before anything is asked, so that no change is missed.
+        let watch = Watch::links_and_addresses().map_err(XdpError::Interface)?;
+        let mut netlink = Netlink::open().map_err(XdpError::Interface)?;
+        let link = netlink
+            .ethernet(name)
+            .map_err(XdpError::Interface)?
+            .ok_or_else(|| XdpError::NotEthernet { interface: name.clone() })?;
+        let queues = link.queues.clamp(1, MAX_QUEUES);
+        let maps = Maps::new(queues).map_err(refused(Step::Maps))?;
+        // Half a page where the frames fit, a page otherwise; what is larger still goes the kernel's way.
+        let frame = if link.mtu + 18 <= 2048 - u32::from(HEADROOM) { 2048 } else { 4096 };
+        let program = Program {
+            mac: link.mac,
+            frame: frame as u16 - HEADROOM,
+            port: config.natt_port,
+            raw_esp: config.raw_esp,
+            addresses: maps.addresses.as_fd(),
+            sockets: maps.sockets.as_fd(),
+        };
+        let program = program.load().map_err(refused(Step::Load))?;
+        let sockets =
+            open_sockets(link.index, queues, frame, config.natt_port).map_err(refused(Step::Socket))?;
+        for (queue, socket) in (0..).zip(&sockets) {
+            maps.set_socket(queue, socket.as_fd()).map_err(refused(Step::Maps))?;
+        }
+        let attach = |generic| bpf::attach(program.as_fd(), link.index, generic);
+        let (attached, generic) = match config.generic {
+            Generic::Only => (attach(true), true),
+            Generic::Hardware => match attach(false) {
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && !link.software => {
+                    (attach(true), true)
+                }
+                other => (other, false),
+            },
+        };
+        let attached = attached.map_err(refused(Step::Attach))?;
+        let mut attachment = Self {
+            _link: attached,
+            _program: program,
+            maps,
+            addresses: BTreeSet::new(),
+            netlink,
+            watch,
+            interface: name.clone(),
+            index: link.index,
+            generic,
+        };
+        attachment.learn_addresses().map_err(XdpError::Interface)?;
+        Ok((attachment, sockets))
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The program runs behind the driver, not in it.
+    pub fn is_generic(&self) -> bool {
+        self.generic
+    }
+
+    /// Our addresses, as the program knows them.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().copied()
+    }
+
+    /// To be called when the descriptor is readable: an interface or an address has changed. Brings the program up to
+    /// date; takes a few system calls, of which each may take as long as the list of addresses is.
+    pub fn changed(&mut self) -> Standing {
+        if self.watch.take().is_empty() {
+            return Standing::Attached;
+        }
+        match self.netlink.ethernet(&self.interface) {
+            // Our own address has changed: frames to the new one pass to the kernel, which is slower and right.
+            Ok(Some(link)) if link.index == self.index => {}
+            // Also when it was renamed: what the configuration names is not there.
+            Ok(_) | Err(Error::NoDevice { .. }) => return Standing::Gone,
+            // The kernel did not answer: nothing is known to be gone.
+            Err(_) => {}
+        }
+        // The list of before stays when the new one cannot be had: an address too many is one that the kernel would not
+        // have taken, for which the engine has no SA unless it was ours.
+        let _ = self.learn_addresses();
+        Standing::Attached
+    }
+
+    /// Makes the map what the kernel's list of addresses is.
+    fn learn_addresses(&mut self) -> Result<(), Error> {
+        let now: BTreeSet<IpAddr> = self
+            .netlink
+            .addresses()?
+            .iter()
+            .filter(|a| !a.tentative && !a.ip.is_loopback())
+            .map(|a| a.ip)
+            .take(MAX_ADDRESSES as usize)
+            .collect();
+        let failed = |source| Error::System { what: "writing our addresses into a BPF map", source };
+        for gone in self.addresses.difference(&now) {
+            self.maps.remove_address(*gone).map_err(failed)?;
+        }
+        for new in now.difference(&self.addresses) {
+            self.maps.add_address(*new).map_err(failed)?;
+        }
+        self.addresses = now;
+        Ok(())
+    }
+}
+
+/// Readable when [`XdpAttachment::changed`] is to be called.
+impl AsFd for XdpAttachment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
+
+/// One for each queue in use. How many those are, the kernel says by refusing one more.
+fn open_sockets(index: u32, queues: u32, frame: u32, port: u16) -> io::Result<Vec<XdpSocket>> {
+    let mut sockets = Vec::new();
+    for queue in 0..queues {
+        match XdpSocket::open(Place { index, queue, frame, port }) {
+            Err(e) if queue > 0 && e.raw_os_error() == Some(libc::EINVAL) => break,
+            other => sockets.push(other?),
+        }
+    }
+    Ok(sockets)
+}

@@ -1,0 +1,354 @@
+//! The XDP program: which frames are the packet engine's, and an assembler of the few eBPF instructions it takes
+//! (RFC 9669).
+//!
+//! A frame is redirected when it is all of this, and left to the kernel (`XDP_PASS`) otherwise:
+//!
+//! ```text
+//! Ethernet   to the interface's own address, no VLAN tag, not longer than a frame of the socket's memory
+//! IPv4       without options, no fragment        IPv6   without extension headers
+//!            to an address in the map of our own addresses
+//! UDP        to the encapsulation port, source port not 0, at least 8 bytes of payload, which begin with an SPI
+//!            or ESP (IP protocol 50) of at least 8 bytes
+//! SPI        at least 256: 0 is the non-ESP marker of IKE (RFC 3948 section 2.2), 1 to 255 are reserved
+//! ```
+//!
+//! So IKE, keepalives, fragments, errors and everything for others go the kernel's way, and so does all of it when no
+//! socket is there for the queue: that is what the redirection's fallback says.
+//!
+//! Lengths are only looked at to tell ESP from keepalives in padded frames; that they are true is checked in
+//! [`super::frame`].
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use super::bpf::{self, Map, MapKind};
+
+/// `struct bpf_insn`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Instruction {
+    code: u8,
+    /// Destination in the low nibble, source in the high one.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+/// Registers: R0 result, R1 to R5 arguments (lost in calls), R6 to R9 kept, R10 frame pointer (RFC 9669 section 2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Register {
+    R0 = 0,
+    R1,
+    R2,
+    R3,
+    R4,
+    R6 = 6,
+    R10 = 10,
+}
+use Register::{R0, R1, R2, R3, R4, R6, R10};
+
+// Operation codes (RFC 9669 sections 4 and 5).
+const LDX: u8 = 0x61;
+const STX_W: u8 = 0x63;
+const ST_W: u8 = 0x62;
+const LD_IMM64: u8 = 0x18;
+const MOV_X: u8 = 0xbf;
+const MOV_K: u8 = 0xb7;
+const ADD_K: u8 = 0x07;
+const AND32_K: u8 = 0x54;
+const TO_BE: u8 = 0xdc;
+const JA: u8 = 0x05;
+const JNE32_K: u8 = 0x56;
+const JEQ32_K: u8 = 0x16;
+const JLT32_K: u8 = 0xa6;
+const JEQ_K: u8 = 0x15;
+const JGT_X: u8 = 0x2d;
+const JLE_X: u8 = 0xbd;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// Source of an [`LD_IMM64`] whose immediate is the descriptor of a map.
+const PSEUDO_MAP_FD: u8 = 1;
+
+/// How much a load takes.
+#[derive(Clone, Copy)]
+#[repr(u8)]
+enum Size {
+    Word = 0x00,
+    Half = 0x08,
+    Byte = 0x10,
+}
+use Size::{Byte, Half, Word};
+
+// Helpers (linux/bpf.h).
+const MAP_LOOKUP_ELEM: i32 = 1;
+const REDIRECT_MAP: i32 = 51;
+// Verdicts.
+/// The kernel goes on with the frame.
+pub(super) const XDP_PASS: u32 = 2;
+/// It went to a socket.
+#[cfg(test)]
+pub(super) const XDP_REDIRECT: u32 = 4;
+// struct xdp_md
+const MD_DATA: i16 = 0;
+const MD_DATA_END: i16 = 4;
+const MD_QUEUE: i16 = 16;
+
+// Where things are in a frame.
+const ETHERNET: i16 = 14;
+const IPV4: i16 = 20;
+const IPV6: i16 = 40;
+const UDP: i16 = 8;
+
+/// Jumps that are not yet known how far.
+#[derive(Default)]
+struct Label(Vec<usize>);
+
+/// The instructions so far.
+#[derive(Default)]
+struct Assembler(Vec<Instruction>);
+
+impl Assembler {
+    fn push(&mut self, code: u8, to: Register, from: u8, offset: i16, immediate: i32) {
+        self.0.push(Instruction { code, registers: to as u8 | from << 4, offset, immediate });
+    }
+
+    /// `to = from`
+    fn copy(&mut self, to: Register, from: Register) {
+        self.push(MOV_X, to, from as u8, 0, 0);
+    }
+
+    /// `to = value`
+    fn set(&mut self, to: Register, value: i32) {
+        self.push(MOV_K, to, 0, 0, value);
+    }
+
+    /// `to += value`
+    fn add(&mut self, to: Register, value: i32) {
+        self.push(ADD_K, to, 0, 0, value);
+    }
+
+    /// `to = *(from + at)`, in the machine's byte order.
+    fn load(&mut self, size: Size, to: Register, from: Register, at: i16) {
+        self.push(LDX | size as u8, to, from as u8, at, 0);
+    }
+
+    /// `to = *(from + at)`, of a number in network byte order.
+    fn load_be(&mut self, size: Size, to: Register, from: Register, at: i16) {
+        self.load(size, to, from, at);
+        match size {
+            Word => self.push(TO_BE, to, 0, 0, 32),
+            Half => self.push(TO_BE, to, 0, 0, 16),
+            Byte => {}
+        }
+    }
+
+    /// `*(R10 + at) = value`, four bytes.
+    fn keep(&mut self, at: i16, from: Register) {
+        self.push(STX_W, R10, from as u8, at, 0);
+    }
+
+    /// `*(R10 + at) = bytes`
+    fn keep_bytes(&mut self, at: i16, bytes: [u8; 4]) {
+        self.push(ST_W, R10, 0, at, i32::from_ne_bytes(bytes));
+    }
+
+    fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
+        self.push(LD_IMM64, to, PSEUDO_MAP_FD, 0, map.as_raw_fd());
+        self.push(0, R0, 0, 0, 0);
+    }
+
+    fn call(&mut self, helper: i32) {
+        self.push(CALL, R0, 0, 0, helper);
+    }
+
+    /// Jumps to `label` if the comparison `code` of `a` with `value` holds.
+    fn jump(&mut self, code: u8, a: Register, value: i32, label: &mut Label) {
+        label.0.push(self.0.len());
+        self.push(code, a, 0, 0, value);
+    }
+
+    /// The same with a register.
+    fn jump_by(&mut self, code: u8, a: Register, b: Register, label: &mut Label) {
+        label.0.push(self.0.len());
+        self.push(code, a, b as u8, 0, 0);
+    }
+
+    /// All jumps to `label` come here.
+    fn here(&mut self, label: Label) {
+        for at in label.0 {
+            // The program is far shorter than 32,767 instructions.
+            self.0[at].offset = (self.0.len() - at - 1) as i16;
+        }
+    }
+
+    /// Leaves to `pass` unless the frame (R2 to R3) has its first `len` bytes.
+    fn require(&mut self, len: i16, pass: &mut Label) {
+        self.copy(R4, R2);
+        self.add(R4, len.into());
+        self.jump_by(JGT_X, R4, R3, pass);
+    }
+
+    /// The upper layer, which begins at `at`: ESP, or UDP with ESP in it. The protocol is at `protocol`. Leaves to `pass`
+    /// unless it is ours.
+    fn esp(&mut self, at: i16, protocol: i16, config: &Program<'_>, pass: &mut Label) {
+        let (mut udp, mut checked) = (Label::default(), Label::default());
+        self.load(Byte, R1, R2, protocol);
+        self.jump(JEQ32_K, R1, 17, &mut udp);
+        match config.raw_esp {
+            true => self.jump(JNE32_K, R1, 50, pass),
+            false => self.jump(JA, R0, 0, pass),
+        }
+        if config.raw_esp {
+            self.require(at + 8, pass);
+            self.load_be(Word, R1, R2, at);
+            self.jump(JLT32_K, R1, 256, pass);
+            self.jump(JA, R0, 0, &mut checked);
+        }
+        self.here(udp);
+        self.require(at + UDP + 8, pass);
+        self.load(Half, R1, R2, at);
+        self.jump(JEQ32_K, R1, 0, pass);
+        self.load_be(Half, R1, R2, at + 2);
+        self.jump(JNE32_K, R1, config.port.into(), pass);
+        self.load_be(Half, R1, R2, at + 4);
+        self.jump(JLT32_K, R1, i32::from(UDP) + 8, pass);
+        self.load_be(Word, R1, R2, at + UDP);
+        self.jump(JLT32_K, R1, 256, pass);
+        self.here(checked);
+    }
+}
+
+/// What the program is to be told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Program<'a> {
+    /// Our Ethernet address.
+    pub mac: [u8; 6],
+    /// Longest frame that the sockets can take.
+    pub frame: u16,
+    /// UDP port of encapsulated ESP.
+    pub port: u16,
+    /// ESP without UDP is ours too.
+    pub raw_esp: bool,
+    /// Keys are our addresses, IPv4 as `::ffff:a.b.c.d`.
+    pub addresses: BorrowedFd<'a>,
+    /// Sockets by queue.
+    pub sockets: BorrowedFd<'a>,
+}
+
+impl Program<'_> {
+    /// The program: R6 context, R2 frame, R3 its end, R1 and R4 scratch, 16 bytes of stack for the address.
+    fn assemble(&self) -> Vec<Instruction> {
+        let mut a = Assembler::default();
+        let (mut pass, mut v6, mut look_up) = (Label::default(), Label::default(), Label::default());
+        a.copy(R6, R1);
+        a.load(Word, R2, R6, MD_DATA);
+        a.load(Word, R3, R6, MD_DATA_END);
+        // Longer than the socket takes: the kernel takes it. (Comparing so, and not by a difference, needs no CAP_PERFMON.)
+        a.copy(R4, R2);
+        a.add(R4, i32::from(self.frame) + 1);
+        a.jump_by(JLE_X, R4, R3, &mut pass);
+        a.require(ETHERNET + IPV4 + 8, &mut pass);
+        let [m0, m1, m2, m3, m4, m5] = self.mac;
+        a.load(Word, R1, R2, 0);
+        a.jump(JNE32_K, R1, i32::from_ne_bytes([m0, m1, m2, m3]), &mut pass);
+        a.load(Half, R1, R2, 4);
+        a.jump(JNE32_K, R1, u16::from_ne_bytes([m4, m5]).into(), &mut pass);
+        a.load_be(Half, R1, R2, 12);
+        a.jump(JEQ32_K, R1, 0x86dd, &mut v6);
+        a.jump(JNE32_K, R1, 0x0800, &mut pass);
+
+        a.load(Byte, R1, R2, ETHERNET);
+        a.jump(JNE32_K, R1, 0x45, &mut pass);
+        // More fragments, or not the first one.
+        a.load_be(Half, R1, R2, ETHERNET + 6);
+        a.push(AND32_K, R1, 0, 0, 0x3fff);
+        a.jump(JNE32_K, R1, 0, &mut pass);
+        a.esp(ETHERNET + IPV4, ETHERNET + 9, self, &mut pass);
+        a.keep_bytes(-16, [0; 4]);
+        a.keep_bytes(-12, [0; 4]);
+        a.keep_bytes(-8, [0, 0, 0xff, 0xff]);
+        a.load(Word, R1, R2, ETHERNET + 16);
+        a.keep(-4, R1);
+        a.jump(JA, R0, 0, &mut look_up);
+
+        a.here(v6);
+        a.require(ETHERNET + IPV6 + 8, &mut pass);
+        a.load(Byte, R1, R2, ETHERNET);
+        a.push(AND32_K, R1, 0, 0, 0xf0);
+        a.jump(JNE32_K, R1, 0x60, &mut pass);
+        a.esp(ETHERNET + IPV6, ETHERNET + 6, self, &mut pass);
+        for word in 0..4 {
+            a.load(Word, R1, R2, ETHERNET + 24 + 4 * word);
+            a.keep(4 * word - 16, R1);
+        }
+
+        a.here(look_up);
+        a.map(R1, self.addresses);
+        a.copy(R2, R10);
+        a.add(R2, -16);
+        a.call(MAP_LOOKUP_ELEM);
+        a.jump(JEQ_K, R0, 0, &mut pass);
+        a.map(R1, self.sockets);
+        a.load(Word, R2, R6, MD_QUEUE);
+        a.set(R3, XDP_PASS.cast_signed());
+        a.call(REDIRECT_MAP);
+        a.push(EXIT, R0, 0, 0, 0);
+
+        a.here(pass);
+        a.set(R0, XDP_PASS.cast_signed());
+        a.push(EXIT, R0, 0, 0, 0);
+        a.0
+    }
+
+    /// Gives it to the kernel.
+    pub(super) fn load(&self) -> io::Result<OwnedFd> {
+        bpf::load(&self.assemble(), "ironswan_esp")
+    }
+}
+
+/// Most of our own addresses; with more, those that come last go the kernel's way.
+pub(super) const MAX_ADDRESSES: u32 = 4096;
+
+/// The two maps.
+#[derive(Debug)]
+pub(super) struct Maps {
+    pub addresses: Map<16, 4>,
+    pub sockets: Map<4, 4>,
+}
+
+impl Maps {
+    pub(super) fn new(queues: u32) -> io::Result<Self> {
+        Ok(Self {
+            addresses: Map::new(MapKind::Hash, MAX_ADDRESSES, "ironswan_own")?,
+            sockets: Map::new(MapKind::Xsk, queues, "ironswan_xsk")?,
+        })
+    }
+
+    /// An address becomes ours.
+    pub(super) fn add_address(&self, address: IpAddr) -> io::Result<()> {
+        self.addresses.insert(&key(address), &[0; 4])
+    }
+
+    /// An address is ours no more.
+    pub(super) fn remove_address(&self, address: IpAddr) -> io::Result<()> {
+        self.addresses.remove(&key(address))
+    }
+
+    /// `socket` takes what arrives on `queue`. It leaves the map by itself when it is closed.
+    pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        self.sockets.insert(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
+    }
+}
+
+fn key(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
+        IpAddr::V6(a) => a.octets(),
+    }
+}
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;

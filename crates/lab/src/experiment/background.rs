@@ -1,0 +1,367 @@
+//! Experiment E4, `lab background`: what is left of the machine beside constant traffic: the run time of a fixed piece of
+//! work (the sieve of Eratosthenes), and the share of the processors that a soaker gets, beside what the kernel's accounting
+//! says was left.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use super::budget;
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::stage::{Stage, systems};
+use crate::dut;
+use crate::dut::Dut;
+use crate::error::LabError;
+use crate::interrupt;
+use crate::load::apps::{App, Server};
+use crate::load::{Ttcp, TtcpLoad};
+use crate::measure::counters::parse_links;
+use crate::measure::soaker::{Calibration, Soaker};
+use crate::measure::{machine_ticks, sieve};
+use crate::process::Process;
+use crate::record::{
+    Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
+};
+use crate::report::Warning;
+use crate::topology::{HostToHost, Netns, Owner, Topology};
+
+const ABOUT: About = About {
+    name: "background",
+    number: "E4",
+    question: "What does constant traffic leave of the machine, by a sieve's run time, by a CPU soaker, and by the kernel?",
+    measures: &[
+        ("sieve_s", "sieve s", "s", "the sieve took, on every processor at once", Better::Less),
+        (
+            "soaker_left",
+            "left",
+            "share",
+            "of the processors that the soaker got, of what it got on the idle machine",
+            Better::More,
+        ),
+        (
+            "kernel_left",
+            "kernel says",
+            "share",
+            "of the processors that /proc/stat says was idle or the soaker's",
+            Better::More,
+        ),
+        (
+            "mbps",
+            "Mb/s",
+            "Mbit/s",
+            "that arrived while the soaker ran, with headers where a program carries it",
+            Better::Neither,
+        ),
+        (
+            "sieve_mbps",
+            "Mb/s, sieve",
+            "Mbit/s",
+            "that arrived while the sieve ran, in the same way",
+            Better::Neither,
+        ),
+    ],
+    baseline: Some(("traffic", NONE)),
+};
+
+/// The traffic that is none.
+const NONE: &str = "none";
+
+/// Options of the experiment.
+#[derive(Debug, Clone, Default)]
+pub struct BackgroundOptions {
+    /// What all experiments have.
+    pub common: Common,
+    /// Payload, Mbit/s; 200 when absent.
+    pub rate_mbps: Option<u32>,
+}
+
+const INNER_MTU: u32 = 1400;
+const RATE: u32 = 200;
+/// The accounting disagrees with the soaker when they are so far apart.
+const APART: f64 = 0.05;
+
+/// Programs that carry the traffic as well, without a tunnel.
+const APPS: [App; 2] = [App::Scp, App::Https];
+
+/// What the traffic is made of.
+#[derive(Clone, Copy)]
+enum Traffic<'a> {
+    None,
+    Tcp(&'a dyn Dut),
+    App(App, &'a dyn Dut),
+}
+
+/// Traffic at work, with what keeps it going.
+enum Flow {
+    Tcp(Ttcp),
+    App { _server: Server, client: Process },
+}
+
+struct Plan {
+    rate: f64,
+    window: Duration,
+    rounds: u32,
+    calibration: Calibration,
+}
+
+/// Makes the experiment.
+pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
+    let common = &options.common;
+    let rate_mbps = options.rate_mbps.unwrap_or(RATE);
+    if !(1..=100_000).contains(&rate_mbps) {
+        return Err(LabError::Usage("the rate must be between 1 and 100,000 Mbit/s".into()));
+    }
+    let window = common.duration.unwrap_or(common.by_care(
+        Duration::from_secs(4),
+        Duration::from_secs(1),
+        Duration::from_millis(150),
+    ));
+    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&window) {
+        return Err(LabError::Usage("the duration must be between 0.1 s and 10 minutes".into()));
+    }
+    let systems = systems(common, &common.dut_options, &["plain", "ironswan"], false, vec![])?;
+    let plain = dut::by_name("plain", &common.encaps, &common.dut_options)?;
+    let mut traffic = vec![Traffic::None];
+    traffic.extend(systems.duts.iter().map(|d| Traffic::Tcp(d.as_ref())));
+    let (apps, missing): (Vec<App>, Vec<App>) = APPS.into_iter().partition(|a| a.lacks().is_empty());
+    traffic.extend(plain.iter().flat_map(|d| apps.iter().map(move |a| Traffic::App(*a, d.as_ref()))));
+    let repeats = common.repeats.unwrap_or(fitting(common, window, traffic.len()));
+    let steps = repeats as usize * traffic.len();
+    let mut c = Campaign::begin(ABOUT, common, steps, window * 3)?;
+    c.introduce(&systems, repeats, window);
+    for (app, r) in missing.iter().flat_map(|a| a.lacks().into_iter().map(move |r| (a, r))) {
+        c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
+    }
+    c.says("calibrating the sieve and the soaker")?;
+    let calibration = {
+        let soaker = Soaker::start()?;
+        soaker.calibrate(4, window / 2)?
+    };
+    // As many rounds as the idle machine does in a window.
+    let round = sieve::run(2)?.as_secs_f64() / 2.0;
+    let rounds = (window.as_secs_f64() / round.max(1e-6)).clamp(1.0, 1e6) as u32;
+    let plan = Plan { rate: f64::from(rate_mbps) * 1e6, window, rounds, calibration };
+    c.settings.insert("rate".into(), format!("{rate_mbps} Mbit/s of payload"));
+    c.settings.insert("sieve".into(), format!("{rounds} rounds of 2^20 numbers on each processor"));
+    c.settings.insert("soaker".into(), format!("{:.0} units/s on the idle machine", calibration.0));
+    let owner = Owner::claim()?;
+    for repeat in 0..repeats {
+        for traffic in &traffic {
+            plan.one(&mut c, &owner, *traffic, repeat)?;
+        }
+    }
+    c.finish(conclude)
+}
+
+/// Repeats that fit: the sieve takes up to twice as long beside traffic, and something has to be started and ended.
+fn fitting(common: &Common, window: Duration, traffic: usize) -> u32 {
+    let one = window * 4 + Duration::from_millis(900);
+    budget::repeats(common, window * 5 / 2, one * traffic as u32, common.by_care(5, 3, 1))
+}
+
+impl Traffic<'_> {
+    fn name(&self) -> String {
+        match self {
+            Self::None => NONE.into(),
+            Self::Tcp(dut) => dut.name(),
+            Self::App(app, _) => app.name().into(),
+        }
+    }
+
+    fn dut(&self) -> Option<&dyn Dut> {
+        match self {
+            Self::None => None,
+            Self::Tcp(dut) | Self::App(_, dut) => Some(*dut),
+        }
+    }
+}
+
+impl Flow {
+    /// Bytes that have arrived: counted by the receiver, or by the link of the client.
+    fn received(&self, client: &Netns) -> u64 {
+        match self {
+            Self::Tcp(ttcp) => ttcp.received(),
+            Self::App { .. } => {
+                let links = client.read("/proc/thread-self/net/dev").map(|text| parse_links(&text));
+                let links = links.unwrap_or_default();
+                links.iter().find(|(name, _)| name == "wan").map_or(0, |(_, link)| link.rx_bytes)
+            }
+        }
+    }
+
+    fn finish(self) -> Result<(), LabError> {
+        match self {
+            Self::Tcp(ttcp) => ttcp.finish().map(|_| ()),
+            Self::App { mut client, .. } => match client.ended() {
+                None => Ok(()),
+                Some(status) => {
+                    let said = client.tail(3).lines.join(" ");
+                    Err(LabError::Measurement(format!("{} ended early ({status}): {said}", client.name())))
+                }
+            },
+        }
+    }
+}
+
+impl Plan {
+    /// Starts the traffic on a stage.
+    fn flow(&self, stage: &Stage<HostToHost>, traffic: Traffic<'_>) -> Result<Flow, LabError> {
+        let Traffic::App(app, _) = traffic else {
+            let load = TtcpLoad { connections: 1, write: 65_536, nodelay: false, rate: Some(self.rate) };
+            return Ttcp::start(&stage.topology.paths(), load).map(Flow::Tcp);
+        };
+        let path = stage.topology.paths()[0];
+        let (files, journal) = (stage.dir().join("files"), stage.topology.journal());
+        fs::create_dir(&files).map_err(LabError::io(format!("creating {}", files.display())))?;
+        let file = files.join("file");
+        // A file of holes takes no room, and encrypts like any other. Much longer than it can be needed.
+        let size = self.rate / 8.0 * (self.window.as_secs_f64() * 20.0 + 10.0);
+        fs::File::create(&file)
+            .and_then(|f| f.set_len(size as u64))
+            .map_err(LabError::io(format!("creating {}", file.display())))?;
+        let server = Server::start(app, path.to, &files, &stage.dir().join(app.name()), journal)?;
+        let argv = server.fetch(&path, &file, Path::new("/dev/null"), Some(self.rate as u64));
+        let client = Process::start(journal, app.name(), &argv, &stage.dir().join("client.log"))?;
+        Ok(Flow::App { _server: server, client })
+    }
+
+    /// The sieve, then the soaker, beside the traffic.
+    fn one(
+        &self,
+        c: &mut Campaign,
+        owner: &Owner,
+        traffic: Traffic<'_>,
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        let name = traffic.name();
+        c.says(&format!("beside {name}"))?;
+        let began = c.elapsed();
+        let mut stage = match traffic.dut() {
+            Some(dut) => Some(Stage::start(owner, HostToHost::build(owner, INNER_MTU, None)?, dut)?),
+            None => None,
+        };
+        let flow = stage.as_ref().map(|s| self.flow(s, traffic)).transpose()?;
+        let client = stage.as_ref().map(|s| s.topology.paths()[0].from.netns);
+        let received = || flow.as_ref().zip(client).map_or(0, |(f, client)| f.received(client));
+        // TCP's start is not measured.
+        interrupt::pause(self.window / 4)?;
+        let before = received();
+        let sieve = sieve::run(self.rounds)?.as_secs_f64();
+        let sieve_bytes = received() - before;
+        interrupt::check()?;
+        let soaker = Soaker::start()?;
+        interrupt::pause(self.window / 10)?;
+        let (from, ticks, before) = (soaker.now(), machine_ticks()?, received());
+        interrupt::pause(self.window)?;
+        let (to, ticks, bytes) = (soaker.now(), machine_ticks()?.since(&ticks), received() - before);
+        drop(soaker);
+        if let Some(flow) = flow {
+            flow.finish()?;
+        }
+        if let Some(stage) = &mut stage {
+            stage.alive()?;
+        }
+        let left = ticks.idle + ticks.iowait + ticks.nice;
+        let mbps = |bytes: u64, seconds: f64| {
+            if traffic.dut().is_some() { bytes as f64 * 8.0 / seconds / 1e6 } else { f64::NAN }
+        };
+        let measures = [
+            ("sieve_s", sieve),
+            ("soaker_left", self.calibration.left(from, to)),
+            ("kernel_left", left as f64 / ticks.total() as f64),
+            ("mbps", mbps(bytes, Soaker::seconds(from, to))),
+            ("sieve_mbps", mbps(sieve_bytes, sieve)),
+        ];
+        c.sample(factors([("traffic", &name)]), repeat, began, &measures, vec![]);
+        if let Some(stage) = stage {
+            stage.stop(c);
+        }
+        Ok(())
+    }
+}
+
+fn conclude(record: &Record) -> Conclusion {
+    let (mut derived, mut apart) = (Vec::new(), Vec::new());
+    for figure in &record.figures {
+        let Some(traffic) = figure.factors.get("traffic") else { continue };
+        let number = |name| figure.number(name, Which::Median);
+        let (Some(soaker), Some(kernel)) = (number("soaker_left"), number("kernel_left")) else { continue };
+        derived.push(Derived {
+            name: "overstated".into(),
+            factors: figure.factors.clone(),
+            value: kernel - soaker,
+            unit: "share".into(),
+            how: "what the kernel's accounting says was left, less what the soaker got".into(),
+        });
+        if (kernel - soaker).abs() > APART {
+            let points = (kernel - soaker).abs() * 100.0;
+            let way = if kernel > soaker { "too much" } else { "too little" };
+            apart.push(format!("beside {traffic} the kernel reports {points:.0} points {way}"));
+        }
+    }
+    let accounting = if apart.is_empty() {
+        format!("the kernel's accounting agrees with the soaker to {:.0} points", APART * 100.0)
+    } else {
+        apart.join(", ")
+    };
+    let history = vec![
+        Historical {
+            source: "FreeS/WAN's page on performance: how to find the load of a gateway".into(),
+            then: "top and the load average mislead: only a CPU soaker says what is left".into(),
+            now: accounting,
+            caveat: "Time that the host of a virtual machine takes away, a changing clock, shared caches and a sibling \
+                     hyper-thread cost the soaker units of which accounting knows nothing."
+                .into(),
+        },
+    ];
+    let measures = [
+        ("sieve_s", Which::Median),
+        ("sieve_s", Which::Ratio),
+        ("soaker_left", Which::Median),
+        ("kernel_left", Which::Median),
+        ("mbps", Which::Median),
+        ("sieve_mbps", Which::Median),
+    ];
+    let views = vec![
+        View::Table(Table {
+            title: "Beside constant traffic".into(),
+            only: Factors::new(),
+            rows: vec!["traffic".into()],
+            columns: Columns::Measures(measures.map(|(m, w)| (m.to_string(), w)).to_vec()),
+        }),
+        View::Derived { title: "Accounting against the soaker".into(), names: vec!["overstated".into()] },
+        View::Plot(Plot {
+            name: "left".into(),
+            title: "Share of the processors left, by the soaker".into(),
+            only: Factors::new(),
+            x: "traffic".into(),
+            x_label: "traffic".into(),
+            y: "soaker_left".into(),
+            which: Which::Median,
+            series: vec![],
+            log_x: false,
+            log_y: false,
+        }),
+    ];
+    Conclusion { derived, views, history }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_runs_are_short() {
+        let common = |quick, smoke| Common { quick, smoke, ..Common::default() };
+        // No traffic, two systems, two programs.
+        let (ms, most) = (Duration::from_millis, 5);
+        for (common, window, time) in
+            [(common(true, false), ms(1000), budget::QUICK), (common(false, true), ms(150), budget::SMOKE)]
+        {
+            let repeats = fitting(&common, window, most);
+            let whole = window * 5 / 2 + (window * 4 + ms(900)) * repeats * most as u32;
+            assert!(whole <= time, "{repeats} repeats: {whole:?}");
+        }
+        assert_eq!(fitting(&common(false, false), ms(4000), most), 5);
+    }
+}

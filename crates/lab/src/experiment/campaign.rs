@@ -1,0 +1,324 @@
+//! What every experiment does around its measurements: listens for signals, makes the run's folder, takes down samples, makes
+//! the record of them. A campaign that is dropped before it is finished leaves no folder.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::general_doubts;
+use crate::clock::{self, Utc};
+use crate::dut::{DutOptions, Encap};
+use crate::error::LabError;
+use crate::interrupt;
+use crate::machine::Fingerprint;
+use crate::measure::Watch;
+use crate::record::{
+    Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Record, Sample, View, figures,
+};
+use crate::report::{self, Progress, RunFolder, Warning};
+
+/// Options that experiments share; each ignores what does not concern it.
+#[derive(Debug, Clone)]
+pub struct Common {
+    /// Systems by name ([`crate::dut::NAMES`]), or `all` for those installed; the experiment's own choice when empty.
+    pub duts: Vec<String>,
+    /// Encapsulations for the systems that have the choice.
+    pub encaps: Vec<Encap>,
+    /// Algorithms and programs of the systems.
+    pub dut_options: DutOptions,
+    /// Length of a measurement; the experiment's own choice when absent.
+    pub duration: Option<Duration>,
+    /// Repeats of each measurement; the experiment's own choice when absent.
+    pub repeats: Option<u32>,
+    /// Folder for the run; a new one under /var/tmp/ironswan when absent.
+    pub out: Option<PathBuf>,
+    /// A minute at most.
+    pub quick: bool,
+    /// Ten seconds at most: shows that everything works, its figures mean nothing.
+    pub smoke: bool,
+    /// The command line, for the record.
+    pub command_line: Vec<String>,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            duts: vec![],
+            encaps: vec![Encap::Udp],
+            dut_options: DutOptions::default(),
+            duration: None,
+            repeats: None,
+            out: None,
+            quick: false,
+            smoke: false,
+            command_line: std::env::args().collect(),
+        }
+    }
+}
+
+impl Common {
+    /// One of three by how thorough the run is: all of it, a minute, a few seconds.
+    pub(crate) fn by_care<T>(&self, full: T, quick: T, smoke: T) -> T {
+        match (self.smoke, self.quick) {
+            (true, _) => smoke,
+            (false, true) => quick,
+            (false, false) => full,
+        }
+    }
+}
+
+/// What an experiment is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Its number.
+    pub number: &'static str,
+    /// What it answers, in a sentence.
+    pub question: &'static str,
+    /// What it measures: name, heading, unit, what it is, which way is good.
+    pub measures: &'static [(&'static str, &'static str, &'static str, &'static str, Better)],
+    /// With what it compares: factor and value.
+    pub baseline: Option<(&'static str, &'static str)>,
+}
+
+/// What an experiment leaves.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The record, as in `run.json`.
+    pub record: Record,
+    /// The run's folder.
+    pub folder: PathBuf,
+}
+
+/// What the experiment concludes from its samples, for the record.
+#[derive(Debug, Default)]
+pub(crate) struct Conclusion {
+    pub derived: Vec<Derived>,
+    pub views: Vec<View>,
+    pub history: Vec<Historical>,
+}
+
+/// An experiment under way.
+#[derive(Debug)]
+pub(crate) struct Campaign {
+    about: About,
+    common: Common,
+    folder: Option<RunFolder>,
+    progress: Progress,
+    machine: Fingerprint,
+    watch: Option<Watch>,
+    started: String,
+    began: Instant,
+    samples: Vec<Sample>,
+    warnings: Vec<Warning>,
+    commands: Vec<String>,
+    /// Systems that are measured, where the samples' factors do not name them.
+    pub systems: Vec<String>,
+    /// Versions of systems and tools, by name.
+    pub versions: BTreeMap<String, String>,
+    /// What was asked for, by name.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl Campaign {
+    /// Begins one of `steps` measurements of about `guess` each.
+    pub(crate) fn begin(
+        about: About,
+        common: &Common,
+        steps: usize,
+        guess: Duration,
+    ) -> Result<Self, LabError> {
+        interrupt::install()?;
+        interrupt::check()?;
+        let folder = RunFolder::create(common.out.as_deref(), about.name)?;
+        let mut campaign = Self {
+            about,
+            common: common.clone(),
+            folder: Some(folder),
+            progress: Progress::new(steps, guess),
+            watch: None,
+            machine: Fingerprint::take(),
+            started: Utc::from_epoch(clock::since_epoch()).rfc3339(),
+            began: clock::now(),
+            samples: Vec::new(),
+            warnings: Vec::new(),
+            commands: Vec::new(),
+            systems: Vec::new(),
+            versions: BTreeMap::new(),
+            settings: BTreeMap::new(),
+        };
+        if cfg!(debug_assertions) {
+            campaign.doubt(Warning::DebugBuild);
+        }
+        campaign.watch = Some(Watch::begin(&campaign.machine));
+        Ok(campaign)
+    }
+
+    /// Says on the progress bar what is being done, and ends the experiment when a signal has come.
+    pub(crate) fn says(&self, what: &str) -> Result<(), LabError> {
+        self.progress.says(what);
+        interrupt::check()
+    }
+
+    /// Since the run began, seconds.
+    pub(crate) fn elapsed(&self) -> f64 {
+        (clock::now() - self.began).as_secs_f64()
+    }
+
+    /// Takes one measurement down; one step of the progress bar.
+    pub(crate) fn sample(
+        &mut self,
+        factors: Factors,
+        repeat: u32,
+        began: f64,
+        measures: &[(&str, f64)],
+        files: Vec<String>,
+    ) {
+        debug_assert!(
+            measures.iter().all(|(name, _)| self.about.measures.iter().any(|m| m.0 == *name)),
+            "a measure that the experiment does not declare"
+        );
+        let measures =
+            measures.iter().filter(|(_, v)| v.is_finite()).map(|(k, v)| ((*k).to_string(), *v)).collect();
+        self.samples.push(Sample { factors, repeat, began, measures, files });
+        self.progress.step();
+        if let Some(watch) = &mut self.watch {
+            watch.look();
+        }
+    }
+
+    /// What has been taken down so far.
+    pub(crate) fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// A doubt; told once however often it is raised.
+    pub(crate) fn doubt(&mut self, warning: Warning) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
+    /// Commands that were run.
+    pub(crate) fn ran(&mut self, commands: impl IntoIterator<Item = String>) {
+        self.commands.extend(commands);
+    }
+
+    /// Keeps a raw file; its name in the record.
+    pub(crate) fn keep(&self, name: &str, contents: &[u8]) -> Result<String, LabError> {
+        match &self.folder {
+            Some(folder) => folder.keep(name, contents),
+            None => Err(LabError::Measurement("the run has no folder any more".into())),
+        }
+    }
+
+    /// The machine.
+    pub(crate) fn machine(&self) -> &Fingerprint {
+        &self.machine
+    }
+
+    /// Ends it: what the machine and the repeats give to doubt is added; `conclude` sees the record with its figures, and says what follows from them and how they are shown. Writes
+    /// `run.json`, the plots and the page.
+    pub(crate) fn finish(mut self, conclude: impl FnOnce(&Record) -> Conclusion) -> Result<Report, LabError> {
+        let folder = self
+            .folder
+            .take()
+            .ok_or_else(|| LabError::Measurement("the run has no folder any more".into()))?;
+        let baseline = self
+            .about
+            .baseline
+            .map(|(factor, value)| Baseline { factor: factor.into(), value: value.into() });
+        let samples = std::mem::take(&mut self.samples);
+        let mut record = Record {
+            schema: LAB_SCHEMA.into(),
+            experiment: self.about.name.into(),
+            number: self.about.number.into(),
+            question: self.about.question.into(),
+            program: super::line::program(),
+            command_line: self.common.command_line.clone(),
+            started: self.started.clone(),
+            seconds: (clock::now() - self.began).as_secs_f64(),
+            machine: self.machine.clone(),
+            versions: std::mem::take(&mut self.versions),
+            settings: std::mem::take(&mut self.settings),
+            measures: self.about.measures.iter().map(measure).collect(),
+            figures: figures(&samples, baseline.as_ref()),
+            baseline,
+            samples,
+            derived: vec![],
+            views: vec![],
+            history: vec![],
+            commands: std::mem::take(&mut self.commands),
+            warnings: vec![],
+        };
+        let conclusion = conclude(&record);
+        (record.derived, record.views, record.history) =
+            (conclusion.derived, conclusion.views, conclusion.history);
+        // What is not a number cannot be written, and says nothing.
+        record.derived.retain(|d| d.value.is_finite());
+        record.views.iter_mut().for_each(name_as_file);
+        let seen = self.watch.take().map(Watch::finish).unwrap_or_default();
+        let general = general_doubts::doubts(&record, &self.systems, &self.common, &seen);
+        // The experiment knows better what it has raised itself.
+        let own: Vec<&str> = self.warnings.iter().map(Warning::kind).collect();
+        let more: Vec<Warning> = general.into_iter().filter(|w| !own.contains(&w.kind())).collect();
+        self.warnings.extend(more);
+        record.warnings = self.warnings.iter().map(Warning::record).collect();
+        debug_assert_eq!(flaws(&record), [""; 0], "a record that could not be read back");
+        let written = report::publish(&record, &record, &folder);
+        if written.is_err() {
+            folder.discard();
+        }
+        written.map(|()| Report { record, folder: folder.path().to_path_buf() })
+    }
+}
+
+/// Names of plots become names of files: systems and suites in them may have other characters.
+fn name_as_file(view: &mut View) {
+    if let View::Plot(plot) = view {
+        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let lower = plot.name.to_ascii_lowercase();
+        let words: Vec<&str> = lower.split(|c: char| !allowed(c)).filter(|w| !w.is_empty()).collect();
+        plot.name = words.join("-");
+    }
+}
+
+/// For builds with assertions: what `lab report` would refuse.
+fn flaws(record: &Record) -> Vec<String> {
+    let json = serde_json::to_value(record).unwrap_or_default();
+    report::breaches(&json).into_iter().chain(record.faults()).collect()
+}
+
+fn measure(m: &(&str, &str, &str, &str, Better)) -> Measure {
+    let (name, heading, unit, what, better) = *m;
+    Measure { name: name.into(), heading: heading.into(), unit: unit.into(), what: what.into(), better }
+}
+
+impl Drop for Campaign {
+    fn drop(&mut self) {
+        if let Some(folder) = &self.folder {
+            folder.discard();
+        }
+    }
+}
+
+impl Report {
+    /// The report as text for a terminal of `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        format!("{}\nRun folder: {}\n", report::record_text(&self.record, width), folder(&self.folder))
+    }
+}
+
+fn folder(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// An experiment as a command: prints its report (or with `json` its record) on standard output, errors on standard error;
+/// returns the exit status.
+pub fn present(name: &str, outcome: Result<Report, LabError>, json: bool) -> i32 {
+    let text = outcome.and_then(|report| {
+        if json { report::pretty(&report.record) } else { Ok(report.text(report::terminal_width())) }
+    });
+    super::line::say(&format!("lab {name}"), text)
+}

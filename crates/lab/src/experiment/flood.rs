@@ -1,0 +1,444 @@
+//! Experiment E6's flood, `lab flood`: packets of one size at a rate that nobody asks permission for. For each system the
+//! throughput at bounded losses, by a search whose trials are interleaved with those of the other systems; then the curve
+//! past it, where a gateway shows whether it still works when more arrives than it can carry, and where every packet that
+//! did not arrive was dropped. After the RFC 2544 figures of Freescale's study (throughput at loss, and flood).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::line::{choose_duts, once, program, say};
+use super::placement::{Placement, Spread};
+use super::rig::Rig;
+use crate::clock::{self, Utc};
+use crate::dut::{Dut, DutOptions, Encap};
+use crate::error::LabError;
+use crate::interrupt;
+use crate::load::Offer;
+use crate::load::frame;
+use crate::machine::{self, Fingerprint};
+use crate::measure::Watch;
+use crate::measure::search::{Goal, Search, Step};
+use crate::record::Record;
+use crate::report::flood::{
+    FLOOD_SCHEMA, FloodResults, FloodRun, FloodSettings, FloodTrial, Purpose, TrialKey,
+};
+use crate::report::{self, Progress, RunFolder, Warning, WarningRecord};
+use crate::topology::{Line, Mode, Owner};
+
+/// Options of the experiment. The lists multiply.
+#[derive(Debug, Clone)]
+pub struct FloodOptions {
+    /// Systems by name ([`crate::dut::NAMES`]), or `all` for those installed.
+    pub duts: Vec<String>,
+    /// Encapsulations for the systems that have the choice.
+    pub encaps: Vec<Encap>,
+    /// Algorithms and programs of the systems.
+    pub dut_options: DutOptions,
+    /// Bytes of UDP payload.
+    pub payloads: Vec<u32>,
+    /// Numbers of flows.
+    pub flows: Vec<u32>,
+    /// Which processors the parts have.
+    pub placements: Vec<Spread>,
+    /// Forms in which packets cross the links.
+    pub modes: Vec<Mode>,
+    /// Largest shares of packets that may be lost; the curve is drawn past the throughput of the first.
+    pub goals: Vec<f64>,
+    /// A throughput is known to within this share of itself.
+    pub width: f64,
+    /// Packets of a deciding trial.
+    pub packets: u64,
+    /// Length of a short trial.
+    pub probe: Duration,
+    /// Multiples of the throughput to offer.
+    pub multiples: Vec<f64>,
+    /// Trials at each multiple.
+    pub repeats: u32,
+    /// MTU of the hosts' routes, bytes.
+    pub inner_mtu: u32,
+    /// Folder for the run; a new one under /var/tmp/ironswan when absent.
+    pub out: Option<PathBuf>,
+    /// Fewer packets, wider steps, one repeat; of the usual payloads, flows and losses the first: a minute.
+    pub quick: bool,
+    /// The same in ten seconds: shows that everything works, says nothing about speed.
+    pub smoke: bool,
+    /// The command line, for the record.
+    pub command_line: Vec<String>,
+}
+
+impl Default for FloodOptions {
+    fn default() -> Self {
+        Self {
+            duts: vec!["plain".into(), "ironswan".into()],
+            encaps: vec![Encap::Udp],
+            dut_options: DutOptions::default(),
+            payloads: vec![18, 1300],
+            flows: vec![1, 1000],
+            placements: vec![Spread::Free],
+            modes: vec![Mode::Offload],
+            goals: vec![0.005, 0.000_01],
+            width: 0.05,
+            packets: 1_000_000,
+            probe: Duration::from_millis(1000),
+            multiples: vec![1.0, 2.0, 4.0],
+            repeats: 3,
+            inner_mtu: 1400,
+            out: None,
+            quick: false,
+            smoke: false,
+            command_line: std::env::args().collect(),
+        }
+    }
+}
+
+/// What the experiment leaves.
+#[derive(Debug, Clone)]
+pub struct FloodReport {
+    /// The record, as in `run.json`.
+    pub run: FloodRun,
+    /// The run's folder.
+    pub folder: PathBuf,
+}
+
+/// Longest deciding trial; a slow system is decided by fewer packets than asked for, which the record shows.
+const AT_MOST: Duration = Duration::from_secs(60);
+/// The same for `quick` and `smoke`.
+const AT_MOST_QUICK: Duration = Duration::from_secs(8);
+/// Most trials of one search.
+const TRIALS: u32 = 18;
+/// The same for `smoke`.
+const TRIALS_SMOKE: u32 = 5;
+/// From one trial to the next: the way has to be quiet.
+const PAUSE: Duration = Duration::from_millis(400);
+
+/// `lab flood` as a command: prints the report (or with `json` the record), returns the exit status.
+pub fn flood_command(options: FloodOptions, json: bool) -> i32 {
+    say("lab flood", flood(options).and_then(|r| rendered(&r, json)))
+}
+
+/// The report as text, or the record as JSON.
+fn rendered(report: &FloodReport, json: bool) -> Result<String, LabError> {
+    if json {
+        return report::pretty(&report.run);
+    }
+    let text = report::flood_text(&report.run, report::terminal_width());
+    Ok(format!("{text}\nRun folder: {}\n", report.folder.display()))
+}
+
+/// Makes the experiment.
+pub fn flood(mut options: FloodOptions) -> Result<FloodReport, LabError> {
+    options.shorten();
+    options.check()?;
+    let mut lacks = machine::lacks_privilege();
+    let wire = options.modes.contains(&Mode::Wire);
+    lacks.extend(Line::lacks(if wire { Mode::Wire } else { Mode::Offload }));
+    let (duts, missing, warnings) = choose_duts(&options.duts, &options.encaps, &options.dut_options)?;
+    lacks.extend(missing);
+    if !lacks.is_empty() {
+        once(&mut lacks);
+        return Err(LabError::Unfit(lacks));
+    }
+    interrupt::install()?;
+    interrupt::check()?;
+    let owner = Owner::claim()?;
+    let folder = RunFolder::create(options.out.as_deref(), "flood")?;
+    let mut work = Work {
+        options: &options,
+        owner: &owner,
+        duts,
+        began: clock::now(),
+        trials: Vec::new(),
+        found: Vec::new(),
+        commands: BTreeMap::new(),
+        warnings,
+    };
+    let outcome = work.run(&folder);
+    if outcome.is_err() {
+        folder.discard();
+    }
+    Ok(FloodReport { run: outcome?, folder: folder.path().to_path_buf() })
+}
+
+struct Work<'a> {
+    options: &'a FloodOptions,
+    owner: &'a Owner,
+    duts: Vec<Box<dyn Dut>>,
+    began: std::time::Instant,
+    trials: Vec<FloodTrial>,
+    found: Vec<(TrialKey, String, f64, Option<f64>)>,
+    commands: BTreeMap<String, Vec<String>>,
+    warnings: Vec<Warning>,
+}
+
+impl Work<'_> {
+    fn run(&mut self, folder: &RunFolder) -> Result<FloodRun, LabError> {
+        let machine = Fingerprint::take();
+        let mut watch = Watch::begin(&machine);
+        let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
+        let o = self.options;
+        let cells = o.cells();
+        let mut progress = Progress::new(cells.len(), o.guess(self.duts.len()) / cells.len().max(1) as u32);
+        for cell in cells {
+            self.cell(cell, &|what| progress.says(&format!("{cell}: {what}")))?;
+            progress.step();
+            watch.look();
+        }
+        drop(progress);
+        let mut run = FloodRun {
+            schema: FLOOD_SCHEMA.into(),
+            experiment: "flood".into(),
+            program: program(),
+            command_line: o.command_line.clone(),
+            started,
+            seconds: (clock::now() - self.began).as_secs_f64(),
+            versions: self.duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect(),
+            machine,
+            settings: FloodSettings {
+                duts: self.duts.iter().map(|d| d.name()).collect(),
+                esp_proposal: o.dut_options.esp(),
+                goals: o.goals.clone(),
+                width: o.width,
+                packets: o.packets,
+                probe: o.probe.as_secs_f64(),
+                multiples: o.multiples.clone(),
+                repeats: o.repeats,
+                inner_mtu: o.inner_mtu,
+            },
+            results: FloodResults::of(&self.trials, &self.found),
+            trials: std::mem::take(&mut self.trials),
+            commands: std::mem::take(&mut self.commands),
+            warnings: Vec::new(),
+        };
+        self.warnings.extend(super::flood_doubts::doubts(&run, o.smoke, &o.dut_options, watch.finish()));
+        run.warnings = self.warnings.iter().map(Warning::record).collect::<Vec<WarningRecord>>();
+        report::publish(&run, &Record::from(&run), folder)?;
+        Ok(run)
+    }
+
+    /// All systems under one load, each on a line of its own; trials go round.
+    fn cell(&mut self, cell: TrialKey, says: &dyn Fn(&str)) -> Result<(), LabError> {
+        let o = self.options;
+        let placement = Placement::new(cell.placement, crate::measure::cpus()).map_err(LabError::Usage)?;
+        says("starting");
+        let mut rigs = Vec::new();
+        for dut in &self.duts {
+            rigs.push(Rig::start(self.owner, dut.as_ref(), cell.mode, o.inner_mtu, &placement)?);
+        }
+        let mut begin = Vec::new();
+        for rig in &mut rigs {
+            says(&format!("{}, flood", rig.name()));
+            let offer = Offer { rate: None, packets: u64::MAX, at_most: o.probe };
+            let t = self.trial(rig, cell, offer, |t| t.purpose = Purpose::Flood)?;
+            begin.push((t.forwarded_pps, t.sent.sent as f64 / t.sent.seconds.max(1e-9)));
+        }
+        let mut throughput = vec![None; rigs.len()];
+        for (nth, &loss) in o.goals.iter().enumerate() {
+            let goal = Goal { loss, width: o.width, packets: o.packets, trials: o.trials() };
+            let mut searches: Vec<Search> = begin
+                .iter()
+                .zip(&throughput)
+                .map(|((guess, limit), known)| Search::new(goal, known.unwrap_or(*guess), *limit))
+                .collect();
+            self.search(cell, goal, &mut rigs, &mut searches, says)?;
+            for ((rig, search), known) in rigs.iter().zip(&searches).zip(&mut throughput) {
+                let pps = if let Step::Done(pps) = search.step() { pps } else { None };
+                self.found.push((cell, rig.name().to_string(), loss, pps));
+                if nth == 0 {
+                    *known = pps;
+                }
+            }
+        }
+        for _ in 0..o.repeats {
+            for &multiple in &o.multiples {
+                for ((rig, known), (forwarded, _)) in rigs.iter_mut().zip(&throughput).zip(&begin) {
+                    says(&format!("{}, {multiple} times the throughput", rig.name()));
+                    // Without a throughput, what came through the flood stands for it.
+                    let rate = known.unwrap_or(*forwarded).max(1.0) * multiple;
+                    let at_most = o.probe * 2;
+                    let offer = Offer { rate: Some(rate), packets: u64::MAX, at_most };
+                    self.trial(rig, cell, offer, |t| {
+                        t.purpose = Purpose::Curve;
+                        t.multiple = Some(multiple);
+                    })?;
+                }
+            }
+        }
+        for rig in rigs {
+            let name = rig.name().to_string();
+            let (killed, commands) = rig.stop();
+            self.commands.insert(format!("{cell}: {name}"), commands);
+            if !killed.is_empty() {
+                self.warnings.push(Warning::Killed { dut: name, processes: killed });
+            }
+        }
+        Ok(())
+    }
+
+    fn search(
+        &mut self,
+        cell: TrialKey,
+        goal: Goal,
+        rigs: &mut [Rig],
+        searches: &mut [Search],
+        says: &dyn Fn(&str),
+    ) -> Result<(), LabError> {
+        let mut going = true;
+        while going {
+            going = false;
+            for (rig, search) in rigs.iter_mut().zip(searches.iter_mut()) {
+                let (rate, packets, at_most, purpose) = match search.step() {
+                    Step::Probe(rate) => (rate, u64::MAX, self.options.probe, Purpose::Probe),
+                    Step::Decide(rate) => (rate, goal.packets, self.options.at_most(), Purpose::Decide),
+                    Step::Done(_) => continue,
+                };
+                going = true;
+                let name = rig.name();
+                says(&format!("{name}, loss <= {}: {:.0} kpps", report::percent(goal.loss), rate / 1e3));
+                let offer = Offer { rate: Some(rate), packets, at_most };
+                let t = self.trial(rig, cell, offer, |t| (t.purpose, t.goal) = (purpose, Some(goal.loss)))?;
+                search.tell(t.loss);
+            }
+        }
+        Ok(())
+    }
+
+    fn trial(
+        &mut self,
+        rig: &mut Rig,
+        cell: TrialKey,
+        offer: Offer,
+        label: impl FnOnce(&mut FloodTrial),
+    ) -> Result<FloodTrial, LabError> {
+        interrupt::check()?;
+        let began = (clock::now() - self.began).as_secs_f64();
+        let mut trial = rig.trial(cell, offer)?;
+        trial.began = began;
+        label(&mut trial);
+        self.trials.push(trial.clone());
+        Ok(trial)
+    }
+}
+
+impl FloodOptions {
+    fn cells(&self) -> Vec<TrialKey> {
+        let mut cells = Vec::new();
+        for &placement in &self.placements {
+            for &mode in &self.modes {
+                for &payload in &self.payloads {
+                    for &flows in &self.flows {
+                        cells.push(TrialKey { placement, mode, payload, flows });
+                    }
+                }
+            }
+        }
+        cells
+    }
+
+    /// About how long the whole run takes.
+    fn guess(&self, duts: usize) -> Duration {
+        // A search is about nine short trials and two deciding ones; 100,000 packets a second is a fair system.
+        let decide = Duration::from_secs_f64(self.packets as f64 / 1e5).min(self.at_most());
+        let search = (self.probe + PAUSE) * 9.min(self.trials() - 2) + (decide + PAUSE) * 2;
+        let curve = (self.probe * 2 + PAUSE) * self.multiples.len() as u32 * self.repeats;
+        let system = Duration::from_millis(1100) + self.probe + search * self.goals.len() as u32 + curve;
+        system * duts as u32 * self.cells().len() as u32
+    }
+
+    fn at_most(&self) -> Duration {
+        if self.quick || self.smoke { AT_MOST_QUICK } else { AT_MOST }
+    }
+
+    fn trials(&self) -> u32 {
+        if self.smoke { TRIALS_SMOKE } else { TRIALS }
+    }
+
+    fn shorten(&mut self) {
+        if self.smoke || self.quick {
+            // What was asked for stays; what was not is one load and one goal.
+            let usual = Self::default();
+            let one = |list: &mut Vec<u32>, usual: &[u32]| {
+                if list == usual {
+                    list.truncate(1);
+                }
+            };
+            one(&mut self.payloads, &usual.payloads);
+            one(&mut self.flows, &usual.flows);
+            if self.goals == usual.goals {
+                self.goals.truncate(1);
+            }
+        }
+        if self.smoke {
+            (self.packets, self.repeats, self.width) = (5_000, 1, 0.3);
+            self.probe = Duration::from_millis(100);
+            if self.multiples == Self::default().multiples {
+                self.multiples = vec![1.0, 4.0];
+            }
+        } else if self.quick {
+            (self.packets, self.repeats, self.width) = (self.packets.min(100_000), 1, self.width.max(0.1));
+            self.probe = self.probe.min(Duration::from_millis(500));
+        }
+    }
+
+    fn check(&mut self) -> Result<(), LabError> {
+        let wrong = |why: &str| Err(LabError::Usage(why.into()));
+        if self.duts.is_empty() || self.cells().is_empty() || self.goals.is_empty() || self.encaps.is_empty()
+        {
+            return wrong("nothing to measure: name a system, a payload, a number of flows and a loss");
+        }
+        let largest = self.inner_mtu.saturating_sub(28).min(frame::MAX_PAYLOAD as u32);
+        if self.payloads.iter().any(|p| !(frame::MIN_PAYLOAD as u32..=largest).contains(p)) {
+            return Err(LabError::Usage(format!(
+                "a payload must be between {} and {largest} bytes: the marks of a packet, and what fits the inner MTU",
+                frame::MIN_PAYLOAD
+            )));
+        }
+        if self.flows.iter().any(|f| !(1..=1_000_000).contains(f)) {
+            return wrong("the number of flows must be between 1 and 1,000,000");
+        }
+        if self.goals.iter().any(|g| !(0.0..0.5).contains(g)) {
+            return wrong("a loss must be a share of at least 0 and below 0.5");
+        }
+        if self.multiples.iter().any(|m| !(0.01..=100.0).contains(m)) {
+            return wrong("a multiple must be between 0.01 and 100");
+        }
+        if !(1000..=100_000_000).contains(&self.packets) || !(1..=100).contains(&self.repeats) {
+            return wrong(
+                "a deciding trial has 1,000 to 100,000,000 packets, and there are 1 to 100 repeats",
+            );
+        }
+        if !(576..=1500).contains(&self.inner_mtu) || !(0.001..=0.5).contains(&self.width) {
+            return wrong("the inner MTU is 576 to 1500 bytes, the width of a result 0.001 to 0.5");
+        }
+        once(&mut self.duts);
+        once(&mut self.encaps);
+        once(&mut self.payloads);
+        once(&mut self.flows);
+        once(&mut self.placements);
+        once(&mut self.modes);
+        once(&mut self.goals);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_runs_are_short_and_keep_what_was_asked_for() {
+        let of = |quick, smoke| {
+            let mut o = FloodOptions { quick, smoke, ..FloodOptions::default() };
+            o.shorten();
+            o
+        };
+        let (quick, smoke) = (of(true, false), of(false, true));
+        assert!(quick.guess(2) <= Duration::from_secs(60), "{:?}", quick.guess(2));
+        assert!(smoke.guess(2) <= Duration::from_secs(10), "{:?}", smoke.guess(2));
+        assert_eq!((quick.cells().len(), quick.goals.len(), smoke.cells().len()), (1, 1, 1));
+        let mut asked = FloodOptions { quick: true, payloads: vec![64, 512], ..FloodOptions::default() };
+        asked.shorten();
+        assert_eq!(asked.payloads, [64, 512]);
+        assert_eq!(of(false, false).cells().len(), 4);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a reader of a flood run should doubt. Pure.
+
+use super::general_doubts::Facts;
+use crate::dut::DutOptions;
+use crate::measure::Seen;
+use crate::report::Warning;
+use crate::report::flood::{FloodRun, FloodTrial, Purpose};
+
+pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen: Seen) -> Vec<Warning> {
+    let most = |f: &dyn Fn(&FloodTrial) -> f64| run.trials.iter().map(f).fold(0.0, f64::max);
+    let facts = Facts {
+        smoke,
+        machine: &run.machine,
+        systems: run.trials.iter().map(|t| t.dut.as_str()).collect(),
+        options: dut_options,
+        repeats: run.settings.repeats,
+        against_plain: true,
+        // What counts is what happened within the trials.
+        seen: Seen {
+            others: most(&|t| t.cost.other_load_share),
+            stolen: most(&|t| t.cost.stolen_share),
+            ..seen
+        },
+    };
+    let mut list = facts.doubts();
+    // Those asked for, or fewer where a trial was cut short.
+    let decide = run.trials.iter().filter(|t| t.purpose == Purpose::Decide);
+    let packets = decide.map(|t| t.sent.intended).min().unwrap_or(run.settings.packets);
+    if packets < 1_000_000 {
+        list.push(Warning::FewPackets { packets });
+    }
+    for cell in &run.results.cells {
+        for row in &cell.rows {
+            let (dut, name) = (row.dut.clone(), cell.key.to_string());
+            for t in row.throughput.iter().filter(|t| t.pps.is_none()) {
+                list.push(Warning::NoThroughput { dut: dut.clone(), cell: name.clone(), goal: t.goal });
+            }
+            let own = || run.trials.iter().filter(|t| t.cell == cell.key && t.dut == row.dut);
+            // The rate was held, but for what the generator itself left out.
+            let late = own()
+                .filter(|t| t.purpose == Purpose::Decide)
+                .filter(|t| t.sent.unsent as f64 > t.goal.unwrap_or(0.0) * t.sent.intended as f64)
+                .count();
+            if late > 0 {
+                list.push(Warning::TesterLimited { dut: dut.clone(), cell: name.clone(), trials: late });
+            }
+            let unexplained = own()
+                .map(|t| t.account.unexplained.unsigned_abs() as f64 / t.account.sent.max(1) as f64)
+                .fold(0.0, f64::max);
+            if row.dut.starts_with("ironswan") && unexplained > 0.001 {
+                list.push(Warning::Unexplained { dut, cell: name, share: unexplained });
+            }
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A stored run of plain, ironswan and wireguard-go, made quiet, large and thorough.
+    fn calm() -> FloodRun {
+        let mut run: FloodRun =
+            serde_json::from_str(include_str!("../../tests/runs/flood/run.json")).expect("a run");
+        (run.settings.repeats, run.settings.packets, run.machine.cpus) = (3, 1_000_000, 64);
+        (run.machine.clocksource, run.machine.governor) = (Some("tsc".into()), None);
+        for t in &mut run.trials {
+            (t.cost.other_load_share, t.cost.stolen_share) = (0.0, 0.0);
+            (t.sent.unsent, t.account.unexplained) = (0, 0);
+            if t.purpose == Purpose::Decide {
+                t.sent.intended = 1_000_000;
+            }
+        }
+        run
+    }
+
+    fn kinds(change: impl Fn(&mut FloodRun)) -> Vec<&'static str> {
+        let mut run = calm();
+        change(&mut run);
+        let options = DutOptions { ironswan: Some("/usr/bin/ironswan".into()), ..DutOptions::default() };
+        doubts(&run, false, &options, Seen::default()).iter().map(Warning::kind).collect()
+    }
+
+    #[test]
+    fn a_calm_flood_has_no_doubt_and_each_doubt_has_its_cause() {
+        assert_eq!(kinds(|_| {}), [""; 0]);
+        type Change = fn(&mut FloodRun);
+        let cases: [(&str, Change); 10] = [
+            ("few-repeats", |r| r.settings.repeats = 1),
+            ("few-packets", |r| {
+                // A million were asked for.
+                let decide = r.trials.iter_mut().find(|t| t.purpose == Purpose::Decide).expect("a trial");
+                decide.sent.intended = 5000;
+            }),
+            ("no-plain", |r| {
+                r.trials.retain(|t| t.dut != "plain");
+                r.results.cells.iter_mut().for_each(|c| c.rows.retain(|row| row.dut != "plain"));
+            }),
+            ("shared-cores", |r| r.machine.cpus = 2),
+            ("clock-unstable", |r| r.machine.clocksource = Some("hpet".into())),
+            ("other-load", |r| r.trials[0].cost.other_load_share = 0.1),
+            ("stolen-time", |r| r.trials[0].cost.stolen_share = 0.1),
+            ("no-throughput", |r| r.results.cells[0].rows[0].throughput[0].pps = None),
+            ("tester-limited", |r| {
+                let decide = r.trials.iter_mut().find(|t| t.purpose == Purpose::Decide).expect("a trial");
+                decide.sent.unsent = decide.sent.intended;
+            }),
+            ("unexplained-loss", |r| {
+                let ours = r.trials.iter_mut().find(|t| t.dut == "ironswan").expect("a trial");
+                ours.account.unexplained = ours.account.sent as i64 / 10;
+            }),
+        ];
+        for (kind, change) in cases {
+            assert_eq!(kinds(change), [kind]);
+        }
+    }
+
+    #[test]
+    fn a_debug_build_is_said_where_ironswan_was_measured() {
+        let options = DutOptions { ironswan: Some("/x/debug/ironswan".into()), ..DutOptions::default() };
+        let own = |run: &FloodRun| doubts(run, false, &options, Seen::default());
+        assert_eq!(own(&calm()), [Warning::DebugBuild]);
+        let mut run = calm();
+        run.trials.retain(|t| t.dut == "plain");
+        assert_eq!(own(&run), []);
+        let throttled = Seen { quota: std::time::Duration::from_secs(1), ..Seen::default() };
+        let found = doubts(&run, true, &options, throttled);
+        assert_eq!(found.iter().map(Warning::kind).collect::<Vec<_>>(), ["smoke", "throttled"]);
+    }
+}

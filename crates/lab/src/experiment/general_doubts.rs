@@ -1,0 +1,240 @@
+//! What a reader of any experiment should doubt, told from its record and from what the machine did meanwhile. Pure.
+
+use std::time::Duration;
+
+use super::campaign::Common;
+use super::doubts::{clock_doubt, is_debug};
+use crate::dut::DutOptions;
+use crate::machine::Fingerprint;
+use crate::measure::Seen;
+use crate::record::{Better, Columns, Record, View};
+use crate::report::{NOISE, Warning, factors_text};
+
+/// What every experiment can be doubted for.
+pub(super) struct Facts<'a> {
+    /// It was made to show that everything works.
+    pub smoke: bool,
+    pub machine: &'a Fingerprint,
+    /// Names of the systems that were measured, each in boxes on this machine; none where an experiment has no boxes.
+    pub systems: Vec<&'a str>,
+    pub options: &'a DutOptions,
+    /// How often each thing was measured.
+    pub repeats: u32,
+    /// Figures are compared with those of plain forwarding.
+    pub against_plain: bool,
+    pub seen: Seen,
+}
+
+impl Facts<'_> {
+    /// The doubts.
+    pub(super) fn doubts(&self) -> Vec<Warning> {
+        let mut list = Vec::new();
+        if self.smoke {
+            list.push(Warning::Smoke);
+        }
+        if self.systems.iter().any(|d| d.starts_with("ironswan")) && is_debug(self.options) {
+            list.push(Warning::DebugBuild);
+        }
+        if !self.systems.is_empty() && self.machine.cpus < 8 {
+            list.push(Warning::SharedCores { cpus: self.machine.cpus });
+        }
+        if (1..3).contains(&self.repeats) {
+            list.push(Warning::FewRepeats { repeats: self.repeats });
+        }
+        if self.against_plain && !self.systems.contains(&"plain") {
+            list.push(Warning::NoPlain);
+        }
+        list.extend(machine(self.machine, &self.seen));
+        list
+    }
+}
+
+/// Everything that holds for all experiments with a record of the general shape; `record` has its figures and views, `systems`
+/// are those that were measured beside those that its samples name.
+pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen: &Seen) -> Vec<Warning> {
+    let mut all: Vec<&str> = systems.iter().map(String::as_str).collect();
+    all.extend(record.samples.iter().filter_map(|s| Some(s.factors.get("dut")?.as_str())));
+    let facts = Facts {
+        smoke: common.smoke,
+        machine: &record.machine,
+        against_plain: !all.is_empty()
+            && record
+                .baseline
+                .as_ref()
+                .is_some_and(|b| (b.factor.as_str(), b.value.as_str()) == ("dut", "plain")),
+        systems: all,
+        options: &common.dut_options,
+        repeats: record.samples.iter().map(|s| s.repeat + 1).max().unwrap_or(0),
+        seen: *seen,
+    };
+    let mut list = facts.doubts();
+    list.extend(noise(record));
+    list
+}
+
+/// Doubts about the machine.
+fn machine(machine: &Fingerprint, seen: &Seen) -> Vec<Warning> {
+    let mut list: Vec<Warning> = clock_doubt(machine).into_iter().collect();
+    if seen.others > 0.03 {
+        list.push(Warning::OtherLoad { share: seen.others });
+    }
+    if seen.stolen > 0.02 {
+        list.push(Warning::Stolen { share: seen.stolen });
+    }
+    if seen.quota > Duration::from_millis(10) {
+        let what = format!("a CPU quota held the laboratory back for {:.2} s", seen.quota.as_secs_f64());
+        list.push(Warning::Throttled { what });
+    }
+    if seen.heat > 0 {
+        let what = format!("the processor slowed itself down {} times because of heat", seen.heat);
+        list.push(Warning::Throttled { what });
+    }
+    let governor = machine.governor.as_deref().filter(|g| *g != "performance");
+    let changed = seen.mhz.filter(|(first, last)| (last / first - 1.0).abs() > 0.05);
+    if let Some(governor) = governor {
+        list.push(Warning::FrequencyScaling { what: format!("the frequency governor is {governor}") });
+    } else if let Some((first, last)) = changed {
+        let what = format!("the clock was {first:.0} MHz at the beginning and {last:.0} MHz at the end");
+        list.push(Warning::FrequencyScaling { what });
+    }
+    list
+}
+
+/// Figures that are shown, and have a better way, whose repeats differ much. Shares are left out: a small one may double
+/// without meaning anything.
+fn noise(record: &Record) -> Option<Warning> {
+    let shown = |name: &str| {
+        record.views.iter().any(|view| match view {
+            View::Table(t) => match &t.columns {
+                Columns::Factor { measure, .. } => measure == name,
+                Columns::Measures(list) => list.iter().any(|(m, _)| m == name),
+            },
+            View::Plot(p) => p.y == name,
+            View::Derived { .. } => false,
+        })
+    };
+    let judged = |name: &str| {
+        record.measure(name).is_some_and(|m| m.better != Better::Neither && m.unit != "share") && shown(name)
+    };
+    let (mut noisy, mut of, mut worst) = (0, 0, (String::new(), 0.0));
+    for figure in &record.figures {
+        for (name, quantity) in figure.measures.iter().filter(|(name, _)| judged(name)) {
+            if quantity.summary.n < 2 {
+                continue;
+            }
+            of += 1;
+            let range = quantity.summary.relative_range();
+            if range > NOISE {
+                noisy += 1;
+                if range > worst.1 {
+                    worst = (format!("{name} of {}", factors_text(figure)), range);
+                }
+            }
+        }
+    }
+    (noisy > 0).then_some(Warning::NoisyFigures { noisy, of, worst: worst.0, range: worst.1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Baseline, Factors, Sample, Table, Which, factors, figures};
+    use crate::report::sample;
+
+    /// Nothing to doubt: three repeats, near each other, of a large quiet machine.
+    fn calm() -> (Record, Common, Seen) {
+        let mut record = Record::from(&sample::run());
+        (record.machine.cpus, record.machine.governor) = (64, None);
+        record.machine.clocksource = Some("tsc".into());
+        let values = [1.0, 1.05, 1.1];
+        record.samples = (0..3)
+            .map(|repeat| Sample {
+                factors: factors([("dut", "plain"), ("load", "some")]),
+                repeat,
+                began: 0.0,
+                measures: [("gbps".to_string(), values[repeat as usize])].into(),
+                files: vec![],
+            })
+            .collect();
+        record.baseline = None;
+        record.views = vec![View::Table(Table {
+            title: "Rates".into(),
+            only: Factors::new(),
+            rows: vec!["dut".into()],
+            columns: Columns::Measures(vec![("gbps".into(), Which::Median)]),
+        })];
+        (record, Common::default(), Seen::default())
+    }
+
+    fn kinds(change: impl Fn(&mut Record, &mut Common, &mut Seen)) -> Vec<&'static str> {
+        let (mut record, mut common, mut seen) = calm();
+        change(&mut record, &mut common, &mut seen);
+        record.figures = figures(&record.samples, None);
+        doubts(&record, &[], &common, &seen).iter().map(Warning::kind).collect()
+    }
+
+    #[test]
+    fn a_calm_run_has_no_doubt_and_each_doubt_has_its_cause() {
+        assert_eq!(kinds(|_, _, _| {}), [""; 0]);
+        type Change = fn(&mut Record, &mut Common, &mut Seen);
+        let cases: [(&str, Change); 13] = [
+            ("smoke", |_, c, _| c.smoke = true),
+            ("few-repeats", |r, _, _| r.samples.truncate(2)),
+            ("shared-cores", |r, _, _| r.machine.cpus = 2),
+            ("noisy-repeats", |r, _, _| {
+                r.samples[0].measures.insert("gbps".into(), 5.0);
+            }),
+            ("clock-unstable", |r, _, _| r.machine.clocksource = Some("hpet".into())),
+            ("other-load", |_, _, s| s.others = 0.1),
+            ("stolen-time", |_, _, s| s.stolen = 0.1),
+            ("throttled", |_, _, s| s.quota = Duration::from_secs(1)),
+            ("throttled", |_, _, s| s.heat = 2),
+            ("frequency-scaling", |r, _, _| r.machine.governor = Some("powersave".into())),
+            ("frequency-scaling", |_, _, s| s.mhz = Some((2000.0, 3000.0))),
+            ("debug-build", |r, c, _| {
+                r.samples
+                    .iter_mut()
+                    .for_each(|s| s.factors = factors([("dut", "ironswan"), ("load", "some")]));
+                c.dut_options.ironswan = Some("/x/target/debug/ironswan".into());
+            }),
+            ("other-load", |_, _, s| (s.others, s.stolen) = (0.5, 0.01)),
+        ];
+        for (kind, change) in cases {
+            assert_eq!(kinds(change), [kind]);
+        }
+    }
+
+    #[test]
+    fn systems_that_are_no_factor_are_doubted_too_and_plain_is_missed_where_it_is_compared_with() {
+        let (mut record, mut common, seen) = calm();
+        record.samples.iter_mut().for_each(|s| s.factors = factors([("method", "ftp over ironswan")]));
+        (record.machine.cpus, record.figures) = (2, vec![]);
+        common.dut_options.ironswan = Some("/x/target/debug/ironswan".into());
+        let kinds = |record: &Record, systems: &[&str]| -> Vec<&'static str> {
+            let systems: Vec<String> = systems.iter().map(ToString::to_string).collect();
+            doubts(record, &systems, &common, &seen).iter().map(Warning::kind).collect()
+        };
+        assert_eq!(kinds(&record, &[]), [""; 0]);
+        assert_eq!(kinds(&record, &["ironswan"]), ["debug-build", "shared-cores"]);
+        record.baseline = Some(Baseline { factor: "dut".into(), value: "plain".into() });
+        assert_eq!(kinds(&record, &["ironswan"]), ["debug-build", "shared-cores", "no-plain"]);
+        assert_eq!(kinds(&record, &["plain"]), ["shared-cores"]);
+    }
+
+    #[test]
+    fn noise_of_what_is_not_shown_or_has_no_better_way_is_passed_over() {
+        let noisy = |r: &mut Record, name: &str| {
+            r.samples.iter_mut().enumerate().for_each(|(i, s)| {
+                s.measures.insert(name.into(), 1.0 + i as f64);
+            });
+        };
+        assert_eq!(kinds(|r, _, _| noisy(r, "machine_ns_per_byte")), [""; 0]);
+        let shown = |r: &mut Record, name: &str| {
+            let View::Table(t) = &mut r.views[0] else { panic!("a table") };
+            t.columns = Columns::Measures(vec![(name.into(), Which::Median)]);
+            noisy(r, name);
+        };
+        assert_eq!(kinds(|r, _, _| shown(r, "softirq_share")), [""; 0]);
+        assert_eq!(kinds(|r, _, _| shown(r, "machine_ns_per_byte")), ["noisy-repeats"]);
+    }
+}

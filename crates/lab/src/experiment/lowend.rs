@@ -1,0 +1,359 @@
+//! Experiment E11, `lab lowend`: gateways held to a share of a core, after FreeS/WAN's "even a 486 can handle a T1 line".
+
+use std::time::Duration;
+
+use super::budget;
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::placement::{Placement, Spread};
+use super::rfc2544::{care, ready, stop};
+use super::rig::{Passed, Rig};
+use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
+use crate::error::LabError;
+use crate::load::{Direction, Iperf3, Offer};
+use crate::measure::quota::{PERIOD, Quota};
+use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
+use crate::topology::{Mode, Node, Owner};
+
+/// Options of the experiment. Empty lists: the experiment's own choice.
+#[derive(Debug, Clone, Default)]
+pub struct LowendOptions {
+    /// What experiments share.
+    pub common: Common,
+    /// Shares of a core, in percent, that each gateway is held to.
+    pub shares: Vec<u32>,
+    /// Offered rates of inner packets, 10^6 bits per second.
+    pub rates: Vec<f64>,
+}
+
+const ABOUT: About = About {
+    name: "lowend",
+    number: "E11",
+    question: "What does a gateway carry that has a tenth, a quarter, a half of a core, or one?",
+    measures: &[
+        ("mbps", "Mbit/s", "Mbit/s", "TCP payload, or IP packets inside the tunnel", Better::More),
+        ("kpps", "kpps", "1000 packets/s", "packets that arrived", Better::More),
+        ("loss", "loss", "share", "of the intended packets", Better::Less),
+        ("core", "of a core", "share", "time of a gateway's process, the mean of both", Better::Less),
+        (
+            "stopped",
+            "stopped",
+            "share",
+            "of the processors' time in which a gateway was stopped by its quota, the mean of both",
+            Better::Less,
+        ),
+        ("p50_us", "50 % us", "us", "latency that half of the packets did not exceed", Better::Less),
+        ("p99_us", "99 %", "us", "that of 99 of 100", Better::Less),
+        ("max_us", "max", "us", "the largest", Better::Less),
+    ],
+    baseline: None,
+};
+
+/// What may be lost at a throughput: a gateway that is stopped nine tenths of the time has queues to overflow.
+const LOSS: f64 = 0.001;
+const RATES: [f64; 4] = [1.5, 10.0, 50.0, 100.0];
+/// The frames that the fixed rates are made of.
+const FIXED: FrameSize = FrameSize::Bytes(1424);
+
+/// Makes the experiment.
+pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
+    let common = &options.common;
+    let shares = match options.shares.as_slice() {
+        [] => common.by_care(vec![10, 25, 50, 100], vec![10, 25, 50, 100], vec![25]),
+        shares => shares.to_vec(),
+    };
+    if shares.iter().any(|s| !(10..=100).contains(s)) {
+        return Err(LabError::Usage(
+            "a share must be between 10 and 100 percent: of a period of 10 ms the kernel gives no less than 1 ms".into(),
+        ));
+    }
+    let rates = match options.rates.as_slice() {
+        [] => common.by_care(RATES.to_vec(), vec![1.5, 50.0], vec![1.5]),
+        rates => rates.to_vec(),
+    };
+    if rates.iter().any(|r| !(0.01..=100_000.0).contains(r)) {
+        return Err(LabError::Usage("a rate must be between 0.01 and 100,000 Mbit/s".into()));
+    }
+    let sizes: Vec<FrameSize> =
+        common.by_care(vec![64, 1424], vec![1424], vec![1424]).into_iter().map(FrameSize::Bytes).collect();
+    let names = match common.duts.as_slice() {
+        [] => vec!["ironswan".into()],
+        names => names.to_vec(),
+    };
+    let mut lacks = Iperf3::lacks();
+    lacks.extend(Quota::lacks());
+    if !lacks.is_empty() {
+        return Err(LabError::Unfit(lacks));
+    }
+    let (duts, doubts) = ready(&names, common)?;
+    let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
+    let window = common.by_care(Duration::from_secs(4), Duration::from_secs(1), Duration::from_millis(500));
+    let fixed =
+        common.by_care(Duration::from_secs(3), Duration::from_millis(500), Duration::from_millis(200));
+    let care =
+        fitting(common, (window, fixed), (duts.len(), shares.len(), sizes.len(), rates.len()), repeats);
+    let steps = duts.len() * shares.len() * repeats as usize * (sizes.len() + 1 + rates.len());
+    let mut c = Campaign::begin(ABOUT, common, steps, care.guess() / 2 + Duration::from_secs(1))?;
+    doubts.into_iter().for_each(|d| c.doubt(d));
+    for (name, value) in [
+        ("quota", format!("by control group, every {} ms", PERIOD.as_millis())),
+        (
+            "longest stop",
+            shares
+                .iter()
+                .map(|s| format!("{s} %: {:.1} ms", longest_stop_ms(*s)))
+                .collect::<Vec<_>>()
+                .join(", "),
+        ),
+        (
+            "packets",
+            format!("64 flows, a loss of at most {}, to within {} %", percent(LOSS), care.width * 100.0),
+        ),
+        ("fixed rates", format!("frames of {FIXED} bytes, {} s", fixed.as_secs_f64())),
+        ("mode", Mode::Wire.to_string()),
+    ] {
+        c.settings.insert(name.into(), value);
+    }
+    c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
+    let owner = Owner::claim()?;
+    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+    let inner_mtu = LARGEST - FRAMING;
+    let (mut rigs, mut watches) = (Vec::new(), Vec::new());
+    for dut in &duts {
+        c.says(&format!("starting {}", dut.name()))?;
+        let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, inner_mtu, &placement)?;
+        let watch = rig.watch()?;
+        rig.quotas.extend(quotas(&owner, &rig)?);
+        rigs.push(rig);
+        watches.push(watch);
+    }
+    let mut bench = Bench { rigs };
+    for repeat in 0..repeats {
+        for share in &shares {
+            let mut quotas = bench.rigs.iter().flat_map(|rig| &rig.quotas);
+            quotas.try_for_each(|q| q.set(f64::from(*share) / 100.0))?;
+            let at = format!("{share} % of a core");
+            for nth in 0..bench.rigs.len() {
+                c.says(&format!("{at}: {}, TCP", bench.rigs[nth].name()))?;
+                let (began, before) = (c.elapsed(), bench.rigs[nth].stalls());
+                let w = bench.rigs[nth].tcp_window(1, window)?;
+                let stopped = before.stopped(&bench.rigs[nth].stalls());
+                let core = w.gateways.iter().map(|g| g.cpu_ns).sum::<u64>() as f64 / 2e9 / w.seconds;
+                let measures = [("mbps", w.gbps * 1e3), ("core", core), ("stopped", stopped)];
+                c.sample(bench.factors(nth, "carried", *share, "TCP"), repeat, began, &measures, vec![]);
+            }
+            for size in &sizes {
+                bench.throughput(&mut c, *size, *share, &care, (repeat, inner_mtu))?;
+            }
+            for rate in &rates {
+                bench.fixed(&mut c, *rate, *share, fixed, (repeat, inner_mtu))?;
+            }
+        }
+    }
+    stop(&mut c, bench.rigs, &watches)?;
+    c.finish(conclude)
+}
+
+/// Searches so short that a short run keeps to its time: windows of TCP and at fixed rates; numbers of systems, shares, sizes and
+/// fixed rates.
+fn fitting(
+    common: &Common,
+    (window, fixed): (Duration, Duration),
+    (systems, shares, sizes, rates): (usize, usize, usize, usize),
+    repeats: u32,
+) -> throughput::Care {
+    let care = care(common, vec![LOSS]);
+    let flood = budget::trials(&[Duration::from_secs_f64(care.last)]);
+    let tcp = window + window.min(Duration::from_secs(1)) + Duration::from_millis(500);
+    let share = tcp + flood * sizes as u32 + budget::trials(&vec![fixed; rates]);
+    let others = (Duration::from_millis(1000) + share * shares as u32 * repeats) * systems as u32;
+    budget::least(common, &care, others, (systems * shares * sizes) as u32 * repeats)
+}
+
+/// The longest that a gateway with so many percent of a core is stopped, milliseconds.
+fn longest_stop_ms(share: u32) -> f64 {
+    PERIOD.as_secs_f64() * 1e3 * (1.0 - f64::from(share) / 100.0)
+}
+
+/// A quota for each gateway of a system.
+fn quotas(owner: &Owner, rig: &Rig) -> Result<[Quota; 2], LabError> {
+    let hold = |gateway: Node| {
+        let pids = rig.gateway_pids(gateway);
+        if pids.is_empty() {
+            return Err(LabError::Usage(format!(
+                "{} has no process on {} that could be held: the kernel does its work",
+                rig.name(),
+                gateway.name()
+            )));
+        }
+        let quota = Quota::new(&format!("{}-{}", owner.next().0, gateway.name()), 1.0)?;
+        quota.hold(&pids)?;
+        Ok(quota)
+    };
+    Ok([hold(Node::G1)?, hold(Node::G2)?])
+}
+
+/// What a pass shows of gateways that are held.
+fn held(passed: &Passed) -> Vec<(&'static str, f64)> {
+    vec![("core", passed.cost.gateways_ns as f64 / 2e9 / passed.seconds()), ("stopped", passed.stopped)]
+}
+
+/// The systems at work, each with its quotas.
+struct Bench {
+    rigs: Vec<Rig>,
+}
+
+impl Bench {
+    fn factors(&self, nth: usize, part: &str, share: u32, load: &str) -> Factors {
+        factors([
+            ("part", part),
+            ("share", &format!("{share}%")),
+            ("load", load),
+            ("dut", self.rigs[nth].name()),
+        ])
+    }
+
+    /// Searches the throughput of all systems with packets of one size.
+    fn throughput(
+        &mut self,
+        c: &mut Campaign,
+        size: FrameSize,
+        share: u32,
+        care: &throughput::Care,
+        (repeat, inner_mtu): (u32, u32),
+    ) -> Result<(), LabError> {
+        let shape = shape(size, inner_mtu)?;
+        let cell = format!("{share} % of a core, {size} B");
+        let began = c.elapsed();
+        let searched = throughput::search(c, &mut self.rigs, shape, Direction::Forward, care, &cell)?;
+        for (nth, s) in searched.into_iter().enumerate() {
+            s.doubts(self.rigs[nth].name(), &cell).into_iter().for_each(|d| c.doubt(d));
+            let pps = s.found.first().and_then(|f| f.conditional_throughput);
+            let trials: Vec<_> = s.at.iter().flatten().map(held).collect();
+            let mut measures = throughput::medians(&trials);
+            if let Some(pps) = pps {
+                measures.extend([("kpps", pps / 1e3), ("mbps", throughput::inner_gbps(&shape, pps) * 1e3)]);
+            }
+            c.sample(
+                self.factors(nth, "carried", share, &format!("{size} B")),
+                repeat,
+                began,
+                &measures,
+                vec![],
+            );
+        }
+        Ok(())
+    }
+
+    /// Offers a fixed rate to each system.
+    fn fixed(
+        &mut self,
+        c: &mut Campaign,
+        mbps: f64,
+        share: u32,
+        at_most: Duration,
+        (repeat, inner_mtu): (u32, u32),
+    ) -> Result<(), LabError> {
+        let shape = shape(FIXED, inner_mtu)?;
+        let pps = mbps * 1e6 / 8.0 / throughput::inner_bytes(&shape);
+        for nth in 0..self.rigs.len() {
+            c.says(&format!("{share} % of a core: {}, {mbps} Mbit/s", self.rigs[nth].name()))?;
+            let began = c.elapsed();
+            let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most };
+            let passed = self.rigs[nth].pass(shape, offer, Direction::Forward)?;
+            let mut measures = throughput::latencies(&passed);
+            measures.retain(|(name, _)| ["p50_us", "p99_us", "max_us"].contains(name));
+            measures.extend([
+                ("mbps", throughput::inner_gbps(&shape, passed.forwarded_pps()) * 1e3),
+                ("loss", passed.loss()),
+            ]);
+            measures.extend(held(&passed));
+            c.sample(
+                self.factors(nth, "offered", share, &mbps.to_string()),
+                repeat,
+                began,
+                &measures,
+                vec![],
+            );
+        }
+        Ok(())
+    }
+}
+
+fn shape(size: FrameSize, inner_mtu: u32) -> Result<crate::load::frame::Shape, LabError> {
+    size.shape(inner_mtu, 64).ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))
+}
+
+fn conclude(record: &Record) -> Conclusion {
+    use Which::Median;
+    let columns =
+        |names: &[&str]| Columns::Measures(names.iter().map(|n| ((*n).to_string(), Median)).collect());
+    let rows = ["share", "load", "dut"].map(String::from).to_vec();
+    let carried = factors([("part", "carried")]);
+    let views = vec![
+        View::Table(Table {
+            title: "The most that each carries (TCP, and frames of so many bytes)".into(),
+            only: carried.clone(),
+            rows: rows.clone(),
+            columns: columns(&["mbps", "kpps", "core", "stopped"]),
+        }),
+        View::Table(Table {
+            title: "Fixed rates, Mbit/s offered".into(),
+            only: factors([("part", "offered")]),
+            rows,
+            columns: columns(&["mbps", "loss", "core", "stopped", "p50_us", "p99_us", "max_us"]),
+        }),
+        View::Plot(Plot {
+            name: "carried".into(),
+            title: "Carried with a share of a core".into(),
+            only: carried.clone(),
+            x: "share".into(),
+            x_label: "share of a core for each gateway".into(),
+            y: "mbps".into(),
+            which: Median,
+            series: vec!["dut".into(), "load".into()],
+            log_x: false,
+            log_y: true,
+        }),
+    ];
+    let least = record
+        .figures_with(&carried)
+        .filter_map(|f| Some((f, f.number("mbps", Median)?)))
+        .min_by(|a, b| a.1.total_cmp(&b.1));
+    let now = least.map_or("nothing was carried".into(), |(f, mbps)| {
+        format!(
+            "the least of this run: {} with {} of a core, {}: {mbps:.1} Mbit/s, {:.0} times a T1 line",
+            f.factors["dut"],
+            f.factors["share"],
+            f.factors["load"],
+            mbps / 1.544
+        )
+    });
+    let caveat = "Then a whole machine with its own clock, here a slice of a fast core: it is stopped until the next period when \
+                  its slice is spent, caches are those of the whole core, and what the kernel does for a gateway in software \
+                  interrupts is not held. Ciphers differ: 3DES then, AES-GCM with processor instructions now.";
+    let history = vec![Historical {
+        source: "FreeS/WAN performance page: 3DES on old machines".into(),
+        then: "486/66: 1.6 Mbit/s, a T1 line; Pentium 60: 5 Mbit/s; a Pentium 133 was suggested".into(),
+        now,
+        caveat: caveat.into(),
+    }];
+    Conclusion { derived: vec![], views, history }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_runs_are_short() {
+        let ms = Duration::from_millis;
+        let quick = Common { quick: true, ..Common::default() };
+        let care = fitting(&quick, (ms(1000), ms(500)), (1, 4, 1, 2), 1);
+        // Four shares: TCP, a flood, two fixed rates, and the search.
+        let share = ms(2500) + ms(600) + ms(850) * 2 + ms(600) * care.trials;
+        assert!(ms(1000) + share * 4 <= budget::QUICK && care.trials >= 8, "{care:?}");
+        let smoke = Common { smoke: true, ..Common::default() };
+        let care = fitting(&smoke, (ms(500), ms(200)), (1, 1, 1, 1), 1);
+        assert!(ms(1000 + 1500 + 450 + 550) + ms(450) * care.trials <= budget::SMOKE, "{care:?}");
+    }
+}

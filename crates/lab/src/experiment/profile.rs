@@ -1,0 +1,277 @@
+//! Experiment E10, `lab profile`: where the time of a packet goes inside IronSwan, stage by stage, on both gateways and in
+//! both directions, under TCP and under small and large UDP packets. KLIPS was profiled in its time on the encrypt side only;
+//! the decrypt side was invisible. The times are the engine's own: of batches that it picks out and measures.
+
+use std::time::Duration;
+
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::line::{choose_duts, once};
+use super::placement::{Placement, Spread};
+use super::rig::Rig;
+use crate::dut::{Dut, EngineCounts, StageTimes};
+use crate::error::LabError;
+use crate::load::{Iperf3, Offer};
+use crate::machine;
+use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
+use crate::report::flood::TrialKey;
+use crate::report::{Warning, history};
+use crate::topology::{Line, Mode, Owner};
+
+/// Options of the experiment; the system is `ironswan`, in the encapsulations and suites given.
+#[derive(Debug, Clone, Default)]
+pub struct ProfileOptions {
+    /// What experiments share; the duration is that of each load.
+    pub common: Common,
+}
+
+const ABOUT: About = About {
+    name: "profile",
+    number: "E10",
+    question: "Where does the time of a packet go inside a gateway, on the way out and on the way in?",
+    measures: &[
+        (
+            "ns_per_packet",
+            "ns",
+            "ns",
+            "time per ESP packet; what one read, send or merged buffer costs is shared by its packets, and what interrupts a \
+             stage is in it",
+            Better::Less,
+        ),
+        ("cycles_per_packet", "cycles", "cycles", "the same by the clock of this machine", Better::Less),
+        ("share", "share", "share", "a stage's part in the time of all stages", Better::Neither),
+        ("bytes_per_packet", "bytes", "bytes", "inner bytes of a packet", Better::Neither),
+        ("packets", "packets", "packets", "packets in the batches that were measured", Better::Neither),
+    ],
+    baseline: None,
+};
+
+/// The stages in the order of the way; others follow in the order of their names.
+const STAGES: [&str; 7] = ["receive", "parse", "policy", "sequence", "encapsulation", "crypto", "send"];
+/// All of them together.
+const ALL: &str = "all";
+
+#[derive(Clone, Copy)]
+enum Load {
+    Tcp(u32),
+    Udp(TrialKey),
+}
+
+impl Load {
+    fn all() -> [Self; 3] {
+        let udp = |payload| {
+            let (placement, mode) = (Spread::Free, Mode::Offload);
+            Self::Udp(TrialKey { placement, mode, payload, flows: 1 })
+        };
+        [Self::Tcp(1), udp(18), udp(1300)]
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Tcp(streams) => format!("TCP, {streams} stream"),
+            Self::Udp(key) => format!("UDP flood, {} B of payload", key.payload),
+        }
+    }
+}
+
+/// Makes the experiment.
+pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
+    let common = &options.common;
+    let seconds = Duration::from_secs_f64;
+    let duration = common.duration.unwrap_or(common.by_care(seconds(3.0), seconds(1.5), seconds(0.4)));
+    if !(Duration::from_millis(200)..=Duration::from_secs(600)).contains(&duration) {
+        return Err(LabError::Usage("the duration must be between 0.2 s and ten minutes".into()));
+    }
+    let repeats = common.repeats.unwrap_or(common.by_care(3, 2, 1));
+    let mut lacks = machine::lacks_privilege();
+    lacks.extend(Line::lacks(Mode::Offload));
+    lacks.extend(Iperf3::lacks());
+    let (duts, missing, _) = choose_duts(&["ironswan".into()], &common.encaps, &common.dut_options)?;
+    lacks.extend(missing);
+    if !lacks.is_empty() {
+        once(&mut lacks);
+        return Err(LabError::Unfit(lacks));
+    }
+    // A sample for each stage of the two busy sides.
+    let each = 2 * (STAGES.len() + 1);
+    let steps = repeats as usize * duts.len() * Load::all().len() * each;
+    let mut c = Campaign::begin(ABOUT, common, steps, duration / each as u32)?;
+    let owner = Owner::claim()?;
+    c.settings.insert("duration of a load, s".into(), duration.as_secs_f64().to_string());
+    c.settings.insert("repeats".into(), repeats.to_string());
+    c.settings.insert("ESP proposal".into(), common.dut_options.esp());
+    c.settings.insert("inner MTU, bytes".into(), MTU.to_string());
+    c.versions = duts.iter().filter_map(|d| Some((d.name(), d.version()?))).collect();
+    c.versions.extend(Iperf3::version().map(|v| ("iperf3".to_string(), v)));
+    for repeat in 0..repeats {
+        for dut in &duts {
+            measure(&mut c, &owner, dut.as_ref(), repeat, duration)?;
+        }
+    }
+    if c.samples().is_empty() {
+        return Err(LabError::Measurement(
+            "the gateways measured no stages: this ironswan is older, or its stage counters are off".into(),
+        ));
+    }
+    c.finish(conclude)
+}
+
+const MTU: u32 = 1400;
+
+/// One system under every load.
+fn measure(
+    c: &mut Campaign,
+    owner: &Owner,
+    dut: &dyn Dut,
+    repeat: u32,
+    duration: Duration,
+) -> Result<(), LabError> {
+    let placement = Placement::new(Spread::Free, c.machine().cpus).map_err(LabError::Usage)?;
+    c.says(&format!("{}, starting", dut.name()))?;
+    let mut rig = Rig::start(owner, dut, Mode::Offload, MTU, &placement)?;
+    for load in Load::all() {
+        c.says(&format!("{}, {}", dut.name(), load.name()))?;
+        let (began, before) = (c.elapsed(), counts(&mut rig)?);
+        match load {
+            Load::Tcp(streams) => {
+                rig.tcp(streams, duration)?;
+            }
+            Load::Udp(key) => {
+                let offer = Offer { rate: None, packets: u64::MAX, at_most: duration };
+                rig.trial(key, offer)?;
+            }
+        }
+        let after = counts(&mut rig)?;
+        for (gateway, (now, then)) in ["g1", "g2"].iter().zip(after.iter().zip(&before)) {
+            let d = now.since(then);
+            for (direction, times) in [("out", &d.outbound), ("in", &d.inbound)] {
+                let side = format!("{gateway} {direction}");
+                let of = factors([("dut", &dut.name()), ("load", &load.name()), ("side", &side)]);
+                for (of, measures) in samples(&of, times, c.machine().mhz) {
+                    c.sample(of, repeat, began, &measures, vec![]);
+                }
+            }
+        }
+    }
+    let (killed, commands) = rig.stop();
+    if repeat == 0 {
+        c.ran([format!("# {}", dut.name())].into_iter().chain(commands));
+    }
+    if !killed.is_empty() {
+        c.doubt(Warning::Killed { dut: dut.name(), processes: killed });
+    }
+    Ok(())
+}
+
+fn counts(rig: &mut Rig) -> Result<[EngineCounts; 2], LabError> {
+    rig.engines()?.ok_or_else(|| LabError::Measurement("the system does not count stages".into()))
+}
+
+/// Factors and measures of one sample.
+type Measured = (Factors, Vec<(&'static str, f64)>);
+
+/// What one side says of each stage and of all together; nothing where no packet was measured.
+fn samples(of: &Factors, times: &StageTimes, mhz: Option<f64>) -> Vec<Measured> {
+    if times.packets == 0 {
+        return Vec::new();
+    }
+    let packets = times.packets as f64;
+    let sum: u64 = times.ns.values().sum();
+    let sample = |stage: &str, ns: u64| {
+        let mut of = of.clone();
+        of.insert("stage".into(), stage.into());
+        let per_packet = ns as f64 / packets;
+        let mut list = vec![("ns_per_packet", per_packet), ("share", ns as f64 / sum.max(1) as f64)];
+        list.extend(mhz.map(|mhz| ("cycles_per_packet", per_packet * mhz / 1e3)));
+        (of, list)
+    };
+    let others = times.ns.keys().map(String::as_str).filter(|s| !STAGES.contains(s));
+    let stages = STAGES.into_iter().chain(others);
+    let mut samples: Vec<Measured> = stages.filter_map(|s| Some(sample(s, *times.ns.get(s)?))).collect();
+    let (of, mut list) = sample(ALL, sum);
+    list.extend([("bytes_per_packet", times.bytes as f64 / packets), ("packets", packets)]);
+    samples.push((of, list));
+    samples
+}
+
+fn conclude(record: &Record) -> Conclusion {
+    let all = Factors::new();
+    let medians = ["ns_per_packet", "cycles_per_packet", "bytes_per_packet", "packets"];
+    let mut views = vec![View::Table(Table {
+        title: "All stages together".into(),
+        only: factors([("stage", ALL)]),
+        rows: vec!["dut".into(), "load".into(), "side".into()],
+        columns: Columns::Measures(medians.map(|m| (m.to_string(), Which::Median)).to_vec()),
+    })];
+    for dut in record.values("dut", &all) {
+        for (nth, load) in record.values("load", &factors([("dut", dut)])).into_iter().enumerate() {
+            let only = factors([("dut", dut), ("load", load)]);
+            views.push(View::Table(Table {
+                title: format!("{dut}, {load}"),
+                only: only.clone(),
+                rows: vec!["stage".into()],
+                columns: Columns::Factor {
+                    factor: "side".into(),
+                    measure: "ns_per_packet".into(),
+                    which: Which::Median,
+                },
+            }));
+            views.push(View::Plot(Plot {
+                name: format!("stages-{dut}-{}", nth + 1),
+                title: format!("{dut}, {load}"),
+                only,
+                x: "stage".into(),
+                x_label: "stage".into(),
+                y: "ns_per_packet".into(),
+                which: Which::Median,
+                series: vec!["side".into()],
+                log_x: false,
+                log_y: false,
+            }));
+        }
+    }
+    Conclusion { derived: vec![], views, history: vec![klips(record)] }
+}
+
+/// The table of KLIPS beside the part of crypto on both sides, under large packets.
+fn klips(record: &Record) -> Historical {
+    use history::profile as h;
+    let large = Load::all().map(Load::name).into_iter().next_back().unwrap_or_default();
+    let part = |side: &str| {
+        let only = factors([("load", &large), ("side", side), ("stage", "crypto")]);
+        let share = record.figures_with(&only).next().and_then(|f| f.number("share", Which::Median));
+        share.map(|s| format!("{:.0} %", s * 100.0))
+    };
+    let now = match (part("g1 out"), part("g2 in")) {
+        (Some(out), Some(back)) => format!(
+            "crypto (cipher and authentication in one) takes {out} of the time on the encrypt side and {back} on the decrypt \
+             side, under packets of 1,300 B"
+        ),
+        _ => "no packet of 1,300 B was measured on both sides".into(),
+    };
+    Historical { source: h::SOURCE.into(), then: h::THEN.into(), now, caveat: h::CAVEAT.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_stage_and_their_sum_become_samples_in_the_order_of_the_way() {
+        let times = StageTimes {
+            packets: 100,
+            bytes: 140_000,
+            ns: STAGES.iter().map(|s| (s.to_string(), 1000)).chain([("extra".to_string(), 100)]).collect(),
+        };
+        let of = factors([("side", "g1 out")]);
+        let all = samples(&of, &times, Some(2000.0));
+        let stages: Vec<&str> = all.iter().map(|(of, _)| of["stage"].as_str()).collect();
+        let expected: Vec<&str> = STAGES.into_iter().chain(["extra", "all"]).collect();
+        assert_eq!(stages, expected);
+        let value = |nth: usize, name: &str| all[nth].1.iter().find(|(n, _)| *n == name).map(|(_, v)| *v);
+        assert_eq!((value(0, "ns_per_packet"), value(0, "cycles_per_packet")), (Some(10.0), Some(20.0)));
+        assert_eq!((value(8, "ns_per_packet"), value(8, "bytes_per_packet")), (Some(71.0), Some(1400.0)));
+        let shares: f64 = (0..8).filter_map(|n| value(n, "share")).sum();
+        assert!((shares - 1.0).abs() < 1e-12);
+        assert!(samples(&of, &StageTimes::default(), None).is_empty());
+    }
+}

@@ -1,0 +1,469 @@
+//! Experiment E6, `lab rfc2544`: throughput by frame size at bounded losses, latency below it and the curve past it, gateway to
+//! gateway (RFC 2544 figure 3), after Freescale's study of IPsec on its processors.
+
+mod conclude;
+
+use std::time::Duration;
+
+use super::budget;
+use super::campaign::{About, Campaign, Common, Report};
+use super::line::{choose_duts, once};
+use super::placement::{Placement, Spread};
+use super::rig::Rig;
+use super::throughput::{self, Care, FRAMING, FrameSize, Searched, percent};
+use crate::dut::Dut;
+use crate::error::LabError;
+use crate::load::frame::Shape;
+use crate::load::{Direction, Offer};
+use crate::machine;
+use crate::measure::outer::{Crossed, OuterWatch};
+use crate::record::{Better, Factors, factors};
+use crate::report::Warning;
+use crate::topology::{Line, Mode, Owner};
+
+/// Options of the experiment. Empty lists: the experiment's own choice.
+#[derive(Debug, Clone, Default)]
+pub struct Rfc2544Options {
+    /// What experiments share; `duration` is the length of a full trial.
+    pub common: Common,
+    /// Frame sizes.
+    pub sizes: Vec<FrameSize>,
+    /// Directions.
+    pub directions: Vec<Direction>,
+    /// Flows of the traffic, by source port and address.
+    pub flows: Option<u32>,
+    /// Largest shares of loss.
+    pub losses: Vec<f64>,
+    /// Share by which a throughput may be off.
+    pub width: Option<f64>,
+    /// As RFC 2544 has it: no bad trial is forgiven, and one trial (of 60 s unless `duration` says otherwise) decides.
+    pub strict: bool,
+}
+
+pub(super) const ABOUT: About = About {
+    name: "rfc2544",
+    number: "E6",
+    question: "How many packets of each size does each gateway carry without loss, or with little, and what happens below and \
+               above that?",
+    measures: &[
+        ("kpps", "kpps", "1000 packets/s", "packets that arrived, both ways together", Better::More),
+        ("inner_gbps", "inner Gb/s", "Gb/s", "the IP packets inside the tunnel", Better::More),
+        (
+            "outer_gbps",
+            "outer Gb/s",
+            "Gb/s",
+            "frames on the link between the gateways with their FCS, as the kernel counts them",
+            Better::Neither,
+        ),
+        ("loss", "loss", "share", "of the intended packets, in the worse direction", Better::Less),
+        ("busy", "busy", "share", "of the machine's capacity", Better::Less),
+        ("machine_ns", "machine ns/p", "ns", "non-idle time of the machine for each packet", Better::Less),
+        (
+            "gateways_ns",
+            "gateways ns/p",
+            "ns",
+            "time of both gateways' processes for each packet",
+            Better::Less,
+        ),
+        (
+            "bound_kpps",
+            "up to kpps",
+            "1000 packets/s",
+            "each way: the lowest rate known to lose too much",
+            Better::Neither,
+        ),
+        ("of_peak", "of peak", "share", "of the most that arrived in any trial", Better::More),
+        (
+            "p50_us",
+            "50 % us",
+            "us",
+            "latency that half of the packets did not exceed (of the worse direction)",
+            Better::Less,
+        ),
+        ("p90_us", "90 %", "us", "that of 90 of 100", Better::Less),
+        ("p99_us", "99 %", "us", "that of 99 of 100", Better::Less),
+        ("p999_us", "99.9 %", "us", "that of 999 of 1000", Better::Less),
+        ("max_us", "max", "us", "the largest", Better::Less),
+    ],
+    baseline: Some(("dut", "plain")),
+};
+
+const SIZES: [&str; 11] = ["64", "128", "256", "390", "512", "1024", "1280", "1424", "1456", "1518", "imix"];
+/// Losses of Freescale's study, and one of today's.
+pub(super) const LOSSES: [f64; 3] = [0.0, 0.000_01, 0.001];
+/// Shares of the throughput at which latency is measured.
+const LOADS: [(f64, &str); 3] = [(0.1, "10%"), (0.5, "50%"), (0.9, "90%")];
+/// Multiples of the throughput that are offered.
+const MULTIPLES: [(f64, &str); 3] = [(1.0, "1"), (1.5, "1.5"), (2.0, "2")];
+
+/// What is measured.
+struct Work {
+    /// Shares of the throughput at which latency is measured.
+    loads: &'static [(f64, &'static str)],
+    cells: Vec<(FrameSize, Direction, Shape)>,
+    care: Care,
+    latency: Duration,
+    curve: Duration,
+    repeats: u32,
+    inner_mtu: u32,
+}
+
+/// Makes the experiment.
+pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
+    let mut work = Work::new(&options)?;
+    let names = match options.common.duts.as_slice() {
+        [] => vec!["plain".into(), "ironswan".into()],
+        names => names.to_vec(),
+    };
+    let (duts, doubts) = ready(&names, &options.common)?;
+    if !options.strict {
+        work.fit(&options.common, duts.len() as u32);
+    }
+    let steps = work.cells.len() * work.repeats as usize * duts.len();
+    let one = work.care.guess() + work.latency * 3 + work.curve * 3 + Duration::from_secs(2);
+    let mut c = Campaign::begin(ABOUT, &options.common, steps, one)?;
+    doubts.into_iter().for_each(|d| c.doubt(d));
+    work.describe(&mut c, &duts);
+    let owner = Owner::claim()?;
+    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+    let mut rigs = Vec::new();
+    let mut watches = Vec::new();
+    for dut in &duts {
+        c.says(&format!("starting {}", dut.name()))?;
+        let rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?;
+        watches.push(rig.watch()?);
+        rigs.push(rig);
+    }
+    for repeat in 0..work.repeats {
+        for (size, direction, shape) in &work.cells {
+            work.cell(&mut c, &mut rigs, (*size, *direction, *shape), repeat)?;
+        }
+    }
+    stop(&mut c, rigs, &watches)?;
+    c.finish(conclude::conclude)
+}
+
+/// Systems that can start, and doubts about those that cannot.
+pub(super) type Ready = (Vec<Box<dyn Dut>>, Vec<Warning>);
+
+/// The systems of those names, when the machine has all that they and the line need.
+pub(super) fn ready(names: &[String], common: &Common) -> Result<Ready, LabError> {
+    let mut lacks = machine::lacks_privilege();
+    lacks.extend(Line::lacks(Mode::Wire));
+    lacks.extend(OuterWatch::lacks());
+    let (duts, missing, doubts) = choose_duts(names, &common.encaps, &common.dut_options)?;
+    lacks.extend(missing);
+    if !lacks.is_empty() {
+        once(&mut lacks);
+        return Err(LabError::Unfit(lacks));
+    }
+    if duts.is_empty() {
+        return Err(LabError::Usage("nothing to measure: name a system".into()));
+    }
+    Ok((duts, doubts))
+}
+
+/// Ends the systems and says what crossed the outer link that should not have.
+pub(super) fn stop(c: &mut Campaign, rigs: Vec<Rig>, watches: &[OuterWatch]) -> Result<(), LabError> {
+    for (rig, watch) in rigs.into_iter().zip(watches) {
+        let (crossed, dut) = (rig.crossed(watch)?, rig.name().to_string());
+        c.settings.insert(format!("crossed, {dut}"), crossed.to_string());
+        crossed_doubts(&dut, &crossed).into_iter().for_each(|doubt| c.doubt(doubt));
+        let (killed, commands) = rig.stop();
+        c.ran(commands);
+        if !killed.is_empty() {
+            c.doubt(Warning::Killed { dut, processes: killed });
+        }
+    }
+    Ok(())
+}
+
+/// What is to be doubted of a system after what crossed the outer link.
+fn crossed_doubts(dut: &str, crossed: &Crossed) -> Vec<Warning> {
+    let mut doubts = Vec::new();
+    if let Some(packets) = crossed.unprotected(dut).filter(|n| *n > 0) {
+        doubts.push(Warning::Unprotected { dut: dut.into(), packets });
+    }
+    if crossed.fragments > 0 {
+        doubts.push(Warning::Fragments { dut: dut.into(), packets: crossed.fragments });
+    }
+    doubts
+}
+
+impl Work {
+    fn new(o: &Rfc2544Options) -> Result<Self, LabError> {
+        let common = &o.common;
+        let sizes: Vec<FrameSize> = if o.sizes.is_empty() {
+            let names: &[&str] = common.by_care(&SIZES, &["64", "1424"], &["512"]);
+            names.iter().map(|s| s.parse()).collect::<Result<_, String>>().map_err(LabError::Usage)?
+        } else {
+            o.sizes.clone()
+        };
+        let directions = if o.directions.is_empty() {
+            common.by_care(
+                vec![Direction::Forward, Direction::Both],
+                vec![Direction::Forward],
+                vec![Direction::Forward],
+            )
+        } else {
+            o.directions.clone()
+        };
+        let mut losses = if o.losses.is_empty() { LOSSES.to_vec() } else { o.losses.clone() };
+        // Strictest first, whatever the order on the command line: latency is measured below the first one's throughput.
+        losses.sort_by(f64::total_cmp);
+        losses.dedup();
+        if losses.iter().any(|l| !(0.0..0.5).contains(l)) {
+            return Err(LabError::Usage("a loss must be at least 0 and below 50 percent".into()));
+        }
+        let flows = o.flows.unwrap_or(64);
+        if !(1..=1_000_000).contains(&flows) {
+            return Err(LabError::Usage("the number of flows must be between 1 and 1,000,000".into()));
+        }
+        let mut care = care(common, losses);
+        care.width = o.width.unwrap_or(care.width);
+        if !(0.001..0.5).contains(&care.width) {
+            return Err(LabError::Usage("the width must be between 0.1 and 50 percent".into()));
+        }
+        if o.strict {
+            care = care.strict(common.duration.map_or(60.0, |d| d.as_secs_f64()));
+        }
+        // The outer link carries the largest frame whole.
+        let inner_mtu = throughput::LARGEST - FRAMING;
+        let shape = |size: &FrameSize| {
+            size.shape(inner_mtu, flows)
+                .ok_or_else(|| LabError::Usage(format!("frames of {size} bytes do not fit")))
+        };
+        let mut cells = Vec::new();
+        for &direction in &directions {
+            for size in &sizes {
+                cells.push((*size, direction, shape(size)?));
+            }
+        }
+        let ms = Duration::from_millis;
+        Ok(Self {
+            loads: common.by_care(&LOADS[..], &LOADS[..], &LOADS[..1]),
+            cells,
+            care,
+            latency: common.by_care(ms(3000), ms(500), ms(100)),
+            curve: common.by_care(ms(1500), ms(400), ms(100)),
+            repeats: common.repeats.unwrap_or(1),
+            inner_mtu,
+        })
+    }
+
+    /// So few trials that a short run keeps to its time with so many systems.
+    fn fit(&mut self, common: &Common, systems: u32) {
+        let searches = systems * self.cells.len() as u32 * self.repeats;
+        self.care = budget::least(common, &self.care, self.others(systems), searches);
+    }
+
+    /// About what all but the searches takes: each system is started, flooded, and has its latency and its curve measured.
+    fn others(&self, systems: u32) -> Duration {
+        let flood = Duration::from_secs_f64(self.care.last);
+        let mut lengths = vec![flood];
+        lengths.extend(self.loads.iter().map(|_| self.latency));
+        lengths.extend(MULTIPLES.map(|_| self.curve));
+        let cell = budget::trials(&lengths);
+        (Duration::from_millis(900) + cell * self.cells.len() as u32 * self.repeats) * systems
+    }
+
+    fn describe(&self, c: &mut Campaign, duts: &[Box<dyn Dut>]) {
+        let care = &self.care;
+        for (name, value) in [
+            ("frames", "with FCS, as in RFC 2544; the inner packet is 18 bytes smaller".to_string()),
+            ("IMIX", "7 x 64, 4 x 570, 1 x 1518 bytes, those of a size in a row".into()),
+            ("inner MTU", format!("{}; the outer link's is larger: nothing is fragmented", self.inner_mtu)),
+            ("mode", Mode::Wire.to_string()),
+            ("flows", self.cells.first().map_or(0, |(.., s)| s.flows).to_string()),
+            ("width", format!("{} %", care.width * 100.0)),
+            ("bad seconds forgiven", format!("{} %", care.exceed * 100.0)),
+            (
+                "trials",
+                format!("{} s at first, {} s in full, {} s decide", care.initial, care.last, care.sum),
+            ),
+            ("latency trial", format!("{} s", self.latency.as_secs_f64())),
+        ] {
+            c.settings.insert(name.into(), value);
+        }
+        c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
+    }
+
+    /// All systems under one load.
+    fn cell(
+        &self,
+        c: &mut Campaign,
+        rigs: &mut [Rig],
+        (size, direction, shape): (FrameSize, Direction, Shape),
+        repeat: u32,
+    ) -> Result<(), LabError> {
+        let cell = format!("{size} B, {direction}");
+        let began = c.elapsed();
+        let searched = throughput::search(c, rigs, shape, direction, &self.care, &cell)?;
+        let of = |dut: &str, part: &str, more: &[(&str, &str)]| -> Factors {
+            let mut all = factors([
+                ("part", part),
+                ("size", &size.to_string()),
+                ("direction", &direction.to_string()),
+                ("dut", dut),
+            ]);
+            all.extend(more.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())));
+            all
+        };
+        let mut known = Vec::new();
+        for (rig, s) in rigs.iter().zip(&searched) {
+            let dut = rig.name();
+            known.push(self.throughput(
+                c,
+                s,
+                dut,
+                &cell,
+                &shape,
+                |goal| of(dut, "throughput", &[("loss", goal)]),
+                (repeat, began),
+            ));
+        }
+        // What came through the flood stands for a throughput that was not found. Rates are those of each direction.
+        let rates: Vec<f64> = known
+            .iter()
+            .zip(&searched)
+            .map(|(k, s)| k.unwrap_or(s.flood.forwarded_pps() / s.flood.ways.len() as f64).max(100.0))
+            .collect();
+        let mut peaks: Vec<f64> = searched.iter().map(|s| s.peak_pps()).collect();
+        for &(share, load) in self.loads {
+            for (rig, rate) in rigs.iter_mut().zip(&rates) {
+                c.says(&format!("{cell}: {}, latency at {load}", rig.name()))?;
+                let began = c.elapsed();
+                let offer = Offer { rate: Some(rate * share), packets: u64::MAX, at_most: self.latency };
+                let passed = rig.pass(shape, offer, direction)?;
+                let mut measures = throughput::latencies(&passed);
+                measures.extend([("kpps", passed.forwarded_pps() / 1e3), ("loss", passed.loss())]);
+                c.sample(of(rig.name(), "latency", &[("load", load)]), repeat, began, &measures, vec![]);
+            }
+        }
+        let mut curve = Vec::new();
+        for (multiple, name) in MULTIPLES {
+            for ((rig, rate), peak) in rigs.iter_mut().zip(&rates).zip(&mut peaks) {
+                c.says(&format!("{cell}: {}, {name} times the throughput", rig.name()))?;
+                let began = c.elapsed();
+                let offer = Offer { rate: Some(rate * multiple), packets: u64::MAX, at_most: self.curve };
+                let passed = rig.pass(shape, offer, direction)?;
+                *peak = peak.max(passed.forwarded_pps());
+                curve.push((rig.name().to_string(), name, began, passed));
+            }
+        }
+        for ((rig, s), peak) in rigs.iter().zip(searched).zip(&peaks) {
+            let own = curve.extract_if(.., |(dut, ..)| dut == rig.name());
+            let flood = (rig.name().to_string(), "flood", began, s.flood);
+            for (dut, name, began, passed) in own.chain([flood]).collect::<Vec<_>>() {
+                let mut measures = throughput::measures(&shape, &passed);
+                measures.push(("of_peak", passed.forwarded_pps() / peak.max(1.0)));
+                c.sample(of(&dut, "curve", &[("offered", name)]), repeat, began, &measures, vec![]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes down what was found for each goal; returns the first throughput that was, packets a second each way.
+    #[allow(clippy::too_many_arguments, reason = "what makes a sample")]
+    fn throughput(
+        &self,
+        c: &mut Campaign,
+        s: &Searched,
+        dut: &str,
+        cell: &str,
+        shape: &Shape,
+        of: impl Fn(&str) -> Factors,
+        (repeat, began): (u32, f64),
+    ) -> Option<f64> {
+        let mut first = None;
+        for (f, at) in s.found.iter().zip(&s.at) {
+            let loss = f.goal.loss_ratio;
+            let trials: Vec<_> = at.iter().map(|p| throughput::measures(shape, p)).collect();
+            let mut measures = throughput::medians(&trials);
+            if let Some(pps) = f.conditional_throughput {
+                first = first.or(Some(pps));
+                let all = pps * s.flood.ways.len() as f64;
+                // The result of the search; the trials at its rate show what belongs to a packet.
+                let kpps = measures.iter().find(|(name, _)| *name == "kpps");
+                let shown = kpps.map_or(f64::INFINITY, |(_, kpps)| kpps * 1e3);
+                for (_, value) in measures.iter_mut().filter(|(name, _)| *name == "outer_gbps") {
+                    *value *= all / shown;
+                }
+                measures.retain(|(name, _)| !["kpps", "inner_gbps"].contains(name));
+                measures.extend([("kpps", all / 1e3), ("inner_gbps", throughput::inner_gbps(shape, all))]);
+            }
+            measures.extend(f.bounds.upper.map(|u| ("bound_kpps", u / 1e3)));
+            let packets = (f.bounds.lower.unwrap_or(0.0) * f.goal.duration_sum) as u64;
+            if loss > 0.0 && packets > 0 && (packets as f64) * loss < 10.0 {
+                c.doubt(Warning::FewPackets { packets });
+            }
+            c.sample(of(&percent(loss)), repeat, began, &measures, vec![]);
+        }
+        s.doubts(dut, cell).into_iter().for_each(|d| c.doubt(d));
+        first
+    }
+}
+
+/// How thoroughly the experiments with packets search.
+pub(super) fn care(common: &Common, losses: Vec<f64>) -> Care {
+    let full = common.duration.map_or(common.by_care(1.0, 0.25, 0.1), |d| d.as_secs_f64().max(0.05));
+    Care {
+        losses,
+        exceed: 0.5,
+        width: common.by_care(0.02, 0.05, 0.25),
+        initial: full * 0.3,
+        last: full,
+        sum: full * common.by_care(5.0, 2.0, 1.0),
+        coarse: common.by_care(2, 1, 0),
+        trials: common.by_care(150, 22, 4),
+    }
+}
+
+impl Searched {
+    fn peak_pps(&self) -> f64 {
+        self.at.iter().flatten().map(|p| p.forwarded_pps()).fold(self.flood.forwarded_pps(), f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_runs_are_short() {
+        for (quick, time) in [(true, budget::QUICK), (false, budget::SMOKE)] {
+            let common = Common { quick, smoke: !quick, ..Common::default() };
+            let options = Rfc2544Options { common: common.clone(), ..Rfc2544Options::default() };
+            let mut work = Work::new(&options).expect("work");
+            work.fit(&common, 2);
+            let trial = Duration::from_secs_f64(work.care.last);
+            let searches = budget::trials(&[trial]) * work.care.trials * 2 * work.cells.len() as u32;
+            assert!(work.others(2) + searches <= time, "{:?} + {searches:?}", work.others(2));
+        }
+    }
+
+    #[test]
+    fn what_crosses_outside_of_a_systems_protocol_or_in_pieces_is_a_doubt() {
+        let kinds = |dut: &str, crossed: Crossed| -> Vec<&str> {
+            crossed_doubts(dut, &crossed).iter().map(Warning::kind).collect()
+        };
+        let clean = Crossed { ipsec: 9, neighbours: 2, ..Crossed::default() };
+        assert!(kinds("ironswan", clean).is_empty());
+        assert_eq!(kinds("ironswan", Crossed { other: 1, ..clean }), ["unprotected"]);
+        assert_eq!(kinds("openvpn", clean), ["unprotected"]);
+        assert_eq!(kinds("plain", Crossed { other: 7, fragments: 1, ..clean }), ["fragments"]);
+    }
+
+    #[test]
+    fn strict_is_rfc_2544_and_every_smaller_run_is_shorter() {
+        let common = |quick, smoke| Common { quick, smoke, ..Common::default() };
+        let guess = |c: &Common| care(c, LOSSES.to_vec()).guess();
+        let (full, quick, smoke) = (common(false, false), common(true, false), common(false, true));
+        assert!(guess(&full) > guess(&quick) && guess(&quick) > guess(&smoke));
+        let strict = care(&full, vec![0.0]).strict(60.0);
+        assert_eq!(
+            (strict.exceed, strict.initial, strict.last, strict.sum, strict.coarse),
+            (0.0, 60.0, 60.0, 60.0, 0)
+        );
+    }
+}

@@ -1,0 +1,393 @@
+//! A line with a running system under test on it, ready for one trial after the other with packets of our own generator.
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::placement::Placement;
+use crate::clock;
+use crate::dut::{Dut, EngineCounts, Running};
+use crate::error::LabError;
+use crate::load::frame::{Route, Shape};
+use crate::load::{self, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
+use crate::measure::counters::{self, CpuTicks};
+use crate::measure::outer::{Crossed, OuterWatch};
+use crate::measure::places::{Account, Ends, Snapshot};
+use crate::measure::quota::{Quota, Stalls};
+use crate::measure::{self, Window, WindowPlan};
+use crate::process;
+use crate::report::flood::{Cost, FloodTrial, TrialKey};
+use crate::topology::{Line, LineSpec, Mode, Node, Owner, address};
+
+/// The receiver's port.
+pub(super) const PORT: u16 = 7007;
+/// What the first packets of a topology meet (ARP, path MTU, caches) is not measured.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// What a tunnel may add to a packet: where inner packets are larger than usual, the outer link is so by as much.
+const ENCAPSULATION: u32 = 100;
+/// The usual inner MTU, which fits every system on an ordinary link.
+const USUAL_MTU: u32 = 1400;
+
+/// One system at work.
+pub(super) struct Rig {
+    name: String,
+    pub(super) line: Line,
+    pub(super) dir: PathBuf,
+    running: Option<Box<dyn Running>>,
+    pub(super) placement: Placement,
+    pub(super) mode: Mode,
+    pub(super) route: Route,
+    pub(super) trials: u32,
+    /// From b to a.
+    back: Route,
+    /// What its gateways are held to, where they are held.
+    pub(super) quotas: Vec<Quota>,
+}
+
+/// How long the gateways of a rig had been stopped at one moment.
+pub(super) struct Stopped {
+    at: Instant,
+    stalls: Vec<Stalls>,
+}
+
+impl Stopped {
+    /// Share of the processors' time until `after` in which a gateway was stopped, the mean of all; none where none is held.
+    pub(super) fn stopped(&self, after: &Self) -> f64 {
+        let stalls: Vec<Stalls> = after.stalls.iter().zip(&self.stalls).map(|(a, b)| a.since(b)).collect();
+        stopped_share(&stalls, (after.at - self.at).as_secs_f64(), measure::cpus())
+    }
+}
+
+/// The kernel adds up the time in which a group was stopped over the processors on which it was.
+fn stopped_share(stalls: &[Stalls], seconds: f64, cpus: usize) -> f64 {
+    let all = stalls.len() as f64 * cpus as f64 * seconds;
+    stalls.iter().map(|s| s.seconds).sum::<f64>() / all.max(1e-9)
+}
+
+/// What one trial came to.
+#[derive(Clone)]
+pub(super) struct Passed {
+    /// Each direction: what was sent and what arrived.
+    pub ways: Vec<(Sent, Counted)>,
+    /// Where packets were lost; only for traffic from a to b alone.
+    pub account: Option<Account>,
+    /// CPU.
+    pub cost: Cost,
+    /// Of it, non-idle time of the whole machine, seconds.
+    pub busy_seconds: f64,
+    /// Share of the processors' time in which a gateway was stopped by its quota, the mean of both.
+    pub stopped: f64,
+    /// Bytes and packets that crossed the outer link, both ways, as its kernel counts them (in wire mode without Ethernet header).
+    pub outer: (u64, u64),
+}
+
+impl Passed {
+    fn sum(&self, of: impl Fn(&(Sent, Counted)) -> u64) -> u64 {
+        self.ways.iter().map(of).sum()
+    }
+
+    /// Packets that arrived, each once.
+    pub(super) fn received(&self) -> u64 {
+        self.sum(|(_, c)| c.received.unique)
+    }
+
+    /// Share of the intended packets that did not arrive, unsent ones included: of the worse direction, for a throughput is
+    /// that of both.
+    pub(super) fn loss(&self) -> f64 {
+        let share = |(s, c): &(Sent, Counted)| 1.0 - c.received.unique as f64 / s.intended.max(1) as f64;
+        self.ways.iter().map(share).fold(0.0, f64::max)
+    }
+
+    /// Share of the intended packets that the generator left out.
+    pub(super) fn unsent(&self) -> f64 {
+        self.sum(|(s, _)| s.unsent) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
+    }
+
+    /// From the first packet to the last, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.ways.iter().map(|(s, c)| s.seconds.max(c.received.seconds)).fold(1e-9, f64::max)
+    }
+
+    /// Packets a second that arrived, all directions together.
+    pub(super) fn forwarded_pps(&self) -> f64 {
+        self.received() as f64 / self.seconds()
+    }
+}
+
+impl Rig {
+    /// Builds the line and starts the system, where `placement` puts it. With an inner MTU above the usual one the outer link's
+    /// is raised to as much more as any tunnel adds, and the tunnel's device to the inner one: nothing is fragmented.
+    pub(super) fn start(
+        owner: &Owner,
+        dut: &dyn Dut,
+        mode: Mode,
+        inner_mtu: u32,
+        placement: &Placement,
+    ) -> Result<Self, LabError> {
+        let line = Line::build(owner, LineSpec { mode, inner_mtu })?;
+        let dir = owner.dir().join(line.number().to_string());
+        fs::create_dir(&dir).map_err(LabError::io(format!("creating {}", dir.display())))?;
+        if let Some(cpus) = placement.receive() {
+            line.receive_on(cpus)?;
+        }
+        if inner_mtu > USUAL_MTU {
+            let outer = (inner_mtu + ENCAPSULATION).to_string();
+            for gateway in [Node::G1, Node::G2] {
+                line.ip(gateway, &["link", "set", "wan", "mtu", &outer])?;
+            }
+        }
+        let running = match placement.gateways() {
+            Some(cpus) => cpus.while_pinned(|| dut.start(&line.sites(), &dir))?,
+            None => dut.start(&line.sites(), &dir)?,
+        };
+        if let Some(device) = running.tunnel_device().filter(|_| inner_mtu > USUAL_MTU) {
+            for gateway in [Node::G1, Node::G2] {
+                line.ip(gateway, &["link", "set", &device, "mtu", &inner_mtu.to_string()])?;
+            }
+        }
+        let (route, back) = (line.way(Node::G1, address::B)?, line.way(Node::G2, address::A)?);
+        let mut rig = Self {
+            name: dut.name(),
+            line,
+            dir,
+            running: Some(running),
+            placement: placement.clone(),
+            mode,
+            route,
+            trials: 0,
+            back,
+            quotas: Vec::new(),
+        };
+        rig.warm_up()?;
+        Ok(rig)
+    }
+
+    /// The system's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn running(&mut self) -> Result<&mut Box<dyn Running>, LabError> {
+        let name = &self.name;
+        self.running.as_mut().ok_or_else(|| LabError::Measurement(format!("{name} has been stopped")))
+    }
+
+    fn warm_up(&mut self) -> Result<(), LabError> {
+        let shape = Shape { payload: 64, mix: None, flows: 1, tag: 0 };
+        // Neighbours are resolved by the first packets, which may not all survive that.
+        for _ in 0..20 {
+            let epoch = clock::now();
+            let receiver =
+                Receiver::start(self.line.node(Node::B), PORT, shape, epoch, self.placement.receiver())?;
+            let offer = Offer { rate: Some(1000.0), packets: 100, at_most: WARM_UP };
+            let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
+            load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
+            if receiver.finish().received.unique >= 50 {
+                return Ok(());
+            }
+            self.running()?.alive()?;
+        }
+        let logs = Vec::new();
+        Err(LabError::Dut { dut: self.name.clone(), why: "it carries nothing from a to b".into(), logs })
+    }
+
+    /// One trial from a to b.
+    pub(super) fn trial(&mut self, key: TrialKey, offer: Offer) -> Result<FloodTrial, LabError> {
+        let shape = Shape { payload: key.payload as usize, mix: None, flows: key.flows, tag: 0 };
+        let passed = self.pass(shape, offer, Direction::Forward)?;
+        let (Some((sent, counted)), Some(account)) = (passed.ways.first(), passed.account) else {
+            return Err(LabError::Measurement("a trial from a to b has one direction and an account".into()));
+        };
+        let name = self.name.clone();
+        Ok(FloodTrial::new(name, key, offer.rate, *sent, counted.received, account, passed.cost))
+    }
+
+    /// Offers packets of `shape` (its tag is set here) in each direction that `direction` says, `offer` in each.
+    pub(super) fn pass(
+        &mut self,
+        shape: Shape,
+        offer: Offer,
+        direction: Direction,
+    ) -> Result<Passed, LabError> {
+        let (there, back) = ((Node::A, Node::B, self.route), (Node::B, Node::A, self.back));
+        let ways = match direction {
+            Direction::Forward => vec![there],
+            Direction::Reverse => vec![back],
+            Direction::Both => vec![there, back],
+        };
+        let engines = self.running()?.engines()?;
+        let processes: Vec<u32> =
+            [Node::G1, Node::G2].iter().flat_map(|n| self.line.node(*n).pids()).collect();
+        let inside: Vec<u32> = processes.iter().copied().chain([std::process::id()]).collect();
+        let gateways_ns = |pids: &[u32]| pids.iter().map(|p| counters::process_ns(*p)).sum::<u64>();
+        let epoch = clock::now();
+        let mut work = Vec::new();
+        for (from, to, route) in ways {
+            self.trials += 1;
+            // Distinguishes trials and directions, and systems by their topology's number.
+            let shape = Shape { tag: self.line.number() << 16 | self.trials, ..shape };
+            let to = self.line.node(to);
+            let receiver = Receiver::start(to, PORT, shape, epoch, self.placement.receiver())?;
+            work.push((self.line.node(from), route, shape, receiver));
+        }
+        let before = Snapshot::take(&self.line, engines)?;
+        let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
+        let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
+        let cpus = self.placement.generator();
+        let sent: Vec<Result<Sent, LabError>> = thread::scope(|scope| {
+            let send = |(from, route, shape, _): &(&_, Route, Shape, Receiver)| {
+                load::generate(from, "eth0", *route, *shape, offer, epoch, cpus)
+            };
+            let all: Vec<_> = work.iter().map(|w| scope.spawn(move || send(w))).collect();
+            let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
+                Ok(sent) => sent,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            all.into_iter().map(join).collect()
+        });
+        let (cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
+        let (ns, stopped) = (gateways_ns(&processes), stalls.stopped(&self.stalls()));
+        let other: u64 = counters::processes_outside(&inside)
+            .iter()
+            .map(|(p, ticks)| ticks.saturating_sub(others.get(p).copied().unwrap_or(0)))
+            .sum();
+        let mut ways = Vec::new();
+        for ((.., receiver), sent) in work.into_iter().zip(sent) {
+            ways.push((sent?, receiver.finish()));
+        }
+        let engines = self.running()?.engines()?;
+        self.running()?.alive()?;
+        let after = Snapshot::take(&self.line, engines)?;
+        let device = self.running()?.tunnel_device();
+        let account = ways.first().filter(|_| direction == Direction::Forward).map(|(sent, counted)| {
+            let ends = Ends {
+                sent: sent.sent,
+                received: counted.received.unique,
+                corrupt: counted.received.corrupt,
+                socket_drops: counted.socket_drops,
+            };
+            Account::of(&before, &after, ends, self.mode == Mode::Wire, device.as_deref())
+        });
+        let hertz = rustix::param::clock_ticks_per_second() as f64;
+        let capacity = (measure::cpus() as f64 * seconds).max(1e-9);
+        let share = |ticks: u64| ticks as f64 / hertz / capacity;
+        let busy_seconds = cpu.busy_seconds(capacity, hertz);
+        let outer = after.link(Node::G1, "wan").since(&before.link(Node::G1, "wan"));
+        Ok(Passed {
+            ways,
+            account,
+            cost: Cost {
+                busy_share: busy_seconds / capacity,
+                softirq_share: cpu.softirq as f64 / cpu.busy().max(1) as f64,
+                other_load_share: share(other),
+                stolen_share: share(cpu.steal),
+                gateways_ns: ns.saturating_sub(ns_before),
+            },
+            busy_seconds,
+            stopped,
+            outer: (outer.tx_bytes + outer.rx_bytes, outer.tx_buffers + outer.rx_buffers),
+        })
+    }
+
+    /// How long its gateways have been stopped by their quotas.
+    pub(super) fn stalls(&self) -> Stopped {
+        Stopped { at: clock::now(), stalls: self.quotas.iter().map(Quota::stalls).collect() }
+    }
+
+    /// Begins to count what crosses the outer link.
+    pub(super) fn watch(&self) -> Result<OuterWatch, LabError> {
+        OuterWatch::start(&self.line)
+    }
+
+    /// What has crossed it since.
+    pub(super) fn crossed(&self, watch: &OuterWatch) -> Result<Crossed, LabError> {
+        watch.read(&self.line)
+    }
+
+    /// The processes of one gateway.
+    pub(super) fn gateway_pids(&self, gateway: Node) -> Vec<u32> {
+        self.line.node(gateway).pids()
+    }
+
+    /// TCP from a to b by iperf3, with a measuring window of `duration` after a warm-up of as much, at most a second.
+    pub(super) fn tcp_window(&mut self, streams: u32, duration: Duration) -> Result<Window, LabError> {
+        let warm_up = duration.min(Duration::from_secs(1));
+        // Longer than it will take; it is ended with the window.
+        let load = TcpLoad {
+            streams,
+            direction: Direction::Forward,
+            rate_mbps: None,
+            duration: warm_up + duration + Duration::from_secs(20),
+        };
+        let mut traffic = Iperf3::start(&self.line, load, &self.dir)?;
+        let device = self.running()?.tunnel_device();
+        let name = &self.name;
+        let running =
+            self.running.as_mut().ok_or_else(|| LabError::Measurement(format!("{name} has been stopped")))?;
+        let plan = WindowPlan { direction: Direction::Forward, mode: self.mode, warm_up, duration };
+        let window = measure::measure(&self.line, plan, device.as_deref(), || {
+            running.alive()?;
+            traffic.alive()
+        })?;
+        drop(traffic);
+        Ok(window)
+    }
+
+    /// What its packet engines have counted so far.
+    pub(super) fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
+        self.running()?.engines()
+    }
+
+    /// TCP from a to b for that long, by iperf3.
+    pub(super) fn tcp(&mut self, streams: u32, duration: Duration) -> Result<TcpReport, LabError> {
+        let load = TcpLoad { streams, direction: Direction::Forward, rate_mbps: None, duration };
+        Ok(Iperf3::start(&self.line, load, &self.dir)?.finish()?.1)
+    }
+
+    /// Ends the system; returns the names of processes that had to be killed, and what it said of its tunnel.
+    pub(super) fn stop(mut self) -> (Vec<String>, Vec<String>) {
+        let killed = self.running.take().map(|r| r.stop()).unwrap_or_default();
+        (killed, self.line.journal().lines())
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // The processes first, then their boxes, then their files, which hold keys.
+        self.running = None;
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(super) fn cpu() -> Result<CpuTicks, LabError> {
+    let stat = fs::read_to_string("/proc/stat").map_err(LabError::io("reading /proc/stat"))?;
+    CpuTicks::parse(&stat).ok_or_else(|| LabError::Measurement("/proc/stat is not as expected".into()))
+}
+
+impl Line {
+    /// The way to `host` through the gateway in front of the other one.
+    fn way(&self, gateway: Node, host: &str) -> Result<Route, LabError> {
+        let argv = ["ip", "-n", self.node(gateway).name(), "-br", "link", "show", "dev", "lan"];
+        let brief = process::run(self.journal(), &argv, Duration::from_secs(5))?;
+        let next_hop = load::parse_ethernet(&brief).ok_or_else(|| {
+            let (name, said) = (gateway.name(), brief.trim());
+            LabError::Measurement(format!("no Ethernet address of {name} in `{said}`"))
+        })?;
+        load::route(next_hop, host, PORT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gateways_cannot_be_stopped_for_longer_than_there_was() {
+        let stall = |seconds| Stalls { seconds, ..Stalls::default() };
+        // Stopped on each of four processors all the time; one of two, on one of them; not held at all.
+        assert_eq!(stopped_share(&[stall(8.0), stall(8.0)], 2.0, 4), 1.0);
+        assert_eq!(stopped_share(&[stall(2.0), stall(0.0)], 2.0, 4), 0.125);
+        assert_eq!(stopped_share(&[], 2.0, 4), 0.0);
+    }
+}

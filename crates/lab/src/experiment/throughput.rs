@@ -1,0 +1,339 @@
+//! What the experiments with packets share: frames of RFC 2544, systems side by side, and the search for their throughput with
+//! trials that go round among them.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::campaign::Campaign;
+use super::rig::{Passed, Rig};
+use crate::error::LabError;
+use crate::load::frame::{MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
+use crate::load::{Direction, Offer};
+use crate::measure::mlr::{Found, Goal, Plan, Search};
+use crate::report::Warning;
+use crate::stats;
+
+/// Ethernet header and frame check sequence: a frame of RFC 2544 less its IP packet.
+pub(super) const FRAMING: u32 = 18;
+/// IPv4 and UDP in front of the generator's payload.
+const IP_UDP: u32 = 28;
+/// The smallest frame that can carry the generator's marks: Ethernet's smallest.
+pub(super) const SMALLEST: u32 = FRAMING + IP_UDP + MIN_PAYLOAD as u32;
+/// The largest of unfragmented Ethernet.
+pub(super) const LARGEST: u32 = FRAMING + IP_UDP + MAX_PAYLOAD as u32;
+
+/// A size of frame, or the mix of sizes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameSize {
+    /// Bytes with Ethernet header and FCS, as in RFC 2544.
+    Bytes(u32),
+    /// Of twelve frames seven of 64 bytes, four of 570, one of 1518 (or the largest that fits).
+    Imix,
+}
+
+impl fmt::Display for FrameSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(n) => n.fmt(f),
+            Self::Imix => f.write_str("IMIX"),
+        }
+    }
+}
+
+impl FromStr for FrameSize {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<Self, String> {
+        match s.parse::<u32>() {
+            _ if s.eq_ignore_ascii_case("imix") => Ok(Self::Imix),
+            Ok(n) if (SMALLEST..=LARGEST).contains(&n) => Ok(Self::Bytes(n)),
+            _ => Err(format!(
+                "`{s}` is not a frame size; write {SMALLEST} to {LARGEST} bytes (Ethernet header and FCS included) or imix"
+            )),
+        }
+    }
+}
+
+impl FrameSize {
+    /// The packets of it over `flows` flows, where inner packets have at most `inner_mtu` bytes; `None` when they do not fit.
+    pub(super) fn shape(self, inner_mtu: u32, flows: u32) -> Option<Shape> {
+        let largest = inner_mtu + FRAMING;
+        let payload = |frame: u32| (frame - FRAMING - IP_UDP) as u16;
+        let (mix, payload) = match self {
+            Self::Bytes(n) if n > largest => return None,
+            Self::Bytes(n) => (None, payload(n)),
+            Self::Imix => {
+                let sizes = [64, 570, 1518].map(|n: u32| payload(n.min(largest)));
+                (Some(Mix::simple(sizes)), sizes[2])
+            }
+        };
+        Some(Shape { payload: usize::from(payload), mix, flows, tag: 0 })
+    }
+}
+
+/// Bytes of the inner IP packet, on average.
+pub(super) fn inner_bytes(shape: &Shape) -> f64 {
+    shape.mean_len() + f64::from(IP_UDP)
+}
+
+/// Gb/s of inner IP packets at so many a second.
+pub(super) fn inner_gbps(shape: &Shape, pps: f64) -> f64 {
+    inner_bytes(shape) * 8.0 * pps / 1e9
+}
+
+/// How thoroughly a throughput is searched.
+#[derive(Debug, Clone)]
+pub(super) struct Care {
+    /// The largest losses, strictest first.
+    pub losses: Vec<f64>,
+    /// Share of bad seconds that is forgiven.
+    pub exceed: f64,
+    /// How close the bounds come, as a share.
+    pub width: f64,
+    /// Length of the first trials, of full ones, and of all full ones at a load that decide about it, seconds.
+    pub initial: f64,
+    pub last: f64,
+    pub sum: f64,
+    /// Stages before the last.
+    pub coarse: u32,
+    /// Most trials of a search.
+    pub trials: u32,
+}
+
+impl Care {
+    /// As RFC 2544 has it: nothing is forgiven, one trial of `seconds` decides.
+    pub(super) fn strict(self, seconds: f64) -> Self {
+        Self { exceed: 0.0, initial: seconds, last: seconds, sum: seconds, coarse: 0, ..self }
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let goal = |loss: &f64| Goal {
+            loss_ratio: *loss,
+            exceed_ratio: self.exceed,
+            width: self.width,
+            initial_trial: self.initial,
+            final_trial: self.last,
+            duration_sum: self.sum,
+        };
+        self.losses.iter().map(goal).collect()
+    }
+
+    /// About how long the search of one system takes.
+    pub(super) fn guess(&self) -> Duration {
+        let pause = 0.35;
+        let goals = self.losses.len() as f64;
+        // Found together, goals share most of their trials.
+        let short = 6.0 * f64::from(self.coarse) * (self.initial.max(self.last / 2.0) + pause);
+        let long = (1.0 + 0.5 * goals) * 2.0 * (self.sum / self.last).ceil() * (self.last + pause);
+        Duration::from_secs_f64((short + long).min(f64::from(self.trials) * (self.last + pause)))
+    }
+}
+
+/// What the search left of one system.
+pub(super) struct Searched {
+    /// By goal.
+    pub found: Vec<Found>,
+    /// By goal: the full trials at the lower bound, bad ones that are forgiven included.
+    pub at: Vec<Vec<Passed>>,
+    /// What came through with as much offered as the generator sends.
+    pub flood: Passed,
+    /// Full trials in which the generator itself left out more than may be lost.
+    pub tester_limited: usize,
+}
+
+impl Searched {
+    /// What is to be doubted of it.
+    pub(super) fn doubts(&self, dut: &str, cell: &str) -> Vec<Warning> {
+        found_doubts(&self.found, self.tester_limited, dut, cell)
+    }
+}
+
+/// What is to be doubted of the results of a search in which the generator left out too much in `limited` trials.
+fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<Warning> {
+    let (dut, cell) = (dut.to_string(), cell.to_string());
+    let without = found.iter().filter(|f| f.conditional_throughput.is_none() || !f.complete);
+    let mut doubts: Vec<Warning> = without
+        .map(|f| Warning::NoThroughput { dut: dut.clone(), cell: cell.clone(), goal: f.goal.loss_ratio })
+        .collect();
+    // Nothing that was offered was too much: the system may carry more than the generator sends.
+    let all_carried = found.iter().any(|f| f.bounds.lower.is_some() && f.bounds.upper.is_none());
+    if limited > 0 || all_carried {
+        doubts.push(Warning::TesterLimited { dut, cell, trials: limited });
+    }
+    doubts
+}
+
+/// Searches the throughput of all systems under `shape`, each at its own pace, trials going round.
+pub(super) fn search(
+    c: &Campaign,
+    rigs: &mut [Rig],
+    shape: Shape,
+    direction: Direction,
+    care: &Care,
+    cell: &str,
+) -> Result<Vec<Searched>, LabError> {
+    struct Going {
+        search: Search,
+        flood: Passed,
+        /// Full trials, with the load of each.
+        full: Vec<(f64, Passed)>,
+    }
+    let mut going = Vec::new();
+    for rig in rigs.iter_mut() {
+        c.says(&format!("{cell}: {}, flood", rig.name()))?;
+        let at_most = Duration::from_secs_f64(care.last);
+        let flood = rig.pass(shape, Offer { rate: None, packets: u64::MAX, at_most }, direction)?;
+        let each = |s: &crate::load::Sent| s.sent as f64 / s.seconds.max(1e-9);
+        // The slower of two generators: each direction gets the same.
+        let most = flood.ways.iter().map(|(s, _)| each(s)).fold(f64::INFINITY, f64::min).max(1000.0);
+        let plan = Plan {
+            goals: care.goals(),
+            min_load: most / 2000.0,
+            max_load: most,
+            coarse_stages: care.coarse,
+            most_trials: care.trials,
+        };
+        let search = Search::new(plan).map_err(LabError::Usage)?;
+        going.push(Going { search, flood, full: Vec::new() });
+    }
+    loop {
+        let mut asked = false;
+        for (rig, g) in rigs.iter_mut().zip(&mut going) {
+            let Some(ask) = g.search.ask() else { continue };
+            asked = true;
+            let nth = g.search.trials().len() + 1;
+            c.says(&format!("{cell}: {}, trial {nth}, {:.0} kpps", rig.name(), ask.load / 1e3))?;
+            let at_most = Duration::from_secs_f64(ask.duration);
+            let offer = Offer { rate: Some(ask.load), packets: u64::MAX, at_most };
+            let passed = rig.pass(shape, offer, direction)?;
+            g.search.tell(ask, passed.loss());
+            if ask.duration >= care.last * 0.999 {
+                g.full.push((ask.load, passed));
+            }
+        }
+        if !asked {
+            break;
+        }
+    }
+    let end = |g: Going| {
+        let found = g.search.found();
+        let strictest = care.losses.iter().copied().fold(f64::INFINITY, f64::min);
+        let limited = g.full.iter().filter(|(_, p)| p.unsent() > strictest && p.loss() > strictest).count();
+        let at_bound = |f: &Found| {
+            let at = g.full.iter().filter(|(load, _)| Some(*load) == f.bounds.lower);
+            at.map(|(_, passed)| passed.clone()).collect()
+        };
+        let at = found.iter().map(at_bound).collect();
+        Searched { found, at, flood: g.flood, tester_limited: limited }
+    };
+    Ok(going.into_iter().map(end).collect())
+}
+
+/// The measures of a trial: what every experiment with packets takes down.
+pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64)> {
+    let (packets, seconds) = (passed.received().max(1) as f64, passed.seconds());
+    let (bytes, frames) = passed.outer;
+    vec![
+        ("kpps", passed.forwarded_pps() / 1e3),
+        ("inner_gbps", inner_gbps(shape, passed.forwarded_pps())),
+        // A veth that receives by polling, as in wire mode, counts IP packets: neither Ethernet header nor FCS.
+        ("outer_gbps", (bytes + u64::from(FRAMING) * frames) as f64 * 8.0 / seconds / 1e9),
+        ("loss", passed.loss()),
+        ("busy", passed.cost.busy_share),
+        ("gateways_ns", passed.cost.gateways_ns as f64 / packets),
+        ("machine_ns", passed.busy_seconds * 1e9 / packets),
+    ]
+}
+
+/// The median of each measure over the trials at one load: one that was disturbed does not speak for the load.
+pub(super) fn medians<'a>(trials: &[Vec<(&'a str, f64)>]) -> Vec<(&'a str, f64)> {
+    let of = |name: &str| -> Vec<f64> {
+        trials.iter().flatten().filter(|(n, _)| *n == name).map(|(_, value)| *value).collect()
+    };
+    let names = trials.first().into_iter().flatten().map(|(name, _)| *name);
+    names.filter_map(|name| Some((name, stats::median(&of(name))?))).collect()
+}
+
+/// Percentiles of the worse direction, microseconds.
+pub(super) fn latencies(passed: &Passed) -> Vec<(&'static str, f64)> {
+    let all: Vec<_> = passed.ways.iter().filter_map(|(_, c)| c.received.latency).collect();
+    let worst = |of: &dyn Fn(&crate::load::Latency) -> f64| all.iter().map(of).fold(f64::NAN, f64::max);
+    vec![
+        ("p50_us", worst(&|l| l.p50_us)),
+        ("p90_us", worst(&|l| l.p90_us)),
+        ("p99_us", worst(&|l| l.p99_us)),
+        ("p999_us", worst(&|l| l.p999_us)),
+        ("max_us", worst(&|l| l.max_us)),
+    ]
+}
+
+/// A share of loss as a factor: `0`, `0.001%`.
+pub(super) fn percent(loss: f64) -> String {
+    if loss == 0.0 { "0".into() } else { format!("{}%", (loss * 1e8).round() / 1e6) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::mlr::Bounds;
+
+    #[test]
+    fn frame_sizes_are_those_of_rfc_2544_and_the_mix_is_cut_to_what_fits() {
+        let shape = |s: &str, mtu| s.parse::<FrameSize>().expect("a size").shape(mtu, 1);
+        // The smallest frame has an inner packet of 46 bytes, the largest one of 1500.
+        let smallest = shape("64", 1400).expect("fits");
+        assert_eq!((smallest.payload, inner_bytes(&smallest)), (18, 46.0));
+        assert_eq!(shape("1518", 1500).expect("fits").payload, 1472);
+        assert_eq!(shape("1424", 1400), None);
+        assert_eq!(shape("imix", 1500).expect("fits").payload, 1472);
+        assert_eq!(shape("IMIX", 1400).expect("fits").payload, 1372);
+        let mean = inner_bytes(&shape("imix", 1500).expect("fits"));
+        assert!((mean - (7.0 * 46.0 + 4.0 * 552.0 + 1500.0) / 12.0).abs() < 1e-9, "{mean}");
+        for bad in ["63", "1519", "x", ""] {
+            assert!(bad.parse::<FrameSize>().is_err(), "{bad}");
+        }
+        assert_eq!(
+            (percent(0.0), percent(0.00001), percent(0.001)),
+            ("0".into(), "0.001%".into(), "0.1%".into())
+        );
+    }
+
+    #[test]
+    fn a_disturbed_trial_does_not_speak_for_its_load() {
+        let trial = |busy, loss| vec![("busy", busy), ("loss", loss)];
+        let trials = [trial(0.5, 0.0), trial(0.6, 0.0), trial(0.99, 0.3)];
+        assert_eq!(medians(&trials), [("busy", 0.6), ("loss", 0.0)]);
+        assert_eq!(medians(&[]), []);
+    }
+
+    #[test]
+    fn a_search_that_the_generator_ended_or_that_was_not_finished_is_doubted() {
+        let care = Care {
+            losses: vec![0.001],
+            exceed: 0.5,
+            width: 0.1,
+            initial: 0.1,
+            last: 0.1,
+            sum: 0.1,
+            coarse: 0,
+            trials: 9,
+        };
+        let found = |lower, upper, complete| Found {
+            goal: care.goals()[0],
+            bounds: Bounds { lower, upper },
+            conditional_throughput: lower,
+            complete,
+        };
+        let kinds = |f: Found, limited| -> Vec<&str> {
+            found_doubts(&[f], limited, "x", "64 B").iter().map(Warning::kind).collect()
+        };
+        assert!(kinds(found(Some(9.0), Some(10.0), true), 0).is_empty());
+        assert_eq!(kinds(found(Some(9.0), Some(10.0), true), 2), ["tester-limited"]);
+        assert_eq!(kinds(found(Some(10.0), None, true), 0), ["tester-limited"]);
+        assert_eq!(kinds(found(Some(5.0), Some(10.0), false), 0), ["no-throughput"]);
+        assert_eq!(kinds(found(None, Some(1.0), true), 0), ["no-throughput"]);
+        let text = found_doubts(&[found(Some(10.0), None, true)], 0, "x", "64 B")[0].text();
+        assert!(text.starts_with("x, 64 B: it carried as much as the generator sends"), "{text}");
+    }
+}

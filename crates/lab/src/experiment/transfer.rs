@@ -1,0 +1,317 @@
+//! Experiment E3, `lab transfer`: one large file by ftp, http, https, scp and sftp, and by ftp and http over the tunnels, host
+//! to host and gateway to gateway, after Miltchev, Ioannidis and Keromytis (2002). Real programs, all with AES-128-GCM.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path as File, PathBuf};
+use std::time::Duration;
+
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::stage::{Stage, systems};
+use crate::clock;
+use crate::dut::Dut;
+use crate::error::{LabError, Remedy};
+use crate::interrupt;
+use crate::load::apps::{App, CIPHER, Server};
+use crate::load::content::Content;
+use crate::measure::{Meter, ticks_of};
+use crate::process::Process;
+use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
+use crate::report::Warning;
+use crate::topology::{HostToHost, Line, LineSpec, Mode, Netns, Owner, Topology};
+
+const ABOUT: About = About {
+    name: "transfer",
+    number: "E3",
+    question: "How long does a large file take by ftp, ftp over IPsec, scp, sftp and https, and who pays for it?",
+    measures: &[
+        (
+            "elapsed_ns",
+            "ns/byte",
+            "ns",
+            "from the start of the client to its end, per byte of the file",
+            Better::Less,
+        ),
+        ("machine_ns", "machine", "ns", "non-idle time of all processors per byte", Better::Less),
+        ("client_ns", "client", "ns", "time of the processes on the client's host per byte", Better::Less),
+        ("server_ns", "server", "ns", "time of the processes on the server's host per byte", Better::Less),
+        (
+            "gateways_ns",
+            "gateways",
+            "ns",
+            "time of the processes on gateways of their own per byte",
+            Better::Less,
+        ),
+        ("mb_s", "MB/s", "10^6 bytes/s", "of the file", Better::More),
+        ("bytes", "bytes", "bytes", "of the file; it arrived as it was", Better::Neither),
+    ],
+    baseline: Some(("method", "ftp")),
+};
+
+/// Options of the experiment.
+#[derive(Debug, Clone, Default)]
+pub struct TransferOptions {
+    /// What all experiments have.
+    pub common: Common,
+    /// Size of the file, 10^6 bytes.
+    pub size_mb: Option<u32>,
+}
+
+const INNER_MTU: u32 = 1400;
+const SEED: u64 = 2002;
+const TOPOLOGIES: [&str; 2] = ["host-to-host", "gateway-to-gateway"];
+/// Memory that is a file system.
+const MEMORY: &str = "/dev/shm";
+
+/// A folder that is removed when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Under the name of `owner` in `base`.
+    fn create(owner: &Owner, base: &File, name: &str) -> Result<Self, LabError> {
+        let own = owner.dir().file_name().unwrap_or_default().to_string_lossy();
+        let path = base.join(format!("{own}-{name}"));
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(LabError::io(format!("creating {}", path.display())))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Where the file comes from and goes to.
+struct Store {
+    name: &'static str,
+    scratch: Scratch,
+}
+
+impl Store {
+    fn source(&self) -> PathBuf {
+        self.scratch.0.join("file")
+    }
+
+    fn sink(&self) -> PathBuf {
+        self.scratch.0.join("copy")
+    }
+}
+
+/// Makes the experiment.
+pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
+    let common = &options.common;
+    let size = options.size_mb.unwrap_or(common.by_care(256, 32, 4));
+    if !(1..=100_000).contains(&size) {
+        return Err(LabError::Usage("the size must be between 1 and 100,000 MB".into()));
+    }
+    let size = size as usize * 1_000_000;
+    let repeats = common.repeats.unwrap_or(common.by_care(5, 1, 1));
+    let (apps, missing): (Vec<App>, Vec<App>) = App::ALL.into_iter().partition(|a| a.lacks().is_empty());
+    let lacks: Vec<(App, Remedy)> =
+        missing.iter().flat_map(|a| a.lacks().into_iter().map(|r| (*a, r))).collect();
+    let all = if apps.is_empty() { lacks.iter().map(|(_, r)| r.clone()).collect() } else { vec![] };
+    let systems = systems(common, &common.dut_options, &["plain", "ironswan"], false, all)?;
+    let topologies = common.by_care(&TOPOLOGIES[..], &TOPOLOGIES[..], &TOPOLOGIES[..1]);
+    let own = |dut: &dyn Dut| -> Vec<App> {
+        // What encrypts by itself goes without a tunnel.
+        apps.iter().copied().filter(|a| dut.name() == "plain" || !a.encrypts()).collect()
+    };
+    let cells: usize = systems.duts.iter().map(|d| own(d.as_ref()).len()).sum();
+    let stores = common.by_care(2, 2, 1);
+    let steps = repeats as usize * topologies.len() * cells * stores;
+    let mut c = Campaign::begin(ABOUT, common, steps, Duration::from_millis(500))?;
+    c.introduce(&systems, repeats, Duration::from_secs(1));
+    for (app, r) in lacks {
+        c.doubt(Warning::NotInstalled { dut: app.name().into(), lack: r.lack, action: r.action });
+    }
+    c.settings.insert("file".into(), format!("{size} random bytes from seed {SEED}"));
+    c.settings.insert("cipher of https, scp and sftp".into(), CIPHER.into());
+    c.settings.insert("ESP".into(), common.dut_options.esp());
+    let owner = Owner::claim()?;
+    let data = Content::Random.bytes(size, SEED);
+    let bases = [("memory", File::new(MEMORY)), ("disk", owner.dir())];
+    let stores: Vec<Store> = bases
+        .into_iter()
+        .take(stores)
+        .map(|(name, base)| Ok(Store { name, scratch: Scratch::create(&owner, base, name)? }))
+        .collect::<Result<_, LabError>>()?;
+    for store in &stores {
+        fs::write(store.source(), &data).map_err(LabError::io("writing the file that is carried"))?;
+    }
+    for repeat in 0..repeats {
+        for topology in topologies {
+            for dut in &systems.duts {
+                let task = Task { topology, dut: dut.as_ref(), data: &data, repeat, apps: own(dut.as_ref()) };
+                task.run(&mut c, &owner, &stores)?;
+            }
+        }
+    }
+    c.finish(conclude)
+}
+
+/// All transfers over one system on one topology.
+struct Task<'a> {
+    topology: &'a str,
+    dut: &'a dyn Dut,
+    data: &'a [u8],
+    repeat: u32,
+    apps: Vec<App>,
+}
+
+impl Task<'_> {
+    fn run(&self, c: &mut Campaign, owner: &Owner, stores: &[Store]) -> Result<(), LabError> {
+        c.says(&format!("{}, {}", self.topology, self.dut.name()))?;
+        let built: Box<dyn Topology> = match self.topology {
+            "host-to-host" => Box::new(HostToHost::build(owner, INNER_MTU, None)?),
+            _ => Box::new(Line::build(owner, LineSpec { mode: Mode::Offload, inner_mtu: INNER_MTU })?),
+        };
+        let mut stage = Stage::start(owner, built, self.dut)?;
+        for &app in &self.apps {
+            let method = match self.dut.name().as_str() {
+                "plain" => app.name().to_string(),
+                system => format!("{} over {system}", app.name()),
+            };
+            for store in stores {
+                c.says(&format!("{}, {method}, {}", self.topology, store.name))?;
+                let began = c.elapsed();
+                let measures = self.one(&mut stage, app, store)?;
+                let f = factors([("topology", self.topology), ("method", &method), ("store", store.name)]);
+                c.sample(f, self.repeat, began, &measures, vec![]);
+            }
+        }
+        stage.stop(c);
+        Ok(())
+    }
+
+    /// One transfer.
+    fn one(
+        &self,
+        stage: &mut Stage<Box<dyn Topology>>,
+        app: App,
+        store: &Store,
+    ) -> Result<Vec<(&'static str, f64)>, LabError> {
+        let dir = stage.dir().join(format!("{}-{}", app.name(), store.name));
+        let _ = fs::remove_file(store.sink());
+        let path = stage.topology.paths()[0];
+        let journal = stage.topology.journal().clone();
+        let server = Server::start(app, path.to, &store.scratch.0, &dir, &journal)?;
+        let argv = server.fetch(&path, &store.source(), &store.sink(), None);
+        let parties = parties(&stage.topology);
+        let (before, meter) = (server.children(), Meter::start(&parties, &[])?);
+        let start = clock::now();
+        let mut client = Process::start(&journal, "client", &argv, &dir.join("client.log"))?;
+        let at_most = Duration::from_secs(30 + self.data.len() as u64 / 1_000_000);
+        let ended = interrupt::wait_until(at_most, || over(client.id()))?;
+        let seconds = (clock::now() - start).as_secs_f64();
+        // What has ended but is not yet waited for still has its account.
+        let client_seconds =
+            ticks_of(client.id()).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64;
+        let used = meter.stop_late(&parties, "server", || server.settle(&before))?;
+        let status = if ended { client.wait(Duration::from_secs(1))? } else { None };
+        if !status.is_some_and(|s| s.success()) {
+            let said = client.tail(3).lines.join(" ");
+            return Err(LabError::Measurement(format!("the {} client failed: {said}", app.name())));
+        }
+        drop(server);
+        stage.alive()?;
+        let copy = fs::read(store.sink()).map_err(LabError::io("reading the copy that arrived"))?;
+        if copy != self.data {
+            return Err(LabError::Measurement(format!("{}: the copy is not the file", app.name())));
+        }
+        fs::remove_file(store.sink()).map_err(LabError::io("removing the copy"))?;
+        let bytes = copy.len() as f64;
+        Ok(vec![
+            ("elapsed_ns", seconds * 1e9 / bytes),
+            ("machine_ns", used.busy * 1e9 / bytes),
+            ("client_ns", (used.party("client") + client_seconds) * 1e9 / bytes),
+            ("server_ns", used.party("server") * 1e9 / bytes),
+            ("gateways_ns", used.party("gateways") * 1e9 / bytes),
+            ("mb_s", bytes / 1e6 / seconds),
+            ("bytes", bytes),
+        ])
+    }
+}
+
+/// The hosts, and the gateways that are boxes of their own.
+fn parties<T: Topology>(topology: &T) -> Vec<(&'static str, &Netns)> {
+    let mut parties = Vec::new();
+    if let Some(path) = topology.paths().first() {
+        parties.extend([("client", path.from.netns), ("server", path.to.netns)]);
+    }
+    let hosts = parties.len();
+    for site in topology.sites().sites {
+        if !parties[..hosts].iter().any(|(_, host): &(&str, &Netns)| host.name() == site.netns.name()) {
+            parties.push(("gateways", site.netns));
+        }
+    }
+    parties
+}
+
+/// Whether a child has ended; it is not waited for, so that its account stays.
+fn over(id: u32) -> Result<bool, LabError> {
+    let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) else { return Ok(true) };
+    let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    waitid(WaitId::Pid(pid), how)
+        .map(|status| status.is_some())
+        .map_err(|e| LabError::io("waiting for a client")(e.into()))
+}
+
+fn conclude(record: &Record) -> Conclusion {
+    let list = |topology: &str| {
+        let only = factors([("topology", topology), ("store", "memory")]);
+        let all: Vec<String> = record
+            .figures_with(&only)
+            .filter_map(|f| {
+                let ns = f.number("elapsed_ns", Which::Median)?;
+                Some(format!("{} {ns:.2}", f.factors.get("method")?))
+            })
+            .collect();
+        (!all.is_empty()).then(|| format!("{topology}, ns/byte: {}", all.join(", ")))
+    };
+    let now: Vec<String> = TOPOLOGIES.iter().filter_map(|t| list(t)).collect();
+    let history = vec![Historical {
+        source: "Miltchev, Ioannidis, Keromytis, USENIX FREENIX 2002: a large file, hosts of 100 Mbit/s Ethernet".into(),
+        then: "ftp over IPsec beat scp, sftp and https; gateways in the path made it faster than host to host".into(),
+        now: now.join("; "),
+        caveat: "Then each box had a processor of its own, so gateways took work off the hosts; here all boxes share the \
+                 same ones. TLS and SSH use AES instructions today, in bulk of 16 KB and 32 KB and without leaving their \
+                 process, which is the best case for them."
+            .into(),
+    }];
+    let measures = [
+        ("elapsed_ns", Which::Median),
+        ("elapsed_ns", Which::Ratio),
+        ("machine_ns", Which::Median),
+        ("client_ns", Which::Median),
+        ("server_ns", Which::Median),
+        ("gateways_ns", Which::Median),
+    ];
+    let mut views = Vec::new();
+    for topology in record.values("topology", &Factors::new()) {
+        views.push(View::Table(Table {
+            title: format!("{topology}: nanoseconds per byte"),
+            only: factors([("topology", topology)]),
+            rows: vec!["store".into(), "method".into()],
+            columns: Columns::Measures(measures.map(|(m, w)| (m.to_string(), w)).to_vec()),
+        }));
+    }
+    views.push(View::Plot(Plot {
+        name: "elapsed".into(),
+        title: "Elapsed time per byte, file in memory".into(),
+        only: factors([("store", "memory")]),
+        x: "method".into(),
+        x_label: "method".into(),
+        y: "elapsed_ns".into(),
+        which: Which::Median,
+        series: vec!["topology".into()],
+        log_x: false,
+        log_y: false,
+    }));
+    Conclusion { derived: vec![], views, history }
+}

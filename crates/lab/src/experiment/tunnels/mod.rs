@@ -1,0 +1,480 @@
+//! Experiment E8, `lab tunnels`: many tunnels between two gateways, after the FreeS/WAN measurements of 2000 (200 tunnels took
+//! minutes at each restart) and Bellovin's question of key agility.
+//!
+//! For each number of tunnels: bring-up as after a reboot (`start_action = start`), the cost of each tenth, memory, packets over
+//! random SAs, a restart, and what peers cost that are gone. Then a gateway for more peers than a second one would leave room
+//! for, which are simulated ([`crate::peer`]).
+
+mod cache;
+mod conclude;
+mod config;
+mod gateways;
+mod growth;
+mod simulated;
+mod traffic;
+
+use std::time::Duration;
+
+use super::campaign::{About, Campaign, Common, Report};
+use crate::clock;
+use crate::dut::{self, Encap, ironswan};
+use crate::error::LabError;
+use crate::interrupt;
+use crate::load::{self, Receiver};
+use crate::record::{Better, Factors, factors};
+use crate::report::Warning;
+use crate::topology::{Node, Owner};
+use cache::Trace;
+use config::{Config, MOST, OUTER};
+use gateways::{Gateway, Ground, Seen, System, watch};
+use growth::{all_up, growth, tenths};
+use traffic::{Offer, PORT};
+
+/// Options of the experiment.
+#[derive(Debug, Clone, Default)]
+pub struct TunnelsOptions {
+    /// What experiments share. Systems: `ironswan`, `strongswan`.
+    pub common: Common,
+    /// Numbers of tunnels between two gateways; the experiment's own choice when empty.
+    pub tunnels: Vec<u32>,
+    /// Simulated peers of one gateway, 0 for none; the experiment's own choice when absent.
+    pub simulated: Option<u32>,
+}
+
+const ABOUT: About = About {
+    name: "tunnels",
+    number: "E8",
+    question: "What do many tunnels cost: to bring up, to keep, to use, to bring back, and when their peers are gone?",
+    measures: &[
+        (
+            "up_s",
+            "all up s",
+            "s",
+            "from the initiating gateway's start until all tunnels are up at both ends",
+            Better::Less,
+        ),
+        (
+            "ready_s",
+            "ready s",
+            "s",
+            "of this, until the initiating gateway said that it was ready",
+            Better::Less,
+        ),
+        ("setups_per_s", "set-ups/s", "1/s", "tunnels over the time until all are up", Better::More),
+        (
+            "cpu_us",
+            "us/tunnel",
+            "us",
+            "processor time of the gateways for a tunnel, start included",
+            Better::Less,
+        ),
+        ("growth", "growth", "1", "cost of a tunnel of the last tenth over one of the second", Better::Less),
+        (
+            "tenth_us",
+            "us/tunnel",
+            "us",
+            "processor time of the gateways for a tunnel of this tenth",
+            Better::Less,
+        ),
+        (
+            "kib_loaded",
+            "loaded KiB",
+            "KiB",
+            "resident size of the waiting gateway, configuration loaded",
+            Better::Less,
+        ),
+        (
+            "kib_per_tunnel",
+            "KiB/tunnel",
+            "KiB",
+            "what its resident size has grown by since, for a tunnel",
+            Better::Less,
+        ),
+        (
+            "restart_s",
+            "restart s",
+            "s",
+            "from SIGTERM to the initiating gateway until all are up again",
+            Better::Less,
+        ),
+        ("stop_s", "of this stop s", "s", "until it had said goodbye to its peers and ended", Better::Less),
+        (
+            "ns_per_packet",
+            "ns/packet",
+            "ns",
+            "processor time of both gateways for a packet at a fixed rate",
+            Better::Less,
+        ),
+        ("offered", "offered/s", "packets/s", "packets a second that left the generator", Better::Neither),
+        (
+            "carried",
+            "carried/s",
+            "packets/s",
+            "packets a second that arrived, each over a random tunnel",
+            Better::More,
+        ),
+        ("loss", "loss", "share", "share of the packets that left and did not arrive", Better::Less),
+        ("dead_us", "us/peer/s", "us", "processor time a second for a peer that is gone", Better::Less),
+        ("hit_rate", "hit rate", "share", "share of packets whose key is in the cache", Better::More),
+    ],
+    baseline: None,
+};
+
+/// Packets a second at which the cost of one is measured: every machine carries them.
+const FIXED: f64 = 20_000.0;
+/// More than any machine carries.
+const FLOOD: f64 = 2_000_000.0;
+/// strongSwan is measured up to here: 2,000 take it half a minute, and the time grows with the square.
+const QUICK_ENOUGH: u32 = 1_000;
+/// Sizes of the key cache.
+const CACHES: [usize; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
+
+/// What is measured.
+struct Plan {
+    systems: Vec<System>,
+    tunnels: Vec<u32>,
+    simulated: u32,
+    repeats: u32,
+    window: Duration,
+    dead: Duration,
+    key: String,
+}
+
+impl Plan {
+    fn new(o: &TunnelsOptions, c: &mut Vec<Warning>) -> Result<Self, LabError> {
+        let mut tunnels = o.tunnels.clone();
+        if tunnels.is_empty() {
+            tunnels = o.common.by_care(vec![1, 10, 100, 1_000, 10_000], vec![1, 10, 100, 1_000], vec![3, 20]);
+        }
+        let simulated = o.simulated.unwrap_or(o.common.by_care(100_000, 1_000, 20));
+        if tunnels.iter().chain([&simulated]).any(|n| *n > MOST) || tunnels.contains(&0) {
+            return Err(LabError::Usage(format!("tunnels are counted from 1 to {MOST}")));
+        }
+        let mut systems = Vec::new();
+        let names: Vec<&str> = match o.common.duts.as_slice() {
+            [] => o.common.by_care(
+                vec!["ironswan", "strongswan"],
+                vec!["ironswan", "strongswan"],
+                vec!["ironswan"],
+            ),
+            given => given.iter().map(String::as_str).collect(),
+        };
+        for name in names {
+            let found = dut::by_name(name, &[Encap::Udp], &o.common.dut_options)?;
+            let lacks = found.first().map(|d| d.lacks()).unwrap_or_default();
+            match (name, lacks.first()) {
+                ("strongswan", Some(lack)) if o.common.duts.is_empty() => c.push(Warning::NotInstalled {
+                    dut: name.into(),
+                    lack: lack.lack.clone(),
+                    action: lack.action.clone(),
+                }),
+                (_, Some(_)) => return Err(LabError::Unfit(lacks)),
+                ("ironswan", None) => {
+                    let program = match &o.common.dut_options.ironswan {
+                        Some(p) => p.clone(),
+                        None => std::env::current_exe()
+                            .map_err(LabError::io("finding the path of this program"))?,
+                    };
+                    systems.push(System::IronSwan(program.to_string_lossy().into_owned()));
+                }
+                ("strongswan", None) => systems.push(System::StrongSwan),
+                _ => {
+                    return Err(LabError::Usage(format!(
+                        "`{name}` has no IKE; the systems of this experiment are ironswan and strongswan"
+                    )));
+                }
+            }
+        }
+        let window = o.common.duration.unwrap_or(o.common.by_care(
+            Duration::from_secs(3),
+            Duration::from_millis(1_000),
+            Duration::from_millis(200),
+        ));
+        Ok(Self {
+            systems,
+            tunnels,
+            simulated,
+            repeats: o.common.repeats.unwrap_or(1),
+            window,
+            dead: o.common.by_care(
+                Duration::from_secs(40),
+                Duration::from_secs(5),
+                Duration::from_millis(500),
+            ),
+            key: ironswan::random_secret()?,
+        })
+    }
+
+    /// Which systems with how many tunnels.
+    fn cells(&self) -> Vec<(System, u32)> {
+        let all = self.tunnels.iter().flat_map(|n| self.systems.iter().map(move |s| (s.clone(), *n)));
+        all.filter(|(s, n)| *s != System::StrongSwan || *n <= QUICK_ENOUGH).collect()
+    }
+}
+
+/// Makes the experiment.
+pub fn tunnels(options: TunnelsOptions) -> Result<Report, LabError> {
+    let o = &options.common;
+    let mut doubts = Vec::new();
+    let plan = Plan::new(&options, &mut doubts)?;
+    let cells = plan.cells();
+    let steps = cells.len() * plan.repeats as usize * 3 + usize::from(plan.simulated > 0);
+    let mut c = Campaign::begin(ABOUT, o, steps, Duration::from_secs(3))?;
+    doubts.into_iter().for_each(|d| c.doubt(d));
+    for (name, value) in [
+        ("suite", format!("{}, {}", o.dut_options.ike(), o.dut_options.esp())),
+        ("packets", format!("{} B of UDP payload", traffic::PAYLOAD)),
+        ("fixed rate", format!("{FIXED} packets/s for {} s", plan.window.as_secs_f64())),
+        (
+            "window of dead peers",
+            format!("{} s, from when all have been tried once", plan.dead.as_secs_f64()),
+        ),
+    ] {
+        c.settings.insert(name.into(), value);
+    }
+    for system in &plan.systems {
+        for dut in dut::by_name(system.name(), &[Encap::Udp], &o.dut_options)?.iter().take(1) {
+            c.versions.insert(system.name().into(), dut.version().unwrap_or_default());
+        }
+    }
+    let owner = Owner::claim()?;
+    let mut trace: Option<(u32, Trace)> = None;
+    for repeat in 0..plan.repeats {
+        for (system, n) in &cells {
+            let own = cell(&mut c, &owner, o, &plan, system, *n, repeat)?;
+            if let (Some(own), System::IronSwan(_)) = (own, system) {
+                trace = Some((*n, own));
+            }
+        }
+    }
+    if let Some((n, own)) = trace {
+        key_caches(&mut c, n, &own);
+    }
+    if plan.simulated > 0
+        && let Some(System::IronSwan(program)) = plan.systems.iter().find(|s| **s != System::StrongSwan)
+    {
+        simulated::simulated(&mut c, &owner, o, &plan, program)?;
+    }
+    c.finish(conclude::conclude)
+}
+
+fn of(what: &str, system: &str, n: u32) -> Factors {
+    factors([("what", what), ("dut", system), ("tunnels", &n.to_string())])
+}
+
+/// Everything about one system with one number of tunnels; the tunnels of its packets, in their order.
+fn cell(
+    c: &mut Campaign,
+    owner: &Owner,
+    o: &Common,
+    plan: &Plan,
+    system: &System,
+    n: u32,
+    repeat: u32,
+) -> Result<Option<Trace>, LabError> {
+    let (dut, suite) = (system.name(), &o.dut_options.suites[0]);
+    // strongSwan's ESP in user space knows UDP only; both get the same.
+    // With MOBIKE charon tells its peer of all its addresses, of every tunnel, on every IKE_SA.
+    let more = if *system == System::StrongSwan { "    mobike = no\n" } else { "" };
+    let config = Config { tunnels: n, suite, key: &plan.key, initiator: 0, encap: true, hub: false, more };
+    let at_most = Duration::from_secs(30) + Duration::from_millis(10) * n;
+    c.says(&format!("{dut}, {n} tunnels: coming up"))?;
+    let began = c.elapsed();
+    let mut ground = Ground::new(owner, system, &config)?;
+    let mut g2 = ground.start_responder(1)?;
+    let loaded = g2.kib();
+    let (mut g1, _loading) = ground.start(0)?;
+    let both = |said: &[gateways::Said]| Ok(said.iter().map(|s| s.established).min().unwrap_or(0));
+    let seen = watch(&mut [&mut g1, &mut g2], n.into(), at_most, both)?;
+    let kib = (g2.kib() - loaded) / f64::from(n);
+    let up = bring_up(
+        c,
+        &seen,
+        of("bring-up", dut, n),
+        n,
+        repeat,
+        began,
+        &[("kib_loaded", loaded), ("kib_per_tunnel", kib)],
+    );
+    if !up {
+        let reached = seen.moments.last().map_or(0, |m| m.up);
+        for (side, gateway) in [&g1, &g2].into_iter().enumerate() {
+            c.keep(&format!("{dut}-{n}-{repeat}-g{}.log", side + 1), gateway.tail().as_bytes())?;
+        }
+        c.doubt(Warning::NotAllUp {
+            dut: dut.into(),
+            tunnels: n.into(),
+            up: reached,
+            seconds: at_most.as_secs_f64(),
+        });
+        return Ok(None);
+    }
+    c.says(&format!("{dut}, {n} tunnels: packets"))?;
+    let trace = packets(c, &ground, [&g1, &g2], plan, of("traffic", dut, n), n, repeat)?;
+    if *system == System::StrongSwan {
+        c.ran(ground.line.journal().lines().into_iter().filter(|l| !l.contains("/proc")).take(20));
+        return Ok(Some(trace));
+    }
+    c.says(&format!("{dut}, {n} tunnels: restart"))?;
+    let (began, start) = (c.elapsed(), clock::now());
+    let before = g2.said()?.established;
+    if !g1.end() {
+        c.doubt(Warning::Killed { dut: dut.into(), processes: vec!["g1".into()] });
+    }
+    let stop = (clock::now() - start).as_secs_f64();
+    let (mut g1, _loading) = ground.start(0)?;
+    let again =
+        |said: &[gateways::Said]| Ok(said[0].established.min(said[1].established.saturating_sub(before)));
+    let seen = watch(&mut [&mut g1, &mut g2], n.into(), at_most, again)?;
+    match all_up(&seen.moments, n.into()) {
+        Some(seconds) => {
+            let measures = [("restart_s", stop + seconds), ("stop_s", stop)];
+            c.sample(of("restart", dut, n), repeat, began, &measures, vec![]);
+        }
+        None => c.doubt(Warning::NotAllUp {
+            dut: format!("{dut} after a restart"),
+            tunnels: n.into(),
+            up: seen.moments.last().map_or(0, |m| m.up),
+            seconds: at_most.as_secs_f64(),
+        }),
+    }
+    g1.end();
+    g2.end();
+    if Some(&n) == plan.tunnels.iter().max() {
+        c.says(&format!("{dut}, {n} peers that are gone"))?;
+        dead(c, &mut ground, plan, of("dead", dut, n), n, repeat)?;
+    }
+    c.ran(ground.line.journal().lines().into_iter().take(40));
+    Ok(Some(trace))
+}
+
+/// Takes a bring-up down; false when not all came up.
+fn bring_up(
+    c: &mut Campaign,
+    seen: &Seen,
+    what: Factors,
+    n: u32,
+    repeat: u32,
+    began: f64,
+    more: &[(&str, f64)],
+) -> bool {
+    let (tunnels, cpu) = (f64::from(n), seen.moments.last().map_or(f64::NAN, |m| m.cpu_ns));
+    let Some(seconds) = all_up(&seen.moments, n.into()) else { return false };
+    let tenths = tenths(&seen.moments, n.into());
+    let mut measures = vec![
+        ("up_s", seconds),
+        ("ready_s", seen.ready.unwrap_or(f64::NAN)),
+        ("setups_per_s", tunnels / seconds),
+        ("cpu_us", cpu / tunnels / 1e3),
+        ("growth", tenths.as_ref().map_or(f64::NAN, growth)),
+    ];
+    measures.extend_from_slice(more);
+    let dut = what.get("dut").cloned().unwrap_or_default();
+    let name = format!("{}-{dut}-{n}-{repeat}.csv", what.get("what").map_or("", String::as_str));
+    let rows = seen.moments.iter().map(|m| format!("{:.4},{},{:.0}\n", m.seconds, m.up, m.cpu_ns));
+    let text = format!("seconds,up,cpu_ns\n{}", rows.collect::<String>());
+    let files: Vec<String> = c.keep(&name, text.as_bytes()).into_iter().collect();
+    for (tenth, ns) in tenths.iter().flatten().enumerate() {
+        let mut factors = what.clone();
+        factors.insert("what".into(), format!("{} by tenths", what["what"]));
+        factors.insert("tenth".into(), (tenth + 1).to_string());
+        c.sample(factors, repeat, began, &[("tenth_us", ns / 1e3)], vec![]);
+    }
+    // With fewer tunnels a tenth is over in some tens of milliseconds, in which anything can happen.
+    if let Some(growth) = tenths.as_ref().map(growth).filter(|g| *g > 1.2 && n >= 5_000) {
+        c.doubt(Warning::CostGrows { dut, tunnels: n.into(), growth });
+    }
+    c.sample(what, repeat, began, &measures, files);
+    true
+}
+
+/// Packets over random tunnels: at a fixed rate, for their cost, and as many as go.
+fn packets(
+    c: &mut Campaign,
+    ground: &Ground,
+    gateways: [&Gateway; 2],
+    plan: &Plan,
+    what: Factors,
+    n: u32,
+    repeat: u32,
+) -> Result<Trace, LabError> {
+    let brief = ground.line.ip(Node::G1, &["-br", "link", "show", "dev", "lan"])?;
+    let next_hop = load::parse_ethernet(&brief)
+        .ok_or_else(|| LabError::Measurement("the link of g1 has no Ethernet address".into()))?;
+    let cpu = || gateways.iter().map(|g| g.cpu_ns()).sum::<u64>();
+    let run = |rate: f64, duration: Duration, tag: u32| {
+        let (offer, epoch) = (Offer { tunnels: n, rate, duration, tag }, clock::now());
+        let receiver = Receiver::start(ground.line.node(Node::B), PORT, offer.shape(), epoch, None)?;
+        let (before, start) = (cpu(), clock::now());
+        let trace = traffic::send(ground.line.node(Node::A), next_hop, offer, epoch)?;
+        let seconds = (clock::now() - start).as_secs_f64();
+        let received = receiver.finish().received.unique;
+        Ok::<_, LabError>((trace, received as f64, (cpu() - before) as f64, seconds))
+    };
+    let tag = ground.line.number() << 16 | repeat << 2;
+    // Neighbours, routes and paths are looked up before it counts.
+    run(FIXED, Duration::from_millis(200), tag)?;
+    let began = c.elapsed();
+    let (trace, received, ns, _) = run(FIXED, plan.window, tag + 1)?;
+    let (flood, carried, _, seconds) = run(FLOOD, plan.window, tag + 2)?;
+    if received == 0.0 {
+        return Err(LabError::Measurement(format!("{} tunnels are up and carry nothing", n)));
+    }
+    let loss = 1.0 - received / trace.len().max(1) as f64;
+    let measures = [
+        ("ns_per_packet", ns / received),
+        ("loss", loss.max(0.0)),
+        ("offered", flood.len() as f64 / seconds),
+        ("carried", carried / seconds),
+    ];
+    c.sample(what, repeat, began, &measures, vec![]);
+    Ok(trace)
+}
+
+/// What peers cost that are gone: the gateway starts, and nobody answers.
+fn dead(
+    c: &mut Campaign,
+    ground: &mut Ground,
+    plan: &Plan,
+    what: Factors,
+    n: u32,
+    repeat: u32,
+) -> Result<(), LabError> {
+    // Not even an ICMP error comes back.
+    ground.line.ip(Node::G2, &["addr", "flush", "dev", "wan", "to", OUTER[1]])?;
+    ground.line.ip(Node::G2, &["route", "add", "blackhole", OUTER[1]])?;
+    let (mut g1, _) = ground.start(0)?;
+    gateways::wait(&mut g1, |said| said.begun >= n.into())?;
+    let began = c.elapsed();
+    let (cpu, start) = (g1.cpu_ns(), clock::now());
+    interrupt::pause(plan.dead)?;
+    let seconds = (clock::now() - start).as_secs_f64();
+    let each = seconds * f64::from(n);
+    let measures = [("dead_us", g1.cpu_ns().saturating_sub(cpu) as f64 / 1e3 / each)];
+    g1.said()?;
+    c.sample(what, repeat, began, &measures, vec![]);
+    g1.end();
+    Ok(())
+}
+
+/// What key caches would be worth, over the packets of the run and over traces with popular SAs.
+fn key_caches(c: &mut Campaign, n: u32, own: &Trace) {
+    let packets = own.len().clamp(10_000, 200_000);
+    let traces = [
+        ("uniform, as sent in this run", own.clone()),
+        ("Zipf, generated", cache::zipf(n, packets, 1, 11)),
+        ("Zipf in trains of 8, generated", cache::zipf(n, packets, 8, 12)),
+    ];
+    for (name, trace) in &traces {
+        for entries in CACHES.into_iter().filter(|e| *e < 4 * n as usize) {
+            let factors = factors([
+                ("what", "key cache"),
+                ("trace", name),
+                ("tunnels", &n.to_string()),
+                ("entries", &entries.to_string()),
+            ]);
+            let began = c.elapsed();
+            c.sample(factors, 0, began, &[("hit_rate", cache::hit_rate(trace, entries))], vec![]);
+        }
+    }
+}

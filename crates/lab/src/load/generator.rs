@@ -1,0 +1,243 @@
+//! Our own generator: numbered UDP packets at an offered rate, or as many as go out, from one thread inside a host's
+//! namespace. Open loop: what is late is not made up for later than [`PATIENCE`]; it is counted as unsent.
+//!
+//! Frames leave by `sendmmsg` on a packet socket past routing and queueing, which sends about one and a half times as many
+//! per core as `sendmmsg` on a UDP socket; a ring shared with the kernel sends no more, and its slots come back only when
+//! the packet has been consumed, which would couple the generator to the system under test.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::num::NonZeroU64;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ironswan_io::packet::PacketSocket;
+use serde::{Deserialize, Serialize};
+
+use super::frame::{Frames, Mark, Route, Shape};
+use crate::clock;
+use crate::error::LabError;
+use crate::interrupt;
+use crate::topology::{Cpus, Netns};
+
+/// What to send.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Offer {
+    /// Packets a second; as many as go out when absent.
+    pub rate: Option<f64>,
+    /// How many in all.
+    pub packets: u64,
+    /// Not longer than this.
+    pub at_most: Duration,
+}
+
+/// What became of it. `intended` = `sent` + `unsent`; `refused` is a part of `sent`.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sent {
+    /// Packets that the offered rate wanted sent; without a rate, those tried.
+    pub intended: u64,
+    /// Given to the kernel.
+    pub sent: u64,
+    /// Of these: the kernel said that the link, or the receiving end's backlog, dropped them at once.
+    pub refused: u64,
+    /// Never left: the generator was late, or the kernel had no room. They count as lost; they say nothing about the
+    /// system under test.
+    pub unsent: u64,
+    /// From the first to the last, seconds.
+    pub seconds: f64,
+    /// CPU time of the generator's thread, seconds. Software interrupts that ran in its context are in it.
+    pub cpu_seconds: f64,
+}
+
+/// Frames of one call.
+const BATCH: usize = 64;
+/// Bytes in flight: more than every queue on the way holds.
+const BUFFER: u32 = 64 << 20;
+/// A pause of the generator that is longer than this costs packets instead of making a burst.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Of the generator's thread (nice).
+const PRIORITY: i32 = -15;
+/// Packets are due in bunches of about this time's worth.
+const GRAIN: Duration = Duration::from_micros(100);
+
+/// Sends `offer` through `interface` inside `netns` on a thread of its own, on the processors of `cpus`; returns when done.
+/// `epoch` is what the packets' time stamps count from.
+pub fn generate(
+    netns: &Netns,
+    interface: &str,
+    route: Route,
+    shape: Shape,
+    offer: Offer,
+    epoch: Instant,
+    cpus: Option<&Cpus>,
+) -> Result<Sent, LabError> {
+    netns.inside(|| {
+        if let Some(cpus) = cpus {
+            cpus.pin_this_thread()?;
+        }
+        // A tester on a machine of its own would not wait for the system under test.
+        let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), PRIORITY);
+        // Sleeps end when they should, not up to 50 us later.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        let socket = PacketSocket::open(interface, BATCH, BUFFER)
+            .map_err(|e| LabError::Measurement(format!("the generator: {e}")))?;
+        let before = thread_seconds();
+        let mut sent = Generator::new(socket, route, shape, offer, epoch).run()?;
+        sent.cpu_seconds = thread_seconds() - before;
+        Ok(sent)
+    })?
+}
+
+struct Generator {
+    socket: PacketSocket,
+    frames: Frames,
+    shape: Shape,
+    offer: Offer,
+    epoch: Instant,
+    sent: Sent,
+}
+
+impl Generator {
+    fn new(socket: PacketSocket, route: Route, shape: Shape, offer: Offer, epoch: Instant) -> Self {
+        let frames = Frames::new(shape, route, BATCH);
+        Self { socket, frames, shape, offer, epoch, sent: Sent::default() }
+    }
+
+    fn run(mut self) -> Result<Sent, LabError> {
+        let start = clock::now();
+        // Numbers are 32 bits wide.
+        let packets = self.offer.packets.min(u64::from(u32::MAX));
+        let mut calls = 0u32;
+        loop {
+            calls = calls.wrapping_add(1);
+            if calls.is_multiple_of(256) {
+                interrupt::check()?;
+            }
+            let now = clock::now();
+            let elapsed = now - start;
+            if self.sent.intended >= packets || elapsed >= self.offer.at_most {
+                break;
+            }
+            let left = packets - self.sent.intended;
+            let Some(rate) = self.offer.rate else {
+                self.burst(left.min(BATCH as u64) as usize, now)?;
+                continue;
+            };
+            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let behind = due.saturating_sub(self.sent.intended).min(left);
+            let patience = ((PATIENCE.as_secs_f64() * rate) as u64).max(BATCH as u64);
+            if behind > patience {
+                // The oldest are given up: they would be late by more than the patience.
+                self.sent.intended += behind - patience;
+                self.sent.unsent += behind - patience;
+            } else if behind == 0 {
+                let bunch = (GRAIN.as_secs_f64() * rate).clamp(1.0, BATCH as f64);
+                let next = (self.sent.intended as f64 + bunch) / rate;
+                if let Ok(wait) = Duration::try_from_secs_f64(next - elapsed.as_secs_f64()) {
+                    thread::sleep(wait);
+                }
+                continue;
+            }
+            self.burst(behind.min(BATCH as u64) as usize, now)?;
+        }
+        // What came due after the last look at the clock was intended, too: a pause at the end is not to hide it.
+        let missed = missed(&self.offer, self.sent.intended);
+        self.sent.intended += missed;
+        self.sent.unsent += missed;
+        self.sent.seconds = (clock::now() - start).as_secs_f64();
+        Ok(self.sent)
+    }
+
+    /// Sends `count` packets stamped `now`.
+    fn burst(&mut self, count: usize, now: Instant) -> Result<(), LabError> {
+        let time = (now - self.epoch).as_nanos() as u64;
+        for slot in 0..count {
+            let number = (self.sent.sent + slot as u64) as u32;
+            self.frames.fill(slot, &Mark { number, time, flow: number % self.shape.flows });
+        }
+        self.sent.intended += count as u64;
+        let first = self.sent.sent as u32;
+        let mut at = 0;
+        while at < count {
+            let frames = &self.frames.bytes()[at * Frames::STRIDE..];
+            // A call sends frames of one size.
+            let len = self.frames.frame_len(first.wrapping_add(at as u32));
+            let same = |i: &usize| self.frames.frame_len(first.wrapping_add(*i as u32)) == len;
+            let row = (at..count).take_while(same).count();
+            match self.socket.send(frames, Frames::STRIDE, len, row) {
+                Ok(taken) => {
+                    at += taken;
+                    self.sent.sent += taken as u64;
+                }
+                // The frame was handed over and dropped on the other side of the link.
+                Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
+                    at += 1;
+                    self.sent.sent += 1;
+                    self.sent.refused += 1;
+                }
+                // Too much in flight. Numbers stay without gaps: those left over were never sent.
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    self.sent.unsent += (count - at) as u64;
+                    break;
+                }
+                Err(e) => return Err(LabError::io("sending through a packet socket")(e)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Packets that an offer wanted sent by its end, beyond those `intended`; none where no rate was asked for.
+fn missed(offer: &Offer, intended: u64) -> u64 {
+    let due = |rate: f64| (offer.at_most.as_secs_f64() * rate) as u64;
+    let packets = offer.packets.min(u64::from(u32::MAX));
+    offer.rate.map_or(0, |rate| packets.min(due(rate)).saturating_sub(intended))
+}
+
+/// CPU time of this thread so far.
+fn thread_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    text.split_whitespace().next().and_then(|ns| ns.parse::<f64>().ok()).map_or(0.0, |ns| ns / 1e9)
+}
+
+/// The Ethernet address in the output of `ip -br link show dev ...`.
+pub fn parse_ethernet(brief: &str) -> Option<[u8; 6]> {
+    let word = brief.split_whitespace().nth(2)?;
+    let bytes: Vec<u8> = word.split(':').map(|b| u8::from_str_radix(b, 16).ok()).collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+/// Where packets for a host go, by way of the sender's gateway with that Ethernet address.
+pub fn route(next_hop: [u8; 6], destination: &str, port: u16) -> Result<Route, LabError> {
+    let destination: Ipv4Addr = destination
+        .parse()
+        .map_err(|_| LabError::Measurement(format!("{destination} is not an IPv4 address")))?;
+    let [a, b, c, _] = destination.octets();
+    // The other of the two hosts' networks.
+    let sources = if [a, b, c] == [10, 1, 0] { [10, 2, 0] } else { [10, 1, 0] };
+    Ok(Route { next_hop, destination, port, sources })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ethernet_address_is_the_third_word() {
+        let text = "lan@if2          UP             3a:bd:1f:00:ff:01 <BROADCAST,MULTICAST,UP,LOWER_UP>\n";
+        assert_eq!(parse_ethernet(text), Some([0x3a, 0xbd, 0x1f, 0, 0xff, 1]));
+        assert_eq!(parse_ethernet("lo UNKNOWN x"), None);
+        assert_eq!(parse_ethernet(""), None);
+    }
+
+    #[test]
+    fn what_is_due_at_the_end_is_intended_though_nobody_looked() {
+        let at_most = Duration::from_millis(500);
+        let offer = Offer { rate: Some(10_000.0), packets: u64::MAX, at_most };
+        assert_eq!((missed(&offer, 4_800), missed(&offer, 5_000), missed(&offer, 5_001)), (200, 0, 0));
+        // All that were to be sent are.
+        assert_eq!(missed(&Offer { packets: 4_800, ..offer }, 4_800), 0);
+        assert_eq!(missed(&Offer { rate: None, ..offer }, 7), 0);
+    }
+}

@@ -1,0 +1,298 @@
+//! Which load to try next, and for how long.
+//!
+//! Each goal goes through stages: a wide interval by short trials first, then half as wide by longer ones, one trial a load; the
+//! goal itself last. A stage takes over the interval of the one before: it tries the middle, then the end that the middle points to; where
+//! the longer trials do not confirm an end, it steps outwards in growing steps until there are two ends again, and bisects.
+//! Among the goals the shortest trial comes first, then the lowest load. All trials count for all goals.
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds::{Bounds, Goal, Trial};
+
+/// What to search, and within which limits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// What is sought; their order is that of the results.
+    pub goals: Vec<Goal>,
+    /// The lowest load worth trying, packets a second.
+    pub min_load: f64,
+    /// The highest that can be offered.
+    pub max_load: f64,
+    /// Coarser stages before each goal's own.
+    pub coarse_stages: u32,
+    /// The search ends after so many trials, whether it has found everything or not.
+    pub most_trials: u32,
+}
+
+/// A trial to be made.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ask {
+    /// Packets a second.
+    pub load: f64,
+    /// Seconds.
+    pub duration: f64,
+}
+
+/// What was found for a goal.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    /// The goal.
+    pub goal: Goal,
+    /// The bounds that matter.
+    pub bounds: Bounds,
+    /// Packets a second that arrived at the lower bound; absent when not even the lowest load was carried.
+    pub conditional_throughput: Option<f64>,
+    /// The bounds are as close as the goal wants, or an end of the search's limits was reached.
+    pub complete: bool,
+}
+
+/// A search under way.
+#[derive(Debug, Clone)]
+pub struct Search {
+    plan: Plan,
+    ladder: Ladder,
+    hunts: Vec<Hunt>,
+    trials: Vec<Trial>,
+    /// Rungs of the trials.
+    rungs: Vec<u32>,
+    /// The first trials, which the stages begin with: the highest load, then what came through it, and so on.
+    opening: Option<u32>,
+    opened: u32,
+}
+
+/// The loads that are tried: rungs a fraction of the narrowest width apart, so that goals share trials. Rung 0 is the lowest.
+#[derive(Debug, Clone, Copy)]
+struct Ladder {
+    max_load: f64,
+    step: f64,
+    top: u32,
+}
+
+impl Ladder {
+    /// Rungs in the narrowest width.
+    const FINE: f64 = 4.0;
+
+    fn new(plan: &Plan) -> Self {
+        let narrowest = plan.goals.iter().map(|g| g.width).fold(f64::INFINITY, f64::min);
+        let step = -(1.0 - narrowest).ln() / Self::FINE;
+        let top = ((plan.max_load / plan.min_load).ln() / step).floor().clamp(1.0, 1e9) as u32;
+        Self { max_load: plan.max_load, step, top }
+    }
+
+    fn load(&self, rung: u32) -> f64 {
+        self.max_load * (-f64::from(self.top - rung.min(self.top)) * self.step).exp()
+    }
+
+    /// The highest rung not above `load`.
+    fn below(&self, load: f64) -> u32 {
+        if load <= 0.0 {
+            return 0;
+        }
+        let down = ((self.max_load / load).ln() / self.step - 1e-9).ceil().max(0.0);
+        self.top - (down.min(f64::from(self.top)) as u32)
+    }
+
+    /// Rungs in a width.
+    fn rungs(&self, width: f64) -> u32 {
+        ((-(1.0 - width).ln() / self.step + 1e-9).floor() as u32).max(1)
+    }
+}
+
+/// A goal on its way through the stages.
+#[derive(Debug, Clone)]
+struct Hunt {
+    /// The goal itself is the last.
+    stages: Vec<Stage>,
+    at: usize,
+    /// The ends of the stage before.
+    hint: (Option<u32>, Option<u32>),
+    /// How far the next step outwards goes, and from where the last one went.
+    reach: u32,
+    reached: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stage {
+    goal: Goal,
+    width: u32,
+}
+
+impl Hunt {
+    fn new(goal: Goal, coarse: u32, ladder: &Ladder) -> Self {
+        let mut stages = Vec::new();
+        for nth in 0..coarse {
+            // The last of them has trials of full length already: what only those show must not cost whole sums to find.
+            let share = f64::from(nth) / f64::from((coarse - 1).max(1));
+            let duration = goal.initial_trial * (goal.final_trial / goal.initial_trial).powf(share);
+            // One trial decides.
+            let coarse_goal = Goal { final_trial: duration, duration_sum: duration, ..goal };
+            let width = ladder.rungs(goal.width).saturating_mul(1 << (coarse - nth).min(16));
+            stages.push(Stage { goal: coarse_goal, width });
+        }
+        stages.push(Stage { goal, width: ladder.rungs(goal.width) });
+        let reach = stages[0].width;
+        Self { stages, at: 0, hint: (None, None), reach, reached: None }
+    }
+
+    /// The rung and length of the next trial for this goal; `None` when it has been reached.
+    fn next(&mut self, search: &Trials<'_>) -> Option<(u32, f64)> {
+        loop {
+            let stage = self.stages[self.at];
+            let (lower, upper) = search.bounds(&stage.goal);
+            if let Some(rung) = self.candidate(stage, lower, upper, search.top) {
+                return Some((rung, stage.goal.final_trial));
+            }
+            if self.at + 1 == self.stages.len() {
+                return None;
+            }
+            self.at += 1;
+            self.hint = (lower, upper);
+            (self.reach, self.reached) = (self.stages[self.at].width, None);
+        }
+    }
+
+    fn candidate(&mut self, stage: Stage, lower: Option<u32>, upper: Option<u32>, top: u32) -> Option<u32> {
+        let narrow = match (lower, upper) {
+            (Some(lower), Some(upper)) => upper - lower <= stage.width,
+            (Some(lower), None) => lower == top,
+            (None, Some(upper)) => upper == 0,
+            (None, None) => false,
+        };
+        if narrow {
+            return None;
+        }
+        // Strictly between what is known.
+        let open = |rung: &u32| lower.is_none_or(|l| *rung > l) && upper.is_none_or(|u| *rung < u);
+        let middle = match self.hint {
+            (Some(l), Some(u)) if u > l && u - l > stage.width && u - l <= 2 * stage.width => {
+                Some(l + (u - l) / 2)
+            }
+            _ => None,
+        };
+        if let Some(rung) = [middle, self.hint.0, self.hint.1].into_iter().flatten().find(open) {
+            return Some(rung);
+        }
+        match (lower, upper) {
+            (Some(lower), Some(upper)) => Some(lower + (upper - lower) / 2),
+            (Some(lower), None) => Some(lower.saturating_add(self.stride(lower)).min(top)),
+            (None, Some(upper)) => Some(upper.saturating_sub(self.stride(upper))),
+            (None, None) => Some(top),
+        }
+    }
+
+    /// How far to step outwards from there: twice as far each time that the end has moved.
+    fn stride(&mut self, from: u32) -> u32 {
+        if self.reached.is_some_and(|r| r != from) {
+            self.reach = self.reach.saturating_mul(2);
+        }
+        self.reached = Some(from);
+        self.reach
+    }
+}
+
+/// All trials so far.
+struct Trials<'a> {
+    trials: &'a [Trial],
+    rungs: &'a [u32],
+    top: u32,
+}
+
+impl Trials<'_> {
+    fn bounds(&self, goal: &Goal) -> (Option<u32>, Option<u32>) {
+        let bounds = goal.bounds(self.trials);
+        let rung = |load: Option<f64>| {
+            let at = self.trials.iter().position(|t| Some(t.load) == load)?;
+            self.rungs.get(at).copied()
+        };
+        (rung(bounds.lower), rung(bounds.upper))
+    }
+}
+
+impl Search {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// What makes no sense about the plan.
+    pub fn new(plan: Plan) -> Result<Self, String> {
+        if plan.goals.is_empty() {
+            return Err("a search needs a goal".into());
+        }
+        plan.goals.iter().try_for_each(Goal::check)?;
+        if !(plan.min_load > 0.0 && plan.min_load < plan.max_load && plan.max_load.is_finite()) {
+            return Err(format!("loads from {} to {} make no sense", plan.min_load, plan.max_load));
+        }
+        let ladder = Ladder::new(&plan);
+        let hunts = plan.goals.iter().map(|g| Hunt::new(*g, plan.coarse_stages, &ladder)).collect();
+        let opening = Some(ladder.top);
+        Ok(Self { plan, ladder, hunts, trials: Vec::new(), rungs: Vec::new(), opening, opened: 0 })
+    }
+
+    /// The trial to make now; `None` when the search is over.
+    pub fn ask(&mut self) -> Option<Ask> {
+        if self.trials.len() >= self.plan.most_trials as usize {
+            return None;
+        }
+        let of = |(rung, duration): (u32, f64), ladder: &Ladder| Ask { load: ladder.load(rung), duration };
+        if let Some(rung) = self.opening {
+            // Long enough for the first stage of every goal.
+            let longest = self.hunts.iter().map(|h| h.stages[0].goal.final_trial).fold(0.0, f64::max);
+            return Some(of((rung, longest), &self.ladder));
+        }
+        let trials = Trials { trials: &self.trials, rungs: &self.rungs, top: self.ladder.top };
+        let candidates = self.hunts.iter_mut().filter_map(|h| h.next(&trials));
+        let first = candidates.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        first.map(|next| of(next, &self.ladder))
+    }
+
+    /// Takes in the trial that was asked for: `loss` is the share of the intended packets that did not arrive.
+    pub fn tell(&mut self, ask: Ask, loss: f64) {
+        let loss = loss.clamp(0.0, 1.0);
+        let rung = self.ladder.below(ask.load * (1.0 + 1e-12));
+        self.trials.push(Trial { load: ask.load, duration: ask.duration, loss });
+        self.rungs.push(rung);
+        self.opening = self.opening.and_then(|_| self.open(rung, loss));
+    }
+
+    /// The next of the first trials: what came through the last one, then a little above or below that.
+    fn open(&mut self, rung: u32, loss: f64) -> Option<u32> {
+        self.opened += 1;
+        let strictest = self.plan.goals.iter().map(|g| g.loss_ratio).fold(f64::INFINITY, f64::min);
+        let wide = self.hunts.iter().map(|h| h.stages[0].width).max().unwrap_or(1);
+        let next = if loss <= strictest {
+            // The highest load passes: there is nothing above it.
+            rung.saturating_add(wide).min(self.ladder.top)
+        } else {
+            let through = self.ladder.below(self.ladder.load(rung) * (1.0 - loss) / (1.0 - strictest));
+            through.min(rung.saturating_sub(if self.opened > 1 { wide } else { 1 }))
+        };
+        (self.opened < 3 && next != rung && !self.rungs.contains(&next)).then_some(next)
+    }
+
+    /// All trials so far.
+    pub fn trials(&self) -> &[Trial] {
+        &self.trials
+    }
+
+    /// What has been found so far, goal by goal.
+    pub fn found(&self) -> Vec<Found> {
+        let trials = Trials { trials: &self.trials, rungs: &self.rungs, top: self.ladder.top };
+        let found = |goal: &Goal| {
+            let (lower, upper) = trials.bounds(goal);
+            let complete = match (lower, upper) {
+                (Some(lower), Some(upper)) => upper - lower <= self.ladder.rungs(goal.width),
+                (Some(lower), None) => lower == self.ladder.top,
+                (None, upper) => upper == Some(0),
+            };
+            Found {
+                goal: *goal,
+                bounds: goal.bounds(&self.trials),
+                conditional_throughput: goal.conditional_throughput(&self.trials),
+                complete,
+            }
+        };
+        self.plan.goals.iter().map(found).collect()
+    }
+}

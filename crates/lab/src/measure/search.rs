@@ -1,0 +1,221 @@
+//! The search for throughput: the highest rate at which no more than a given share of packets is lost. It knows nothing of
+//! generators: it says what to try next and is told how much of it was lost.
+//!
+//! ```text
+//! flood ──> bracket (grow or shrink from what came through) ──> bisect to the width ──> decide (many packets), stepping
+//!           \___________________ short trials ___________________________________/      down by a width while it fails
+//! ```
+//! Only a trial of the deciding kind makes a rate the throughput. Losses are taken to grow with the rate; where a machine is
+//! disturbed they do not, so the number of trials is bounded, and a search may end with no rate. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// What is sought.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// Largest share of packets that may be lost; what was not sent counts as lost.
+    pub loss: f64,
+    /// The result is known to within this share of itself.
+    pub width: f64,
+    /// Packets of a deciding trial.
+    pub packets: u64,
+    /// Most trials, deciding ones included.
+    pub trials: u32,
+}
+
+/// What to try.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step {
+    /// A short trial at this rate, packets a second.
+    Probe(f64),
+    /// A trial of the goal's number of packets at this rate.
+    Decide(f64),
+    /// The search is over: the throughput, or none.
+    Done(Option<f64>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    Bracket,
+    Bisect,
+    Decide,
+    Over(Option<f64>),
+}
+
+/// A search under way.
+#[derive(Debug, Clone)]
+pub struct Search {
+    goal: Goal,
+    stage: Stage,
+    /// The rate to try next.
+    at: f64,
+    /// The highest rate that a short trial passed at.
+    low: Option<f64>,
+    /// The lowest that a trial failed at.
+    high: Option<f64>,
+    /// No more than this can be offered.
+    limit: f64,
+    /// From one rate of the bracket to the next higher one.
+    grow: f64,
+    trials: u32,
+}
+
+impl Search {
+    /// Begins at the rate `guess` (what came through a flood, for instance); never asks for more than `limit`.
+    pub fn new(goal: Goal, guess: f64, limit: f64) -> Self {
+        let at = guess.min(limit).max(1.0);
+        Self {
+            goal,
+            stage: Stage::Bracket,
+            at,
+            low: None,
+            high: None,
+            limit: limit.max(1.0),
+            grow: 1.5,
+            trials: 0,
+        }
+    }
+
+    /// What to try now.
+    pub fn step(&self) -> Step {
+        match self.stage {
+            Stage::Bracket | Stage::Bisect => Step::Probe(self.at),
+            Stage::Decide => Step::Decide(self.at),
+            Stage::Over(result) => Step::Done(result),
+        }
+    }
+
+    /// Takes in the share that was lost in the trial that [`Search::step`] asked for.
+    pub fn tell(&mut self, lost: f64) {
+        self.trials += 1;
+        let passed = lost <= self.goal.loss;
+        match self.stage {
+            Stage::Over(_) => return,
+            Stage::Decide if passed => {
+                self.stage = Stage::Over(Some(self.at));
+                return;
+            }
+            Stage::Decide => {
+                // Down by a width; by more when much was lost.
+                self.at *= 1.0 - self.goal.width.max(lost.min(0.5));
+            }
+            Stage::Bracket | Stage::Bisect => self.narrow(lost, passed),
+        }
+        // The last third of the trials is for deciding: a search that never decides has no result.
+        let probing = matches!(self.stage, Stage::Bracket | Stage::Bisect);
+        if probing && self.trials * 3 >= self.goal.trials * 2 {
+            self.decide_at(self.low.unwrap_or(self.at));
+        }
+        if self.trials >= self.goal.trials || self.at < 1.0 {
+            self.stage = Stage::Over(None);
+        }
+    }
+
+    fn narrow(&mut self, lost: f64, passed: bool) {
+        if passed {
+            self.low = Some(self.low.map_or(self.at, |l| l.max(self.at)));
+        } else {
+            self.high = Some(self.high.map_or(self.at, |h| h.min(self.at)));
+        }
+        match (self.low, self.high) {
+            (Some(low), None) if low >= self.limit => self.decide_at(low),
+            (Some(low), None) => {
+                self.at = (low * self.grow).min(self.limit);
+                // A first guess may be far too low: steps become longer.
+                self.grow = (self.grow * self.grow).min(16.0);
+            }
+            // What came through is a good guess for what can; not so for a system that collapses.
+            (None, _) => self.at *= (1.0 - lost).clamp(1.0 / 3.0, 1.0 - self.goal.width / 2.0),
+            (Some(low), Some(high)) if high <= low * (1.0 + self.goal.width) => self.decide_at(low),
+            (Some(low), Some(high)) => {
+                self.stage = Stage::Bisect;
+                self.at = (low * high).sqrt();
+            }
+        }
+    }
+
+    fn decide_at(&mut self, rate: f64) {
+        (self.stage, self.at) = (Stage::Decide, rate);
+    }
+
+    /// Trials so far.
+    pub fn trials(&self) -> u32 {
+        self.trials
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOAL: Goal = Goal { loss: 0.005, width: 0.05, packets: 1_000_000, trials: 30 };
+
+    fn run(goal: Goal, guess: f64, limit: f64, loss: impl Fn(f64, u32) -> f64) -> (Option<f64>, u32) {
+        let mut search = Search::new(goal, guess, limit);
+        loop {
+            match search.step() {
+                Step::Probe(rate) | Step::Decide(rate) => {
+                    assert!(rate <= limit.max(1.0) * 1.000_001, "{rate}");
+                    search.tell(loss(rate, search.trials()));
+                }
+                Step::Done(result) => return (result, search.trials()),
+            }
+        }
+    }
+
+    /// Forwards up to `capacity`, drops the rest.
+    fn ideal(capacity: f64) -> impl Fn(f64, u32) -> f64 {
+        move |rate, _| (1.0 - capacity / rate).max(0.0)
+    }
+
+    #[test]
+    fn an_ideal_system_is_found_to_within_the_width_wherever_the_search_begins() {
+        for guess in [1.0, 5e3, 1e5, 9e5] {
+            for capacity in [20e3, 100e3, 333e3] {
+                let (result, trials) = run(GOAL, guess, 1e6, ideal(capacity));
+                let found = result.expect("a rate");
+                // The loss that is allowed lies above the capacity.
+                assert!(found <= capacity * 1.0051 && found >= capacity * 0.94, "{found} of {capacity}");
+                assert!(trials <= 30);
+            }
+        }
+    }
+
+    #[test]
+    fn a_system_that_takes_all_that_can_be_offered_ends_at_the_limit() {
+        let (result, trials) = run(GOAL, 1e5, 3e5, ideal(1e9));
+        assert_eq!(result, Some(3e5));
+        assert!(trials <= 5, "{trials}");
+    }
+
+    #[test]
+    fn a_system_that_collapses_past_its_peak_is_found_below_it() {
+        // Past 100 kpps only a tenth gets through: the flood's guess is far too low.
+        let loss = |rate: f64, _| if rate <= 1e5 { 0.0 } else { 1.0 - 1e4 / rate };
+        let (result, _) = run(GOAL, 1e4, 1e6, loss);
+        let found = result.expect("a rate");
+        assert!((0.94e5..=1e5).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn a_system_that_always_loses_has_no_throughput_and_the_search_ends() {
+        let (result, trials) = run(GOAL, 1e5, 1e6, |_, _| 0.01);
+        assert_eq!((result, trials <= 30), (None, true));
+    }
+
+    #[test]
+    fn a_loss_only_seen_in_many_packets_lowers_the_deciding_rate() {
+        // Short trials never see it; deciding ones do above 80 kpps.
+        let mut search = Search::new(GOAL, 9e4, 1e5);
+        let result = loop {
+            match search.step() {
+                Step::Probe(_) => search.tell(0.0),
+                Step::Decide(rate) => search.tell(if rate > 8e4 { 0.006 } else { 0.0 }),
+                Step::Done(result) => break result,
+            }
+        };
+        let found = result.expect("a rate");
+        assert!((7.5e4..=8e4).contains(&found), "{found}");
+    }
+}

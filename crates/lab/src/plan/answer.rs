@@ -1,0 +1,398 @@
+//! Answers from a model: what a link needs, what a machine carries. Pure.
+//!
+//! A gateway's processors have `cores` seconds in a second. Of these a firewall and everything else leaves a share, and a safety
+//! factor is kept: `cores x share / safety` is what IPsec may use.
+
+use serde::Serialize;
+
+use super::model::{Cost, Mix, Model, Path, SuiteCost, Way};
+use crate::error::LabError;
+
+/// Preamble and gap between frames, bytes; with [`super::model::ETHERNET`], what a frame takes on a wire beside its packet.
+const GAP: f64 = 20.0;
+/// Each tunnel's share of rekeyings is sealed and opened by the gateway as well, which is nothing beside the key exchange.
+const REKEY_LIMIT: f64 = 0.1;
+/// Rates between which an answer is looked for, packets per second.
+const HIGHEST: f64 = 1e12;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Suite of ESP.
+    pub suite: String,
+    /// How ESP is carried.
+    pub path: Path,
+    /// The packets.
+    pub mix: Mix,
+    /// Tunnels.
+    pub tunnels: u32,
+    /// Seconds between two rekeyings of a tunnel.
+    pub rekey: f64,
+    /// All tunnels come up within so many seconds.
+    pub storm: Option<f64>,
+    /// Share of the processors that a firewall and all else leave.
+    pub share: f64,
+    /// What is needed is had this many times.
+    pub safety: f64,
+    /// Processors; those of the calibrated machine when absent.
+    pub cores: Option<f64>,
+    /// Clock, GHz; that of the calibrated machine when absent.
+    pub ghz: Option<f64>,
+}
+
+impl Ask {
+    /// A suite and a mix on a path, with the usual rest: one tunnel, rekeyed every hour, half of the processors, safety 1.5.
+    pub fn of(suite: &str, path: Path, mix: Mix) -> Self {
+        let suite = suite.to_string();
+        Self {
+            suite,
+            path,
+            mix,
+            tunnels: 1,
+            rekey: 3_600.0,
+            storm: None,
+            share: 0.5,
+            safety: 1.5,
+            cores: None,
+            ghz: None,
+        }
+    }
+
+    /// Refuses what makes no sense.
+    pub fn check(&self) -> Result<(), LabError> {
+        let wrong = |why: &str| Err(LabError::Usage(why.into()));
+        if !(self.share > 0.0 && self.share <= 1.0) {
+            return wrong("--share is the part of the processors that is left for IPsec: above 0, at most 1");
+        }
+        if !(1.0..=100.0).contains(&self.safety) {
+            return wrong("--safety is a factor from 1 (none) to 100");
+        }
+        if !(1..=1_000_000).contains(&self.tunnels) {
+            return wrong("--tunnels is 1 to 1,000,000");
+        }
+        if !(self.rekey >= 1.0 && self.rekey.is_finite()) {
+            return wrong("--rekey is at least a second");
+        }
+        if self.storm.is_some_and(|s| !(s > 0.0 && s.is_finite())) {
+            return wrong("--setup-storm is a number of seconds above 0");
+        }
+        if self.cores.is_some_and(|c| !(c > 0.0 && c <= 100_000.0)) {
+            return wrong("--cores is a number above 0");
+        }
+        if self.ghz.is_some_and(|g| !(0.1..=20.0).contains(&g)) {
+            return wrong("--ghz is a clock from 0.1 to 20 GHz");
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds here are so many there, by the clock alone.
+    fn slower(&self, model: &Model) -> f64 {
+        match (self.ghz, model.machine.mhz) {
+            (Some(there), Some(here)) => here / 1e3 / there,
+            _ => 1.0,
+        }
+    }
+}
+
+/// What keys cost, in processors.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Keys {
+    /// Rekeyings, all the time.
+    pub rekey_cores: f64,
+    /// Setting all tunnels up in the time asked for, while it lasts.
+    pub storm_cores: f64,
+}
+
+/// What a packet costs at a rate, nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Packet {
+    /// Sealing side.
+    pub out: Cost,
+    /// Opening side.
+    pub into: Cost,
+    /// The kernel's, of one direction, at most.
+    pub kernel_ns: f64,
+    /// Buffers and calls per packet, sealing and opening.
+    pub aggregates: [[f64; 2]; 2],
+}
+
+impl Packet {
+    /// Of one packet each way.
+    pub fn both(&self) -> f64 {
+        self.out.total() + self.into.total() + 2.0 * self.kernel_ns
+    }
+}
+
+/// What a link needs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Need {
+    /// The link, 10^6 bits per second each way.
+    pub link_mbps: f64,
+    /// Packets a second each way when it is full.
+    pub pps: f64,
+    /// Bits of inner IP packets each way, 10^6 per second.
+    pub inner_mbps: f64,
+    /// Mean bytes of an outer packet on the link, with Ethernet framing and gap.
+    pub outer_bytes: f64,
+    /// What a packet costs.
+    pub packet: Packet,
+    /// What keys cost.
+    pub keys: Keys,
+    /// Processors for the packets, without share and safety.
+    pub packet_cores: f64,
+    /// Processors in all, without share and safety.
+    pub bare_cores: f64,
+    /// Processors needed, with share and safety.
+    pub cores: f64,
+    /// Cycles per byte of inner packets, both directions together, each byte once in each direction.
+    pub cycles_per_byte: Option<f64>,
+    /// MHz for each Mbit/s of the link (each way), without share and safety.
+    pub mhz_per_mbps: Option<f64>,
+    /// The same with them.
+    pub mhz_per_mbps_safe: Option<f64>,
+    /// The largest part of the cost, and its share.
+    pub dominant: (String, f64),
+}
+
+/// What a machine carries.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Carries {
+    /// The suite.
+    pub suite: String,
+    /// The mix.
+    pub mix: String,
+    /// Packets a second each way, both ways at once.
+    pub pps: f64,
+    /// The same in bits of inner packets, 10^6 per second each way.
+    pub mbps: f64,
+    /// One way only, sealing: 10^6 bits per second.
+    pub out_mbps: f64,
+    /// One way only, opening.
+    pub in_mbps: f64,
+    /// Packets a second of the two.
+    pub one_way_pps: [f64; 2],
+    /// Tunnels whose rekeying takes a tenth of what IPsec may use.
+    pub tunnels: f64,
+    /// What a packet costs then.
+    pub packet: Packet,
+}
+
+/// Processors that `model`'s machine or the one asked about has.
+pub fn cores(model: &Model, ask: &Ask) -> f64 {
+    ask.cores.unwrap_or(model.machine.cpus as f64)
+}
+
+fn packet(model: &Model, ask: &Ask, suite: &SuiteCost, pps: f64) -> Result<Packet, LabError> {
+    let slower = ask.slower(model);
+    let scale = |c: Cost| Cost {
+        packet: c.packet * slower,
+        bytes: c.bytes * slower,
+        aggregates: c.aggregates * slower,
+        crypto: c.crypto * slower,
+        sas: c.sas * slower,
+    };
+    let cost = |way| model.cost(suite, ask.path, way, (&ask.mix, pps), f64::from(ask.tunnels)).map(scale);
+    let aggregates = |way| Ok(model.path(ask.path, way)?.gathering.aggregates(&ask.mix, pps));
+    Ok(Packet {
+        out: cost(Way::Out)?,
+        into: cost(Way::In)?,
+        kernel_ns: model.kernel_ns * slower,
+        aggregates: [aggregates(Way::Out)?, aggregates(Way::In)?],
+    })
+}
+
+fn keys(model: &Model, ask: &Ask) -> Keys {
+    let each = ask.slower(model) * f64::from(ask.tunnels) / 1e6;
+    Keys {
+        rekey_cores: each * model.handshake.rekey_us / ask.rekey,
+        storm_cores: ask.storm.map_or(0.0, |s| each * model.handshake.setup_us / s),
+    }
+}
+
+/// What a link of `bits` per second each way needs when it is full of the mix both ways.
+pub fn need(model: &Model, ask: &Ask, bits: f64) -> Result<Need, LabError> {
+    ask.check()?;
+    let suite = model.suite(&ask.suite)?;
+    let outer = |bytes: f64| suite.outer(ask.path, bytes) + f64::from(super::model::ETHERNET) + GAP;
+    let outer_bytes: f64 = ask.mix.parts.iter().map(|p| p.share * outer(p.bytes())).sum();
+    let pps = bits / 8.0 / outer_bytes;
+    // What one processor finds gathers packets; it is busy with so many of them.
+    let packet = packet(model, ask, suite, pps)?;
+    let keys = keys(model, ask);
+    let packet_cores = pps * packet.both() / 1e9;
+    let bare_cores = packet_cores + keys.rekey_cores + keys.storm_cores;
+    let with = ask.safety / ask.share;
+    let mhz = ask.ghz.map(|g| g * 1e3).or(model.machine.mhz);
+    let both = packet.out.plus(&packet.into);
+    let parts = [
+        ("per packet", both.packet),
+        ("per byte", both.bytes),
+        ("buffers and calls", both.aggregates),
+        ("crypto", both.crypto),
+        ("number of SAs", both.sas),
+        ("the kernel", 2.0 * packet.kernel_ns),
+    ]
+    .map(|(name, ns)| (name, ns * pps / 1e9));
+    let all =
+        parts.into_iter().chain([("rekeying", keys.rekey_cores), ("the setup storm", keys.storm_cores)]);
+    let dominant = all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0));
+    Ok(Need {
+        link_mbps: bits / 1e6,
+        pps,
+        inner_mbps: pps * ask.mix.bytes() * 8.0 / 1e6,
+        outer_bytes,
+        packet,
+        keys,
+        packet_cores,
+        bare_cores,
+        cores: bare_cores * with,
+        cycles_per_byte: mhz.map(|mhz| packet.both() / 2.0 / ask.mix.bytes() * mhz / 1e3),
+        mhz_per_mbps: mhz.map(|mhz| bare_cores * mhz / (bits / 1e6)),
+        mhz_per_mbps_safe: mhz.map(|mhz| bare_cores * with * mhz / (bits / 1e6)),
+        dominant: (dominant.0.into(), dominant.1 / bare_cores.max(f64::MIN_POSITIVE)),
+    })
+}
+
+/// What the machine carries of the mix.
+pub fn carries(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
+    ask.check()?;
+    let suite = model.suite(&ask.suite)?;
+    let keys = keys(model, ask);
+    let budget = cores(model, ask) * ask.share / ask.safety;
+    let left = budget - keys.rekey_cores;
+    if left <= 0.0 {
+        return Err(LabError::Usage(format!(
+            "rekeying {} tunnels every {} s alone takes {:.2} processors, and IPsec may use {budget:.2}: rekey less often, or \
+             have fewer tunnels",
+            ask.tunnels, ask.rekey, keys.rekey_cores
+        )));
+    }
+    let at = |pps: f64| packet(model, ask, suite, pps);
+    let both = highest(left, |pps| Ok(at(pps)?.both()))?;
+    let out = highest(left, |pps| at(pps).map(|p| p.out.total() + p.kernel_ns))?;
+    let into = highest(left, |pps| at(pps).map(|p| p.into.total() + p.kernel_ns))?;
+    let mbps = |pps: f64| pps * ask.mix.bytes() * 8.0 / 1e6;
+    let one = model.handshake.rekey_us * ask.slower(model) / ask.rekey / 1e6;
+    Ok(Carries {
+        suite: ask.suite.clone(),
+        mix: ask.mix.name.clone(),
+        pps: both,
+        mbps: mbps(both),
+        out_mbps: mbps(out),
+        in_mbps: mbps(into),
+        one_way_pps: [out, into],
+        tunnels: budget * REKEY_LIMIT / one.max(f64::MIN_POSITIVE),
+        packet: at(both)?,
+    })
+}
+
+/// The highest rate whose packets fit into `budget` processors. A packet costs less the more there are, but all of them together never
+/// cost less than fewer: so halving finds it.
+fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
+    let (mut low, mut high) = (0.0, HIGHEST);
+    for _ in 0..200 {
+        let middle = (low + high) / 2.0;
+        if middle * ns(middle)? / 1e9 <= budget { low = middle } else { high = middle }
+    }
+    Ok(low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::LARGEST;
+    use super::super::sample;
+    use super::*;
+
+    fn ask(mix: Mix) -> Ask {
+        Ask { share: 1.0, safety: 1.0, ..Ask::of("aes128gcm16", Path::Udp, mix) }
+    }
+
+    #[test]
+    fn a_link_of_a_known_machine_needs_what_the_formula_says() {
+        let model = sample::model();
+        let n = need(&model, &ask(Mix::frames(LARGEST)), 1e9).expect("an answer");
+        // 1,400 bytes and a trailer of 2, in whole words: 1,404; SPI to ICV 32, IP 20, UDP 8; Ethernet 18 and 20.
+        assert!((n.outer_bytes - (1_404.0 + 32.0 + 28.0 + 38.0)).abs() < 1e-9, "{n:?}");
+        let pps = 1e9 / 8.0 / n.outer_bytes;
+        let alone = 1.0 / (1.0 + pps * 1e-4);
+        let ns = 500.0 + 350.0 + 400.0 * (1.0 + alone) + 3_000.0 * 2.0 * alone + 40.0 + 140.4;
+        assert!((n.packet.out.total() - ns).abs() < 1e-6, "{n:?}");
+        let cores = pps * 2.0 * (ns + 700.0) / 1e9 + 100e-6 / 3_600.0;
+        assert!((n.bare_cores / cores - 1.0).abs() < 1e-9 && n.cores == n.bare_cores, "{n:?}");
+        assert!((n.mhz_per_mbps.expect("a clock") - cores * 2_000.0 / 1_000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn safety_and_share_multiply() {
+        let model = sample::model();
+        let plain = need(&model, &ask(Mix::imix()), 1e9).expect("an answer");
+        let careful = Ask { share: 0.5, safety: 1.5, ..ask(Mix::imix()) };
+        let careful = need(&model, &careful, 1e9).expect("an answer");
+        assert!((careful.cores / plain.cores - 3.0).abs() < 1e-9);
+        assert_eq!(careful.bare_cores, plain.bare_cores);
+    }
+
+    #[test]
+    fn more_never_needs_less() {
+        let model = sample::model();
+        let cores = |a: &Ask, bits: f64| need(&model, a, bits).expect("an answer").cores;
+        for mix in [Mix::frames(64), Mix::imix().shuffled(), Mix::frames(LARGEST), Mix::tcp()] {
+            let base = ask(mix);
+            let mut before = 0.0;
+            for bits in (0..80).map(|i| 1e4 * 1.3f64.powi(i)) {
+                let now = cores(&base, bits);
+                assert!(now > before, "{bits}: {now} after {before}");
+                before = now;
+            }
+            let more = |change: fn(&mut Ask)| {
+                let mut a = base.clone();
+                change(&mut a);
+                cores(&a, 1e9) > cores(&base, 1e9)
+            };
+            assert!(more(|a| a.tunnels = 5_000) && more(|a| a.rekey = 60.0) && more(|a| a.storm = Some(0.1)));
+            assert!(more(|a| a.ghz = Some(1.0)) && more(|a| a.suite = "3des-sha1".into()));
+        }
+        // Smaller packets: more of them on the same link.
+        assert!(cores(&ask(Mix::frames(64)), 1e9) > cores(&ask(Mix::frames(LARGEST)), 1e9));
+    }
+
+    #[test]
+    fn what_a_machine_carries_fills_it() {
+        let model = sample::model();
+        for mix in [Mix::frames(64), Mix::imix(), Mix::tcp()] {
+            let a = Ask { share: 0.5, safety: 1.5, ..ask(mix) };
+            let c = carries(&model, &a).expect("an answer");
+            let used = c.pps * c.packet.both() / 1e9;
+            assert!((used / (2.0 * 0.5 / 1.5) - 1.0).abs() < 1e-3, "{used}");
+            // One way carries more than that, and no more than twice as much as the cheaper half would allow.
+            assert!(c.one_way_pps.iter().all(|p| *p > c.pps), "{c:?}");
+            let twice = Ask { cores: Some(4.0), ..a };
+            assert!(carries(&model, &twice).expect("an answer").pps > c.pps * 1.9);
+        }
+    }
+
+    #[test]
+    fn questions_without_sense_are_refused() {
+        let model = sample::model();
+        for change in [
+            |a: &mut Ask| a.share = 0.0,
+            |a: &mut Ask| a.share = 1.1,
+            |a: &mut Ask| a.safety = 0.5,
+            |a: &mut Ask| a.safety = f64::NAN,
+            |a: &mut Ask| a.tunnels = 0,
+            |a: &mut Ask| a.rekey = 0.0,
+            |a: &mut Ask| a.storm = Some(0.0),
+            |a: &mut Ask| a.cores = Some(0.0),
+            |a: &mut Ask| a.ghz = Some(1000.0),
+            |a: &mut Ask| a.suite = "rot13".into(),
+        ] {
+            let mut a = ask(Mix::imix());
+            change(&mut a);
+            assert!(matches!(need(&model, &a, 1e9), Err(LabError::Usage(_))), "{a:?}");
+            assert!(matches!(carries(&model, &a), Err(LabError::Usage(_))), "{a:?}");
+        }
+        // So many rekeyings that nothing is left.
+        let a = Ask { tunnels: 1_000_000, rekey: 1.0, ..ask(Mix::imix()) };
+        assert!(carries(&model, &a).is_err_and(|e| e.to_string().contains("rekey less often")));
+    }
+}

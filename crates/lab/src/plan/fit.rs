@@ -1,0 +1,187 @@
+//! Fits: a line by least squares, and several unknown costs, none of them negative, by least squares. Pure.
+
+/// A straight line through measured points.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Line {
+    /// What one more unit of x adds to y.
+    pub slope: f64,
+    /// y at x = 0.
+    pub intercept: f64,
+    /// Root mean square of what the line misses a point by, in the unit of y.
+    pub residual: f64,
+}
+
+/// The line with the least sum of squares; `None` for fewer than two different x, or for what is not a number.
+pub fn line(points: &[(f64, f64)]) -> Option<Line> {
+    let n = points.len() as f64;
+    let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
+    let (x, y) = (mean(|p| p.0), mean(|p| p.1));
+    let sxx: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+    let sxy: f64 = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum();
+    if points.len() < 2 || !(sxx.is_normal() && sxy.is_finite()) {
+        return None;
+    }
+    let slope = sxy / sxx;
+    let intercept = y - slope * x;
+    let missed: f64 = points.iter().map(|p| (p.1 - intercept - slope * p.0).powi(2)).sum();
+    Some(Line { slope, intercept, residual: (missed / n).sqrt() })
+}
+
+/// The costs `x`, none negative, for which `rows . x` comes nearest to `y` in the sense of least squares of the *relative*
+/// error: a cell that costs ten times as much counts no more. Active set method (Lawson and Hanson 1974): costs enter one by one, the most
+/// promising first, and leave when they would become negative.
+///
+/// `None` when there are no rows, the rows differ in length, a measured value is not positive, or anything is not finite.
+pub fn non_negative(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
+    let columns = rows.first()?.len();
+    let sound = rows.len() == y.len()
+        && y.iter().all(|v| v.is_finite() && *v > 0.0)
+        && rows.iter().all(|r| r.len() == columns && r.iter().all(|v| v.is_finite()));
+    if !sound {
+        return None;
+    }
+    // Each row by its measured value, each column by its size: numbers near one.
+    let scale: Vec<f64> = (0..columns)
+        .map(|c| rows.iter().zip(y).map(|(r, y)| (r[c] / y).powi(2)).sum::<f64>().sqrt())
+        .map(|s| if s > 0.0 { s } else { 1.0 })
+        .collect();
+    let a: Vec<Vec<f64>> =
+        rows.iter().zip(y).map(|(r, y)| r.iter().zip(&scale).map(|(v, s)| v / y / s).collect()).collect();
+    let mut x = vec![0.0; columns];
+    let mut active = vec![false; columns];
+    // Each round adds a column; the method ends by itself, the bound is against rounding.
+    for _ in 0..3 * columns {
+        let left: Vec<f64> = a.iter().map(|r| 1.0 - dot(r, &x)).collect();
+        let gain = |c: usize| a.iter().zip(&left).map(|(r, l)| r[c] * l).sum::<f64>();
+        let best = (0..columns)
+            .filter(|c| !active[*c])
+            .map(|c| (c, gain(c)))
+            .filter(|(_, g)| *g > 1e-9)
+            .max_by(|p, q| p.1.total_cmp(&q.1));
+        let Some((enters, _)) = best else { break };
+        active[enters] = true;
+        while let Some(z) = solve(&a, &active) {
+            // How far towards z before a cost becomes negative.
+            let step = (0..columns)
+                .filter(|c| active[*c] && z[*c] <= 0.0)
+                .map(|c| (c, x[c] / (x[c] - z[c])))
+                .min_by(|p, q| p.1.total_cmp(&q.1));
+            let Some((leaves, step)) = step else {
+                x = z;
+                break;
+            };
+            x.iter_mut().zip(&z).for_each(|(x, z)| *x += step * (z - *x));
+            x[leaves] = 0.0;
+            active[leaves] = false;
+        }
+    }
+    Some(x.iter().zip(&scale).map(|(x, s)| x / s).collect())
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Least squares over the active columns (normal equations, Gauss with pivots); the others are 0. `None` without an active column.
+fn solve(a: &[Vec<f64>], active: &[bool]) -> Option<Vec<f64>> {
+    let on: Vec<usize> = (0..active.len()).filter(|c| active[*c]).collect();
+    let n = on.len();
+    if n == 0 {
+        return None;
+    }
+    let mut m: Vec<Vec<f64>> = on
+        .iter()
+        .map(|p| {
+            let products = on.iter().map(|q| a.iter().map(|r| r[*p] * r[*q]).sum());
+            products.chain([a.iter().map(|r| r[*p]).sum()]).collect()
+        })
+        .collect();
+    for c in 0..n {
+        let pivot = (c..n).max_by(|p, q| m[*p][c].abs().total_cmp(&m[*q][c].abs()))?;
+        m.swap(c, pivot);
+        // A column that says nothing beyond the others gets nothing.
+        if m[c][c].abs() < 1e-12 {
+            m[c] = vec![0.0; n + 1];
+            m[c][c] = 1.0;
+        }
+        let row = m[c].clone();
+        for other in m.iter_mut().skip(c + 1) {
+            let factor = other[c] / row[c];
+            other.iter_mut().zip(&row).for_each(|(o, r)| *o -= factor * r);
+        }
+    }
+    let mut x = vec![0.0; active.len()];
+    for c in (0..n).rev() {
+        let known: f64 = (c + 1..n).map(|k| m[c][k] * x[on[k]]).sum();
+        x[on[c]] = (m[c][n] - known) / m[c][c];
+    }
+    Some(x)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-6 * b.abs().max(1.0)
+    }
+
+    #[test]
+    fn points_on_a_line_give_that_line_and_nothing_is_missed() {
+        let l = line(&[(64.0, 50.0 + 6.4), (1400.0, 50.0 + 140.0), (8192.0, 50.0 + 819.2)]).expect("a line");
+        assert!(near(l.slope, 0.1) && near(l.intercept, 50.0) && l.residual < 1e-9, "{l:?}");
+    }
+
+    #[test]
+    fn what_the_line_misses_is_said() {
+        // The best line through (0,0) (1,0) (2,3): slope 1.5, intercept -0.5; it misses by 0.5, 1, 0.5.
+        let l = line(&[(0.0, 0.0), (1.0, 0.0), (2.0, 3.0)]).expect("a line");
+        assert!(near(l.slope, 1.5) && near(l.intercept, -0.5), "{l:?}");
+        assert!(near(l.residual, 0.5f64.sqrt()), "{l:?}");
+    }
+
+    #[test]
+    fn one_size_is_no_line() {
+        assert_eq!(line(&[]), None);
+        assert_eq!(line(&[(64.0, 1.0)]), None);
+        assert_eq!(line(&[(64.0, 1.0), (64.0, 2.0)]), None);
+        assert_eq!(line(&[(64.0, f64::NAN), (65.0, 2.0)]), None);
+    }
+
+    #[test]
+    fn known_costs_are_found_again() {
+        let costs = [400.0, 0.3, 900.0];
+        let rows: Vec<Vec<f64>> =
+            [(64.0, 1.0), (390.0, 0.5), (1400.0, 0.1), (1400.0, 0.9)].map(|(b, g)| vec![1.0, b, g]).into();
+        let y: Vec<f64> = rows.iter().map(|r| dot(r, &costs)).collect();
+        let found = non_negative(&rows, &y).expect("costs");
+        assert!(found.iter().zip(costs).all(|(f, c)| near(*f, c)), "{found:?}");
+    }
+
+    #[test]
+    fn no_cost_is_negative_and_what_is_left_is_the_best_without_it() {
+        // Falls with x: the best line without a negative slope is flat. Relative errors: 1/y weights.
+        let rows: Vec<Vec<f64>> = [1.0, 2.0, 3.0].map(|x| vec![1.0, x]).into();
+        let found = non_negative(&rows, &[30.0, 20.0, 10.0]).expect("costs");
+        assert_eq!(found[1], 0.0);
+        // Minimum of sum (1 - c/y)^2: c = sum(1/y) / sum(1/y^2).
+        let best = (1.0 / 30.0 + 1.0 / 20.0 + 0.1) / (1.0 / 900.0 + 1.0 / 400.0 + 0.01);
+        assert!(near(found[0], best), "{found:?}");
+    }
+
+    #[test]
+    fn columns_that_say_the_same_share_or_one_has_it_all() {
+        let rows: Vec<Vec<f64>> = [1.0, 2.0].map(|x| vec![x, x]).into();
+        let found = non_negative(&rows, &[5.0, 10.0]).expect("costs");
+        assert!(near(found[0] + found[1], 5.0) && found.iter().all(|f| *f >= 0.0), "{found:?}");
+    }
+
+    #[test]
+    fn nonsense_has_no_fit() {
+        assert_eq!(non_negative(&[], &[]), None);
+        assert_eq!(non_negative(&[vec![1.0]], &[0.0]), None);
+        assert_eq!(non_negative(&[vec![1.0]], &[1.0, 2.0]), None);
+        assert_eq!(non_negative(&[vec![1.0], vec![1.0, 2.0]], &[1.0, 2.0]), None);
+        assert_eq!(non_negative(&[vec![f64::INFINITY]], &[1.0]), None);
+    }
+}

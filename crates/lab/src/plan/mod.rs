@@ -1,0 +1,18 @@
+//! The planner, E12: what a link needs, what a machine carries, from a model fitted to measurements on this machine. The
+//! measurements themselves are an experiment (`experiment::plan`); here is what follows from them.
+//!
+//! ```text
+//! measured cells ── paths ──> model ── answer ──> lines for people, JSON
+//!                    └ fit       └ store (plan.json)
+//! ```
+
+pub mod answer;
+pub mod fit;
+pub mod links;
+pub mod model;
+pub mod paths;
+#[cfg(test)]
+pub(crate) mod sample;
+pub mod store;
+pub mod text;
+pub mod verified;

@@ -1,0 +1,582 @@
+//! The planner's model: what a packet costs a gateway, by suite, path and direction.
+//!
+//! ```text
+//! cost of a packet = a + b x bytes + c x buffers + d x calls + k x crypto(suite, direction, bytes)
+//!                    `------ of the path and direction -----'   `-- of the suite, measured alone --'
+//! ```
+//! Buffers and calls are the aggregates: a buffer crosses between a gateway and the kernel (a read, a merged write, a send, what a receive
+//! gives), a call or waking moves some of them. Packets share them, so there are fewer of them per packet as the rate
+//! grows. k is what crypto costs inside the gateway over what it costs alone. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::LabError;
+
+/// An Ethernet frame is longer than the IP packet in it by header and FCS.
+pub const ETHERNET: u32 = 18;
+/// IPv4 and UDP.
+pub const HEADERS: u32 = 28;
+
+/// Packets of one size in a mix.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// Bytes of the Ethernet frame that would carry the inner packet, FCS included (RFC 2544).
+    pub frame: u32,
+    /// Share of the packets.
+    pub share: f64,
+}
+
+impl Part {
+    /// Bytes of UDP payload.
+    pub fn payload(&self) -> u32 {
+        self.frame.saturating_sub(ETHERNET + HEADERS)
+    }
+
+    /// Bytes of the IP packet.
+    pub fn bytes(&self) -> f64 {
+        f64::from(self.frame.saturating_sub(ETHERNET))
+    }
+}
+
+/// Sizes of packets, and how many of each. Shares add up to one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mix {
+    /// As it was asked for.
+    pub name: String,
+    /// The sizes.
+    pub parts: Vec<Part>,
+    /// How often a packet has not the size of the one before.
+    pub change: f64,
+    /// Packets are merged on the way, as TCP's are.
+    pub merged: bool,
+}
+
+/// The largest frame whose packet fits the inner MTU of 1,400 bytes that everything here is measured with.
+pub const LARGEST: u32 = 1418;
+
+impl Mix {
+    /// Frames of one size.
+    pub fn frames(frame: u32) -> Self {
+        Self { name: frame.to_string(), parts: vec![Part { frame, share: 1.0 }], change: 0.0, merged: false }
+    }
+
+    /// Seven of the first size, four of the second, one of the third, as the laboratory's generator sends them: those of a size
+    /// in a row.
+    pub fn rows(name: &str, frames: [u32; 3]) -> Self {
+        let parts = [(0, 7.0), (1, 4.0), (2, 1.0)].map(|(i, n)| Part { frame: frames[i], share: n / 12.0 });
+        Self { name: name.into(), parts: parts.into(), change: 3.0 / 12.0, merged: false }
+    }
+
+    /// Seven frames of 64 bytes, four of 594 and one of the largest.
+    pub fn imix() -> Self {
+        Self::rows("imix", [64, 594, LARGEST])
+    }
+
+    /// The same sizes in no order.
+    pub fn shuffled(self) -> Self {
+        let change = 1.0 - self.parts.iter().map(|p| p.share * p.share).sum::<f64>();
+        Self { change, ..self }
+    }
+
+    /// A bulk transfer over TCP.
+    pub fn tcp() -> Self {
+        Self { name: "tcp".into(), merged: true, ..Self::frames(LARGEST) }
+    }
+
+    /// `imix`, `tcp`, a frame size, or several with weights: `64:7,594:4,1418:1`.
+    pub fn parse(text: &str) -> Result<Self, LabError> {
+        let wrong = |why: &str| {
+            LabError::Usage(format!(
+                "`{text}` is not a mix: {why}; write imix, tcp, a frame size from 64 to 1518 bytes (FCS included), or sizes \
+                 with weights such as 64:7,594:4,1418:1"
+            ))
+        };
+        match text {
+            "imix" => return Ok(Self::imix().shuffled()),
+            "tcp" => return Ok(Self::tcp()),
+            _ => {}
+        }
+        let mut parts = Vec::new();
+        for item in text.split(',') {
+            let (size, weight) = item.split_once(':').unwrap_or((item, "1"));
+            let frame = size.parse().map_err(|_| wrong(&format!("`{size}` is not a number of bytes")))?;
+            let weight: f64 = weight.parse().map_err(|_| wrong(&format!("`{weight}` is not a weight")))?;
+            if !(64..=1518).contains(&frame) {
+                return Err(wrong(&format!("no Ethernet frame has {frame} bytes")));
+            }
+            if !(weight > 0.0 && weight.is_finite()) {
+                return Err(wrong("a weight is a number above 0"));
+            }
+            parts.push(Part { frame, share: weight });
+        }
+        let all: f64 = parts.iter().map(|p| p.share).sum();
+        parts.iter_mut().for_each(|p| p.share /= all);
+        Ok(Self { name: text.into(), parts, change: 0.0, merged: false }.shuffled())
+    }
+
+    /// Mean length of the IP packets, bytes.
+    pub fn bytes(&self) -> f64 {
+        self.parts.iter().map(|p| p.share * p.bytes()).sum()
+    }
+}
+
+/// One gateway under a load, by the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Side {
+    /// Processor time of its processes, nanoseconds.
+    pub ns: f64,
+    /// Buffers that crossed between it and the kernel, both ways.
+    pub buffers: f64,
+    /// Calls and wakings.
+    pub calls: f64,
+}
+
+/// What one load was seen to cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Seen {
+    /// Length, seconds.
+    pub seconds: f64,
+    /// Packets in it.
+    pub packets: f64,
+    /// Mean length of the inner IP packets.
+    pub bytes_per_packet: f64,
+    /// Share of what was meant to be sent that did not arrive.
+    pub loss: f64,
+    /// The gateway that seals.
+    pub out: Side,
+    /// The gateway that opens.
+    pub into: Side,
+    /// Busy time of the whole machine less that of programs outside, nanoseconds per packet.
+    pub machine_ns: f64,
+    /// Of it, the generators' threads; 0 for TCP.
+    pub generator_ns: f64,
+    /// Share of the machine that programs outside used.
+    pub other_share: f64,
+}
+
+/// The name and number of the schema of a model.
+pub const MODEL_SCHEMA: &str = "ironswan.plan-model/1";
+
+/// Which way a packet goes through a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    /// From the protected network: sealed.
+    Out,
+    /// Towards it: opened.
+    In,
+}
+
+impl Way {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Out, Self::In];
+
+    /// `out`, `in`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Out => "out",
+            Self::In => "in",
+        }
+    }
+}
+
+/// A cost that grows with the length: nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Linear {
+    /// Of a packet of no length.
+    pub per_packet: f64,
+    /// Of each byte.
+    pub per_byte: f64,
+    /// Root mean square of what the line misses the measurements by.
+    pub residual: f64,
+}
+
+/// A suite, measured alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SuiteCost {
+    /// Its name.
+    pub suite: String,
+    /// Engines that were chosen for small and large packets.
+    pub engines: String,
+    /// Sealing a text of so many bytes.
+    pub seal: Linear,
+    /// Opening it.
+    pub open: Linear,
+    /// Bytes of SPI, sequence number, IV and ICV.
+    pub fixed_bytes: u32,
+    /// The text is a multiple of this.
+    pub block: u32,
+}
+
+impl SuiteCost {
+    /// Bytes of text for an IP packet: with pad length, next header and padding.
+    pub fn text(&self, bytes: f64) -> f64 {
+        let block = f64::from(self.block.max(1));
+        ((bytes + 2.0) / block).ceil() * block
+    }
+
+    /// Nanoseconds for an IP packet of so many bytes.
+    pub fn ns(&self, way: Way, bytes: f64) -> f64 {
+        let line = match way {
+            Way::Out => self.seal,
+            Way::In => self.open,
+        };
+        (line.per_packet + line.per_byte * self.text(bytes)).max(0.0)
+    }
+
+    /// Bytes of the outer IP packet.
+    pub fn outer(&self, path: Path, bytes: f64) -> f64 {
+        let udp = if path == Path::Udp { 8.0 } else { 0.0 };
+        20.0 + udp + f64::from(self.fixed_bytes) + self.text(bytes)
+    }
+}
+
+/// How ESP is carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Path {
+    /// In UDP.
+    Udp,
+    /// As IP protocol 50.
+    Raw,
+}
+
+impl Path {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::Udp, Self::Raw];
+
+    /// `udp`, `raw`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// What a path costs in one direction, beside crypto.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathCost {
+    /// How ESP is carried.
+    pub path: Path,
+    /// Which way.
+    pub way: Way,
+    /// a: nanoseconds of a packet.
+    pub per_packet: f64,
+    /// b: nanoseconds of a byte of the inner packet.
+    pub per_byte: f64,
+    /// c: nanoseconds of a buffer that crosses between gateway and kernel.
+    pub per_buffer: f64,
+    /// d: nanoseconds of a call or waking.
+    pub per_call: f64,
+    /// k: crypto in the gateway over crypto alone.
+    pub crypto: f64,
+    /// Root mean square of the relative error over the cells it was fitted to.
+    pub residual: f64,
+    /// How many cells.
+    pub cells: usize,
+    /// How packets gather.
+    pub gathering: Gathering,
+}
+
+/// How many packets one waking of the gateway finds: 1 + rate x `window`, up to `most`; and what of that becomes fewer
+/// buffers and calls.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gathering {
+    /// Seconds during which packets gather.
+    pub window: f64,
+    /// The most that are taken at once.
+    pub most: f64,
+    /// Buffers.
+    pub buffers: Shared,
+    /// Calls and wakings.
+    pub calls: Shared,
+}
+
+/// How many of one kind of aggregate there are for a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// That every packet has for itself.
+    pub own: f64,
+    /// Of a waking, shared by the packets it finds.
+    pub shared: f64,
+    /// That every change of size costs.
+    pub change: f64,
+    /// Where packets are merged, as TCP's are.
+    pub merged: f64,
+}
+
+impl Shared {
+    fn per_packet(&self, mix: &Mix, alone: f64) -> f64 {
+        if mix.merged {
+            return self.merged;
+        }
+        self.own + self.shared * alone + self.change * mix.change * (1.0 - alone)
+    }
+}
+
+impl Gathering {
+    /// Packets that one waking finds at `pps`.
+    pub fn at_once(&self, pps: f64) -> f64 {
+        (1.0 + pps.max(0.0) * self.window).min(self.most.max(1.0))
+    }
+
+    /// Buffers and calls per packet.
+    pub fn aggregates(&self, mix: &Mix, pps: f64) -> [f64; 2] {
+        let alone = 1.0 / self.at_once(pps);
+        [&self.buffers, &self.calls].map(|s| s.per_packet(mix, alone))
+    }
+}
+
+/// What IKE costs one gateway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Handshake {
+    /// Methods.
+    pub what: String,
+    /// Bringing an IKE_SA with one CHILD_SA up, microseconds.
+    pub setup_us: f64,
+    /// Rekeying a CHILD_SA, microseconds.
+    pub rekey_us: f64,
+    /// How many were measured.
+    pub samples: usize,
+}
+
+/// What many SAs add.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ManySas {
+    /// SAs in turn at random.
+    pub sas: u32,
+    /// Nanoseconds more per packet and direction than with one.
+    pub added: f64,
+}
+
+/// One measurement that the model was fitted to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cell {
+    /// The suite.
+    pub suite: String,
+    /// How ESP was carried.
+    pub path: Path,
+    /// The sizes.
+    pub mix: Mix,
+    /// Packets a second that were offered; for TCP, those that went.
+    pub pps: f64,
+    /// What was seen, one for each repeat.
+    pub seen: Vec<Seen>,
+}
+
+impl Cell {
+    /// The median over the repeats of what one direction cost, nanoseconds per packet, and how far the repeats lie apart as a share
+    /// of it.
+    pub fn measured(&self, way: Way) -> Option<(f64, f64)> {
+        let s = crate::stats::Summary::of(&self.values(way, |s| s.ns))?;
+        Some((s.median, s.relative_range()))
+    }
+
+    fn values(&self, way: Way, of: impl Fn(&Side) -> f64) -> Vec<f64> {
+        let side = |s: &Seen| match way {
+            Way::Out => of(&s.out),
+            Way::In => of(&s.into),
+        };
+        self.seen.iter().map(side).collect()
+    }
+
+    /// The medians of buffers and calls per packet.
+    pub fn aggregates(&self, way: Way) -> Option<[f64; 2]> {
+        let median = |of: fn(&Side) -> f64| crate::stats::median(&self.values(way, of));
+        Some([median(|s| s.buffers)?, median(|s| s.calls)?])
+    }
+
+    /// Most of a load's packets went through: its rate was below what the line carries.
+    pub fn carried(&self) -> bool {
+        let loss: Vec<f64> = self.seen.iter().map(|s| s.loss).collect();
+        crate::stats::median(&loss).is_some_and(|l| l <= 0.02)
+    }
+}
+
+/// What was measured on one machine, and what follows from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// [`MODEL_SCHEMA`].
+    pub schema: String,
+    /// The program that measured.
+    pub program: crate::report::Program,
+    /// When, UTC, RFC 3339.
+    pub made: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Where.
+    pub machine: crate::machine::Fingerprint,
+    /// Suites, alone.
+    pub suites: Vec<SuiteCost>,
+    /// Paths.
+    pub paths: Vec<PathCost>,
+    /// What the kernel needs to forward a packet without a tunnel through one gateway, nanoseconds, at most: half of what the
+    /// whole line without tunnel takes, its hosts included.
+    pub kernel_ns: f64,
+    /// IKE.
+    pub handshake: Handshake,
+    /// Many SAs, in the order of their number.
+    pub many_sas: Vec<ManySas>,
+    /// What the paths were fitted to.
+    pub cells: Vec<Cell>,
+    /// What was kept back, to be predicted.
+    pub held_back: Vec<String>,
+    /// Doubts.
+    pub warnings: Vec<crate::report::WarningRecord>,
+}
+
+/// A cost and its parts, nanoseconds per packet.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Cost {
+    /// Of the packet.
+    pub packet: f64,
+    /// Of its bytes.
+    pub bytes: f64,
+    /// Of buffers and calls.
+    pub aggregates: f64,
+    /// Of crypto.
+    pub crypto: f64,
+    /// Of many SAs.
+    pub sas: f64,
+}
+
+impl Cost {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.packet + self.bytes + self.aggregates + self.crypto + self.sas
+    }
+
+    /// The largest part.
+    pub fn dominant(&self) -> (&'static str, f64) {
+        let all = [
+            ("per packet", self.packet),
+            ("per byte", self.bytes),
+            ("buffers and calls", self.aggregates),
+            ("crypto", self.crypto),
+            ("number of SAs", self.sas),
+        ];
+        all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0))
+    }
+
+    /// Both together.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            packet: self.packet + other.packet,
+            bytes: self.bytes + other.bytes,
+            aggregates: self.aggregates + other.aggregates,
+            crypto: self.crypto + other.crypto,
+            sas: self.sas + other.sas,
+        }
+    }
+}
+
+impl Model {
+    /// The suite of that name; an error names those that were measured.
+    pub fn suite(&self, name: &str) -> Result<&SuiteCost, LabError> {
+        self.suites.iter().find(|s| s.suite == name).ok_or_else(|| {
+            let known: Vec<&str> = self.suites.iter().map(|s| s.suite.as_str()).collect();
+            LabError::Usage(format!(
+                "the model has no suite `{name}`: nothing can be said of what was not measured; it has {}. `ironswan plan \
+                 --calibrate --suite {name}` measures it",
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// The path's cost in that direction.
+    pub fn path(&self, path: Path, way: Way) -> Result<&PathCost, LabError> {
+        self.paths.iter().find(|p| p.path == path && p.way == way).ok_or_else(|| {
+            LabError::Usage(format!(
+                "the model has no cost for path {}, direction {}; calibrate again",
+                path.name(),
+                way.name()
+            ))
+        })
+    }
+
+    /// What a packet of the mix costs on average in one direction when the gateway carries `pps` of them with `sas` SAs.
+    pub fn cost(
+        &self,
+        suite: &SuiteCost,
+        path: Path,
+        way: Way,
+        (mix, pps): (&Mix, f64),
+        sas: f64,
+    ) -> Result<Cost, LabError> {
+        let p = self.path(path, way)?;
+        let [buffers, calls] = p.gathering.aggregates(mix, pps);
+        Ok(Cost {
+            packet: p.per_packet,
+            bytes: p.per_byte * mix.bytes(),
+            aggregates: p.per_buffer * buffers + p.per_call * calls,
+            crypto: p.crypto * mix.parts.iter().map(|q| q.share * suite.ns(way, q.bytes())).sum::<f64>(),
+            sas: self.of_sas(sas),
+        })
+    }
+
+    /// What `sas` SAs add: between measurements by the logarithm, beyond the last as the last.
+    pub fn of_sas(&self, sas: f64) -> f64 {
+        let mut before = ManySas { sas: 1, added: 0.0 };
+        for m in self.many_sas.iter().filter(|m| m.sas > 1) {
+            if sas <= f64::from(m.sas) {
+                let log = |n: f64| n.max(1.0).ln();
+                let (from, to) = (log(f64::from(before.sas)), log(f64::from(m.sas)));
+                let at = ((log(sas) - from) / (to - from)).clamp(0.0, 1.0);
+                return before.added + (m.added - before.added) * at;
+            }
+            before = *m;
+        }
+        before.added
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn mixes_are_names_sizes_or_weights() {
+        let bytes = |text: &str| Mix::parse(text).expect(text).bytes();
+        assert_eq!((bytes("64"), bytes("1418"), bytes("tcp")), (46.0, 1400.0, 1400.0));
+        assert!((bytes("64:3,128:1") - (46.0 * 3.0 + 110.0) / 4.0).abs() < 1e-9);
+        assert!((bytes("imix") - (7.0 * 46.0 + 4.0 * 576.0 + 1400.0) / 12.0).abs() < 1e-9);
+        let mix = Mix::parse("64:1,128:1").expect("a mix");
+        assert!((mix.change - 0.5).abs() < 1e-9 && !mix.merged);
+        for bad in ["", "63", "1519", "big", "64:0", "64:-1", "64:nan", "64:1,,"] {
+            assert!(matches!(Mix::parse(bad), Err(LabError::Usage(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn packets_gather_with_the_rate_up_to_the_most() {
+        let g = sample::model().paths[0].gathering;
+        assert_eq!((g.at_once(0.0), g.at_once(10_000.0), g.at_once(1e9)), (1.0, 2.0, 64.0));
+        let [buffers, calls] = g.aggregates(&Mix::frames(64), 10_000.0);
+        assert_eq!((buffers, calls), (1.5, 1.0));
+    }
+
+    #[test]
+    fn sas_between_two_measured_numbers_cost_what_lies_between() {
+        let m = sample::model();
+        assert_eq!(
+            (m.of_sas(1.0), m.of_sas(100.0), m.of_sas(10_000.0), m.of_sas(1e6)),
+            (0.0, 10.0, 110.0, 110.0)
+        );
+        assert!((m.of_sas(1_000.0) - 60.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,159 @@
+//! Where the model is, and whether it says anything about this machine.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::model::{MODEL_SCHEMA, Model};
+use crate::error::LabError;
+use crate::machine::Fingerprint;
+
+/// For everybody on this machine.
+pub const SYSTEM: &str = "/var/lib/ironswan/plan.json";
+
+/// For a user alone.
+fn own() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").filter(|s| !s.is_empty()).map(PathBuf::from);
+    let home =
+        || Some(PathBuf::from(std::env::var_os("HOME").filter(|s| !s.is_empty())?).join(".local/state"));
+    Some(state.or_else(home)?.join("ironswan/plan.json"))
+}
+
+/// Writes a model: to `file`, or where everybody finds it, or where this user does. Returns the place.
+pub fn write(model: &Model, file: Option<&Path>) -> Result<PathBuf, LabError> {
+    let text = serde_json::to_string_pretty(model)
+        .map_err(|e| LabError::Measurement(format!("the model cannot be written as JSON: {e}")))?;
+    let places: Vec<PathBuf> = match file {
+        Some(file) => vec![file.to_path_buf()],
+        None => [Some(PathBuf::from(SYSTEM)), own()].into_iter().flatten().collect(),
+    };
+    let mut last = LabError::Usage("there is no place for the model: name one with --model FILE".into());
+    for place in places {
+        match put(&place, &text) {
+            Ok(()) => return Ok(place),
+            Err(e) => last = e,
+        }
+    }
+    Err(last)
+}
+
+/// Whole or not at all.
+fn put(place: &Path, text: &str) -> Result<(), LabError> {
+    let failed = || LabError::io(format!("writing {}", place.display()));
+    if let Some(folder) = place.parent().filter(|f| !f.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(failed())?;
+    }
+    let new = place.with_extension(format!("new-{}", std::process::id()));
+    fs::write(&new, format!("{text}\n")).and_then(|()| fs::rename(&new, place)).map_err(|e| {
+        // Nothing to lose: it is the one that failed.
+        let _ = fs::remove_file(&new);
+        failed()(e)
+    })
+}
+
+/// Reads the model of `file`, or of the first place that has one.
+pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
+    let place = match file {
+        Some(file) => file.to_path_buf(),
+        None => [Some(PathBuf::from(SYSTEM)), own()]
+            .into_iter()
+            .flatten()
+            .find(|p| p.exists())
+            .ok_or_else(|| {
+                LabError::Usage(format!(
+                    "there is no model of this machine ({SYSTEM}): make one with `ironswan plan --calibrate` (root, less than two \
+                     minutes)"
+                ))
+            })?,
+    };
+    let text = fs::read_to_string(&place).map_err(LabError::io(format!("reading {}", place.display())))?;
+    parse(&text).map_err(|why| LabError::Usage(format!("{}: {why}", place.display())))
+}
+
+fn parse(text: &str) -> Result<Model, String> {
+    let json: serde_json::Value = serde_json::from_str(text).map_err(|e| format!("it is not JSON: {e}"))?;
+    let schema = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or("none");
+    if schema != MODEL_SCHEMA {
+        return Err(format!(
+            "its schema is `{schema}`, and this program reads {MODEL_SCHEMA}: calibrate again"
+        ));
+    }
+    serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))
+}
+
+/// What speaks against a model.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Doubts {
+    /// It was made on another machine: in what they differ.
+    pub machine: Vec<String>,
+    /// Anything else, a sentence each.
+    pub others: Vec<String>,
+}
+
+/// Compares a model with the machine and the program that ask it.
+pub fn doubts(model: &Model, here: &Fingerprint, version: &str) -> Doubts {
+    let mut doubts = Doubts::default();
+    let m = &model.machine;
+    let mut differs = |what: &str, then: String, now: String| {
+        if then != now {
+            doubts.machine.push(format!("{what}: {then} then, {now} here"));
+        }
+    };
+    differs("processor", m.cpu_model.clone(), here.cpu_model.clone());
+    differs("processors", m.cpus.to_string(), here.cpus.to_string());
+    differs("instruction sets", m.cpu_flags.join(" "), here.cpu_flags.join(" "));
+    if model.program.version != version {
+        doubts.others.push(format!(
+            "the model was made by version {} and this is {version}: calibrate again",
+            model.program.version
+        ));
+    }
+    if m.kernel != here.kernel {
+        doubts.others.push("the kernel has changed since the model was made: calibrate again".into());
+    }
+    if model.program.build != "release" {
+        doubts.others.push("the model was made by a debug build: it says nothing about IronSwan".into());
+    }
+    doubts.others.extend(model.warnings.iter().map(|w| format!("when the model was made: {}", w.text)));
+    doubts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    #[test]
+    fn a_model_is_read_back_as_it_was_written() {
+        let folder = std::env::temp_dir().join(format!("ironswan-plan-test-{}", std::process::id()));
+        let file = folder.join("deep/plan.json");
+        let model = sample::model();
+        assert_eq!(write(&model, Some(&file)).expect("written"), file);
+        assert_eq!(read(Some(&file)).expect("read"), model);
+        fs::remove_dir_all(&folder).expect("removed");
+        assert!(matches!(read(Some(&file)), Err(LabError::Io { .. })));
+    }
+
+    #[test]
+    fn what_is_no_model_is_refused_with_what_to_do() {
+        for (text, part) in [
+            ("", "not JSON"),
+            ("{}", "calibrate again"),
+            (r#"{"schema": "ironswan.plan-model/9"}"#, "ironswan.plan-model/9"),
+            (r#"{"schema": "ironswan.plan-model/1"}"#, "no model"),
+        ] {
+            let e = parse(text).expect_err(text);
+            assert!(e.contains(part), "{e}");
+        }
+    }
+
+    #[test]
+    fn another_machine_version_or_kernel_is_noticed() {
+        let model = sample::model();
+        let here = model.machine.clone();
+        assert_eq!(doubts(&model, &here, &model.program.version), Doubts::default());
+        let other = Fingerprint { cpus: 64, kernel: "7.0".into(), ..here };
+        let d = doubts(&model, &other, "9.9");
+        assert!(d.machine.len() == 1 && d.machine[0].contains("64 here"), "{d:?}");
+        assert!(d.others.len() == 2 && d.others[0].contains("9.9"), "{d:?}");
+    }
+}

@@ -1,0 +1,406 @@
+//! Answers for people: the reasoning line by line, with the numbers in the formula.
+
+use super::answer::{Ask, Carries, Need, cores};
+use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
+use super::model::{Cost, Mix, Model, Way};
+use super::store::Doubts;
+use super::verified::Verification;
+use crate::error::LabError;
+use crate::report::{Table, number};
+
+/// About the model: where and when, and what speaks against it.
+pub fn about(model: &Model, doubts: &Doubts) -> Vec<String> {
+    let mut lines = vec![format!(
+        "model of {} ({}), ironswan {}",
+        model.machine.one_line(),
+        model.made,
+        model.program.version
+    )];
+    if !doubts.machine.is_empty() {
+        lines.push(format!(
+            "warning: this is another machine ({}); what follows is about the one of the model",
+            doubts.machine.join("; ")
+        ));
+    }
+    lines.extend(doubts.others.iter().map(|d| format!("warning: {d}")));
+    lines
+}
+
+/// What of a load is beyond the loads that were measured: its rate, or its frames.
+fn beyond(model: &Model, ask: &Ask, mix: &Mix, pps: f64) -> Vec<String> {
+    let mut why = Vec::new();
+    let own = || model.cells.iter().filter(|c| c.path == ask.path && c.carried());
+    if mix.merged {
+        let mbps = |pps: f64, bytes: f64| pps * bytes * 8.0 / 1e6;
+        let most = own().filter(|c| c.mix.merged).map(|c| mbps(c.pps, c.mix.bytes())).fold(0.0, f64::max);
+        // Measured at a rate that TCP keeps to only about.
+        if mbps(pps, mix.bytes()) > most * 1.1 {
+            why.push(format!(
+                "TCP faster than the {} Mbit/s that were measured: its segments are taken to merge as they did then",
+                number(most)
+            ));
+        }
+        return why;
+    }
+    let packets = || own().filter(|c| !c.mix.merged);
+    let most = packets().map(|c| c.pps).fold(0.0, f64::max);
+    if pps > most {
+        why.push(format!(
+            "more than the {} packets a second that were measured: they are taken to gather as before, {} at once at most",
+            number(most),
+            number(model.path(ask.path, Way::Out).map_or(1.0, |p| p.gathering.most))
+        ));
+    }
+    let frames = || packets().flat_map(|c| c.mix.parts.iter().map(|p| p.frame));
+    let (small, large) = (frames().min().unwrap_or(0), frames().max().unwrap_or(0));
+    let sizes = mix.parts.iter().map(|p| p.frame);
+    if let Some(size) = sizes.clone().find(|s| !(small..=large).contains(s)) {
+        why.push(format!("frames of {size} B: {small} to {large} B were measured"));
+    }
+    why
+}
+
+/// Why an answer goes beyond what was measured; nothing when it does not. `loads` are packets a second that the answer is about.
+pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(&Mix, f64)]) -> Vec<String> {
+    let mut why = Vec::new();
+    let needs = needed.map(|n| (&ask.mix, n.pps));
+    for (mix, pps) in needs.into_iter().chain(loads.iter().copied()) {
+        why.extend(beyond(model, ask, mix, pps).into_iter().filter(|w| !why.contains(w)).collect::<Vec<_>>());
+    }
+    let here = model.machine.cpus as f64;
+    if ask.cores.is_some_and(|c| c != here) {
+        why.push(format!(
+            "{} processors, of which {here} were measured: shared caches, memory and locks are taken to scale",
+            number(ask.cores.unwrap_or(here))
+        ));
+    }
+    if let Some(ghz) = ask.ghz {
+        why.push(format!(
+            "a clock of {ghz} GHz: another processor does more or less in a cycle, and memory does not follow the clock"
+        ));
+    }
+    if let Some(n) = needed.filter(|n| n.cores > here) {
+        why.push(format!(
+            "{} processors are needed and {here} were measured, and the rate is beyond what this machine was measured at",
+            number(n.cores)
+        ));
+    }
+    if model.many_sas.last().is_some_and(|m| ask.tunnels > m.sas) {
+        why.push("more SAs than were measured cost no more than the most that were".into());
+    }
+    why
+}
+
+fn parts(what: &str, cost: &Cost, [buffers, calls]: [f64; 2]) -> String {
+    format!(
+        "  {what} = {} per packet + {} per byte + {} for {buffers:.2} buffers and {calls:.2} calls + {} crypto + {} for many SAs = {} ns",
+        number(cost.packet),
+        number(cost.bytes),
+        number(cost.aggregates),
+        number(cost.crypto),
+        number(cost.sas),
+        number(cost.total())
+    )
+}
+
+/// What a link needs.
+pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
+    let with = ask.safety / ask.share;
+    let mut lines = vec![
+        format!(
+            "{} Mbit/s each way, {} in {}, mix {} (mean {} bytes of IP)",
+            number(n.link_mbps),
+            ask.suite,
+            if ask.path == super::model::Path::Udp { "UDP" } else { "raw ESP" },
+            ask.mix.name,
+            number(ask.mix.bytes())
+        ),
+        format!(
+            "packets: {} Mbit/s / 8 / {} bytes on the link = {} a second each way, {} Mbit/s of inner packets",
+            number(n.link_mbps),
+            number(n.outer_bytes),
+            number(n.pps),
+            number(n.inner_mbps)
+        ),
+        "cost of a packet, nanoseconds:".into(),
+        parts("out", &n.packet.out, n.packet.aggregates[0]),
+        parts("in ", &n.packet.into, n.packet.aggregates[1]),
+        format!(
+            "  kernel: forwarding without a tunnel, at most {} each way (the line's hosts are in it)",
+            number(n.packet.kernel_ns)
+        ),
+        format!(
+            "processors: {} x ({} + {} + 2 x {}) ns = {}",
+            number(n.pps),
+            number(n.packet.out.total()),
+            number(n.packet.into.total()),
+            number(n.packet.kernel_ns),
+            number(n.packet_cores)
+        ),
+        format!(
+            "rekeying: {} tunnels x {} us / {} s = {}",
+            ask.tunnels,
+            number(model.handshake.rekey_us),
+            number(ask.rekey),
+            number(n.keys.rekey_cores)
+        ),
+    ];
+    if let Some(storm) = ask.storm {
+        lines.push(format!(
+            "setup storm: {} tunnels x {} us in {} s = {} while it lasts",
+            ask.tunnels,
+            number(model.handshake.setup_us),
+            number(storm),
+            number(n.keys.storm_cores)
+        ));
+    }
+    lines.push(format!(
+        "needed: {} x safety {} / share {} = {} processors of this kind (factor {})",
+        number(n.bare_cores),
+        ask.safety,
+        ask.share,
+        number(n.cores),
+        number(with)
+    ));
+    let have = cores(model, ask);
+    lines.push(if n.cores <= have {
+        format!("this machine's {} are enough", number(have))
+    } else {
+        format!(
+            "this machine's {} are not enough: {} times as many are needed",
+            number(have),
+            number(n.cores / have)
+        )
+    });
+    if let (Some(cycles), Some(bare), Some(safe)) = (n.cycles_per_byte, n.mhz_per_mbps, n.mhz_per_mbps_safe) {
+        lines.push(format!(
+            "cycles per byte and direction: {}; MHz for each Mbit/s: {}, with safety and share {}; FreeS/WAN's rule: {}, with \
+             safety {} (3DES; of a link, without a word about directions)",
+            number(cycles),
+            number(bare),
+            number(safe),
+            FREESWAN_MHZ.1,
+            FREESWAN_MHZ.0
+        ));
+        lines.push(published(cycles));
+        lines.push(RULE.into());
+    }
+    lines.push(format!("what dominates: {}, {:.0} % of it", n.dominant.0, n.dominant.1 * 100.0));
+    lines.extend(extrapolation(model, ask, Some(n), &[]).iter().map(|w| format!("extrapolation: {w}")));
+    lines.push(
+        "not in it: installing routes and policies, interrupts of real network cards, a firewall's rules"
+            .into(),
+    );
+    lines
+}
+
+/// What a machine carries; the mixes are those of the answers, in their order.
+pub fn carries(model: &Model, ask: &Ask, all: &[Carries], loads: &[(&Mix, f64)]) -> Vec<String> {
+    let mut lines = vec![format!(
+        "{} processors x share {} / safety {} = {} for IPsec; {} tunnels, rekeyed every {} s; {}",
+        number(cores(model, ask)),
+        ask.share,
+        ask.safety,
+        number(cores(model, ask) * ask.share / ask.safety),
+        ask.tunnels,
+        number(ask.rekey),
+        if ask.path == super::model::Path::Udp { "in UDP" } else { "raw ESP" }
+    )];
+    let mut table = Table::default();
+    table.row(
+        [
+            "suite",
+            "mix",
+            "both: Mbit/s each way",
+            "packets/s",
+            "out only: Mbit/s",
+            "in only: Mbit/s",
+            "ns out",
+            "ns in",
+            "most of it",
+            "tunnels*",
+        ]
+        .map(String::from),
+    );
+    for c in all {
+        let (what, ns) = c.packet.out.plus(&c.packet.into).dominant();
+        let share = ns / (c.packet.out.total() + c.packet.into.total()).max(f64::MIN_POSITIVE);
+        table.row([
+            c.suite.clone(),
+            c.mix.clone(),
+            number(c.mbps),
+            number(c.pps),
+            number(c.out_mbps),
+            number(c.in_mbps),
+            number(c.packet.out.total()),
+            number(c.packet.into.total()),
+            format!("{what} {:.0} %", share * 100.0),
+            number(c.tunnels),
+        ]);
+    }
+    lines.extend(table.render(" ").lines().map(String::from));
+    lines.push(
+        "Mbit/s are those of inner IP packets. *: rekeying them takes a tenth of what IPsec may use".into(),
+    );
+    lines.extend(extrapolation(model, ask, None, loads).iter().map(|w| format!("extrapolation: {w}")));
+    lines
+}
+
+/// The published cycles for each byte beside ours.
+fn published(ours: f64) -> String {
+    let [ip, ipsec, sha1, des] = FREESWAN_CYCLES;
+    format!(
+        "cycles per byte published then: IP stack {ip}, IPsec without cryptography {ipsec}, with SHA-1 {sha1}, 3DES {des} more: {}; \
+         ours, all of it: {}",
+        sha1 + des,
+        number(ours)
+    )
+}
+
+/// What has to be known to compare.
+const RULE: &str = "caveat: the rule gives the MHz for a link and does not say whether it was full one way or both ways; ours are for \
+                    both directions full, so beside a rule for one direction they are up to twice as large";
+
+/// The historical table, remade.
+pub fn links(model: &Model, ask: &Ask) -> Result<Vec<String>, LabError> {
+    let mut table = Table::default();
+    table.row(
+        [
+            "link",
+            "Mbit/s",
+            "FreeS/WAN: MHz",
+            "ours: MHz",
+            "with safety and share",
+            "processors of this kind",
+            "",
+        ]
+        .map(String::from),
+    );
+    let have = cores(model, ask);
+    for (name, mbps) in LINKS {
+        let n = super::answer::need(model, ask, mbps * 1e6)?;
+        let mhz = |per: Option<f64>| per.map_or_else(|| "-".into(), |m| number(m * mbps));
+        let beyond = if n.cores > have { "extrapolation" } else { "" };
+        table.row([
+            name.to_string(),
+            number(mbps),
+            number(mbps * FREESWAN_MHZ.0),
+            mhz(n.mhz_per_mbps),
+            mhz(n.mhz_per_mbps_safe),
+            number(n.cores),
+            beyond.to_string(),
+        ]);
+    }
+    let mut lines = vec![format!(
+        "links full of {} both ways, {}; FreeS/WAN's rule of thumb was Mbit/s x {} (3DES; {} without safety)",
+        ask.mix.name, ask.suite, FREESWAN_MHZ.0, FREESWAN_MHZ.1
+    )];
+    lines.extend(table.render(" ").lines().map(String::from));
+    lines.push(format!(
+        "extrapolation: beyond the {} processors that were measured, as if everything scaled; DSL and cable are taken as 50 and 250 \
+         Mbit/s each way",
+        number(have)
+    ));
+    lines.push(RULE.into());
+    if let Some(cycles) = super::answer::need(model, ask, 1e6)?.cycles_per_byte {
+        lines.push(format!("at 1 Mbit/s, {}", published(cycles)));
+    }
+    Ok(lines)
+}
+
+/// What was fitted.
+pub fn fitted(model: &Model) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut suites = Table::default();
+    suites.row(
+        ["suite", "engine", "seal: ns/packet", "ns/byte", "open: ns/packet", "ns/byte"].map(String::from),
+    );
+    for s in &model.suites {
+        let n = number;
+        suites.row([
+            s.suite.clone(),
+            s.engines.clone(),
+            n(s.seal.per_packet),
+            n(s.seal.per_byte),
+            n(s.open.per_packet),
+            n(s.open.per_byte),
+        ]);
+    }
+    lines.extend(suites.render(" ").lines().map(String::from));
+    let mut paths = Table::default();
+    paths.row(
+        [
+            "path",
+            "way",
+            "a: ns/packet",
+            "b: ns/byte",
+            "c: ns/buffer",
+            "d: ns/call",
+            "k: crypto",
+            "misses by",
+            "loads",
+        ]
+        .map(String::from),
+    );
+    for p in &model.paths {
+        paths.row([
+            p.path.name().into(),
+            p.way.name().into(),
+            number(p.per_packet),
+            number(p.per_byte),
+            number(p.per_buffer),
+            number(p.per_call),
+            number(p.crypto),
+            format!("{:.0} %", p.residual * 100.0),
+            p.cells.to_string(),
+        ]);
+    }
+    lines.extend(paths.render(" ").lines().map(String::from));
+    lines.push(format!(
+        "kernel, without a tunnel: at most {} ns a packet; IKE ({}): {} us to set up, {} us to rekey",
+        number(model.kernel_ns),
+        model.handshake.what,
+        number(model.handshake.setup_us),
+        number(model.handshake.rekey_us)
+    ));
+    let sas: Vec<String> =
+        model.many_sas.iter().map(|m| format!("{}: +{} ns", m.sas, number(m.added))).collect();
+    lines.push(format!("SAs in turn at random: {}", sas.join(", ")));
+    lines.push(format!("kept back for --verify: {}", model.held_back.join(", ")));
+    lines
+}
+
+/// Predictions against measurements.
+pub fn verification(v: &Verification) -> Vec<String> {
+    let mut table = Table::default();
+    table.row(
+        ["suite", "path", "way", "mix", "packets/s", "predicted ns", "measured ns", "spread", "error"]
+            .map(String::from),
+    );
+    for c in &v.cells {
+        let way = if c.way == Way::Out { "out" } else { "in" };
+        table.row([
+            c.suite.clone(),
+            c.path.name().into(),
+            way.into(),
+            c.mix.clone(),
+            number(c.pps),
+            number(c.predicted_ns),
+            number(c.measured_ns),
+            format!("{:.0} %", c.spread * 100.0),
+            format!("{:+.0} %", c.error * 100.0),
+        ]);
+    }
+    let mut lines: Vec<String> = table.render(" ").lines().map(String::from).collect();
+    lines.push(format!(
+        "median error {:.1} % (goal {:.1} %: a tenth, or twice the repeats' median spread of {:.1} %), worst {:.1} % (goal {:.0} %): {}",
+        v.median_error * 100.0,
+        v.median_goal * 100.0,
+        v.median_spread * 100.0,
+        v.worst_error * 100.0,
+        v.worst_goal * 100.0,
+        if v.met { "met" } else { "not met" }
+    ));
+    lines.extend(v.warnings.iter().map(|w| format!("warning: {}", w.text)));
+    lines
+}

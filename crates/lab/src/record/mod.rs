@@ -1,0 +1,389 @@
+//! The record of an experiment: `run.json`, schema `ironswan.lab/1`, in one shape for all of them.
+//!
+//! ```text
+//!   samples (factors -> measures, as counted) ──> figures (per factors: median, spread, against the baseline)
+//!                                                   └──> views (which figures make a table or a plot)
+//! ```
+//! A *factor* is what was chosen (the system, the suite, the size), a *measure* what was counted or timed. Whatever a report
+//! shows follows from the samples by [`figures`], so anyone can recompute it from the file, and two runs can be laid beside
+//! each other without knowing what was measured. Pure.
+
+mod check;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Fingerprint;
+use crate::report::{Program, WarningRecord};
+use crate::stats::Summary;
+
+pub(crate) use check::hidden_factors;
+
+/// The name and number of the schema.
+pub const LAB_SCHEMA: &str = "ironswan.lab/1";
+
+/// What was chosen: values by the name of their factor.
+pub type Factors = BTreeMap<String, String>;
+
+/// A run of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// [`LAB_SCHEMA`].
+    pub schema: String,
+    /// The experiment's name, as on the command line: `driver`.
+    pub experiment: String,
+    /// Its number among the laboratory's: `E5`.
+    pub number: String,
+    /// What it answers, in a sentence.
+    pub question: String,
+    /// The program that measured.
+    pub program: Program,
+    /// The command line.
+    pub command_line: Vec<String>,
+    /// When it began, UTC, RFC 3339.
+    pub started: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Where.
+    pub machine: Fingerprint,
+    /// Versions of the systems under test and of the tools, by name.
+    pub versions: BTreeMap<String, String>,
+    /// What was asked for, by name.
+    pub settings: BTreeMap<String, String>,
+    /// What the numbers are.
+    pub measures: Vec<Measure>,
+    /// With what figures are compared.
+    pub baseline: Option<Baseline>,
+    /// Everything that was measured, in that order.
+    pub samples: Vec<Sample>,
+    /// What follows from the samples ([`figures`]).
+    pub figures: Vec<Figure>,
+    /// What follows from several figures together: a slope, a ratio of two rows.
+    pub derived: Vec<Derived>,
+    /// The tables and plots.
+    pub views: Vec<View>,
+    /// The published measurement that it repeats.
+    pub history: Vec<Historical>,
+    /// What was run, in order; long lists are in `raw/`.
+    pub commands: Vec<String>,
+    /// Doubts.
+    pub warnings: Vec<WarningRecord>,
+}
+
+/// A quantity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measure {
+    /// Its name in samples and figures: lower case, `_`: `ns_per_op`.
+    pub name: String,
+    /// Heading of its column, short: `ns/op`.
+    pub heading: String,
+    /// Its unit: `ns`, `Gb/s`, `packets/s`, `share`, `KiB`, `1` for a number of things.
+    pub unit: String,
+    /// What it is, in half a sentence.
+    pub what: String,
+    /// Which way is good.
+    pub better: Better,
+}
+
+/// Which way a quantity is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// The more the better.
+    More,
+    /// The less the better.
+    Less,
+    /// Neither.
+    Neither,
+}
+
+/// Figures are compared with those whose factors are the same but for this one, which has this value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Baseline {
+    /// The factor: `dut`.
+    pub factor: String,
+    /// Its value: `plain`.
+    pub value: String,
+}
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// What was chosen.
+    pub factors: Factors,
+    /// Which repeat, from 0.
+    pub repeat: u32,
+    /// When it began, seconds since the run began.
+    pub began: f64,
+    /// What was counted or timed, by the measure's name; what could not be measured is absent.
+    pub measures: BTreeMap<String, f64>,
+    /// Its files, relative to the run's folder.
+    pub files: Vec<String>,
+}
+
+/// All repeats of one measurement together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// What was chosen.
+    pub factors: Factors,
+    /// Each measure.
+    pub measures: BTreeMap<String, Quantity>,
+}
+
+/// A measure over all repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quantity {
+    /// Median and spread.
+    pub summary: Summary,
+    /// The median over the baseline's.
+    pub ratio: Option<f64>,
+    /// The median less the baseline's.
+    pub added: Option<f64>,
+}
+
+/// A number that follows from several figures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Derived {
+    /// Its name: `ns_per_byte`.
+    pub name: String,
+    /// To what it belongs.
+    pub factors: Factors,
+    /// Its value.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
+    /// How it follows: `least squares over the sizes`.
+    pub how: String,
+}
+
+/// Which of a quantity's numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Which {
+    /// The median.
+    Median,
+    /// The median over the baseline's.
+    Ratio,
+    /// The median less the baseline's.
+    Added,
+}
+
+/// A table or a plot.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum View {
+    /// Rows and columns of figures.
+    Table(Table),
+    /// Lines or bars.
+    Plot(Plot),
+    /// The derived numbers of this name, one row for each of their factors.
+    Derived {
+        /// Above the table.
+        title: String,
+        /// The names of the numbers, a column each.
+        names: Vec<String>,
+    },
+}
+
+/// A table: a row for each combination of the values of some factors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Above it.
+    pub title: String,
+    /// Only figures with these factors.
+    pub only: Factors,
+    /// The factors that make rows.
+    pub rows: Vec<String>,
+    /// The columns.
+    pub columns: Columns,
+}
+
+/// The columns of a table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum Columns {
+    /// One for each value of a factor, with one measure in the cells.
+    Factor {
+        /// The factor.
+        factor: String,
+        /// The measure.
+        measure: String,
+        /// Which of its numbers.
+        which: Which,
+    },
+    /// One for each of several measures.
+    Measures(Vec<(String, Which)>),
+}
+
+/// A plot, in a file of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// The file's name without its ending, unique in the record: lower case, `-`.
+    pub name: String,
+    /// Above it.
+    pub title: String,
+    /// Only figures with these factors.
+    pub only: Factors,
+    /// The factor along the x axis: numbers make lines, words make groups of bars.
+    pub x: String,
+    /// What is written along the x axis, with its unit.
+    pub x_label: String,
+    /// The measure along the y axis.
+    pub y: String,
+    /// Which of its numbers.
+    pub which: Which,
+    /// The factors whose combinations make a line or a colour each.
+    pub series: Vec<String>,
+    /// The x axis has a logarithmic scale.
+    pub log_x: bool,
+    /// The y axis has a logarithmic scale.
+    pub log_y: bool,
+}
+
+/// A published figure beside ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Historical {
+    /// Who, when, on what.
+    pub source: String,
+    /// What they found, with its numbers.
+    pub then: String,
+    /// What this run says to it, with its numbers.
+    pub now: String,
+    /// Why the two cannot be compared without a thought.
+    pub caveat: String,
+}
+
+/// The figures of `samples`: one for each combination of factors, in the order of first appearance; every measure over all
+/// repeats, and against the figure that differs in the baseline's factor only.
+pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
+    let mut order: Vec<&Factors> = Vec::new();
+    let mut values: BTreeMap<&Factors, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();
+    for sample in samples {
+        let own = values.entry(&sample.factors).or_insert_with(|| {
+            order.push(&sample.factors);
+            BTreeMap::new()
+        });
+        sample.measures.iter().for_each(|(name, value)| own.entry(name).or_default().push(*value));
+    }
+    let summary = |factors: &Factors, name: &str| Summary::of(values.get(factors)?.get(name)?);
+    let figure = |factors: &&Factors| {
+        let base = baseline.filter(|b| factors.get(&b.factor).is_some_and(|v| *v != b.value)).map(|b| {
+            let mut base = (*factors).clone();
+            base.insert(b.factor.clone(), b.value.clone());
+            base
+        });
+        let measures = values.get(*factors).into_iter().flatten().filter_map(|(name, all)| {
+            let summary_here = Summary::of(all)?;
+            let base = base.as_ref().and_then(|b| summary(b, name)).map(|s| s.median);
+            let quantity = Quantity {
+                summary: summary_here,
+                ratio: base.filter(|b| *b != 0.0).map(|b| summary_here.median / b),
+                added: base.map(|b| summary_here.median - b),
+            };
+            Some(((*name).to_string(), quantity))
+        });
+        Figure { factors: (*factors).clone(), measures: measures.collect() }
+    };
+    order.iter().map(figure).collect()
+}
+
+impl Record {
+    /// The measure of that name.
+    pub fn measure(&self, name: &str) -> Option<&Measure> {
+        self.measures.iter().find(|m| m.name == name)
+    }
+
+    /// The figure with exactly these factors.
+    pub fn figure(&self, factors: &Factors) -> Option<&Figure> {
+        self.figures.iter().find(|f| f.factors == *factors)
+    }
+
+    /// The figures whose factors include `only`.
+    pub fn figures_with<'a>(&'a self, only: &'a Factors) -> impl Iterator<Item = &'a Figure> {
+        self.figures.iter().filter(|f| only.iter().all(|(k, v)| f.factors.get(k) == Some(v)))
+    }
+
+    /// The values of a factor among figures that include `only`, in the order of first appearance.
+    pub fn values<'a>(&'a self, factor: &str, only: &'a Factors) -> Vec<&'a str> {
+        let mut values: Vec<&str> = Vec::new();
+        for value in self.figures_with(only).filter_map(|f| f.factors.get(factor)) {
+            if !values.contains(&value.as_str()) {
+                values.push(value);
+            }
+        }
+        values
+    }
+}
+
+impl Figure {
+    /// One of a measure's numbers.
+    pub fn number(&self, measure: &str, which: Which) -> Option<f64> {
+        let quantity = self.measures.get(measure)?;
+        match which {
+            Which::Median => Some(quantity.summary.median),
+            Which::Ratio => quantity.ratio,
+            Which::Added => quantity.added,
+        }
+    }
+}
+
+/// Factors from pairs.
+pub fn factors<const N: usize>(pairs: [(&str, &str); N]) -> Factors {
+    pairs.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(dut: &str, size: &str, repeat: u32, gbps: f64) -> Sample {
+        Sample {
+            factors: factors([("dut", dut), ("size", size)]),
+            repeat,
+            began: 0.0,
+            measures: BTreeMap::from([("gbps".to_string(), gbps)]),
+            files: vec![],
+        }
+    }
+
+    #[test]
+    fn figures_are_medians_against_the_baseline_of_the_same_other_factors() {
+        let samples = [
+            sample("plain", "64", 0, 4.0),
+            sample("x", "64", 0, 1.0),
+            sample("plain", "64", 1, 6.0),
+            sample("x", "64", 1, 3.0),
+            sample("x", "1400", 0, 7.0),
+        ];
+        let baseline = Baseline { factor: "dut".into(), value: "plain".into() };
+        let all = figures(&samples, Some(&baseline));
+        assert_eq!(all.len(), 3);
+        assert_eq!(all[0].number("gbps", Which::Median), Some(5.0));
+        assert_eq!((all[0].number("gbps", Which::Ratio), all[0].number("gbps", Which::Added)), (None, None));
+        assert_eq!(all[1].number("gbps", Which::Ratio), Some(0.4));
+        assert_eq!(all[1].number("gbps", Which::Added), Some(-3.0));
+        // Nothing to compare with.
+        assert_eq!(all[2].number("gbps", Which::Ratio), None);
+        assert_eq!(all[1].measures["gbps"].summary.n, 2);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_absent_and_not_zero() {
+        let mut one = sample("x", "64", 0, 1.0);
+        one.measures.clear();
+        let all = figures(&[one, sample("x", "64", 1, 2.0)], None);
+        assert_eq!(all[0].measures["gbps"].summary.n, 1);
+        assert_eq!(figures(&[], None), []);
+    }
+}

@@ -1,0 +1,35 @@
+//! What a run's folder holds besides raw files: a picture of each plot, the page, and last of all the record itself, so that a run
+//! that was cut short never looks whole.
+
+use serde::Serialize;
+
+use super::page::page;
+use super::svg;
+use super::{RunFolder, stored::Stored};
+use crate::error::LabError;
+use crate::record::{Record, View};
+
+/// Writes everything that is made from `record`, then `run`, of which it is a picture, as `run.json`.
+pub(crate) fn publish(run: &impl Serialize, record: &Record, folder: &RunFolder) -> Result<(), LabError> {
+    let json = serde_json::to_vec_pretty(run)
+        .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;
+    rendered(record).into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
+    folder.put("run.json", &json)
+}
+
+/// Writes plots and page of a stored run again; returns the page's path.
+pub(crate) fn republish(stored: &Stored) -> Result<std::path::PathBuf, LabError> {
+    let folder = RunFolder::existing(stored.folder());
+    let files = rendered(&stored.record());
+    files.into_iter().try_for_each(|(name, text)| folder.put(&name, text.as_bytes()))?;
+    Ok(folder.path().join("index.html"))
+}
+
+/// The files that are made from a record: name and contents, the page last.
+pub fn rendered(record: &Record) -> Vec<(String, String)> {
+    let plots = record.views.iter().filter_map(|view| match view {
+        View::Plot(plot) => Some((format!("{}.svg", plot.name), svg::draw(record, plot).file())),
+        View::Table(_) | View::Derived { .. } => None,
+    });
+    plots.chain([("index.html".to_string(), page(record))]).collect()
+}

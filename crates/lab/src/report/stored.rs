@@ -1,0 +1,168 @@
+//! A run read back from its folder, of whatever kind: to be shown again, drawn again, or laid beside another.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::flood::{FLOOD_SCHEMA, FloodRun};
+use super::run::{Run, SCHEMA};
+use super::{breaches, flood_text, line_text, record_text};
+use crate::error::LabError;
+use crate::record::{LAB_SCHEMA, Record};
+
+/// The schemas that this program reads.
+const KNOWN: [&str; 3] = [LAB_SCHEMA, SCHEMA, FLOOD_SCHEMA];
+
+/// A run in its folder.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stored {
+    folder: PathBuf,
+    run: Kind,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Kind {
+    Lab(Box<Record>),
+    Line(Box<Run>),
+    Flood(Box<FloodRun>),
+}
+
+impl Stored {
+    /// Reads the run in a folder. What is wrong with it is said: no folder, no record, a damaged one, one of another program or
+    /// of a later version of this one.
+    pub fn read(folder: &Path) -> Result<Self, LabError> {
+        let path = folder.join("run.json");
+        let name = path.display();
+        let text = fs::read_to_string(&path).map_err(|e| absent(folder, &path, &e))?;
+        let json: Value = serde_json::from_str(&text).map_err(|e| {
+            LabError::Usage(format!(
+                "{name} is damaged: {e}; it was cut short or edited, and the run must be made again"
+            ))
+        })?;
+        let schema = json.get("schema").and_then(Value::as_str).unwrap_or_default().to_string();
+        if !KNOWN.contains(&schema.as_str()) {
+            return Err(LabError::Usage(unknown(&path, &schema, &json)));
+        }
+        let broken = breaches(&json);
+        if let Some(first) = broken.first() {
+            let more =
+                if broken.len() > 1 { format!(" (and {} more)", broken.len() - 1) } else { String::new() };
+            return Err(LabError::Usage(format!(
+                "{name} is damaged: it breaks its schema {schema} at {first}{more}; it was edited, and the run must be made again"
+            )));
+        }
+        let run = match schema.as_str() {
+            SCHEMA => Kind::Line(typed(&name, json)?),
+            FLOOD_SCHEMA => Kind::Flood(typed(&name, json)?),
+            _ => {
+                let record: Box<Record> = typed(&name, json)?;
+                let faults = record.faults();
+                if !faults.is_empty() {
+                    return Err(LabError::Usage(format!(
+                        "{name} contradicts itself: {}; it was edited, and the run must be made again",
+                        faults.join("; ")
+                    )));
+                }
+                Kind::Lab(record)
+            }
+        };
+        Ok(Self { folder: folder.to_path_buf(), run })
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Raw files that the record names and the folder lacks.
+    pub fn missing_files(&self) -> Vec<String> {
+        let mut files: Vec<String> = self.record().samples.into_iter().flat_map(|s| s.files).collect();
+        files.sort();
+        files.dedup();
+        files.retain(|file| !self.folder.join(file).exists());
+        files
+    }
+
+    /// The report as text, `width` columns wide.
+    pub fn text(&self, width: usize) -> String {
+        let text = match &self.run {
+            Kind::Lab(record) => record_text(record, width),
+            Kind::Line(run) => line_text(run, width),
+            Kind::Flood(run) => flood_text(run, width),
+        };
+        format!("{text}\nRun folder: {}\n", self.folder.display())
+    }
+
+    /// The record as it is stored, as JSON.
+    pub fn json(&self) -> Result<String, LabError> {
+        match &self.run {
+            Kind::Lab(record) => pretty(record),
+            Kind::Line(run) => pretty(run),
+            Kind::Flood(run) => pretty(run),
+        }
+    }
+
+    /// The run in the shape that all experiments share.
+    pub fn record(&self) -> Record {
+        match &self.run {
+            Kind::Lab(record) => (**record).clone(),
+            Kind::Line(run) => Record::from(&**run),
+            Kind::Flood(run) => Record::from(&**run),
+        }
+    }
+}
+
+/// A document as JSON for standard output.
+pub(crate) fn pretty(document: &impl Serialize) -> Result<String, LabError> {
+    serde_json::to_string_pretty(document)
+        .map(|text| text + "\n")
+        .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))
+}
+
+fn typed<T: DeserializeOwned>(name: &impl std::fmt::Display, json: Value) -> Result<Box<T>, LabError> {
+    serde_json::from_value(json).map(Box::new).map_err(|e| LabError::Usage(format!("{name} is damaged: {e}")))
+}
+
+/// Why there is no record to read.
+fn absent(folder: &Path, path: &Path, e: &std::io::Error) -> LabError {
+    let name = folder.display();
+    if !folder.exists() {
+        LabError::Usage(format!(
+            "{name} does not exist; name the folder of a run, as it was printed at its end"
+        ))
+    } else if !folder.is_dir() {
+        LabError::Usage(format!("{name} is not a folder; name the folder of a run, not a file in it"))
+    } else if !path.exists() && folder.join("raw").is_dir() {
+        LabError::Usage(format!(
+            "{name} has no run.json: the run is still going on, or ended before it was whole; make it again"
+        ))
+    } else if !path.exists() {
+        LabError::Usage(format!("{name} has no run.json: it is not the folder of a run"))
+    } else {
+        LabError::Usage(format!("{} cannot be read: {e}", path.display()))
+    }
+}
+
+/// Why a schema is not known.
+fn unknown(path: &Path, schema: &str, json: &Value) -> String {
+    let name = path.display();
+    let known = KNOWN.join(", ");
+    let version =
+        |s: &str| s.rsplit_once('/').and_then(|(what, n)| Some((what.to_string(), n.parse::<u32>().ok()?)));
+    let newer = version(schema).is_some_and(|(what, n)| {
+        KNOWN.iter().filter_map(|k| version(k)).any(|(ours, last)| ours == what && n > last)
+    });
+    if newer {
+        let made = json.pointer("/program/version").and_then(Value::as_str).unwrap_or("a later version");
+        format!(
+            "{name} has schema {schema}, which is newer than this program; read it with ironswan {made}, which made it"
+        )
+    } else if schema.is_empty() {
+        format!("{name} names no schema: it is not the record of a run (this program reads {known})")
+    } else {
+        format!("{name} has schema {schema}, which this program does not know; it reads {known}")
+    }
+}

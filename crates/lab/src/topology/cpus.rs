@@ -1,0 +1,95 @@
+//! Which processors do what: affinity of threads, and where the kernel handles what a link receives (RPS).
+//!
+//! On a machine of our own the load comes from another machine and the system under test pays for receiving it. Here a
+//! veth pair would let the sender pay: the receiving half of the link runs in the sender's context. Receive packet steering
+//! moves it to the processors that the link's box is said to have, through the same bounded backlog that a busy
+//! interface has.
+
+use std::fmt;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::line::{LINKS, Line};
+use super::netns::Netns;
+use crate::error::LabError;
+use crate::process;
+
+/// A set of processors.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cpus(Vec<usize>);
+
+impl Cpus {
+    /// The processors with these numbers.
+    pub fn new(numbers: impl IntoIterator<Item = usize>) -> Self {
+        Self(numbers.into_iter().collect())
+    }
+
+    fn set(&self) -> CpuSet {
+        let mut set = CpuSet::new();
+        self.0.iter().filter(|n| **n < CpuSet::MAX_CPU).for_each(|n| set.set(*n));
+        set
+    }
+
+    /// Keeps the calling thread on them; threads and processes that it starts later inherit that.
+    pub fn pin_this_thread(&self) -> Result<(), LabError> {
+        sched_setaffinity(None, &self.set())
+            .map_err(|e| LabError::io(format!("keeping a thread on processor {self}"))(e.into()))
+    }
+
+    /// Calls `work` with the calling thread kept on them; what it starts stays there.
+    pub fn while_pinned<T>(&self, work: impl FnOnce() -> Result<T, LabError>) -> Result<T, LabError> {
+        let before = sched_getaffinity(None)
+            .map_err(|e| LabError::io("reading this thread's processors")(e.into()))?;
+        self.pin_this_thread()?;
+        let result = work();
+        sched_setaffinity(None, &before)
+            .map_err(|e| LabError::io("giving a thread its processors back")(e.into()))?;
+        result
+    }
+
+    /// As `/sys/class/net/*/queues/*/rps_cpus` wants them: hexadecimal words of 32, separated by commas.
+    fn mask(&self) -> String {
+        let words = self.0.iter().max().map_or(1, |n| n / 32 + 1);
+        let word = |w: usize| self.0.iter().filter(|n| **n / 32 == w).fold(0u32, |m, n| m | 1 << (n % 32));
+        (0..words).rev().map(|w| format!("{:08x}", word(w))).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&list.join(","))
+    }
+}
+
+impl Line {
+    /// Has everything that any link of the line receives handled by `cpus`, whoever sent it.
+    pub fn receive_on(&self, cpus: &Cpus) -> Result<(), LabError> {
+        for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
+            self.steer(self.node(node), device, cpus)?;
+        }
+        Ok(())
+    }
+
+    fn steer(&self, netns: &Netns, device: &str, cpus: &Cpus) -> Result<(), LabError> {
+        // `ip netns exec` mounts the namespace's own /sys.
+        let script = format!(
+            "for q in /sys/class/net/{device}/queues/rx-*/rps_cpus; do echo {} > $q || exit 1; done",
+            cpus.mask()
+        );
+        process::run(self.journal(), &netns.exec(&["sh", "-c", &script]), super::line::COMMAND).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_are_words_of_32_with_the_highest_first() {
+        assert_eq!(Cpus::new([1]).mask(), "00000002");
+        assert_eq!(Cpus::new([0, 1, 5]).mask(), "00000023");
+        assert_eq!(Cpus::new([33]).mask(), "00000002,00000000");
+        assert_eq!(Cpus::new([]).mask(), "00000000");
+    }
+}

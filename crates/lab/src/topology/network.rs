@@ -1,0 +1,243 @@
+//! Boxes, the links between them and the relays in the links: what topologies are built of.
+
+use std::net::Ipv4Addr;
+
+use super::line::{COMMAND, Line, Node, address};
+use super::netns::Netns;
+use super::owner::Owner;
+use super::sites::Sites;
+use crate::error::{LabError, Remedy};
+use crate::process::{self, Journal};
+use crate::relay::{ENDS, Relay, RelaySpec};
+
+/// A topology, as experiments see it.
+pub trait Topology {
+    /// Its gateways, for the systems under test.
+    fn sites(&self) -> Sites<'_>;
+
+    /// Between whom traffic flows: one or more pairs of hosts.
+    fn paths(&self) -> Vec<Path<'_>>;
+
+    /// The commands that built it, and those run on it since.
+    fn journal(&self) -> &Journal;
+
+    /// Its number among the topologies of its owner.
+    fn number(&self) -> u32;
+}
+
+/// A host that sends or receives.
+#[derive(Debug, Clone, Copy)]
+pub struct Host<'a> {
+    /// The box.
+    pub netns: &'a Netns,
+    /// The address that it has to use.
+    pub address: Ipv4Addr,
+}
+
+/// Traffic from one host to another.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<'a> {
+    /// The sender.
+    pub from: Host<'a>,
+    /// The receiver.
+    pub to: Host<'a>,
+}
+
+/// A link end: the number of a box, the device's name, its address with prefix length (none when empty).
+pub type LinkEnd<'a> = (usize, &'a str, &'a str);
+
+/// Boxes and links. Dropping it removes them and every process inside.
+#[derive(Debug)]
+pub struct Network {
+    // First: they work on links to the boxes.
+    relays: Vec<Relay>,
+    boxes: Vec<Netns>,
+    journal: Journal,
+    name: String,
+    number: u32,
+}
+
+impl Network {
+    /// What building one needs and this machine lacks.
+    pub fn lacks(relayed: bool) -> Vec<Remedy> {
+        let mut needed = vec![("ip", "iproute2"), ("nft", "nftables")];
+        if relayed {
+            needed.push(("ethtool", "ethtool"));
+        }
+        needed
+            .into_iter()
+            .filter(|(program, _)| process::find(program).is_none())
+            .map(|(program, package)| {
+                Remedy::new(format!("`{program}` is not installed"), format!("apt-get install {package}"))
+            })
+            .collect()
+    }
+
+    /// An empty one under the name of `owner`.
+    pub fn new(owner: &Owner) -> Self {
+        let (name, number) = owner.next();
+        Self { relays: Vec::new(), boxes: Vec::new(), journal: Journal::default(), name, number }
+    }
+
+    /// Adds a box that checks no source addresses; returns its number.
+    pub fn add(&mut self, name: &str) -> Result<usize, LabError> {
+        let netns = self.netns(name)?;
+        for scope in ["all", "default"] {
+            netns.sysctl(&self.journal, &format!("net.ipv4.conf.{scope}.rp_filter"), "0")?;
+        }
+        self.boxes.push(netns);
+        Ok(self.boxes.len() - 1)
+    }
+
+    fn netns(&self, name: &str) -> Result<Netns, LabError> {
+        Netns::create(&self.journal, format!("{}-{name}", self.name))
+    }
+
+    /// The box of that number.
+    pub fn node(&self, number: usize) -> &Netns {
+        &self.boxes[number]
+    }
+
+    /// The commands so far.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Its number among the topologies of its owner.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Its relays, in the order in which they were put in.
+    pub fn relays(&self) -> &[Relay] {
+        &self.relays
+    }
+
+    /// Runs `ip` on a box.
+    pub fn ip(&self, node: usize, arguments: &[&str]) -> Result<(), LabError> {
+        self.ip_in(self.boxes[node].name(), arguments)
+    }
+
+    fn ip_in(&self, netns: &str, arguments: &[&str]) -> Result<(), LabError> {
+        let argv: Vec<&str> = ["ip", "-n", netns].iter().chain(arguments).copied().collect();
+        process::run(&self.journal, &argv, COMMAND).map(|_| ())
+    }
+
+    fn veth(&self, left: (&str, &str), right: (&str, &str)) -> Result<(), LabError> {
+        // Two queues at each end, so that two cores can work on one link.
+        let command = format!(
+            "ip link add {} netns {} numrxqueues 2 numtxqueues 2 type veth \
+             peer name {} netns {} numrxqueues 2 numtxqueues 2",
+            left.1, left.0, right.1, right.0
+        );
+        let argv: Vec<&str> = command.split(' ').collect();
+        process::run(&self.journal, &argv, COMMAND)?;
+        for (netns, device) in [left, right] {
+            self.ip_in(netns, &["link", "set", device, "up"])?;
+        }
+        Ok(())
+    }
+
+    fn addressed(&self, (node, device, address): LinkEnd<'_>) -> Result<(), LabError> {
+        if address.is_empty() { Ok(()) } else { self.ip(node, &["addr", "add", address, "dev", device]) }
+    }
+
+    /// A link between two boxes.
+    pub fn connect(&self, left: LinkEnd<'_>, right: LinkEnd<'_>) -> Result<(), LabError> {
+        self.veth((self.boxes[left.0].name(), left.1), (self.boxes[right.0].name(), right.1))?;
+        self.addressed(left)?;
+        self.addressed(right)
+    }
+
+    /// A link between two boxes with a relay in it.
+    pub fn connect_through(
+        &mut self,
+        left: LinkEnd<'_>,
+        right: LinkEnd<'_>,
+        spec: RelaySpec,
+    ) -> Result<(), LabError> {
+        let relay = self.netns(&format!("relay{}", self.relays.len()))?;
+        // Without IPv6 the relay says nothing itself; a kernel without IPv6 has no such parameter.
+        let _ = relay.sysctl(&self.journal, "net.ipv6.conf.all.disable_ipv6", "1");
+        for ((node, device, address), end) in [left, right].into_iter().zip(ENDS) {
+            self.veth((self.boxes[node].name(), device), (relay.name(), end))?;
+            let argv = ["ethtool", "-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+            process::run(&self.journal, &self.boxes[node].exec(&argv), COMMAND)?;
+            self.addressed((node, device, address))?;
+        }
+        self.relays.push(Relay::start(relay, spec)?);
+        Ok(())
+    }
+
+    /// A switch with one link to each of these ends.
+    pub fn switch(&mut self, name: &str, ends: &[LinkEnd<'_>]) -> Result<(), LabError> {
+        let switch = self.add(name)?;
+        self.ip(switch, &["link", "add", "br0", "type", "bridge"])?;
+        self.ip(switch, &["link", "set", "br0", "up"])?;
+        for (n, end) in ends.iter().enumerate() {
+            let port = format!("p{n}");
+            self.connect(*end, (switch, &port, ""))?;
+            self.ip(switch, &["link", "set", &port, "master", "br0"])?;
+        }
+        Ok(())
+    }
+
+    /// Lets a box forward packets.
+    pub fn forwards(&self, node: usize) -> Result<(), LabError> {
+        self.boxes[node].sysctl(&self.journal, "net.ipv4.ip_forward", "1")
+    }
+
+    /// Gives a box an inner address of its own, and has its TCP keep to `inner_mtu` (by the segment size that it
+    /// announces), since routes belong to the system under test.
+    pub fn inner(&self, node: usize, address: &str, inner_mtu: u32) -> Result<(), LabError> {
+        self.ip(node, &["addr", "add", address, "dev", "lo"])?;
+        let size = inner_mtu.saturating_sub(40);
+        let rules = format!(
+            "add table ip lab; add chain ip lab out {{ type filter hook output priority 0; }}; \
+             add rule ip lab out tcp flags syn tcp option maxseg size set {size}"
+        );
+        process::run(&self.journal, &self.boxes[node].exec(&["nft", &rules]), COMMAND).map(|_| ())
+    }
+}
+
+/// An IPv4 address that the laboratory made up itself.
+pub(super) fn ipv4(text: &str) -> Ipv4Addr {
+    text.parse().unwrap_or(Ipv4Addr::UNSPECIFIED)
+}
+
+impl<T: Topology + ?Sized> Topology for Box<T> {
+    fn sites(&self) -> Sites<'_> {
+        (**self).sites()
+    }
+
+    fn paths(&self) -> Vec<Path<'_>> {
+        (**self).paths()
+    }
+
+    fn journal(&self) -> &Journal {
+        (**self).journal()
+    }
+
+    fn number(&self) -> u32 {
+        (**self).number()
+    }
+}
+
+impl Topology for Line {
+    fn sites(&self) -> Sites<'_> {
+        Self::sites(self)
+    }
+
+    fn paths(&self) -> Vec<Path<'_>> {
+        let host = |node, address| Host { netns: self.node(node), address: ipv4(address) };
+        vec![Path { from: host(Node::A, address::A), to: host(Node::B, address::B) }]
+    }
+
+    fn journal(&self) -> &Journal {
+        Self::journal(self)
+    }
+
+    fn number(&self) -> u32 {
+        Self::number(self)
+    }
+}

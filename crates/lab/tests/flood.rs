@@ -1,0 +1,195 @@
+//! The generator and the receiver on a real line, and the experiment `flood` in its shortest form: every packet is accounted
+//! for. Needs root and nft.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ironswan_lab::load::frame::{self, Mark, Route, Shape};
+use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent};
+use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
+use ironswan_lab::{FloodOptions, LabError, Spread, flood};
+
+const PORT: u16 = 7007;
+
+/// Tests may read the clock.
+#[allow(clippy::disallowed_methods, reason = "a trial needs an epoch")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A line that forwards without a tunnel.
+fn plain(owner: &Owner) -> (Line, Route) {
+    let line = Line::build(owner, LineSpec { mode: Mode::Offload, inner_mtu: 1400 }).expect("a line");
+    line.ip(Node::G1, &["route", "add", address::NET_B, "via", address::G2]).expect("a route");
+    line.ip(Node::G2, &["route", "add", address::NET_A, "via", address::G1]).expect("a route");
+    let brief = line.ip(Node::G1, &["-br", "link", "show", "dev", "lan"]).expect("the link of g1");
+    let next_hop = load::parse_ethernet(&brief).expect("an Ethernet address");
+    let route = load::route(next_hop, address::B, PORT).expect("a route");
+    (line, route)
+}
+
+fn owner() -> Owner {
+    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
+    Owner::claim().expect("a name")
+}
+
+fn trial(line: &Line, route: Route, shape: Shape, offer: Offer) -> (Sent, Counted) {
+    let epoch = now();
+    let receiver = Receiver::start(line.node(Node::B), PORT, shape, epoch, None).expect("a receiver");
+    // A sender that is moved to another processor overtakes what waits on the first one: the order is then not the wire's.
+    let cpus = Cpus::new([0]);
+    let sent =
+        load::generate(line.node(Node::A), "eth0", route, shape, offer, epoch, Some(&cpus)).expect("sent");
+    (sent, receiver.finish())
+}
+
+/// Runs nft on a box and returns what it prints.
+fn nft(line: &Line, node: Node, command: &str) -> String {
+    let argv = line.node(node).exec(&["nft", command]);
+    let done = Command::new(&argv[0]).args(&argv[1..]).output().expect("nft");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn what_a_lossy_gateway_drops_is_exactly_what_is_missing() {
+    let owner = owner();
+    let (line, route) = plain(&owner);
+    nft(&line, Node::G1, "add table ip lossy; add chain ip lossy c { type filter hook forward priority 0; }");
+    for (payload, flows) in [(18, 1), (1300, 1000)] {
+        let shape = Shape { payload, mix: None, flows, tag: flows };
+        // Slow enough that nothing but the rule loses packets.
+        let offer = Offer { rate: Some(10_000.0), packets: 5_000, at_most: Duration::from_secs(20) };
+        // A rule anew begins to count at nothing.
+        nft(&line, Node::G1, "flush chain ip lossy c");
+        nft(&line, Node::G1, "add rule ip lossy c udp dport 7007 numgen random mod 10 == 0 counter drop");
+        let (sent, counted) = trial(&line, route, shape, offer);
+        let rules = nft(&line, Node::G1, "list table ip lossy");
+        let mut words = rules.split_whitespace().skip_while(|w| *w != "packets").skip(1);
+        let dropped: u64 = words.next().and_then(|n| n.parse().ok()).expect("a counter");
+        let r = counted.received;
+        assert_eq!(sent.intended, sent.sent + sent.unsent);
+        assert_eq!(sent.sent, r.unique + dropped, "{sent:?} {counted:?}");
+        assert!(dropped > sent.sent / 20, "{dropped} of {}", sent.sent);
+        assert_eq!((r.duplicates, r.reordered, r.corrupt, counted.socket_drops), (0, 0, 0, 0));
+        let latency = r.latency.expect("latency");
+        assert_eq!(latency.samples, r.unique);
+        assert!(latency.min_us > 0.0 && latency.p50_us <= latency.p99_us && latency.p99_us <= latency.max_us);
+    }
+}
+
+#[test]
+fn damaged_repeated_and_reordered_packets_on_the_wire_are_counted() {
+    let owner = owner();
+    let (line, _) = plain(&owner);
+    let shape = Shape { payload: 200, mix: None, flows: 2, tag: 9 };
+    let receiver = Receiver::start(line.node(Node::B), PORT, shape, now(), None).expect("a receiver");
+    let socket =
+        line.node(Node::A).inside(|| UdpSocket::bind((address::A, 0))).expect("inside").expect("a socket");
+    let packet = |number: u32, flow: u32| {
+        let mut payload = vec![0; shape.payload];
+        payload[frame::MIN_PAYLOAD..]
+            .copy_from_slice(&frame::pattern()[..shape.payload - frame::MIN_PAYLOAD]);
+        shape.write(&Mark { number, time: 0, flow }, &mut payload);
+        payload
+    };
+    let mut damaged = packet(6, 0);
+    damaged[150] ^= 0x10;
+    let short = packet(7, 0)[..100].to_vec();
+    for p in [packet(0, 0), packet(4, 0), packet(2, 0), packet(3, 1), packet(4, 0), damaged, short, vec![]] {
+        socket.send_to(&p, (address::B, PORT)).expect("sent");
+        // One by one, so that no queue on the way puts them into another order.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let r = receiver.finish().received;
+    assert_eq!((r.unique, r.duplicates, r.reordered, r.corrupt), (4, 1, 1, 3));
+}
+
+#[test]
+fn a_rate_is_held_and_what_cannot_be_sent_is_said() {
+    let owner = owner();
+    let (line, route) = plain(&owner);
+    let shape = Shape { payload: 18, mix: None, flows: 3, tag: 1 };
+    let offer = Offer { rate: Some(2_000.0), packets: 2_000, at_most: Duration::from_secs(30) };
+    let (sent, counted) = trial(&line, route, shape, offer);
+    assert_eq!(sent.intended, 2_000);
+    assert!((0.9..2.0).contains(&sent.seconds), "{sent:?}");
+    assert!(counted.received.unique <= sent.sent);
+    // More than any machine sends from one thread: the difference is unsent, and nothing is made up for later.
+    let offer = Offer { rate: Some(1e9), packets: u64::MAX, at_most: Duration::from_millis(300) };
+    let (sent, _) = trial(&line, route, Shape { tag: 2, ..shape }, offer);
+    assert_eq!(sent.intended, sent.sent + sent.unsent);
+    assert!(sent.unsent > sent.sent && sent.seconds < 5.0, "{sent:?}");
+}
+
+#[test]
+fn threads_stay_where_they_are_put() {
+    let pinned = Cpus::new([0]).while_pinned(|| {
+        let text = fs::read_to_string("/proc/thread-self/status").expect("status");
+        Ok(text
+            .lines()
+            .find_map(|l| l.strip_prefix("Cpus_allowed_list:"))
+            .expect("a list")
+            .trim()
+            .to_string())
+    });
+    assert_eq!(pinned.expect("pinned"), "0");
+}
+
+#[test]
+fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
+    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
+    let out = std::env::temp_dir().join(format!("ironlab-test-flood-{}", std::process::id()));
+    let report = flood(FloodOptions {
+        duts: vec!["plain".into()],
+        payloads: vec![18],
+        flows: vec![10],
+        placements: vec![Spread::Free, Spread::OwnCore],
+        smoke: true,
+        out: Some(out.clone()),
+        ..FloodOptions::default()
+    })
+    .expect("a run");
+    let run = &report.run;
+    assert_eq!(run.results.cells.len(), 2);
+    for t in &run.trials {
+        assert!(t.account.balances(), "{t:?}");
+        assert_eq!(t.account.sent, t.sent.sent);
+        assert_eq!(t.sent.intended, t.sent.sent + t.sent.unsent);
+        assert_eq!(t.received.corrupt, 0);
+    }
+    for row in run.results.cells.iter().flat_map(|c| &c.rows) {
+        assert!(row.peak_pps > 100.0 && row.curve.len() == 2, "{row:?}");
+    }
+    let commands = run.commands.values().next().expect("commands");
+    assert!(commands.iter().any(|c| c.contains("ip netns add ironlab-")), "{commands:?}");
+    let left = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let prefix = format!("ironlab-{}-", std::process::id());
+    // Other tests of this process have lines of their own; those of this run are named in its commands.
+    let names: Vec<String> = left.filter_map(|e| e.file_name().into_string().ok()).collect();
+    for name in names.iter().filter(|n| n.starts_with(&prefix)) {
+        assert!(!commands.iter().any(|c| c.contains(name.as_str())), "{name} was left");
+    }
+    assert!(out.join("run.json").exists());
+    fs::remove_dir_all(&out).expect("remove");
+}
+
+#[test]
+fn options_of_a_flood_that_make_no_sense_are_refused() {
+    for change in [
+        |o: &mut FloodOptions| o.payloads = vec![17],
+        |o: &mut FloodOptions| o.payloads = vec![1400],
+        |o: &mut FloodOptions| o.flows = vec![0],
+        |o: &mut FloodOptions| o.goals = vec![],
+        |o: &mut FloodOptions| o.goals = vec![1.5],
+        |o: &mut FloodOptions| o.multiples = vec![0.0],
+        |o: &mut FloodOptions| o.duts = vec!["opensvan".into()],
+    ] {
+        let mut o = FloodOptions::default();
+        change(&mut o);
+        let e = flood(o).expect_err("nonsense");
+        assert!(matches!(e, LabError::Usage(_)), "{e}");
+    }
+}

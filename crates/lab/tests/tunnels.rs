@@ -1,0 +1,113 @@
+//! The experiment `tunnels` in its shortest form, and simulated peers against a real gateway. Needs root, nft, and the program
+//! `ironswan` beside this test.
+
+use std::path::PathBuf;
+
+use ironswan_lab::record::{Factors, Which, factors};
+use ironswan_lab::{Common, TunnelsOptions, tunnels};
+
+/// The program, in the folder where cargo puts it or in that of release builds; absent when only this package was built, which
+/// may not be where everything is tested.
+fn program() -> Option<PathBuf> {
+    let test = std::env::current_exe().expect("this test's own path");
+    let folder = test.ancestors().nth(2).expect("the folder of the profile");
+    let folders = [folder, &folder.with_file_name("release")];
+    let program = folders.map(|f| f.join("ironswan")).into_iter().find(|p| p.exists());
+    assert!(
+        program.is_some() || std::env::var_os("CI").is_none(),
+        "ironswan is not built: cargo build --release"
+    );
+    program
+}
+
+fn left_behind() -> Vec<String> {
+    let prefix = format!("ironlab-{}-", std::process::id());
+    ["/run/netns".into(), std::env::temp_dir()]
+        .iter()
+        .flat_map(|dir: &PathBuf| std::fs::read_dir(dir).into_iter().flatten())
+        .filter_map(|e| e.ok()?.file_name().into_string().ok())
+        .filter(|n| n.starts_with(&prefix))
+        .collect()
+}
+
+#[test]
+fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_behind() {
+    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
+    let Some(program) = program() else {
+        eprintln!("ironswan is not built: left out");
+        return;
+    };
+    let out = std::env::temp_dir().join(format!("ironlab-test-tunnels-{}", std::process::id()));
+    let mut common = Common { smoke: true, out: Some(out.clone()), ..Common::default() };
+    common.dut_options.ironswan = Some(program);
+    let report =
+        tunnels(TunnelsOptions { common, tunnels: vec![3, 200], simulated: Some(20) }).expect("a run");
+    let record = &report.record;
+    assert_eq!(record.experiment, "tunnels");
+    let bad = |kind: &str| ["not-all-up", "peer-trouble", "left-out"].contains(&kind);
+    assert!(!record.warnings.iter().any(|w| bad(&w.kind)), "{:?}", record.warnings);
+    let of = |factors: &Factors, measure: &str| {
+        let figure = record.figure(factors).unwrap_or_else(|| panic!("no figure of {factors:?}"));
+        figure.number(measure, Which::Median).unwrap_or_else(|| panic!("no {measure} of {factors:?}"))
+    };
+    let what = |what: &str, n: &str| factors([("what", what), ("dut", "ironswan"), ("tunnels", n)]);
+    let cpus = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+    for n in ["3", "200"] {
+        let tunnels: f64 = n.parse().expect("a number");
+        let up = what("bring-up", n);
+        let seconds = of(&up, "up_s");
+        assert!(of(&up, "ready_s") > 0.0 && seconds > 0.0);
+        assert!((of(&up, "setups_per_s") * seconds - tunnels).abs() < 1e-6 * tunnels);
+        // Nobody computes for longer than all processors have time; each tunnel takes two key exchanges at least.
+        let cpu = of(&up, "cpu_us") * tunnels;
+        assert!(cpu > 10.0 * tunnels && cpu < 1.1e6 * cpus * (seconds + 0.2), "{cpu} us in {seconds} s");
+        let traffic = what("traffic", n);
+        assert!((0.0..=1.0).contains(&of(&traffic, "loss")));
+        assert!(of(&traffic, "carried") > 0.0);
+        assert!(of(&traffic, "carried") <= of(&traffic, "offered") * 1.001, "no more arrives than was sent");
+        assert!(of(&traffic, "ns_per_packet") > 100.0);
+        let restart = what("restart", n);
+        assert!(of(&restart, "restart_s") > of(&restart, "stop_s"));
+    }
+    // The tenths of a run add up to no more than its whole.
+    let tenths = factors([("what", "bring-up by tenths"), ("tunnels", "200")]);
+    let tenths: Vec<f64> =
+        record.figures_with(&tenths).filter_map(|f| f.number("tenth_us", Which::Median)).collect();
+    assert_eq!(tenths.len(), 10);
+    assert!(tenths.iter().sum::<f64>() / 10.0 <= of(&what("bring-up", "200"), "cpu_us") * 1.001);
+    let dead = what("dead", "200");
+    assert!(of(&dead, "dead_us") >= 0.0 && of(&dead, "dead_us") < 1e6 * cpus);
+    // A larger cache hits no less.
+    let rates: Vec<f64> = record
+        .figures_with(&factors([("what", "key cache"), ("trace", "uniform, as sent in this run")]))
+        .filter_map(|f| f.number("hit_rate", Which::Median))
+        .collect();
+    assert!(rates.len() > 3 && rates.windows(2).all(|w| w[0] <= w[1] && w[1] <= 1.0), "{rates:?}");
+    assert!(of(&what("simulated peers", "20"), "up_s") > 0.0);
+    assert!(record.history.len() >= 2);
+    assert!(report.text(120).contains("All tunnels up"));
+    std::fs::remove_dir_all(&out).expect("the run's folder");
+    assert_eq!(left_behind(), [""; 0]);
+}
+
+#[test]
+fn systems_without_ike_and_impossible_numbers_are_refused() {
+    let with = |duts: &[&str], numbers: &[u32]| TunnelsOptions {
+        common: Common {
+            smoke: true,
+            duts: duts.iter().map(ToString::to_string).collect(),
+            ..Common::default()
+        },
+        tunnels: numbers.to_vec(),
+        simulated: Some(0),
+    };
+    for (options, wanted) in [
+        (with(&["wireguard-go"], &[]), ""),
+        (with(&["plain"], &[]), "no IKE"),
+        (with(&["ironswan"], &[0]), "counted from 1"),
+        (with(&["ironswan"], &[2_000_000]), "counted from 1"),
+    ] {
+        let e = tunnels(options).expect_err("refused");
+        assert!(e.to_string().contains(wanted), "{e}");
+    }
+}

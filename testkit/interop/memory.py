@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""What a gateway takes of memory: idle, flooded, at full speed, with many tunnels. It is bounded, and nothing grows.
+
+usage: memory.py [--full] [--seed=N] [NAME ...]      --full: an hour of traffic instead of 20 s, and 1,000 tunnels, not 200
+Each load is judged twice: as much again adds no more than 2 % or 1 MiB to what the process has resident, and the process stays
+below the bound that docs/performance.md states. (What the engine takes for 10,000 SAs: crates/ipsec/tests/alloc/memory.rs.)
+"""
+import json
+import os
+import sys
+import time
+
+from badinput import pair, resident
+from gateway import SECRET, IronSwan, program
+from lab import call, check, main, need, say, take_seed, until
+from traffic import Iperf, ping
+
+SEED = take_seed(21)
+MIB = 1024
+# In KiB. What an idle gateway with a tunnel and one data thread has, all programs and libraries included.
+IDLE = 16 * MIB
+# What a load adds at most, for each data thread: receive slots 4.1 MiB, send batch and read buffer 0.4 MiB, flows of both
+# directions 0.6 MiB, packets that wait for an SA 4 MiB, fragments 1 MiB. (From 256 policies on flows take up to 32 MiB; with
+# IPComp what a batch inflates to takes up to 16 MiB.)
+OF_A_THREAD = 11 * MIB
+# And once: IKE messages that wait.
+IKE_QUEUE = 8 * MIB
+# A tunnel: its configuration, an IKE_SA, two SAs, a policy, the plan of routes and rules.
+OF_A_TUNNEL = 32
+
+FLOOD = '''
+import os, random, socket, struct, sys, time
+target, spi, count, seed = sys.argv[1], int(sys.argv[2], 16), int(sys.argv[3]), int(sys.argv[4])
+random.seed(seed)
+sock = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+to = socket.inet_aton(target)
+noise = random.randbytes(1 << 16)
+bodies = []
+for n in range(4096):
+    size = random.choice((0, 1, 3, 8, 12, 28, 64, 200, 1400))
+    at = random.randrange(len(noise) - size)
+    body = noise[at:at + size]
+    kind = n % 8
+    # ESP to the SA that there is, authentic it is not; to no SA; a reserved SPI; IKE that is none; keepalives; noise.
+    if kind in (0, 1, 2): body = struct.pack("!II", spi, random.randrange(1 << 32)) + body
+    if kind == 3: body = struct.pack("!II", random.randrange(256, 1 << 32), n) + body
+    if kind == 4: body = struct.pack("!II", random.randrange(1, 256), n) + body
+    if kind == 5: body = bytes(4) + body
+    if kind == 6: body = b"\\xff"
+    bodies.append(struct.pack("!HHHH", random.randrange(1024, 65536), 4500, 8 + len(body), 0) + body)
+sent, began = 0, time.monotonic()
+for n in range(count):
+    udp = bodies[random.randrange(4096)]
+    source = struct.pack("!I", 0x0ac80000 + random.randrange(65536))
+    try:
+        sent += sock.sendto(struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, source, to) + udp, (target, 0)) > 0
+    except OSError:
+        pass
+print(sent, round(time.monotonic() - began, 1))
+'''
+
+CLEAR = '''
+import random, socket, sys, time
+prefix, thirds, count, seed = sys.argv[1], *map(int, sys.argv[2:5])
+random.seed(seed)
+socks = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(64)]
+sent, began = 0, time.monotonic()
+for n in range(count):
+    to = (f"{prefix}.{random.randrange(thirds)}.{random.randrange(1, 255)}", random.randrange(1, 65536))
+    try:
+        sent += socks[n % 64].sendto(bytes(random.choice((8, 64, 512))), to) > 0
+    except OSError:
+        pass
+print(sent, round(time.monotonic() - began, 1))
+'''
+
+
+def drops(gateway):
+    """Packets dropped, by reason."""
+    return json.loads(call(program(), 'list', 'counters', '--json', '--vici', f'unix://{gateway.socket}'))['drops']
+
+
+def loaded(gateway):
+    """What a gateway with few tunnels has resident at most, whatever the load."""
+    tasks = f'/proc/{gateway.process.pid}/task'
+    names = []
+    for task in os.listdir(tasks):
+        with open(f'{tasks}/{task}/comm') as f:
+            names.append(f.read())
+    threads = sum(name.startswith('ipsec-data') for name in names)
+    check(threads > 0, f'{threads} data threads')
+    return IDLE + IKE_QUEUE + threads * OF_A_THREAD
+
+
+def check_growth(what, first, second, bound):
+    """The second half of a load adds no more than 2 % or 1 MiB, and the bound holds. All in KiB."""
+    check(second - first <= max(first // 50, MIB) and second <= bound,
+          f'{what}: {first} KiB resident after the first half, {second} after the second; at most {bound}')
+
+
+def tunnel_up(lab):
+    """A tunnel, and what its two gateways have resident."""
+    g1, g2 = pair(lab)
+    g1.initiate()
+    ping(lab)
+    time.sleep(1)
+    idle = resident(g1.process)
+    check(idle <= IDLE, f'idle: {idle} KiB resident; at most {IDLE}')
+    return g1, g2
+
+
+def still_works(lab, g1):
+    ping(lab)
+    g1.rekey('child')
+    ping(lab)
+    check(True, 'the tunnel carries traffic and rekeys')
+
+
+def halves(lab, gateway, box, script, *args, reasons, least):
+    """Runs a sender twice; says what it did and what the engine dropped."""
+    seen, before = [], drops(gateway)
+    for half in (1, 2):
+        done = lab.run(box, sys.executable, script, *args, SEED + half, timeout=600)
+        time.sleep(1)
+        seen.append(resident(gateway.process))
+        say(f'  half {half}: {done.split()[0]} packets sent in {done.split()[1]} s')
+    now = drops(gateway)
+    counted = {r: now[r] - before.get(r, 0) for r in now if now[r] != before.get(r, 0)}
+    check(all(counted.get(r, 0) >= least for r in reasons), f'the engine has seen them: {counted}')
+    return seen
+
+
+def flood(lab, full):
+    """Junk and spoofed ESP to port 4500, a third of it with the SPI of an SA: counted, and nothing kept."""
+    g1, g2 = tunnel_up(lab)
+    script = lab.write('flood.py', FLOOD)
+    spi = next(iter(g1.child_spis()))[0]
+    seen = halves(lab, g1, 'g2', script, '192.0.2.1', spi, 2_000_000 if full else 200_000,
+                  reasons=('InNoStates', 'InStateProtoError'), least=5_000)
+    check_growth('junk and forged ESP', *seen, loaded(g1))
+    still_works(lab, g1)
+
+
+def clear(lab, full):
+    """Packets in clear to ipsec0 that no policy covers, each a flow of its own."""
+    g1, g2 = tunnel_up(lab)
+    lab.ip('g1', 'route', 'add', '10.66.0.0/16', 'dev', 'ipsec0')
+    script = lab.write('clear.py', CLEAR)
+    seen = halves(lab, g1, 'a', script, '10.66', 256, 2_000_000 if full else 200_000, reasons=('OutNoPolicy',), least=20_000)
+    check_growth('clear packets without policy', *seen, loaded(g1))
+    still_works(lab, g1)
+
+
+def waiting(lab, full):
+    """Packets for a tunnel that does not come up: some wait, the rest is dropped, and those that waited are given back."""
+    g1, g2 = pair(lab, child='start_action = trap')
+    idle = resident(g1.process)
+    g2.process.stop()
+    script = lab.write('clear.py', CLEAR)
+    count = 1_000_000 if full else 100_000
+    seen = halves(lab, g1, 'a', script, '10.2', 1, count, reasons=('OutNoStates',), least=5_000)
+    check_growth('packets without an SA', *seen, loaded(g1))
+    check(seen[1] <= idle + 8 * MIB, f'what waits is little: {idle} KiB resident before')
+
+
+def traffic(lab, full):
+    """Full speed in both directions: an hour with --full."""
+    g1, g2 = tunnel_up(lab)
+    seconds = 3200 if full else 60
+    stream = Iperf(lab, '--bidir', '-P', 4, seconds=seconds)
+    seen = {g: [] for g in (g1, g2)}
+    began = time.monotonic()
+    # The first tenth is for buffers to be touched for the first time: as large as they are, no more.
+    for part in (0.1, 0.55, 0.97):
+        time.sleep(max(0, began + part * seconds - time.monotonic()))
+        for gateway in seen:
+            seen[gateway].append(resident(gateway.process))
+    stream.client.popen.wait(60)
+    text = stream.client.log()
+    report = json.loads(text[text.index('{'):text.rindex('}') + 1])['end']['sum_received']
+    say(f"  {report['bytes'] / 1e9:.1f} GB one way in {report['seconds']:.0f} s")
+    check(report['bytes'] > 1e8, 'that is enough to say something')
+    for gateway, (early, half, end) in seen.items():
+        check_growth(f'{gateway.box} at full speed', half, end, loaded(gateway))
+        say(f'  {gateway.box}: {early} KiB after a tenth of the time')
+    still_works(lab, g1)
+
+
+def connections(count, box):
+    """So many connections between the two, each with its own identities and nets."""
+    ours, theirs = ('g1', 'g2') if box == 'g1' else ('g2', 'g1')
+    hosts = {'g1': '10.1.0.0/24', 'g2': '10.100.{}.{}/32'}
+    address = {'g1': '192.0.2.1', 'g2': '192.0.2.2'}
+    text = ''.join(f"""
+  c{n} {{
+    version = 2
+    local_addrs = {address[ours]}
+    remote_addrs = {address[theirs]}
+    proposals = aes128gcm16-prfsha256-x25519
+    encap = yes
+    local {{
+      auth = psk
+      id = {ours}-{n}.example
+    }}
+    remote {{
+      auth = psk
+      id = {theirs}-{n}.example
+    }}
+    children {{
+      k{n} {{
+        local_ts = {hosts[ours].format(n >> 8, n & 255)}
+        remote_ts = {hosts[theirs].format(n >> 8, n & 255)}
+        esp_proposals = aes128gcm16
+      }}
+    }}
+  }}""" for n in range(count))
+    return 'connections {' + text + f'\n}}\nsecrets {{\n  ike-1 {{\n    secret = "{SECRET}"\n  }}\n}}\n'
+
+
+def tunnels(lab, full):
+    """Many tunnels through IKE, up and down again and again."""
+    need('swanctl')
+    count, times = (1_000, 5) if full else (200, 3)
+    lab.line()
+    g1, g2 = (IronSwan(lab, box).start(connections(count, box)) for box in ('g1', 'g2'))
+    time.sleep(2)
+    before = {g: resident(g.process) for g in (g1, g2)}
+    most, after = {g1: [], g2: []}, {g1: [], g2: []}
+    for _ in range(times):
+        with g2.vici(60) as v:
+            for n in range(count):
+                v.request('initiate', {'child': f'k{n}', 'timeout': '-1'})
+                # A responder takes so many half-open IKE_SAs of one address.
+                if n % 100 == 99:
+                    until(f'{n + 1} tunnels', lambda: len(g1.child_spis()) == n + 1 == len(g2.child_spis()), 60, 0.5)
+        time.sleep(1)
+        for g in most:
+            most[g].append(resident(g.process))
+        with g2.vici(60) as v:
+            for n in range(count):
+                v.request('terminate', {'ike': f'c{n}', 'timeout': '-1'})
+        until('all are gone', lambda: not g1.sas() and not g2.sas(), 60 + count // 4, 0.5)
+        time.sleep(1)
+        for g in after:
+            after[g].append(resident(g.process))
+    for g in (g1, g2):
+        each = (most[g][0] - before[g]) / count
+        say(f'  {g.box}: {before[g]} KiB with {count} connections loaded, {most[g]} with all of them up, {after[g]} when they were gone')
+        check(each <= OF_A_TUNNEL, f'{g.box}: {each:.1f} KiB a tunnel; at most {OF_A_TUNNEL}')
+        bound = loaded(g) + count * OF_A_TUNNEL
+        check_growth(f'{g.box} with {count} tunnels', most[g][1], most[g][-1], bound)
+        check_growth(f'{g.box} without them', after[g][1], after[g][-1], bound)
+
+
+if __name__ == '__main__':
+    main({f.__name__: f for f in (flood, clear, waiting, traffic, tunnels)}, 'memory')

@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+"""Offloads that a network card or a kernel lacks, refuses, or is not to use: packets go the slower way, none is lost or changed.
+
+usage: offloads.py [--full] [NAME ...]      --full: with raw ESP too
+Every case carries numbered UDP in super-packets and a TCP transfer, both ways, between two gateways of ours.
+"""
+import json
+import re
+import signal
+import subprocess
+import sys
+
+from gateway import IronSwan, program, tunnel
+from lab import Failed, call, check, main, need, until
+from wan import counters
+
+SENDS, PER_SEND, SIZE, TCP_BYTES = 250, 8, 1200, 2 << 20
+PORT = 7010
+
+# `recv ADDR` or `send LOCAL REMOTE`. First the datagrams, so many to a send (UDP_SEGMENT), then the stream.
+BULK = f'''
+import hashlib, json, socket, sys, time
+SENDS, PER_SEND, SIZE, TCP_BYTES, PORT = {SENDS}, {PER_SEND}, {SIZE}, {TCP_BYTES}, {PORT}
+SOL_UDP, UDP_SEGMENT, SO_RCVBUFFORCE = 17, 103, 33
+def datagram(n):
+    return n.to_bytes(8, 'big') + bytes((n + i) & 0xff for i in range(256)) * 5
+def stream():
+    return b''.join(hashlib.sha256(i.to_bytes(4, 'big')).digest() for i in range(TCP_BYTES // 32))
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+if sys.argv[1] == 'recv':
+    udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
+    udp.bind((sys.argv[2], PORT))
+    udp.settimeout(0.2)
+    tcp.bind((sys.argv[2], PORT))
+    tcp.listen()
+    print('ready', flush=True)
+    peer, _ = tcp.accept()
+    seen, twice, corrupt = set(), 0, 0
+    while len(seen) < SENDS * PER_SEND:
+        try:
+            packet = udp.recv(4096)
+        except TimeoutError:
+            break
+        n = int.from_bytes(packet[:8], 'big')
+        if packet != datagram(n)[:SIZE]:
+            corrupt += 1
+        elif n in seen:
+            twice += 1
+        seen.add(n)
+    got = hashlib.sha256()
+    while data := peer.recv(1 << 20):
+        got.update(data)
+    same = got.digest() == hashlib.sha256(stream()).digest()
+    print(json.dumps({{'lost': SENDS * PER_SEND - len(seen), 'twice': twice, 'corrupt': corrupt, 'stream': same}}))
+else:
+    udp.bind((sys.argv[2], 0))
+    tcp.bind((sys.argv[2], 0))
+    udp.setsockopt(SOL_UDP, UDP_SEGMENT, SIZE)
+    packets = [datagram(n)[:SIZE] for n in range(SENDS * PER_SEND)]
+    whole = stream()
+    print('ready', flush=True)
+    sys.stdin.readline()
+    begin = time.monotonic()
+    for i in range(SENDS):
+        udp.sendto(b''.join(packets[i * PER_SEND:][:PER_SEND]), (sys.argv[3], PORT))
+        time.sleep(max(0, begin + (i + 1) * 0.002 - time.monotonic()))
+    tcp.connect((sys.argv[3], PORT))
+    tcp.sendall(whole)
+    tcp.shutdown(socket.SHUT_WR)
+    tcp.recv(1)
+'''
+HOST = {'a': '10.1.0.2', 'b': '10.2.0.2'}
+
+
+def carry(lab, what):
+    """Both kinds of traffic both ways; nothing may be missing."""
+    start = lambda box, *args: lab.spawn(box, sys.executable, '-c', BULK, *args, name=args[0], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE)
+    receivers = {box: start(box, 'recv', HOST[box]) for box in 'ab'}
+    senders = {'a to b': start('a', 'send', HOST['a'], HOST['b']), 'b to a': start('b', 'send', HOST['b'], HOST['a'])}
+    for end in (*receivers.values(), *senders.values()):
+        if end.popen.stdout.readline() != 'ready\n':
+            raise Failed(f'{what}: an end did not start: {end.log()}')
+    for end in senders.values():
+        end.popen.stdin.write('go\n')
+        end.popen.stdin.flush()
+    for way, box in (('a to b', 'b'), ('b to a', 'a')):
+        line = receivers[box].popen.communicate(timeout=30)[0]
+        if not line:
+            raise Failed(f'{what}: {way}: {receivers[box].log()}')
+        r = json.loads(line)
+        check(r == {'lost': 0, 'twice': 0, 'corrupt': 0, 'stream': True},
+              f"{what}: {way}: {SENDS * PER_SEND} datagrams, {r['lost']} lost, {r['twice']} twice, {r['corrupt']} corrupt; "
+              f"{TCP_BYTES >> 20} MiB of TCP {'the same' if r['stream'] else 'NOT THE SAME'}")
+
+
+def pair(lab, settings='', encap=True):
+    ends = {box: IronSwan(lab, box).start(tunnel(box, encap=encap), settings) for box in ('g1', 'g2')}
+    ends['g1'].initiate()
+    return ends
+
+
+def plane(gateway):
+    """`data_plane` and `stages` of `ironswan status --json`."""
+    status = json.loads(call(program(), 'status', '--json', '--vici', f'unix://{gateway.socket}'))
+    return status['data_plane'], status['stages']
+
+
+def warnings(gateway, text):
+    return len(re.findall(text, gateway.log()))
+
+
+CUT = 'does not cut UDP sends to'
+
+
+def ethtool(lab, full):
+    """Each offload of the outer devices off, alone and all of them, while the tunnel is up."""
+    need('ethtool')
+    lab.line()
+    for encap in (True, False) if full else (True,):
+        ends = pair(lab, encap=encap)
+        carry(lab, 'all on')
+        p = counters(ends['g1'])['plane']
+        if encap:
+            check(p['send-datagrams'] > 2 * p['send-messages'] and p['tun-writes'] * 2 < p['send-datagrams'],
+                  f"with all of them, sends and writes carry many packets: {p['send-messages']} sends, "
+                  f"{p['send-datagrams']} packets, {p['tun-writes']} writes")
+        features = ('tso', 'gso', 'gro', 'tx-udp-segmentation', 'tx')
+        for off in [[f] for f in features] + [list(features)]:
+            # Some need others, the last of all.
+            for state, names in (('off', off), ('on', off[::-1])):
+                for box in ('g1', 'g2'):
+                    for name in names:
+                        lab.run(box, 'ethtool', '-K', 'wan', name, state)
+                if state == 'off':
+                    carry(lab, f"{' '.join(names)} off")
+        for box, gateway in ends.items():
+            n, pieces = warnings(gateway, CUT), counters(gateway)['plane']['send-unsegmented']
+            said = plane(gateway)[0]['slower']
+            check(n <= 1 and (n == 1) == bool(said) and (n == 1 or pieces < 64),
+                  f'{box}: {n} warnings for {pieces} sends that were cut here; status says {said}')
+            gateway.stop()
+
+
+def settings(lab, full):
+    """Each of them switched off in ironswan.conf, alone and all, is not used, and is not warned about."""
+    lab.line()
+    for text in ('gso = no', 'gro = no', 'tun_offload = no', 'gso = no\n gro = no\n tun_offload = no'):
+        ends = pair(lab, f'data {{\n {text}\n}}\n')
+        name = text.replace('\n', ',')
+        carry(lab, name)
+        p, (got, _) = counters(ends['g1'])['plane'], plane(ends['g1'])
+        if 'gso' in text:
+            check(got['udp-segments'] == 1 and p['send-messages'] == p['send-datagrams'],
+                  f"{name}: {p['send-messages']} sends, {p['send-datagrams']} packets")
+        if 'gro' in text:
+            check(got['udp-gro'] is False, f"{name}: udp-gro is {got['udp-gro']}")
+        if 'tun' in text:
+            check(not got['tun-tso'] and not got['tun-uso'] and p['tun-reads'] >= SENDS * PER_SEND,
+                  f"{name}: {p['tun-reads']} reads, {p['tun-writes']} writes")
+        for box, gateway in ends.items():
+            check(not warnings(gateway, 'UDP sends|refuses merged|segmentation offload|merge received'),
+                  f'{name}: {box} warns of nothing')
+            gateway.stop()
+
+
+def refused(lab, full):
+    """The kernel refuses a segmented send (EIO), and a merged write (EINVAL), while packets flow."""
+    need('strace')
+    lab.line()
+    # Calls are counted for each thread: of one, the 30th is a send of many packets.
+    ends = pair(lab, 'data {\n workers = 1\n}\n')
+    g1 = ends['g1']
+    faults = ['-e', 'inject=sendmmsg:error=EIO:when=30', '-e', 'inject=writev:error=EINVAL:when=40']
+    trace = lab.spawn('g1', 'strace', '-f', '-p', g1.process.pid, '-e', 'trace=sendmmsg,writev', *faults, name='strace')
+    until('strace is attached', lambda: 'attached' in trace.log(), 10)
+    carry(lab, 'EIO for one send, EINVAL for one write')
+    trace.stop(signal.SIGINT)
+    until('the log says so', lambda: warnings(g1, CUT), 5)
+    carry(lab, 'after that')
+    p, (got, _) = counters(g1)['plane'], plane(g1)
+    check(p['send-unsegmented'] > SENDS // 2 and warnings(g1, CUT) == 1 and got['slower'] == ['segmentation to 192.0.2.2'],
+          f"{p['send-unsegmented']} sends were cut here, with one warning; status says {got['slower']}")
+    check(p['tun-write-unmerged'] >= 1 and p['tun-write-errors'] == 0,
+          f"{p['tun-write-unmerged']} merged writes were refused and went packet by packet; {p['tun-write-errors']} were lost")
+    check(not warnings(g1, 'refuses merged'), 'one refusal is not worth a warning')
+
+
+def buffers(lab, full):
+    """Where SO_RCVBUFFORCE is refused (no capability outside of a user namespace), the daemon starts and says what it got."""
+    need('unshare')
+    lab.box('g1')
+    etc = lab.write('etc/swanctl.conf', '# empty\n')
+    lab.write('etc/ironswan.conf', 'guard = no\n')
+    socket = lab.path('u.vici')
+    daemon = lab.spawn('g1', 'unshare', '--user', '--map-root-user', '--net', '--mount', 'sh', '-c',
+                       'mount -t tmpfs tmpfs /run && ip link set lo up && exec "$@"', 'sh', program(), 'run', '--config',
+                       etc.rpartition('/')[0], '--vici', f'unix://{socket}', name='ironswan')
+    until('it is ready', lambda: ' ready: ' in daemon.log() or not daemon.alive(), 10)
+    lines = [line for line in daemon.log().splitlines() if 'data.socket_buffer' in line]
+    check(daemon.alive() and len(lines) == 1 and 'net.core.rmem_max' in lines[0], f'one warning: {lines}')
+
+
+main({'ethtool': ethtool, 'settings': settings, 'refused': refused, 'buffers': buffers}, 'offloads')
