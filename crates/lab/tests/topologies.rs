@@ -35,13 +35,13 @@ fn dut(name: &str) -> Option<Box<dyn Dut>> {
     by_name(name, &[Encap::Udp], &options).expect("a system").pop()
 }
 
-fn namespaces() -> Vec<String> {
-    let prefix = format!("ironlab-{}-", std::process::id());
+/// The namespaces whose names begin so: tests of this process run side by side, each with an owner of its own.
+fn namespaces(prefix: &str) -> Vec<String> {
     std::fs::read_dir("/run/netns")
         .into_iter()
         .flatten()
         .filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .filter(|n| n.starts_with(&prefix))
+        .filter(|n| n.starts_with(prefix))
         .collect()
 }
 
@@ -79,13 +79,13 @@ fn every_topology_carries_traffic_on_all_paths_and_is_gone_afterwards() {
         let dir = |n: u32| owner.dir().join(format!("{name}-{n}"));
         let pair = HostToHost::build(&owner, 1400, None).expect("two hosts");
         carries(&pair, dut.as_ref(), &dir(0), 1);
-        let made = namespaces();
-        assert!(made.len() >= 2, "{made:?}");
+        let made = owner.dir().file_name().and_then(|n| n.to_str()).expect("the owner's name");
+        assert!(namespaces(made).len() >= 2, "{made}");
         drop(pair);
         carries(&RoadWarriors::build(&owner, 3, 1400).expect("warriors"), dut.as_ref(), &dir(1), 3);
         carries(&HubSpokes::build(&owner, 4, 1400).expect("a hub"), dut.as_ref(), &dir(2), 2);
         carries(&Mesh::build(&owner, 3, 1400).expect("a mesh"), dut.as_ref(), &dir(3), 3);
-        let left: Vec<String> = namespaces().into_iter().filter(|n| made.contains(n)).collect();
+        let left = namespaces(made);
         assert!(left.is_empty(), "{left:?}");
     }
 }
@@ -129,7 +129,7 @@ fn a_run_has_a_figure_for_every_cell_and_leaves_nothing_behind() {
     assert!(r.warnings.iter().any(|w| w.kind == "few-repeats"), "{:?}", r.warnings);
     let text = report.text(100);
     assert!(text.contains("line: share of plain") && text.contains("512 B"), "{text}");
-    let left = namespaces();
+    let left = namespaces(&format!("ironlab-{}-", std::process::id()));
     assert!(!r.commands.iter().any(|c| left.iter().any(|n| c.contains(n.as_str()))), "{left:?}");
     assert!(out.join("run.json").exists());
     std::fs::remove_dir_all(&out).expect("remove");
