@@ -24,7 +24,14 @@ fn sockets(pair: &HostToHost) -> (UdpSocket, UdpSocket, SocketAddrV4) {
     let path = pair.paths()[0];
     let bind = |host: ironswan_lab::topology::Host<'_>, address: &str| {
         let at: SocketAddrV4 = address.parse().expect("an address");
-        host.netns.inside(|| UdpSocket::bind(at)).expect("inside").expect("a socket")
+        let mut bound = None;
+        // A program that another test is starting has a copy of a socket closed just now, until it runs.
+        let free = soon(|| {
+            bound = host.netns.inside(|| UdpSocket::bind(at)).expect("inside").ok();
+            bound.is_some()
+        });
+        assert!(free, "{at} cannot be bound");
+        bound.expect("a socket")
     };
     let (a, b) = (bind(path.from, "192.0.2.1:4000"), bind(path.to, "192.0.2.2:5000"));
     for s in [&a, &b] {

@@ -19,6 +19,20 @@ fn sent(b: &Box, send: impl FnOnce()) -> Option<Went> {
     b.left().into_iter().find(|(_, p)| p.ends_with(b"steering")).map(|(went, _)| went)
 }
 
+/// A socket on a port whose last socket was closed just now: a program that another test is starting has a copy of it until
+/// it runs.
+fn free(at: (IpAddr, u16)) -> UdpSocket {
+    for _ in 0..500 {
+        match UdpSocket::bind(at) {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            bound => return bound.unwrap(),
+        }
+    }
+    panic!("{at:?} stays in use");
+}
+
 #[test]
 fn a_host_sends_everything_through_the_tunnel_but_what_carries_the_tunnel() {
     let all = policies(&[(Verdict::Protect, "192.0.2.1/32", "0.0.0.0/0")]);
@@ -60,8 +74,7 @@ fn a_host_sends_everything_through_the_tunnel_but_what_carries_the_tunnel() {
             };
             assert_eq!(sent(b, || send(&marked(4500))), Some(Wide), "ours");
             assert_eq!(sent(b, || send(&marked(4501))), Some(Tunnel), "another port");
-            let unmarked = UdpSocket::bind((own, 4500)).unwrap();
-            assert_eq!(sent(b, || to(&unmarked)), Some(Tunnel), "no mark");
+            assert_eq!(sent(b, || to(&free((own, 4500)))), Some(Tunnel), "no mark");
         }
         assert_eq!(b.counted(), (0, 0));
         // Fragments of IPv6 come in one by one: of an IKE message, and of something else, whose first one does not get in.
