@@ -6,10 +6,11 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use crate::sockaddr;
 
-/// Room for the control messages of one datagram: packet info of either family, TOS, segment size.
+/// Room for the control messages of one datagram: packet info of either family, TOS, segment size, time of arrival.
 const CONTROL: usize = 128;
 
 /// Aligned as `cmsghdr` needs it.
@@ -144,6 +145,21 @@ impl RecvSlots {
             out.push(r);
         }
         Ok(got)
+    }
+
+    /// When the kernel took message `n` of the last [`recv`](Self::recv) from its link, since 1970 by its clock: the first of
+    /// merged datagrams. `None` unless the socket [stamps arrivals](crate::udp::UdpSocket::stamp_arrivals).
+    pub fn arrived(&self, n: usize) -> Option<Duration> {
+        let used = self.0.headers.get(n)?.msg_hdr.msg_controllen.min(CONTROL);
+        let messages = ControlMessages(&self.0.control[n].0[..used]);
+        messages
+            .filter(|(level, kind, _)| (*level, *kind) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS))
+            .find_map(|(_, _, data)| {
+                // A timespec.
+                let part = |at: usize| data.get(at..)?.first_chunk().map(|b| i64::from_ne_bytes(*b));
+                let (seconds, nanoseconds) = (part(0)?, part(8)?);
+                Some(Duration::new(seconds.try_into().ok()?, u32::try_from(nanoseconds).ok()?))
+            })
     }
 }
 

@@ -48,7 +48,7 @@ pub struct UdpConfig {
 impl UdpConfig {
     /// For a port that carries ESP in UDP: merged, unfragmented, with buffers for a burst.
     pub fn esp(ipv6: bool, port: u16, mark: u32) -> Self {
-        Self { gso: true, gro: true, dont_fragment: true, buffer: 8 << 20, ..Self::ike(ipv6, port, mark) }
+        Self { gso: true, gro: true, dont_fragment: true, buffer: 2 << 20, ..Self::ike(ipv6, port, mark) }
     }
 
     /// For a port that carries IKE only.
@@ -109,6 +109,15 @@ impl UdpSocket {
             .map_or(config.port, |a| a.port());
         let max_segments = if config.gso { probe_max_segments() } else { 1 };
         Ok(Self { fd, config, port, max_segments, merging, fragmenting: Mutex::new(()) })
+    }
+
+    /// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`](crate::mmsg::RecvSlots).
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn stamp_arrivals(&self) -> Result<(), Error> {
+        sockopt::set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+            .map_err(|e| Error::system("setting SO_TIMESTAMPNS", e))
     }
 
     /// Local port.

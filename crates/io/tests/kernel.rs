@@ -88,6 +88,32 @@ fn a_segmented_send_arrives_as_the_same_datagrams_in_order() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "the kernel's clock is compared with it")]
+fn the_kernel_says_when_a_datagram_came_where_it_is_asked() {
+    in_namespace(|| {
+        let [asked, other] = [(); 2].map(|()| UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap());
+        asked.stamp_arrivals().unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let today = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let before = today();
+        for b in [&asked, &other] {
+            sender.send_to(b"now", ("127.0.0.1", b.port())).unwrap();
+            readable(b);
+        }
+        let after = today();
+        // The time of its arrival, not that of its reading.
+        std::thread::sleep(Duration::from_millis(20));
+        let (mut slots, mut buf, mut got) = (RecvSlots::new(2), vec![0; 2 * 65_536], Vec::new());
+        assert_eq!(slots.recv(asked.as_fd(), &mut buf, 65_536, 0, &mut got).unwrap(), 1);
+        let at = slots.arrived(0).unwrap();
+        assert!(before <= at && at <= after, "{before:?} {at:?} {after:?}");
+        assert_eq!(slots.arrived(2), None);
+        assert_eq!(slots.recv(other.as_fd(), &mut buf, 65_536, 0, &mut got).unwrap(), 1);
+        assert_eq!(slots.arrived(0), None);
+    });
+}
+
+#[test]
 fn more_segments_than_the_kernel_takes_are_sent_in_several_goes() {
     in_namespace(|| {
         let a = UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap();

@@ -31,7 +31,7 @@ impl Default for Tuning {
             workers: 0,
             pin: Vec::new(),
             batch_bytes: 256 * 1024,
-            socket_buffer: 8 << 20,
+            socket_buffer: 2 << 20,
             gso: true,
             gro: true,
             tun_offload: true,

@@ -1,5 +1,8 @@
 //! Our own receiver: one thread with one UDP socket inside a host's namespace, which takes in everything that arrives for
 //! its port until it is told that no more was sent and the way has been quiet for a while.
+//!
+//! A packet's time is that at which the kernel took it from the link: how long it then waits for this thread, which may
+//! share a processor with what is measured, is no delay of the system under test.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -62,6 +65,7 @@ impl Receiver {
         let config = UdpConfig { dont_fragment: false, buffer: 128 << 20, ..UdpConfig::esp(false, port, 0) };
         // A socket belongs to the namespace in which it was made, whoever uses it.
         let socket = netns.inside(|| UdpSocket::bind(config))?.map_err(|e| failed(&e))?;
+        socket.stamp_arrivals().map_err(|e| failed(&e))?;
         let shared = Arc::new(Shared::default());
         let (theirs, cpus) = (shared.clone(), cpus.cloned());
         let thread = std::thread::Builder::new()
@@ -111,9 +115,11 @@ fn receive(socket: &UdpSocket, shape: Shape, epoch: Instant, shared: &Shared) ->
     loop {
         got.clear();
         let n = slots.recv(socket.as_fd(), &mut buffer, ROOM, 0, &mut got).unwrap_or(0);
-        let now = clock::now();
-        let time = now.saturating_duration_since(epoch).as_nanos() as u64;
-        for r in &got {
+        // One after the other: a pause in between counts for the packets.
+        let (today, now) = (clock::since_epoch(), clock::now());
+        for (i, r) in got.iter().enumerate() {
+            let waited = slots.arrived(i).map_or(Duration::ZERO, |at| today.saturating_sub(at));
+            let time = now.saturating_duration_since(epoch).saturating_sub(waited).as_nanos() as u64;
             let bytes = &buffer[r.offset..r.offset + r.len];
             // An empty datagram has no chunks, and is none of ours.
             if bytes.is_empty() {
