@@ -76,14 +76,14 @@ fn gateways(pid: u32) -> usize {
 
 /// Waits until both gateways of the demo `child` run, or says how it ended instead.
 fn wait_for_gateways(child: &mut Child) {
-    for _ in 0..1500 {
+    for _ in 0..6000 {
         if gateways(child.id()) >= 2 {
             return;
         }
         assert_eq!(child.try_wait().expect("wait"), None, "the demo ended early");
         sleep(Duration::from_millis(10));
     }
-    panic!("no gateways within 15 s; the run has {:?}", remains(child.id()));
+    panic!("no gateways within a minute; the run has {:?}", remains(child.id()));
 }
 
 fn send(signal: &str, child: &Child) {
@@ -135,7 +135,9 @@ fn two_demos_side_by_side_both_work_and_leave_nothing() {
         assert_eq!(output.status.code(), Some(0), "{text}\n{}", stderr(&output));
         let [tunnel, plain, ratio, _] = figures(text.lines().last().expect("a last line"));
         assert!(tunnel > 0.0 && plain > 0.0, "{text}");
-        assert!((ratio - tunnel / plain).abs() < 0.02, "{text}");
+        // All three are rounded to hundredths, which is much of a low rate.
+        let rounding = 0.006 + 0.006 * (1.0 + ratio) / plain;
+        assert!((ratio - tunnel / plain).abs() < rounding, "{text}");
         // The tunnel that it shows is one, and the folder that it names is there.
         assert!(text.contains("ESTABLISHED") && text.contains("10.1.0.0/24 === 10.2.0.0/24"), "{text}");
         assert!(text.contains(&folder.display().to_string()), "{text}");

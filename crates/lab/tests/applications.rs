@@ -1,38 +1,15 @@
 //! The experiments whose load is made of applications, each in its shortest form: their records obey what must hold of them,
 //! and nothing is left behind. Needs root, nft and ethtool; tunnels are measured when the program `ironswan` is built.
 
-use std::path::PathBuf;
+mod common;
 
+use common::{common_with_program, left};
 use ironswan_lab::load::apps::App;
 use ironswan_lab::record::{Record, Which, factors};
 use ironswan_lab::{
-    BackgroundOptions, Common, CompressionOptions, LabError, Report, TransferOptions, background,
-    compression, transfer,
+    BackgroundOptions, CompressionOptions, LabError, Report, TransferOptions, background, compression,
+    transfer,
 };
-
-/// The program, in the folder where cargo puts it or in that of release builds; absent when only this package was built, which
-/// may not be where everything is tested.
-fn program() -> Option<PathBuf> {
-    let test = std::env::current_exe().expect("this test's own path");
-    let folder = test.ancestors().nth(2).expect("the folder of the profile");
-    let folders = [folder, &folder.with_file_name("release")];
-    let program = folders.map(|f| f.join("ironswan")).into_iter().find(|p| p.exists());
-    assert!(
-        program.is_some() || std::env::var_os("CI").is_none(),
-        "ironswan is not built: cargo build --release"
-    );
-    program
-}
-
-fn common(name: &str) -> Common {
-    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
-    let out = std::env::temp_dir().join(format!("ironlab-test-{name}-{}", std::process::id()));
-    let mut duts = vec!["plain".to_string()];
-    duts.extend(program().map(|_| "ironswan".to_string()));
-    let mut common = Common { duts, smoke: true, out: Some(out), ..Common::default() };
-    common.dut_options.ironswan = program();
-    common
-}
 
 /// What holds of every record; removes the run.
 fn finished(report: Report, samples: usize) -> Record {
@@ -40,13 +17,7 @@ fn finished(report: Report, samples: usize) -> Record {
     assert_eq!(r.samples.len(), samples);
     assert!(!r.history.is_empty() && r.history.iter().all(|h| !h.now.is_empty()), "{:?}", r.history);
     assert!(r.warnings.iter().any(|w| w.kind == "few-repeats"), "{:?}", r.warnings);
-    let left: Vec<String> = std::fs::read_dir("/run/netns")
-        .into_iter()
-        .flatten()
-        .filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .filter(|n| r.commands.iter().any(|c| c.contains(n.as_str())))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(left(&r.commands), [""; 0]);
     assert!(report.folder.join("run.json").exists());
     std::fs::remove_dir_all(&report.folder).expect("remove");
     r
@@ -54,7 +25,7 @@ fn finished(report: Report, samples: usize) -> Record {
 
 #[test]
 fn compression_gains_on_text_over_a_slow_link_and_nothing_on_random_data() {
-    let common = common("compression");
+    let common = common_with_program("compression");
     let tunnels = common.duts.len() > 1;
     let report = compression(CompressionOptions { common, rates: vec![2000, 0] }).expect("a run");
     let r = finished(report, 2 * 2 * if tunnels { 3 } else { 1 });
@@ -86,7 +57,7 @@ fn compression_gains_on_text_over_a_slow_link_and_nothing_on_random_data() {
 
 #[test]
 fn a_background_run_has_the_machine_s_shares_between_nothing_and_all() {
-    let common = common("background");
+    let common = common_with_program("background");
     let systems = common.duts.len();
     let report = background(BackgroundOptions { common, rate_mbps: Some(50) }).expect("a run");
     let apps = [App::Scp, App::Https].into_iter().filter(|a| a.lacks().is_empty()).count();
@@ -115,7 +86,7 @@ fn a_background_run_has_the_machine_s_shares_between_nothing_and_all() {
 
 #[test]
 fn every_file_arrives_by_every_method_that_is_installed() {
-    let common = common("transfer");
+    let common = common_with_program("transfer");
     let tunnels = common.duts.len() > 1;
     let options = TransferOptions { common, size_mb: Some(2) };
     let installed = |app: App| app.lacks().is_empty();
@@ -138,9 +109,6 @@ fn every_file_arrives_by_every_method_that_is_installed() {
             assert!((0.0..=most).contains(&m[party]), "{party}: {s:?}");
         }
     }
-    let left = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let own = format!("ironlab-{}-", std::process::id());
-    assert!(left.filter_map(|e| e.file_name().into_string().ok()).all(|n| !n.starts_with(&own)));
     for (n, app) in App::ALL.into_iter().enumerate() {
         let named = r.warnings.iter().any(|w| w.kind == "not-installed" && w.text.starts_with(app.name()));
         assert_eq!(named, !installed(app), "{n}: {:?}", r.warnings);

@@ -73,13 +73,13 @@ fn signal(child: &Child, signal: Signal) {
 }
 
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..6000 {
         if condition() {
             return;
         }
         sleep(Duration::from_millis(10));
     }
-    panic!("not within 20 s: {what}");
+    panic!("not within a minute: {what}");
 }
 
 fn assert_nothing_left(pid: u32, processes: &BTreeSet<u32>) {
@@ -188,7 +188,7 @@ fn carries(line: &Line, at_most: Duration) -> bool {
 fn two_lines_at_once_do_not_see_each_other() {
     let _alone = alone();
     // What arrives may have to wait for a processor; what must not arrive is given less time, for all of it is spent.
-    let (yes, no) = (Duration::from_secs(3), Duration::from_millis(300));
+    let (yes, no) = (Duration::from_secs(10), Duration::from_millis(300));
     let owners = [Owner::claim().expect("a name"), Owner::claim().expect("another")];
     let [one, other] = owners.each_ref().map(|o| Line::build(o, SPEC).expect("a line"));
     for line in [&one, &other] {

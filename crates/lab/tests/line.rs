@@ -1,5 +1,7 @@
 //! The experiment `line`, for a second: what it writes is what it promises. Needs root and iperf3.
 
+mod common;
+
 use std::fs;
 use std::time::Duration;
 
@@ -7,9 +9,13 @@ use ironswan_lab::report::{Run, SCHEMA, Stored};
 use ironswan_lab::{LabError, LineOptions, line};
 
 fn options(name: &str) -> LineOptions {
-    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
-    let out = std::env::temp_dir().join(format!("ironlab-test-{name}-{}", std::process::id()));
-    LineOptions { duts: vec!["plain".into()], smoke: true, out: Some(out), ..LineOptions::default() }
+    common::assert_root();
+    LineOptions {
+        duts: vec!["plain".into()],
+        smoke: true,
+        out: Some(common::out(name)),
+        ..LineOptions::default()
+    }
 }
 
 #[test]
@@ -30,11 +36,14 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
         assert!(fs::metadata(report.folder.join(file)).is_ok_and(|m| m.len() > 0), "{file}");
     }
     let w = &trial.window;
-    assert!((0.9..1.5).contains(&w.seconds), "{}", w.seconds);
-    assert!(w.gbps > 0.1 && w.machine_ns_per_byte > 0.0, "{w:?}");
+    // It may end late where others want the processors, never early.
+    assert!(w.seconds > 0.99, "{}", w.seconds);
+    assert!((w.gbps * 1e9 * w.seconds / 8.0 / w.payload_bytes as f64 - 1.0).abs() < 1e-9, "{w:?}");
+    assert!(w.gbps > 0.0 && w.machine_ns_per_byte > 0.0, "{w:?}");
     assert_eq!(w.samples.last().map(|s| s.bytes), Some(w.bytes));
     // Forwarding by the kernel: what b received, the gateways carried, and no process of theirs.
-    assert!(w.links["g1.wan"].tx_bytes as f64 > 0.9 * w.bytes as f64);
+    // The counters of the four boxes are read one after the other, and whoever reads them may have to wait in between.
+    assert!(w.links["g1.wan"].tx_bytes as f64 > 0.5 * w.bytes as f64);
     assert!(w.gateways.is_empty() && w.tunnel.is_none());
     assert!(w.payload_bytes < w.bytes && w.payload_bytes as f64 > 0.9 * w.bytes as f64);
     // What the kernel counted in the window is a part of what iperf3 says of its whole run, give or take repeated segments.

@@ -1,37 +1,21 @@
 //! The experiment `profile` in its shortest form. Needs root, iperf3, and the program `ironswan` beside this test.
 
+mod common;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use common::{common, left, program};
 use ironswan_lab::record::{Which, factors};
 use ironswan_lab::report::{Stored, breaches};
 use ironswan_lab::{Common, LabError, ProfileOptions, profile};
 
-/// The program, in the folder where cargo puts it or in that of release builds; absent when only this package was built, which
-/// may not be where everything is tested.
-fn program() -> Option<PathBuf> {
-    let test = std::env::current_exe().expect("this test's own path");
-    let folder = test.ancestors().nth(2).expect("the folder of the profile");
-    let folders = [folder, &folder.with_file_name("release")];
-    let program = folders.map(|f| f.join("ironswan")).into_iter().find(|p| p.exists());
-    assert!(
-        program.is_some() || std::env::var_os("CI").is_none(),
-        "ironswan is not built: cargo build --release"
-    );
-    program
-}
-
 #[test]
 fn a_profile_tells_every_stage_of_both_sides_and_leaves_nothing_behind() {
-    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
-    let Some(program) = program() else {
-        eprintln!("ironswan is not built: left out");
-        return;
-    };
-    let out = std::env::temp_dir().join(format!("ironlab-test-profile-{}", std::process::id()));
-    let mut common = Common { smoke: true, out: Some(out), ..Common::default() };
+    let Some(program) = program() else { return };
+    let mut common = common("profile", &[]);
     common.dut_options.ironswan = Some(program);
     let report = profile(ProfileOptions { common }).expect("a run");
     let record = &report.record;
@@ -61,10 +45,7 @@ fn a_profile_tells_every_stage_of_both_sides_and_leaves_nothing_behind() {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
     let done = Command::new("python3").arg(program).arg(&report.folder).output().expect("python3");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
-    let prefix = format!("ironlab-{}-", std::process::id());
-    let left = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    let names: Vec<String> = left.filter_map(|e| e.file_name().into_string().ok()).collect();
-    assert!(!names.iter().any(|n| n.starts_with(&prefix)), "{names:?}");
+    assert_eq!(left(&record.commands), [""; 0]);
     fs::remove_dir_all(&report.folder).expect("removed");
 }
 

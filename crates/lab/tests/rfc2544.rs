@@ -1,55 +1,12 @@
 //! The experiment `rfc2544` in its shortest form. Needs root, nft and OpenVPN.
 
+mod common;
+
 use std::fs;
-use std::path::PathBuf;
 
-use ironswan_lab::record::{Record, Which, factors};
-use ironswan_lab::{Common, FrameSize, LabError, Rfc2544Options, rfc2544};
-
-fn common(name: &str, duts: &[&str]) -> Common {
-    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
-    Common {
-        duts: duts.iter().map(ToString::to_string).collect(),
-        smoke: true,
-        out: Some(out(name)),
-        ..Common::default()
-    }
-}
-
-fn out(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("ironlab-test-{name}-{}", std::process::id()))
-}
-
-/// What holds for every record of such a run.
-fn sound(record: &Record) {
-    assert_eq!(record.faults(), Vec::<String>::new());
-    for sample in &record.samples {
-        for (name, value) in &sample.measures {
-            assert!(value.is_finite() && *value >= 0.0, "{name} of {sample:?}");
-        }
-        for share in ["loss", "busy", "of_peak"] {
-            assert!(sample.measures.get(share).is_none_or(|v| *v <= 1.0), "{share} of {sample:?}");
-        }
-    }
-    assert!(record.warnings.iter().any(|w| w.kind == "smoke"));
-    assert!(
-        !record.warnings.iter().any(|w| ["unprotected", "fragments"].contains(&w.kind.as_str())),
-        "{:?}",
-        record.warnings
-    );
-}
-
-/// Neither boxes nor processes of this test are left.
-fn nothing_left() {
-    let prefix = format!("ironlab-{}-", std::process::id());
-    let left = |dir: &str| -> Vec<String> {
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with(&prefix)).collect()
-    };
-    for dir in ["/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu"] {
-        assert_eq!(left(dir), Vec::<String>::new(), "{dir}");
-    }
-}
+use common::{common, left, sound};
+use ironswan_lab::record::{Which, factors};
+use ironswan_lab::{FrameSize, LabError, Rfc2544Options, rfc2544};
 
 #[test]
 fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent() {
@@ -88,9 +45,11 @@ fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent
             ("dut", dut),
         ]);
         let latency = record.figure(&latency).expect("a latency");
-        let p = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
-            .map(|n| latency.number(n, Which::Median).unwrap_or(0.0));
-        assert!(p[0] > 0.0 && p.windows(2).all(|w| w[0] <= w[1] * 1.02), "{p:?}");
+        // On a busy machine a tenth of what was carried may be no packet at all in so short a trial: then there is no latency.
+        let some = latency.number("kpps", Which::Median).is_some_and(|k| k > 0.0);
+        let p = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"].map(|n| latency.number(n, Which::Median));
+        assert!(p.iter().all(|p| p.is_some_and(|p| p > 0.0) == some), "{latency:?}");
+        assert!(p.windows(2).all(|w| w[0].unwrap_or(0.0) <= w[1].unwrap_or(0.0) * 1.02), "{p:?}");
     }
     // What crossed the outer link was counted outside of the systems.
     assert!(record.settings["crossed, plain"].contains(" 0 WireGuard or OpenVPN"), "{:?}", record.settings);
@@ -98,7 +57,7 @@ fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent
     assert_eq!(record.history.first().map(|h| h.then.contains("25 %")), Some(true));
     assert!(report.folder.join("run.json").exists());
     fs::remove_dir_all(&report.folder).expect("remove");
-    nothing_left();
+    assert_eq!(left(&record.commands), [""; 0]);
 }
 
 #[test]

@@ -1,44 +1,16 @@
 //! The experiment `tunnels` in its shortest form, and simulated peers against a real gateway. Needs root, nft, and the program
 //! `ironswan` beside this test.
 
-use std::path::PathBuf;
+mod common;
 
+use common::{common, left, program};
 use ironswan_lab::record::{Factors, Which, factors};
 use ironswan_lab::{Common, TunnelsOptions, tunnels};
 
-/// The program, in the folder where cargo puts it or in that of release builds; absent when only this package was built, which
-/// may not be where everything is tested.
-fn program() -> Option<PathBuf> {
-    let test = std::env::current_exe().expect("this test's own path");
-    let folder = test.ancestors().nth(2).expect("the folder of the profile");
-    let folders = [folder, &folder.with_file_name("release")];
-    let program = folders.map(|f| f.join("ironswan")).into_iter().find(|p| p.exists());
-    assert!(
-        program.is_some() || std::env::var_os("CI").is_none(),
-        "ironswan is not built: cargo build --release"
-    );
-    program
-}
-
-fn left_behind() -> Vec<String> {
-    let prefix = format!("ironlab-{}-", std::process::id());
-    ["/run/netns".into(), std::env::temp_dir()]
-        .iter()
-        .flat_map(|dir: &PathBuf| std::fs::read_dir(dir).into_iter().flatten())
-        .filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .filter(|n| n.starts_with(&prefix))
-        .collect()
-}
-
 #[test]
 fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_behind() {
-    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
-    let Some(program) = program() else {
-        eprintln!("ironswan is not built: left out");
-        return;
-    };
-    let out = std::env::temp_dir().join(format!("ironlab-test-tunnels-{}", std::process::id()));
-    let mut common = Common { smoke: true, out: Some(out.clone()), ..Common::default() };
+    let Some(program) = program() else { return };
+    let mut common = common("tunnels", &[]);
     common.dut_options.ironswan = Some(program);
     let report =
         tunnels(TunnelsOptions { common, tunnels: vec![3, 200], simulated: Some(20) }).expect("a run");
@@ -86,8 +58,8 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
     assert!(of(&what("simulated peers", "20"), "up_s") > 0.0);
     assert!(record.history.len() >= 2);
     assert!(report.text(120).contains("All tunnels up"));
-    std::fs::remove_dir_all(&out).expect("the run's folder");
-    assert_eq!(left_behind(), [""; 0]);
+    std::fs::remove_dir_all(&report.folder).expect("the run's folder");
+    assert_eq!(left(&record.commands), [""; 0]);
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! What the tests of the laboratory share.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use ironswan_lab::Common;
+use ironswan_lab::record::Record;
+use ironswan_lab::topology::Owner;
+
+/// Fails, with the reason, where no namespaces can be made.
+pub fn assert_root() {
+    assert!(rustix::process::geteuid().is_root(), "this test builds network namespaces and must run as root");
+}
+
+/// A name for the namespaces of a test.
+pub fn owner() -> Owner {
+    assert_root();
+    Owner::claim().expect("a name")
+}
+
+/// Tests may read the clock.
+#[allow(clippy::disallowed_methods, reason = "tests measure and wait")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The program, in the folder where cargo puts it or in that of release builds; absent when only this package was built, which
+/// may not be where everything is tested.
+pub fn program() -> Option<PathBuf> {
+    let test = std::env::current_exe().expect("this test's own path");
+    let folder = test.ancestors().nth(2).expect("the folder of the profile");
+    let folders = [folder, &folder.with_file_name("release")];
+    let program = folders.map(|f| f.join("ironswan")).into_iter().find(|p| p.exists());
+    assert!(
+        program.is_some() || std::env::var_os("CI").is_none(),
+        "ironswan is not built: cargo build --release"
+    );
+    if program.is_none() {
+        eprintln!("ironswan is not built: left out");
+    }
+    program
+}
+
+/// A folder for a run, of this process and of that name.
+pub fn out(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("ironlab-test-{name}-{}", std::process::id()))
+}
+
+/// Options of the shortest run of these systems.
+pub fn common(name: &str, duts: &[&str]) -> Common {
+    assert_root();
+    let duts = duts.iter().map(ToString::to_string).collect();
+    Common { duts, smoke: true, out: Some(out(name)), ..Common::default() }
+}
+
+/// The same of plain forwarding and, when the program is built, of ironswan.
+pub fn common_with_program(name: &str) -> Common {
+    let mut common = common(name, &["plain"]);
+    common.dut_options.ironswan = program();
+    common.duts.extend(common.dut_options.ironswan.iter().map(|_| "ironswan".to_string()));
+    common
+}
+
+/// What holds for every record of such a run with packets.
+pub fn sound(record: &Record) {
+    assert_eq!(record.faults(), [""; 0]);
+    for sample in &record.samples {
+        for (name, value) in &sample.measures {
+            assert!(value.is_finite() && *value >= 0.0, "{name} of {sample:?}");
+        }
+        for share in ["loss", "busy", "of_peak"] {
+            assert!(sample.measures.get(share).is_none_or(|v| *v <= 1.0), "{share} of {sample:?}");
+        }
+    }
+    assert!(record.warnings.iter().any(|w| w.kind == "smoke"));
+    assert!(
+        !record.warnings.iter().any(|w| ["unprotected", "fragments"].contains(&w.kind.as_str())),
+        "{:?}",
+        record.warnings
+    );
+}
+
+/// Names under which the run that made these commands did so: those of owners of this process, without the topology's number and
+/// the box. Tests of one process run side by side, and what the others have at the moment is not left over.
+fn owners(commands: &[String]) -> BTreeSet<String> {
+    let prefix = format!("ironlab-{}-", std::process::id());
+    let words = commands.iter().flat_map(|c| c.split(|c: char| c.is_whitespace() || "/'\"".contains(c)));
+    // ironlab, process, start time, eight digits.
+    let name = |word: &str| word.splitn(5, '-').take(4).collect::<Vec<_>>().join("-");
+    words.filter(|w| w.starts_with(&prefix)).map(name).collect()
+}
+
+/// Namespaces, control groups and files under a name that begins so.
+pub fn made_by(name: &str) -> Vec<String> {
+    let places = ["/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/dev/shm"].map(PathBuf::from);
+    let in_place = |place: &Path| -> Vec<String> {
+        let entries = fs::read_dir(place).into_iter().flatten().flatten();
+        let names = entries.filter_map(|e| e.file_name().into_string().ok());
+        names.filter(|n| n.starts_with(name)).map(|n| place.join(n).display().to_string()).collect()
+    };
+    places.iter().chain([&std::env::temp_dir()]).flat_map(|place| in_place(place)).collect()
+}
+
+/// What is left of the run that made these commands.
+pub fn left(commands: &[String]) -> Vec<String> {
+    let owners = owners(commands);
+    assert!(!owners.is_empty(), "no command names what the run made: {commands:?}");
+    owners.iter().flat_map(|owner| made_by(owner)).collect()
+}
