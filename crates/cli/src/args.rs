@@ -294,7 +294,8 @@ pub(crate) enum Experiment {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Line {
-    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, or all for those installed
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, libreswan,
+    /// kernel-wireguard, openvpn, or all for those installed
     #[arg(long, value_delimiter = ',')]
     pub(crate) dut: Vec<String>,
     /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
@@ -343,11 +344,15 @@ pub(crate) struct Line {
     /// One window of a second each: shows that everything works, says nothing about speed
     #[arg(long)]
     pub(crate) smoke: bool,
+    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
+    #[arg(long)]
+    pub(crate) soaker: bool,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Flood {
-    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, or all for those installed
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, libreswan,
+    /// kernel-wireguard, openvpn, or all for those installed
     #[arg(long, value_delimiter = ',')]
     pub(crate) dut: Vec<String>,
     /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
@@ -408,6 +413,9 @@ pub(crate) struct Flood {
     /// Shows that everything works, says nothing about speed
     #[arg(long)]
     pub(crate) smoke: bool,
+    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
+    #[arg(long)]
+    pub(crate) soaker: bool,
 }
 
 #[cfg(test)]

@@ -63,6 +63,64 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
 }
 
 #[test]
+fn a_gateway_that_has_to_be_killed_is_named_and_leaves_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let Some(program) = common::program() else { return };
+    // A shell that will not end is what the laboratory started; the gateway is its child.
+    let (program, stubborn) = (program.display(), common::out("stubborn"));
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = run ] || exec '{program}' \"$@\"\ntrap '' TERM\n'{program}' \"$@\" &\n\
+         while :; do wait; sleep 1; done\n"
+    );
+    fs::write(&stubborn, script).expect("a script");
+    fs::set_permissions(&stubborn, fs::Permissions::from_mode(0o755)).expect("executable");
+    let mut o = options("killed");
+    o.duts = vec!["ironswan".into()];
+    o.dut_options.ironswan = Some(stubborn.clone());
+    let report = line(o).expect("a run");
+    let killed: Vec<&str> =
+        report.run.warnings.iter().filter(|w| w.kind == "killed").map(|w| w.text.as_str()).collect();
+    assert!(matches!(killed[..], [one] if one.starts_with("ironswan: g1, g2 did not end")), "{killed:?}");
+    assert_eq!(common::left(&report.run.trials[0].commands), [""; 0]);
+    // Neither the shells nor their children live on.
+    let alive = common::processes_with(&report.run.trials[0].commands);
+    assert_eq!(alive, [""; 0]);
+    fs::remove_file(&stubborn).expect("removed");
+    fs::remove_dir_all(&report.folder).expect("removed");
+}
+
+#[test]
+fn a_soaker_says_beside_accounting_what_a_window_left_and_is_in_no_cost() {
+    let mut o = options("soaker");
+    o.soaker = true;
+    let report = line(o).expect("a run");
+    let w = &report.run.trials[0].window;
+    let busy = w.busy.expect("both");
+    assert!(busy.accounting == w.busy_share && (0.0..=1.0).contains(&busy.soaker), "{busy:?}");
+    // TCP keeps at least something busy; the soaker was never idle, and its ticks are no work.
+    assert!(busy.soaker > 0.0 && w.cpu.nice == 0, "{w:?}");
+    let cost = w.machine_ns_per_byte * w.payload_bytes as f64 / 1e9;
+    let share = cost / w.seconds / ironswan_lab::machine::Fingerprint::take().cpus as f64;
+    assert!((share - w.busy_share).abs() < 1e-6, "{share} {w:?}");
+    let doubted = report.run.warnings.iter().any(|w| w.kind == "accounting");
+    assert_eq!(
+        doubted,
+        (busy.accounting - busy.soaker).abs() > busy.apart,
+        "{busy:?} {:?}",
+        report.run.warnings
+    );
+    assert!(
+        report.text(100).contains("Busy processors, by accounting and by a soaker"),
+        "{}",
+        report.text(100)
+    );
+    let stored = Stored::read(&report.folder).expect("a run").record();
+    assert!(stored.figures[0].measures.contains_key("busy_soaker"));
+    fs::remove_dir_all(&report.folder).expect("remove");
+}
+
+#[test]
 fn what_is_not_installed_is_named_with_its_remedy_before_anything_is_built() {
     let mut o = options("missing");
     o.duts = vec!["plain".into(), "wireguard-go".into()];

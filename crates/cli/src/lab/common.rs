@@ -7,8 +7,8 @@ use ironswan_lab::dut::{Encap, Suite};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
-    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, kernel-wireguard,
-    /// openvpn, or all for those installed
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, libreswan,
+    /// kernel-wireguard, openvpn, or all for those installed
     #[arg(long, value_delimiter = ',')]
     pub(crate) dut: Vec<String>,
     /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
@@ -38,9 +38,22 @@ pub(crate) struct Common {
     /// Some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
     pub(crate) smoke: bool,
+    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
+    #[arg(long)]
+    pub(crate) soaker: bool,
 }
 
 impl Common {
+    /// The same for an experiment that has no window of traffic for a soaker to run beside, or has one of its own.
+    pub(crate) fn options_without_soaker(self) -> Result<ironswan_lab::Common, String> {
+        if self.soaker {
+            return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, compare, lowend, topologies, transfer \
+                        and compression"
+                .into());
+        }
+        self.options()
+    }
+
     /// As the laboratory wants them.
     pub(crate) fn options(self) -> Result<ironswan_lab::Common, String> {
         let mut o = ironswan_lab::Common {
@@ -49,6 +62,7 @@ impl Common {
             out: self.out,
             quick: self.quick,
             smoke: self.smoke,
+            soaker: self.soaker,
             ..ironswan_lab::Common::default()
         };
         if let Some(encap) = self.encap {

@@ -123,7 +123,13 @@ fn demo_options(a: Demo) -> Result<DemoOptions, String> {
 }
 
 fn line_options(a: Line) -> Result<LineOptions, String> {
-    let mut o = LineOptions { out: a.out, quick: a.quick, smoke: a.smoke, ..LineOptions::default() };
+    let mut o = LineOptions {
+        out: a.out,
+        quick: a.quick,
+        smoke: a.smoke,
+        soaker: a.soaker,
+        ..LineOptions::default()
+    };
     if !a.dut.is_empty() {
         o.duts = a.dut;
     }
@@ -159,7 +165,13 @@ fn line_options(a: Line) -> Result<LineOptions, String> {
 }
 
 fn flood_options(a: Flood) -> Result<FloodOptions, String> {
-    let mut o = FloodOptions { out: a.out, quick: a.quick, smoke: a.smoke, ..FloodOptions::default() };
+    let mut o = FloodOptions {
+        out: a.out,
+        quick: a.quick,
+        smoke: a.smoke,
+        soaker: a.soaker,
+        ..FloodOptions::default()
+    };
     if let Some(encap) = a.encap {
         o.encaps = Encap::list(&encap)?;
     }

@@ -26,7 +26,7 @@ impl Tunnels {
         Ok(TunnelsOptions {
             tunnels: self.tunnels,
             simulated: self.simulated,
-            common: self.common.options()?,
+            common: self.common.options_without_soaker()?,
         })
     }
 }

@@ -22,7 +22,7 @@ use crate::process::Process;
 use crate::record::{
     Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
 };
-use crate::report::Warning;
+use crate::report::{NOISE, Warning};
 use crate::topology::{HostToHost, Netns, Owner, Topology};
 
 const ABOUT: About = About {
@@ -101,6 +101,8 @@ struct Plan {
     rate: f64,
     window: Duration,
     rounds: u32,
+    /// How long the sieve should take without traffic, seconds.
+    sieve: f64,
     calibration: Calibration,
 }
 
@@ -140,10 +142,12 @@ pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
     // As many rounds as the idle machine does in a window.
     let round = sieve::run(2)?.as_secs_f64() / 2.0;
     let rounds = (window.as_secs_f64() / round.max(1e-6)).clamp(1.0, 1e6) as u32;
-    let plan = Plan { rate: f64::from(rate_mbps) * 1e6, window, rounds, calibration };
+    calibration.disturbed().into_iter().for_each(|what| c.doubt(Warning::Calibration { what }));
+    let sieve = round * f64::from(rounds);
+    let plan = Plan { rate: f64::from(rate_mbps) * 1e6, window, rounds, sieve, calibration };
     c.settings.insert("rate".into(), format!("{rate_mbps} Mbit/s of payload"));
     c.settings.insert("sieve".into(), format!("{rounds} rounds of 2^20 numbers on each processor"));
-    c.settings.insert("soaker".into(), format!("{:.0} units/s on the idle machine", calibration.0));
+    c.settings.insert("soaker".into(), format!("{:.0} units/s on the idle machine", calibration.rate));
     let owner = Owner::claim()?;
     for repeat in 0..repeats {
         for traffic in &traffic {
@@ -261,6 +265,10 @@ impl Plan {
         if let Some(stage) = &mut stage {
             stage.alive()?;
         }
+        if matches!(traffic, Traffic::None) {
+            let soaker = self.calibration.of(from, to);
+            quiet_doubts(sieve / self.sieve, soaker).into_iter().for_each(|d| c.doubt(d));
+        }
         let left = ticks.idle + ticks.iowait + ticks.nice;
         let mbps = |bytes: u64, seconds: f64| {
             if traffic.dut().is_some() { bytes as f64 * 8.0 / seconds / 1e6 } else { f64::NAN }
@@ -278,6 +286,23 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// What is to be doubted when, without traffic, the sieve took `sieve` times as long as when it was tried out, and the soaker got
+/// `soaker` times what it got when it was calibrated.
+fn quiet_doubts(sieve: f64, soaker: f64) -> Vec<Warning> {
+    let mut doubts = Vec::new();
+    for (what, times) in
+        [("the sieve took {} times as long", sieve), ("the soaker got {} times as much done", soaker)]
+    {
+        if !(1.0 - NOISE..=1.0 + NOISE).contains(&times) {
+            let what = what.replace("{}", &format!("{times:.2}"));
+            doubts.push(Warning::Calibration {
+                what: format!("without traffic {what} as when it was calibrated"),
+            });
+        }
+    }
+    doubts
 }
 
 fn conclude(record: &Record) -> Conclusion {
@@ -349,6 +374,20 @@ fn conclude(record: &Record) -> Conclusion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_that_is_not_the_one_that_was_calibrated_is_doubted() {
+        assert_eq!(quiet_doubts(1.05, 0.97), []);
+        for (sieve, soaker, text) in [
+            (1.5, 1.0, "the sieve took 1.50 times as long"),
+            (1.0, 1.3, "got 1.30 times"),
+            (1.0, 0.7, "0.70"),
+        ] {
+            let doubts = quiet_doubts(sieve, soaker);
+            let [Warning::Calibration { what }] = &doubts[..] else { panic!("{doubts:?}") };
+            assert!(what.contains(text), "{what}");
+        }
+    }
 
     #[test]
     fn short_runs_are_short() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::general_doubts;
@@ -12,10 +13,11 @@ use crate::error::LabError;
 use crate::interrupt;
 use crate::machine::Fingerprint;
 use crate::measure::Watch;
+use crate::measure::soaker::Soak;
 use crate::record::{
     Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Record, Sample, View, figures,
 };
-use crate::report::{self, Progress, RunFolder, Warning};
+use crate::report::{self, Progress, RunFolder, Warning, accounting};
 
 /// Options that experiments share; each ignores what does not concern it.
 #[derive(Debug, Clone)]
@@ -36,6 +38,8 @@ pub struct Common {
     pub quick: bool,
     /// Ten seconds at most: shows that everything works, its figures mean nothing.
     pub smoke: bool,
+    /// A CPU soaker runs beside the traffic, and says what it left of the processors.
+    pub soaker: bool,
     /// The command line, for the record.
     pub command_line: Vec<String>,
 }
@@ -51,6 +55,7 @@ impl Default for Common {
             out: None,
             quick: false,
             smoke: false,
+            soaker: false,
             command_line: std::env::args().collect(),
         }
     }
@@ -108,6 +113,7 @@ pub(crate) struct Campaign {
     progress: Progress,
     machine: Fingerprint,
     watch: Option<Watch>,
+    soak: Option<Arc<Soak>>,
     started: String,
     began: Instant,
     samples: Vec<Sample>,
@@ -138,6 +144,7 @@ impl Campaign {
             folder: Some(folder),
             progress: Progress::new(steps, guess),
             watch: None,
+            soak: None,
             machine: Fingerprint::take(),
             started: Utc::from_epoch(clock::since_epoch()).rfc3339(),
             began: clock::now(),
@@ -152,7 +159,19 @@ impl Campaign {
             campaign.doubt(Warning::DebugBuild);
         }
         campaign.watch = Some(Watch::begin(&campaign.machine));
+        if common.soaker {
+            campaign.says("calibrating the soaker")?;
+            let soak = Soak::start()?;
+            accounting::calibration_doubts(soak.calibration()).into_iter().for_each(|d| campaign.doubt(d));
+            campaign.settings.insert("soaker".into(), soak_text(&soak));
+            campaign.soak = Some(Arc::new(soak));
+        }
         Ok(campaign)
+    }
+
+    /// The soaker that runs beside all traffic, when one was asked for.
+    pub(crate) fn soak(&self) -> Option<&Arc<Soak>> {
+        self.soak.as_ref()
     }
 
     /// Says on the progress bar what is being done, and ends the experiment when a signal has come.
@@ -176,7 +195,9 @@ impl Campaign {
         files: Vec<String>,
     ) {
         debug_assert!(
-            measures.iter().all(|(name, _)| self.about.measures.iter().any(|m| m.0 == *name)),
+            measures.iter().all(|(name, _)| {
+                accounting::is_measure(name) || self.about.measures.iter().any(|m| m.0 == *name)
+            }),
             "a measure that the experiment does not declare"
         );
         let measures =
@@ -255,6 +276,8 @@ impl Campaign {
         let conclusion = conclude(&record);
         (record.derived, record.views, record.history) =
             (conclusion.derived, conclusion.views, conclusion.history);
+        accounting::show(&mut record);
+        accounting::doubts(&record).into_iter().for_each(|d| self.doubt(d));
         // What is not a number cannot be written, and says nothing.
         record.derived.retain(|d| d.value.is_finite());
         record.views.iter_mut().for_each(name_as_file);
@@ -272,6 +295,11 @@ impl Campaign {
         }
         written.map(|()| Report { record, folder: folder.path().to_path_buf() })
     }
+}
+
+/// A soaker as a setting of a run.
+pub(super) fn soak_text(soak: &Soak) -> String {
+    format!("at work beside all traffic, {:.0} units/s on the idle machine", soak.calibration().rate)
 }
 
 /// Names of plots become names of files: systems and suites in them may have other characters.

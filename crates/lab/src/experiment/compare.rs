@@ -11,6 +11,7 @@ use super::rig::{Passed, Rig};
 use super::throughput::{self, Care, FrameSize, percent};
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3};
+use crate::measure::soaker::Busy;
 use crate::record::{
     Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
 };
@@ -99,7 +100,8 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
     for dut in &duts {
         c.says(&format!("starting {}", dut.name()))?;
         match Rig::start(&owner, dut.as_ref(), Mode::Wire, INNER_MTU, &placement) {
-            Ok(rig) => {
+            Ok(mut rig) => {
+                rig.soak = c.soak().cloned();
                 watches.push(rig.watch()?);
                 rigs.push(rig);
             }
@@ -117,6 +119,7 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
             let w = rig.tcp_window(1, window)?;
             let memory: u64 = w.gateways.iter().filter_map(|g| g.resident_kib).sum();
             let mut measures = vec![("gbps", w.gbps), ("ns_byte", w.machine_ns_per_byte)];
+            measures.extend(Busy::measures(w.busy.as_ref()));
             if !w.gateways.is_empty() {
                 measures.push(("memory", memory as f64 / 1024.0));
             }
@@ -135,7 +138,8 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
                 let pps = s.found.first().and_then(|f| f.conditional_throughput);
                 let each = |p: &Passed| p.busy_seconds * 1e9 / p.received().max(1) as f64;
                 let costs: Vec<f64> = s.at.iter().flatten().map(each).collect();
-                let mut measures = Vec::new();
+                let busy: Vec<_> = s.at.iter().flatten().map(|p| p.by_soaker().to_vec()).collect();
+                let mut measures = throughput::medians(&busy);
                 if let (Some(pps), Some(ns)) = (pps, stats::median(&costs)) {
                     measures.extend([
                         ("kpps", pps / 1e3),

@@ -156,13 +156,13 @@ fn one(
         let data = content.bytes(file(rate, window), SEED);
         let began = c.elapsed();
         let crossed = |s: &Stage<HostToHost>| s.topology.relay().map(|r| r.counts().there.shaper.bytes);
-        let (before, meter) = (crossed(&stage), stage.meter()?);
+        let (before, meter) = (crossed(&stage), stage.meter(c)?);
         let at_most = window * 20 + Duration::from_secs(20);
         let carried = carry(&stage.topology.paths()[0], &data, at_most)?;
         let used = stage.measured(meter)?;
         let on_link = before.zip(crossed(&stage)).map_or(f64::NAN, |(b, a)| (a - b) as f64);
         let bytes = carried.bytes as f64;
-        let measures = [
+        let mut measures = vec![
             ("kb_s", bytes / 1e3 / carried.seconds),
             ("machine_ns", used.busy * 1e9 / bytes),
             ("gateways_ns", used.party("gateways") * 1e9 / bytes),
@@ -170,6 +170,7 @@ fn one(
             ("on_link", on_link / bytes),
             ("bytes", bytes),
         ];
+        measures.extend(used.by_soaker());
         let f = factors([("link", &link(rate)), ("system", name), ("data", content.name())]);
         c.sample(f, repeat, began, &measures, vec![]);
     }

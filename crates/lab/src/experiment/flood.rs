@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::line::{choose_duts, once, program, say};
@@ -19,11 +20,12 @@ use crate::load::frame;
 use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::measure::search::{Goal, Search, Step};
+use crate::measure::soaker::Soak;
 use crate::record::Record;
 use crate::report::flood::{
     FLOOD_SCHEMA, FloodResults, FloodRun, FloodSettings, FloodTrial, Purpose, TrialKey,
 };
-use crate::report::{self, Progress, RunFolder, Warning, WarningRecord};
+use crate::report::{self, Progress, RunFolder, Warning, WarningRecord, accounting};
 use crate::topology::{Line, Mode, Owner};
 
 /// Options of the experiment. The lists multiply.
@@ -63,6 +65,8 @@ pub struct FloodOptions {
     pub quick: bool,
     /// The same in ten seconds: shows that everything works, says nothing about speed.
     pub smoke: bool,
+    /// A CPU soaker runs beside the traffic, and says what it left of the processors.
+    pub soaker: bool,
     /// The command line, for the record.
     pub command_line: Vec<String>,
 }
@@ -87,6 +91,7 @@ impl Default for FloodOptions {
             out: None,
             quick: false,
             smoke: false,
+            soaker: false,
             command_line: std::env::args().collect(),
         }
     }
@@ -142,12 +147,14 @@ pub fn flood(mut options: FloodOptions) -> Result<FloodReport, LabError> {
     interrupt::install()?;
     interrupt::check()?;
     let owner = Owner::claim()?;
+    let soak = options.soaker.then(Soak::start).transpose()?.map(Arc::new);
     let folder = RunFolder::create(options.out.as_deref(), "flood")?;
     let mut work = Work {
         options: &options,
         owner: &owner,
         duts,
         began: clock::now(),
+        soak,
         trials: Vec::new(),
         found: Vec::new(),
         commands: BTreeMap::new(),
@@ -165,6 +172,7 @@ struct Work<'a> {
     owner: &'a Owner,
     duts: Vec<Box<dyn Dut>>,
     began: std::time::Instant,
+    soak: Option<Arc<Soak>>,
     trials: Vec<FloodTrial>,
     found: Vec<(TrialKey, String, f64, Option<f64>)>,
     commands: BTreeMap<String, Vec<String>>,
@@ -210,6 +218,9 @@ impl Work<'_> {
             commands: std::mem::take(&mut self.commands),
             warnings: Vec::new(),
         };
+        let soak = self.soak.as_ref();
+        self.warnings.extend(soak.and_then(|s| accounting::calibration_doubts(s.calibration())));
+        self.warnings.extend(accounting::doubts(&Record::from(&run)));
         self.warnings.extend(super::flood_doubts::doubts(&run, o.smoke, &o.dut_options, watch.finish()));
         run.warnings = self.warnings.iter().map(Warning::record).collect::<Vec<WarningRecord>>();
         report::publish(&run, &Record::from(&run), folder)?;
@@ -223,7 +234,9 @@ impl Work<'_> {
         says("starting");
         let mut rigs = Vec::new();
         for dut in &self.duts {
-            rigs.push(Rig::start(self.owner, dut.as_ref(), cell.mode, o.inner_mtu, &placement)?);
+            let mut rig = Rig::start(self.owner, dut.as_ref(), cell.mode, o.inner_mtu, &placement)?;
+            rig.soak = self.soak.clone();
+            rigs.push(rig);
         }
         let mut begin = Vec::new();
         for rig in &mut rigs {

@@ -4,7 +4,7 @@ use super::general_doubts::Facts;
 use crate::dut::DutOptions;
 use crate::measure::Seen;
 use crate::report::Warning;
-use crate::report::flood::{FloodRun, FloodTrial, Purpose};
+use crate::report::flood::{FloodRun, FloodTrial, Purpose, Throughput};
 
 pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen: Seen) -> Vec<Warning> {
     let most = |f: &dyn Fn(&FloodTrial) -> f64| run.trials.iter().map(f).fold(0.0, f64::max);
@@ -41,7 +41,8 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
                 .filter(|t| t.purpose == Purpose::Decide)
                 .filter(|t| t.sent.unsent as f64 > t.goal.unwrap_or(0.0) * t.sent.intended as f64)
                 .count();
-            if late > 0 {
+            let most = || row.throughput.iter().any(|t| is_all_that_was_sent(t, own(), run.settings.width));
+            if late > 0 || most() {
                 list.push(Warning::TesterLimited { dut: dut.clone(), cell: name.clone(), trials: late });
             }
             let unexplained = own()
@@ -53,6 +54,27 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
         }
     }
     list
+}
+
+/// Whether the generator's own maximum ended the search among these trials: the result is what it sends at most, or nothing but
+/// packets that it left out made the next higher rate fail.
+fn is_all_that_was_sent<'a>(
+    found: &Throughput,
+    trials: impl Iterator<Item = &'a FloodTrial>,
+    width: f64,
+) -> bool {
+    let Some(pps) = found.pps else { return false };
+    let (mut most, mut next): (f64, Option<&FloodTrial>) = (f64::INFINITY, None);
+    for t in trials {
+        let offered = t.offered_pps.unwrap_or(0.0);
+        if t.purpose == Purpose::Flood {
+            most = t.sent.sent as f64 / t.sent.seconds.max(1e-9);
+        } else if t.goal == Some(found.goal) && t.loss > found.goal && offered > pps {
+            next = next.filter(|n| n.offered_pps.unwrap_or(0.0) <= offered).or(Some(t));
+        }
+    }
+    let lost = |t: &FloodTrial| t.sent.sent.saturating_sub(t.received.unique) as f64;
+    pps >= most * (1.0 - width) || next.is_some_and(|t| lost(t) <= found.goal * t.sent.intended as f64)
 }
 
 #[cfg(test)]
@@ -71,6 +93,7 @@ mod tests {
             if t.purpose == Purpose::Decide {
                 t.sent.intended = 1_000_000;
             }
+            t.sent.sent = t.sent.intended;
         }
         run
     }
@@ -113,6 +136,37 @@ mod tests {
         ];
         for (kind, change) in cases {
             assert_eq!(kinds(change), [kind]);
+        }
+    }
+
+    #[test]
+    fn a_throughput_that_is_the_generator_s_own_is_doubted() {
+        let limited = |change: &dyn Fn(&mut FloodRun)| kinds(change) == ["tester-limited"];
+        // A flood that was no faster, or by less than the width of a result; and one that was much faster.
+        for (times, expected) in [(1.0, true), (1.02, true), (2.0, false)] {
+            let flood = |r: &mut FloodRun| {
+                let row = &r.results.cells[0].rows[0];
+                let pps = row.throughput.iter().filter_map(|t| t.pps).fold(0.0, f64::max) * times;
+                let mut flood = r.trials.iter().find(|t| t.dut == row.dut).cloned().expect("a trial");
+                (flood.purpose, flood.goal, flood.offered_pps) = (Purpose::Flood, None, None);
+                (flood.sent.sent, flood.sent.seconds) = (pps as u64, 1.0);
+                r.trials.push(flood);
+            };
+            assert_eq!(limited(&flood), expected, "{times}");
+        }
+        // The short trial above the result failed: by what the generator left out, or by what the system lost.
+        for (arrived, expected) in [(900, true), (800, false)] {
+            let probe = |r: &mut FloodRun| {
+                let row = &r.results.cells[0].rows[0];
+                let (goal, pps) = (row.throughput[0].goal, row.throughput[0].pps.expect("a throughput"));
+                let mut probe = r.trials.iter().find(|t| t.dut == row.dut).cloned().expect("a trial");
+                (probe.purpose, probe.goal, probe.offered_pps) =
+                    (Purpose::Probe, Some(goal), Some(pps * 1.1));
+                (probe.sent.intended, probe.sent.sent, probe.sent.unsent) = (1000, 900, 100);
+                (probe.received.unique, probe.loss) = (arrived, 1.0 - arrived as f64 / 1000.0);
+                r.trials.push(probe);
+            };
+            assert_eq!(limited(&probe), expected, "{arrived}");
         }
     }
 

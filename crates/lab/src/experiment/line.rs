@@ -15,10 +15,11 @@ use crate::interrupt;
 use crate::load::{Direction, Iperf3};
 use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
+use crate::measure::soaker::Soak;
 use crate::record::Record;
 use crate::report::{
     self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Stored, Trial,
-    Warning, history,
+    Warning, accounting, history,
 };
 use crate::topology::{Line, Mode, Owner};
 
@@ -52,6 +53,8 @@ pub struct LineOptions {
     pub quick: bool,
     /// One window of a second each: shows that everything works, says nothing about speed.
     pub smoke: bool,
+    /// A CPU soaker runs beside the traffic, and says what it left of the processors.
+    pub soaker: bool,
     /// The command line, for the record.
     pub command_line: Vec<String>,
 }
@@ -72,6 +75,7 @@ impl Default for LineOptions {
             out: None,
             quick: false,
             smoke: false,
+            soaker: false,
             command_line: std::env::args().collect(),
         }
     }
@@ -213,6 +217,8 @@ impl Prepared {
         let steps = o.repeats as usize * cells.len() * self.duts.len();
         let mut progress = Progress::new(steps, TrialPlan::guess(o.duration));
         let (mut trials, mut warnings): (Vec<Trial>, Vec<Warning>) = (Vec::new(), self.warnings.clone());
+        let soak = o.soaker.then(Soak::start).transpose()?;
+        warnings.extend(soak.as_ref().and_then(|s| accounting::calibration_doubts(s.calibration())));
         for repeat in 0..o.repeats {
             for &cell in &cells {
                 for dut in &self.duts {
@@ -224,6 +230,7 @@ impl Prepared {
                         repeat,
                         inner_mtu: o.inner_mtu,
                         duration: o.duration,
+                        soak: soak.as_ref(),
                         began: clock::now() - begin,
                     };
                     let (trial, doubts) =
@@ -242,7 +249,7 @@ impl Prepared {
         drop(progress);
         let results = Results::of(&trials, machine.mhz);
         warnings.extend(doubts(o, &machine, &trials, &results, watch.finish()));
-        let run = Run {
+        let mut run = Run {
             schema: report::SCHEMA.into(),
             experiment: self.experiment.into(),
             program: program(),
@@ -264,7 +271,9 @@ impl Prepared {
             history: history_note(),
             warnings: warnings.iter().map(Warning::record).collect(),
         };
-        report::publish(&run, &Record::from(&run), folder)?;
+        let record = Record::from(&run);
+        run.warnings.extend(accounting::doubts(&record).iter().map(Warning::record));
+        report::publish(&run, &Record { warnings: run.warnings.clone(), ..record }, folder)?;
         Ok(LineReport { run, folder: folder.path().to_path_buf() })
     }
 

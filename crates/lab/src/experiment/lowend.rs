@@ -11,6 +11,7 @@ use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3, Offer};
 use crate::measure::quota::{PERIOD, Quota};
+use crate::measure::soaker::Busy;
 use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
 use crate::topology::{Mode, Node, Owner};
 
@@ -122,6 +123,7 @@ pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
         c.says(&format!("starting {}", dut.name()))?;
         let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, inner_mtu, &placement)?;
         let watch = rig.watch()?;
+        rig.soak = c.soak().cloned();
         rig.quotas.extend(quotas(&owner, &rig)?);
         rigs.push(rig);
         watches.push(watch);
@@ -138,7 +140,8 @@ pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
                 let w = bench.rigs[nth].tcp_window(1, window)?;
                 let stopped = before.stopped(&bench.rigs[nth].stalls());
                 let core = w.gateways.iter().map(|g| g.cpu_ns).sum::<u64>() as f64 / 2e9 / w.seconds;
-                let measures = [("mbps", w.gbps * 1e3), ("core", core), ("stopped", stopped)];
+                let mut measures = vec![("mbps", w.gbps * 1e3), ("core", core), ("stopped", stopped)];
+                measures.extend(Busy::measures(w.busy.as_ref()));
                 c.sample(bench.factors(nth, "carried", *share, "TCP"), repeat, began, &measures, vec![]);
             }
             for size in &sizes {
@@ -194,7 +197,10 @@ fn quotas(owner: &Owner, rig: &Rig) -> Result<[Quota; 2], LabError> {
 
 /// What a pass shows of gateways that are held.
 fn held(passed: &Passed) -> Vec<(&'static str, f64)> {
-    vec![("core", passed.cost.gateways_ns as f64 / 2e9 / passed.seconds()), ("stopped", passed.stopped)]
+    let mut held =
+        vec![("core", passed.cost.gateways_ns as f64 / 2e9 / passed.seconds()), ("stopped", passed.stopped)];
+    held.extend(passed.by_soaker());
+    held
 }
 
 /// The systems at work, each with its quotas.

@@ -130,7 +130,8 @@ pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
     let mut watches = Vec::new();
     for dut in &duts {
         c.says(&format!("starting {}", dut.name()))?;
-        let rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?;
+        let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?;
+        rig.soak = c.soak().cloned();
         watches.push(rig.watch()?);
         rigs.push(rig);
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use crate::measure::counters::{self, CpuTicks};
 use crate::measure::outer::{Crossed, OuterWatch};
 use crate::measure::places::{Account, Ends, Snapshot};
 use crate::measure::quota::{Quota, Stalls};
+use crate::measure::soaker::{Busy, Soak};
 use crate::measure::{self, Window, WindowPlan};
 use crate::process;
 use crate::report::flood::{Cost, FloodTrial, TrialKey};
@@ -43,6 +45,8 @@ pub(super) struct Rig {
     back: Route,
     /// What its gateways are held to, where they are held.
     pub(super) quotas: Vec<Quota>,
+    /// A soaker at work.
+    pub(super) soak: Option<Arc<Soak>>,
 }
 
 /// How long the gateways of a rig had been stopped at one moment.
@@ -109,6 +113,11 @@ impl Passed {
         self.ways.iter().map(|(s, c)| s.seconds.max(c.received.seconds)).fold(1e-9, f64::max)
     }
 
+    /// The busy share by accounting and by a soaker, as measures; of no value without one.
+    pub(super) fn by_soaker(&self) -> [(&'static str, f64); 3] {
+        Busy::measures(self.cost.busy.as_ref())
+    }
+
     /// Packets a second that arrived, all directions together.
     pub(super) fn forwarded_pps(&self) -> f64 {
         self.received() as f64 / self.seconds()
@@ -158,6 +167,7 @@ impl Rig {
             trials: 0,
             back,
             quotas: Vec::new(),
+            soak: None,
         };
         rig.warm_up()?;
         Ok(rig)
@@ -233,6 +243,7 @@ impl Rig {
         }
         let before = Snapshot::take(&self.line, engines)?;
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
+        let soaked = self.soak.as_ref().map(|soak| (soak.clone(), soak.now()));
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
         let cpus = self.placement.generator();
         let sent: Vec<Result<Sent, LabError>> = thread::scope(|scope| {
@@ -246,7 +257,11 @@ impl Rig {
             };
             all.into_iter().map(join).collect()
         });
-        let (cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
+        let (mut cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
+        let soaker = soaked.map(|(soak, from)| soak.busy(from, soak.now()));
+        if soaker.is_some() {
+            cpu = cpu.beside_a_soaker();
+        }
         let (ns, stopped) = (gateways_ns(&processes), stalls.stopped(&self.stalls()));
         let other: u64 = counters::processes_outside(&inside)
             .iter()
@@ -273,12 +288,14 @@ impl Rig {
         let capacity = (measure::cpus() as f64 * seconds).max(1e-9);
         let share = |ticks: u64| ticks as f64 / hertz / capacity;
         let busy_seconds = cpu.busy_seconds(capacity, hertz);
+        let both = |soaker| Busy::new(busy_seconds / capacity, soaker, seconds, share(other + cpu.steal));
         let outer = after.link(Node::G1, "wan").since(&before.link(Node::G1, "wan"));
         Ok(Passed {
             ways,
             account,
             cost: Cost {
                 busy_share: busy_seconds / capacity,
+                busy: soaker.map(both),
                 softirq_share: cpu.softirq as f64 / cpu.busy().max(1) as f64,
                 other_load_share: share(other),
                 stolen_share: share(cpu.steal),
@@ -322,10 +339,10 @@ impl Rig {
         };
         let mut traffic = Iperf3::start(&self.line, load, &self.dir)?;
         let device = self.running()?.tunnel_device();
-        let name = &self.name;
+        let (name, soak) = (&self.name, self.soak.as_deref());
         let running =
             self.running.as_mut().ok_or_else(|| LabError::Measurement(format!("{name} has been stopped")))?;
-        let plan = WindowPlan { direction: Direction::Forward, mode: self.mode, warm_up, duration };
+        let plan = WindowPlan { direction: Direction::Forward, mode: self.mode, warm_up, duration, soak };
         let window = measure::measure(&self.line, plan, device.as_deref(), || {
             running.alive()?;
             traffic.alive()

@@ -109,8 +109,8 @@ impl<T: Topology> Stage<T> {
     }
 
     /// Measures processor time until [`Stage::measured`].
-    pub(super) fn meter(&self) -> Result<Meter, LabError> {
-        Meter::start(&self.parties(), &[])
+    pub(super) fn meter(&self, c: &Campaign) -> Result<Meter, LabError> {
+        Meter::start(&self.parties(), &[], c.soak())
     }
 
     /// What was used since, if the system is still there.

@@ -234,7 +234,7 @@ pub(super) fn search(
 pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64)> {
     let (packets, seconds) = (passed.received().max(1) as f64, passed.seconds());
     let (bytes, frames) = passed.outer;
-    vec![
+    let mut measures = vec![
         ("kpps", passed.forwarded_pps() / 1e3),
         ("inner_gbps", inner_gbps(shape, passed.forwarded_pps())),
         // A veth that receives by polling, as in wire mode, counts IP packets: neither Ethernet header nor FCS.
@@ -243,7 +243,9 @@ pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64
         ("busy", passed.cost.busy_share),
         ("gateways_ns", passed.cost.gateways_ns as f64 / packets),
         ("machine_ns", passed.busy_seconds * 1e9 / packets),
-    ]
+    ];
+    measures.extend(passed.by_soaker());
+    measures
 }
 
 /// The median of each measure over the trials at one load: one that was disturbed does not speak for the load.

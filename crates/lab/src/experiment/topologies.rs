@@ -192,12 +192,12 @@ impl Plan {
             let load = TtcpLoad { write, ..self.load };
             let ttcp = Ttcp::start(&stage.topology.paths() as &[Path<'_>], load)?;
             interrupt::pause(self.warm_up)?;
-            let (meter, bytes, writes) = (stage.meter()?, ttcp.received(), ttcp.writes());
+            let (meter, bytes, writes) = (stage.meter(c)?, ttcp.received(), ttcp.writes());
             interrupt::pause(self.window)?;
             let (bytes, writes) = (ttcp.received() - bytes, ttcp.writes() - writes);
             let used = stage.measured(meter)?;
             ttcp.finish()?;
-            let measures = [
+            let mut measures = vec![
                 ("gbps", bytes as f64 * 8.0 / used.seconds / 1e9),
                 // Not finite, so left out, where nothing arrived.
                 ("machine_ns", used.busy * 1e9 / bytes as f64),
@@ -205,6 +205,7 @@ impl Plan {
                 ("bytes", bytes as f64),
                 ("busy", used.busy_share()),
             ];
+            measures.extend(used.by_soaker());
             let f = factors([("topology", topology), ("system", &dut.name()), ("write", &write.to_string())]);
             c.sample(f, repeat, began, &measures, vec![]);
         }

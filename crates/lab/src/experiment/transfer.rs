@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path as File, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -16,6 +17,7 @@ use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::load::apps::{App, CIPHER, Server};
 use crate::load::content::Content;
+use crate::measure::soaker::Soak;
 use crate::measure::{Meter, ticks_of};
 use crate::process::Process;
 use crate::record::{Better, Columns, Factors, Historical, Plot, Record, Table, View, Which, factors};
@@ -180,7 +182,7 @@ impl Task<'_> {
             for store in stores {
                 c.says(&format!("{}, {method}, {}", self.topology, store.name))?;
                 let began = c.elapsed();
-                let measures = self.one(&mut stage, app, store)?;
+                let measures = self.one(&mut stage, app, store, c.soak())?;
                 let f = factors([("topology", self.topology), ("method", &method), ("store", store.name)]);
                 c.sample(f, self.repeat, began, &measures, vec![]);
             }
@@ -195,6 +197,7 @@ impl Task<'_> {
         stage: &mut Stage<Box<dyn Topology>>,
         app: App,
         store: &Store,
+        soak: Option<&Arc<Soak>>,
     ) -> Result<Vec<(&'static str, f64)>, LabError> {
         let dir = stage.dir().join(format!("{}-{}", app.name(), store.name));
         let _ = fs::remove_file(store.sink());
@@ -203,7 +206,7 @@ impl Task<'_> {
         let server = Server::start(app, path.to, &store.scratch.0, &dir, &journal)?;
         let argv = server.fetch(&path, &store.source(), &store.sink(), None);
         let parties = parties(&stage.topology);
-        let (before, meter) = (server.children(), Meter::start(&parties, &[])?);
+        let (before, meter) = (server.children(), Meter::start(&parties, &[], soak)?);
         let start = clock::now();
         let mut client = Process::start(&journal, "client", &argv, &dir.join("client.log"))?;
         let at_most = Duration::from_secs(30 + self.data.len() as u64 / 1_000_000);
@@ -226,7 +229,7 @@ impl Task<'_> {
         }
         fs::remove_file(store.sink()).map_err(LabError::io("removing the copy"))?;
         let bytes = copy.len() as f64;
-        Ok(vec![
+        let mut measures = vec![
             ("elapsed_ns", seconds * 1e9 / bytes),
             ("machine_ns", used.busy * 1e9 / bytes),
             ("client_ns", (used.party("client") + client_seconds) * 1e9 / bytes),
@@ -234,7 +237,9 @@ impl Task<'_> {
             ("gateways_ns", used.party("gateways") * 1e9 / bytes),
             ("mb_s", bytes / 1e6 / seconds),
             ("bytes", bytes),
-        ])
+        ];
+        measures.extend(used.by_soaker());
+        Ok(measures)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::dut::Dut;
 use crate::error::LabError;
 use crate::load::{Iperf3, TcpLoad};
+use crate::measure::soaker::Soak;
 use crate::measure::{self, WindowPlan};
 use crate::report::{CellKey, RunFolder, Trial, Warning};
 use crate::topology::{Line, LineSpec, Owner};
@@ -26,6 +27,7 @@ pub(super) struct TrialPlan<'a> {
     pub(super) repeat: u32,
     pub(super) inner_mtu: u32,
     pub(super) duration: Duration,
+    pub(super) soak: Option<&'a Soak>,
     /// Since the run began.
     pub(super) began: Duration,
 }
@@ -61,6 +63,7 @@ impl TrialPlan<'_> {
             mode: self.cell.mode,
             warm_up: WARM_UP,
             duration: self.duration,
+            soak: self.soak,
         };
         let window = measure::measure(&line, plan, running.tunnel_device().as_deref(), || {
             running.alive()?;

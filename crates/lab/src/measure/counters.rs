@@ -60,6 +60,12 @@ impl CpuTicks {
         }
     }
 
+    /// The same beside a CPU soaker, whose work has the lowest priority and is not to count as any.
+    #[must_use]
+    pub fn beside_a_soaker(&self) -> Self {
+        Self { idle: self.idle + self.nice, nice: 0, ..*self }
+    }
+
     /// Seconds of `capacity` (processors times seconds) in which a processor did something for this machine, with `hertz` ticks a
     /// second: all but the idle ones. Without ticks on idle processors only idle time is accounted exactly.
     pub fn busy_seconds(&self, capacity: f64, hertz: f64) -> f64 {

@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::counters::{self, CpuTicks, ProcessTicks};
+use super::soaker::{Busy, Soak, Soaked};
 use crate::clock;
 use crate::error::LabError;
 use crate::topology::Netns;
@@ -18,6 +20,7 @@ pub struct Meter {
     parties: Vec<(String, u64)>,
     others: HashMap<(u32, u64), u64>,
     inside: Vec<u32>,
+    soaked: Option<(Arc<Soak>, Soaked)>,
 }
 
 /// What was used.
@@ -35,12 +38,18 @@ pub struct Used {
     pub other_share: f64,
     /// Share of the machine that its host took away.
     pub stolen_share: f64,
+    /// Share of the machine that was busy, by accounting and by a soaker, when one was at work: then `busy` lacks its time.
+    pub both: Option<Busy>,
 }
 
 impl Meter {
     /// Begins. `parties` are boxes, by the name under which they are accounted; `own` are further processes that belong to
-    /// the experiment beside this one.
-    pub fn start(parties: &[(&str, &Netns)], own: &[u32]) -> Result<Self, LabError> {
+    /// the experiment beside this one; `soak` is a soaker at work.
+    pub fn start(
+        parties: &[(&str, &Netns)],
+        own: &[u32],
+        soak: Option<&Arc<Soak>>,
+    ) -> Result<Self, LabError> {
         let mut inside: Vec<u32> = parties.iter().flat_map(|(_, netns)| netns.pids()).collect();
         inside.extend(own);
         inside.push(std::process::id());
@@ -48,6 +57,7 @@ impl Meter {
             parties: parties.iter().map(|(name, netns)| ((*name).to_string(), ticks(netns))).collect(),
             others: counters::processes_outside(&inside),
             inside,
+            soaked: soak.map(|soak| (soak.clone(), soak.now())),
             cpu: machine_ticks()?,
             began: clock::now(),
         })
@@ -65,7 +75,12 @@ impl Meter {
         late: &str,
         settle: impl FnOnce() -> Result<(), LabError>,
     ) -> Result<Used, LabError> {
-        let (cpu, seconds) = (machine_ticks()?.since(&self.cpu), (clock::now() - self.began).as_secs_f64());
+        let (mut cpu, seconds) =
+            (machine_ticks()?.since(&self.cpu), (clock::now() - self.began).as_secs_f64());
+        let soaker = self.soaked.map(|(soak, from)| soak.busy(from, soak.now()));
+        if soaker.is_some() {
+            cpu = cpu.beside_a_soaker();
+        }
         let mut inside = self.inside;
         // Those that were started meanwhile.
         inside.extend(parties.iter().flat_map(|(_, netns)| netns.pids()));
@@ -85,13 +100,18 @@ impl Meter {
         let used = |((name, before), after): (&(String, u64), &u64)| {
             (name.clone(), after.saturating_sub(*before) as f64 / rate)
         };
+        let busy = cpu.busy_seconds(capacity, rate);
+        let (other_share, stolen_share) =
+            (other as f64 / rate / capacity, cpu.steal as f64 / rate / capacity);
+        let both = |soaker| Busy::new(busy / capacity, soaker, seconds, other_share + stolen_share);
         Ok(Used {
             seconds,
-            busy: cpu.busy_seconds(capacity, rate),
+            busy,
             softirq: cpu.softirq as f64 / rate,
             parties: self.parties.iter().zip(&after).map(used).collect(),
-            other_share: other as f64 / rate / capacity,
-            stolen_share: cpu.steal as f64 / rate / capacity,
+            other_share,
+            stolen_share,
+            both: soaker.map(both),
         })
     }
 }
@@ -100,6 +120,11 @@ impl Used {
     /// Of one party, seconds.
     pub fn party(&self, name: &str) -> f64 {
         self.parties.iter().filter(|(n, _)| n == name).map(|(_, s)| s).sum()
+    }
+
+    /// The busy share by accounting and by a soaker, as measures; of no value without one.
+    pub(crate) fn by_soaker(&self) -> [(&'static str, f64); 3] {
+        Busy::measures(self.both.as_ref())
     }
 
     /// Share of the machine that was not idle.
@@ -146,7 +171,7 @@ mod tests {
 
     #[test]
     fn work_of_this_process_is_busy_time_and_nobody_else_s() {
-        let meter = Meter::start(&[], &[]).expect("a meter");
+        let meter = Meter::start(&[], &[], None).expect("a meter");
         let end = clock::now() + std::time::Duration::from_millis(100);
         let mut n = 0u64;
         while clock::now() < end {

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
@@ -22,8 +24,16 @@ const UNIT: u32 = 4096;
 #[derive(Debug)]
 pub struct Soaker {
     stop: Arc<AtomicBool>,
-    units: Vec<Arc<AtomicU64>>,
+    work: Vec<Arc<Work>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// What a thread has done.
+#[derive(Debug, Default)]
+struct Work {
+    units: AtomicU64,
+    /// Processor time that it has had, nanoseconds.
+    time: AtomicU64,
 }
 
 /// A moment of a soaker.
@@ -31,19 +41,30 @@ pub struct Soaker {
 pub struct Soaked {
     at: Instant,
     units: u64,
+    time: Duration,
 }
 
-/// Units per second when nothing else runs, all processors together.
+/// What a soaker does when nothing else runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Calibration(pub f64);
+pub struct Calibration {
+    /// Units per second, all processors together.
+    pub rate: f64,
+    /// Share of the processors' time that it had meanwhile, by the scheduler: when something else ran, less than all.
+    pub had: f64,
+    /// The rate of its worst span, as a share of that of its best.
+    pub worst: f64,
+}
+
+/// With less of the processors than this, or spans that differ by more than what is missing here, a calibration was disturbed.
+const UNDISTURBED: f64 = 0.95;
 
 impl Soaker {
     /// Starts a thread on each processor that this process may use.
     pub fn start() -> Result<Self, LabError> {
-        let mut soaker = Self { stop: Arc::default(), units: Vec::new(), threads: Vec::new() };
+        let mut soaker = Self { stop: Arc::default(), work: Vec::new(), threads: Vec::new() };
         for cpu in 0..super::cpus() {
-            let (stop, units) = (soaker.stop.clone(), Arc::new(AtomicU64::new(0)));
-            soaker.units.push(units.clone());
+            let (stop, work) = (soaker.stop.clone(), Arc::new(Work::default()));
+            soaker.work.push(work.clone());
             let thread = thread::Builder::new().name(format!("lab-soaker-{cpu}"));
             let thread = thread.spawn(move || {
                 // Where processors are numbered with gaps the scheduler spreads the threads.
@@ -54,7 +75,11 @@ impl Soaker {
                     for _ in 0..UNIT {
                         state = black_box(state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1));
                     }
-                    units.fetch_add(1, Ordering::Relaxed);
+                    // Asking for the time costs less than a hundredth of this.
+                    if work.units.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+                        let time = u64::try_from(clock::of_this_thread().as_nanos()).unwrap_or(u64::MAX);
+                        work.time.store(time, Ordering::Relaxed);
+                    }
                 }
             });
             soaker.threads.push(thread.map_err(LabError::io("starting a soaker thread"))?);
@@ -64,7 +89,8 @@ impl Soaker {
 
     /// This moment.
     pub fn now(&self) -> Soaked {
-        Soaked { at: clock::now(), units: self.units.iter().map(|u| u.load(Ordering::Relaxed)).sum() }
+        let sum = |of: fn(&Work) -> &AtomicU64| self.work.iter().map(|w| of(w).load(Ordering::Relaxed)).sum();
+        Soaked { at: clock::now(), units: sum(|w| &w.units), time: Duration::from_nanos(sum(|w| &w.time)) }
     }
 
     /// Units per second between two moments.
@@ -79,14 +105,20 @@ impl Soaker {
 
     /// Calibrates on a machine with nothing else to do: the best of several spans, since whatever disturbs makes less.
     pub fn calibrate(&self, spans: u32, span: Duration) -> Result<Calibration, LabError> {
-        let mut best = 0f64;
+        let (mut best, mut worst, mut had) = (0f64, f64::INFINITY, 0.0);
         for _ in 0..spans.max(1) {
             let from = self.now();
             interrupt::pause(span)?;
-            best = best.max(Self::rate(from, self.now()));
+            let to = self.now();
+            let rate = Self::rate(from, to);
+            if rate > best {
+                let capacity = self.work.len() as f64 * Self::seconds(from, to);
+                (best, had) = (rate, to.time.saturating_sub(from.time).as_secs_f64() / capacity.max(1e-9));
+            }
+            worst = worst.min(rate);
         }
         if best > 0.0 {
-            Ok(Calibration(best))
+            Ok(Calibration { rate: best, had: had.min(1.0), worst: worst / best })
         } else {
             Err(LabError::Measurement("the CPU soaker got no time at all: measure on a quiet machine".into()))
         }
@@ -96,7 +128,28 @@ impl Soaker {
 impl Calibration {
     /// The share of all processors that was left between two moments, 0 to 1.
     pub fn left(&self, from: Soaked, to: Soaked) -> f64 {
-        (Soaker::rate(from, to) / self.0).clamp(0.0, 1.0)
+        self.of(from, to).min(1.0)
+    }
+
+    /// The same without its bound: more than 1 says that the machine was not idle when it was calibrated.
+    pub fn of(&self, from: Soaked, to: Soaked) -> f64 {
+        Soaker::rate(from, to) / self.rate
+    }
+
+    /// What disturbed it, when something did.
+    pub fn disturbed(&self) -> Option<String> {
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        if self.had < UNDISTURBED {
+            let had = percent(self.had);
+            Some(format!(
+                "while the soaker was calibrated without traffic it had no more than {had} of the processors"
+            ))
+        } else if self.worst < UNDISTURBED {
+            let by = percent(1.0 - self.worst);
+            Some(format!("while the soaker was calibrated without traffic its rate changed by {by}"))
+        } else {
+            None
+        }
     }
 }
 
@@ -109,6 +162,72 @@ impl Drop for Soaker {
     }
 }
 
+/// A calibrated soaker that runs beside everything that is measured.
+#[derive(Debug)]
+pub struct Soak {
+    soaker: Soaker,
+    calibration: Calibration,
+}
+
+impl Soak {
+    /// Starts it and calibrates it: nothing else may be at work yet.
+    pub fn start() -> Result<Self, LabError> {
+        let soaker = Soaker::start()?;
+        let calibration = soaker.calibrate(5, Duration::from_millis(200))?;
+        Ok(Self { soaker, calibration })
+    }
+
+    /// What it did without traffic.
+    pub fn calibration(&self) -> Calibration {
+        self.calibration
+    }
+
+    /// This moment.
+    pub fn now(&self) -> Soaked {
+        self.soaker.now()
+    }
+
+    /// The share of the processors that it did not get between two moments.
+    pub fn busy(&self, from: Soaked, to: Soaked) -> f64 {
+        1.0 - self.calibration.left(from, to)
+    }
+}
+
+/// The share of the processors that was busy, by accounting and by a soaker.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Busy {
+    /// Share that /proc/stat says was busy with something other than the soaker.
+    pub accounting: f64,
+    /// Share that the soaker did not get, of what it got without traffic.
+    pub soaker: f64,
+    /// By how much the two may differ all the same: accounting counts ticks, of which a short window has few; what other
+    /// programs and the host of a virtual machine took is not the same to both; and the soaker has caches to share.
+    pub apart: f64,
+}
+
+/// What caches, a changing clock and the edges of a window make of the soaker's share.
+const INEXACT: f64 = 0.03;
+
+impl Busy {
+    /// Of a window of `seconds` in which shares of the machine were taken by others.
+    pub(crate) fn new(accounting: f64, soaker: f64, seconds: f64, taken: f64) -> Self {
+        // Three standard deviations of a share of one half, where each processor's tick says what runs there.
+        let ticks = super::cpus() as f64 * seconds * rustix::param::clock_ticks_per_second() as f64;
+        Self { accounting, soaker, apart: (INEXACT + 1.5 / ticks.max(1.0).sqrt() + taken).min(1.0) }
+    }
+
+    /// As measures of a sample; of no value without a soaker.
+    pub(crate) fn measures(busy: Option<&Self>) -> [(&'static str, f64); 3] {
+        let of = |f: fn(&Self) -> f64| busy.map_or(f64::NAN, f);
+        [
+            ("busy_kernel", of(|b| b.accounting)),
+            ("busy_soaker", of(|b| b.soaker)),
+            ("busy_apart", of(|b| b.apart)),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,10 +235,46 @@ mod tests {
     #[test]
     fn the_share_left_is_the_rate_over_that_of_the_idle_machine() {
         let at = clock::now();
-        let (from, to) = (Soaked { at, units: 100 }, Soaked { at: at + Duration::from_secs(2), units: 300 });
+        let soaked = |seconds, units| {
+            let s = Duration::from_secs(seconds);
+            Soaked { at: at + s, units, time: s }
+        };
+        let (from, to) = (soaked(0, 100), soaked(2, 300));
+        let calibration = |rate| Calibration { rate, had: 1.0, worst: 1.0 };
         assert!((Soaker::rate(from, to) - 100.0).abs() < 1e-6);
-        assert!((Calibration(200.0).left(from, to) - 0.5).abs() < 1e-9);
-        assert!((Calibration(50.0).left(from, to) - 1.0).abs() < 1e-9, "never more than all");
+        assert!((calibration(200.0).left(from, to) - 0.5).abs() < 1e-9);
+        assert!((calibration(50.0).left(from, to) - 1.0).abs() < 1e-9, "never more than all");
+        assert!((calibration(50.0).of(from, to) - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_calibration_beside_other_work_says_so() {
+        let calm = Calibration { rate: 1.0, had: 0.99, worst: 0.98 };
+        assert_eq!(calm.disturbed(), None);
+        let uneven = Calibration { worst: 0.8, ..calm }.disturbed().expect("a reason");
+        assert!(uneven.ends_with("its rate changed by 20 %"), "{uneven}");
+        // Whoever is not nice has the processors, and nothing that the machine does beside gives them back.
+        let stop = AtomicBool::new(false);
+        let beside = thread::scope(|scope| {
+            for _ in 0..2 * crate::measure::cpus() {
+                scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+            }
+            let soaker = Soaker::start().expect("threads");
+            let calibration = (0..50).find_map(|_| soaker.calibrate(2, Duration::from_millis(200)).ok());
+            stop.store(true, Ordering::Relaxed);
+            calibration.expect("some time within twenty seconds")
+        });
+        assert!(beside.had < 0.9, "{beside:?}");
+        let why = beside.disturbed().expect("a reason");
+        assert!(why.contains("no more than") && why.ends_with("of the processors"), "{why}");
+    }
+
+    #[test]
+    fn short_windows_and_other_programs_explain_a_difference() {
+        let apart = |seconds, taken| Busy::new(0.5, 0.5, seconds, taken).apart;
+        assert!(apart(0.1, 0.0) > apart(5.0, 0.0) && apart(5.0, 0.0) < 0.1, "{}", apart(5.0, 0.0));
+        assert!((apart(5.0, 0.2) - apart(5.0, 0.0) - 0.2).abs() < 1e-9);
+        assert!(Busy::measures(None).iter().all(|(_, v)| v.is_nan()));
     }
 
     #[test]

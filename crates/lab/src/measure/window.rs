@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::counters::{self, CpuTicks, LinkCounters, parse_links};
+use super::soaker::{Busy, Soak};
 use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
@@ -21,7 +22,7 @@ use crate::topology::{Line, Mode, Node};
 
 /// What to measure.
 #[derive(Debug, Clone, Copy)]
-pub struct WindowPlan {
+pub struct WindowPlan<'a> {
     /// Where the counted traffic arrives.
     pub direction: Direction,
     /// How packets cross the line: what its counters contain depends on it.
@@ -30,6 +31,8 @@ pub struct WindowPlan {
     pub warm_up: Duration,
     /// Length of the window.
     pub duration: Duration,
+    /// A soaker at work.
+    pub soak: Option<&'a Soak>,
 }
 
 /// Counters at one moment of the window.
@@ -94,6 +97,9 @@ pub struct Window {
     pub softirq_share: f64,
     /// Share of the machine's capacity that was busy.
     pub busy_share: f64,
+    /// That share by accounting and by a soaker, when one was at work: then nothing else here contains its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
     /// Share of the machine's capacity used by processes that belong neither to the line nor to the laboratory.
     pub other_load_share: f64,
     /// Packets lost in the kernel's receive backlog; of the whole machine.
@@ -193,7 +199,7 @@ const TRAFFIC: u64 = 64 * 1024;
 /// Waits for traffic, lets it warm up, and measures. `alive` is asked at every sample and ends the window with its error.
 pub fn measure(
     line: &Line,
-    plan: WindowPlan,
+    plan: WindowPlan<'_>,
     tunnel_device: Option<&str>,
     mut alive: impl FnMut() -> Result<(), LabError>,
 ) -> Result<Window, LabError> {
@@ -213,6 +219,8 @@ pub fn measure(
     let gateways: Vec<(Node, u32, u64)> =
         gateway_processes(line).into_iter().map(|(n, p)| (n, p, counters::process_ns(p))).collect();
     let (others, drops) = (counters::processes_outside(&inside), backlog_drops());
+    let soaked = plan.soak.map(|soak| (soak, soak.now()));
+    let worked = |cpu: CpuTicks| if plan.soak.is_some() { cpu.beside_a_soaker() } else { cpu };
     let (start, first) = (clock::now(), taps.read()?);
     let (mut samples, hz) = (Vec::new(), rustix::param::clock_ticks_per_second() as f64);
     let (seconds, last) = loop {
@@ -228,12 +236,14 @@ pub fn measure(
             t,
             bytes: now.bytes.saturating_sub(first.bytes),
             buffers: now.buffers.saturating_sub(first.buffers),
-            busy_ticks: (now.cpu.since(&first.cpu).busy_seconds(cpus() as f64 * t, hz) * hz).round() as u64,
+            busy_ticks: (worked(now.cpu.since(&first.cpu)).busy_seconds(cpus() as f64 * t, hz) * hz).round()
+                as u64,
         });
         if step == left {
             break (t, now);
         }
     };
+    let soaker = soaked.map(|(soak, from)| soak.busy(from, soak.now()));
     let gateways: Vec<Gateway> = gateways
         .into_iter()
         .map(|(node, pid, before)| Gateway {
@@ -248,7 +258,8 @@ pub fn measure(
         .map(|(process, ticks)| ticks.saturating_sub(others.get(process).copied().unwrap_or(0)))
         .sum();
     let drops = backlog_drops().saturating_sub(drops);
-    Totals { seconds, first, last, gateways, other_ticks, drops, headers: headers(plan.mode) }
+    let cpu = worked(last.cpu.since(&first.cpu));
+    Totals { seconds, first, last, cpu, soaker, gateways, other_ticks, drops, headers: headers(plan.mode) }
         .window(tunnel_device, samples)
 }
 
@@ -256,6 +267,10 @@ struct Totals {
     seconds: f64,
     first: Counted,
     last: Counted,
+    /// Of the machine in between, without a soaker's.
+    cpu: CpuTicks,
+    /// Share that was busy by a soaker.
+    soaker: Option<f64>,
     gateways: Vec<Gateway>,
     other_ticks: u64,
     drops: u64,
@@ -265,7 +280,7 @@ struct Totals {
 
 impl Totals {
     fn window(self, tunnel_device: Option<&str>, samples: Vec<Sample>) -> Result<Window, LabError> {
-        let Self { seconds, first, last, gateways, other_ticks, drops, headers } = self;
+        let Self { seconds, first, last, cpu, soaker, gateways, other_ticks, drops, headers } = self;
         let bytes = last.bytes.saturating_sub(first.bytes);
         let buffers = last.buffers.saturating_sub(first.buffers);
         let payload = bytes.saturating_sub(headers * buffers);
@@ -276,7 +291,6 @@ impl Totals {
         }
         let hz = rustix::param::clock_ticks_per_second();
         let cpus = cpus() as f64;
-        let cpu = last.cpu.since(&first.cpu);
         let busy = cpu.busy_seconds(cpus * seconds, hz as f64);
         let none = LinkCounters::default();
         let links: BTreeMap<String, LinkCounters> = last
@@ -300,6 +314,8 @@ impl Totals {
             }
         }
         let per_byte = |ns: f64| ns / payload as f64;
+        let other_load_share = other_ticks as f64 / hz as f64 / (cpus * seconds);
+        let taken = other_load_share + cpu.steal as f64 / cpu.total().max(1) as f64;
         Ok(Window {
             seconds,
             bytes,
@@ -311,7 +327,8 @@ impl Totals {
             gateways_ns_per_byte: per_byte(gateways.iter().map(|g| g.cpu_ns).sum::<u64>() as f64),
             softirq_share: cpu.softirq as f64 / cpu.busy().max(1) as f64,
             busy_share: busy / (cpus * seconds),
-            other_load_share: other_ticks as f64 / hz as f64 / (cpus * seconds),
+            busy: soaker.map(|soaker| Busy::new(busy / (cpus * seconds), soaker, seconds, taken)),
+            other_load_share,
             backlog_drops: drops,
             cpu,
             ticks_per_second: hz,
@@ -353,6 +370,8 @@ mod tests {
             seconds: 2.0,
             first: counted(1000, 10, CpuTicks::default(), 0),
             last: counted(2_000_001_000 + 100_000 * headers(Mode::Offload), 100_010, cpu, tunnel),
+            cpu,
+            soaker: None,
             gateways: vec![Gateway {
                 node: "g1".into(),
                 process: "x".into(),

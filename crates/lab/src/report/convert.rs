@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::accounting;
 use super::flood::{FloodRun, FloodTrial, Purpose};
 use super::flood_text::percent;
 use super::record_text::number;
 use super::run::{Run, Trial};
+use crate::measure::soaker::Busy;
 use crate::record::{
     Baseline, Better, Columns, Derived, Factors, Historical, LAB_SCHEMA, Measure, Plot, Record, Sample,
     Table, View, Which, factors, figures,
@@ -71,6 +73,7 @@ impl From<&Run> for Record {
             warnings: run.warnings.clone(),
         };
         record.views = line_views(&record);
+        accounting::show(&mut record);
         record
     }
 }
@@ -112,9 +115,14 @@ fn settings<const N: usize>(pairs: [(&str, String); N]) -> BTreeMap<String, Stri
     pairs.into_iter().map(|(k, v)| (k.to_string(), v)).collect()
 }
 
+/// Measures that have a value.
+fn known<'a>(measures: impl IntoIterator<Item = (&'a str, f64)>) -> BTreeMap<String, f64> {
+    measures.into_iter().filter(|(_, v)| v.is_finite()).map(|(k, v)| (k.to_string(), v)).collect()
+}
+
 fn line_sample(t: &Trial) -> Sample {
     let w = &t.window;
-    let measures = [
+    let own = [
         ("gbps", w.gbps),
         ("machine_ns_per_byte", w.machine_ns_per_byte),
         ("gateways_ns_per_byte", w.gateways_ns_per_byte),
@@ -126,7 +134,7 @@ fn line_sample(t: &Trial) -> Sample {
         factors: factors([("dut", &t.dut), ("load", &t.cell.to_string())]),
         repeat: t.repeat,
         began: t.began,
-        measures: measures.into_iter().map(|(k, v)| (k.to_string(), v)).collect(),
+        measures: known(own.into_iter().chain(Busy::measures(w.busy.as_ref()))),
         files: t.files.clone(),
     }
 }
@@ -261,6 +269,7 @@ impl From<&FloodRun> for Record {
             warnings: run.warnings.clone(),
         };
         record.views = flood_views(&record);
+        accounting::show(&mut record);
         record
     }
 }
@@ -325,7 +334,7 @@ fn curve_measures(t: &FloodTrial) -> BTreeMap<String, f64> {
     if let Some(l) = &t.received.latency {
         measures.extend([("latency_p50", l.p50_us), ("latency_p99", l.p99_us)]);
     }
-    measures.into_iter().map(|(k, v)| (k.to_string(), v)).collect()
+    known(measures.into_iter().chain(Busy::measures(t.cost.busy.as_ref())))
 }
 
 fn flood_views(record: &Record) -> Vec<View> {

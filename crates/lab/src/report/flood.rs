@@ -12,6 +12,7 @@ use crate::experiment::Spread;
 use crate::load::{Received, Sent};
 use crate::machine::Fingerprint;
 use crate::measure::places::Account;
+use crate::measure::soaker::Busy;
 use crate::stats;
 use crate::topology::Mode;
 
@@ -119,6 +120,9 @@ pub enum Purpose {
 pub struct Cost {
     /// Share of the machine's capacity that was busy.
     pub busy_share: f64,
+    /// That share by accounting and by a soaker, when one was at work: then nothing else here contains its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy: Option<Busy>,
     /// Share of software interrupts in that.
     pub softirq_share: f64,
     /// Share of the capacity used by processes that belong neither to the line nor to the laboratory.

@@ -1,8 +1,10 @@
 //! A flood experiment as text, from its record alone.
 
+use super::accounting;
 use super::flood::{FloodCell, FloodRow, FloodRun, FloodTrial};
 use super::line::warnings_text;
 use super::text::{Table, wrap};
+use crate::record::Record;
 
 /// The report.
 pub fn flood_text(run: &FloodRun, width: usize) -> String {
@@ -42,6 +44,7 @@ pub fn flood_text(run: &FloodRun, width: usize) -> String {
     for (name, text) in notes {
         out.push_str(&wrap(text, width, &format!(" {name:<7} "), "         "));
     }
+    out.push_str(&accounting::text(&Record::from(run), width));
     out.push_str(&warnings_text(&run.warnings, width));
     out
 }

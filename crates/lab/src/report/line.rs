@@ -1,8 +1,10 @@
 //! The experiment `line` as text, from its record alone.
 
+use super::accounting;
 use super::run::{Cell, Row, Run};
 use super::text::{Table, wrap};
 use super::warning::{WarningRecord, by_kind};
+use crate::record::Record;
 use crate::stats::Summary;
 
 /// From this width on there is room for the secondary columns.
@@ -77,6 +79,7 @@ pub fn line_text(run: &Run, width: usize) -> String {
         out.push('\n');
         out.push_str(&text);
     }
+    out.push_str(&accounting::text(&Record::from(run), width));
     out.push_str(&warnings_text(&run.warnings, width));
     out
 }

@@ -1,6 +1,7 @@
 //! Reports: the record of a run (`run.json` and raw files in one folder), and what people see of it. A report is made from
 //! the record alone, so a run can be shown again without measuring again.
 
+pub(crate) mod accounting;
 mod compare;
 mod convert;
 pub mod flood;

@@ -19,12 +19,12 @@ pub fn record_text(record: &Record, width: usize) -> String {
             View::Table(table) => {
                 out.push('\n');
                 out.push_str(&wrap(&titled(record, table), width, "", "  "));
-                out.push_str(&text(Grid::of(record, table)).render("  "));
+                out.push_str(&text_of(Grid::of(record, table)).render("  "));
             }
             View::Derived { title, names } => {
                 out.push('\n');
                 out.push_str(&wrap(title, width, "", "  "));
-                out.push_str(&text(Grid::derived(record, names)).render("  "));
+                out.push_str(&text_of(Grid::derived(record, names)).render("  "));
             }
             View::Plot(_) => {}
         }
@@ -83,7 +83,7 @@ fn grouped(value: i64) -> String {
 }
 
 /// As text; the spread has room on the page only.
-fn text(grid: Grid) -> Text {
+pub(super) fn text_of(grid: Grid) -> Text {
     let mut text = Text::with_names(grid.names);
     text.row(grid.heading);
     grid.rows.into_iter().for_each(|row| text.row(row.into_iter().map(|cell| cell.text)));

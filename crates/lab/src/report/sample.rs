@@ -35,6 +35,7 @@ fn trial(dut: &str, repeat: u32, gbps: f64, ns: f64) -> Trial {
             gateways_ns_per_byte: if tunnel { 1.0 } else { 0.0 },
             softirq_share: 0.25,
             busy_share: 0.9,
+            busy: None,
             other_load_share: 0.0,
             backlog_drops: 0,
             cpu: CpuTicks::default(),

@@ -195,6 +195,22 @@ pub enum Warning {
         /// The first such thing.
         why: String,
     },
+    /// What a CPU soaker or the sieve does without traffic was not measured on an idle machine.
+    Calibration {
+        /// What shows it.
+        what: String,
+    },
+    /// The share of the processors that was busy is another one by the kernel's accounting than by a soaker.
+    Accounting {
+        /// Where.
+        cell: String,
+        /// The share by accounting.
+        kernel: f64,
+        /// The share by the soaker.
+        soaker: f64,
+        /// The difference that is explained.
+        apart: f64,
+    },
     /// A part of an experiment was left out.
     LeftOut {
         /// Which, and why.
@@ -266,6 +282,8 @@ impl Warning {
             Self::NotAllUp { .. } => "not-all-up",
             Self::CostGrows { .. } => "cost-grows",
             Self::PeerTrouble { .. } => "peer-trouble",
+            Self::Calibration { .. } => "calibration",
+            Self::Accounting { .. } => "accounting",
             Self::LeftOut { .. } => "left-out",
             Self::Smoke => "smoke",
             Self::ShortWindow { .. } => "short-window",
@@ -383,6 +401,16 @@ impl Warning {
             Self::PeerTrouble { why } => {
                 format!("not every exchange was as it should be, first of all: {why}")
             }
+            Self::Calibration { what } => {
+                format!("{what}: shares that are compared with it are wrong by as much")
+            }
+            Self::Accounting { cell, kernel, soaker, apart } => format!(
+                "{cell}: {} of the processors were busy by the kernel's accounting, {} by the soaker; {:.0} points would be \
+                 explained by ticks, other programs and the soaker's own error",
+                percent(kernel),
+                percent(soaker),
+                apart * 100.0
+            ),
             Self::LeftOut { what } => format!("left out: {what}"),
             Self::Smoke => "made with --smoke to show that everything works: its figures mean nothing".into(),
             Self::ShortWindow { seconds } => {

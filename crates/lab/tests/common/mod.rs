@@ -110,3 +110,12 @@ pub fn left(commands: &[String]) -> Vec<String> {
     assert!(!owners.is_empty(), "no command names what the run made: {commands:?}");
     owners.iter().flat_map(|owner| made_by(owner)).collect()
 }
+
+/// Processes whose command lines name what the run made that made these commands.
+pub fn processes_with(commands: &[String]) -> Vec<String> {
+    let owners = owners(commands);
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = processes.filter_map(|p| fs::read(p.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| owners.iter().any(|owner| line.contains(owner))).collect()
+}
