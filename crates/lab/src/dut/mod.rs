@@ -3,6 +3,7 @@
 
 mod engine;
 pub(crate) mod ironswan;
+mod libreswan;
 mod openvpn;
 mod plain;
 pub(crate) mod strongswan;
@@ -214,13 +215,14 @@ pub trait Running {
 }
 
 /// The names of all systems, with one line about each.
-pub const NAMES: [(&str, &str); 8] = [
+pub const NAMES: [(&str, &str); 9] = [
     ("plain", "forwarding without a tunnel, by the kernel"),
     ("ironswan", "two `ironswan run` gateways, IKEv2, ESP in user space"),
     ("wireguard-go", "the reference WireGuard in user space"),
     ("wireguard-go-tailscale", "Tailscale's fork of it"),
     ("strongswan", "strongSwan with ESP in user space (kernel-libipsec; UDP encapsulation only)"),
     ("strongswan-kernel", "strongSwan with the ESP of the kernel (XFRM)"),
+    ("libreswan", "Libreswan with the ESP of the kernel (XFRM)"),
     ("kernel-wireguard", "WireGuard in the kernel"),
     ("openvpn", "OpenVPN in user space, UDP, TLS between the two, AES-128-GCM"),
 ];
@@ -259,6 +261,13 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
                 let raw = encap == Encap::Raw;
                 let name = suited(if raw { "strongswan-kernel-raw" } else { "strongswan-kernel" }, i, suite);
                 Box::new(strongswan::StrongSwan::in_kernel(name, suite.clone(), encap)) as Box<dyn Dut>
+            })
+            .collect(),
+        "libreswan" => suites()
+            .flat_map(|(i, suite)| encaps.iter().map(move |encap| (i, suite, *encap)))
+            .map(|(i, suite, encap)| {
+                let name = suited(if encap == Encap::Raw { "libreswan-raw" } else { "libreswan" }, i, suite);
+                Box::new(libreswan::Libreswan::new(name, suite.clone(), encap)) as Box<dyn Dut>
             })
             .collect(),
         "kernel-wireguard" => vec![Box::new(wireguard::WireGuard)],
@@ -373,7 +382,8 @@ mod tests {
     fn every_listed_name_is_a_system_and_those_with_raw_esp_have_two_encapsulations() {
         for (name, _) in NAMES {
             let duts = by_name(name, &[Encap::Udp, Encap::Raw], &DutOptions::default()).expect(name);
-            assert_eq!(duts.len(), if ["ironswan", "strongswan-kernel"].contains(&name) { 2 } else { 1 });
+            let raw = ["ironswan", "strongswan-kernel", "libreswan"].contains(&name);
+            assert_eq!(duts.len(), if raw { 2 } else { 1 });
             assert_eq!(duts[0].name(), name);
         }
     }

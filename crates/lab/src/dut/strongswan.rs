@@ -156,7 +156,7 @@ impl Dut for StrongSwan {
 }
 
 /// Whether the kernel takes an ESP SA, in a network namespace of its own that ends with the command.
-fn lacks_xfrm() -> Vec<Remedy> {
+pub(super) fn lacks_xfrm() -> Vec<Remedy> {
     let (key, name) = (format!("0x{}", "00".repeat(20)), "rfc4106(gcm(aes))");
     let mut probe =
         vec!["unshare", "--net", "ip", "xfrm", "state", "add", "src", "192.0.2.1", "dst", "192.0.2.2"];
