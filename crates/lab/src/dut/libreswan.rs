@@ -280,7 +280,8 @@ mod tests {
     use crate::topology::{Netns, Site};
 
     fn conf(encap: Encap, networks: [&[&str]; 2]) -> String {
-        let (journal, boxes) = (Journal::default(), ["no-such-box-1", "no-such-box-2"].map(|n| Netns::adopt(n.into())));
+        let (journal, boxes) =
+            (Journal::default(), ["no-such-box-1", "no-such-box-2"].map(|n| Netns::adopt(n.into())));
         let site = |nth: usize, address: &str| Site {
             name: ["g1", "g2"][nth],
             netns: &boxes[nth],
