@@ -231,6 +231,12 @@ pub(crate) enum Experiment {
         --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518"
     )]
     Rfc2544(Box<crate::lab::rfc2544::Rfc2544>),
+    /// E6: packets that do not fit the link between the gateways: which systems cut or refuse them, and what that costs
+    #[command(
+        after_help = "Examples:\n  ironswan lab fragments --quick\n  ironswan lab fragments --dut plain,ironswan,openvpn \
+        --outer-mtu 1280"
+    )]
+    Fragments(Box<crate::lab::fragments::Fragments>),
     /// E6: floods of small and large UDP packets: throughput at bounded loss, the curve past it, and where packets are lost
     #[command(
         after_help = "Examples:\n  ironswan lab flood --quick\n  ironswan lab flood --dut plain,ironswan,wireguard-go \

@@ -45,5 +45,6 @@ pub use experiment::{
     flood, flood_command, line, line_command, plan_command, present, profile, report_command, verify,
 };
 pub use experiment::{CompareOptions, FrameSize, LowendOptions, Rfc2544Options, compare, lowend, rfc2544};
+pub use experiment::{FragmentsOptions, fragments};
 pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use experiment::{TunnelsOptions, tunnels};

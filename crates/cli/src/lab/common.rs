@@ -47,7 +47,7 @@ impl Common {
     /// The same for an experiment that has no window of traffic for a soaker to run beside, or has one of its own.
     pub(crate) fn options_without_soaker(self) -> Result<ironswan_lab::Common, String> {
         if self.soaker {
-            return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, compare, lowend, topologies, transfer \
+            return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, fragments, compare, lowend, topologies, transfer \
                         and compression"
                 .into());
         }

@@ -5,6 +5,7 @@ mod common;
 pub(crate) mod compare;
 pub(crate) mod compression;
 pub(crate) mod driver;
+pub(crate) mod fragments;
 pub(crate) mod lowend;
 pub(crate) mod profile;
 pub(crate) mod rfc2544;
@@ -75,6 +76,12 @@ pub(crate) fn lab(a: Lab) -> i32 {
             let json = a.json();
             settle("lab compare", a.options(), |o| {
                 ironswan_lab::present("compare", ironswan_lab::compare(o), json)
+            })
+        }
+        Experiment::Fragments(a) => {
+            let json = a.json();
+            settle("lab fragments", a.options(), |o| {
+                ironswan_lab::present("fragments", ironswan_lab::fragments(o), json)
             })
         }
         Experiment::Lowend(a) => {

@@ -1,0 +1,28 @@
+//! `lab fragments`: options to the laboratory's own.
+
+use ironswan_lab::{FragmentsOptions, FrameSize};
+
+use super::common::Common;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Fragments {
+    #[command(flatten)]
+    common: Common,
+    /// Frame sizes, bytes with FCS, and imix [default: 1518]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<FrameSize>,
+    /// MTU of the link between the gateways that is too narrow, bytes [default: 1400]
+    #[arg(long, value_name = "BYTES")]
+    outer_mtu: Option<u32>,
+}
+
+impl Fragments {
+    pub(crate) fn json(&self) -> bool {
+        self.common.json
+    }
+
+    /// As the laboratory wants them.
+    pub(crate) fn options(self) -> Result<FragmentsOptions, String> {
+        Ok(FragmentsOptions { sizes: self.sizes, outer_mtu: self.outer_mtu, common: self.common.options()? })
+    }
+}

@@ -1,0 +1,339 @@
+//! Experiment E6's case of its own, `lab fragments`: packets that do not fit the link between the gateways once they are in a
+//! tunnel. Every system is measured twice at the same time: over a link that carries the largest packet whole, and over one
+//! that does not. What a system does with such a packet (it cuts what it sends, or what it is given, or refuses) is found out first.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::budget;
+use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::placement::{Placement, Spread};
+use super::rfc2544::{care, ready, stop};
+use super::rig::Rig;
+use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
+use crate::error::LabError;
+use crate::load::frame::Shape;
+use crate::load::{Direction, Offer};
+use crate::measure::outer::OuterWatch;
+use crate::process;
+use crate::record::{Better, Columns, Factors, Historical, Record, Table, View, Which, factors};
+use crate::report::Warning;
+use crate::topology::{Mode, Node, Owner};
+
+/// Options of the experiment.
+#[derive(Debug, Clone, Default)]
+pub struct FragmentsOptions {
+    /// What experiments share; `duration` is the length of a full trial.
+    pub common: Common,
+    /// Frame sizes; the largest when empty.
+    pub sizes: Vec<FrameSize>,
+    /// MTU of the link that cuts, bytes; 1400 when absent.
+    pub outer_mtu: Option<u32>,
+}
+
+const ABOUT: About = About {
+    name: "fragments",
+    number: "E6",
+    question: "What does each gateway do with packets that do not fit the link in front of it, and what does that cost?",
+    measures: &[
+        ("kpps", "kpps", "1000 packets/s", "packets that arrived whole", Better::More),
+        ("inner_gbps", "inner Gb/s", "Gb/s", "the IP packets inside the tunnel", Better::More),
+        (
+            "outer_gbps",
+            "outer Gb/s",
+            "Gb/s",
+            "frames on the link between the gateways with their FCS",
+            Better::Neither,
+        ),
+        (
+            "crossing",
+            "crossing",
+            "1",
+            "packets on the link between the gateways for each that arrived",
+            Better::Neither,
+        ),
+        ("loss", "loss", "share", "of the intended packets", Better::Less),
+        ("busy", "busy", "share", "of the machine's capacity", Better::Less),
+        (
+            "machine_ns",
+            "machine ns/p",
+            "ns",
+            "non-idle time of the machine for each packet that arrived",
+            Better::Less,
+        ),
+        (
+            "gateways_ns",
+            "gateways ns/p",
+            "ns",
+            "time of both gateways' processes for each packet",
+            Better::Less,
+        ),
+    ],
+    baseline: Some(("link", WHOLE)),
+};
+
+/// The link that carries everything whole.
+const WHOLE: &str = "whole";
+const OUTER_MTU: u32 = 1400;
+const FLOWS: u32 = 64;
+/// The largest loss at a throughput.
+const LOSS: f64 = 0.001;
+/// Packets by which a system shows what it does, so slowly that none is lost for another reason.
+const TRIED: Offer = Offer { rate: Some(200.0), packets: 40, at_most: Duration::from_secs(1) };
+
+/// Makes the experiment.
+pub fn fragments(options: FragmentsOptions) -> Result<Report, LabError> {
+    let common = &options.common;
+    let names = match common.duts.as_slice() {
+        [] => vec!["plain".into(), "ironswan".into()],
+        names => names.to_vec(),
+    };
+    let inner_mtu = LARGEST - FRAMING;
+    let outer_mtu = options.outer_mtu.unwrap_or(OUTER_MTU);
+    if !(576..=inner_mtu).contains(&outer_mtu) {
+        return Err(LabError::Usage(format!("the outer MTU must be between 576 and {inner_mtu} bytes")));
+    }
+    let sizes =
+        if options.sizes.is_empty() { vec![FrameSize::Bytes(LARGEST)] } else { options.sizes.clone() };
+    let shape = |size: &FrameSize| {
+        let fits = || LabError::Usage(format!("frames of {size} bytes do not fit"));
+        Ok((*size, size.shape(inner_mtu, FLOWS).ok_or_else(fits)?))
+    };
+    let cells: Vec<(FrameSize, Shape)> = sizes.iter().map(shape).collect::<Result<_, LabError>>()?;
+    let (duts, doubts) = ready(&names, common)?;
+    let repeats = common.repeats.unwrap_or(common.by_care(3, 1, 1));
+    let searches = 2 * duts.len() as u32 * cells.len() as u32 * repeats;
+    let care = care(common, vec![LOSS]);
+    // Each system is started twice, tried out twice, and flooded with each size on both links.
+    let flood = budget::trials(&[Duration::from_secs_f64(care.last)]) * 2 * cells.len() as u32 * repeats;
+    let others = Duration::from_millis(1800) + budget::trials(&[Duration::from_millis(200); 2]) + flood;
+    let care = budget::least(common, &care, others * duts.len() as u32, searches);
+    let mut c = Campaign::begin(ABOUT, common, searches as usize, care.guess() + Duration::from_secs(1))?;
+    doubts.into_iter().for_each(|d| c.doubt(d));
+    let cut = format!("MTU {outer_mtu}");
+    for (name, value) in [
+        ("frames", format!("with FCS; the inner packet is {FRAMING} bytes smaller")),
+        ("links", format!("MTU {outer_mtu}, and one that carries every packet whole; {}", Mode::Wire)),
+        (
+            "packets",
+            format!("may be cut on the way (DF cleared where they enter the first gateway); {FLOWS} flows"),
+        ),
+        ("throughput", format!("a loss of at most {}, to within {} %", percent(LOSS), care.width * 100.0)),
+    ] {
+        c.settings.insert(name.into(), value);
+    }
+    c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
+    let owner = Owner::claim()?;
+    let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+    // Each system twice: over the link that carries all whole, and over the one that does not.
+    let (mut rigs, mut watches) = (Vec::new(), Vec::new());
+    for (dut, narrow) in duts.iter().flat_map(|dut| [(dut, false), (dut, true)]) {
+        c.says(&format!("starting {}", dut.name()))?;
+        let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, inner_mtu, &placement)?;
+        rig.soak = c.soak().cloned();
+        watches.push(rig.watch()?);
+        if narrow {
+            let mtu = outer_mtu.to_string();
+            for gateway in [Node::G1, Node::G2] {
+                rig.line.ip(gateway, &["link", "set", "wan", "mtu", &mtu])?;
+            }
+            // The largest of all, where several sizes are measured.
+            let largest = FrameSize::Bytes(LARGEST).shape(inner_mtu, 1);
+            let shape = largest.ok_or_else(|| LabError::Usage("the largest frame does not fit".into()))?;
+            let watch = watches.last().ok_or_else(|| LabError::Measurement("no counters".into()))?;
+            c.says(&format!("what {} does with what does not fit", dut.name()))?;
+            let refusing = tried_out(&mut rig, watch, shape)?;
+            may_be_cut(&rig)?;
+            let cutting = tried_out(&mut rig, watch, shape)?;
+            let text = format!("DF set: {refusing}; DF clear: {cutting}");
+            c.settings.insert(format!("{inner_mtu} bytes over {cut}, {}", dut.name()), text);
+        } else {
+            may_be_cut(&rig)?;
+        }
+        rigs.push(rig);
+    }
+    let links: Vec<&str> =
+        rigs.iter().enumerate().map(|(n, _)| if n % 2 == 0 { WHOLE } else { &*cut }).collect();
+    for repeat in 0..repeats {
+        for (size, shape) in &cells {
+            let (began, cell) = (c.elapsed(), format!("{size} B"));
+            let searched = throughput::search(&c, &mut rigs, *shape, Direction::Forward, &care, &cell)?;
+            for ((rig, s), link) in rigs.iter().zip(searched).zip(&links) {
+                s.doubts(rig.name(), &format!("{cell}, {link}")).into_iter().for_each(|d| c.doubt(d));
+                let all: Vec<_> =
+                    s.at.iter()
+                        .flatten()
+                        .map(|p| {
+                            let mut measures = throughput::measures(shape, p);
+                            measures.push(("crossing", p.outer.1 as f64 / p.received().max(1) as f64));
+                            measures
+                        })
+                        .collect();
+                let mut measures = throughput::medians(&all);
+                if let Some(pps) = s.found.first().and_then(|f| f.conditional_throughput) {
+                    measures.retain(|(name, _)| !["kpps", "inner_gbps"].contains(name));
+                    measures
+                        .extend([("kpps", pps / 1e3), ("inner_gbps", throughput::inner_gbps(shape, pps))]);
+                }
+                let f = factors([("size", &size.to_string()), ("link", link), ("dut", rig.name())]);
+                c.sample(f, repeat, began, &measures, vec![]);
+            }
+        }
+    }
+    end(&mut c, rigs, watches, &cut)?;
+    c.finish(conclude)
+}
+
+/// Lets what enters a first gateway be cut: the generator's packets say that they must not be.
+fn may_be_cut(rig: &Rig) -> Result<(), LabError> {
+    let rules = "table netdev ironlab_df {\nchain enters {\ntype filter hook ingress device \"lan\" priority 0; policy accept;\n\
+                 ip version 4 ip frag-off set 0\n}\n}\n";
+    let argv = rig.line.node(Node::G1).exec(&["nft", "-f", "/dev/stdin"]);
+    process::run_with(rig.line.journal(), &argv, rules, Duration::from_secs(5)).map(|_| ())
+}
+
+/// What became of packets that do not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Became {
+    sent: u64,
+    arrived: u64,
+    /// Packets that crossed the outer link, pieces included, and how many of them were later pieces.
+    crossed: u64,
+    pieces: u64,
+    /// ICMP errors (destination unreachable, which "too big" is one of) that the sender heard.
+    told: u64,
+}
+
+impl fmt::Display for Became {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { sent, arrived, crossed, pieces, told } = *self;
+        let each = crossed as f64 / arrived.max(1) as f64;
+        match (arrived, told) {
+            (0, 0) => f.write_str("dropped without a word"),
+            (0, _) => write!(f, "refused, with {told} ICMP errors for {sent} packets"),
+            // ARP and whatever a system keeps alive cross too.
+            _ if pieces * 2 >= arrived => write!(f, "cut on the way out: {each:.1} pieces cross for each"),
+            _ if each >= 1.5 => {
+                write!(f, "cut before it was sealed: {each:.1} packets cross for each, none in pieces")
+            }
+            _ => f.write_str("carried whole"),
+        }?;
+        if arrived > 0 && arrived < sent { write!(f, " ({arrived} of {sent} arrived)") } else { Ok(()) }
+    }
+}
+
+/// Offers a few packets to a system and sees what becomes of them.
+fn tried_out(rig: &mut Rig, watch: &OuterWatch, shape: Shape) -> Result<Became, LabError> {
+    let told = |rig: &Rig| -> Result<u64, LabError> {
+        Ok(unreachable(&rig.line.node(Node::A).read("/proc/thread-self/net/snmp")?))
+    };
+    let (before, pieces) = (told(rig)?, rig.crossed(watch)?.fragments);
+    let passed = rig.pass(shape, TRIED, Direction::Forward)?;
+    Ok(Became {
+        sent: passed.ways.iter().map(|(sent, _)| sent.sent).sum(),
+        arrived: passed.received(),
+        crossed: passed.outer.1,
+        pieces: rig.crossed(watch)?.fragments - pieces,
+        told: told(rig)? - before,
+    })
+}
+
+/// ICMP errors "destination unreachable" received, from /proc/net/snmp.
+fn unreachable(snmp: &str) -> u64 {
+    let mut lines = snmp.lines().filter_map(|l| l.strip_prefix("Icmp: "));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs.find(|(name, _)| *name == "InDestUnreachs").and_then(|(_, n)| n.parse().ok()).unwrap_or(0)
+}
+
+/// Ends all systems. What crossed in pieces is a doubt only where all should have crossed whole.
+fn end(c: &mut Campaign, rigs: Vec<Rig>, watches: Vec<OuterWatch>, cut: &str) -> Result<(), LabError> {
+    let (mut wide, mut wide_watches) = (Vec::new(), Vec::new());
+    for (nth, (rig, watch)) in rigs.into_iter().zip(watches).enumerate() {
+        if nth % 2 == 0 {
+            wide.push(rig);
+            wide_watches.push(watch);
+            continue;
+        }
+        let (crossed, dut) = (rig.crossed(&watch)?, rig.name().to_string());
+        c.settings.insert(format!("crossed, {dut}, {cut}"), crossed.to_string());
+        if let Some(packets) = crossed.unprotected(&dut).filter(|n| *n > 0) {
+            c.doubt(Warning::Unprotected { dut: dut.clone(), packets });
+        }
+        let (killed, commands) = rig.stop();
+        c.ran(commands);
+        if !killed.is_empty() {
+            c.doubt(Warning::Killed { dut, processes: killed });
+        }
+    }
+    stop(c, wide, &wide_watches)
+}
+
+fn conclude(record: &Record) -> Conclusion {
+    use Which::{Median, Ratio};
+    let columns = [
+        ("kpps", Median),
+        ("kpps", Ratio),
+        ("inner_gbps", Median),
+        ("outer_gbps", Median),
+        ("crossing", Median),
+        ("machine_ns", Median),
+        ("machine_ns", Ratio),
+        ("gateways_ns", Median),
+    ];
+    let views = vec![View::Table(Table {
+        title: "Throughput and cost over a link that carries packets whole, and over one that does not"
+            .into(),
+        only: Factors::new(),
+        rows: ["size", "dut", "link"].map(ToString::to_string).to_vec(),
+        columns: Columns::Measures(columns.map(|(n, w)| (n.to_string(), w)).to_vec()),
+    })];
+    let mut ratios: Vec<String> = record
+        .figures
+        .iter()
+        .filter(|f| f.factors.get("link").is_some_and(|l| l != WHOLE))
+        .map(|f| {
+            let ratio = f.number("kpps", Ratio).map_or("nothing".into(), |r| format!("{r:.2}"));
+            format!("{}, {} bytes: {ratio}", f.factors["dut"], f.factors["size"])
+        })
+        .collect();
+    ratios.dedup();
+    let history = vec![Historical {
+        source: "Freescale, IPsec on the MPC8548E".into(),
+        then: "frames of up to 1,456 bytes, so that nothing was cut: the throughput of larger ones was not published".into(),
+        now: format!("throughput of what has to be cut, over that of the same whole: {}", ratios.join("; ")),
+        caveat: "A system that cuts packets before the tunnel seals each part; one that cuts outside seals once, and the other \
+                 gateway has to put the pieces together."
+            .into(),
+    }];
+    Conclusion { views, history, ..Conclusion::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_packets_is_said_in_words() {
+        let whole = Became { sent: 100, arrived: 100, crossed: 102, pieces: 0, told: 0 };
+        for (became, text) in [
+            (whole, "carried whole"),
+            (Became { crossed: 201, pieces: 100, ..whole }, "cut on the way out: 2.0 pieces cross for each"),
+            (
+                Became { crossed: 200, ..whole },
+                "cut before it was sealed: 2.0 packets cross for each, none in pieces",
+            ),
+            (Became { arrived: 0, told: 7, ..whole }, "refused, with 7 ICMP errors for 100 packets"),
+            (Became { arrived: 0, ..whole }, "dropped without a word"),
+            (Became { arrived: 90, crossed: 91, ..whole }, "carried whole (90 of 100 arrived)"),
+        ] {
+            assert_eq!(became.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn icmp_errors_are_counted() {
+        let snmp = "Ip: A B\nIp: 1 2\nIcmp: InMsgs InErrors InCsumErrors InDestUnreachs InX\nIcmp: 9 8 7 6 5\nIcmpMsg: InType3\nIcmpMsg: 6\n";
+        assert_eq!((unreachable(snmp), unreachable("")), (6, 0));
+    }
+}
