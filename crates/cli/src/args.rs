@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use ironswan_gateway::run::{DEFAULT_CONFIG, DEFAULT_VICI};
 
+use crate::lab::common::Common;
+
 /// IPsec gateway: IKEv2, ESP in user space, and a laboratory to measure it.
 #[derive(Parser, Debug)]
 #[command(name = "ironswan", version, max_term_width = 100, after_help = EXIT)]
@@ -300,16 +302,8 @@ pub(crate) enum Experiment {
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Line {
-    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, libreswan,
-    /// kernel-wireguard, openvpn, or all for those installed
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) dut: Vec<String>,
-    /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
-    #[arg(long)]
-    pub(crate) encap: Option<String>,
-    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256; or a list of them
-    #[arg(long)]
-    pub(crate) suite: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// A setting of ironswan's data plane (key=value of the section data), measured beside the defaults; several allowed
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) data: Vec<String>,
@@ -329,44 +323,12 @@ pub(crate) struct Line {
     /// MTU of the hosts' routes, bytes
     #[arg(long)]
     pub(crate) inner_mtu: Option<u32>,
-    /// Length of a measuring window, seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) duration: Option<f64>,
-    /// Trials of each system in each cell
-    #[arg(long)]
-    pub(crate) repeats: Option<u32>,
-    /// Folder for the run
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// The ironswan program to test [default: this one]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) program: Option<PathBuf>,
-    /// The record as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// A minute at most: shorter windows, fewer repeats
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// One window of a second each: shows that everything works, says nothing about speed
-    #[arg(long)]
-    pub(crate) smoke: bool,
-    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
-    #[arg(long)]
-    pub(crate) soaker: bool,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Flood {
-    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, libreswan,
-    /// kernel-wireguard, openvpn, or all for those installed
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) dut: Vec<String>,
-    /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
-    #[arg(long)]
-    pub(crate) encap: Option<String>,
-    /// Algorithms: ESP or ESP/IKE, for instance aes128-sha256; or a list of them
-    #[arg(long)]
-    pub(crate) suite: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
     /// A setting of ironswan's data plane (key=value of the section data), measured beside the defaults; several allowed
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) data: Vec<String>,
@@ -398,30 +360,9 @@ pub(crate) struct Flood {
     /// Multiples of the throughput to offer [default: 1,2,4]
     #[arg(long, value_delimiter = ',')]
     pub(crate) multiples: Vec<f64>,
-    /// Trials at each multiple [default: 3]
-    #[arg(long)]
-    pub(crate) repeats: Option<u32>,
     /// MTU of the hosts' routes, bytes
     #[arg(long)]
     pub(crate) inner_mtu: Option<u32>,
-    /// Folder for the run
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// The ironswan program to test [default: this one]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) program: Option<PathBuf>,
-    /// The record as JSON on standard output
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// A minute: 100,000 packets decide, wider steps, one trial at each multiple; one payload, number of flows and loss unless given
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Shows that everything works, says nothing about speed
-    #[arg(long)]
-    pub(crate) smoke: bool,
-    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
-    #[arg(long)]
-    pub(crate) soaker: bool,
 }
 
 #[cfg(test)]

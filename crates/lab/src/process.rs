@@ -353,7 +353,7 @@ mod tests {
         let start = clock::now();
         let hangs = run_with(&Journal::default(), &["sleep", "30"], &input, Duration::from_millis(50));
         assert!(hangs.expect_err("timeout").to_string().contains("no end after"));
-        assert!(clock::now() - start < 10 * SECOND);
+        assert!(clock::now() - start < 25 * SECOND);
     }
 
     #[test]
@@ -361,7 +361,7 @@ mod tests {
         let start = clock::now();
         let e = run(&Journal::default(), &["sleep", "30"], Duration::from_millis(50)).expect_err("timeout");
         assert!(e.to_string().contains("no end after"), "{e}");
-        assert!(clock::now() - start < 5 * SECOND);
+        assert!(clock::now() - start < 25 * SECOND);
     }
 
     #[test]

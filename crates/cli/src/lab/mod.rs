@@ -1,7 +1,7 @@
 //! `demo` and `lab`: options to the laboratory's own.
 
 pub(crate) mod background;
-mod common;
+pub(crate) mod common;
 pub(crate) mod compare;
 pub(crate) mod compression;
 pub(crate) mod driver;
@@ -29,11 +29,11 @@ pub(crate) fn demo(a: Demo) -> i32 {
 pub(crate) fn lab(a: Lab) -> i32 {
     match a.experiment {
         Experiment::Line(a) => {
-            let json = a.json;
+            let json = a.common.json;
             settle("lab line", line_options(*a), |o| ironswan_lab::line_command(o, json))
         }
         Experiment::Flood(a) => {
-            let json = a.json;
+            let json = a.common.json;
             settle("lab flood", flood_options(*a), |o| ironswan_lab::flood_command(o, json))
         }
         Experiment::Driver(a) => {
@@ -130,64 +130,47 @@ fn demo_options(a: Demo) -> Result<DemoOptions, String> {
 }
 
 fn line_options(a: Line) -> Result<LineOptions, String> {
+    let common = a.common.options()?;
     let mut o = LineOptions {
-        out: a.out,
-        quick: a.quick,
-        smoke: a.smoke,
-        soaker: a.soaker,
+        encaps: common.encaps,
+        dut_options: common.dut_options,
+        out: common.out,
+        quick: common.quick,
+        smoke: common.smoke,
+        soaker: common.soaker,
         ..LineOptions::default()
     };
-    if !a.dut.is_empty() {
-        o.duts = a.dut;
-    }
-    if let Some(encap) = a.encap {
-        o.encaps = Encap::list(&encap)?;
-    }
-    if let Some(suite) = a.suite {
-        o.dut_options.suites = Suite::list(&suite)?;
-    }
     o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
-    o.dut_options.ironswan = a.program;
-    if !a.streams.is_empty() {
-        o.streams = a.streams;
-    }
-    if !a.rates.is_empty() {
-        // 0: as much as the connections take.
-        o.rates_mbps = a.rates.into_iter().map(|r| (r > 0).then_some(r)).collect();
-    }
-    if !a.mode.is_empty() {
-        o.modes = a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?;
-    }
+    given(common.duts, &mut o.duts);
+    given(a.streams, &mut o.streams);
+    // 0: as much as the connections take.
+    given(a.rates.into_iter().map(|r| (r > 0).then_some(r)).collect(), &mut o.rates_mbps);
+    given(a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
     given(a.direction.iter().map(|d| d.parse()).collect::<Result<_, String>>()?, &mut o.directions);
-    if let Some(mtu) = a.inner_mtu {
-        o.inner_mtu = mtu;
-    }
-    if let Some(secs) = a.duration {
-        o.duration = Duration::try_from_secs_f64(secs).map_err(|e| format!("--duration: {e}"))?;
-    }
-    if let Some(repeats) = a.repeats {
-        o.repeats = repeats;
-    }
+    o.inner_mtu = a.inner_mtu.unwrap_or(o.inner_mtu);
+    o.duration = common.duration.unwrap_or(o.duration);
+    o.repeats = common.repeats.unwrap_or(o.repeats);
     Ok(o)
 }
 
 fn flood_options(a: Flood) -> Result<FloodOptions, String> {
+    let common = a.common.options()?;
+    if common.duration.is_some() {
+        return Err(
+            "--duration: the short trials of a flood have --probe, the deciding ones --packets".into()
+        );
+    }
     let mut o = FloodOptions {
-        out: a.out,
-        quick: a.quick,
-        smoke: a.smoke,
-        soaker: a.soaker,
+        encaps: common.encaps,
+        dut_options: common.dut_options,
+        out: common.out,
+        quick: common.quick,
+        smoke: common.smoke,
+        soaker: common.soaker,
         ..FloodOptions::default()
     };
-    if let Some(encap) = a.encap {
-        o.encaps = Encap::list(&encap)?;
-    }
-    if let Some(suite) = a.suite {
-        o.dut_options.suites = Suite::list(&suite)?;
-    }
     o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
-    o.dut_options.ironswan = a.program;
-    given(a.dut, &mut o.duts);
+    given(common.duts, &mut o.duts);
     given(a.payload, &mut o.payloads);
     given(a.flows, &mut o.flows);
     given(a.multiples, &mut o.multiples);
@@ -195,7 +178,7 @@ fn flood_options(a: Flood) -> Result<FloodOptions, String> {
     given(a.placement.iter().map(|p| p.parse()).collect::<Result<_, String>>()?, &mut o.placements);
     given(a.mode.iter().map(|m| m.parse()).collect::<Result<_, String>>()?, &mut o.modes);
     o.packets = a.packets.unwrap_or(o.packets);
-    o.repeats = a.repeats.unwrap_or(o.repeats);
+    o.repeats = common.repeats.unwrap_or(o.repeats);
     o.inner_mtu = a.inner_mtu.unwrap_or(o.inner_mtu);
     o.width = a.width.map_or(o.width, |percent| percent / 100.0);
     if let Some(secs) = a.probe {
@@ -229,11 +212,12 @@ mod tests {
     fn every_option_of_the_bench_script_is_understood() {
         let o = line(
             "ironswan lab line --dut plain,ironswan --encap udp,raw --streams 1,4 --mode offload,wire --rates 0,500 \
-             --direction forward,both --duration 2.5 --repeats 3 --suite aes128-sha256,aes128gcm16 --inner-mtu 1300 --quick",
+             --direction forward,both --duration 2.5 --repeats 3 --suite aes128-sha256,aes128gcm16 --inner-mtu 1300 --quick --soaker",
         )
         .unwrap();
         assert_eq!((o.duts.len(), o.encaps.len(), o.streams.len(), o.modes.len()), (2, 2, 2, 2));
-        assert_eq!((o.rates_mbps, o.repeats, o.inner_mtu, o.quick), (vec![None, Some(500)], 3, 1300, true));
+        assert_eq!((o.rates_mbps, o.repeats, o.inner_mtu), (vec![None, Some(500)], 3, 1300));
+        assert!(o.quick && o.soaker && o.duration == Duration::from_millis(2500));
         assert_eq!((o.directions.len(), o.dut_options.suites.len()), (2, 2));
         assert!(line("ironswan lab line --mode air").unwrap_err().contains("air"));
         assert!(line("ironswan lab line --duration -1").is_err());
@@ -249,6 +233,24 @@ mod tests {
         };
         assert_eq!((o.duts.len(), o.payloads, o.flows, o.multiples), (1, vec![18, 64], vec![10], vec![2.0]));
         assert_eq!((o.goals, o.packets, o.width, o.repeats), (vec![0.005, 0.001], 5000, 0.1, 2));
-        assert!(o.smoke && !o.quick);
+        assert!(o.smoke && !o.quick && !o.soaker);
+    }
+
+    #[test]
+    fn options_that_an_experiment_has_no_use_for_are_refused() {
+        for (args, option) in [
+            ("flood --duration 2", "--duration"),
+            ("profile --soaker", "--soaker"),
+            ("driver --soaker", "--soaker"),
+        ] {
+            let args = format!("ironswan lab {args}");
+            let refused = match Args::try_parse_from(args.split(' ')).unwrap().command {
+                Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).map(|_| ()),
+                Command::Lab(Lab { experiment: Experiment::Profile(a) }) => a.options().map(|_| ()),
+                Command::Lab(Lab { experiment: Experiment::Driver(a) }) => a.options().map(|_| ()),
+                _ => unreachable!("one of these was asked for"),
+            };
+            assert!(refused.unwrap_err().starts_with(option), "{args}");
+        }
     }
 }

@@ -299,8 +299,8 @@ fn conclude(record: &Record) -> Conclusion {
         .collect();
     ratios.dedup();
     let history = vec![Historical {
-        source: "Freescale, IPsec on the MPC8548E".into(),
-        then: "frames of up to 1,456 bytes, so that nothing was cut: the throughput of larger ones was not published".into(),
+        source: "Freescale, IPsec on the MPC8548E, gateway to gateway (RFC 2544 figure 3)".into(),
+        then: "1,057 Mbit/s with frames of 1456 bytes, which fit an ordinary link with the headers of their tunnel".into(),
         now: format!("throughput of what has to be cut, over that of the same whole: {}", ratios.join("; ")),
         caveat: "A system that cuts packets before the tunnel seals each part; one that cuts outside seals once, and the other \
                  gateway has to put the pieces together."
