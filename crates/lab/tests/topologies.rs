@@ -77,6 +77,7 @@ fn a_run_has_a_figure_for_every_cell_and_leaves_nothing_behind() {
     let duts = common.duts.clone();
     // On a busy machine a shorter window may see nothing arrive.
     common.duration = Some(Duration::from_secs(1));
+    common.soaker = true;
     let writes = vec![512, 8192];
     let report =
         topologies(TopologiesOptions { common, writes, ..TopologiesOptions::default() }).expect("a run");
@@ -86,6 +87,10 @@ fn a_run_has_a_figure_for_every_cell_and_leaves_nothing_behind() {
         let m = &s.measures;
         assert!(m["gbps"] > 0.0 && m["bytes"] > 0.0 && m["writes"] > 0.0, "{s:?}");
         assert!((0.0..=1.0).contains(&m["busy"]) && m["machine_ns"] > 0.0, "{s:?}");
+        assert!(
+            (m["busy_kernel"] - m["busy"]).abs() < 1e-9 && (0.0..=1.0).contains(&m["busy_soaker"]),
+            "{s:?}"
+        );
     }
     for topology in ["host-to-host", "line", "road-warrior"] {
         for system in &duts {

@@ -257,7 +257,11 @@ mod tests {
         let stop = AtomicBool::new(false);
         let beside = thread::scope(|scope| {
             for _ in 0..2 * crate::measure::cpus() {
-                scope.spawn(|| while !stop.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             let soaker = Soaker::start().expect("threads");
             let calibration = (0..50).find_map(|_| soaker.calibrate(2, Duration::from_millis(200)).ok());
