@@ -294,7 +294,11 @@ impl Driver {
                 self.serve(now, id, request);
                 continue;
             }
-            let transmit = self.0.state.borrow_mut().endpoint.poll_transmit();
+            let transmit = {
+                let state = &mut *self.0.state.borrow_mut();
+                state.installer.wake();
+                state.endpoint.poll_transmit()
+            };
             match transmit {
                 Some(t) => self.transmit(&t),
                 None => break,

@@ -28,6 +28,9 @@ impl Kernel for Agreeable {
     fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<Hop>, IoError> {
         Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, expires: None, local: false }))
     }
+    fn link_mtu(&mut self, _: u32) -> Option<u32> {
+        Some(1500)
+    }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         Ok(Vec::new())
     }

@@ -30,7 +30,7 @@ use crate::steering::{Steering, default_metric};
 const MAX_PREFIXES: usize = 512;
 /// Whose routes those of DISCARD policies are: no SA has this reqid.
 const DISCARD: ReqId = ReqId(0);
-/// How long a list of this machine's addresses is believed, should nobody tell of a change ([`Installer::addresses_changed`]).
+/// How long a list of this machine's addresses, and the MTUs of its interfaces, are believed, should nobody tell of a change ([`Installer::addresses_changed`]).
 const ADDRESSES: Duration = Duration::from_secs(10);
 /// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
 const UNKNOWN_PATH_MTU: u32 = 1500;
@@ -41,8 +41,10 @@ pub trait Kernel {
     fn set_route(&mut self, route: &Route) -> Result<(), IoError>;
     /// Removes a route.
     fn delete_route(&mut self, route: &Route) -> Result<(), IoError>;
-    /// How a packet with this mark would leave.
+    /// How a packet with this mark would leave; an MTU of 0 is the interface's.
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError>;
+    /// The MTU of an interface.
+    fn link_mtu(&mut self, link: u32) -> Option<u32>;
     /// This machine's addresses.
     fn addresses(&mut self) -> Result<Vec<Address>, IoError>;
     /// The routes of table 220.
@@ -63,7 +65,10 @@ impl Kernel for Netlink {
         Netlink::delete_route(self, route)
     }
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
-        Netlink::lookup(self, remote, source, mark)
+        Netlink::lookup_route(self, remote, source, mark)
+    }
+    fn link_mtu(&mut self, link: u32) -> Option<u32> {
+        Netlink::link_mtu(self, link)
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         Netlink::addresses(self)
@@ -126,8 +131,11 @@ pub struct Installer {
     learned: HashMap<ReqId, Instant>,
     /// This machine's addresses with their places in the kernel's list, in order of address, and when that was.
     addresses: Option<(Instant, Vec<(IpAddr, usize)>)>,
-    /// Makes the workers look at the engine.
+    /// MTUs of interfaces, and since when they are gathered.
+    link_mtus: (Option<Instant>, HashMap<u32, u32>),
+    /// Makes the workers look at the engine, and whether that is due.
     wake: Box<dyn Fn()>,
+    wake_due: bool,
 }
 
 impl Installer {
@@ -144,15 +152,25 @@ impl Installer {
             outside: HashMap::new(),
             learned: HashMap::new(),
             addresses: None,
+            link_mtus: (None, HashMap::new()),
             wake: Box::new(|| ()),
+            wake_due: false,
         }
     }
 
-    /// Calls `wake` whenever an SA has come or gone: packets may wait for it, and workers keep what was deleted until they
-    /// look.
+    /// Calls `wake` when SAs have come or gone ([`Self::wake`]): packets may wait for them, and workers keep what was deleted
+    /// until they look.
     #[must_use]
     pub fn waking(self, wake: impl Fn() + 'static) -> Self {
         Self { wake: Box::new(wake), ..self }
+    }
+
+    /// Wakes the workers if an SA has come or gone since the last call. To be called when the commands of one step have been
+    /// applied: a CHILD_SA is several, and each would wake them.
+    pub fn wake(&mut self) {
+        if std::mem::take(&mut self.wake_due) {
+            (self.wake)();
+        }
     }
 
     /// Applies one command. `now` is the engine's clock. The error is the engine's, a sentence for the log. What the kernel
@@ -169,7 +187,7 @@ impl Installer {
                 all.retain(|o| !o.gone);
                 all.push(outside);
                 self.refresh(&[sa.reqid]);
-                (self.wake)();
+                self.wake_due = true;
             }
             Command::SaUpdate { sa, local, remote, udp_encap } if sa.direction == Direction::Out => {
                 if let Some(o) =
@@ -191,9 +209,9 @@ impl Installer {
                     // An older one may carry the packets again.
                     self.refresh(&[sa.reqid]);
                 }
-                (self.wake)();
+                self.wake_due = true;
             }
-            Command::SaAdd(_) | Command::SaDelete(_) => (self.wake)(),
+            Command::SaAdd(_) | Command::SaDelete(_) => self.wake_due = true,
             Command::SaUpdate { .. } | Command::SaPathMtu { .. } => {}
         }
         Ok(())
@@ -201,6 +219,7 @@ impl Installer {
 
     /// The path to these peers has become narrower: looks the path MTU up again.
     pub fn narrowed(&mut self, peers: &[IpAddr]) {
+        self.link_mtus.1.clear();
         let concerns = |all: &[Outside]| all.iter().any(|o| peers.contains(&o.remote.ip()));
         let reqids: Vec<ReqId> =
             self.outside.iter().filter(|(_, all)| concerns(all)).map(|(r, _)| *r).collect();
@@ -216,15 +235,16 @@ impl Installer {
         self.refresh(&due);
     }
 
-    /// This machine's addresses have changed: they are looked up again when one is asked for next.
+    /// This machine's addresses or links have changed: they are looked up again when one is asked for next.
     pub fn addresses_changed(&mut self) {
         self.addresses = None;
+        self.link_mtus.1.clear();
     }
 
     /// Links, addresses or routes have changed: looks up every path MTU and source address again.
     pub fn refresh_all(&mut self) {
         self.outside.values_mut().flatten().for_each(|o| o.path = None);
-        self.addresses = None;
+        self.addresses_changed();
         let all: Vec<Destination> = self.routes.keys().copied().collect();
         all.into_iter().for_each(|to| self.settle(to));
     }
@@ -458,11 +478,12 @@ impl Installer {
     fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
         let source = Some(o.local.ip()).filter(|ip| !ip.is_unspecified());
         let path = match self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark) {
-            Ok(Some(hop)) if hop.mtu != 0 => {
+            Ok(Some(hop)) => {
                 if let Some(expires) = hop.expires {
                     self.learned.insert(reqid, clock::now() + expires);
                 }
-                hop.mtu.min(65_535)
+                let mtu = if hop.mtu == 0 { self.link_mtu(hop.link) } else { hop.mtu };
+                mtu.min(65_535)
             }
             _ => UNKNOWN_PATH_MTU,
         };
@@ -473,6 +494,26 @@ impl Installer {
         // The SA may have been deleted, and its successor not have come yet.
         let _ = self.engine.apply(self.now, &Command::SaPathMtu { sa, mtu: path });
         path
+    }
+
+    /// The MTU of an interface: of thousands of tunnels each would ask for that of the same few.
+    fn link_mtu(&mut self, link: u32) -> u32 {
+        let now = clock::now();
+        let (since, known) = &mut self.link_mtus;
+        if since.is_none_or(|at| now.saturating_duration_since(at) >= ADDRESSES) {
+            known.clear();
+        }
+        if known.is_empty() {
+            *since = Some(now);
+        }
+        if let Some(mtu) = known.get(&link) {
+            return *mtu;
+        }
+        let mtu = self.kernel.link_mtu(link).filter(|mtu| *mtu != 0);
+        if let Some(mtu) = mtu {
+            known.insert(link, mtu);
+        }
+        mtu.unwrap_or(UNKNOWN_PATH_MTU)
     }
 
     /// An address of this machine in the range: the source of what the gateway itself sends into the tunnel.

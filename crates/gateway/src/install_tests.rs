@@ -20,6 +20,9 @@ pub(crate) struct Table {
     pub(crate) routes: Vec<Route>,
     pub(crate) rules: Vec<Rule>,
     pub(crate) path_mtu: u32,
+    /// Of the link, for paths of which nothing is known (`path_mtu` 0), and how often it was asked for.
+    pub(crate) link_mtu: u32,
+    pub(crate) link_asks: u32,
     pub(crate) path_expires: Option<Duration>,
     pub(crate) lookups: usize,
     pub(crate) dumps: usize,
@@ -86,6 +89,11 @@ impl Kernel for Fake {
             expires: t.path_expires,
             local: false,
         }))
+    }
+    fn link_mtu(&mut self, link: u32) -> Option<u32> {
+        let mut t = self.0.borrow_mut();
+        t.link_asks += 1;
+        Some(t.link_mtu).filter(|_| link == 2)
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         self.0.borrow_mut().dumps += 1;
@@ -292,8 +300,30 @@ fn workers_are_woken_when_an_sa_comes_or_goes() {
     i.apply(NOW, &sa(1, true)).unwrap();
     let sa =
         SaRef { direction: Direction::Out, spi: Spi(0x1001), reqid: ReqId(1), remote: [192, 0, 2, 2].into() };
+    assert_eq!(*woken.borrow(), 0, "not before the step is complete");
+    i.wake();
     i.apply(NOW, &Command::SaDelete(sa)).unwrap();
+    i.wake();
+    i.wake();
     assert_eq!(*woken.borrow(), 2);
+}
+
+#[test]
+fn of_many_peers_on_one_link_one_asks_for_its_mtu_until_links_change() {
+    let (mut i, table) = setup();
+    (table.borrow_mut().path_mtu, table.borrow_mut().link_mtu) = (0, 1400);
+    let told = |i: &Installer| i.engine.sas().iter().map(|s| s.path_mtu).collect::<HashSet<_>>();
+    for reqid in 1..=50 {
+        i.apply(NOW, &Command::PolicyAdd(policy(reqid, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+        i.apply(NOW, &sa(reqid, true)).unwrap();
+    }
+    assert_eq!((table.borrow().lookups, table.borrow().link_asks, told(&i)), (50, 1, HashSet::from([1400])));
+    table.borrow_mut().link_mtu = 1300;
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    assert_eq!((table.borrow().link_asks, told(&i)), (2, HashSet::from([1300])));
+    table.borrow_mut().link_mtu = 1500;
+    i.refresh_all();
+    assert_eq!((table.borrow().link_asks, told(&i)), (3, HashSet::from([1500])));
 }
 
 #[test]

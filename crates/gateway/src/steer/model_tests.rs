@@ -41,7 +41,11 @@ enum Fate {
     Passed,
 }
 
+/// Sets of numbers, by name with its @.
+type Sets = HashMap<String, Vec<u32>>;
+
 struct Table {
+    sets: Sets,
     maps: HashMap<String, Vec<(AddrRange, String)>>,
     chains: HashMap<String, Vec<Vec<String>>>,
 }
@@ -58,11 +62,15 @@ fn range(text: &str) -> AddrRange {
 
 impl Table {
     fn parse(text: &str) -> Self {
-        let mut t = Self { maps: HashMap::new(), chains: HashMap::new() };
+        let mut t = Self { sets: HashMap::new(), maps: HashMap::new(), chains: HashMap::new() };
         let (mut map, mut chain) = (None, None);
         for line in text.lines().map(str::trim) {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words.as_slice() {
+                ["set", name, "{", "type", "inet_proto;", "elements", "=", "{", all @ .., "};", "}"] => {
+                    let all = all.iter().map(|w| w.trim_end_matches(',').parse().unwrap());
+                    t.sets.insert(format!("@{name}"), all.collect());
+                }
                 ["map", name, ..] => map = Some((*name).to_owned()),
                 ["chain", name, "{"] => chain = Some((*name).to_owned()),
                 ["}", ..] => (map, chain) = (None, None),
@@ -85,7 +93,7 @@ impl Table {
     fn run(&self, chain: &str, p: &Packet) -> Fate {
         for rule in &self.chains[chain] {
             let words: Vec<&str> = rule.iter().map(String::as_str).collect();
-            if let Some(verdict) = p.rule(&words) {
+            if let Some(verdict) = p.rule(&self.sets, &words) {
                 match verdict {
                     ["accept"] | ["goto", "skip"] => return Fate::Passed,
                     ["return"] => return Fate::Guarded,
@@ -103,7 +111,8 @@ impl Table {
                 }
             }
         }
-        panic!("{chain} has no end");
+        assert!(chain.starts_with('i'), "{chain} has no end");
+        Fate::Guarded
     }
 }
 
@@ -131,44 +140,49 @@ impl Packet {
     }
 
     /// The verdict, if all conditions before it hold.
-    fn rule<'a, 'b>(&self, words: &'a [&'b str]) -> Option<&'a [&'b str]> {
+    fn rule<'a, 'b>(&self, sets: &Sets, words: &'a [&'b str]) -> Option<&'a [&'b str]> {
         let is_v6 = |ip: &str| (ip == "ip6") == self.src.is_ipv6();
         match words {
             ["accept"] | ["return"] | ["goto", _] => Some(words),
             [ip, "daddr" | "saddr", "vmap", _] => is_v6(ip).then_some(words),
-            [ip @ ("ip" | "ip6"), side @ ("saddr" | "daddr"), r, rest @ ..] => {
+            [ip @ ("ip" | "ip6"), side @ ("saddr" | "daddr"), rest @ ..] => {
                 let addr = if *side == "saddr" { self.src } else { self.dst };
-                if is_v6(ip) && range(r).contains(addr) { self.rule(rest) } else { None }
+                let (not, r, rest) = match rest {
+                    ["!=", r, rest @ ..] => (true, r, rest),
+                    [r, rest @ ..] => (false, r, rest),
+                    [] => panic!("no value"),
+                };
+                if is_v6(ip) && range(r).contains(addr) != not { self.rule(sets, rest) } else { None }
             }
             ["icmpv6", ..] => None,
             ["ip", "frag-off", "&", "0x1fff", "==", "0", rest @ ..] => {
-                if matches!(self.shape, Shape::Later(..)) { None } else { self.rule(rest) }
+                if matches!(self.shape, Shape::Later(..)) { None } else { self.rule(sets, rest) }
             }
             ["frag", "frag-off", "!=", "0", rest @ ..] => {
                 if matches!(self.shape, Shape::Later(..)) {
-                    self.rule(rest)
+                    self.rule(sets, rest)
                 } else {
                     None
                 }
             }
-            ["ip6", "nexthdr", rest @ ..] => self.number(Some(self.next_header().into()), rest),
-            ["frag", "nexthdr", rest @ ..] => self.number(Some(self.protocol.into()), rest),
-            ["meta", "l4proto", rest @ ..] => self.number(Some(self.protocol.into()), rest),
+            ["ip6", "nexthdr", rest @ ..] => self.number(sets, Some(self.next_header().into()), rest),
+            ["frag", "nexthdr", rest @ ..] => self.number(sets, Some(self.protocol.into()), rest),
+            ["meta", "l4proto", rest @ ..] => self.number(sets, Some(self.protocol.into()), rest),
             ["th", "sport", rest @ ..] | ["@th,0,16", rest @ ..] => {
-                self.number(self.th().map(|b| u16::from_be_bytes([b[0], b[1]]).into()), rest)
+                self.number(sets, self.th().map(|b| u16::from_be_bytes([b[0], b[1]]).into()), rest)
             }
             ["th", "dport", rest @ ..] => {
-                self.number(self.th().map(|b| u16::from_be_bytes([b[2], b[3]]).into()), rest)
+                self.number(sets, self.th().map(|b| u16::from_be_bytes([b[2], b[3]]).into()), rest)
             }
             // These packets quote nothing.
             ["@th,0,8", ..] | ["icmp", "type", ..] => None,
-            ["@th,16,8", rest @ ..] => self.number(self.th().map(|b| b[2].into()), rest),
-            ["@th,0,32", "&", "0", "==", "0", rest @ ..] => self.th().and_then(|_| self.rule(rest)),
+            ["@th,16,8", rest @ ..] => self.number(sets, self.th().map(|b| b[2].into()), rest),
+            ["@th,0,32", "&", "0", "==", "0", rest @ ..] => self.th().and_then(|_| self.rule(sets, rest)),
             other => panic!("{other:?}"),
         }
     }
 
-    fn number<'a, 'b>(&self, value: Option<u32>, words: &'a [&'b str]) -> Option<&'a [&'b str]> {
+    fn number<'a, 'b>(&self, sets: &Sets, value: Option<u32>, words: &'a [&'b str]) -> Option<&'a [&'b str]> {
         let value = value?;
         let one = |w: &str| match w.trim_end_matches(',').split_once('-') {
             Some((a, b)) => (a.parse().unwrap()..=b.parse().unwrap()).contains(&value),
@@ -183,10 +197,11 @@ impl Packet {
                 let end = rest.iter().position(|w| *w == "}").unwrap();
                 (rest[..end].iter().any(|w| one(w)), &rest[end + 1..])
             }
+            [set, rest @ ..] if set.starts_with('@') => (sets[*set].contains(&value), rest),
             [w, rest @ ..] => (one(w), rest),
             [] => panic!("no value"),
         };
-        if holds == not { None } else { self.rule(rest) }
+        if holds == not { None } else { self.rule(sets, rest) }
     }
 
     /// Protocol and ports as the engine reads them.

@@ -30,6 +30,9 @@ use super::{Settings, TABLE, quoted};
 
 /// ESP and AH: what the engine gets without UDP, and takes no packet from that has not its ICV.
 const OUTER: &str = "{ 50, 51 }";
+/// Extension headers and AH: the kernel looks through AH and past whatever extension headers it knows; the engine does not look
+/// through AH.
+const BEHIND: [u8; 4] = [0, 43, 51, 60];
 /// A later fragment of AH over IPv6, of which the kernel knows no upper protocol: AH is an extension header to it.
 const AH_FRAGMENT: &str = "ip6 nexthdr 44 frag nexthdr 51";
 
@@ -94,6 +97,9 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
     }
     if cuts[0].lists.iter().any(quoted::asks) {
         let _ = writeln!(t, "\t{}", quoted::ERRORS);
+    }
+    if cuts.iter().any(|cut| cut.lists.iter().any(|l| l.steps.iter().any(|s| !s.addresses_only()))) {
+        sets(&mut t);
     }
     let Settings { mark, steer_mark, .. } = settings;
     let _ = writeln!(t, "\tchain steer {{ meta mark set meta mark | {steer_mark:#x} accept; }}");
@@ -241,6 +247,18 @@ fn outcome(step: &Step, flow: Flow) -> Outcome {
     }
 }
 
+/// Protocols that rules ask for, as sets of the table: to add one that belongs to a rule, the kernel looks through all others.
+fn sets(t: &mut String) {
+    for (name, protocols) in [
+        ("behind", &BEHIND[..]),
+        ("with_ports", &WITH_PORTS[..]),
+        ("with_types", &WITH_TYPES[..]),
+        ("with_either", &all_with_ports()[..]),
+    ] {
+        let _ = writeln!(t, "\tset {name} {{ type inet_proto; elements = {{ {} }}; }}", list(protocols));
+    }
+}
+
 fn map(t: &mut String, cut: &Cut, flow: Flow, ipv6: bool) {
     let mut first = true;
     for (range, list) in &cut.intervals {
@@ -292,10 +310,8 @@ fn chains(t: &mut String, list: &List, name: &str, flow: Flow, ipv6: bool) {
         _ => View::Ports,
     };
     if last == View::Addresses {
-        // The kernel looks through AH and past whatever extension headers it knows; the engine does not look through AH.
-        let behind = "{ 0, 43, 51, 60 }";
-        head.push(format!("ip6 nexthdr {behind} goto {name}a"));
-        head.push(format!("ip6 nexthdr 44 frag nexthdr {behind} goto {name}a"));
+        head.push(format!("ip6 nexthdr @behind goto {name}a"));
+        head.push(format!("ip6 nexthdr 44 frag nexthdr @behind goto {name}a"));
         branches.push((View::Addresses, "a"));
     }
     for (view, letter, test) in views {
@@ -306,18 +322,27 @@ fn chains(t: &mut String, list: &List, name: &str, flow: Flow, ipv6: bool) {
     }
     let pass = pass(list, flow);
     // An error that quotes what is protected is told apart only when nothing else covers it.
-    let quoting = flow == Flow::Out && quoted::asks(list);
+    let quoted =
+        if flow == Flow::Out && quoted::asks(list) { quoted::rules(list, ipv6, pass) } else { vec![] };
+    let errors = match quoted.as_slice() {
+        [] => None,
+        // One question needs no chain: each is another object for the kernel, and there may be thousands of lists.
+        [only, end] if *end == pass => Some(only.clone()),
+        all => {
+            one(t, &format!("{name}e"), all);
+            Some(format!("goto {name}e"))
+        }
+    };
     let rules = |view| {
         let mut all = rules(list, flow, ipv6, view);
-        if quoting && view != View::Addresses && all.last().is_some_and(|last| last == pass) {
-            all.insert(all.len() - 1, format!("{} goto {name}e", quoted::dispatch(ipv6)));
+        if let Some(errors) = errors.as_ref().filter(|_| view != View::Addresses)
+            && all.last().is_some_and(|last| last == pass)
+        {
+            all.insert(all.len() - 1, format!("{} {errors}", quoted::dispatch(ipv6)));
         }
         all
     };
     let body = if last == View::Addresses { vec![format!("goto {name}a")] } else { rules(last) };
-    if quoting {
-        one(t, &format!("{name}e"), &quoted::rules(list, ipv6, pass));
-    }
     one(t, name, &[head, body].concat());
     for (view, letter) in branches {
         one(t, &format!("{name}{letter}"), &rules(view));
@@ -337,9 +362,18 @@ fn one(t: &mut String, name: &str, rules: &[String]) {
     t.push_str("\t}\n");
 }
 
-/// The rules of a list for packets that show this much.
+/// The rules of a list for packets that show this much. Behind the last one a packet returns: guarded.
 pub(super) fn rules(list: &List, flow: Flow, ipv6: bool, view: View) -> Vec<String> {
     let pass = pass(list, flow);
+    if let ([only], Flow::In) = (list.steps.as_slice(), flow)
+        && only.addresses_only()
+        && only.outcome == Outcome::Guarded
+        && only.local != AddrRange::any(ipv6)
+    {
+        // The usual tunnel: one rule says it, and there may be thousands of them.
+        let ip = if ipv6 { "ip6" } else { "ip" };
+        return vec![format!("{ip} daddr != {} {pass}", text(&only.local))];
+    }
     let mut out = Vec::new();
     let mut decided = false;
     for (i, step) in list.steps.iter().enumerate() {
@@ -391,13 +425,11 @@ fn conditions(step: &Step, flow: Flow, view: View) -> Vec<String> {
         View::Protocol if !ranges => vec![protocol],
         View::Protocol if !closes => vec![],
         View::Protocol if step.protocol != 0 => vec![protocol],
-        View::Protocol => vec![format!("meta l4proto {{ {} }}", list(&all_with_ports()))],
+        View::Protocol => vec!["meta l4proto @with_either".to_owned()],
         View::Ports if ranges => on_ports(step, flow),
         View::Ports if !step.asks_ports() => vec![protocol],
         // OPAQUE, and the packet shows as much as ports would take: its protocol has none, or it is not covered.
-        View::Ports if step.protocol == 0 => {
-            vec![format!("meta l4proto != {{ {} }}", list(&all_with_ports()))]
-        }
+        View::Ports if step.protocol == 0 => vec!["meta l4proto != @with_either".to_owned()],
         View::Ports if shows_ports(step.protocol) => vec![],
         View::Ports => vec![protocol],
     }
@@ -423,11 +455,14 @@ fn on_ports(step: &Step, flow: Flow) -> Vec<String> {
     let (local, remote) = (ends(step.local_ports), ends(step.remote_ports));
     let both = (local.0.max(remote.0), local.1.min(remote.1));
     let wanted = |p: &u8| step.protocol == 0 || step.protocol == *p;
+    let of = |set: &str| match step.protocol {
+        0 => format!("meta l4proto @{set}"),
+        one => format!("meta l4proto {one}"),
+    };
     let mut out = Vec::new();
-    let ports: Vec<u8> = WITH_PORTS.iter().copied().filter(wanted).collect();
-    if !ports.is_empty() {
+    if WITH_PORTS.iter().any(wanted) {
         let (source, destination) = if flow == Flow::Out { (local, remote) } else { (remote, local) };
-        let mut c = protocols(&ports);
+        let mut c = of("with_ports");
         for (name, range) in [("sport", source), ("dport", destination)] {
             if range != (0, u16::MAX) {
                 let _ = write!(c, " th {name} {}", span(range));
@@ -435,9 +470,8 @@ fn on_ports(step: &Step, flow: Flow) -> Vec<String> {
         }
         out.push(c);
     }
-    let types: Vec<u8> = WITH_TYPES.iter().copied().filter(wanted).collect();
-    if !types.is_empty() && both.0 <= both.1 {
-        out.push(format!("{} @th,0,16 {}", protocols(&types), span(both)));
+    if WITH_TYPES.iter().any(wanted) && both.0 <= both.1 {
+        out.push(format!("{} @th,0,16 {}", of("with_types"), span(both)));
     }
     // The low byte of a mobility header's port is 0. The byte is asked before the protocol, because nft 1.0.6 dies of listing
     // it after.
@@ -446,13 +480,6 @@ fn on_ports(step: &Step, flow: Flow) -> Vec<String> {
         out.push(format!("@th,16,8 {} meta l4proto {MOBILITY}", span((first, last))));
     }
     out
-}
-
-fn protocols(all: &[u8]) -> String {
-    match all {
-        [one] => format!("meta l4proto {one}"),
-        all => format!("meta l4proto {{ {} }}", list(all)),
-    }
 }
 
 fn span<T: PartialEq + std::fmt::Display>((first, last): (T, T)) -> String {

@@ -73,7 +73,7 @@ fn one_tunnel_has_one_route_one_element_each_way_and_the_rules_of_its_family() {
     assert_eq!(map(&p, "out4"), ["10.2.0.0/16 : goto o4_0"]);
     assert_eq!(map(&p, "in4"), ["10.2.0.0/16 : goto i4_0"]);
     assert_eq!(chain(&p, "o4_0"), ["ip saddr 10.1.0.0/16 return", "goto skip"]);
-    assert_eq!(chain(&p, "i4_0"), ["ip daddr 10.1.0.0/16 return", "accept"]);
+    assert_eq!(chain(&p, "i4_0"), ["ip daddr != 10.1.0.0/16 accept"]);
     assert!(!p.nft.as_ref().unwrap().contains("out6"));
     assert_eq!((p.serving[0].chains.as_slice(), p.serving[0].routes.len()), (&["o4_0".to_owned()][..], 1));
     assert_eq!(p.warnings, [""; 0]);
@@ -201,10 +201,7 @@ fn each_kind_of_selector_asks_what_the_packet_shows() {
     assert!(all[..3].contains(&"ip saddr 169.254.0.0/16 goto skip".to_owned()), "not from the link: {all:?}");
     let (p, head) = of("10.1.0.0/16[0/opaque]", "10.2.0.0/16[0/opaque]");
     assert_eq!(head[1], "ip saddr 10.1.0.0/16 return");
-    assert_eq!(
-        chain(&p, "o4_0s")[0],
-        "ip saddr 10.1.0.0/16 meta l4proto != { 1, 6, 17, 33, 58, 132, 135, 136 } return"
-    );
+    assert_eq!(chain(&p, "o4_0s")[0], "ip saddr 10.1.0.0/16 meta l4proto != @with_either return");
     let (_, all) = of("10.1.0.0/16", "10.2.0.1..10.2.0.6");
     assert_eq!(all, ["ip saddr 10.1.0.0/16 return", "goto skip"]);
 }
@@ -251,24 +248,40 @@ fn ten_thousand_tunnels_from_one_network_share_one_chain() {
         .collect();
     let p = plan(&settings(), &policies);
     assert_eq!((p.routes.len(), map(&p, "out4").len(), map(&p, "in4").len()), (10_000, 10_000, 10_000));
-    assert_eq!(p.nft.as_ref().unwrap().matches("chain o4_").count(), 2, "and that for errors");
+    assert_eq!(p.nft.as_ref().unwrap().matches("chain o4_").count(), 1);
     assert!(p.serving.iter().all(|s| s.chains == ["o4_0"] && s.routes.len() == 1));
+}
+
+#[test]
+fn the_usual_tunnel_costs_two_chains_and_four_rules() {
+    // The kernel takes tens of microseconds for each object, and for every notice of one.
+    let lines = |n: u8| {
+        let policies: Vec<Policy> = (0..n)
+            .map(|i| policy(Verdict::Protect, &format!("10.1.{i}.0/24"), &format!("10.2.{i}.0/24")))
+            .collect();
+        let text = plan(&settings(), &policies).nft.unwrap();
+        let chains = text.matches("\tchain ").count();
+        (chains, text.lines().filter(|l| l.starts_with("\t\t") && !l.contains(" : ")).count())
+    };
+    let (one, many) = (lines(1), lines(51));
+    assert_eq!((many.0 - one.0, many.1 - one.1), (50 * 2, 50 * 4));
 }
 
 #[test]
 fn no_policy_costs_a_set_of_its_own() {
     // To add one that belongs to a rule, the kernel looks through all others: with thousands, minutes.
-    let own_sets = |n: u8| {
-        let policies: Vec<Policy> = (0..n)
-            .map(|i| policy(Verdict::Protect, &format!("10.1.{i}.0/24"), &format!("10.2.{i}.0/24")))
-            .collect();
+    let own_sets = |n: u8, net: &str, len: u8, what: &str| {
+        let ts = |side: u8, i: u8| {
+            format!("{}/{len}{what}", net.replace('L', &format!("{side}")).replace('N', &format!("{i}")))
+        };
+        let policies: Vec<Policy> = (1..=n).map(|i| policy(Verdict::Protect, &ts(1, i), &ts(2, i))).collect();
         let text = plan(&settings(), &policies).nft.unwrap();
-        assert_eq!(
-            text.matches("chain o4_").count(),
-            2 * usize::from(n),
-            "a list each, and one of quoted errors"
-        );
+        assert!(text.matches("\tchain o").count() >= usize::from(n), "a list each");
         text.lines().filter(|l| l.starts_with("\t\t") && l.contains(" { ")).count()
     };
-    assert_eq!(own_sets(1), own_sets(50));
+    for (net, len) in [("10.L.N.0", 24), ("fd00:L:N::", 64)] {
+        for what in ["", "[6/any]", "[17/7000-7199]", "[0/80-90]", "[0/opaque]"] {
+            assert_eq!(own_sets(1, net, len, what), own_sets(50, net, len, what), "{net} {what}");
+        }
+    }
 }

@@ -102,7 +102,7 @@ impl Netlink {
     }
 
     /// The MTU of the interface with this index, in bytes; `None` when there is none.
-    pub(super) fn link_mtu(&mut self, index: u32) -> Option<u32> {
+    pub fn link_mtu(&mut self, index: u32) -> Option<u32> {
         let mut m = LinkMessage::default();
         m.header.index = index;
         match self.get(RouteNetlinkMessage::GetLink(m)) {

@@ -17,12 +17,16 @@ use crate::error::Error;
 const DUMP_TRIES: u32 = 10;
 /// A reply that takes longer is lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// No datagram of the kernel is larger: parts of a list have 32 KiB at most, single objects some hundreds of bytes.
+const BUFFER: usize = 64 << 10;
 
 /// A connection to the kernel's routing tables, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
+    /// What was received last.
+    buffer: Vec<u8>,
 }
 
 impl Netlink {
@@ -41,7 +45,7 @@ impl Netlink {
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
     }
 
     /// Its netlink address: notices of what it has changed carry it ([`super::Watch::but_not`]).
@@ -86,9 +90,9 @@ impl Netlink {
         Err(Error::Netlink { what: what(), source: last })
     }
 
-    /// One object. The kernel's answer is the message itself, or an error.
+    /// One object. The kernel's answer is the message itself, or an error; `None`: one that the parser does not know.
     pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
-        Ok(self.exchange(message, NLM_F_REQUEST | NLM_F_ACK)?.into_iter().next())
+        Ok(self.exchange(message, NLM_F_REQUEST)?.into_iter().next())
     }
 
     fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
@@ -101,24 +105,36 @@ impl Netlink {
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
+        // What asks for neither a list nor an acknowledgement is answered by one message.
+        let single = flags & (NLM_F_ACK | NLM_F_DUMP) == 0;
         let mut replies = Vec::new();
         let mut interrupted = false;
         loop {
-            let (bytes, _) = match self.socket.recv_from_full() {
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, libc::MSG_TRUNC) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Ok(len) if len > self.buffer.len() => return Err(io::ErrorKind::FileTooLarge.into()),
                 other => other?,
             };
-            for message in split(&bytes) {
-                let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else {
-                    // An attribute of a newer kernel than the parser knows: that one object is not seen.
-                    continue;
-                };
-                if message.header.sequence_number != self.sequence {
+            for bytes in split(&self.buffer) {
+                if sequence_of(bytes) != Some(self.sequence) {
                     continue;
                 }
+                let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else {
+                    // An attribute of a newer kernel than the parser knows: that one object is not seen.
+                    if single {
+                        return Ok(replies);
+                    }
+                    continue;
+                };
                 interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 match message.payload {
-                    NetlinkPayload::InnerMessage(m) => replies.push(m),
+                    NetlinkPayload::InnerMessage(m) => {
+                        replies.push(m);
+                        if single {
+                            return Ok(replies);
+                        }
+                    }
                     NetlinkPayload::Done(_) if interrupted => {
                         return Err(io::Error::from_raw_os_error(libc::EBUSY));
                     }
@@ -133,6 +149,11 @@ impl Netlink {
             }
         }
     }
+}
+
+/// The number of the request that a message answers.
+fn sequence_of(message: &[u8]) -> Option<u32> {
+    message.get(8..12)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 /// Cuts a datagram of the kernel into messages, by checked lengths.

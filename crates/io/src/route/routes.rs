@@ -256,6 +256,24 @@ impl Netlink {
         source: Option<IpAddr>,
         mark: u32,
     ) -> Result<Option<Hop>, Error> {
+        let hop = self.lookup_route(remote, source, mark)?;
+        Ok(hop.map(|hop| match hop.mtu {
+            0 => Hop { mtu: self.link_mtu(hop.link).unwrap_or(1500), ..hop },
+            _ => hop,
+        }))
+    }
+
+    /// As [`Self::lookup`], but `mtu` is 0 where the kernel knows none of the path, so that the interface's holds: for who
+    /// asks for thousands of paths over a few interfaces.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn lookup_route(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<Hop>, Error> {
         let mut m = RouteMessage::default();
         let bits = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
         m.header.address_family = family(remote.is_ipv6());
@@ -308,9 +326,6 @@ impl Netlink {
                 }
                 _ => {}
             }
-        }
-        if hop.mtu == 0 {
-            hop.mtu = self.link_mtu(hop.link).unwrap_or(1500);
         }
         Ok(Some(hop))
     }

@@ -8,11 +8,12 @@ use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use rustix::net::sockopt;
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 
 use super::netlink::split;
 use super::{Route, TABLE};
 use crate::error::Error;
+use crate::sockopt;
 
 /// What has changed since the last look; several at once are merged. What exactly is to be asked from [`super::Netlink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -82,7 +83,7 @@ impl Watch {
                 socket.add_membership(*group)?;
             }
             // Without the privilege the usual size has to do: what is lost counts as everything.
-            let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER);
+            let _ = set_socket_recv_buffer_size_force(&socket, BUFFER);
             Ok(socket)
         };
         open()
@@ -91,9 +92,12 @@ impl Watch {
     }
 
     /// Does not tell of rules and of routes of table 220 that the socket with this address changes
-    /// ([`super::Netlink::port`]): whoever owns it knows.
+    /// ([`super::Netlink::port`]): whoever owns it knows. That socket is taken to change nothing else.
     #[must_use]
     pub fn but_not(self, port: u32) -> Self {
+        // Thousands of tunnels that come up would wake the listener thousands of times, to look and find nothing. What came
+        // before the filter did, or in spite of it, is left out by `note`.
+        let _ = sockopt::refuse_notices_of(self.socket.as_fd(), port);
         Self { but: Some(port), ..self }
     }
 
