@@ -1,8 +1,9 @@
 //! A changed configuration, and what it does to what runs: by difference, and to nothing else.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, Connection};
+use ironswan_ike::config::{AddrSpec, ChildAction, Connection};
 use ironswan_ike::event::ChildState;
 use ironswan_testkit::{World, config};
 
@@ -74,6 +75,40 @@ fn assert_same(w: &World, when: &str) {
         let children = pairs(0, false).len();
         assert_eq!((node.engine.inbound.len(), node.engine.outbound.len()), (children, children), "{when}");
     }
+}
+
+#[test]
+fn what_waits_for_its_turn_to_start_does_not_when_loading_starts_it_no_more() {
+    let mut w = World::pair(1, |_| {});
+    let [ours, _] = config::pair(config::ip("192.0.2.1"), config::ip("192.0.2.2"));
+    // More than begin at once; nobody is there.
+    let many: Vec<Connection> = (0..200)
+        .map(|n| {
+            let mut conn = Connection { name: format!("c{n}"), ..ours.clone() };
+            conn.remote_addrs = vec![AddrSpec::Host(config::ip(&format!("203.0.113.{n}")))];
+            conn.children[0].start_action = ChildAction::Start;
+            conn
+        })
+        .collect();
+    let now = w.now();
+    let endpoint = &mut w.nodes[0].endpoint;
+    many.iter().for_each(|c| endpoint.load_connection(now, c.clone()));
+    let [mut stopped, mut again] = [190, 191].map(|n: usize| many[n].clone());
+    for conn in [&mut stopped, &mut again] {
+        conn.children[0].start_action = ChildAction::None;
+        endpoint.load_connection(now, conn.clone());
+    }
+    endpoint.load_connection(now, many[191].clone());
+    // One that has begun goes on.
+    let mut begun = many[0].clone();
+    begun.children[0].start_action = ChildAction::None;
+    endpoint.load_connection(now, begun);
+    w.run(3 * S);
+    let now = w.now();
+    let tried: HashSet<String> =
+        w.nodes[0].endpoint.ike_sas(now).into_iter().map(|sa| sa.conn).filter(|c| c != "gw").collect();
+    assert_eq!(tried.len(), 199);
+    assert!(!tried.contains("c190"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Notices of nftables: who has touched one table. Reading and writing rules is the program `nft`'s; this is only to know
-//! when to look again, and whom to name.
+//! Notices of nftables: who has touched one table; and whether it stands, and its counters. Reading and writing rules is the
+//! program `nft`'s; this is to know when to look again, whom to name, and what would take that program long.
 //!
 //! ```text
 //! nlmsghdr 16 | nfgenmsg: family 1, version 1, res_id 2 | attributes: length 2, type 2, value, padding to 4
@@ -20,6 +20,13 @@ use crate::sockopt;
 const SUBSYSTEM: u16 = 10;
 /// `NFT_MSG_NEWGEN`.
 const NEWGEN: u16 = 15;
+/// `NFT_MSG_NEWTABLE`, `NFT_MSG_GETTABLE`, `NFT_MSG_NEWOBJ`, `NFT_MSG_GETOBJ`.
+const NEWTABLE: u16 = 0;
+const GETTABLE: u16 = 1;
+const NEWOBJ: u16 = 18;
+const GETOBJ: u16 = 19;
+/// The answer to what cannot be answered.
+const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
 /// `NFNLGRP_NFTABLES`.
 const GROUP: u32 = 7;
 /// `NFPROTO_INET`.
@@ -138,6 +145,85 @@ impl AsRawFd for NftWatch {
     }
 }
 
+/// True when a table of the family `inet` stands. Asks the kernel for that alone: the program `nft` reads all rules first,
+/// which takes a second where there are many. In the network namespace of the calling thread; needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// What the kernel says.
+pub fn has_table(table: &str) -> Result<bool, Error> {
+    let found = ask((GETTABLE, NEWTABLE), &[(1, table.as_bytes())]);
+    found.map(|f| f.is_some()).map_err(|e| Error::system("asking for an nftables table", e))
+}
+
+/// Packets and bytes of a counter of a table of the family `inet`; `None` when there is no such counter. Otherwise as
+/// [`has_table`].
+///
+/// # Errors
+/// What the kernel says.
+pub fn counter(table: &str, name: &str) -> Result<Option<(u64, u64)>, Error> {
+    let wanted = [(1, table.as_bytes()), (2, name.as_bytes())];
+    let found =
+        ask((GETOBJ, NEWOBJ), &wanted).map_err(|e| Error::system("asking for an nftables counter", e))?;
+    Ok(found.and_then(|body| {
+        let data = attribute(&body, 4)?;
+        let number = |kind| Some(u64::from_be_bytes(*attribute(data, kind)?.first_chunk()?));
+        Some((number(2)?, number(1)?))
+    }))
+}
+
+/// One question about something that has a name, the attributes of the answer; `None`: there is no such thing.
+fn ask((question, answer): (u16, u16), names: &[(u16, &[u8])]) -> io::Result<Option<Vec<u8>>> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    let limit = Some(std::time::Duration::from_secs(10));
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, limit)?;
+    socket.send(&request(question, names), 0)?;
+    loop {
+        let (bytes, _) = match socket.recv_from_full() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        for message in split(&bytes) {
+            let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
+            let code = message.get(16..).and_then(|m| m.first_chunk()).map(|c| i32::from_ne_bytes(*c));
+            match (kind, code) {
+                (Some(NLMSG_ERROR), Some(code)) if -code == libc::ENOENT => return Ok(None),
+                (Some(NLMSG_ERROR), Some(code)) => return Err(io::Error::from_raw_os_error(-code)),
+                (Some(kind), _) if kind == SUBSYSTEM << 8 | answer => {
+                    return Ok(message.get(20..).map(<[u8]>::to_vec));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A question about something of the family `inet`. If it asks for an object, that is a counter.
+fn request(question: u16, names: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut m = vec![0; 16];
+    m.extend([INET, 0, 0, 0]);
+    let mut add = |kind: u16, value: &[u8]| {
+        m.extend((4 + value.len() as u16).to_ne_bytes());
+        m.extend(kind.to_ne_bytes());
+        m.extend(value);
+        m.resize(m.len().next_multiple_of(4), 0);
+    };
+    for (kind, name) in names {
+        add(*kind, &[name, &b"\0"[..]].concat());
+    }
+    if question == GETOBJ {
+        // NFTA_OBJ_TYPE, NFT_OBJECT_COUNTER.
+        add(3, &1u32.to_be_bytes());
+    }
+    let len = m.len() as u32;
+    m[..4].copy_from_slice(&len.to_ne_bytes());
+    m[4..6].copy_from_slice(&(SUBSYSTEM << 8 | question).to_ne_bytes());
+    // NLM_F_REQUEST.
+    m[6..8].copy_from_slice(&1u16.to_ne_bytes());
+    m
+}
+
 /// Reads one notice. `open` says that the current transaction has touched `table`; its end gives the [`Touch`].
 fn note(message: &[u8], table: &str, open: &mut bool) -> Option<Touch> {
     let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
@@ -242,5 +328,15 @@ mod tests {
             }
         }
         assert_eq!(attribute(&[0, 0, 0, 0], 1), None, "a length of 0 ends");
+    }
+
+    #[test]
+    fn a_question_has_the_form_that_the_kernel_reads() {
+        let m = request(GETOBJ, &[(1, b"ironswan"), (2, b"in_clear")]);
+        assert_eq!((m.len() % 4, u32::from_ne_bytes(*m.first_chunk().unwrap()) as usize), (0, m.len()));
+        assert_eq!(m[16], INET);
+        assert_eq!(attribute(&m[20..], 1).map(text).as_deref(), Some("ironswan"));
+        assert_eq!(attribute(&m[20..], 2).map(text).as_deref(), Some("in_clear"));
+        assert_eq!(attribute(&m[20..], 3), Some(&[0, 0, 0, 1][..]));
     }
 }

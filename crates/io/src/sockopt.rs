@@ -41,24 +41,8 @@ pub(crate) fn refuse_all(fd: BorrowedFd<'_>) -> io::Result<()> {
     filter(fd, &mut [libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 }])
 }
 
-/// Keeps out of a netlink socket what the socket with this address has brought about.
-pub(crate) fn refuse_notices_of(fd: BorrowedFd<'_>, port: u32) -> io::Result<()> {
-    // BPF_ABS reads as the network does; the header is in the order of this machine.
-    let port = u32::from_be_bytes(port.to_ne_bytes());
-    filter(
-        fd,
-        &mut [
-            // BPF_LD | BPF_W | BPF_ABS: `nlmsg_pid`.
-            libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 12 },
-            // BPF_JMP | BPF_JEQ | BPF_K.
-            libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: port },
-            libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 },
-            libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: u32::MAX },
-        ],
-    )
-}
-
-fn filter(fd: BorrowedFd<'_>, instructions: &mut [libc::sock_filter]) -> io::Result<()> {
+/// Lets into the socket what these instructions say.
+pub(crate) fn filter(fd: BorrowedFd<'_>, instructions: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len, filter: instructions.as_mut_ptr() };
     // SAFETY: the pointer is to a live sock_fprog of that size, whose filter points to as many live instructions as it

@@ -49,6 +49,8 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
     assert!(tenths.iter().sum::<f64>() / 10.0 <= of(&what("bring-up", "200"), "cpu_us") * 1.001);
     let dead = what("dead", "200");
     assert!(of(&dead, "dead_us") >= 0.0 && of(&dead, "dead_us") < 1e6 * cpus);
+    // Whoever tried more often than once a second would not be waiting longer and longer.
+    assert!((0.0..5.0).contains(&of(&dead, "dead_packets")), "{}", of(&dead, "dead_packets"));
     // A larger cache hits no less.
     let rates: Vec<f64> = record
         .figures_with(&factors([("what", "key cache"), ("trace", "uniform, as sent in this run")]))

@@ -243,6 +243,7 @@ impl Endpoint {
                 replaces: retry.replaces,
                 prefer: retry.prefer,
                 kept: retry.kept.take(),
+                at_load: false,
             }));
         }
     }
@@ -259,7 +260,12 @@ impl Endpoint {
     /// Forgets attempts to come of a connection. How many there were.
     pub(crate) fn cancel_retries(&mut self, conn: &str) -> usize {
         self.pace.forget(conn);
-        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.conn == conn).map(|(id, _)| *id).collect();
+        self.cancel_retries_of(|of| of == conn)
+    }
+
+    /// Forgets attempts to come of these connections. How many there were.
+    pub(crate) fn cancel_retries_of(&mut self, these: impl Fn(&str) -> bool) -> usize {
+        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| these(&r.conn)).map(|(id, _)| *id).collect();
         for id in &ids {
             if let Some(retry) = self.retries.remove(id) {
                 self.done(retry.ticket, Err("cancelled".to_owned()));

@@ -212,7 +212,9 @@ impl Endpoint {
 
     /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included.
     pub fn shutdown(&mut self, now: Instant) {
+        // At once: connection by connection, each would look through all of them.
         self.pace.clear();
+        self.cancel_retries_of(|_| true);
         let names: Vec<String> = self.conns.values().map(|c| c.name.clone()).collect();
         for name in names {
             self.forget_connection(&name);

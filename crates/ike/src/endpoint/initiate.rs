@@ -35,6 +35,8 @@ pub(crate) struct Start {
     pub prefer: Option<IpAddr>,
     /// What the attempt before has made and nobody has answered.
     pub kept: Option<Kept>,
+    /// Because the child has been loaded (`start_action`).
+    pub at_load: bool,
 }
 
 impl Start {
@@ -50,6 +52,7 @@ impl Start {
             replaces: None,
             prefer: None,
             kept: None,
+            at_load: false,
         }
     }
 }

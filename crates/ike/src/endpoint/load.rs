@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Action, ReqId};
 
-use super::lifecycle::names_in_work;
+use super::initiate::Start;
+use super::lifecycle::{Todo, names_in_work};
 use super::{Endpoint, install};
 use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey};
 use crate::event::{ChildId, ChildState, IkeId, Level};
@@ -201,6 +202,10 @@ impl Endpoint {
             (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
             // A shunt has nothing to start: installing it is all.
             (ChildKind::Pass | ChildKind::Drop, _) => self.install_trap(conn, &child.name),
+            (ChildKind::Protect, ChildAction::Start) => {
+                let start = Start::automatic(conn.to_owned(), Some(child.name.clone()));
+                self.todo.push_back(Todo::Start(Start { at_load: true, ..start }));
+            }
             (ChildKind::Protect, action) => self.act(conn, &child.name, action),
         }
     }
@@ -231,6 +236,9 @@ impl Endpoint {
             self.forget_names(old);
             self.watch_names(now, &new);
         }
+        let starts =
+            |child: &str| child_of(&new, child).is_some_and(|c| c.start_action == ChildAction::Start);
+        self.pace.forget_loaded(&name, starts);
         self.change_retries(&new, !same_peer);
         for id in self.ids_of_conn(&name) {
             self.with_sa(now, id, |ep, sa| {

@@ -54,6 +54,12 @@ impl Pace {
         self.waiting.retain(|start| start.conn != conn);
     }
 
+    /// What waits because this connection has been loaded waits no more, except children of which `starts` says that loading
+    /// starts them still.
+    pub(crate) fn forget_loaded(&mut self, conn: &str, starts: impl Fn(&str) -> bool) {
+        self.waiting.retain(|s| !s.at_load || s.conn != conn || s.child.as_deref().is_some_and(&starts));
+    }
+
     /// Nobody waits any more.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();

@@ -92,12 +92,12 @@ impl Watch {
     }
 
     /// Does not tell of rules and of routes of table 220 that the socket with this address changes
-    /// ([`super::Netlink::port`]): whoever owns it knows. That socket is taken to change nothing else.
+    /// ([`super::Netlink::port`]): whoever owns it knows.
     #[must_use]
     pub fn but_not(self, port: u32) -> Self {
         // Thousands of tunnels that come up would wake the listener thousands of times, to look and find nothing. What came
         // before the filter did, or in spite of it, is left out by `note`.
-        let _ = sockopt::refuse_notices_of(self.socket.as_fd(), port);
+        let _ = sockopt::filter(self.socket.as_fd(), &mut known_to(port));
         Self { but: Some(port), ..self }
     }
 
@@ -127,6 +127,30 @@ impl Watch {
         let _ = rustix::event::poll(&mut set, Some(&timeout));
         self.take()
     }
+}
+
+/// A socket filter that leaves out what [`note`] does not tell of this address.
+fn known_to(port: u32) -> [libc::sock_filter; 11] {
+    let load = |code: u16, at: u32| libc::sock_filter { code, jt: 0, jf: 0, k: at };
+    let equal = |value: u32, yes: u8, no: u8| libc::sock_filter { code: 0x15, jt: yes, jf: no, k: value };
+    let end = |bytes: u32| libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: bytes };
+    // Loads are of the network's order, the header is of this machine's.
+    let kind = |kind: u16| u32::from(u16::from_be_bytes(kind.to_ne_bytes()));
+    let (word, half, byte) = (0x20, 0x28, 0x30);
+    [
+        // nlmsg_pid, nlmsg_type, rtm_table.
+        load(word, 12),
+        equal(u32::from_be_bytes(port.to_ne_bytes()), 0, 7),
+        load(half, 4),
+        equal(kind(libc::RTM_NEWRULE), 6, 0),
+        equal(kind(libc::RTM_DELRULE), 5, 0),
+        equal(kind(libc::RTM_NEWROUTE), 1, 0),
+        equal(kind(libc::RTM_DELROUTE), 0, 2),
+        load(byte, 20),
+        equal(TABLE, 1, 0),
+        end(u32::MAX),
+        end(0),
+    ]
 }
 
 /// The kind of one notice. One that the parser does not understand is of no kind that matters here.

@@ -74,7 +74,7 @@ fn views(record: &Record) -> Vec<View> {
             &["ns_per_packet", "loss", "offered", "carried"],
         ),
         table("The initiating gateway restarted", "restart", &both, &["restart_s", "stop_s"]),
-        table("Peers that are gone", "dead", &both, &["dead_us"]),
+        table("Peers that are gone", "dead", &both, &["dead_us", "dead_packets"]),
         table(
             "One gateway, simulated peers",
             "simulated peers",
@@ -175,8 +175,9 @@ fn history(record: &Record) -> Vec<Historical> {
             source: "FreeS/WAN, the same".into(),
             then: "a tunnel to a dead peer cost half a key exchange every 90 seconds".into(),
             now: format!(
-                "a dead peer costs {} us of processor time a second while it is tried for the first time",
-                number(of("dead", "dead_us"), 1)
+                "a dead peer costs {} us of processor time and {} packets a second while it is tried for the first time",
+                number(of("dead", "dead_us"), 1),
+                number(of("dead", "dead_packets"), 3)
             ),
             caveat: "the window is the first one after the start, when requests are sent again after 4, 7 and 13 s; later attempts \
                      are up to 300 s apart, and the key pair of an unanswered attempt is used again"

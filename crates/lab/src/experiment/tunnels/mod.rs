@@ -21,6 +21,7 @@ use crate::dut::{self, Encap, ironswan};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::load::{self, Receiver};
+use crate::measure::counters::parse_links;
 use crate::record::{Better, Factors, factors};
 use crate::report::Warning;
 use crate::topology::{Node, Owner};
@@ -115,6 +116,13 @@ const ABOUT: About = About {
         ),
         ("loss", "loss", "share", "share of the packets that left and did not arrive", Better::Less),
         ("dead_us", "us/peer/s", "us", "processor time a second for a peer that is gone", Better::Less),
+        (
+            "dead_packets",
+            "packets/peer/s",
+            "1/s",
+            "packets a second sent to a peer that is gone",
+            Better::Less,
+        ),
         ("hit_rate", "hit rate", "share", "share of packets whose key is in the cache", Better::More),
     ],
     baseline: None,
@@ -445,12 +453,21 @@ fn dead(
     ground.line.ip(Node::G2, &["route", "add", "blackhole", OUTER[1]])?;
     let (mut g1, _) = ground.start(0)?;
     gateways::wait(&mut g1, |said| said.begun >= n.into())?;
+    let sent = || -> Result<u64, LabError> {
+        let links = parse_links(&ground.netns(0).read("/proc/thread-self/net/dev")?);
+        let wan = links.iter().find(|(name, _)| name == "wan").map(|(_, counters)| counters.tx_buffers);
+        wan.ok_or_else(|| LabError::Measurement("g1 has no link wan".into()))
+    };
     let began = c.elapsed();
-    let (cpu, start) = (g1.cpu_ns(), clock::now());
+    let (cpu, before, start) = (g1.cpu_ns(), sent()?, clock::now());
     interrupt::pause(plan.dead)?;
     let seconds = (clock::now() - start).as_secs_f64();
     let each = seconds * f64::from(n);
-    let measures = [("dead_us", g1.cpu_ns().saturating_sub(cpu) as f64 / 1e3 / each)];
+    let measures = [
+        ("dead_us", g1.cpu_ns().saturating_sub(cpu) as f64 / 1e3 / each),
+        // Requests for IKE_SAs are one packet each.
+        ("dead_packets", sent()?.saturating_sub(before) as f64 / each),
+    ];
     g1.said()?;
     c.sample(what, repeat, began, &measures, vec![]);
     g1.end();
