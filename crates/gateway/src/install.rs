@@ -30,7 +30,8 @@ use crate::steering::{Steering, default_metric};
 const MAX_PREFIXES: usize = 512;
 /// Whose routes those of DISCARD policies are: no SA has this reqid.
 const DISCARD: ReqId = ReqId(0);
-/// How long a list of this machine's addresses, and the MTUs of its interfaces, are believed, should nobody tell of a change ([`Installer::addresses_changed`]).
+/// How long a list of this machine's addresses, and the MTUs of its interfaces, are believed, should nobody tell of a change
+/// ([`Installer::addresses_changed`]).
 const ADDRESSES: Duration = Duration::from_secs(10);
 /// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
 const UNKNOWN_PATH_MTU: u32 = 1500;
