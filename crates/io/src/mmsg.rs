@@ -8,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use crate::sockaddr;
+use crate::error::Error;
+use crate::{sockaddr, sockopt};
 
 /// Room for the control messages of one datagram: packet info of either family, TOS, segment size, time of arrival.
 const CONTROL: usize = 128;
@@ -148,7 +149,7 @@ impl RecvSlots {
     }
 
     /// When the kernel took message `n` of the last [`recv`](Self::recv) from its link, since 1970 by its clock: the first of
-    /// merged datagrams. `None` unless the socket [stamps arrivals](crate::udp::UdpSocket::stamp_arrivals).
+    /// merged datagrams. `None` unless the socket was told to [`stamp_arrivals`].
     pub fn arrived(&self, n: usize) -> Option<Duration> {
         let used = self.0.headers.get(n)?.msg_hdr.msg_controllen.min(CONTROL);
         let messages = ControlMessages(&self.0.control[n].0[..used]);
@@ -161,6 +162,15 @@ impl RecvSlots {
                 Some(Duration::new(seconds.try_into().ok()?, u32::try_from(nanoseconds).ok()?))
             })
     }
+}
+
+/// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`].
+///
+/// # Errors
+/// What the kernel says.
+pub fn stamp_arrivals(fd: BorrowedFd<'_>) -> Result<(), Error> {
+    sockopt::set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+        .map_err(|e| Error::system("setting SO_TIMESTAMPNS", e))
 }
 
 /// Takes what one control message says into `r`.

@@ -10,7 +10,8 @@ use socket2::{Domain, Socket, Type};
 use crate::error::Error;
 use crate::sockopt;
 
-/// linux/if_packet.h, since Linux 4.20.
+/// linux/if_packet.h; the second since Linux 4.20.
+const PACKET_VNET_HDR: i32 = 15;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
 
 /// Sends frames through one interface, and takes in those that arrive there if it listens.
@@ -51,6 +52,17 @@ impl PacketSocket {
         sockopt::set(socket.fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
             .map_err(|e| Error::system("leaving sent frames out of a packet socket", e))?;
         Ok(socket)
+    }
+
+    /// From now on each frame that is sent begins with a header that says what the kernel has to finish
+    /// (`ironswan_wire::offload`, positions counted from the Ethernet header), as a frame from a local socket has it done by the
+    /// interface.
+    ///
+    /// # Errors
+    /// What the kernel says: it cannot (before Linux 2.6.27).
+    pub fn offload(&self) -> Result<(), Error> {
+        sockopt::set(self.fd.as_fd(), libc::SOL_PACKET, PACKET_VNET_HDR, 1)
+            .map_err(|e| Error::system("asking a packet socket for offload", e))
     }
 
     fn with_protocol(interface: &str, batch: usize, buffer: u32, protocol: u16) -> Result<Self, Error> {

@@ -111,15 +111,6 @@ impl UdpSocket {
         Ok(Self { fd, config, port, max_segments, merging, fragmenting: Mutex::new(()) })
     }
 
-    /// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`](crate::mmsg::RecvSlots).
-    ///
-    /// # Errors
-    /// What the kernel says.
-    pub fn stamp_arrivals(&self) -> Result<(), Error> {
-        sockopt::set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
-            .map_err(|e| Error::system("setting SO_TIMESTAMPNS", e))
-    }
-
     /// Local port.
     pub fn port(&self) -> u16 {
         self.port

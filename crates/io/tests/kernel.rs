@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{address, in_namespace, ip};
 use ironswan_io::error::Error;
-use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
+use ironswan_io::mmsg::{Outgoing, Received, RecvSlots, stamp_arrivals};
 use ironswan_io::poller::{Poller, Ready};
 use ironswan_io::raw::RawSocket;
 use ironswan_io::route::{
@@ -92,7 +92,7 @@ fn a_segmented_send_arrives_as_the_same_datagrams_in_order() {
 fn the_kernel_says_when_a_datagram_came_where_it_is_asked() {
     in_namespace(|| {
         let [asked, other] = [(); 2].map(|()| UdpSocket::bind(UdpConfig::esp(false, 0, 0)).unwrap());
-        asked.stamp_arrivals().unwrap();
+        stamp_arrivals(asked.as_fd()).unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let today = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         let before = today();

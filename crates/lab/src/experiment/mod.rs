@@ -33,6 +33,7 @@ pub use campaign::{Common, Report, present};
 pub use compare::{CompareOptions, compare};
 pub use compression::{CompressionOptions, compression};
 pub use demo::{DemoOptions, demo};
+pub(crate) use driver::suite::by_name as suite_by_name;
 pub use driver::{DriverOptions, driver};
 pub use flood::{FloodOptions, FloodReport, flood, flood_command};
 pub use fragments::{FragmentsOptions, fragments};

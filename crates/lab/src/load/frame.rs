@@ -12,6 +12,8 @@
 
 use std::net::Ipv4Addr;
 
+use crate::error::LabError;
+
 /// The smallest payload: the marks alone.
 pub const MIN_PAYLOAD: usize = 18;
 /// The largest: an unfragmented Ethernet frame.
@@ -165,6 +167,26 @@ impl Route {
     }
 }
 
+/// What a generator sends: frames made a burst at a time, one in each slot of a buffer.
+pub trait Burst: Send {
+    /// Makes the frames of the `count` packets from number `first` on, stamped `time` (nanoseconds since the trial's epoch).
+    fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError>;
+
+    /// All slots, [`Burst::stride`] apart.
+    fn bytes(&self) -> &[u8];
+
+    /// Bytes from one slot to the next.
+    fn stride(&self) -> usize;
+
+    /// Bytes of the frame of the packet with that number.
+    fn frame_len(&self, number: u32) -> usize;
+
+    /// Each begins with a header for the kernel ([`ironswan_wire::offload`]): what is unfinished it finishes.
+    fn offloads(&self) -> bool {
+        false
+    }
+}
+
 /// Frames ready to be sent but for their marks.
 #[derive(Debug)]
 pub struct Frames {
@@ -234,14 +256,26 @@ impl Frames {
         let udp_sum = if udp_sum == 0 { 0xffff } else { udp_sum };
         frame[40..42].copy_from_slice(&udp_sum.to_be_bytes());
     }
+}
 
-    /// All frames, [`Frames::STRIDE`] apart.
-    pub fn bytes(&self) -> &[u8] {
+impl Burst for Frames {
+    fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError> {
+        for slot in 0..count {
+            let number = first.wrapping_add(slot as u32);
+            self.fill(slot, &Mark { number, time, flow: number % self.shape.flows });
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Bytes of the frame of the packet with that number.
-    pub fn frame_len(&self, number: u32) -> usize {
+    fn stride(&self) -> usize {
+        Self::STRIDE
+    }
+
+    fn frame_len(&self, number: u32) -> usize {
         HEADERS + self.shape.len(number)
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ironswan_io::packet::PacketSocket;
 use serde::{Deserialize, Serialize};
 
-use super::frame::{Frames, Mark, Route, Shape};
+use super::frame::{Burst, Frames, Route, Shape};
 use crate::clock;
 use crate::error::LabError;
 use crate::interrupt;
@@ -50,8 +50,8 @@ pub struct Sent {
     pub cpu_seconds: f64,
 }
 
-/// Frames of one call.
-const BATCH: usize = 64;
+/// Frames of one call, and so the slots of a [`Burst`].
+pub const BATCH: usize = 64;
 /// Bytes in flight: more than every queue on the way holds.
 const BUFFER: u32 = 64 << 20;
 /// A pause of the generator that is longer than this costs packets instead of making a burst.
@@ -61,13 +61,25 @@ const PRIORITY: i32 = -15;
 /// Packets are due in bunches of about this time's worth.
 const GRAIN: Duration = Duration::from_micros(100);
 
-/// Sends `offer` through `interface` inside `netns` on a thread of its own, on the processors of `cpus`; returns when done.
-/// `epoch` is what the packets' time stamps count from.
+/// Sends `offer` of packets of `shape` along `route`, as [`generate_frames`] does.
 pub fn generate(
     netns: &Netns,
     interface: &str,
     route: Route,
     shape: Shape,
+    offer: Offer,
+    epoch: Instant,
+    cpus: Option<&Cpus>,
+) -> Result<Sent, LabError> {
+    generate_frames(netns, interface, &mut Frames::new(shape, route, BATCH), offer, epoch, cpus)
+}
+
+/// Sends `offer` of `frames`, which have [`BATCH`] slots, through `interface` inside `netns` on a thread of its own, on the
+/// processors of `cpus`; returns when done. `epoch` is what the packets' time stamps count from.
+pub fn generate_frames(
+    netns: &Netns,
+    interface: &str,
+    frames: &mut dyn Burst,
     offer: Offer,
     epoch: Instant,
     cpus: Option<&Cpus>,
@@ -80,30 +92,27 @@ pub fn generate(
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), PRIORITY);
         // Sleeps end when they should, not up to 50 us later.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-        let socket = PacketSocket::open(interface, BATCH, BUFFER)
-            .map_err(|e| LabError::Measurement(format!("the generator: {e}")))?;
+        let failed = |e| LabError::Measurement(format!("the generator: {e}"));
+        let socket = PacketSocket::open(interface, BATCH, BUFFER).map_err(failed)?;
+        if frames.offloads() {
+            socket.offload().map_err(failed)?;
+        }
         let before = thread_seconds();
-        let mut sent = Generator::new(socket, route, shape, offer, epoch).run()?;
+        let mut sent = Generator { socket, frames, offer, epoch, sent: Sent::default() }.run()?;
         sent.cpu_seconds = thread_seconds() - before;
         Ok(sent)
     })?
 }
 
-struct Generator {
+struct Generator<'a> {
     socket: PacketSocket,
-    frames: Frames,
-    shape: Shape,
+    frames: &'a mut dyn Burst,
     offer: Offer,
     epoch: Instant,
     sent: Sent,
 }
 
-impl Generator {
-    fn new(socket: PacketSocket, route: Route, shape: Shape, offer: Offer, epoch: Instant) -> Self {
-        let frames = Frames::new(shape, route, BATCH);
-        Self { socket, frames, shape, offer, epoch, sent: Sent::default() }
-    }
-
+impl Generator<'_> {
     fn run(mut self) -> Result<Sent, LabError> {
         let start = clock::now();
         // Numbers are 32 bits wide.
@@ -152,20 +161,18 @@ impl Generator {
     /// Sends `count` packets stamped `now`.
     fn burst(&mut self, count: usize, now: Instant) -> Result<(), LabError> {
         let time = (now - self.epoch).as_nanos() as u64;
-        for slot in 0..count {
-            let number = (self.sent.sent + slot as u64) as u32;
-            self.frames.fill(slot, &Mark { number, time, flow: number % self.shape.flows });
-        }
-        self.sent.intended += count as u64;
         let first = self.sent.sent as u32;
+        self.frames.make(first, count, time)?;
+        self.sent.intended += count as u64;
         let mut at = 0;
         while at < count {
-            let frames = &self.frames.bytes()[at * Frames::STRIDE..];
+            let stride = self.frames.stride();
+            let frames = &self.frames.bytes()[at * stride..];
             // A call sends frames of one size.
             let len = self.frames.frame_len(first.wrapping_add(at as u32));
             let same = |i: &usize| self.frames.frame_len(first.wrapping_add(*i as u32)) == len;
             let row = (at..count).take_while(same).count();
-            match self.socket.send(frames, Frames::STRIDE, len, row) {
+            match self.socket.send(frames, stride, len, row) {
                 Ok(taken) => {
                     at += taken;
                     self.sent.sent += taken as u64;

@@ -2,6 +2,7 @@
 
 pub mod apps;
 pub mod content;
+pub mod esp;
 pub mod frame;
 mod generator;
 mod iperf3;
@@ -15,7 +16,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-pub use generator::{Offer, Sent, generate, parse_ethernet, route};
+pub use generator::{BATCH, Offer, Sent, generate, generate_frames, parse_ethernet, route};
 pub use iperf3::{Iperf3, TcpLoad, TcpReport};
 pub use latency::{Histogram, Latency};
 pub use receiver::{Counted, Receiver};

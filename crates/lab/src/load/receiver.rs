@@ -1,19 +1,21 @@
-//! Our own receiver: one thread with one UDP socket inside a host's namespace, which takes in everything that arrives for
-//! its port until it is told that no more was sent and the way has been quiet for a while.
+//! Our own receiver: one thread with one socket inside a box's namespace, which takes in everything that arrives for its UDP
+//! port, or everything that arrives on a link, until it is told that no more was sent and the way has been quiet for a while.
 //!
 //! A packet's time is that at which the kernel took it from the link: how long it then waits for this thread, which may
 //! share a processor with what is measured, is no delay of the system under test.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ironswan_io::mmsg::RecvSlots;
+use ironswan_io::mmsg::{self, RecvSlots};
+use ironswan_io::packet::PacketSocket;
 use ironswan_io::udp::{UdpConfig, UdpSocket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::esp::{EspCounts, Opener};
 use super::frame::Shape;
 use super::tally::{Received, Tally};
 use crate::clock;
@@ -23,6 +25,13 @@ use crate::topology::{Cpus, Netns};
 /// Messages of one call, and room for each: merged datagrams come in up to 64 KB.
 const MESSAGES: usize = 32;
 const ROOM: usize = 1 << 16;
+/// Frames of one call on a link, and room for each: none is merged there.
+const FRAMES: usize = 64;
+const FRAME: usize = 2048;
+/// What waits in a socket: a second of large packets. What is lost there is the laboratory's fault.
+const BUFFER: u32 = 128 << 20;
+/// So many full calls in a row mean that more is waiting than can be taken in.
+const BEHIND: u32 = 64;
 /// After the last packet was sent: no longer than this, and shorter when nothing has come for [`QUIET`].
 const DRAIN: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(150);
@@ -49,6 +58,41 @@ pub struct Counted {
     pub received: Received,
     /// Packets that the kernel dropped since the receiver's own buffer was full.
     pub socket_drops: u64,
+    /// What came as ESP, where the receiver is on the outer side of a gateway.
+    pub esp: Option<EspCounts>,
+}
+
+impl Counted {
+    /// Packets that arrived, each once, those that were not opened included.
+    pub fn arrived(&self) -> u64 {
+        self.received.unique + self.esp.map_or(0, |esp| esp.unopened)
+    }
+}
+
+/// Where a receiver takes packets from, and what counts them.
+trait Intake: Send + 'static {
+    fn socket(&self) -> BorrowedFd<'_>;
+
+    /// Takes in what a call has received, each with the time of its arrival, nanoseconds since the trial's epoch; `behind`
+    /// says that more was waiting than could be taken in.
+    fn take(&mut self, buffer: &mut [u8], got: &[(mmsg::Received, u64)], behind: bool);
+
+    /// Packets of this trial so far, each once.
+    fn unique(&self) -> u64;
+
+    fn finish(self) -> Counted;
+}
+
+/// A UDP port.
+struct Port {
+    socket: UdpSocket,
+    tally: Tally,
+}
+
+/// A link.
+struct Link {
+    socket: PacketSocket,
+    opener: Opener,
 }
 
 impl Receiver {
@@ -60,12 +104,32 @@ impl Receiver {
         epoch: Instant,
         cpus: Option<&Cpus>,
     ) -> Result<Self, LabError> {
-        let failed = |e: &dyn std::fmt::Display| LabError::Measurement(format!("the receiver: {e}"));
-        // A second of large packets: what is lost here is the laboratory's fault.
-        let config = UdpConfig { dont_fragment: false, buffer: 128 << 20, ..UdpConfig::esp(false, port, 0) };
+        let config = UdpConfig { dont_fragment: false, buffer: BUFFER, ..UdpConfig::esp(false, port, 0) };
         // A socket belongs to the namespace in which it was made, whoever uses it.
         let socket = netns.inside(|| UdpSocket::bind(config))?.map_err(|e| failed(&e))?;
-        socket.stamp_arrivals().map_err(|e| failed(&e))?;
+        mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
+        Self::spawn(Port { socket, tally: Tally::new(shape) }, (MESSAGES, ROOM), epoch, cpus)
+    }
+
+    /// Takes every frame that arrives on `interface` inside `netns`, on the processors of `cpus`.
+    pub fn tap(
+        netns: &Netns,
+        interface: &str,
+        opener: Opener,
+        epoch: Instant,
+        cpus: Option<&Cpus>,
+    ) -> Result<Self, LabError> {
+        let socket = netns.inside(|| PacketSocket::listen(interface, 1, BUFFER))?.map_err(|e| failed(&e))?;
+        mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
+        Self::spawn(Link { socket, opener }, (FRAMES, FRAME), epoch, cpus)
+    }
+
+    fn spawn(
+        intake: impl Intake,
+        room: (usize, usize),
+        epoch: Instant,
+        cpus: Option<&Cpus>,
+    ) -> Result<Self, LabError> {
         let shared = Arc::new(Shared::default());
         let (theirs, cpus) = (shared.clone(), cpus.cloned());
         let thread = std::thread::Builder::new()
@@ -75,7 +139,7 @@ impl Receiver {
                     // The caller has pinned threads to the same processors already; here it cannot fail differently.
                     let _ = cpus.pin_this_thread();
                 }
-                receive(&socket, shape, epoch, &theirs)
+                receive(intake, room, epoch, &theirs)
             })
             .map_err(|e| failed(&e))?;
         Ok(Self { shared, thread: Some(thread) })
@@ -92,7 +156,7 @@ impl Receiver {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(counted)) => counted,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
-            None => Counted { received: Received::default(), socket_drops: 0 },
+            None => Counted { received: Received::default(), socket_drops: 0, esp: None },
         }
     }
 }
@@ -106,30 +170,85 @@ impl Drop for Receiver {
     }
 }
 
-fn receive(socket: &UdpSocket, shape: Shape, epoch: Instant, shared: &Shared) -> Counted {
-    let mut tally = Tally::new(shape);
-    let mut slots = RecvSlots::new(MESSAGES);
-    let mut buffer = vec![0; MESSAGES * ROOM];
-    let mut got = Vec::with_capacity(MESSAGES);
-    let (mut ended, mut heard) = (None, clock::now());
-    loop {
-        got.clear();
-        let n = slots.recv(socket.as_fd(), &mut buffer, ROOM, 0, &mut got).unwrap_or(0);
-        // One after the other: a pause in between counts for the packets.
-        let (today, now) = (clock::since_epoch(), clock::now());
-        for (i, r) in got.iter().enumerate() {
-            let waited = slots.arrived(i).map_or(Duration::ZERO, |at| today.saturating_sub(at));
-            let time = now.saturating_duration_since(epoch).saturating_sub(waited).as_nanos() as u64;
+fn failed(e: &dyn std::fmt::Display) -> LabError {
+    LabError::Measurement(format!("the receiver: {e}"))
+}
+
+impl Intake for Port {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn take(&mut self, buffer: &mut [u8], got: &[(mmsg::Received, u64)], _behind: bool) {
+        for &(r, time) in got {
             let bytes = &buffer[r.offset..r.offset + r.len];
             // An empty datagram has no chunks, and is none of ours.
             if bytes.is_empty() {
-                tally.take(bytes, time);
+                self.tally.take(bytes, time);
             }
-            bytes.chunks(r.segment.max(1)).for_each(|payload| tally.take(payload, time));
+            for payload in bytes.chunks(r.segment.max(1)) {
+                self.tally.take(payload, time);
+            }
         }
+    }
+
+    fn unique(&self) -> u64 {
+        self.tally.unique()
+    }
+
+    fn finish(self) -> Counted {
+        Counted { received: self.tally.finish(), socket_drops: self.socket.drops(), esp: None }
+    }
+}
+
+impl Intake for Link {
+    fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn take(&mut self, buffer: &mut [u8], got: &[(mmsg::Received, u64)], behind: bool) {
+        self.opener.take(buffer, got.iter().map(|(r, time)| (r.offset..r.offset + r.len, *time)), behind);
+    }
+
+    fn unique(&self) -> u64 {
+        self.opener.unique()
+    }
+
+    fn finish(self) -> Counted {
+        let socket_drops = self.socket.take_drops().into();
+        let (received, esp) = self.opener.finish();
+        Counted { received, socket_drops, esp }
+    }
+}
+
+fn receive(
+    mut intake: impl Intake,
+    (messages, room): (usize, usize),
+    epoch: Instant,
+    shared: &Shared,
+) -> Counted {
+    let mut slots = RecvSlots::new(messages);
+    let mut buffer = vec![0; messages * room];
+    let (mut got, mut stamped) = (Vec::with_capacity(messages), Vec::with_capacity(messages));
+    let (mut ended, mut heard) = (None, clock::now());
+    let mut full = 0u32;
+    loop {
+        got.clear();
+        let n = slots.recv(intake.socket(), &mut buffer, room, 0, &mut got).unwrap_or(0);
+        // One after the other: a pause in between counts for the packets.
+        let (today, now) = (clock::since_epoch(), clock::now());
+        let since_epoch = now.saturating_duration_since(epoch);
+        let time = |i| {
+            let waited = slots.arrived(i).map_or(Duration::ZERO, |at| today.saturating_sub(at));
+            since_epoch.saturating_sub(waited).as_nanos() as u64
+        };
+        stamped.clear();
+        stamped.extend(got.iter().enumerate().map(|(i, r)| (*r, time(i))));
+        full = if n == messages { full.saturating_add(1) } else { 0 };
+        intake.take(&mut buffer, &stamped, full >= BEHIND);
         if n > 0 {
             heard = now;
-            shared.unique.store(tally.unique(), Ordering::Relaxed);
+            shared.unique.store(intake.unique(), Ordering::Relaxed);
         }
         if shared.over.load(Ordering::Acquire) {
             let since = *ended.get_or_insert(now);
@@ -143,7 +262,7 @@ fn receive(socket: &UdpSocket, shape: Shape, epoch: Instant, shared: &Shared) ->
         }
         let timeout = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         // Ready, late or interrupted: the next receive shows.
-        let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
+        let _ = poll(&mut [PollFd::from_borrowed_fd(intake.socket(), PollFlags::IN)], Some(&timeout));
     }
-    Counted { received: tally.finish(), socket_drops: socket.drops() }
+    intake.finish()
 }

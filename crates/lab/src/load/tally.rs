@@ -54,14 +54,13 @@ impl Tally {
         }
     }
 
-    /// Takes in one payload that arrived at `now`, nanoseconds since the trial's epoch.
-    pub fn take(&mut self, payload: &[u8], now: u64) {
+    /// Takes in one payload that arrived at `now`, nanoseconds since the trial's epoch; false for one of an earlier trial.
+    pub fn take(&mut self, payload: &[u8], now: u64) -> bool {
         let Some(mark) = self.shape.read(payload, &self.pattern) else {
             // What another trial has counted as lost is none of ours.
-            if !self.shape.straggles(payload) {
-                self.counts.corrupt += 1;
-            }
-            return;
+            let ours = !self.shape.straggles(payload);
+            self.counts.corrupt += u64::from(ours);
+            return ours;
         };
         let (word, bit) = (mark.number as usize / 64, 1u64 << (mark.number % 64));
         if word >= self.seen.len() {
@@ -69,7 +68,7 @@ impl Tally {
         }
         if self.seen[word] & bit != 0 {
             self.counts.duplicates += 1;
-            return;
+            return true;
         }
         self.seen[word] |= bit;
         self.counts.unique += 1;
@@ -82,6 +81,7 @@ impl Tally {
         self.latency.record(now.saturating_sub(mark.time));
         self.first.get_or_insert(now);
         self.last = now;
+        true
     }
 
     /// Sound packets so far.
