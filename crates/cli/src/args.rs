@@ -230,7 +230,7 @@ pub(crate) enum Experiment {
     /// E6: throughput by frame size at bounded losses, latency below it, the curve past it (RFC 2544)
     #[command(
         after_help = "Examples:\n  ironswan lab rfc2544 --quick\n  ironswan lab rfc2544 --sizes 64,1424,imix --directions both \
-        --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518"
+        --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518\n  ironswan lab rfc2544 --topology single --quick"
     )]
     Rfc2544(Box<crate::lab::rfc2544::Rfc2544>),
     /// E6: packets that do not fit the link between the gateways: which systems cut or refuse them, and what that costs

@@ -44,7 +44,9 @@ pub use experiment::{
     PlanOptions, PlanWhat, ProfileOptions, Report, Spread, calibrate, compare_runs_command, demo, driver,
     flood, flood_command, line, line_command, plan_command, present, profile, report_command, verify,
 };
-pub use experiment::{CompareOptions, FrameSize, LowendOptions, Rfc2544Options, compare, lowend, rfc2544};
+pub use experiment::{
+    CompareOptions, FrameSize, LowendOptions, Rfc2544Options, Rfc2544Setup, compare, lowend, rfc2544,
+};
 pub use experiment::{FragmentsOptions, fragments};
 pub use experiment::{TOPOLOGIES, TopologiesOptions, topologies};
 pub use experiment::{TunnelsOptions, tunnels};

@@ -1,12 +1,14 @@
-//! The experiment `rfc2544` in its shortest form. Needs root, nft and OpenVPN.
+//! The experiment `rfc2544` in its shortest form. Needs root, nft and OpenVPN, and the program `ironswan` beside this test for one
+//! gateway alone.
 
 mod common;
 
 use std::fs;
 
-use common::{common, left, sound};
+use common::{common, left, program, sound};
+use ironswan_lab::dut::Encap;
 use ironswan_lab::record::{Which, factors};
-use ironswan_lab::{FrameSize, LabError, Rfc2544Options, rfc2544};
+use ironswan_lab::{FrameSize, LabError, Rfc2544Options, Rfc2544Setup, report, rfc2544};
 
 #[test]
 fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent() {
@@ -61,12 +63,85 @@ fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent
 }
 
 #[test]
+fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
+    let Some(program) = program() else {
+        eprintln!("ironswan is not built: left out");
+        return;
+    };
+    let mut common = common("rfc2544-single", &["plain", "ironswan"]);
+    common.dut_options.ironswan = Some(program);
+    common.encaps = vec![Encap::Udp, Encap::Raw];
+    let options = Rfc2544Options {
+        common,
+        setup: Rfc2544Setup::Single,
+        sizes: vec![FrameSize::Bytes(1518)],
+        losses: vec![0.05],
+        ..Rfc2544Options::default()
+    };
+    let run = rfc2544(options).expect("a run");
+    let record = &run.record;
+    sound(record);
+    assert_eq!(report::breaches(&serde_json::to_value(record).expect("JSON")), Vec::<String>::new());
+    for dut in ["plain", "ironswan", "ironswan-raw"] {
+        for direction in ["encrypting", "decrypting"] {
+            let of = |part: &str, name: &str, value: &str| {
+                let mut all = factors([
+                    ("part", part),
+                    ("topology", "single gateway"),
+                    ("direction", direction),
+                    ("size", "1518"),
+                    ("dut", dut),
+                ]);
+                all.insert(name.into(), value.into());
+                record.figure(&all).unwrap_or_else(|| panic!("no {all:?}"))
+            };
+            let flood = of("curve", "offered", "flood");
+            let number = |name: &str| flood.number(name, Which::Median).expect("a number");
+            // No more arrives than is sent; what is inside is 1500 bytes, and outside there is more around it.
+            assert!(number("kpps") > 0.0 && number("loss") <= 1.0, "{flood:?}");
+            assert!(
+                (number("inner_gbps") / (number("kpps") * 1e3 * 1500.0 * 8.0 / 1e9) - 1.0).abs() < 1e-6,
+                "{flood:?}"
+            );
+            let around = if dut == "plain" { 1518.0 } else { 1518.0 + 20.0 + 8.0 + 8.0 + 2.0 + 16.0 };
+            assert!(number("outer_gbps") >= number("inner_gbps") * around / 1500.0 * 0.999, "{flood:?}");
+            // The tester sees the numbers of what the gateway has sealed, and of nothing else.
+            let sealed = dut != "plain" && direction == "encrypting";
+            assert_eq!(flood.number("missing", Which::Median).is_some(), sealed, "{flood:?}");
+            let latency = of("latency", "load", "10%");
+            let p = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
+                .map(|n| latency.number(n, Which::Median).unwrap_or(0.0));
+            assert!(p[0] > 0.0 && p.windows(2).all(|w| w[0] <= w[1] * 1.02), "{p:?}");
+        }
+        let came = &record.settings[&format!("came out, {dut}")];
+        assert!(came.contains(" 0 repeated, 0 not authentic, 0 with another SPI"), "{came}");
+    }
+    // The kernel has counted the ESP on the link for itself, and nothing in clear.
+    for dut in ["ironswan", "ironswan-raw"] {
+        let crossed = &record.settings[&format!("crossed, {dut}")];
+        let ipsec: u64 = crossed.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        assert!(ipsec > 0 && crossed.ends_with(" 0 other"), "{crossed}");
+        let own =
+            factors([("part", "tester"), ("topology", "single gateway"), ("size", "1518"), ("dut", dut)]);
+        let own = record.figure(&own).expect("the tester's own limit");
+        assert!(own.number("seal_kpps", Which::Median) > Some(0.0), "{own:?}");
+        assert!(own.number("open_kpps", Which::Median) > Some(0.0), "{own:?}");
+    }
+    fs::remove_dir_all(&run.folder).expect("remove");
+    assert_eq!(left(&record.commands), [""; 0]);
+}
+
+#[test]
 fn options_that_make_no_sense_are_refused() {
     for change in [
         |o: &mut Rfc2544Options| o.losses = vec![0.7],
         |o: &mut Rfc2544Options| o.flows = Some(0),
         |o: &mut Rfc2544Options| o.width = Some(0.9),
         |o: &mut Rfc2544Options| o.common.duts = vec!["opensvan".into()],
+        |o: &mut Rfc2544Options| {
+            o.common.duts = vec!["openvpn".into()];
+            o.setup = Rfc2544Setup::Single;
+        },
     ] {
         let mut o = Rfc2544Options::default();
         change(&mut o);

@@ -1,7 +1,7 @@
 //! `lab rfc2544`: options to the laboratory's own.
 
 use ironswan_lab::load::Direction;
-use ironswan_lab::{FrameSize, Rfc2544Options};
+use ironswan_lab::{FrameSize, Rfc2544Options, Rfc2544Setup};
 
 use super::common::Common;
 
@@ -9,10 +9,14 @@ use super::common::Common;
 pub(crate) struct Rfc2544 {
     #[command(flatten)]
     common: Common,
+    /// line: gateway to gateway (RFC 2544 figure 3); single: one gateway, with a tester that speaks IKE and ESP itself (figure 2)
+    #[arg(long, default_value = "line", value_name = "TOPOLOGY")]
+    topology: Rfc2544Setup,
     /// Frame sizes, bytes with FCS, and imix [default: 64,128,256,390,512,1024,1280,1424,1456,1518,imix]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<FrameSize>,
-    /// Directions: forward, reverse, both [default: forward,both]
+    /// Directions: forward, reverse, both [default: forward,both; of a single gateway, where forward is encrypting and reverse
+    /// decrypting: forward,reverse]
     #[arg(long, value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Flows of the traffic [default: 64]
@@ -37,6 +41,7 @@ impl Rfc2544 {
     /// As the laboratory wants them.
     pub(crate) fn options(self) -> Result<Rfc2544Options, String> {
         Ok(Rfc2544Options {
+            setup: self.topology,
             sizes: self.sizes,
             directions: self.directions,
             flows: self.flows,

@@ -53,6 +53,7 @@ impl IronSwan {
         let Suite { ike, esp } = &self.suite;
         let encap = if self.encap == Encap::Udp { "yes" } else { "no" };
         let ipcomp = if self.ipcomp { "yes" } else { "no" };
+        let more = super::lasting(sites);
         let (mut connections, mut secrets) = (String::new(), String::new());
         for end in sites.ends(site) {
             let name = sites.tunnel_name(end.tunnel);
@@ -81,7 +82,7 @@ impl IronSwan {
         esp_proposals = {esp}
         ipcomp = {ipcomp}
         start_action = none
-      }}
+{more}      }}
     }}
   }}
 "
@@ -117,11 +118,18 @@ impl Dut for IronSwan {
         done.status.success().then(|| done.stdout.lines().next().unwrap_or_default().trim().to_string())
     }
 
+    fn ipsec(&self) -> Option<(&Suite, Encap)> {
+        Some((&self.suite, self.encap))
+    }
+
     fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError> {
         let program = self.program()?;
-        let psk = random_secret()?;
+        let psk = match &sites.played {
+            Some(played) => played.text(),
+            None => random_secret()?,
+        };
         let mut pair = Pair::new(self.name());
-        for (index, site) in sites.sites.iter().enumerate() {
+        for (index, site) in sites.started() {
             let config = dir.join(site.name);
             fs::DirBuilder::new()
                 .mode(0o700)
@@ -137,7 +145,7 @@ impl Dut for IronSwan {
             let log = dir.join(format!("{}.log", site.name));
             pair.add(Process::start(sites.journal, site.name, &site.netns.exec(&argv), &log)?);
         }
-        for site in &sites.sites {
+        for (_, site) in sites.started() {
             let socket = socket(dir, site.name);
             let ready = interrupt::wait_until(Duration::from_secs(10), || {
                 pair.alive()?;
@@ -147,7 +155,7 @@ impl Dut for IronSwan {
                 return Err(pair.failed(format!("{} did not answer on VICI within 10 s", site.name)));
             }
         }
-        let uris = sites.sites.iter().map(|s| uri(dir, s.name)).collect();
+        let uris = sites.started().map(|(_, s)| uri(dir, s.name)).collect();
         let mut running = Gateways { pair, program, uris, journal: sites.journal.clone() };
         for (tunnel, (initiator, _)) in sites.tunnels.iter().enumerate() {
             running.up(*initiator, &sites.tunnel_name(tunnel))?;
@@ -227,7 +235,10 @@ impl Running for Gateways {
     }
 
     fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
-        Ok(Some([self.counters(&self.uris[0])?, self.counters(&self.uris[1])?]))
+        match &self.uris[..] {
+            [first, second, ..] => Ok(Some([self.counters(first)?, self.counters(second)?])),
+            _ => Ok(None),
+        }
     }
 
     fn alive(&mut self) -> Result<(), LabError> {
@@ -281,6 +292,7 @@ mod tests {
             sites: vec![site(0, "g1"), site(1, "hub"), site(2, "g3")],
             tunnels: vec![(0, 1), (2, 1)],
             journal: &journal,
+            played: None,
         };
         let dut = IronSwan::new("x".into(), None, Suite::default(), Encap::Raw, None);
         let [spoke, hub, other] = [0, 1, 2].map(|n| dut.swanctl_conf(&sites, n, "x"));

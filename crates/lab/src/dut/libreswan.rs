@@ -289,7 +289,7 @@ mod tests {
             networks: networks[nth].iter().map(ToString::to_string).collect(),
         };
         let sites = vec![site(0, "192.0.2.1"), site(1, "192.0.2.2")];
-        let sites = Sites { sites, tunnels: vec![(0, 1)], journal: &journal };
+        let sites = Sites { sites, tunnels: vec![(0, 1)], journal: &journal, played: None };
         let dut = Libreswan::new("libreswan".into(), Suite::default(), encap);
         let both = [0, 1].map(|site| dut.ipsec_conf(&sites, site).expect("a configuration"));
         assert_eq!(both[0], both[1], "the ends have the same");

@@ -190,7 +190,12 @@ pub trait Dut {
     /// Its version, as it says itself.
     fn version(&self) -> Option<String>;
 
-    /// Starts it on all gateways and waits until traffic can flow through every tunnel. `dir` is for its files and logs.
+    /// What it agrees on with a peer by IKEv2: algorithms, and the form of ESP; `None` for a system that is none of IPsec.
+    fn ipsec(&self) -> Option<(&Suite, Encap)> {
+        None
+    }
+
+    /// Starts it on all gateways (but the one that is played) and waits until traffic can flow through every tunnel. `dir` is for its files and logs.
     fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError>;
 }
 
@@ -280,6 +285,12 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
             )));
         }
     })
+}
+
+/// What the configuration of a CHILD_SA has where the laboratory plays the other end: keys for as long as the run takes, for a trial
+/// must not meet a rekeying.
+fn lasting(sites: &Sites<'_>) -> &'static str {
+    if sites.played.is_some() { "        rekey_time = 0\n" } else { "" }
 }
 
 /// The processes of a system on its gateways, and what most systems do with them.

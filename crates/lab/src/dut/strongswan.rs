@@ -55,6 +55,11 @@ impl StrongSwan {
     fn swanctl_conf(&self, sites: &Sites<'_>, site: usize) -> String {
         let Suite { ike, esp } = &self.suite;
         let encap = if self.encap == Encap::Udp { "yes" } else { "no" };
+        let more = super::lasting(sites);
+        let secret = match &sites.played {
+            Some(played) => played.text(),
+            None => "a pre-shared key of the laboratory".into(),
+        };
         let connections = sites.ends(site).into_iter().map(|end| {
             let name = sites.tunnel_name(end.tunnel);
             format!(
@@ -77,7 +82,7 @@ impl StrongSwan {
         local_ts = {}
         remote_ts = {}
         esp_proposals = {esp}
-      }}
+{more}      }}
     }}
   }}
 ",
@@ -90,7 +95,7 @@ impl StrongSwan {
             )
         });
         format!(
-            "connections {{\n{}}}\nsecrets {{\n  ike-lab {{\n    secret = \"a pre-shared key of the laboratory\"\n  }}\n}}\n",
+            "connections {{\n{}}}\nsecrets {{\n  ike-lab {{\n    secret = \"{secret}\"\n  }}\n}}\n",
             connections.collect::<String>()
         )
     }
@@ -120,13 +125,17 @@ impl Dut for StrongSwan {
         text.lines().find(|l| l.contains("strongSwan")).map(|l| l.trim().to_string())
     }
 
+    fn ipsec(&self) -> Option<(&Suite, Encap)> {
+        Some((&self.suite, self.encap))
+    }
+
     fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError> {
         if charon().is_none() {
             return Err(LabError::Unfit(self.lacks()));
         }
         let journal = sites.journal;
         let mut pair = Pair::new(self.name());
-        for (index, site) in sites.sites.iter().enumerate() {
+        for (index, site) in sites.started() {
             write(&dir.join(format!("{}.swanctl.conf", site.name)), &self.swanctl_conf(sites, index))?;
             let log = dir.join(format!("{}.log", site.name));
             pair.add(start(journal, site.netns, site.name, dir, &log, self.kernel)?);
@@ -134,7 +143,7 @@ impl Dut for StrongSwan {
         let first = sites.sites.first().map(|s| s.name.to_string()).unwrap_or_default();
         let device = (!self.kernel).then(|| "ipsec0".to_string());
         let mut running = Charons { pair, first, device, dir: dir.into(), journal: journal.clone() };
-        for site in &sites.sites {
+        for (_, site) in sites.started() {
             let socket = socket(dir, site.name);
             let up = interrupt::wait_until(Duration::from_secs(10), || {
                 running.pair.alive()?;

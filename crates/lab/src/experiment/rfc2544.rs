@@ -1,7 +1,8 @@
 //! Experiment E6, `lab rfc2544`: throughput by frame size at bounded losses, latency below it and the curve past it, gateway to
-//! gateway (RFC 2544 figure 3), after Freescale's study of IPsec on its processors.
+//! gateway (RFC 2544 figure 3) or of one gateway alone (figure 2), after Freescale's study of IPsec on its processors.
 
 mod conclude;
+mod single;
 
 use std::time::Duration;
 
@@ -21,14 +22,18 @@ use crate::record::{Better, Factors, factors};
 use crate::report::Warning;
 use crate::topology::{Line, Mode, Owner};
 
+pub use single::Setup;
+
 /// Options of the experiment. Empty lists: the experiment's own choice.
 #[derive(Debug, Clone, Default)]
 pub struct Rfc2544Options {
     /// What experiments share; `duration` is the length of a full trial.
     pub common: Common,
+    /// What is measured, and by whom.
+    pub setup: Setup,
     /// Frame sizes.
     pub sizes: Vec<FrameSize>,
-    /// Directions.
+    /// Directions; of one gateway, forward is encrypting and reverse decrypting.
     pub directions: Vec<Direction>,
     /// Flows of the traffic, by source port and address.
     pub flows: Option<u32>,
@@ -45,48 +50,44 @@ pub(super) const ABOUT: About = About {
     number: "E6",
     question: "How many packets of each size does each gateway carry without loss, or with little, and what happens below and \
                above that?",
-    measures: &[
-        ("kpps", "kpps", "1000 packets/s", "packets that arrived, both ways together", Better::More),
-        ("inner_gbps", "inner Gb/s", "Gb/s", "the IP packets inside the tunnel", Better::More),
-        (
-            "outer_gbps",
-            "outer Gb/s",
-            "Gb/s",
-            "frames on the link between the gateways with their FCS, as the kernel counts them",
-            Better::Neither,
-        ),
-        ("loss", "loss", "share", "of the intended packets, in the worse direction", Better::Less),
-        ("busy", "busy", "share", "of the machine's capacity", Better::Less),
-        ("machine_ns", "machine ns/p", "ns", "non-idle time of the machine for each packet", Better::Less),
-        (
-            "gateways_ns",
-            "gateways ns/p",
-            "ns",
-            "time of both gateways' processes for each packet",
-            Better::Less,
-        ),
-        (
-            "bound_kpps",
-            "up to kpps",
-            "1000 packets/s",
-            "each way: the lowest rate known to lose too much",
-            Better::Neither,
-        ),
-        ("of_peak", "of peak", "share", "of the most that arrived in any trial", Better::More),
-        (
-            "p50_us",
-            "50 % us",
-            "us",
-            "latency that half of the packets did not exceed (of the worse direction)",
-            Better::Less,
-        ),
-        ("p90_us", "90 %", "us", "that of 90 of 100", Better::Less),
-        ("p99_us", "99 %", "us", "that of 99 of 100", Better::Less),
-        ("p999_us", "99.9 %", "us", "that of 999 of 1000", Better::Less),
-        ("max_us", "max", "us", "the largest", Better::Less),
-    ],
+    measures: &MEASURES,
     baseline: Some(("dut", "plain")),
 };
+
+static MEASURES: [(&str, &str, &str, &str, Better); 14] = [
+    ("kpps", "kpps", "1000 packets/s", "packets that arrived, both ways together", Better::More),
+    ("inner_gbps", "inner Gb/s", "Gb/s", "the IP packets inside the tunnel", Better::More),
+    (
+        "outer_gbps",
+        "outer Gb/s",
+        "Gb/s",
+        "frames on the outer link with their FCS, as the kernel counts them",
+        Better::Neither,
+    ),
+    ("loss", "loss", "share", "of the intended packets, in the worse direction", Better::Less),
+    ("busy", "busy", "share", "of the machine's capacity", Better::Less),
+    ("machine_ns", "machine ns/p", "ns", "non-idle time of the machine for each packet", Better::Less),
+    ("gateways_ns", "gateways ns/p", "ns", "time of the gateways' processes for each packet", Better::Less),
+    (
+        "bound_kpps",
+        "up to kpps",
+        "1000 packets/s",
+        "each way: the lowest rate known to lose too much",
+        Better::Neither,
+    ),
+    ("of_peak", "of peak", "share", "of the most that arrived in any trial", Better::More),
+    (
+        "p50_us",
+        "50 % us",
+        "us",
+        "latency that half of the packets did not exceed (of the worse direction)",
+        Better::Less,
+    ),
+    ("p90_us", "90 %", "us", "that of 90 of 100", Better::Less),
+    ("p99_us", "99 %", "us", "that of 99 of 100", Better::Less),
+    ("p999_us", "99.9 %", "us", "that of 999 of 1000", Better::Less),
+    ("max_us", "max", "us", "the largest", Better::Less),
+];
 
 const SIZES: [&str; 11] = ["64", "128", "256", "390", "512", "1024", "1280", "1424", "1456", "1518", "imix"];
 /// Losses of Freescale's study, and one of today's.
@@ -96,8 +97,12 @@ const LOADS: [(f64, &str); 3] = [(0.1, "10%"), (0.5, "50%"), (0.9, "90%")];
 /// Multiples of the throughput that are offered.
 const MULTIPLES: [(f64, &str); 3] = [(1.0, "1"), (1.5, "1.5"), (2.0, "2")];
 
+/// For how long the tester's own limit is measured, at each size.
+const OWN_LIMIT: Duration = Duration::from_millis(40);
+
 /// What is measured.
 struct Work {
+    setup: Setup,
     /// Shares of the throughput at which latency is measured.
     loads: &'static [(f64, &'static str)],
     cells: Vec<(FrameSize, Direction, Shape)>,
@@ -111,17 +116,27 @@ struct Work {
 /// Makes the experiment.
 pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
     let mut work = Work::new(&options)?;
-    let names = match options.common.duts.as_slice() {
-        [] => vec!["plain".into(), "ironswan".into()],
-        names => names.to_vec(),
+    let setup = options.setup;
+    let names = match (options.common.duts.as_slice(), setup) {
+        // A short run has no time for more where there are two directions.
+        ([], Setup::Single) if options.common.quick || options.common.smoke => vec!["ironswan".into()],
+        ([], _) => vec!["plain".into(), "ironswan".into()],
+        (names, _) => names.to_vec(),
     };
-    let (duts, doubts) = ready(&names, &options.common)?;
+    let (duts, mut doubts) = ready(&names, &options.common)?;
+    let (duts, left_out) = setup.able(duts);
+    if duts.is_empty() {
+        let why: Vec<String> = left_out.iter().map(Warning::text).collect();
+        return Err(LabError::Usage(format!("nothing to measure: {}", why.join("; "))));
+    }
+    doubts.extend(left_out);
     if !options.strict {
         work.fit(&options.common, duts.len() as u32);
     }
     let steps = work.cells.len() * work.repeats as usize * duts.len();
     let one = work.care.guess() + work.latency * 3 + work.curve * 3 + Duration::from_secs(2);
-    let mut c = Campaign::begin(ABOUT, &options.common, steps, one)?;
+    let about = if setup == Setup::Single { single::SINGLE } else { ABOUT };
+    let mut c = Campaign::begin(about, &options.common, steps, one)?;
     doubts.into_iter().for_each(|d| c.doubt(d));
     work.describe(&mut c, &duts);
     let owner = Owner::claim()?;
@@ -130,10 +145,18 @@ pub fn rfc2544(options: Rfc2544Options) -> Result<Report, LabError> {
     let mut watches = Vec::new();
     for dut in &duts {
         c.says(&format!("starting {}", dut.name()))?;
-        let mut rig = Rig::start(&owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?;
+        let mut rig = match setup {
+            Setup::Line => Rig::start(&owner, dut.as_ref(), Mode::Wire, work.inner_mtu, &placement)?,
+            Setup::Single => Rig::start_single(&owner, dut.as_ref(), work.inner_mtu, &placement)?,
+        };
         rig.soak = c.soak().cloned();
         watches.push(rig.watch()?);
         rigs.push(rig);
+    }
+    if setup == Setup::Single {
+        for (size, shape) in work.sizes() {
+            single::own_limits(&mut c, &duts, size, shape, OWN_LIMIT)?;
+        }
     }
     for repeat in 0..work.repeats {
         for (size, direction, shape) in &work.cells {
@@ -170,6 +193,9 @@ pub(super) fn stop(c: &mut Campaign, rigs: Vec<Rig>, watches: &[OuterWatch]) -> 
         let (crossed, dut) = (rig.crossed(watch)?, rig.name().to_string());
         c.settings.insert(format!("crossed, {dut}"), crossed.to_string());
         crossed_doubts(&dut, &crossed).into_iter().for_each(|doubt| c.doubt(doubt));
+        if let Some(behaved) = rig.behaved() {
+            single::behaviour(c, &dut, behaved);
+        }
         let (killed, commands) = rig.stop();
         c.ran(commands);
         if !killed.is_empty() {
@@ -200,14 +226,11 @@ impl Work {
         } else {
             o.sizes.clone()
         };
-        let directions = if o.directions.is_empty() {
-            common.by_care(
-                vec![Direction::Forward, Direction::Both],
-                vec![Direction::Forward],
-                vec![Direction::Forward],
-            )
-        } else {
-            o.directions.clone()
+        let one = vec![Direction::Forward];
+        let directions = match (o.directions.as_slice(), o.setup) {
+            ([], Setup::Line) => common.by_care(vec![Direction::Forward, Direction::Both], one.clone(), one),
+            ([], Setup::Single) => vec![Direction::Forward, Direction::Reverse],
+            (named, _) => named.to_vec(),
         };
         let mut losses = if o.losses.is_empty() { LOSSES.to_vec() } else { o.losses.clone() };
         // Strictest first, whatever the order on the command line: latency is measured below the first one's throughput.
@@ -242,6 +265,7 @@ impl Work {
         }
         let ms = Duration::from_millis;
         Ok(Self {
+            setup: o.setup,
             loads: common.by_care(&LOADS[..], &LOADS[..], &LOADS[..1]),
             cells,
             care,
@@ -265,12 +289,24 @@ impl Work {
         lengths.extend(self.loads.iter().map(|_| self.latency));
         lengths.extend(MULTIPLES.map(|_| self.curve));
         let cell = budget::trials(&lengths);
-        (Duration::from_millis(900) + cell * self.cells.len() as u32 * self.repeats) * systems
+        let own = match self.setup {
+            Setup::Line => Duration::ZERO,
+            Setup::Single => OWN_LIMIT * self.sizes().len() as u32,
+        };
+        (Duration::from_millis(900) + own + cell * self.cells.len() as u32 * self.repeats) * systems
+    }
+
+    /// The sizes, each once.
+    fn sizes(&self) -> Vec<(FrameSize, Shape)> {
+        let first = self.cells.first().map(|(_, direction, _)| *direction);
+        let of_first = self.cells.iter().filter(|(_, direction, _)| Some(*direction) == first);
+        of_first.map(|(size, _, shape)| (*size, *shape)).collect()
     }
 
     fn describe(&self, c: &mut Campaign, duts: &[Box<dyn Dut>]) {
         let care = &self.care;
         for (name, value) in [
+            ("topology", self.setup.to_string()),
             ("frames", "with FCS, as in RFC 2544; the inner packet is 18 bytes smaller".to_string()),
             ("IMIX", "7 x 64, 4 x 570, 1 x 1518 bytes, those of a size in a row".into()),
             ("inner MTU", format!("{}; the outer link's is larger: nothing is fragmented", self.inner_mtu)),
@@ -297,16 +333,15 @@ impl Work {
         (size, direction, shape): (FrameSize, Direction, Shape),
         repeat: u32,
     ) -> Result<(), LabError> {
-        let cell = format!("{size} B, {direction}");
+        let setup = self.setup;
+        let named = setup.direction(direction);
+        let cell = format!("{size} B, {named}");
         let began = c.elapsed();
         let searched = throughput::search(c, rigs, shape, direction, &self.care, &cell)?;
         let of = |dut: &str, part: &str, more: &[(&str, &str)]| -> Factors {
-            let mut all = factors([
-                ("part", part),
-                ("size", &size.to_string()),
-                ("direction", &direction.to_string()),
-                ("dut", dut),
-            ]);
+            let mut all =
+                factors([("part", part), ("size", &size.to_string()), ("direction", &named), ("dut", dut)]);
+            all.extend(setup.factors());
             all.extend(more.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())));
             all
         };
@@ -356,7 +391,7 @@ impl Work {
             let own = curve.extract_if(.., |(dut, ..)| dut == rig.name());
             let flood = (rig.name().to_string(), "flood", began, s.flood);
             for (dut, name, began, passed) in own.chain([flood]).collect::<Vec<_>>() {
-                let mut measures = throughput::measures(&shape, &passed);
+                let mut measures = setup.measures(&shape, &passed);
                 measures.push(("of_peak", passed.forwarded_pps() / peak.max(1.0)));
                 c.sample(of(&dut, "curve", &[("offered", name)]), repeat, began, &measures, vec![]);
             }
@@ -379,7 +414,7 @@ impl Work {
         let mut first = None;
         for (f, at) in s.found.iter().zip(&s.at) {
             let loss = f.goal.loss_ratio;
-            let trials: Vec<_> = at.iter().map(|p| throughput::measures(shape, p)).collect();
+            let trials: Vec<_> = at.iter().map(|p| self.setup.measures(shape, p)).collect();
             let mut measures = throughput::medians(&trials);
             if let Some(pps) = f.conditional_throughput {
                 first = first.or(Some(pps));

@@ -1,4 +1,5 @@
-//! A line with a running system under test on it, ready for one trial after the other with packets of our own generator.
+//! A line with a running system under test on it, ready for one trial after the other with packets of our own generator: on both
+//! gateways, or on the first with the laboratory's own tester in the place of the second.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,11 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::placement::Placement;
+use super::tester::{self, Behaved, Tester};
 use crate::clock;
 use crate::dut::{Dut, EngineCounts, Running};
 use crate::error::LabError;
-use crate::load::frame::{Route, Shape};
-use crate::load::{self, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
+use crate::load::frame::{Burst, Frames, Route, Shape};
+use crate::load::{self, BATCH, Counted, Direction, Iperf3, Offer, Receiver, Sent, TcpLoad, TcpReport};
 use crate::measure::counters::{self, CpuTicks};
 use crate::measure::outer::{Crossed, OuterWatch};
 use crate::measure::places::{Account, Ends, Snapshot};
@@ -20,7 +22,7 @@ use crate::measure::soaker::{Busy, Soak};
 use crate::measure::{self, Window, WindowPlan};
 use crate::process;
 use crate::report::flood::{Cost, FloodTrial, TrialKey};
-use crate::topology::{Line, LineSpec, Mode, Node, Owner, address};
+use crate::topology::{Cpus, Line, LineSpec, Mode, Netns, Node, Owner, Sites, address};
 
 /// The receiver's port.
 pub(super) const PORT: u16 = 7007;
@@ -28,6 +30,7 @@ pub(super) const PORT: u16 = 7007;
 const WARM_UP: Duration = Duration::from_millis(300);
 /// What a tunnel may add to a packet: where inner packets are larger than usual, the outer link is so by as much.
 const ENCAPSULATION: u32 = 100;
+const GATEWAYS: [Node; 2] = [Node::G1, Node::G2];
 /// The usual inner MTU, which fits every system on an ordinary link.
 const USUAL_MTU: u32 = 1400;
 
@@ -47,6 +50,17 @@ pub(super) struct Rig {
     pub(super) quotas: Vec<Quota>,
     /// A soaker at work.
     pub(super) soak: Option<Arc<Soak>>,
+    /// In the place of the second gateway, where the first is measured alone.
+    tester: Option<Tester>,
+    behaved: Behaved,
+}
+
+/// One direction of a trial: what is sent, and what takes it in at the other end.
+struct Way<'a> {
+    from: &'a Netns,
+    interface: &'static str,
+    frames: Box<dyn Burst>,
+    receiver: Receiver,
 }
 
 /// How long the gateways of a rig had been stopped at one moment.
@@ -93,19 +107,24 @@ impl Passed {
 
     /// Packets that arrived, each once.
     pub(super) fn received(&self) -> u64 {
-        self.sum(|(_, c)| c.received.unique)
+        self.sum(|(_, c)| c.arrived())
     }
 
     /// Share of the intended packets that did not arrive, unsent ones included: of the worse direction, for a throughput is
     /// that of both.
     pub(super) fn loss(&self) -> f64 {
-        let share = |(s, c): &(Sent, Counted)| 1.0 - c.received.unique as f64 / s.intended.max(1) as f64;
+        let share = |(s, c): &(Sent, Counted)| 1.0 - c.arrived() as f64 / s.intended.max(1) as f64;
         self.ways.iter().map(share).fold(0.0, f64::max)
     }
 
-    /// Share of the intended packets that the generator left out.
-    pub(super) fn unsent(&self) -> f64 {
-        self.sum(|(s, _)| s.unsent) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
+    /// Share of the intended packets that the tester itself lost: the generator left them out, or the receiver had no room.
+    pub(super) fn own_loss(&self) -> f64 {
+        self.sum(|(s, c)| s.unsent + c.socket_drops) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
+    }
+
+    /// Packets a second that the generator gave to the kernel, all directions together.
+    pub(super) fn sent_pps(&self) -> f64 {
+        self.ways.iter().map(|(s, _)| s.sent as f64 / s.seconds.max(1e-9)).sum()
     }
 
     /// From the first packet to the last, seconds.
@@ -134,6 +153,27 @@ impl Rig {
         inner_mtu: u32,
         placement: &Placement,
     ) -> Result<Self, LabError> {
+        Self::begin(owner, dut, mode, inner_mtu, placement, false)
+    }
+
+    /// The same with one gateway, and the laboratory's own tester in the place of the other.
+    pub(super) fn start_single(
+        owner: &Owner,
+        dut: &dyn Dut,
+        inner_mtu: u32,
+        placement: &Placement,
+    ) -> Result<Self, LabError> {
+        Self::begin(owner, dut, Mode::Wire, inner_mtu, placement, true)
+    }
+
+    fn begin(
+        owner: &Owner,
+        dut: &dyn Dut,
+        mode: Mode,
+        inner_mtu: u32,
+        placement: &Placement,
+        alone: bool,
+    ) -> Result<Self, LabError> {
         let line = Line::build(owner, LineSpec { mode, inner_mtu })?;
         let dir = owner.dir().join(line.number().to_string());
         fs::create_dir(&dir).map_err(LabError::io(format!("creating {}", dir.display())))?;
@@ -146,16 +186,23 @@ impl Rig {
                 line.ip(gateway, &["link", "set", "wan", "mtu", &outer])?;
             }
         }
-        let running = match placement.gateways() {
-            Some(cpus) => cpus.while_pinned(|| dut.start(&line.sites(), &dir))?,
-            None => dut.start(&line.sites(), &dir)?,
+        let (tester, played) = match alone {
+            true => Tester::prepare(&line, dut).map(|(tester, played)| (Some(tester), played))?,
+            false => (None, None),
         };
+        let sites = Sites { played, ..line.sites() };
+        let running = match placement.gateways() {
+            Some(cpus) => cpus.while_pinned(|| dut.start(&sites, &dir))?,
+            None => dut.start(&sites, &dir)?,
+        };
+        drop(sites);
         if let Some(device) = running.tunnel_device().filter(|_| inner_mtu > USUAL_MTU) {
-            for gateway in [Node::G1, Node::G2] {
-                line.ip(gateway, &["link", "set", &device, "mtu", &inner_mtu.to_string()])?;
+            for gateway in if alone { &GATEWAYS[..1] } else { &GATEWAYS[..] } {
+                line.ip(*gateway, &["link", "set", &device, "mtu", &inner_mtu.to_string()])?;
             }
         }
-        let (route, back) = (line.way(Node::G1, address::B)?, line.way(Node::G2, address::A)?);
+        let way = |gateway, host| load::route(line.ethernet(gateway, "lan")?, host, PORT);
+        let (route, back) = (way(Node::G1, address::B)?, way(Node::G2, address::A)?);
         let mut rig = Self {
             name: dut.name(),
             line,
@@ -168,6 +215,8 @@ impl Rig {
             back,
             quotas: Vec::new(),
             soak: None,
+            tester,
+            behaved: Behaved::default(),
         };
         rig.warm_up()?;
         Ok(rig)
@@ -185,21 +234,75 @@ impl Rig {
 
     fn warm_up(&mut self) -> Result<(), LabError> {
         let shape = Shape { payload: 64, mix: None, flows: 1, tag: 0 };
-        // Neighbours are resolved by the first packets, which may not all survive that.
-        for _ in 0..20 {
-            let epoch = clock::now();
-            let receiver =
-                Receiver::start(self.line.node(Node::B), PORT, shape, epoch, self.placement.receiver())?;
-            let offer = Offer { rate: Some(1000.0), packets: 100, at_most: WARM_UP };
-            let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
-            load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
-            if receiver.finish().received.unique >= 50 {
-                return Ok(());
+        let offer = Offer { rate: Some(1000.0), packets: 100, at_most: WARM_UP };
+        let mut directions = vec![Direction::Forward];
+        directions.extend(self.tester.is_some().then_some(Direction::Reverse));
+        for direction in directions {
+            // Neighbours are resolved by the first packets, which may not all survive that.
+            let mut carried = false;
+            for _ in 0..20 {
+                let epoch = clock::now();
+                let first = self.number(direction)?;
+                let mut ways = self.ways(shape, direction, epoch, first)?;
+                send(&mut ways, offer, epoch, self.placement.generator())?;
+                carried = ways.into_iter().all(|way| way.receiver.finish().arrived() >= 50);
+                if carried {
+                    break;
+                }
+                self.running()?.alive()?;
             }
-            self.running()?.alive()?;
+            if !carried {
+                let (why, logs) = (format!("it carries nothing {direction}"), Vec::new());
+                return Err(LabError::Dut { dut: self.name.clone(), why, logs });
+            }
         }
-        let logs = Vec::new();
-        Err(LabError::Dut { dut: self.name.clone(), why: "it carries nothing from a to b".into(), logs })
+        Ok(())
+    }
+
+    /// The number of the next trial, which has one for each direction.
+    fn number(&mut self, direction: Direction) -> Result<u32, LabError> {
+        if let Some(tester) = &mut self.tester {
+            tester.agree()?;
+        }
+        let first = self.trials + 1;
+        self.trials += if direction == Direction::Both { 2 } else { 1 };
+        Ok(first)
+    }
+
+    /// Both ends of each direction that `direction` says, for packets of `shape` with a tag of their own, receiving from now on.
+    fn ways(
+        &self,
+        shape: Shape,
+        direction: Direction,
+        epoch: Instant,
+        first: u32,
+    ) -> Result<Vec<Way<'_>>, LabError> {
+        let directions = match direction {
+            Direction::Both => vec![Direction::Forward, Direction::Reverse],
+            one => vec![one],
+        };
+        let cpus = self.placement.receiver();
+        let way = |(direction, trial): (Direction, u32)| {
+            // Distinguishes trials and directions, and systems by their topology's number.
+            let shape = Shape { tag: self.line.number() << 16 | trial, ..shape };
+            let [a, outside, b] = [Node::A, Node::G2, Node::B].map(|n| self.line.node(n));
+            let listen = |node| Receiver::start(node, PORT, shape, epoch, cpus);
+            let frames = |route| Box::new(Frames::new(shape, route, BATCH)) as Box<dyn Burst>;
+            let (from, interface, frames, receiver) = match (direction, &self.tester) {
+                (Direction::Reverse, None) => (b, "eth0", frames(self.back), listen(a)?),
+                (Direction::Reverse, Some(tester)) => {
+                    (outside, tester::DEVICE, tester.frames(shape), listen(a)?)
+                }
+                (_, None) => (a, "eth0", frames(self.route), listen(b)?),
+                (_, Some(tester)) => {
+                    let opener = tester.opener(shape, &self.route);
+                    let tap = Receiver::tap(outside, tester::DEVICE, opener, epoch, cpus)?;
+                    (a, "eth0", frames(self.route), tap)
+                }
+            };
+            Ok(Way { from, interface, frames, receiver })
+        };
+        directions.into_iter().zip(first..).map(way).collect()
     }
 
     /// One trial from a to b.
@@ -220,43 +323,19 @@ impl Rig {
         offer: Offer,
         direction: Direction,
     ) -> Result<Passed, LabError> {
-        let (there, back) = ((Node::A, Node::B, self.route), (Node::B, Node::A, self.back));
-        let ways = match direction {
-            Direction::Forward => vec![there],
-            Direction::Reverse => vec![back],
-            Direction::Both => vec![there, back],
-        };
         let engines = self.running()?.engines()?;
         let processes: Vec<u32> =
             [Node::G1, Node::G2].iter().flat_map(|n| self.line.node(*n).pids()).collect();
         let inside: Vec<u32> = processes.iter().copied().chain([std::process::id()]).collect();
         let gateways_ns = |pids: &[u32]| pids.iter().map(|p| counters::process_ns(*p)).sum::<u64>();
         let epoch = clock::now();
-        let mut work = Vec::new();
-        for (from, to, route) in ways {
-            self.trials += 1;
-            // Distinguishes trials and directions, and systems by their topology's number.
-            let shape = Shape { tag: self.line.number() << 16 | self.trials, ..shape };
-            let to = self.line.node(to);
-            let receiver = Receiver::start(to, PORT, shape, epoch, self.placement.receiver())?;
-            work.push((self.line.node(from), route, shape, receiver));
-        }
+        let first = self.number(direction)?;
+        let mut ways = self.ways(shape, direction, epoch, first)?;
         let before = Snapshot::take(&self.line, engines)?;
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
         let soaked = self.soak.as_ref().map(|soak| (soak.clone(), soak.now()));
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
-        let cpus = self.placement.generator();
-        let sent: Vec<Result<Sent, LabError>> = thread::scope(|scope| {
-            let send = |(from, route, shape, _): &(&_, Route, Shape, Receiver)| {
-                load::generate(from, "eth0", *route, *shape, offer, epoch, cpus)
-            };
-            let all: Vec<_> = work.iter().map(|w| scope.spawn(move || send(w))).collect();
-            let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
-                Ok(sent) => sent,
-                Err(panic) => std::panic::resume_unwind(panic),
-            };
-            all.into_iter().map(join).collect()
-        });
+        let sent = send(&mut ways, offer, epoch, self.placement.generator())?;
         let (mut cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
         let soaker = soaked.map(|(soak, from)| soak.busy(from, soak.now()));
         if soaker.is_some() {
@@ -267,15 +346,15 @@ impl Rig {
             .iter()
             .map(|(p, ticks)| ticks.saturating_sub(others.get(p).copied().unwrap_or(0)))
             .sum();
-        let mut ways = Vec::new();
-        for ((.., receiver), sent) in work.into_iter().zip(sent) {
-            ways.push((sent?, receiver.finish()));
-        }
+        let counted: Vec<Counted> = ways.into_iter().map(|way| way.receiver.finish()).collect();
+        let ways: Vec<(Sent, Counted)> = sent.into_iter().zip(counted).collect();
+        ways.iter().for_each(|(sent, counted)| self.behaved.add(sent, counted));
         let engines = self.running()?.engines()?;
         self.running()?.alive()?;
         let after = Snapshot::take(&self.line, engines)?;
         let device = self.running()?.tunnel_device();
-        let account = ways.first().filter(|_| direction == Direction::Forward).map(|(sent, counted)| {
+        let on_the_line = direction == Direction::Forward && self.tester.is_none();
+        let account = ways.first().filter(|_| on_the_line).map(|(sent, counted)| {
             let ends = Ends {
                 sent: sent.sent,
                 received: counted.received.unique,
@@ -310,6 +389,11 @@ impl Rig {
     /// How long its gateways have been stopped by their quotas.
     pub(super) fn stalls(&self) -> Stopped {
         Stopped { at: clock::now(), stalls: self.quotas.iter().map(Quota::stalls).collect() }
+    }
+
+    /// How what came out of it was, where it is measured alone.
+    pub(super) fn behaved(&self) -> Option<Behaved> {
+        self.tester.as_ref().map(|_| self.behaved)
     }
 
     /// Begins to count what crosses the outer link.
@@ -377,21 +461,40 @@ impl Drop for Rig {
     }
 }
 
+/// Sends `offer` in each direction at once.
+fn send(
+    ways: &mut [Way<'_>],
+    offer: Offer,
+    epoch: Instant,
+    cpus: Option<&Cpus>,
+) -> Result<Vec<Sent>, LabError> {
+    thread::scope(|scope| {
+        let one = |way: &mut Way<'_>| {
+            load::generate_frames(way.from, way.interface, way.frames.as_mut(), offer, epoch, cpus)
+        };
+        let all: Vec<_> = ways.iter_mut().map(|way| scope.spawn(move || one(way))).collect();
+        let join = |t: thread::ScopedJoinHandle<'_, _>| match t.join() {
+            Ok(sent) => sent,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        all.into_iter().map(join).collect()
+    })
+}
+
 pub(super) fn cpu() -> Result<CpuTicks, LabError> {
     let stat = fs::read_to_string("/proc/stat").map_err(LabError::io("reading /proc/stat"))?;
     CpuTicks::parse(&stat).ok_or_else(|| LabError::Measurement("/proc/stat is not as expected".into()))
 }
 
 impl Line {
-    /// The way to `host` through the gateway in front of the other one.
-    fn way(&self, gateway: Node, host: &str) -> Result<Route, LabError> {
-        let argv = ["ip", "-n", self.node(gateway).name(), "-br", "link", "show", "dev", "lan"];
+    /// The Ethernet address of a box's end of a link.
+    pub(super) fn ethernet(&self, node: Node, device: &str) -> Result<[u8; 6], LabError> {
+        let argv = ["ip", "-n", self.node(node).name(), "-br", "link", "show", "dev", device];
         let brief = process::run(self.journal(), &argv, Duration::from_secs(5))?;
-        let next_hop = load::parse_ethernet(&brief).ok_or_else(|| {
-            let (name, said) = (gateway.name(), brief.trim());
+        load::parse_ethernet(&brief).ok_or_else(|| {
+            let (name, said) = (node.name(), brief.trim());
             LabError::Measurement(format!("no Ethernet address of {name} in `{said}`"))
-        })?;
-        load::route(next_hop, host, PORT)
+        })
     }
 }
 

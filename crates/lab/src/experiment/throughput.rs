@@ -138,7 +138,7 @@ pub(super) struct Searched {
     pub at: Vec<Vec<Passed>>,
     /// What came through with as much offered as the generator sends.
     pub flood: Passed,
-    /// Full trials in which the generator itself left out more than may be lost.
+    /// Full trials in which the tester itself, generator or receiver, lost more than may be lost.
     pub tester_limited: usize,
 }
 
@@ -149,7 +149,7 @@ impl Searched {
     }
 }
 
-/// What is to be doubted of the results of a search in which the generator left out too much in `limited` trials.
+/// What is to be doubted of the results of a search in which the tester lost too much in `limited` trials.
 fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<Warning> {
     let (dut, cell) = (dut.to_string(), cell.to_string());
     let without = found.iter().filter(|f| f.conditional_throughput.is_none() || !f.complete);
@@ -219,7 +219,7 @@ pub(super) fn search(
     let end = |g: Going| {
         let found = g.search.found();
         let strictest = care.losses.iter().copied().fold(f64::INFINITY, f64::min);
-        let limited = g.full.iter().filter(|(_, p)| p.unsent() > strictest && p.loss() > strictest).count();
+        let limited = g.full.iter().filter(|(_, p)| p.own_loss() > strictest && p.loss() > strictest).count();
         let at_bound = |f: &Found| {
             let at = g.full.iter().filter(|(load, _)| Some(*load) == f.bounds.lower);
             at.map(|(_, passed)| passed.clone()).collect()

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::error::{LabError, Remedy};
 use crate::process;
-use crate::topology::{Line, Node};
+use crate::topology::{Line, Node, address};
 
 const TABLE: &str = "ironlab_outer";
 const COMMAND: Duration = Duration::from_secs(5);
@@ -28,6 +28,8 @@ pub struct Crossed {
     pub tunnels: u64,
     /// ARP, and IPv6 looking for its neighbours.
     pub neighbours: u64,
+    /// The gateways' own ICMP errors: a kernel answers ESP for which the socket has no room as if nobody spoke it.
+    pub errors: u64,
     /// All but the first fragments of whatever it was.
     pub fragments: u64,
     /// Everything else: what should have been protected, for a system that protects.
@@ -45,14 +47,19 @@ impl OuterWatch {
 
     /// Begins to count.
     pub fn start(line: &Line) -> Result<Self, LabError> {
-        let rules = "ip frag-off & 0x1fff != 0 counter name fragments accept
+        let rules = format!(
+            "ip frag-off & 0x1fff != 0 counter name fragments accept
             ip protocol esp counter name protected accept
-            udp dport { 500, 4500 } counter name protected accept
-            udp dport { 1194, 51820 } counter name tunnels accept
+            udp dport {{ 500, 4500 }} counter name protected accept
+            udp dport {{ 1194, 51820 }} counter name tunnels accept
             meta protocol arp counter name neighbours accept
-            meta protocol ip6 icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld2-listener-report } counter name neighbours accept
-            counter name other";
-        let counters: String = ["protected", "tunnels", "neighbours", "fragments", "other"]
+            meta protocol ip6 icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld2-listener-report }} counter name neighbours accept
+            icmp type destination-unreachable ip saddr {{ {}, {} }} counter name errors accept
+            counter name other",
+            address::G1,
+            address::G2
+        );
+        let counters: String = ["protected", "tunnels", "neighbours", "errors", "fragments", "other"]
             .iter()
             .map(|name| format!("counter {name} {{ }}\n"))
             .collect();
@@ -86,6 +93,7 @@ impl Crossed {
         self.ipsec += n("protected");
         self.tunnels += n("tunnels");
         self.neighbours += n("neighbours");
+        self.errors += n("errors");
         self.fragments += n("fragments");
         self.other += n("other");
     }
@@ -104,11 +112,11 @@ impl Crossed {
 
 impl fmt::Display for Crossed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ipsec, tunnels, neighbours, fragments, other } = self;
+        let Self { ipsec, tunnels, neighbours, errors, fragments, other } = self;
         write!(
             f,
-            "{ipsec} ESP or IKE, {tunnels} WireGuard or OpenVPN, {neighbours} neighbour discovery, {fragments} later \
-             fragments, {other} other"
+            "{ipsec} ESP or IKE, {tunnels} WireGuard or OpenVPN, {neighbours} neighbour discovery, {errors} ICMP errors of the \
+             gateways, {fragments} later fragments, {other} other"
         )
     }
 }
@@ -130,10 +138,10 @@ mod tests {
     #[test]
     fn named_counters_are_found_and_what_is_not_the_systems_own_protocol_is_unprotected() {
         let text = r#"{"nftables": [{"metainfo": {}}, {"counter": {"name": "protected", "packets": 7, "bytes": 1}},
-            {"counter": {"name": "other", "packets": 2, "bytes": 1}}, {"counter": {"name": "tunnels", "packets": 3}}]}"#;
+            {"counter": {"name": "other", "packets": 2, "bytes": 1}}, {"counter": {"name": "tunnels", "packets": 3}}, {"counter": {"name": "errors", "packets": 4}}]}"#;
         let mut crossed = Crossed::default();
         crossed.add(&parse(text));
-        assert_eq!((crossed.ipsec, crossed.other, crossed.tunnels), (7, 2, 3));
+        assert_eq!((crossed.ipsec, crossed.other, crossed.tunnels, crossed.errors), (7, 2, 3, 4));
         assert_eq!(crossed.unprotected("plain"), None);
         assert_eq!(crossed.unprotected("ironswan-raw"), Some(5));
         assert_eq!(crossed.unprotected("wireguard-go"), Some(9));

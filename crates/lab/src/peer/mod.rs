@@ -5,7 +5,7 @@
 //! ```text
 //!   one thread:  sockets 500, 4500 ──> Endpoint (a connection per tunnel) ──> SAs by tunnel ──> Peer::keys()
 //! ```
-//! Not here: ESP. What arrives in UDP is counted and dropped.
+//! Not here: ESP ([`crate::load::esp`] speaks it with these keys). What arrives in UDP is counted and dropped.
 
 mod node;
 
@@ -53,7 +53,7 @@ pub struct PeerSpec {
     pub initiate: bool,
     /// Ask for UDP encapsulation without a NAT.
     pub encap: bool,
-    /// The ESP proposal: [`aes_gcm`], or another.
+    /// The ESP proposal: [`aes_gcm`], [`proposal`], or another.
     pub esp: Proposal,
 }
 
@@ -90,6 +90,16 @@ pub struct TunnelKeys {
 /// AES-GCM with a key of 128, 192 or 256 bits and a 16-byte ICV, sequence numbers of 32 bits.
 pub fn aes_gcm(bits: u16) -> Proposal {
     let transforms = vec![Transform::Encr(EncrId::AES_GCM_16, Some(bits)), Transform::Esn(EsnId::NO_ESN)];
+    Proposal { number: 1, protocol: ProtocolId::ESP, spi: Vec::new(), transforms }
+}
+
+/// The proposal of that suite alone.
+pub fn proposal(suite: &EspSuite) -> Proposal {
+    let bits = suite.encr.has_key_length().then_some(suite.key_bits);
+    let esn = if suite.esn { EsnId::ESN } else { EsnId::NO_ESN };
+    let mut transforms = vec![Transform::Encr(suite.encr, bits)];
+    transforms.extend(suite.integ.map(Transform::Integ));
+    transforms.push(Transform::Esn(esn));
     Proposal { number: 1, protocol: ProtocolId::ESP, spi: Vec::new(), transforms }
 }
 

@@ -147,6 +147,15 @@ pub enum Warning {
         /// Pieces but the first of each.
         packets: u64,
     },
+    /// Packets came out of a gateway that should not have: not authentic, repeated, of another SA, damaged.
+    WrongPackets {
+        /// The system under test.
+        dut: String,
+        /// How many.
+        packets: u64,
+        /// How many of each kind.
+        what: String,
+    },
     /// Nothing to subtract: plain forwarding was not among the systems.
     NoPlain,
     /// Repeats of some figures differ much.
@@ -275,6 +284,7 @@ impl Warning {
             Self::Saturated { .. } => "saturated",
             Self::Unprotected { .. } => "unprotected",
             Self::Fragments { .. } => "fragments",
+            Self::WrongPackets { .. } => "wrong-packets",
             Self::NoPlain => "no-plain",
             Self::NoisyFigures { .. } => "noisy-repeats",
             Self::Throttled { .. } => "throttled",
@@ -344,7 +354,7 @@ impl Warning {
                 "{dut}, {cell}: it carried as much as the generator sends: its throughput may be higher"
             ),
             Self::TesterLimited { dut, cell, trials } => format!(
-                "{dut}, {cell}: in {trials} deciding trial{} the generator itself left out more packets than may be lost: \
+                "{dut}, {cell}: in {trials} deciding trial{} the tester itself left out or lost more packets than may be lost: \
                  its throughput may be higher",
                 if *trials == 1 { "" } else { "s" }
             ),
@@ -380,6 +390,11 @@ impl Warning {
                 "{dut}: packets crossed the link between the gateways in pieces ({packets} later ones): its figures are those of \
                  fragmentation"
             ),
+            Self::WrongPackets { dut, packets, what } => {
+                format!(
+                    "{dut}: {packets} packets came out of the gateway that should not have; of all that did: {what}"
+                )
+            }
             Self::NoPlain => "plain forwarding was not measured: there is no ratio and no added cost".into(),
             Self::NoisyFigures { noisy, of, worst, range } => format!(
                 "the repeats of {noisy} of {of} figures differ by more than {} of their median, most of all {worst}: by {}; read \

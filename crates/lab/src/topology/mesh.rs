@@ -70,6 +70,7 @@ impl Topology for Mesh {
             sites: self.names.iter().enumerate().map(site).collect(),
             tunnels: pairs(self.names.len()),
             journal: self.network.journal(),
+            played: None,
         }
     }
 

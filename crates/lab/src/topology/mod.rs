@@ -21,5 +21,5 @@ pub use netns::Netns;
 pub use network::{Host, LinkEnd, Network, Path, Topology};
 pub use owner::{Owner, Swept, sweep};
 pub use pair::HostToHost;
-pub use sites::{End, Site, Sites};
+pub use sites::{End, Played, Site, Sites};
 pub use star::{HubSpokes, MOST, RoadWarriors};

@@ -51,6 +51,7 @@ impl Topology for HostToHost {
             sites: vec![site(0, "a", "192.0.2.1", "10.1.0.0/24"), site(1, "b", "192.0.2.2", "10.2.0.0/24")],
             tunnels: vec![(0, 1)],
             journal: self.0.journal(),
+            played: None,
         }
     }
 

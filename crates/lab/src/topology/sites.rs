@@ -1,6 +1,8 @@
 //! What a system under test is told of a topology: which boxes are its gateways, what is behind each, and which of them are
 //! to be joined by tunnels.
 
+use ironswan_wire::secret::Secret;
+
 use super::line::{COMMAND, address};
 use super::{Line, Netns, Node};
 use crate::error::LabError;
@@ -15,6 +17,17 @@ pub struct Sites<'a> {
     pub tunnels: Vec<(usize, usize)>,
     /// Where commands are noted.
     pub journal: &'a Journal,
+    /// A site that the laboratory plays itself.
+    pub played: Option<Played>,
+}
+
+/// A site on which no system is started: the laboratory's own IKE and ESP answer there.
+#[derive(Debug, Clone)]
+pub struct Played {
+    /// Which.
+    pub site: usize,
+    /// The pre-shared key of its tunnels.
+    pub secret: Secret,
 }
 
 /// A gateway.
@@ -43,6 +56,13 @@ pub struct End<'a> {
     pub initiates: bool,
 }
 
+impl Played {
+    /// The pre-shared key as a configuration has it.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(self.secret.expose()).into_owned()
+    }
+}
+
 impl Sites<'_> {
     /// The tunnels of a site.
     pub fn ends(&self, site: usize) -> Vec<End<'_>> {
@@ -56,6 +76,12 @@ impl Sites<'_> {
             Some(End { tunnel, here: self.sites.get(site)?, there: self.sites.get(there)?, initiates })
         })
         .collect()
+    }
+
+    /// The sites on which a system is started, with their indices.
+    pub fn started(&self) -> impl Iterator<Item = (usize, &Site<'_>)> {
+        let played = self.played.as_ref().map(|p| p.site);
+        self.sites.iter().enumerate().filter(move |(index, _)| Some(*index) != played)
     }
 
     /// The name of a tunnel: `net` when it is the only one, `net-<n>` otherwise.
@@ -81,6 +107,6 @@ impl Line {
         };
         let sites =
             vec![site(Node::G1, address::G1, address::NET_A), site(Node::G2, address::G2, address::NET_B)];
-        Sites { sites, tunnels: vec![(0, 1)], journal: self.journal() }
+        Sites { sites, tunnels: vec![(0, 1)], journal: self.journal(), played: None }
     }
 }

@@ -93,7 +93,8 @@ fn sites<'a>(network: &'a Network, names: &'a [String], middle: &'a str, behind:
         address: "192.0.2.1".into(),
         networks: vec![behind.into()],
     });
-    Sites { tunnels: (0..names.len()).map(|n| (n, names.len())).collect(), sites, journal: network.journal() }
+    let tunnels = (0..names.len()).map(|n| (n, names.len())).collect();
+    Sites { tunnels, sites, journal: network.journal(), played: None }
 }
 
 fn host(network: &Network, n: usize) -> Host<'_> {

@@ -1,6 +1,8 @@
 //! What follows from the samples of `lab rfc2544`, and how it is shown. Pure.
 
+use super::single::{SINGLE_GATEWAY, Setup};
 use crate::experiment::campaign::Conclusion;
+use crate::load::Direction;
 use crate::record::{
     Columns, Derived, Factors, Figure, Historical, Plot, Record, Table, View, Which, factors,
 };
@@ -8,6 +10,7 @@ use crate::record::{
 pub(super) fn conclude(record: &Record) -> Conclusion {
     let derived = derive(record);
     let mut views = Vec::new();
+    let setup = setup(record);
     let only = |part: &str, direction: &str| factors([("part", part), ("direction", direction)]);
     for direction in record.values("direction", &Factors::new()) {
         let columns = |names: &[(&str, Which)]| {
@@ -44,11 +47,24 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
                 ("loss", Median),
             ]),
         }));
+        let mut shown = vec![
+            ("kpps", Median),
+            ("inner_gbps", Median),
+            ("loss", Median),
+            ("of_peak", Median),
+            ("busy", Median),
+        ];
+        if setup == Setup::Single {
+            shown.insert(0, ("sent_kpps", Median));
+            // What the gateway has opened has no numbers any more.
+            let sealed = direction != setup.direction(Direction::Reverse);
+            shown.extend(sealed.then_some([("missing", Median), ("unopened", Median)]).into_iter().flatten());
+        }
         views.push(View::Table(Table {
             title: format!("At and past the throughput (offered: multiples of it; flood: all that the generator sends), {direction}"),
             only: only("curve", direction),
             rows: rows(&["size", "offered", "dut"]),
-            columns: columns(&[("kpps", Median), ("inner_gbps", Median), ("loss", Median), ("of_peak", Median), ("busy", Median)]),
+            columns: columns(&shown),
         }));
         let slug = direction.replace(' ', "-");
         for (part, by, name) in [("throughput", "loss", "throughput"), ("curve", "offered", "curve")] {
@@ -65,6 +81,15 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
                 log_y: true,
             }));
         }
+    }
+    if record.figures_with(&factors([("part", "tester")])).next().is_some() {
+        let shown = ["seal_kpps", "open_kpps"].map(|name| (name.to_string(), Which::Median));
+        views.push(View::Table(Table {
+            title: "The tester's own cryptography, by size and the system whose algorithms they are".into(),
+            only: factors([("part", "tester")]),
+            rows: vec!["size".into(), "dut".into()],
+            columns: Columns::Measures(shown.to_vec()),
+        }));
     }
     if !derived.is_empty() {
         views.push(View::Derived {
@@ -84,7 +109,7 @@ fn derive(record: &Record) -> Vec<Derived> {
         let (none, some) =
             (figure.number("kpps", Which::Median)?, record.figure(&little)?.number("kpps", Which::Median)?);
         let mut to = figure.factors.clone();
-        to.retain(|k, _| ["size", "direction", "dut"].contains(&k.as_str()));
+        to.retain(|k, _| ["size", "direction", "dut", "topology"].contains(&k.as_str()));
         (none > 0.0).then(|| Derived {
             name: "gain_of_little_loss".into(),
             factors: to,
@@ -96,16 +121,25 @@ fn derive(record: &Record) -> Vec<Derived> {
     record.figures_with(&strict).filter_map(gain).collect()
 }
 
-/// What is shown beside published figures: their traffic and their loss.
-const DIRECTION: &str = "a to b";
+/// What was measured, by the figures' own factor.
+fn setup(record: &Record) -> Setup {
+    match record.figures_with(&factors([("topology", SINGLE_GATEWAY)])).next() {
+        Some(_) => Setup::Single,
+        None => Setup::Line,
+    }
+}
+
+/// What is shown beside published figures: their loss, and one direction, their traffic's or encrypting.
 const LOSS: &str = "0.001%";
 
 fn history(record: &Record, derived: &[Derived]) -> Vec<Historical> {
+    let setup = setup(record);
+    let direction = setup.direction(Direction::Forward);
     let source = "Freescale, IPsec on the MPC8548E, gateway to gateway (RFC 2544 figure 3)";
     let gains: Vec<f64> = derived.iter().filter(|d| d.factors["dut"] != "plain").map(|d| d.value).collect();
     let tunnel = |size: &str| {
         let only =
-            factors([("part", "throughput"), ("size", size), ("direction", DIRECTION), ("loss", LOSS)]);
+            factors([("part", "throughput"), ("size", size), ("direction", &direction), ("loss", LOSS)]);
         // That of the usual settings, or else the first.
         let mut ours: Vec<_> =
             record.figures_with(&only).filter(|f| f.factors["dut"].starts_with("ironswan")).collect();
@@ -154,9 +188,13 @@ fn history(record: &Record, derived: &[Derived]) -> Vec<Historical> {
                 gbps * 1e3,
                 busy * 100.0
             ),
-            caveat: "Then one gateway's CPU with a crypto accelerator and a tester of its own; here the whole machine, which \
-                     also is the tester, both hosts and the other gateway."
-                .into(),
+            caveat: match setup {
+                Setup::Line => "Then one gateway's CPU with a crypto accelerator and a tester of its own; here the whole \
+                                machine, which also is the tester, both hosts and the other gateway.",
+                Setup::Single => "Then gateway to gateway, one gateway's CPU with a crypto accelerator and a tester of its own; \
+                                  here one gateway that only encrypts, on the whole machine, which also is the tester.",
+            }
+            .into(),
         });
     }
     list
