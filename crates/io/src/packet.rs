@@ -55,13 +55,16 @@ impl PacketSocket {
     }
 
     /// From now on each frame that is sent begins with a header that says what the kernel has to finish
-    /// (`ironswan_wire::offload`, positions counted from the Ethernet header), as a frame from a local socket has it done by the
-    /// interface.
+    /// (`ironswan_wire::offload`, positions counted from the Ethernet header): a checksum, and cutting it into packets, as it does
+    /// for local sockets. Frames pass the queueing discipline then, since past it nothing is cut.
     ///
     /// # Errors
-    /// What the kernel says: it cannot (before Linux 2.6.27).
+    /// What the kernel says: it cannot (before Linux 2.6.27; UDP is cut since 6.2).
     pub fn offload(&self) -> Result<(), Error> {
-        sockopt::set(self.fd.as_fd(), libc::SOL_PACKET, PACKET_VNET_HDR, 1)
+        let fd = self.fd.as_fd();
+        // Where there is no such option nothing has been set.
+        let _ = sockopt::set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0);
+        sockopt::set(fd, libc::SOL_PACKET, PACKET_VNET_HDR, 1)
             .map_err(|e| Error::system("asking a packet socket for offload", e))
     }
 

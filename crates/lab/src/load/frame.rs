@@ -167,19 +167,31 @@ impl Route {
     }
 }
 
+/// Frames for one call: messages of one length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Where the first begins.
+    pub start: usize,
+    /// From one to the next.
+    pub stride: usize,
+    /// Bytes of each.
+    pub len: usize,
+    /// How many.
+    pub messages: usize,
+    /// Packets in each: more than one where the kernel cuts them.
+    pub packets: usize,
+}
+
 /// What a generator sends: frames made a burst at a time, one in each slot of a buffer.
 pub trait Burst: Send {
     /// Makes the frames of the `count` packets from number `first` on, stamped `time` (nanoseconds since the trial's epoch).
     fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError>;
 
-    /// All slots, [`Burst::stride`] apart.
+    /// What they are made in.
     fn bytes(&self) -> &[u8];
 
-    /// Bytes from one slot to the next.
-    fn stride(&self) -> usize;
-
-    /// Bytes of the frame of the packet with that number.
-    fn frame_len(&self, number: u32) -> usize;
+    /// The frames from slot `at` on that one call can send, of the `count` that were made from number `first` on.
+    fn row(&self, first: u32, count: usize, at: usize) -> Row;
 
     /// Each begins with a header for the kernel ([`ironswan_wire::offload`]): what is unfinished it finishes.
     fn offloads(&self) -> bool {
@@ -256,6 +268,11 @@ impl Frames {
         let udp_sum = if udp_sum == 0 { 0xffff } else { udp_sum };
         frame[40..42].copy_from_slice(&udp_sum.to_be_bytes());
     }
+
+    /// Bytes of the frame of the packet with that number.
+    pub fn frame_len(&self, number: u32) -> usize {
+        HEADERS + self.shape.len(number)
+    }
 }
 
 impl Burst for Frames {
@@ -271,12 +288,10 @@ impl Burst for Frames {
         &self.buffer
     }
 
-    fn stride(&self) -> usize {
-        Self::STRIDE
-    }
-
-    fn frame_len(&self, number: u32) -> usize {
-        HEADERS + self.shape.len(number)
+    fn row(&self, first: u32, count: usize, at: usize) -> Row {
+        let len = |slot: usize| self.frame_len(first.wrapping_add(slot as u32));
+        let messages = (at..count).take_while(|slot| len(*slot) == len(at)).count();
+        Row { start: at * Self::STRIDE, stride: Self::STRIDE, len: len(at), messages, packets: 1 }
     }
 }
 

@@ -125,15 +125,20 @@ impl Generator<'_> {
             }
             let now = clock::now();
             let elapsed = now - start;
-            if self.sent.intended >= packets || elapsed >= self.offer.at_most {
+            // What has come due by the end is still sent, with no more patience than before.
+            let over = elapsed >= self.offer.at_most;
+            if self.sent.intended >= packets || elapsed >= self.offer.at_most + PATIENCE {
                 break;
             }
             let left = packets - self.sent.intended;
             let Some(rate) = self.offer.rate else {
+                if over {
+                    break;
+                }
                 self.burst(left.min(BATCH as u64) as usize, now)?;
                 continue;
             };
-            let due = (elapsed.as_secs_f64() * rate) as u64;
+            let due = (elapsed.min(self.offer.at_most).as_secs_f64() * rate) as u64;
             let behind = due.saturating_sub(self.sent.intended).min(left);
             let patience = ((PATIENCE.as_secs_f64() * rate) as u64).max(BATCH as u64);
             if behind > patience {
@@ -141,6 +146,9 @@ impl Generator<'_> {
                 self.sent.intended += behind - patience;
                 self.sent.unsent += behind - patience;
             } else if behind == 0 {
+                if over {
+                    break;
+                }
                 let bunch = (GRAIN.as_secs_f64() * rate).clamp(1.0, BATCH as f64);
                 let next = (self.sent.intended as f64 + bunch) / rate;
                 if let Ok(wait) = Duration::try_from_secs_f64(next - elapsed.as_secs_f64()) {
@@ -166,23 +174,20 @@ impl Generator<'_> {
         self.sent.intended += count as u64;
         let mut at = 0;
         while at < count {
-            let stride = self.frames.stride();
-            let frames = &self.frames.bytes()[at * stride..];
-            // A call sends frames of one size.
-            let len = self.frames.frame_len(first.wrapping_add(at as u32));
-            let same = |i: &usize| self.frames.frame_len(first.wrapping_add(*i as u32)) == len;
-            let row = (at..count).take_while(same).count();
-            match self.socket.send(frames, stride, len, row) {
-                Ok(taken) => {
-                    at += taken;
-                    self.sent.sent += taken as u64;
+            let row = self.frames.row(first, count, at);
+            let frames = self.frames.bytes().get(row.start..).unwrap_or_default();
+            match self.socket.send(frames, row.stride, row.len, row.messages) {
+                Ok(taken @ 1..) => {
+                    at += taken * row.packets;
+                    self.sent.sent += (taken * row.packets) as u64;
                 }
-                // The frame was handed over and dropped on the other side of the link.
+                // The message was handed over, and dropped (of several packets, at least the last) on the other side of the link.
                 Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
-                    at += 1;
-                    self.sent.sent += 1;
-                    self.sent.refused += 1;
+                    at += row.packets;
+                    self.sent.sent += row.packets as u64;
+                    self.sent.refused += row.packets as u64;
                 }
+                Ok(0) => return Err(LabError::Measurement("the generator has nothing to send".into())),
                 // Too much in flight. Numbers stay without gaps: those left over were never sent.
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                     self.sent.unsent += (count - at) as u64;

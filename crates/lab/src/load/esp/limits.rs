@@ -39,8 +39,8 @@ pub fn limits(suite: &EspSuite, shape: Shape, time: Duration) -> Result<Limits, 
     let keys = SaKeys { spi: 0x1000, encr: random(encr), integ: random(integ) };
     let (left, right) = (Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
     let (left, right) = (SocketAddrV4::new(left, 4500), SocketAddrV4::new(right, 4500));
-    let there = Outer { local: left, remote: right, udp: true };
-    let here = Outer { local: right, remote: left, udp: true };
+    let there = Outer { local: left, remote: right, udp: false };
+    let here = Outer { local: right, remote: left, udp: false };
     let destination = Ipv4Addr::new(10, 1, 0, 2);
     let route = Route { next_hop: [2; 6], destination, port: 7, sources: [10, 2, 0] };
     let mut sealed = Sealed::new(Arc::new(Association::new(suite, &keys, there)?), shape, route, BATCH);
@@ -53,12 +53,15 @@ pub fn limits(suite: &EspSuite, shape: Shape, time: Duration) -> Result<Limits, 
         sealed.make(made, BATCH, 0)?;
         let between = clock::now();
         let mut frames = sealed.bytes().to_vec();
-        let places = (0..BATCH).map(|slot| {
-            let (from, len) = (slot * sealed.stride(), sealed.frame_len(made + slot as u32));
-            (from + VNET_HDR_LEN..from + len, 0)
-        });
+        let (mut places, mut at) = (Vec::with_capacity(BATCH), 0);
+        while at < BATCH {
+            let row = sealed.row(made, BATCH, at);
+            let starts = (0..row.messages).map(|n| row.start + n * row.stride);
+            places.extend(starts.map(|start| (start + VNET_HDR_LEN..start + row.len, 0)));
+            at += row.messages.max(1);
+        }
         let copied = clock::now();
-        opener.take(&mut frames, places, false);
+        opener.take(&mut frames, places.into_iter(), false);
         opening += clock::now() - copied;
         sealing += between - began;
         made += BATCH as u32;

@@ -1,48 +1,52 @@
 //! What the gateway is to open: the generator's packets in ESP, sealed as they are sent, in the generator's own thread.
+//!
+//! ```text
+//! a message:  header for the kernel | Ethernet | IPv4 | UDP | ESP | ESP | ...    of one length; the kernel cuts them
+//! or raw:     header for the kernel | Ethernet | IPv4 | ESP
+//! ```
+//! In UDP the packets of a burst are given to the kernel together, as gateways give them: they cross the link one by one, and a
+//! gateway that merges what it receives together finds them together.
 
 use std::sync::Arc;
 
 use ironswan_crypto::batch::{self, Job};
 use ironswan_wire::esp;
 use ironswan_wire::ip::{checksum, protocol, udp, v4};
-use ironswan_wire::offload::{Offload, VNET_HDR_LEN};
+use ironswan_wire::offload::{Gso, Offload, VNET_HDR_LEN};
 
 use super::{Association, ETHERNET};
 use crate::error::LabError;
-use crate::load::frame::{Burst, Frames, Mix, Route, Shape};
+use crate::load::frame::{Burst, Frames, Route, Row, Shape};
 
-/// Bytes from one frame to the next: the largest packet and all that is put around it.
-const STRIDE: usize = 2048;
+/// Room for a packet and all that is put around it.
+const ROOM: usize = 2048;
+/// What the kernel cuts at most: packets, and bytes of UDP payload.
+const SEGMENTS: usize = 64;
+const PAYLOAD: usize = 65_507;
 
-/// Frames with ESP. The UDP checksum is left to the kernel, as a local socket leaves it to the interface.
+/// Frames with ESP. UDP checksums are left to the kernel, as a local socket leaves them to the interface.
 pub struct Sealed {
     sa: Arc<Association>,
     inner: Frames,
-    /// By length of the inner packet: all before the SPI, and the length of the whole frame.
-    heads: Vec<(usize, Vec<u8>, usize)>,
     buffer: Vec<u8>,
     jobs: Vec<Job>,
+    /// What was made last: the first slot of each message.
+    messages: Vec<(usize, Row)>,
 }
 
 impl Sealed {
     /// Packets of `shape` along `route`, whose next hop is the gateway's outer side; `batch` of them at once.
     pub fn new(sa: Arc<Association>, shape: Shape, route: Route, batch: usize) -> Self {
         let inner = Frames::new(shape, route, batch);
-        let mut lengths: Vec<usize> = (0..Mix::LEN as u32).map(|n| inner.frame_len(n) - ETHERNET).collect();
-        lengths.sort_unstable();
-        lengths.dedup();
-        let ethernet = &inner.bytes()[..ETHERNET];
-        let heads = lengths.into_iter().map(|len| head(&sa, ethernet, len)).collect();
-        Self { sa, inner, heads, buffer: vec![0; STRIDE * batch], jobs: Vec::with_capacity(batch) }
+        let (jobs, messages) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
+        Self { sa, inner, buffer: vec![0; ROOM * batch], jobs, messages }
     }
 }
 
-/// All before the SPI of a packet with `inner` bytes inside, and the length of its frame.
-fn head(sa: &Association, ethernet: &[u8], inner: usize) -> (usize, Vec<u8>, usize) {
-    let (outer, key) = (&sa.outer, &sa.key);
-    let text = inner + esp::pad_len(inner, key.block_len()) + esp::TRAILER;
-    let esp = esp::HEADER + key.iv_len() + text + key.icv_len();
-    let upper = esp + if outer.udp { udp::HEADER } else { 0 };
+/// Writes all before the ESP of a message with `packets` of `esp` bytes; returns how much that is.
+fn head(sa: &Association, ethernet: &[u8], esp: usize, packets: usize, at: &mut [u8]) -> usize {
+    let outer = &sa.outer;
+    let upper = esp * packets + if outer.udp { udp::HEADER } else { 0 };
     let mut ip = [0u8; v4::MIN_HEADER];
     ip[0] = 0x45;
     ip[2..4].copy_from_slice(&((v4::MIN_HEADER + upper) as u16).to_be_bytes());
@@ -52,45 +56,66 @@ fn head(sa: &Association, ethernet: &[u8], inner: usize) -> (usize, Vec<u8>, usi
     ip[12..16].copy_from_slice(&outer.local.ip().octets());
     ip[16..20].copy_from_slice(&outer.remote.ip().octets());
     v4::set_checksum(&mut ip);
-    let at = (ETHERNET + v4::MIN_HEADER) as u16;
-    // Here positions count from the Ethernet header.
-    let csum = outer.udp.then_some((at, udp::CHECKSUM as u16));
-    let mut bytes = Offload { csum, ..Offload::NONE }.emit().to_vec();
-    bytes.extend_from_slice(ethernet);
-    bytes.extend_from_slice(&ip);
+    let mut offload = Offload::NONE;
     if outer.udp {
-        let pseudo = checksum::pseudo(&ip[12..20], protocol::UDP) + checksum::be16(upper as u16);
-        for word in [outer.local.port(), outer.remote.port(), upper as u16] {
-            bytes.extend_from_slice(&word.to_be_bytes());
-        }
-        bytes.extend_from_slice(&checksum::fold(pseudo).to_ne_bytes());
+        // Here positions count from the Ethernet header.
+        offload.csum = Some(((ETHERNET + v4::MIN_HEADER) as u16, udp::CHECKSUM as u16));
     }
-    let frame = bytes.len() + esp;
-    bytes.extend_from_slice(&sa.spi.to_be_bytes());
-    (inner, bytes, frame)
+    if packets > 1 {
+        offload.gso = Gso::UdpL4;
+        offload.segment_size = esp as u16;
+        offload.hdr_len = (ETHERNET + v4::MIN_HEADER + udp::HEADER) as u16;
+    }
+    let mut end = 0;
+    let mut put = |bytes: &[u8]| {
+        at[end..end + bytes.len()].copy_from_slice(bytes);
+        end += bytes.len();
+    };
+    put(&offload.emit());
+    put(ethernet);
+    put(&ip);
+    if outer.udp {
+        for word in [outer.local.port(), outer.remote.port(), upper as u16] {
+            put(&word.to_be_bytes());
+        }
+        let pseudo = checksum::pseudo(&ip[12..20], protocol::UDP) + checksum::be16(upper as u16);
+        put(&checksum::fold(pseudo).to_ne_bytes());
+    }
+    end
 }
 
 impl Burst for Sealed {
     fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError> {
         self.inner.make(first, count, time)?;
-        let seq = self.sa.reserve(count)?;
-        let key = &self.sa.key;
+        let mut seq = self.sa.reserve(count)?;
+        let (key, udp) = (&self.sa.key, self.sa.outer.udp);
         self.jobs.clear();
-        for (slot, seq) in (0..count).zip(seq..) {
-            let len = self.inner.frame_len(first.wrapping_add(slot as u32)) - ETHERNET;
-            let inner = &self.inner.bytes()[slot * Frames::STRIDE + ETHERNET..][..len];
-            let Some((_, head, frame)) = self.heads.iter().find(|(l, ..)| *l == len) else {
-                return Err(LabError::Measurement(format!("the tester has no packets of {len} bytes")));
-            };
-            let packet = &mut self.buffer[slot * STRIDE..][..*frame];
-            packet[..head.len()].copy_from_slice(head);
-            let start = head.len() - 4;
-            packet[start + 4..start + esp::HEADER].copy_from_slice(&(seq as u32).to_be_bytes());
-            let text = start + esp::HEADER + key.iv_len();
-            packet[text..text + len].copy_from_slice(inner);
-            esp::emit_trailer(&mut packet[text + len..*frame - key.icv_len()], protocol::IPV4);
-            let (start, len) = ((slot * STRIDE + start) as u32, (frame - start) as u32);
-            self.jobs.push(Job { start, len, seq, key: 0, ok: false });
+        self.messages.clear();
+        let (mut slot, mut at) = (0, 0);
+        while slot < count {
+            let run = self.inner.row(first, count, slot);
+            let inner = run.len - ETHERNET;
+            let text = inner + esp::pad_len(inner, key.block_len()) + esp::TRAILER;
+            let len = esp::HEADER + key.iv_len() + text + key.icv_len();
+            let packets = if udp { run.messages.min(SEGMENTS).min(PAYLOAD / len).max(1) } else { 1 };
+            let ethernet = &self.inner.bytes()[run.start..][..ETHERNET];
+            let mut end = at + head(&self.sa, ethernet, len, packets, &mut self.buffer[at..]);
+            for n in 0..packets {
+                let plain = &self.inner.bytes()[(slot + n) * Frames::STRIDE + ETHERNET..][..inner];
+                let packet = &mut self.buffer[end..end + len];
+                packet[..4].copy_from_slice(&self.sa.spi.to_be_bytes());
+                packet[4..esp::HEADER].copy_from_slice(&(seq as u32).to_be_bytes());
+                let (_, rest) = packet.split_at_mut(esp::HEADER + key.iv_len());
+                rest[..inner].copy_from_slice(plain);
+                esp::emit_trailer(&mut rest[inner..text], protocol::IPV4);
+                self.jobs.push(Job { start: end as u32, len: len as u32, seq, key: 0, ok: false });
+                seq += 1;
+                end += len;
+            }
+            let row = Row { start: at, stride: end - at, len: end - at, messages: 1, packets };
+            self.messages.push((slot, row));
+            slot += packets;
+            at = end;
         }
         batch::seal(&mut self.buffer, &mut self.jobs, &[key]);
         if self.jobs.iter().all(|job| job.ok) {
@@ -104,13 +129,14 @@ impl Burst for Sealed {
         &self.buffer
     }
 
-    fn stride(&self) -> usize {
-        STRIDE
-    }
-
-    fn frame_len(&self, number: u32) -> usize {
-        let inner = self.inner.frame_len(number) - ETHERNET;
-        self.heads.iter().find(|(len, ..)| *len == inner).map_or(0, |(.., frame)| *frame)
+    /// The message that begins with slot `at`, and those of its kind behind it.
+    fn row(&self, _first: u32, _count: usize, at: usize) -> Row {
+        let from = self.messages.iter().position(|(slot, _)| *slot == at).unwrap_or(self.messages.len());
+        let Some((_, row)) = self.messages.get(from) else {
+            return Row { start: 0, stride: 0, len: 0, messages: 0, packets: 1 };
+        };
+        let same = |(_, other): &&(usize, Row)| (other.len, other.packets) == (row.len, row.packets);
+        Row { messages: self.messages[from..].iter().take_while(same).count(), ..*row }
     }
 
     fn offloads(&self) -> bool {
@@ -118,5 +144,5 @@ impl Burst for Sealed {
     }
 }
 
-// The largest packet fits with everything around it: IPv4, UDP, ESP with a block of padding and the longest ICV.
-const _: () = assert!(VNET_HDR_LEN + Frames::STRIDE + 200 <= STRIDE);
+// The largest packet fits with everything around it: the headers, ESP with a block of padding and the longest ICV.
+const _: () = assert!(VNET_HDR_LEN + Frames::STRIDE + 200 <= ROOM);

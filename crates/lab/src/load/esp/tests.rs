@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ironswan_wire::ip::checksum;
-use ironswan_wire::offload::{Offload, VNET_HDR_LEN};
+use ironswan_wire::offload::{Gso, Offload, VNET_HDR_LEN};
 use ironswan_wire::secret::Secret;
 
 use super::*;
@@ -28,15 +28,42 @@ fn ends(suite: &str, udp: bool) -> [Arc<Association>; 2] {
     })
 }
 
-/// The first `count` frames, without the kernel's header.
+/// `count` frames from number `first` on, cut as the kernel cuts them.
 fn frames(sealed: &mut Sealed, first: u32, count: usize) -> Vec<Vec<u8>> {
     sealed.make(first, count, 1_000).expect("sealed");
-    let stride = sealed.stride();
-    let one = |slot: usize| {
-        let len = sealed.frame_len(first + slot as u32);
-        sealed.bytes()[slot * stride..][VNET_HDR_LEN..len].to_vec()
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < count {
+        let row = sealed.row(first, count, at);
+        assert!(row.messages > 0 && row.len <= row.stride);
+        for n in 0..row.messages {
+            let message = &sealed.bytes()[row.start + n * row.stride..][..row.len];
+            let cut = cut(message);
+            assert_eq!(cut.len(), row.packets);
+            all.extend(cut);
+        }
+        at += row.messages * row.packets;
+    }
+    assert_eq!((at, all.len()), (count, count));
+    all
+}
+
+/// The packets of a message, but for their UDP checksums, which hold what the kernel is to finish.
+fn cut(message: &[u8]) -> Vec<Vec<u8>> {
+    let offload = Offload::parse(message).expect("a header");
+    let frame = &message[VNET_HDR_LEN..];
+    if offload.gso == Gso::None {
+        return vec![frame.to_vec()];
+    }
+    assert_eq!((offload.gso, offload.hdr_len), (Gso::UdpL4, 42));
+    let (head, payload) = frame.split_at(42);
+    assert_eq!(usize::from(u16::from_be_bytes([head[38], head[39]])), 8 + payload.len());
+    let segment = |esp: &[u8]| {
+        let mut packet = [head, esp].concat();
+        v4::set_total_len(&mut packet[14..34], (28 + esp.len()) as u16);
+        packet[38..40].copy_from_slice(&((8 + esp.len()) as u16).to_be_bytes());
+        packet
     };
-    (0..count).map(one).collect()
+    payload.chunks(offload.segment_size.into()).map(segment).collect()
 }
 
 /// Puts frames side by side as a receiver has them, and takes them in.
@@ -78,7 +105,7 @@ fn what_is_sealed_is_opened_again_with_every_suite_form_and_size() {
 fn the_outer_headers_are_whole_once_the_kernel_has_finished_the_checksum() {
     let [there, _] = ends("aes128gcm16", true);
     let mut sealed = Sealed::new(there, SHAPE, ROUTE, 2);
-    let frame = frames(&mut sealed, 0, 2).remove(1);
+    let frame = frames(&mut sealed, 0, 1).remove(0);
     let offload = Offload::parse(sealed.bytes()).expect("a header");
     let (start, offset) = offload.csum.expect("unfinished");
     assert_eq!((start, offset), (34, 6));
@@ -90,6 +117,29 @@ fn the_outer_headers_are_whole_once_the_kernel_has_finished_the_checksum() {
     udp[6..8].copy_from_slice(&finished.to_ne_bytes());
     let pseudo = checksum::pseudo(&frame[26..34], protocol::UDP) + checksum::be16(udp.len() as u16);
     assert_eq!(checksum::fold(pseudo + checksum::sum(&udp)), 0xffff);
+}
+
+#[test]
+fn packets_of_one_length_go_to_the_kernel_together_in_udp_as_many_as_it_takes() {
+    let large = Shape { payload: 1472, ..SHAPE };
+    let rows = |shape, udp| {
+        let [there, _] = ends("aes128gcm16", udp);
+        let mut sealed = Sealed::new(there, shape, ROUTE, 64);
+        sealed.make(0, 64, 0).expect("sealed");
+        let (mut rows, mut at) = (Vec::new(), 0);
+        while at < 64 {
+            let row = sealed.row(0, 64, at);
+            rows.push((row.messages, row.packets));
+            at += row.messages * row.packets;
+        }
+        rows
+    };
+    assert_eq!(rows(SHAPE, true), [(1, 64)]);
+    // 65,507 bytes hold 42 packets of 1,536.
+    assert_eq!(rows(large, true), [(1, 42), (1, 22)]);
+    assert_eq!(rows(large, false), [(64, 1)]);
+    let mix = Shape { mix: Some(Mix::simple([18, 524, 1472])), ..large };
+    assert_eq!(rows(mix, true)[..3], [(1, 7), (1, 4), (1, 1)]);
 }
 
 #[test]
@@ -206,8 +256,9 @@ fn no_sequence_number_is_used_twice_and_the_last_is_the_end() {
 fn a_gateway_that_only_forwards_is_counted_in_clear() {
     let mut clear = crate::load::frame::Frames::new(SHAPE, ROUTE, 4);
     clear.make(0, 4, 1_000).expect("made");
-    let one = |n: usize| clear.bytes()[n * clear.stride()..][..clear.frame_len(0)].to_vec();
-    let mut sent: Vec<Vec<u8>> = (0..4).map(one).collect();
+    let row = clear.row(0, 4, 0);
+    let one = |n: usize| clear.bytes()[n * row.stride..][..row.len].to_vec();
+    let mut sent: Vec<Vec<u8>> = (0..row.messages).map(one).collect();
     sent[3][60] ^= 1;
     let mut opener = Opener::new(None, INNER, SHAPE);
     give(&mut opener, &sent, false);
