@@ -276,7 +276,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     use super::*;
-    use crate::topology::{Netns, Site};
+    use crate::topology::{Netns, Played, Site};
 
     #[test]
     fn the_configurations_of_both_ends_mirror_each_other_and_a_hub_has_one_for_each_spoke() {
@@ -310,6 +310,11 @@ mod tests {
         assert_eq!((hub.matches("version = 2").count(), spoke.matches("version = 2").count()), (2, 1));
         assert!(hub.contains("remote_addrs = 192.0.2.3") && other.contains("net-1 {"));
         assert_eq!(sites.ends(1).iter().filter(|e| e.initiates).count(), 0);
+        // With one end played, the other is started alone and keeps its keys.
+        let played = Some(Played { site: 1, secret: b"x".as_slice().into() });
+        let sites = Sites { played, ..sites };
+        assert_eq!(sites.started().map(|(n, _)| n).collect::<Vec<_>>(), [0, 2]);
+        assert!(dut.swanctl_conf(&sites, 0, "x").contains("rekey_time = 0") && !spoke.contains("rekey_time"));
     }
 
     #[test]

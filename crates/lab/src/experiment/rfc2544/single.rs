@@ -173,3 +173,50 @@ fn doubts(dut: &str, behaved: &Behaved) -> Option<Warning> {
         what: behaved.to_string(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dut::{DutOptions, Encap, Suite, by_name};
+    use crate::load::esp::EspCounts;
+
+    #[test]
+    fn the_tester_measures_what_speaks_its_ike_and_its_esp_and_says_why_not_the_others() {
+        let suites = Suite::list("aes128gcm16,rot13,aes128gcm16/aes256-sha256-ecp256").expect("suites");
+        let options = DutOptions { suites, ..DutOptions::default() };
+        let duts = || -> Vec<_> {
+            let all = ["plain", "ironswan", "openvpn", "strongswan"];
+            all.iter().flat_map(|n| by_name(n, &[Encap::Udp], &options).expect("systems")).collect()
+        };
+        let (able, left_out) = Setup::Single.able(duts());
+        let names: Vec<String> = able.iter().map(|d| d.name()).collect();
+        assert_eq!(names, ["plain", "ironswan", "strongswan"]);
+        let said: Vec<String> = left_out.iter().map(Warning::text).collect();
+        assert_eq!(
+            (said.len(), said.iter().filter(|t| t.contains("the tester has no rot13")).count()),
+            (5, 2)
+        );
+        assert_eq!(said.iter().filter(|t| t.contains("openvpn: it does not speak IKEv2")).count(), 1);
+        assert_eq!(Setup::Line.able(duts()).0.len(), 8);
+    }
+
+    #[test]
+    fn wrong_packets_of_any_kind_are_a_doubt_and_late_or_lost_ones_are_none() {
+        let esp = |esp| Behaved { esp, arrived: 9, ..Behaved::default() };
+        let none = EspCounts { reordered: 3, missing: 4, unopened: 5, ..EspCounts::default() };
+        assert_eq!(doubts("x", &esp(none)), None);
+        for (wrong, said) in [
+            (esp(EspCounts { refused: 2, ..none }), "2 not authentic"),
+            (esp(EspCounts { repeated: 2, ..none }), "2 repeated"),
+            (esp(EspCounts { foreign: 2, ..none }), "2 with another SPI"),
+            (Behaved { corrupt: 2, ..Behaved::default() }, "2 damaged"),
+            (Behaved { duplicates: 2, ..Behaved::default() }, "2 twice"),
+            (Behaved { beyond: 2, ..Behaved::default() }, "2 more than were sent"),
+        ] {
+            let doubt = doubts("x", &wrong).expect(said);
+            assert_eq!(doubt.kind(), "wrong-packets");
+            let text = doubt.text();
+            assert!(text.starts_with("x: 2 packets came out") && text.contains(said), "{text}");
+        }
+    }
+}
