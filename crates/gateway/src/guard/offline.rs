@@ -227,6 +227,10 @@ fn rules(chains: &HashMap<&str, Vec<&str>>, chain: &str) -> Vec<(String, &'stati
     let branch = ["s", "p"].iter().find_map(|letter| chains.get(format!("{chain}{letter}").as_str()));
     let mut out = Vec::new();
     for rule in branch.or_else(|| chains.get(chain)).into_iter().flatten() {
+        // Errors that quote what the rules before cover (`steer::quoted`): no policy of their own.
+        if rule.contains("icmp type @errors") || rule.starts_with("ip6 nexthdr ") {
+            continue;
+        }
         let endings =
             [("return", "guarded"), ("goto steer", "steered"), ("goto skip", "clear"), ("accept", "clear")];
         let Some((matches, verdict)) =
@@ -250,7 +254,9 @@ mod tests {
     fn a_listing_is_told_by_destination() {
         let listing = "table inet ironswan {\n\tmap out4 {\n\t\ttype ipv4_addr : verdict\n\t\tflags interval\n\t\telements = { \
                        10.2.0.0/16 : goto o4_0,\n\t\t\t     10.3.0.1-10.3.0.9 : goto o4_1 }\n\t}\n\n\tchain o4_0 {\n\t\tip saddr \
-                       10.1.0.0/16 return\n\t\tgoto skip\n\t}\n\n\tchain o4_1 {\n\t\t@th,0,32 & 0 == 0 goto o4_1s\n\t\taccept\n\t}\n\n\
+                       10.1.0.0/16 return\n\t\tip frag-off & 8191 == 0 icmp type @errors @th,192,32 0xa010000-0xa01ffff return\n\t\t\
+                       ip6 nexthdr ipv6-icmp icmpv6 type 0-127 @th,256,128 0x1-0x2 return\n\t\tgoto skip\n\t}\n\n\t\
+                       chain o4_1 {\n\t\t@th,0,32 & 0 == 0 goto o4_1s\n\t\taccept\n\t}\n\n\
                        \tchain o4_1s {\n\t\tip saddr 10.1.0.0/16 meta l4proto 6 th dport 22 accept\n\t\tgoto steer\n\t}\n}\n";
         let line = |d: &str, m: &str, verdict| Line { destination: d.into(), matches: m.into(), verdict };
         assert_eq!(
