@@ -73,7 +73,7 @@ pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen:
 }
 
 /// Doubts about the machine.
-fn machine(machine: &Fingerprint, seen: &Seen) -> Vec<Warning> {
+pub(super) fn machine(machine: &Fingerprint, seen: &Seen) -> Vec<Warning> {
     let mut list: Vec<Warning> = clock_doubt(machine).into_iter().collect();
     if seen.others > 0.03 {
         list.push(Warning::OtherLoad { share: seen.others });

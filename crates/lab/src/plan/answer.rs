@@ -110,16 +110,16 @@ pub struct Packet {
     pub out: Cost,
     /// Opening side.
     pub into: Cost,
-    /// The kernel's, of one direction, at most.
-    pub kernel_ns: f64,
-    /// Buffers and calls per packet, sealing and opening.
-    pub aggregates: [[f64; 2]; 2],
+    /// Forwarding, of one direction.
+    pub forwarding_ns: f64,
+    /// Calls and wakings per packet, sealing and opening.
+    pub calls: [f64; 2],
 }
 
 impl Packet {
     /// Of one packet each way.
     pub fn both(&self) -> f64 {
-        self.out.total() + self.into.total() + 2.0 * self.kernel_ns
+        self.out.total() + self.into.total() + 2.0 * self.forwarding_ns
     }
 }
 
@@ -173,6 +173,8 @@ pub struct Carries {
     pub one_way_pps: [f64; 2],
     /// Tunnels whose rekeying takes a tenth of what IPsec may use.
     pub tunnels: f64,
+    /// Tunnels for which the share of the memory is enough; unknown where the memory is.
+    pub tunnels_of_memory: Option<f64>,
     /// What a packet costs then.
     pub packet: Packet,
 }
@@ -182,22 +184,27 @@ pub fn cores(model: &Model, ask: &Ask) -> f64 {
     ask.cores.unwrap_or(model.machine.cpus as f64)
 }
 
+/// Tunnels that the same share of the memory holds as of the processors.
+pub fn tunnels_of_memory(model: &Model, ask: &Ask) -> Option<f64> {
+    let kib = model.machine.memory_kib? as f64 * ask.share - model.tunnel.base_kib;
+    Some((kib / model.tunnel.kib.max(f64::MIN_POSITIVE)).max(0.0).floor())
+}
+
 fn packet(model: &Model, ask: &Ask, suite: &SuiteCost, pps: f64) -> Result<Packet, LabError> {
     let slower = ask.slower(model);
     let scale = |c: Cost| Cost {
-        packet: c.packet * slower,
+        base: c.base * slower,
         bytes: c.bytes * slower,
-        aggregates: c.aggregates * slower,
         crypto: c.crypto * slower,
         sas: c.sas * slower,
     };
     let cost = |way| model.cost(suite, ask.path, way, (&ask.mix, pps), f64::from(ask.tunnels)).map(scale);
-    let aggregates = |way| Ok(model.path(ask.path, way)?.gathering.aggregates(&ask.mix, pps));
+    let calls = |way| Ok(model.path(ask.path, way)?.base(&ask.mix, pps)?.calls);
     Ok(Packet {
         out: cost(Way::Out)?,
         into: cost(Way::In)?,
-        kernel_ns: model.kernel_ns * slower,
-        aggregates: [aggregates(Way::Out)?, aggregates(Way::In)?],
+        forwarding_ns: model.forwarding.ns * slower,
+        calls: [calls(Way::Out)?, calls(Way::In)?],
     })
 }
 
@@ -205,7 +212,7 @@ fn keys(model: &Model, ask: &Ask) -> Keys {
     let each = ask.slower(model) * f64::from(ask.tunnels) / 1e6;
     Keys {
         rekey_cores: each * model.handshake.rekey_us / ask.rekey,
-        storm_cores: ask.storm.map_or(0.0, |s| each * model.handshake.setup_us / s),
+        storm_cores: ask.storm.map_or(0.0, |s| each * model.tunnel.setup_us / s),
     }
 }
 
@@ -224,17 +231,9 @@ pub fn need(model: &Model, ask: &Ask, bits: f64) -> Result<Need, LabError> {
     let with = ask.safety / ask.share;
     let mhz = ask.ghz.map(|g| g * 1e3).or(model.machine.mhz);
     let both = packet.out.plus(&packet.into);
-    let parts = [
-        ("per packet", both.packet),
-        ("per byte", both.bytes),
-        ("buffers and calls", both.aggregates),
-        ("crypto", both.crypto),
-        ("number of SAs", both.sas),
-        ("the kernel", 2.0 * packet.kernel_ns),
-    ]
-    .map(|(name, ns)| (name, ns * pps / 1e9));
-    let all =
-        parts.into_iter().chain([("rekeying", keys.rekey_cores), ("the setup storm", keys.storm_cores)]);
+    let parts = both.parts().into_iter().chain([("forwarding", 2.0 * packet.forwarding_ns)]);
+    let parts = parts.map(|(name, ns)| (name, ns * pps / 1e9));
+    let all = parts.chain([("rekeying", keys.rekey_cores), ("the setup storm", keys.storm_cores)]);
     let dominant = all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0));
     Ok(Need {
         link_mbps: bits / 1e6,
@@ -269,8 +268,8 @@ pub fn carries(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
     }
     let at = |pps: f64| packet(model, ask, suite, pps);
     let both = highest(left, |pps| Ok(at(pps)?.both()))?;
-    let out = highest(left, |pps| at(pps).map(|p| p.out.total() + p.kernel_ns))?;
-    let into = highest(left, |pps| at(pps).map(|p| p.into.total() + p.kernel_ns))?;
+    let out = highest(left, |pps| at(pps).map(|p| p.out.total() + p.forwarding_ns))?;
+    let into = highest(left, |pps| at(pps).map(|p| p.into.total() + p.forwarding_ns))?;
     let mbps = |pps: f64| pps * ask.mix.bytes() * 8.0 / 1e6;
     let one = model.handshake.rekey_us * ask.slower(model) / ask.rekey / 1e6;
     Ok(Carries {
@@ -282,12 +281,13 @@ pub fn carries(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
         in_mbps: mbps(into),
         one_way_pps: [out, into],
         tunnels: budget * REKEY_LIMIT / one.max(f64::MIN_POSITIVE),
+        tunnels_of_memory: tunnels_of_memory(model, ask),
         packet: at(both)?,
     })
 }
 
 /// The highest rate whose packets fit into `budget` processors. A packet costs less the more there are, but all of them together never
-/// cost less than fewer: so halving finds it.
+/// cost less than fewer ([`super::paths`]): so halving finds it.
 fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
     let (mut low, mut high) = (0.0, HIGHEST);
     for _ in 0..200 {
@@ -314,8 +314,11 @@ mod tests {
         // 1,400 bytes and a trailer of 2, in whole words: 1,404; SPI to ICV 32, IP 20, UDP 8; Ethernet 18 and 20.
         assert!((n.outer_bytes - (1_404.0 + 32.0 + 28.0 + 38.0)).abs() < 1e-9, "{n:?}");
         let pps = 1e9 / 8.0 / n.outer_bytes;
-        let alone = 1.0 / (1.0 + pps * 1e-4);
-        let ns = 500.0 + 350.0 + 400.0 * (1.0 + alone) + 3_000.0 * 2.0 * alone + 40.0 + 140.4;
+        // Between two points of the curve.
+        assert!(pps < 90_000.0 && pps > 10_000.0);
+        let (low, high) = (900.0f64 + 3_000.0, 900.0 + 600.0);
+        let base = low * (high / low).powf((pps / 10_000.0).ln() / 9.0f64.ln());
+        let ns = base + 350.0 + 40.0 + 140.4;
         assert!((n.packet.out.total() - ns).abs() < 1e-6, "{n:?}");
         let cores = pps * 2.0 * (ns + 700.0) / 1e9 + 100e-6 / 3_600.0;
         assert!((n.bare_cores / cores - 1.0).abs() < 1e-9 && n.cores == n.bare_cores, "{n:?}");
@@ -366,6 +369,9 @@ mod tests {
             assert!((used / (2.0 * 0.5 / 1.5) - 1.0).abs() < 1e-3, "{used}");
             // One way carries more than that, and no more than twice as much as the cheaper half would allow.
             assert!(c.one_way_pps.iter().all(|p| *p > c.pps), "{c:?}");
+            // 24 GB: half of it, less 10 MB, by 25 KiB.
+            let kib = 12_000_000.0 - 10_000.0;
+            assert_eq!(c.tunnels_of_memory, Some(kib / 25.0));
             let twice = Ask { cores: Some(4.0), ..a };
             assert!(carries(&model, &twice).expect("an answer").pps > c.pps * 1.9);
         }

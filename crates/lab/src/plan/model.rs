@@ -1,12 +1,11 @@
 //! The planner's model: what a packet costs a gateway, by suite, path and direction.
 //!
 //! ```text
-//! cost of a packet = a + b x bytes + c x buffers + d x calls + k x crypto(suite, direction, bytes)
-//!                    `------ of the path and direction -----'   `-- of the suite, measured alone --'
+//! cost of a packet = base(packets a second) + b x bytes + crypto(suite, direction, bytes) + SAs
+//!                    `----- of the path and direction ----'   `- of the suite, measured alone -'
 //! ```
-//! Buffers and calls are the aggregates: a buffer crosses between a gateway and the kernel (a read, a merged write, a send, what a receive
-//! gives), a call or waking moves some of them. Packets share them, so there are fewer of them per packet as the rate
-//! grows. k is what crypto costs inside the gateway over what it costs alone. Pure.
+//! The base is a curve through what was measured at several rates, up to all that goes: a gateway that is woken for every packet
+//! pays a waking for each, and the more come the more it finds at once. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -116,21 +115,27 @@ impl Mix {
         Ok(Self { name: text.into(), parts, change: 0.0, merged: false }.shuffled())
     }
 
+    /// Bytes that cost by themselves: of merged packets, which are all full, they are a part of the base.
+    pub fn of_bytes(&self) -> f64 {
+        if self.merged { 0.0 } else { self.bytes() }
+    }
+
     /// Mean length of the IP packets, bytes.
     pub fn bytes(&self) -> f64 {
         self.parts.iter().map(|p| p.share * p.bytes()).sum()
     }
 }
 
-/// One gateway under a load, by the packet.
+/// One gateway under a load.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Side {
-    /// Processor time of its processes, nanoseconds.
+    /// Packets a second that it handled.
+    pub pps: f64,
+    /// Processor time of its processes for each, nanoseconds. What the kernel does in their system calls is in it: sending, and
+    /// in this laboratory the way to the next box.
     pub ns: f64,
-    /// Buffers that crossed between it and the kernel, both ways.
-    pub buffers: f64,
-    /// Calls and wakings.
+    /// Its calls and wakings for each.
     pub calls: f64,
 }
 
@@ -140,7 +145,7 @@ pub struct Side {
 pub struct Seen {
     /// Length, seconds.
     pub seconds: f64,
-    /// Packets in it.
+    /// Packets that were sent.
     pub packets: f64,
     /// Mean length of the inner IP packets.
     pub bytes_per_packet: f64,
@@ -150,16 +155,24 @@ pub struct Seen {
     pub out: Side,
     /// The gateway that opens.
     pub into: Side,
-    /// Busy time of the whole machine less that of programs outside, nanoseconds per packet.
+    /// Busy time of the whole machine less that of programs outside, nanoseconds per packet that was sent.
     pub machine_ns: f64,
-    /// Of it, the generators' threads; 0 for TCP.
-    pub generator_ns: f64,
     /// Share of the machine that programs outside used.
     pub other_share: f64,
 }
 
+impl Seen {
+    /// The gateway of one direction.
+    pub fn side(&self, way: Way) -> &Side {
+        match way {
+            Way::Out => &self.out,
+            Way::In => &self.into,
+        }
+    }
+}
+
 /// The name and number of the schema of a model.
-pub const MODEL_SCHEMA: &str = "ironswan.plan-model/1";
+pub const MODEL_SCHEMA: &str = "ironswan.plan-model/2";
 
 /// Which way a packet goes through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -230,6 +243,11 @@ impl SuiteCost {
         (line.per_packet + line.per_byte * self.text(bytes)).max(0.0)
     }
 
+    /// Nanoseconds for a packet of a mix, on average.
+    pub fn of_mix(&self, way: Way, mix: &Mix) -> f64 {
+        mix.parts.iter().map(|p| p.share * self.ns(way, p.bytes())).sum()
+    }
+
     /// Bytes of the outer IP packet.
     pub fn outer(&self, path: Path, bytes: f64) -> f64 {
         let udp = if path == Path::Udp { 8.0 } else { 0.0 };
@@ -268,72 +286,62 @@ pub struct PathCost {
     pub path: Path,
     /// Which way.
     pub way: Way,
-    /// a: nanoseconds of a packet.
-    pub per_packet: f64,
-    /// b: nanoseconds of a byte of the inner packet.
+    /// Nanoseconds of a byte of the inner packet.
     pub per_byte: f64,
-    /// c: nanoseconds of a buffer that crosses between gateway and kernel.
-    pub per_buffer: f64,
-    /// d: nanoseconds of a call or waking.
-    pub per_call: f64,
-    /// k: crypto in the gateway over crypto alone.
-    pub crypto: f64,
-    /// Root mean square of the relative error over the cells it was fitted to.
+    /// The base by the rate, in its order: of packets by themselves.
+    pub packets: Vec<Point>,
+    /// Of packets that are merged on the way, as TCP's are.
+    pub merged: Vec<Point>,
+    /// Root mean square of the relative error over the loads it was fitted to.
     pub residual: f64,
-    /// How many cells.
+    /// How many loads.
     pub cells: usize,
-    /// How packets gather.
-    pub gathering: Gathering,
 }
 
-/// How many packets one waking of the gateway finds: 1 + rate x `window`, up to `most`; and what of that becomes fewer
-/// buffers and calls.
+/// One point of a curve.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gathering {
-    /// Seconds during which packets gather.
-    pub window: f64,
-    /// The most that are taken at once.
-    pub most: f64,
-    /// Buffers.
-    pub buffers: Shared,
-    /// Calls and wakings.
-    pub calls: Shared,
+pub struct Point {
+    /// Packets a second.
+    pub pps: f64,
+    /// Nanoseconds of a packet of no length; of merged packets, of a full one.
+    pub ns: f64,
+    /// The gateway's calls and wakings for each.
+    pub calls: f64,
 }
 
-/// How many of one kind of aggregate there are for a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Shared {
-    /// That every packet has for itself.
-    pub own: f64,
-    /// Of a waking, shared by the packets it finds.
-    pub shared: f64,
-    /// That every change of size costs.
-    pub change: f64,
-    /// Where packets are merged, as TCP's are.
-    pub merged: f64,
-}
-
-impl Shared {
-    fn per_packet(&self, mix: &Mix, alone: f64) -> f64 {
-        if mix.merged {
-            return self.merged;
-        }
-        self.own + self.shared * alone + self.change * mix.change * (1.0 - alone)
+impl Point {
+    /// The base at `pps` on the straight line, in logarithms, between the two points around it; before the first as there, beyond the last
+    /// as there.
+    pub fn at(curve: &[Self], pps: f64) -> Option<Self> {
+        let above = curve.iter().position(|p| p.pps >= pps);
+        let (low, high) = match above {
+            Some(0) => return curve.first().map(|p| Self { pps, ..*p }),
+            None => return curve.last().map(|p| Self { pps, ..*p }),
+            Some(n) => (curve[n - 1], curve[n]),
+        };
+        let share = (pps / low.pps).ln() / (high.pps / low.pps).ln();
+        let between =
+            |a: f64, b: f64| if a > 0.0 && b > 0.0 { a * (b / a).powf(share) } else { a + (b - a) * share };
+        Some(Self { pps, ns: between(low.ns, high.ns), calls: between(low.calls, high.calls) })
     }
 }
 
-impl Gathering {
-    /// Packets that one waking finds at `pps`.
-    pub fn at_once(&self, pps: f64) -> f64 {
-        (1.0 + pps.max(0.0) * self.window).min(self.most.max(1.0))
+impl PathCost {
+    /// The curve that a mix is on.
+    pub fn curve(&self, mix: &Mix) -> &[Point] {
+        if mix.merged { &self.merged } else { &self.packets }
     }
 
-    /// Buffers and calls per packet.
-    pub fn aggregates(&self, mix: &Mix, pps: f64) -> [f64; 2] {
-        let alone = 1.0 / self.at_once(pps);
-        [&self.buffers, &self.calls].map(|s| s.per_packet(mix, alone))
+    /// The base for a mix.
+    pub fn base(&self, mix: &Mix, pps: f64) -> Result<Point, LabError> {
+        Point::at(self.curve(mix), pps).ok_or_else(|| {
+            LabError::Usage(format!(
+                "the model has no measurement of mix {} on path {}; calibrate again",
+                mix.name,
+                self.path.name()
+            ))
+        })
     }
 }
 
@@ -349,6 +357,34 @@ pub struct Handshake {
     pub rekey_us: f64,
     /// How many were measured.
     pub samples: usize,
+}
+
+/// What one more tunnel takes of a gateway that has many.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TunnelCost {
+    /// Numbers of tunnels that were measured: few, and many.
+    pub tunnels: [u32; 2],
+    /// Memory, KiB: its configuration, its IKE_SA and its pair of SAs.
+    pub kib: f64,
+    /// What a gateway takes without any, KiB.
+    pub base_kib: f64,
+    /// Processor time until it is up, start, configuration, routes and policies included, microseconds.
+    pub setup_us: f64,
+}
+
+/// What plain forwarding takes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Forwarding {
+    /// Packets a second at which it was measured.
+    pub pps: f64,
+    /// Busy time of the machine for a packet that goes from host to host, nanoseconds.
+    pub hosts_ns: f64,
+    /// What one forwarding box between them adds.
+    pub ns: f64,
+    /// How far the repeats' differences lie apart, nanoseconds.
+    pub range_ns: f64,
 }
 
 /// What many SAs add.
@@ -371,8 +407,8 @@ pub struct Cell {
     pub path: Path,
     /// The sizes.
     pub mix: Mix,
-    /// Packets a second that were offered; for TCP, those that went.
-    pub pps: f64,
+    /// Packets a second that were offered; absent where as many went as could.
+    pub offered: Option<f64>,
     /// What was seen, one for each repeat.
     pub seen: Vec<Seen>,
 }
@@ -386,23 +422,13 @@ impl Cell {
     }
 
     fn values(&self, way: Way, of: impl Fn(&Side) -> f64) -> Vec<f64> {
-        let side = |s: &Seen| match way {
-            Way::Out => of(&s.out),
-            Way::In => of(&s.into),
-        };
-        self.seen.iter().map(side).collect()
+        self.seen.iter().map(|s| of(s.side(way))).collect()
     }
 
-    /// The medians of buffers and calls per packet.
-    pub fn aggregates(&self, way: Way) -> Option<[f64; 2]> {
+    /// The medians over the repeats of one direction.
+    pub fn median(&self, way: Way) -> Option<Side> {
         let median = |of: fn(&Side) -> f64| crate::stats::median(&self.values(way, of));
-        Some([median(|s| s.buffers)?, median(|s| s.calls)?])
-    }
-
-    /// Most of a load's packets went through: its rate was below what the line carries.
-    pub fn carried(&self) -> bool {
-        let loss: Vec<f64> = self.seen.iter().map(|s| s.loss).collect();
-        crate::stats::median(&loss).is_some_and(|l| l <= 0.02)
+        Some(Side { pps: median(|s| s.pps)?, ns: median(|s| s.ns)?, calls: median(|s| s.calls)? })
     }
 }
 
@@ -424,11 +450,12 @@ pub struct Model {
     pub suites: Vec<SuiteCost>,
     /// Paths.
     pub paths: Vec<PathCost>,
-    /// What the kernel needs to forward a packet without a tunnel through one gateway, nanoseconds, at most: half of what the
-    /// whole line without tunnel takes, its hosts included.
-    pub kernel_ns: f64,
+    /// Forwarding without a tunnel.
+    pub forwarding: Forwarding,
     /// IKE.
     pub handshake: Handshake,
+    /// One more tunnel.
+    pub tunnel: TunnelCost,
     /// Many SAs, in the order of their number.
     pub many_sas: Vec<ManySas>,
     /// What the paths were fitted to.
@@ -442,12 +469,10 @@ pub struct Model {
 /// A cost and its parts, nanoseconds per packet.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Cost {
-    /// Of the packet.
-    pub packet: f64,
+    /// The base at this rate: calls, wakings, and the packet's way through the gateway.
+    pub base: f64,
     /// Of its bytes.
     pub bytes: f64,
-    /// Of buffers and calls.
-    pub aggregates: f64,
     /// Of crypto.
     pub crypto: f64,
     /// Of many SAs.
@@ -457,27 +482,29 @@ pub struct Cost {
 impl Cost {
     /// All of it.
     pub fn total(&self) -> f64 {
-        self.packet + self.bytes + self.aggregates + self.crypto + self.sas
+        self.base + self.bytes + self.crypto + self.sas
+    }
+
+    /// The parts with their names.
+    pub fn parts(&self) -> [(&'static str, f64); 4] {
+        [
+            ("calls and packets", self.base),
+            ("bytes", self.bytes),
+            ("crypto", self.crypto),
+            ("number of SAs", self.sas),
+        ]
     }
 
     /// The largest part.
     pub fn dominant(&self) -> (&'static str, f64) {
-        let all = [
-            ("per packet", self.packet),
-            ("per byte", self.bytes),
-            ("buffers and calls", self.aggregates),
-            ("crypto", self.crypto),
-            ("number of SAs", self.sas),
-        ];
-        all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0))
+        self.parts().into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("nothing", 0.0))
     }
 
     /// Both together.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
-            packet: self.packet + other.packet,
+            base: self.base + other.base,
             bytes: self.bytes + other.bytes,
-            aggregates: self.aggregates + other.aggregates,
             crypto: self.crypto + other.crypto,
             sas: self.sas + other.sas,
         }
@@ -518,12 +545,10 @@ impl Model {
         sas: f64,
     ) -> Result<Cost, LabError> {
         let p = self.path(path, way)?;
-        let [buffers, calls] = p.gathering.aggregates(mix, pps);
         Ok(Cost {
-            packet: p.per_packet,
-            bytes: p.per_byte * mix.bytes(),
-            aggregates: p.per_buffer * buffers + p.per_call * calls,
-            crypto: p.crypto * mix.parts.iter().map(|q| q.share * suite.ns(way, q.bytes())).sum::<f64>(),
+            base: p.base(mix, pps)?.ns,
+            bytes: p.per_byte * mix.of_bytes(),
+            crypto: suite.of_mix(way, mix),
             sas: self.of_sas(sas),
         })
     }
@@ -563,11 +588,19 @@ mod tests {
     }
 
     #[test]
-    fn packets_gather_with_the_rate_up_to_the_most() {
-        let g = sample::model().paths[0].gathering;
-        assert_eq!((g.at_once(0.0), g.at_once(10_000.0), g.at_once(1e9)), (1.0, 2.0, 64.0));
-        let [buffers, calls] = g.aggregates(&Mix::frames(64), 10_000.0);
-        assert_eq!((buffers, calls), (1.5, 1.0));
+    fn the_base_between_two_rates_lies_on_a_line_of_logarithms_and_outside_it_stays() {
+        let point = |pps, ns| Point { pps, ns, calls: 1.0 };
+        let curve = [
+            point(1_000.0, 8_000.0),
+            point(4_000.0, 2_000.0),
+            point(4_000.0, 1_900.0),
+            point(8_000.0, 1_000.0),
+        ];
+        let at = |pps| Point::at(&curve, pps).expect("a point").ns;
+        assert_eq!((at(1.0), at(1_000.0), at(1e9)), (8_000.0, 8_000.0, 1_000.0));
+        // Twice the rate, half the base: as much processor time at every rate between.
+        assert!((at(2_000.0) - 4_000.0).abs() < 1e-6 && at(4_000.0) == 2_000.0);
+        assert_eq!(Point::at(&[], 1.0), None);
     }
 
     #[test]

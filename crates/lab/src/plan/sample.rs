@@ -1,27 +1,29 @@
 //! A model for tests, with round numbers.
 
 use super::model::{
-    Cell, Gathering, Handshake, Linear, MODEL_SCHEMA, ManySas, Mix, Model, Path, PathCost, Seen, Shared,
-    SuiteCost, Way,
+    Cell, Forwarding, Handshake, Linear, MODEL_SCHEMA, ManySas, Mix, Model, Path, PathCost, Point, Seen,
+    Side, SuiteCost, TunnelCost, Way,
 };
 use crate::machine::Fingerprint;
 use crate::report::Program;
 
 pub(crate) fn model() -> Model {
-    let buffers = Shared { own: 1.0, shared: 1.0, change: 0.5, merged: 0.1 };
-    let calls = Shared { own: 0.0, shared: 2.0, change: 0.0, merged: 0.05 };
-    let gathering = Gathering { window: 1e-4, most: 64.0, buffers, calls };
+    // A waking is 6 us, and finds what came within 100 us.
+    let points = |curve: &[f64]| -> Vec<Point> {
+        let alone = |pps: f64| 1.0 / (1.0 + pps * 1e-4);
+        curve
+            .iter()
+            .map(|&pps| Point { pps, ns: 900.0 + 6_000.0 * alone(pps), calls: 2.0 * alone(pps) })
+            .collect()
+    };
     let path = |path, way| PathCost {
         path,
         way,
-        per_packet: 500.0,
         per_byte: 0.25,
-        per_buffer: 400.0,
-        per_call: 3_000.0,
-        crypto: 1.0,
+        packets: points(&[1_000.0, 10_000.0, 90_000.0]),
+        merged: points(&[40_000.0]),
         residual: 0.02,
         cells: 10,
-        gathering,
     };
     let line = |per_packet, per_byte| Linear { per_packet, per_byte, residual: 0.5 };
     let suite = |name: &str, line| SuiteCost {
@@ -37,17 +39,23 @@ pub(crate) fn model() -> Model {
         program: Program { name: "ironswan".into(), version: "0.1.0".into(), build: "release".into() },
         made: "2026-11-22T10:00:00Z".into(),
         seconds: 60.0,
-        machine: Fingerprint { cpus: 2, mhz: Some(2_000.0), ..Fingerprint::take() },
+        machine: Fingerprint {
+            cpus: 2,
+            mhz: Some(2_000.0),
+            memory_kib: Some(24_000_000),
+            ..Fingerprint::take()
+        },
         suites: vec![suite("aes128gcm16", line(40.0, 0.1)), suite("3des-sha1", line(500.0, 25.0))],
         paths: Path::BOTH.into_iter().flat_map(|p| Way::BOTH.map(|w| path(p, w))).collect(),
-        kernel_ns: 700.0,
+        forwarding: Forwarding { pps: 60_000.0, hosts_ns: 9_000.0, ns: 700.0, range_ns: 100.0 },
         handshake: Handshake { what: "PSK".into(), setup_us: 200.0, rekey_us: 100.0, samples: 5 },
+        tunnel: TunnelCost { tunnels: [100, 1_000], kib: 25.0, base_kib: 10_000.0, setup_us: 400.0 },
         many_sas: [(1, 0.0), (100, 10.0), (10_000, 110.0)].map(|(sas, added)| ManySas { sas, added }).into(),
         cells: vec![Cell {
             suite: "aes128gcm16".into(),
             path: Path::Udp,
             mix: Mix::frames(64),
-            pps: 1e4,
+            offered: Some(1e4),
             seen: vec![Seen { seconds: 0.3, packets: 3_000.0, bytes_per_packet: 46.0, ..EMPTY }],
         }],
         held_back: vec!["imix".into()],
@@ -60,9 +68,8 @@ pub(crate) const EMPTY: Seen = Seen {
     packets: 0.0,
     bytes_per_packet: 0.0,
     loss: 0.0,
-    out: super::model::Side { ns: 0.0, buffers: 0.0, calls: 0.0 },
-    into: super::model::Side { ns: 0.0, buffers: 0.0, calls: 0.0 },
+    out: Side { pps: 0.0, ns: 0.0, calls: 0.0 },
+    into: Side { pps: 0.0, ns: 0.0, calls: 0.0 },
     machine_ns: 0.0,
-    generator_ns: 0.0,
     other_share: 0.0,
 };

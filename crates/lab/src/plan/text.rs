@@ -1,12 +1,13 @@
 //! Answers for people: the reasoning line by line, with the numbers in the formula.
 
-use super::answer::{Ask, Carries, Need, cores};
+use super::answer::{Ask, Carries, Need, cores, tunnels_of_memory};
 use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
-use super::model::{Cost, Mix, Model, Way};
+use super::model::{Cell, Cost, Mix, Model, Point, Seen, Way};
 use super::store::Doubts;
 use super::verified::Verification;
 use crate::error::LabError;
 use crate::report::{Table, number};
+use crate::stats;
 
 /// About the model: where and when, and what speaks against it.
 pub fn about(model: &Model, doubts: &Doubts) -> Vec<String> {
@@ -29,29 +30,34 @@ pub fn about(model: &Model, doubts: &Doubts) -> Vec<String> {
 /// What of a load is beyond the loads that were measured: its rate, or its frames.
 fn beyond(model: &Model, ask: &Ask, mix: &Mix, pps: f64) -> Vec<String> {
     let mut why = Vec::new();
-    let own = || model.cells.iter().filter(|c| c.path == ask.path && c.carried());
+    let rates = |curve: &[Point]| {
+        let rates = || curve.iter().map(|p| p.pps);
+        (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max))
+    };
+    // Which both gateways were seen to handle.
+    let both =
+        Way::BOTH.map(|way| model.path(ask.path, way).map(|p| rates(p.curve(mix))).unwrap_or((0.0, 0.0)));
+    let (least, most) = (both[0].0.max(both[1].0), both[0].1.min(both[1].1));
     if mix.merged {
-        let mbps = |pps: f64, bytes: f64| pps * bytes * 8.0 / 1e6;
-        let most = own().filter(|c| c.mix.merged).map(|c| mbps(c.pps, c.mix.bytes())).fold(0.0, f64::max);
-        // Measured at a rate that TCP keeps to only about.
-        if mbps(pps, mix.bytes()) > most * 1.1 {
+        let mbps = |pps: f64| pps * mix.bytes() * 8.0 / 1e6;
+        // TCP keeps to a rate only about.
+        if pps > most * 1.1 || pps < least / 1.1 {
             why.push(format!(
-                "TCP faster than the {} Mbit/s that were measured: its segments are taken to merge as they did then",
-                number(most)
+                "TCP at {} to {} Mbit/s was measured: its segments are taken to merge, faster or slower, as they did there",
+                number(mbps(least)),
+                number(mbps(most))
             ));
         }
         return why;
     }
-    let packets = || own().filter(|c| !c.mix.merged);
-    let most = packets().map(|c| c.pps).fold(0.0, f64::max);
     if pps > most {
         why.push(format!(
-            "more than the {} packets a second that were measured: they are taken to gather as before, {} at once at most",
-            number(most),
-            number(model.path(ask.path, Way::Out).map_or(1.0, |p| p.gathering.most))
+            "more than the {} packets a second that went when they were measured: each is taken to cost as there",
+            number(most)
         ));
     }
-    let frames = || packets().flat_map(|c| c.mix.parts.iter().map(|p| p.frame));
+    let own = || model.cells.iter().filter(|c| c.path == ask.path && !c.mix.merged);
+    let frames = || own().flat_map(|c| c.mix.parts.iter().map(|p| p.frame));
     let (small, large) = (frames().min().unwrap_or(0), frames().max().unwrap_or(0));
     let sizes = mix.parts.iter().map(|p| p.frame);
     if let Some(size) = sizes.clone().find(|s| !(small..=large).contains(s)) {
@@ -91,16 +97,30 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
     why
 }
 
-fn parts(what: &str, cost: &Cost, [buffers, calls]: [f64; 2]) -> String {
+fn parts(what: &str, cost: &Cost, calls: f64) -> String {
     format!(
-        "  {what} = {} per packet + {} per byte + {} for {buffers:.2} buffers and {calls:.2} calls + {} crypto + {} for many SAs = {} ns",
-        number(cost.packet),
+        "  {what} = {} for its way and {calls:.2} calls and wakings + {} for bytes + {} crypto + {} for many SAs = {} ns",
+        number(cost.base),
         number(cost.bytes),
-        number(cost.aggregates),
         number(cost.crypto),
         number(cost.sas),
         number(cost.total())
     )
+}
+
+/// Between which of the measured rates an answer lies.
+fn between(model: &Model, ask: &Ask, pps: f64) -> Option<String> {
+    let curve = model.path(ask.path, Way::In).ok()?.curve(&ask.mix);
+    let at = |p: &Point| format!("{} ns at {}", number(p.ns), number(p.pps));
+    Some(match curve.iter().position(|p| p.pps >= pps) {
+        Some(0) => format!("the lowest rate that was measured cost {} packets a second", at(curve.first()?)),
+        None => format!("the highest rate that was measured cost {} packets a second", at(curve.last()?)),
+        Some(n) => format!(
+            "between two rates that were measured: {} and {} packets a second",
+            at(&curve[n - 1]),
+            at(&curve[n])
+        ),
+    })
 }
 
 /// What a link needs.
@@ -122,19 +142,23 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
             number(n.pps),
             number(n.inner_mbps)
         ),
-        "cost of a packet, nanoseconds:".into(),
-        parts("out", &n.packet.out, n.packet.aggregates[0]),
-        parts("in ", &n.packet.into, n.packet.aggregates[1]),
+        format!("cost of a packet at {} a second:", number(n.pps)),
+        parts("out", &n.packet.out, n.packet.calls[0]),
+        parts("in ", &n.packet.into, n.packet.calls[1]),
         format!(
-            "  kernel: forwarding without a tunnel, at most {} each way (the line's hosts are in it)",
-            number(n.packet.kernel_ns)
+            "  in, the way and its calls: {}",
+            between(model, ask, n.pps).unwrap_or_else(|| "not measured".into())
+        ),
+        format!(
+            "  forwarding, what one box without a tunnel takes: {} ns each way",
+            number(n.packet.forwarding_ns)
         ),
         format!(
             "processors: {} x ({} + {} + 2 x {}) ns = {}",
             number(n.pps),
             number(n.packet.out.total()),
             number(n.packet.into.total()),
-            number(n.packet.kernel_ns),
+            number(n.packet.forwarding_ns),
             number(n.packet_cores)
         ),
         format!(
@@ -149,7 +173,7 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
         lines.push(format!(
             "setup storm: {} tunnels x {} us in {} s = {} while it lasts",
             ask.tunnels,
-            number(model.handshake.setup_us),
+            number(model.tunnel.setup_us),
             number(storm),
             number(n.keys.storm_cores)
         ));
@@ -162,6 +186,16 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
         number(n.cores),
         number(with)
     ));
+    if let Some(most) = tunnels_of_memory(model, ask) {
+        lines.push(format!(
+            "memory: {} tunnels x {} KiB = {} MiB; share {} of this machine's holds {}",
+            ask.tunnels,
+            number(model.tunnel.kib),
+            number(f64::from(ask.tunnels) * model.tunnel.kib / 1024.0),
+            ask.share,
+            number(most)
+        ));
+    }
     let have = cores(model, ask);
     lines.push(if n.cores <= have {
         format!("this machine's {} are enough", number(have))
@@ -187,10 +221,7 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
     }
     lines.push(format!("what dominates: {}, {:.0} % of it", n.dominant.0, n.dominant.1 * 100.0));
     lines.extend(extrapolation(model, ask, Some(n), &[]).iter().map(|w| format!("extrapolation: {w}")));
-    lines.push(
-        "not in it: installing routes and policies, interrupts of real network cards, a firewall's rules"
-            .into(),
-    );
+    lines.push("not in it: interrupts of real network cards, a firewall's rules".into());
     lines
 }
 
@@ -242,6 +273,16 @@ pub fn carries(model: &Model, ask: &Ask, all: &[Carries], loads: &[(&Mix, f64)])
     lines.push(
         "Mbit/s are those of inner IP packets. *: rekeying them takes a tenth of what IPsec may use".into(),
     );
+    if let Some(most) = tunnels_of_memory(model, ask) {
+        lines.push(format!(
+            "memory: ({} MiB x share {} - {} MiB) / {} KiB = {} tunnels",
+            number(model.machine.memory_kib.unwrap_or(0) as f64 / 1024.0),
+            ask.share,
+            number(model.tunnel.base_kib / 1024.0),
+            number(model.tunnel.kib),
+            number(most)
+        ));
+    }
     lines.extend(extrapolation(model, ask, None, loads).iter().map(|w| format!("extrapolation: {w}")));
     lines
 }
@@ -329,39 +370,49 @@ pub fn fitted(model: &Model) -> Vec<String> {
     lines.extend(suites.render(" ").lines().map(String::from));
     let mut paths = Table::default();
     paths.row(
-        [
-            "path",
-            "way",
-            "a: ns/packet",
-            "b: ns/byte",
-            "c: ns/buffer",
-            "d: ns/call",
-            "k: crypto",
-            "misses by",
-            "loads",
-        ]
-        .map(String::from),
+        ["path", "way", "packets/s", "base: ns", "calls", "of a core", "ns/byte", "misses by", "loads"]
+            .map(String::from),
     );
     for p in &model.paths {
-        paths.row([
-            p.path.name().into(),
-            p.way.name().into(),
-            number(p.per_packet),
-            number(p.per_byte),
-            number(p.per_buffer),
-            number(p.per_call),
-            number(p.crypto),
-            format!("{:.0} %", p.residual * 100.0),
-            p.cells.to_string(),
-        ]);
+        let points = p.packets.iter().map(|q| (q, "")).chain(p.merged.iter().map(|q| (q, " TCP")));
+        for (n, (q, kind)) in points.enumerate() {
+            let once = |text: String| if n == 0 { text } else { String::new() };
+            paths.row([
+                p.path.name().into(),
+                p.way.name().into(),
+                format!("{}{kind}", number(q.pps)),
+                number(q.ns),
+                format!("{:.2}", q.calls),
+                format!("{:.0} %", q.pps * q.ns / 1e7),
+                once(number(p.per_byte)),
+                once(format!("{:.0} %", p.residual * 100.0)),
+                once(p.cells.to_string()),
+            ]);
+        }
     }
     lines.extend(paths.render(" ").lines().map(String::from));
+    let f = &model.forwarding;
     lines.push(format!(
-        "kernel, without a tunnel: at most {} ns a packet; IKE ({}): {} us to set up, {} us to rekey",
-        number(model.kernel_ns),
+        "forwarding without a tunnel: one box adds {} ns to the {} of the hosts, at {} packets/s (repeats differ by {} ns)",
+        number(f.ns),
+        number(f.hosts_ns),
+        number(f.pps),
+        number(f.range_ns)
+    ));
+    lines.extend(accounted(model));
+    lines.push(format!(
+        "IKE ({}): {} us to set up, {} us to rekey, in memory",
         model.handshake.what,
         number(model.handshake.setup_us),
         number(model.handshake.rekey_us)
+    ));
+    let t = &model.tunnel;
+    lines.push(format!(
+        "a tunnel of a gateway with {} of them: {} KiB, {} us until it is up; a gateway without: {} KiB",
+        t.tunnels[1],
+        number(t.kib),
+        number(t.setup_us),
+        number(t.base_kib)
     ));
     let sas: Vec<String> =
         model.many_sas.iter().map(|m| format!("{}: +{} ns", m.sas, number(m.added))).collect();
@@ -370,12 +421,47 @@ pub fn fitted(model: &Model) -> Vec<String> {
     lines
 }
 
+/// Whether the parts of a packet's cost add up to what the whole machine took for it.
+fn accounted(model: &Model) -> Option<String> {
+    let f = &model.forwarding;
+    let own = || {
+        let plain = |c: &&Cell| c.offered == Some(f.pps) && !c.mix.merged;
+        model.cells.iter().filter(plain).flat_map(|c| &c.seen).filter(|s| s.loss < 0.01)
+    };
+    let median = |of: fn(&Seen) -> f64| stats::median(&own().map(of).collect::<Vec<_>>());
+    let (out, into, all) = (median(|s| s.out.ns)?, median(|s| s.into.ns)?, median(|s| s.machine_ns)?);
+    let sum = f.hosts_ns + 2.0 * f.ns + out + into;
+    Some(format!(
+        "check: hosts {} + 2 x forwarding {} + out {} + in {} = {} of the {} ns that the whole machine took for a packet at {} a \
+         second ({:.0} %)",
+        number(f.hosts_ns),
+        number(f.ns),
+        number(out),
+        number(into),
+        number(sum),
+        number(all),
+        number(f.pps),
+        sum / all * 100.0
+    ))
+}
+
 /// Predictions against measurements.
 pub fn verification(v: &Verification) -> Vec<String> {
     let mut table = Table::default();
     table.row(
-        ["suite", "path", "way", "mix", "packets/s", "predicted ns", "measured ns", "spread", "error"]
-            .map(String::from),
+        [
+            "suite",
+            "path",
+            "way",
+            "mix",
+            "offered/s",
+            "packets/s",
+            "predicted ns",
+            "measured ns",
+            "spread",
+            "error",
+        ]
+        .map(String::from),
     );
     for c in &v.cells {
         let way = if c.way == Way::Out { "out" } else { "in" };
@@ -384,6 +470,7 @@ pub fn verification(v: &Verification) -> Vec<String> {
             c.path.name().into(),
             way.into(),
             c.mix.clone(),
+            c.offered.map_or_else(|| "all".into(), number),
             number(c.pps),
             number(c.predicted_ns),
             number(c.measured_ns),
@@ -393,13 +480,27 @@ pub fn verification(v: &Verification) -> Vec<String> {
     }
     let mut lines: Vec<String> = table.render(" ").lines().map(String::from).collect();
     lines.push(format!(
-        "median error {:.1} % (goal {:.1} %: a tenth, or twice the repeats' median spread of {:.1} %), worst {:.1} % (goal {:.0} %): {}",
+        "median error {:.1} % (goal {:.1} %: a tenth, or twice the repeats' median spread of {:.1} %; the largest spread is {:.0} %), \
+         worst {:.1} % (goal {:.0} %): {}",
         v.median_error * 100.0,
         v.median_goal * 100.0,
         v.median_spread * 100.0,
+        v.worst_spread * 100.0,
         v.worst_error * 100.0,
         v.worst_goal * 100.0,
         if v.met { "met" } else { "not met" }
+    ));
+    lines.push(format!(
+        "loads of the calibration measured again beside them: {} ({} loads, median {:.1} %, worst {:.1} %): the part of the errors \
+         that is the machine's",
+        if v.again.shift >= 0.0 {
+            format!("they cost {:.1} % more now", v.again.shift * 100.0)
+        } else {
+            format!("they cost {:.1} % less now", -v.again.shift * 100.0)
+        },
+        v.again.loads,
+        v.again.median * 100.0,
+        v.again.worst * 100.0
     ));
     lines.extend(v.warnings.iter().map(|w| format!("warning: {}", w.text)));
     lines

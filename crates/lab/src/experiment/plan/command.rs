@@ -160,7 +160,7 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
     extrapolated.sort();
     extrapolated.dedup();
     let mut document = json!({
-        "schema": "ironswan.plan/1",
+        "schema": "ironswan.plan/2",
         "model": { "made": model.made, "version": model.program.version, "machine": model.machine },
         "another_machine": doubts.machine,
         "warnings": doubts.others,
@@ -215,26 +215,30 @@ mod tests {
         let file = stored("answers", &model);
         let (lines, document, _) = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
         let text = lines.join("\n");
-        // Far more packets than the sample's load, and larger ones.
+        // Far more packets than the sample's curve has, and larger ones.
         for part in [
             "processors:",
+            "the highest rate that was measured cost 1,500 ns at 90,000",
+            "one box without a tunnel takes: 700 ns",
+            "memory: 1 tunnels x 25.0 KiB",
             "rekeying:",
             "needed:",
             "what dominates:",
             "FreeS/WAN's rule: 17.5",
             "3DES 116 more: 140",
-            "extrapolation: more than the 10,000 packets",
+            "extrapolation: more than the 90,000 packets",
             "extrapolation: frames of 594 B",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert_eq!(document["schema"], "ironswan.plan/1");
+        assert_eq!(document["schema"], "ironswan.plan/2");
         assert!(document["needs"][0]["need"]["cores"].as_f64().is_some_and(|c| c > 0.0), "{document}");
         let (lines, document, _) = done(&options(PlanWhat::Links, &file)).expect("an answer");
         assert!(lines.iter().any(|l| l.contains("400G")), "{lines:?}");
         assert!(document["extrapolation"].as_array().is_some_and(|a| !a.is_empty()), "{document}");
         let (lines, ..) = done(&options(PlanWhat::ThisMachine, &file)).expect("an answer");
         assert!(lines.iter().any(|l| l.contains("3des-sha1")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.starts_with("memory: (") && l.contains("/ 25.0 KiB")), "{lines:?}");
         std::fs::remove_file(file).expect("removed");
     }
 

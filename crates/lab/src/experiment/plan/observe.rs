@@ -1,5 +1,7 @@
-//! One load on a running line, and what it cost each gateway: packets of one or several sizes at a fixed rate, or TCP.
+//! One load on a running line, and what it cost each gateway: packets of one or several sizes at a fixed rate or as many as go,
+//! or TCP.
 
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::super::rig::{PORT, Rig, cpu};
@@ -16,6 +18,9 @@ use crate::topology::Node;
 
 /// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on the way.
 const FLOWS: u32 = 64;
+/// Between two looks at gateways that work off their queues, and no longer than this in all.
+const LOOK: Duration = Duration::from_millis(10);
+const DRAIN: Duration = Duration::from_secs(3);
 /// TCP's start is left out.
 const START: Duration = Duration::from_millis(700);
 
@@ -25,20 +30,64 @@ struct Moment {
     gateways: [u64; 2],
     /// What g1's link to the sender has received.
     lan: LinkCounters,
+    machine: Machine,
+}
+
+/// What the whole machine has done by one moment.
+pub(super) struct Machine {
     cpu: CpuTicks,
     /// When `cpu` was read.
     at: Instant,
-    others: u64,
+    /// Ticks of processes that are no part of the measurement.
+    others: HashMap<(u32, u64), u64>,
+}
+
+impl Machine {
+    /// Now; `inside` are the processes that are a part of it.
+    pub(super) fn now(inside: &[u32]) -> Result<Self, LabError> {
+        let others = counters::processes_outside(inside);
+        Ok(Self { others, cpu: cpu()?, at: clock::now() })
+    }
+
+    /// Busy time without that of programs outside, nanoseconds, and the share of the machine that these used.
+    pub(super) fn until(&self, after: &Self) -> (f64, f64) {
+        let hertz = rustix::param::clock_ticks_per_second() as f64;
+        let gained =
+            |(p, ticks): (&(u32, u64), &u64)| ticks.saturating_sub(self.others.get(p).copied().unwrap_or(0));
+        let others = after.others.iter().map(gained).sum::<u64>() as f64 / hertz;
+        let capacity = (after.at - self.at).as_secs_f64() * crate::measure::cpus() as f64;
+        let busy = after.cpu.since(&self.cpu).busy_seconds(capacity, hertz);
+        ((busy - others).max(0.0) * 1e9, others / capacity.max(1e-9))
+    }
 }
 
 impl Rig {
     fn moment(&self, inside: &[u32]) -> Result<Moment, LabError> {
-        let others = counters::processes_outside(inside).values().sum();
         let links = parse_links(&self.line.node(Node::G1).read("/proc/thread-self/net/dev")?);
         let lan = links.into_iter().find(|(name, _)| name == "lan").map(|(_, l)| l).unwrap_or_default();
-        let ns = |n: Node| self.line.node(n).pids().iter().map(|p| counters::process_ns(*p)).sum();
-        let (cpu, at) = (cpu()?, clock::now());
-        Ok(Moment { lan, cpu, at, others, gateways: [ns(Node::G1), ns(Node::G2)] })
+        let machine = Machine::now(inside)?;
+        Ok(Moment { lan, machine, gateways: self.gateways_ns() })
+    }
+
+    fn gateways_ns(&self) -> [u64; 2] {
+        [Node::G1, Node::G2].map(|n| self.line.node(n).pids().iter().map(|p| counters::process_ns(*p)).sum())
+    }
+
+    /// Waits until the gateways have worked off what is in their queues; when they had.
+    fn drained(&self) -> Result<Instant, LabError> {
+        let began = clock::now();
+        let (mut end, mut before) = (began, self.gateways_ns());
+        while end - began < DRAIN {
+            interrupt::pause(LOOK)?;
+            let now = self.gateways_ns();
+            let worked = now.iter().zip(&before).map(|(n, b)| n.saturating_sub(*b)).max().unwrap_or(0);
+            // A tenth of a processor is no longer the load.
+            if u128::from(worked) < LOOK.as_nanos() / 10 {
+                break;
+            }
+            (end, before) = (clock::now(), now);
+        }
+        Ok(end)
     }
 
     /// Ids of the processes of the line and of the laboratory.
@@ -46,17 +95,16 @@ impl Rig {
         self.line.pids().into_iter().chain([std::process::id()]).collect()
     }
 
-    /// Packets of a mix at `pps` for `duration`.
-    pub(super) fn packets(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<Seen, LabError> {
+    /// Packets of a mix at `pps`, or as many as go, for `duration`.
+    pub(super) fn packets(
+        &mut self,
+        mix: &Mix,
+        pps: Option<f64>,
+        duration: Duration,
+    ) -> Result<Seen, LabError> {
         self.trials += 1;
-        let tag = self.line.number() << 16 | self.trials;
+        let shape = shape(mix, self.line.number() << 16 | self.trials);
         let epoch = clock::now();
-        let largest = mix.parts.iter().map(|p| p.payload()).max().unwrap_or_default();
-        // The generator's mixes are 7:4:1.
-        let sizes: Option<[u16; 3]> =
-            mix.parts.iter().map(|p| p.payload() as u16).collect::<Vec<_>>().try_into().ok();
-        let shape =
-            Shape { payload: largest as usize, mix: sizes.map(frame::Mix::simple), flows: FLOWS, tag };
         let receiver =
             Receiver::start(self.line.node(Node::B), PORT, shape, epoch, self.placement.receiver())?;
         let inside = self.inside();
@@ -64,18 +112,19 @@ impl Rig {
         let engines = self.engines()?;
         let before = self.moment(&inside)?;
         let began = clock::now();
-        let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most: duration };
+        let offer = Offer { rate: pps, packets: u64::MAX, at_most: duration };
         let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
         let sent = load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
-        let seconds = (clock::now() - began).as_secs_f64();
-        let after = self.moment(&inside)?;
-        let asked = self.engines()?;
+        let mut after = self.moment(&inside)?;
+        let end = self.drained()?;
         let received = receiver.finish().received.unique;
+        // What was still in queues has gone through by now, and is in the engines' counters.
+        after.gateways = self.gateways_ns();
+        let seconds = (end - began).as_secs_f64();
+        let asked = self.engines()?;
         let count = sent.sent as f64;
         let loss = 1.0 - received as f64 / sent.intended.max(1) as f64;
-        let generator = sent.cpu_seconds * 1e9;
-        let seen = before.until(&after, (count, count * mix.bytes()), seconds, loss, generator);
-        Ok(seen.with(engines.zip(asked)))
+        Ok(before.until(&after, (count, mix.bytes()), seconds, loss, engines.zip(asked), true))
     }
 
     /// TCP from a to b at `mbps`, for `duration` after its start. A packet is one of the tunnel's.
@@ -99,58 +148,53 @@ impl Rig {
         let lan = after.lan.since(&before.lan);
         let payload = lan.rx_bytes.saturating_sub(headers(self.mode) * lan.rx_buffers) as f64;
         let count = (payload / (mtu - 52.0)).max(1.0);
-        let seen = before.until(&after, (count, payload + 52.0 * count), seconds, 0.0, 0.0);
-        Ok(seen.with(engines.zip(asked)))
+        let bytes = payload / count + 52.0;
+        Ok(before.until(&after, (count, bytes), seconds, 0.0, engines.zip(asked), false))
     }
+}
+
+/// Packets of a mix, marked with `tag`.
+pub(super) fn shape(mix: &Mix, tag: u32) -> Shape {
+    let largest = mix.parts.iter().map(|p| p.payload()).max().unwrap_or_default();
+    // The generator's mixes are 7:4:1.
+    let sizes: Option<[u16; 3]> =
+        mix.parts.iter().map(|p| p.payload() as u16).collect::<Vec<_>>().try_into().ok();
+    Shape { payload: largest as usize, mix: sizes.map(frame::Mix::simple), flows: FLOWS, tag }
 }
 
 impl Moment {
-    /// What happened between two moments, by the packet.
+    /// What happened between two moments in which so many packets were sent. `handled`: a gateway's packets are those that its engine
+    /// counted, not those that were sent.
     fn until(
         &self,
         after: &Self,
-        (packets, bytes): (f64, f64),
+        (packets, bytes_per_packet): (f64, f64),
         seconds: f64,
         loss: f64,
-        generator: f64,
+        engines: Option<([EngineCounts; 2], [EngineCounts; 2])>,
+        handled: bool,
     ) -> Seen {
-        let n = packets.max(1.0);
-        let side = |g: usize| Side {
-            ns: after.gateways[g].saturating_sub(self.gateways[g]) as f64 / n,
-            ..Side::default()
+        let counts = engines.map(|(before, after)| [0, 1].map(|g| after[g].since(&before[g])));
+        let side = |g: usize| {
+            let ns = after.gateways[g].saturating_sub(self.gateways[g]) as f64;
+            let counts = counts.as_ref().map(|c| &c[g]);
+            // Packets of the way that the load goes; acknowledgements of TCP come back, and their work is in the counters too.
+            let own = counts.map(|c| if g == 0 { c.given } else { c.arrived } as f64);
+            let n = own.filter(|_| handled).unwrap_or(packets).max(1.0);
+            let of = |name: &&str| counts.and_then(|c| c.plane.get(*name)).copied().unwrap_or(0) as f64;
+            let calls = ["rounds", "send-calls", "receives"].iter().map(of).sum::<f64>();
+            Side { pps: n / seconds.max(1e-9), ns: ns / n, calls: calls / own.unwrap_or(n).max(1.0) }
         };
-        let hertz = rustix::param::clock_ticks_per_second() as f64;
-        let others = after.others.saturating_sub(self.others) as f64 * 1e9 / hertz;
-        let capacity = (after.at - self.at).as_secs_f64() * crate::measure::cpus() as f64;
-        let busy = after.cpu.since(&self.cpu).busy_seconds(capacity, hertz) * 1e9;
+        let (busy, other_share) = self.machine.until(&after.machine);
         Seen {
             seconds,
             packets,
-            bytes_per_packet: bytes / n,
+            bytes_per_packet,
             loss,
             out: side(0),
             into: side(1),
-            machine_ns: (busy - others).max(0.0) / n,
-            generator_ns: generator / n,
-            other_share: others / (seconds.max(1e-9) * 1e9 * crate::measure::cpus() as f64),
+            machine_ns: busy / packets.max(1.0),
+            other_share,
         }
-    }
-}
-
-impl Seen {
-    /// With what the engines counted before and after.
-    fn with(mut self, engines: Option<([EngineCounts; 2], [EngineCounts; 2])>) -> Self {
-        let Some((before, after)) = engines else { return self };
-        let [g1, g2] = [after[0].since(&before[0]), after[1].since(&before[1])];
-        // Packets of the way that the load goes; acknowledgements of TCP come back, and their work is in the counters too.
-        for (side, counts, n) in [(&mut self.out, &g1, g1.given), (&mut self.into, &g2, g2.arrived)] {
-            let of = |names: &[&str]| -> f64 {
-                names.iter().map(|k| counts.plane.get(*k).copied().unwrap_or(0) as f64).sum::<f64>()
-                    / n.max(1) as f64
-            };
-            side.buffers = of(&["tun-reads", "tun-writes", "send-messages", "received"]);
-            side.calls = of(&["rounds", "send-calls", "receives"]);
-        }
-        self
     }
 }

@@ -10,6 +10,7 @@ mod conclude;
 mod config;
 mod gateways;
 mod growth;
+mod one_more;
 mod simulated;
 mod traffic;
 
@@ -30,6 +31,8 @@ use config::{Config, MOST, OUTER};
 use gateways::{Gateway, Ground, Seen, System, watch};
 use growth::{all_up, growth, tenths};
 use traffic::{Offer, PORT};
+
+pub(super) use one_more::one_more;
 
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]

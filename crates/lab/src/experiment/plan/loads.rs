@@ -1,0 +1,233 @@
+//! Which loads a calibration measures, and which it keeps back for the verification. Named here, before anything is measured. Pure.
+
+use std::time::Duration;
+
+use crate::plan::model::{LARGEST, Mix};
+
+/// Suites that the paths are fitted with: one that costs little beside the path, and one that costs much.
+pub(super) const FITTED: [&str; 2] = ["aes128gcm16", "aes128-sha256"];
+/// The suite that is kept back.
+pub(super) const KEPT_SUITE: &str = "chacha20poly1305";
+/// MTU of the hosts' routes.
+pub(super) const MTU: u32 = 1400;
+
+/// Sizes that are kept back.
+const KEPT_FRAMES: [u32; 2] = [390, 1280];
+/// Rates that are kept back, packets a second.
+const KEPT_RATES: [f64; 2] = [15_000.0, 40_000.0];
+/// Frames that the paths are fitted with.
+const FRAMES: [u32; 4] = [64, 256, 768, LARGEST];
+/// Three sizes in a row, as a frame.
+const ROWS: u32 = 0;
+/// Packets a second that the paths are fitted with, and the frames at each: from a gateway that is woken for every packet to all that goes.
+const LOADS: [(Option<f64>, &[u32]); 5] = [
+    (Some(2_000.0), &[256]),
+    (Some(8_000.0), &[64, LARGEST]),
+    (Some(25_000.0), &[64, 768, LARGEST]),
+    (Some(60_000.0), &[64, 256, LARGEST, ROWS]),
+    (None, &[64, 768, LARGEST, ROWS]),
+];
+/// TCP, 10^6 bits per second.
+const STREAMS: [u32; 2] = [100, 500];
+/// Of the calibration, measured again with the verification.
+const AGAIN: [(f64, u32); 2] = [(8_000.0, LARGEST), (25_000.0, 64)];
+/// Packets a second without a tunnel: one of those above.
+const PLAIN_RATE: f64 = 60_000.0;
+/// So few that a debug build on a busy machine carries them.
+const SMOKE_RATE: f64 = 1_000.0;
+/// Around a load of packets: until the way is quiet, and the daemons have told their counters.
+const AROUND: Duration = Duration::from_millis(300);
+
+/// What a load is.
+#[derive(Debug, Clone)]
+pub(super) enum Load {
+    /// Packets of a mix, so many a second, or as many as go.
+    Packets(Mix, Option<f64>),
+    /// TCP, 10^6 bits per second.
+    Tcp(u32),
+}
+
+impl Load {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Packets(mix, Some(pps)) => format!("{} at {pps:.0} packets/s", mix.name),
+            Self::Packets(mix, None) => format!("{}, all that go", mix.name),
+            Self::Tcp(mbps) => format!("TCP at {mbps} Mb/s"),
+        }
+    }
+
+    /// Packets a second that are offered; absent where as many go as can.
+    pub(super) fn offered(&self) -> Option<f64> {
+        match self {
+            Self::Packets(_, pps) => *pps,
+            Self::Tcp(mbps) => Some(f64::from(*mbps) * 1e6 / 8.0 / Mix::tcp().bytes()),
+        }
+    }
+
+    /// Whether it is measured with that suite: TCP with one alone, since it takes long.
+    pub(super) fn is_for(&self, suite: &str) -> bool {
+        matches!(self, Self::Packets(..)) || suite == FITTED[0]
+    }
+}
+
+/// How thoroughly.
+#[derive(Debug, Clone)]
+pub struct CalibrateOptions {
+    /// Suites to measure besides those that the paths are fitted with; the usual ones when empty.
+    pub suites: Vec<String>,
+    /// The `ironswan` program; the running one when absent.
+    pub program: Option<std::path::PathBuf>,
+    /// Repeats of each load.
+    pub repeats: u32,
+    /// Length of a load.
+    pub load: Duration,
+    /// Some seconds: shows that everything works, its figures mean nothing.
+    pub smoke: bool,
+}
+
+impl Default for CalibrateOptions {
+    fn default() -> Self {
+        Self { suites: vec![], program: None, repeats: 2, load: Duration::from_millis(300), smoke: false }
+    }
+}
+
+impl CalibrateOptions {
+    pub(super) fn repeats(&self) -> u32 {
+        if self.smoke { 1 } else { self.repeats.max(1) }
+    }
+
+    /// Suites that the paths are fitted with.
+    pub(super) fn fitted(&self) -> &'static [&'static str] {
+        if self.smoke { &FITTED[..1] } else { &FITTED }
+    }
+
+    /// Frames that are forwarded without a tunnel.
+    pub(super) fn plain(&self) -> &'static [u32] {
+        if self.smoke { &FRAMES[..1] } else { &[64, LARGEST] }
+    }
+
+    /// Packets a second without a tunnel.
+    pub(super) fn plain_rate(&self) -> f64 {
+        if self.smoke { SMOKE_RATE } else { PLAIN_RATE }
+    }
+
+    /// Repeats without a tunnel: what is looked for is a small difference.
+    pub(super) fn plain_repeats(&self) -> u32 {
+        if self.smoke { 1 } else { self.repeats() * 2 }
+    }
+
+    /// Numbers of tunnels that are brought up.
+    pub(super) fn tunnels(&self) -> [u32; 2] {
+        if self.smoke { [3, 20] } else { [100, 1_000] }
+    }
+
+    /// Loads that the paths are fitted with.
+    pub(super) fn loads(&self) -> Vec<Load> {
+        let mix = |frame: u32| match frame {
+            ROWS => Mix::rows("rows", [64, 256, 768]),
+            frame => Mix::frames(frame),
+        };
+        let smoke: [(Option<f64>, &[u32]); 2] = [(Some(SMOKE_RATE), &[64]), (None, &[256])];
+        let (all, streams): (&[(Option<f64>, &[u32])], _) =
+            if self.smoke { (&smoke, &STREAMS[..1]) } else { (&LOADS, &STREAMS[..]) };
+        let packets = all.iter().flat_map(|(rate, frames)| frames.iter().map(|f| (mix(*f), *rate)));
+        let packets = packets.map(|(mix, rate)| Load::Packets(mix, rate));
+        packets.chain(streams.iter().map(|mbps| Load::Tcp(*mbps))).collect()
+    }
+
+    /// How many measurements that is.
+    pub(super) fn steps(&self) -> usize {
+        let loads = self.loads();
+        let own = |suite: &&str| loads.iter().filter(|l| l.is_for(suite)).count();
+        self.fitted().iter().map(own).sum::<usize>() * 2 * self.repeats() as usize
+    }
+
+    /// The rates that are kept back.
+    fn kept_rates(&self) -> Vec<Option<f64>> {
+        if self.smoke {
+            vec![Some(SMOKE_RATE)]
+        } else {
+            KEPT_RATES.map(Some).into_iter().chain([None]).collect()
+        }
+    }
+
+    /// Sizes that are kept back, at the rates that are.
+    pub(super) fn kept_sizes(&self) -> Vec<Load> {
+        let kept = || KEPT_FRAMES.map(Mix::frames).into_iter().chain([Mix::imix()]);
+        self.kept_rates().into_iter().flat_map(|rate| kept().map(move |m| Load::Packets(m, rate))).collect()
+    }
+
+    /// Loads of the suite that is kept back.
+    pub(super) fn kept_suite(&self) -> Vec<Load> {
+        let frames = if self.smoke { &FRAMES[..1] } else { &FRAMES };
+        let at = |rate| frames.iter().map(move |f| Load::Packets(Mix::frames(*f), rate));
+        self.kept_rates().into_iter().flat_map(at).collect()
+    }
+
+    /// Loads of the calibration that are measured again.
+    pub(super) fn again(&self) -> Vec<Load> {
+        let all = if self.smoke { &[(SMOKE_RATE, 64)] } else { &AGAIN[..] };
+        all.iter().map(|(pps, frame)| Load::Packets(Mix::frames(*frame), Some(*pps))).collect()
+    }
+
+    /// About how long a calibration takes, with starting the gateways.
+    pub(super) fn guess(&self) -> Duration {
+        let one = |load: &Load| match load {
+            Load::Packets(..) => self.load() + AROUND,
+            // iperf3 counts in whole seconds.
+            Load::Tcp(_) => Duration::from_secs((self.load() * 2).as_secs() + 2) + AROUND,
+        };
+        let all = |suite: &&str| self.loads().iter().filter(|l| l.is_for(suite)).map(one).sum::<Duration>();
+        let loads: Duration = self.fitted().iter().map(all).sum();
+        let plain = (self.load() + AROUND) * (self.plain().len() as u32 * self.plain_repeats() * 2);
+        let rigs = self.fitted().len() as u32 * 2;
+        let alone = Duration::from_secs(if self.smoke { 1 } else { 9 });
+        loads * 2 * self.repeats() + plain + Duration::from_millis(800) * rigs + alone
+    }
+
+    pub(super) fn load(&self) -> Duration {
+        if self.smoke { Duration::from_millis(100) } else { self.load }
+    }
+}
+
+/// What is kept out of the fit, for people.
+pub(super) fn held_back() -> Vec<String> {
+    let frames = KEPT_FRAMES.map(|f| format!("frames of {f} B")).into_iter();
+    let rates = KEPT_RATES.map(|r| format!("{r:.0} packets/s")).into_iter();
+    let more = ["imix".to_string(), format!("all of {KEPT_SUITE} but its crypto alone")];
+    frames.chain(rates).chain(more).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_back_is_in_no_load_of_the_calibration() {
+        assert!(!FITTED.contains(&KEPT_SUITE));
+        assert!(KEPT_FRAMES.iter().all(|f| !FRAMES.contains(f)));
+        assert!(LOADS.iter().all(|(_, frames)| frames.iter().all(|f| *f == ROWS || FRAMES.contains(f))));
+        assert!(LOADS.iter().all(|(rate, _)| KEPT_RATES.iter().all(|kept| *rate != Some(*kept))));
+        assert!(held_back().iter().any(|h| h.contains("390")) && held_back().contains(&"imix".to_string()));
+    }
+
+    #[test]
+    fn what_is_measured_again_or_added_up_is_in_the_calibration() {
+        let has = |pps: f64, frame| LOADS.iter().any(|(rate, f)| *rate == Some(pps) && f.contains(&frame));
+        assert!(AGAIN.iter().all(|(pps, frame)| has(*pps, *frame)));
+        assert!(has(PLAIN_RATE, 64) && has(PLAIN_RATE, LARGEST));
+        for smoke in [false, true] {
+            let o = CalibrateOptions { smoke, ..CalibrateOptions::default() };
+            let own = |load: &Load| o.loads().iter().any(|l| l.name() == load.name());
+            assert!(o.again().iter().all(own) && !o.kept_sizes().iter().any(own));
+            assert_eq!(o.steps(), if smoke { 6 } else { (14 * 2 + 2) * 2 * 2 });
+        }
+    }
+
+    #[test]
+    fn a_calibration_takes_less_than_two_minutes_and_its_smoke_ten_seconds() {
+        let guess = |smoke| CalibrateOptions { smoke, ..CalibrateOptions::default() }.guess();
+        assert!(guess(false) < Duration::from_secs(115), "{:?}", guess(false));
+        assert!(guess(true) <= Duration::from_secs(10), "{:?}", guess(true));
+    }
+}
