@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use ironswan_lab::plan::answer::Ask;
 use ironswan_lab::plan::links;
-use ironswan_lab::plan::model::{Mix, Path};
+use ironswan_lab::plan::mix::Mix;
+use ironswan_lab::plan::model::Path;
 use ironswan_lab::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
 
 #[derive(clap::Args, Debug)]

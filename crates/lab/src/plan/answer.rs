@@ -5,10 +5,11 @@
 
 use serde::Serialize;
 
-use super::model::{Cost, Mix, Model, Path, SuiteCost, Way};
+use super::mix::Mix;
+use super::model::{Cost, Model, Path, SuiteCost, Way};
 use crate::error::LabError;
 
-/// Preamble and gap between frames, bytes; with [`super::model::ETHERNET`], what a frame takes on a wire beside its packet.
+/// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a wire beside its packet.
 const GAP: f64 = 20.0;
 /// Each tunnel's share of rekeyings is sealed and opened by the gateway as well, which is nothing beside the key exchange.
 const REKEY_LIMIT: f64 = 0.1;
@@ -220,7 +221,7 @@ fn keys(model: &Model, ask: &Ask) -> Keys {
 pub fn need(model: &Model, ask: &Ask, bits: f64) -> Result<Need, LabError> {
     ask.check()?;
     let suite = model.suite(&ask.suite)?;
-    let outer = |bytes: f64| suite.outer(ask.path, bytes) + f64::from(super::model::ETHERNET) + GAP;
+    let outer = |bytes: f64| suite.outer(ask.path, bytes) + f64::from(super::mix::ETHERNET) + GAP;
     let outer_bytes: f64 = ask.mix.parts.iter().map(|p| p.share * outer(p.bytes())).sum();
     let pps = bits / 8.0 / outer_bytes;
     // What one processor finds gathers packets; it is busy with so many of them.
@@ -299,7 +300,7 @@ fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::LARGEST;
+    use super::super::mix::LARGEST;
     use super::super::sample;
     use super::*;
 

@@ -9,6 +9,7 @@
 pub mod answer;
 pub mod fit;
 pub mod links;
+pub mod mix;
 pub mod model;
 pub mod paths;
 #[cfg(test)]

@@ -98,7 +98,8 @@ impl Model {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{LARGEST, Mix, Seen, Side};
+    use super::super::mix::{LARGEST, Mix};
+    use super::super::model::{Seen, Side};
     use super::super::sample;
     use super::*;
 

@@ -1,8 +1,9 @@
 //! A model for tests, with round numbers.
 
+use super::mix::Mix;
 use super::model::{
-    Cell, Forwarding, Handshake, Linear, MODEL_SCHEMA, ManySas, Mix, Model, Path, PathCost, Point, Seen,
-    Side, SuiteCost, TunnelCost, Way,
+    Cell, Forwarding, Handshake, Linear, MODEL_SCHEMA, ManySas, Model, Path, PathCost, Point, Seen, Side,
+    SuiteCost, TunnelCost, Way,
 };
 use crate::machine::Fingerprint;
 use crate::report::Program;

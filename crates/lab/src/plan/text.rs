@@ -2,7 +2,8 @@
 
 use super::answer::{Ask, Carries, Need, cores, tunnels_of_memory};
 use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
-use super::model::{Cell, Cost, Mix, Model, Point, Seen, Way};
+use super::mix::Mix;
+use super::model::{Cell, Cost, Model, Point, Seen, Way};
 use super::store::Doubts;
 use super::verified::Verification;
 use crate::error::LabError;

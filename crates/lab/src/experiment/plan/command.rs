@@ -9,7 +9,8 @@ use crate::error::LabError;
 use crate::experiment::line::say;
 use crate::machine::Fingerprint;
 use crate::plan::answer::{self, Ask};
-use crate::plan::model::{Mix, Model};
+use crate::plan::mix::Mix;
+use crate::plan::model::Model;
 use crate::plan::store::{self, Doubts};
 use crate::plan::{links, text};
 
@@ -99,12 +100,7 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
     let mixes = match (&o.what, o.mixes.is_empty()) {
         (_, false) => o.mixes.clone(),
         (PlanWhat::ThisMachine, true) => {
-            vec![
-                Mix::frames(64),
-                Mix::imix().shuffled(),
-                Mix::frames(crate::plan::model::LARGEST),
-                Mix::tcp(),
-            ]
+            vec![Mix::frames(64), Mix::imix().shuffled(), Mix::frames(crate::plan::mix::LARGEST), Mix::tcp()]
         }
         (_, true) => vec![Mix::imix().shuffled()],
     };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::plan::model::{LARGEST, Mix};
+use crate::plan::mix::{LARGEST, Mix};
 
 /// Suites that the paths are fitted with: one that costs little beside the path, and one that costs much.
 pub(super) const FITTED: [&str; 2] = ["aes128gcm16", "aes128-sha256"];

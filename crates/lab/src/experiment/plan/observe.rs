@@ -13,7 +13,8 @@ use crate::load::frame::{self, Shape};
 use crate::load::{self, Direction, Iperf3, Offer, Receiver, TcpLoad};
 use crate::measure::counters::{self, CpuTicks, LinkCounters, parse_links};
 use crate::measure::headers;
-use crate::plan::model::{Mix, Seen, Side};
+use crate::plan::mix::Mix;
+use crate::plan::model::{Seen, Side};
 use crate::topology::Node;
 
 /// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on the way.
