@@ -15,6 +15,9 @@ const GAP: f64 = 20.0;
 const REKEY_LIMIT: f64 = 0.1;
 /// Rates between which an answer is looked for, packets per second.
 const HIGHEST: f64 = 1e12;
+const LOWEST: f64 = 1e-3;
+/// From one to the next.
+const STEP: f64 = 1.01;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -287,13 +290,19 @@ pub fn carries(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
     })
 }
 
-/// The highest rate whose packets fit into `budget` processors. A packet costs less the more there are, but all of them together never
-/// cost less than fewer ([`super::paths`]): so halving finds it.
+/// The highest rate whose packets fit into `budget` processors. Packets that gather may take less time in all than fewer that do not,
+/// so it is looked for from above: in steps of a hundredth, and by halving within the step.
 fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
-    let (mut low, mut high) = (0.0, HIGHEST);
-    for _ in 0..200 {
+    let fits = |pps: f64| Ok::<_, LabError>(pps * ns(pps)? / 1e9 <= budget);
+    let mut high = HIGHEST;
+    let mut low = high / STEP;
+    while low > LOWEST && !fits(low)? {
+        high = low;
+        low /= STEP;
+    }
+    for _ in 0..40 {
         let middle = (low + high) / 2.0;
-        if middle * ns(middle)? / 1e9 <= budget { low = middle } else { high = middle }
+        if fits(middle)? { low = middle } else { high = middle }
     }
     Ok(low)
 }
@@ -376,6 +385,16 @@ mod tests {
             let twice = Ask { cores: Some(4.0), ..a };
             assert!(carries(&model, &twice).expect("an answer").pps > c.pps * 1.9);
         }
+    }
+
+    #[test]
+    fn the_highest_rate_is_found_where_a_lower_one_takes_more() {
+        // 0.5 processors at 60,000 packets a second, 0.3 at 100,000, from there 3 us each.
+        let ns = |pps: f64| Ok(if pps < 100_000.0 { 5e8 / pps } else { 3_000.0 });
+        let found = highest(0.45, ns).expect("a rate");
+        assert!((found - 150_000.0).abs() < 1.0, "{found}");
+        let none = highest(1e-9, |_| Ok(1e12)).expect("a rate");
+        assert!(none < 0.01, "{none}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The planner's model: what a packet costs a gateway, by suite, path and direction.
 //!
 //! ```text
-//! cost of a packet = base(packets a second) + b x bytes + crypto(suite, direction, bytes) + SAs
-//!                    `----- of the path and direction ----'   `- of the suite, measured alone -'
+//! cost of a packet = base(packets a second) + b x bytes + s x changes of size + crypto(suite, direction, bytes) + SAs
+//!                    `------------ of the path and direction --------------'   `- of the suite, measured alone -'
 //! ```
 //! The base is a curve through what was measured at several rates, up to all that goes: a gateway that is woken for every packet
 //! pays a waking for each, and the more come the more it finds at once. Pure.
@@ -174,6 +174,8 @@ pub struct PathCost {
     pub way: Way,
     /// Nanoseconds of a byte of the inner packet.
     pub per_byte: f64,
+    /// Nanoseconds of a change of size, where packets gather: it ends what is sent at once.
+    pub per_change: f64,
     /// The base by the rate, in its order: of packets by themselves.
     pub packets: Vec<Point>,
     /// Of packets that are merged on the way, as TCP's are.
@@ -210,6 +212,16 @@ impl Point {
         let between =
             |a: f64, b: f64| if a > 0.0 && b > 0.0 { a * (b / a).powf(share) } else { a + (b - a) * share };
         Some(Self { pps, ns: between(low.ns, high.ns), calls: between(low.calls, high.calls) })
+    }
+}
+
+/// Calls and wakings for a packet that meets no other: a read and a send.
+const ALONE: f64 = 2.0;
+
+impl Point {
+    /// Share of the packets that share their calls with others.
+    pub fn gathered(&self) -> f64 {
+        (1.0 - self.calls / ALONE).clamp(0.0, 1.0)
     }
 }
 
@@ -267,10 +279,10 @@ pub struct Forwarding {
     pub pps: f64,
     /// Busy time of the machine for a packet that goes from host to host, nanoseconds.
     pub hosts_ns: f64,
-    /// What one forwarding box between them adds.
+    /// What each forwarding box between them adds.
     pub ns: f64,
-    /// How far the repeats' differences lie apart, nanoseconds.
-    pub range_ns: f64,
+    /// How far the middle half of what single loads say of it lies apart, nanoseconds.
+    pub spread_ns: f64,
 }
 
 /// What many SAs add.
@@ -431,8 +443,9 @@ impl Model {
         sas: f64,
     ) -> Result<Cost, LabError> {
         let p = self.path(path, way)?;
+        let base = p.base(mix, pps)?;
         Ok(Cost {
-            base: p.base(mix, pps)?.ns,
+            base: base.ns + p.per_change * mix.change * base.gathered(),
             bytes: p.per_byte * mix.of_bytes(),
             crypto: suite.of_mix(way, mix),
             sas: self.of_sas(sas),

@@ -371,8 +371,19 @@ pub fn fitted(model: &Model) -> Vec<String> {
     lines.extend(suites.render(" ").lines().map(String::from));
     let mut paths = Table::default();
     paths.row(
-        ["path", "way", "packets/s", "base: ns", "calls", "of a core", "ns/byte", "misses by", "loads"]
-            .map(String::from),
+        [
+            "path",
+            "way",
+            "packets/s",
+            "base: ns",
+            "calls",
+            "of a core",
+            "ns/byte",
+            "ns/change",
+            "misses by",
+            "loads",
+        ]
+        .map(String::from),
     );
     for p in &model.paths {
         let points = p.packets.iter().map(|q| (q, "")).chain(p.merged.iter().map(|q| (q, " TCP")));
@@ -386,6 +397,7 @@ pub fn fitted(model: &Model) -> Vec<String> {
                 format!("{:.2}", q.calls),
                 format!("{:.0} %", q.pps * q.ns / 1e7),
                 once(number(p.per_byte)),
+                once(number(p.per_change)),
                 once(format!("{:.0} %", p.residual * 100.0)),
                 once(p.cells.to_string()),
             ]);
@@ -394,11 +406,11 @@ pub fn fitted(model: &Model) -> Vec<String> {
     lines.extend(paths.render(" ").lines().map(String::from));
     let f = &model.forwarding;
     lines.push(format!(
-        "forwarding without a tunnel: one box adds {} ns to the {} of the hosts, at {} packets/s (repeats differ by {} ns)",
+        "forwarding without a tunnel: a box adds {} ns to the {} of the hosts, at {} packets/s (half of the loads within {} ns)",
         number(f.ns),
         number(f.hosts_ns),
         number(f.pps),
-        number(f.range_ns)
+        number(f.spread_ns)
     ));
     lines.extend(accounted(model));
     lines.push(format!(

@@ -1,9 +1,10 @@
-//! What forwarding a packet costs one box that has no tunnel: two hosts on one link, and the same hosts with a forwarding box
-//! between them, in turns. The difference of the machine's busy time is that box's, and no host is in it.
+//! What forwarding a packet costs one box that has no tunnel: two hosts on one link, and the same hosts with forwarding boxes
+//! between them, in turns. The difference of the machine's busy time, by the box, is one box's, and no host is in it. One box adds
+//! less than what the hosts' own time differs by from load to load; four add four times as much.
 //!
 //! ```text
-//!   a 10.1.0.2 ------------------------------ 10.2.0.2 b
-//!   a 10.1.0.2 ---- 10.1.0.1 r 10.2.0.1 ---- 10.2.0.2 b
+//!   a 10.1.0.2 ------------------------------------------------------------ 10.2.0.2 b
+//!   a 10.1.0.2 ---- r0 ---- r1 ---- r2 ---- r3 ---- 10.2.0.2 b
 //! ```
 
 use std::time::Duration;
@@ -21,6 +22,8 @@ use crate::stats;
 use crate::topology::{Network, Owner, address};
 
 const COMMAND: Duration = Duration::from_secs(5);
+/// Forwarding boxes between the hosts.
+const BOXES: usize = 4;
 
 /// The two hosts, and what is between them.
 struct Way {
@@ -30,28 +33,36 @@ struct Way {
 }
 
 impl Way {
-    fn build(owner: &Owner, forwarding: bool) -> Result<Self, LabError> {
+    /// Between the hosts are so many boxes.
+    fn build(owner: &Owner, boxes: usize) -> Result<Self, LabError> {
         let mut network = Network::new(owner);
         let (a, b) = (network.add("a")?, network.add("b")?);
-        let (left, right) = ((a, "eth0", "10.1.0.2/24"), (b, "eth0", "10.2.0.2/24"));
-        let mut ends = vec![(a, "eth0"), (b, "eth0")];
-        let (next, device) = if forwarding {
-            let r = network.add("r")?;
-            network.connect(left, (r, "lan", "10.1.0.1/24"))?;
-            network.connect((r, "wan", "10.2.0.1/24"), right)?;
-            network.node(r).sysctl(network.journal(), "net.ipv4.ip_forward", "1")?;
-            ends.extend([(r, "lan"), (r, "wan")]);
-            (r, "lan")
-        } else {
-            network.connect(left, right)?;
-            (b, "eth0")
+        let between = (0..boxes).map(|n| network.add(&format!("r{n}"))).collect::<Result<Vec<_>, _>>()?;
+        let all: Vec<usize> = [a].into_iter().chain(between).chain([b]).collect();
+        let ends = |link: usize| match link {
+            _ if boxes == 0 => ["10.1.0.2/24".to_string(), "10.2.0.2/24".to_string()],
+            0 => ["10.1.0.2/24".into(), "10.1.0.1/24".into()],
+            last if last == boxes => ["10.2.0.1/24".into(), "10.2.0.2/24".into()],
+            n => [format!("192.0.2.{}/30", 4 * n + 1), format!("192.0.2.{}/30", 4 * n + 2)],
         };
-        // As in the line of four boxes: every packet crosses by itself.
-        for (node, device) in ends {
-            let argv = ["ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "on"];
-            process::run(network.journal(), &network.node(node).exec(&argv), COMMAND)?;
+        for (link, pair) in all.windows(2).enumerate() {
+            let [left, right] = ends(link);
+            network.connect((pair[0], "right", &left), (pair[1], "left", &right))?;
+            // As in the line of four boxes: every packet crosses by itself.
+            for (node, device) in [(pair[0], "right"), (pair[1], "left")] {
+                let argv = ["ethtool", "-K", device, "tso", "off", "gso", "off", "gro", "on"];
+                process::run(network.journal(), &network.node(node).exec(&argv), COMMAND)?;
+            }
         }
-        let argv = ["ip", "-n", network.node(next).name(), "-br", "link", "show", "dev", device];
+        for (n, node) in all.iter().enumerate().skip(1).take(boxes) {
+            network.node(*node).sysctl(network.journal(), "net.ipv4.ip_forward", "1")?;
+            // The last one is on b's network.
+            if n < boxes {
+                let next = format!("192.0.2.{}", 4 * n + 2);
+                network.ip(*node, &["route", "add", "10.2.0.0/24", "via", &next])?;
+            }
+        }
+        let argv = ["ip", "-n", network.node(all[1]).name(), "-br", "link", "show", "dev", "left"];
         let brief = process::run(network.journal(), &argv, COMMAND)?;
         let next_hop = load::parse_ethernet(&brief)
             .ok_or_else(|| LabError::Measurement(format!("no Ethernet address in `{}`", brief.trim())))?;
@@ -66,7 +77,7 @@ impl Way {
         let receiver = Receiver::start(self.network.node(1), PORT, shape, epoch, None)?;
         let before = Machine::now(&inside)?;
         let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most: duration };
-        load::generate(self.network.node(0), "eth0", self.route, shape, offer, epoch, None)?;
+        load::generate(self.network.node(0), "right", self.route, shape, offer, epoch, None)?;
         let (busy, _) = before.until(&Machine::now(&inside)?);
         let received = receiver.finish().received.unique;
         if received == 0 {
@@ -76,7 +87,7 @@ impl Way {
     }
 }
 
-/// Measures it with packets of each of these sizes, in turns with and without the box between, `repeats` times.
+/// Measures it with packets of each of these sizes, in turns with and without boxes between, `repeats` times.
 pub(super) fn measure(
     owner: &Owner,
     frames: &[u32],
@@ -84,7 +95,7 @@ pub(super) fn measure(
     duration: Duration,
     repeats: u32,
 ) -> Result<Forwarding, LabError> {
-    let mut ways = [Way::build(owner, false)?, Way::build(owner, true)?];
+    let mut ways = [Way::build(owner, 0)?, Way::build(owner, BOXES)?];
     // Neighbours are looked up before it counts.
     for way in &mut ways {
         way.busy(&Mix::frames(64), pps.min(1_000.0), Duration::from_millis(100))?;
@@ -103,18 +114,16 @@ pub(super) fn measure(
     added(&all, pps).ok_or_else(|| LabError::Measurement("plain forwarding was not measured".into()))
 }
 
-/// From pairs of what a packet takes without the box and with it.
+/// From pairs of what a packet takes without the boxes and with them. In the middle of all, each by themselves: what disturbs one load
+/// does not disturb its neighbour.
 fn added(all: &[[f64; 2]], pps: f64) -> Option<Forwarding> {
-    let hosts: Vec<f64> = all.iter().map(|b| b[0]).collect();
-    let boxes: Vec<f64> = all.iter().map(|b| b[1] - b[0]).collect();
-    let range = stats::quantile(&boxes, 1.0)? - stats::quantile(&boxes, 0.0)?;
+    let middle = |n: usize| stats::median(&all.iter().map(|b| b[n]).collect::<Vec<_>>());
+    let one: Vec<f64> = all.iter().map(|b| (b[1] - b[0]) / BOXES as f64).collect();
+    let quarters = stats::quantile(&one, 0.75)? - stats::quantile(&one, 0.25)?;
+    let hosts_ns = middle(0)?;
     // A box that costs less than nothing is noise.
-    Some(Forwarding {
-        pps,
-        hosts_ns: stats::median(&hosts)?,
-        ns: stats::median(&boxes)?.max(0.0),
-        range_ns: range,
-    })
+    let ns = ((middle(1)? - hosts_ns) / BOXES as f64).max(0.0);
+    Some(Forwarding { pps, hosts_ns, ns, spread_ns: quarters })
 }
 
 #[cfg(test)]
@@ -122,10 +131,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_box_costs_what_it_adds_to_the_hosts() {
-        let f =
-            added(&[[5_000.0, 6_500.0], [6_000.0, 8_000.0], [5_500.0, 6_500.0]], 1e4).expect("three pairs");
-        assert_eq!((f.hosts_ns, f.ns, f.range_ns, f.pps), (5_500.0, 1_500.0, 1_000.0, 1e4));
+    fn a_box_costs_what_each_adds_to_the_hosts() {
+        let f = added(&[[5_000.0, 11_000.0], [6_000.0, 14_000.0], [5_500.0, 9_500.0]], 1e4).expect("three");
+        assert_eq!((f.hosts_ns, f.ns, f.spread_ns, f.pps), (5_500.0, 1_375.0, 500.0, 1e4));
         assert_eq!(added(&[[5_000.0, 4_000.0]], 1e4).map(|f| f.ns), Some(0.0));
         assert_eq!(added(&[], 1e4), None);
     }

@@ -56,6 +56,14 @@ impl Load {
         }
     }
 
+    /// Its packets.
+    pub(super) fn mix(&self) -> Mix {
+        match self {
+            Self::Packets(mix, _) => mix.clone(),
+            Self::Tcp(_) => Mix::tcp(),
+        }
+    }
+
     /// Packets a second that are offered; absent where as many go as can.
     pub(super) fn offered(&self) -> Option<f64> {
         match self {

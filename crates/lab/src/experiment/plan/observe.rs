@@ -74,11 +74,11 @@ impl Rig {
         [Node::G1, Node::G2].map(|n| self.line.node(n).pids().iter().map(|p| counters::process_ns(*p)).sum())
     }
 
-    /// Waits until the gateways have worked off what is in their queues; when they had.
-    fn drained(&self) -> Result<Instant, LabError> {
+    /// Waits until the gateways have worked off what is in their queues; when they had, if there was anything.
+    fn drained(&self) -> Result<Option<Instant>, LabError> {
         let began = clock::now();
-        let (mut end, mut before) = (began, self.gateways_ns());
-        while end - began < DRAIN {
+        let (mut end, mut before) = (None, self.gateways_ns());
+        while clock::now() - began < DRAIN {
             interrupt::pause(LOOK)?;
             let now = self.gateways_ns();
             let worked = now.iter().zip(&before).map(|(n, b)| n.saturating_sub(*b)).max().unwrap_or(0);
@@ -86,7 +86,7 @@ impl Rig {
             if u128::from(worked) < LOOK.as_nanos() / 10 {
                 break;
             }
-            (end, before) = (clock::now(), now);
+            (end, before) = (Some(clock::now()), now);
         }
         Ok(end)
     }
@@ -116,8 +116,9 @@ impl Rig {
         let offer = Offer { rate: pps, packets: u64::MAX, at_most: duration };
         let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
         let sent = load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
+        let ended = clock::now();
         let mut after = self.moment(&inside)?;
-        let end = self.drained()?;
+        let end = self.drained()?.unwrap_or(ended);
         let received = receiver.finish().received.unique;
         // What was still in queues has gone through by now, and is in the engines' counters.
         after.gateways = self.gateways_ns();
