@@ -39,7 +39,8 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
     let residual = missed(&rows, &y, &costs).sqrt();
     let curve = |merged: bool| -> Option<Vec<Point>> {
         let own = levels.iter().zip(&costs).filter(|(l, _)| l.merged() == merged);
-        let points: Option<Vec<Point>> = own.map(|(level, ns)| level.point(way, *ns)).collect();
+        let points: Option<Vec<(bool, Point)>> =
+            own.map(|(level, ns)| Some((level.saturates(), level.point(way, *ns)?))).collect();
         points.map(in_order)
     };
     let [packets, merged] = [false, true].map(curve);
@@ -69,6 +70,11 @@ impl Level<'_> {
         self.0.first().is_some_and(|c| c.mix.merged)
     }
 
+    /// All went that could.
+    fn saturates(&self) -> bool {
+        self.0.first().is_some_and(|c| c.offered.is_none())
+    }
+
     /// At the rate that the gateway handled in the middle of them.
     fn point(&self, way: Way, ns: f64) -> Option<Point> {
         let sides: Option<Vec<_>> = self.0.iter().map(|c| c.median(way)).collect();
@@ -79,11 +85,13 @@ impl Level<'_> {
     }
 }
 
-/// In the order of their rates.
-fn in_order(mut points: Vec<Point>) -> Vec<Point> {
-    points.retain(|p| p.pps > 0.0);
-    points.sort_by(|a, b| a.pps.total_cmp(&b.pps));
-    points
+/// In the order of their rates. All that goes is the end, also where heavy loads made it a lower rate than light ones went at:
+/// packets gather since the gateway is full, not since they are many.
+fn in_order(mut points: Vec<(bool, Point)>) -> Vec<Point> {
+    points.retain(|(_, p)| p.pps > 0.0);
+    points.sort_by(|(a_full, a), (b_full, b)| a_full.cmp(b_full).then(a.pps.total_cmp(&b.pps)));
+    let most = points.iter().map(|(_, p)| p.pps).fold(0.0, f64::max);
+    points.into_iter().map(|(full, p)| if full { Point { pps: most, ..p } } else { p }).collect()
 }
 
 /// Mean square of the relative error.
@@ -94,11 +102,13 @@ fn missed(rows: &[Vec<f64>], y: &[f64], x: &[f64]) -> f64 {
 }
 
 impl Model {
-    /// What a packet of a cell should cost in one direction at the rate that its gateway handled: packets a second, nanoseconds.
+    /// What a packet of a cell should cost in one direction at the rate that its gateway handled, or at the end of the curve where
+    /// all went that could: packets a second, nanoseconds.
     pub fn predicts(&self, cell: &Cell, way: Way) -> Result<(f64, f64), LabError> {
         let suite = self.suite(&cell.suite)?;
         let pps = cell.median(way).map_or(0.0, |s| s.pps);
-        Ok((pps, self.cost(suite, cell.path, way, (&cell.mix, pps), 1.0)?.total()))
+        let at = if cell.offered.is_some() { pps } else { f64::INFINITY };
+        Ok((pps, self.cost(suite, cell.path, way, (&cell.mix, at), 1.0)?.total()))
     }
 }
 
@@ -189,6 +199,22 @@ mod tests {
         let error =
             worst(|pps| (2_000.0 + 25_000.0 * (10_000.0 / pps).min(1.0), 2.0 * (10_000.0 / pps).min(1.0)));
         assert!(error < 0.20, "{error}");
+    }
+
+    #[test]
+    fn all_that_goes_is_the_end_of_the_curve_whatever_its_rate() {
+        let point = |pps, ns| Point { pps, ns, calls: 1.0 };
+        let curve = in_order(vec![
+            (true, point(53_000.0, 7_000.0)),
+            (false, point(55_000.0, 9_000.0)),
+            (false, point(2_000.0, 30_000.0)),
+        ]);
+        let at = |pps| Point::at(&curve, pps).expect("a point").ns;
+        assert_eq!(
+            (at(2_000.0), at(55_000.0), at(55_001.0), at(f64::INFINITY)),
+            (30_000.0, 9_000.0, 7_000.0, 7_000.0)
+        );
+        assert!(at(54_000.0) > 9_000.0);
     }
 
     #[test]
