@@ -55,6 +55,8 @@ pub struct Calibration {
     pub worst: f64,
 }
 
+/// So many times the spans wanted may pass before a soaker that gets nothing is given up.
+const PATIENCE: u32 = 20;
 /// With less of the processors than this, or spans that differ by more than what is missing here, a calibration was disturbed.
 const UNDISTURBED: f64 = 0.95;
 
@@ -103,10 +105,14 @@ impl Soaker {
         (to.at - from.at).as_secs_f64()
     }
 
-    /// Calibrates on a machine with nothing else to do: the best of several spans, since whatever disturbs makes less.
+    /// Calibrates on a machine with nothing else to do: the best of several spans, since whatever disturbs makes less. On a busy
+    /// machine goes on until there was a moment for it.
     pub fn calibrate(&self, spans: u32, span: Duration) -> Result<Calibration, LabError> {
         let (mut best, mut worst, mut had) = (0f64, f64::INFINITY, 0.0);
-        for _ in 0..spans.max(1) {
+        for n in 0..spans.max(1).saturating_mul(PATIENCE) {
+            if n >= spans && best > 0.0 {
+                break;
+            }
             let from = self.now();
             interrupt::pause(span)?;
             let to = self.now();
