@@ -164,7 +164,8 @@ impl RecvSlots {
     }
 }
 
-/// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`].
+/// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`]. Where no other socket of the
+/// machine has asked for it the kernel begins a moment later; datagrams of before carry the time at which they are read.
 ///
 /// # Errors
 /// What the kernel says.

@@ -196,6 +196,11 @@ impl Nft {
         if let Ok(known) = ask_counters() {
             return Ok(known);
         }
+        self.counters_listed()
+    }
+
+    /// The same by the program.
+    pub(super) fn counters_listed(&self) -> Result<Option<Counters>, NftError> {
         let run = self.run(&["list", "counters", "table", "inet", NAME], None)?;
         match run.ok {
             true => Ok(Some(counters(&run.stdout))),

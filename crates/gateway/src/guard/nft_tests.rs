@@ -45,7 +45,7 @@ fn what_it_complains_about_is_quoted_on_one_line() {
          printf '/dev/stdin:1:1-5: Error: syntax error, unexpected string\\ntabel\\n^^^^^\\n' >&2; exit 1"
     ));
     let nft = Nft::find_in(Some(path)).unwrap();
-    assert_eq!(nft.counters(), Ok(None), "no table, no counters");
+    assert_eq!(nft.counters_listed(), Ok(None), "no table, no counters");
     let text = nft.apply("tabel").unwrap_err().to_string();
     assert_eq!(
         text,

@@ -236,8 +236,14 @@ impl Endpoint {
             self.forget_names(old);
             self.watch_names(now, &new);
         }
-        let starts =
-            |child: &str| child_of(&new, child).is_some_and(|c| c.start_action == ChildAction::Start);
+        // What starts below is not to wait twice, and a shunt has nothing to start.
+        let starts = |child: &str| {
+            let child = child_of(&new, child).filter(|c| c.kind == ChildKind::Protect);
+            child.is_some_and(|c| {
+                c.start_action == ChildAction::Start
+                    && kept(c).is_some_and(|b| b.start_action == c.start_action)
+            })
+        };
         self.pace.forget_loaded(&name, starts);
         self.change_retries(&new, !same_peer);
         for id in self.ids_of_conn(&name) {

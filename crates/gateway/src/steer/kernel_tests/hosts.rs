@@ -120,6 +120,42 @@ fn too_big(router: IpAddr, own: IpAddr, quoted: &[u8]) -> Vec<u8> {
     error
 }
 
+/// A router behind this gateway, with an address that no policy covers, speaks of a packet that came through the tunnel.
+#[test]
+fn an_error_takes_the_way_of_what_it_quotes() {
+    let far_side = "198.51.100.0/24";
+    for (local, remote, what) in [
+        ("10.1.2.0/24", far_side, "a network"),
+        ("10.1.2.3/32", far_side, "a host"),
+        ("10.1.2.0/24[17/any]", "198.51.100.0/24[17/any]", "a protocol"),
+        ("10.1.2.0/24[17/53]", "198.51.100.0/24[17/any]", "a port"),
+    ] {
+        in_box(&policies(&[(Verdict::Protect, local, remote)]), |b| {
+            for v6 in [false, true] {
+                let (router, far) = (family(v6, "10.1.9.9"), family(v6, "198.51.100.7"));
+                let other = if local.contains('[') { Tcp(9, 53) } else { Udp(9, 53) };
+                for (host, upper, want) in [
+                    ("10.1.2.3", Udp(9, 53), Tunnel),
+                    ("10.1.3.3", Udp(9, 53), Wide),
+                    ("10.1.2.3", other, if local.contains('[') { Wide } else { Tunnel }),
+                ] {
+                    let quoted = packet(far, family(v6, host), upper, 7);
+                    let error = too_big(router, far, &quoted);
+                    let before = b.counted();
+                    b.left();
+                    b.lan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&error)]).unwrap();
+                    let end = &error[error.len() - 32..];
+                    let went = b.left().into_iter().find(|(_, p)| p.ends_with(end)).map(|(went, _)| went);
+                    assert_eq!(went, Some(want), "{what}: {upper:?} from {far} to {host}");
+                    assert_eq!(b.counted(), before, "{what}");
+                }
+            }
+            // Some versions of the program die of what they cannot name.
+            assert!(run("nft", "list table inet ironswan").contains("in_clear"), "{what}");
+        });
+    }
+}
+
 #[test]
 fn transport_mode_between_two_hosts_lets_esp_and_ah_pass_and_nothing_else() {
     let all = policies(&[(Verdict::Protect, "192.0.2.1/32", "198.51.100.7/32")]);
