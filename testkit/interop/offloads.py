@@ -193,7 +193,8 @@ def buffers(lab, full):
     need('unshare')
     lab.box('g1')
     etc = lab.write('etc/swanctl.conf', '# empty\n')
-    lab.write('etc/ironswan.conf', 'guard = no\n')
+    # More than any kernel's own limit.
+    lab.write('etc/ironswan.conf', 'guard = no\ndata {\n socket_buffer = 256m\n}\n')
     socket = lab.path('u.vici')
     daemon = lab.spawn('g1', 'unshare', '--user', '--map-root-user', '--net', '--mount', 'sh', '-c',
                        'mount -t tmpfs tmpfs /run && ip link set lo up && exec "$@"', 'sh', program(), 'run', '--config',
