@@ -51,7 +51,12 @@ fn a_gateway_with_a_share_of_a_core_uses_no_more_and_the_group_is_removed() {
     // It was stopped for having used its share, or others on this machine did not let it come to that.
     let stopped = tcp.number("stopped", Which::Median).expect("the time for which they were stopped");
     assert!((0.0..=1.0).contains(&stopped) && (stopped > 0.0 || core < 0.2), "{tcp:?}");
-    assert!(figure("offered", "1").number("p50_us", Which::Median).is_some_and(|l| l > 0.0));
+    // Its gateways may have been stopped, or waiting for a processor, for all of so short a load: then there is no latency.
+    let offered = figure("offered", "1");
+    let number = |name: &str| offered.number(name, Which::Median);
+    let some = number("mbps").expect("a rate") > 0.0;
+    assert!(number("p50_us").is_some_and(|l| l > 0.0) == some, "{offered:?}");
+    assert!(some || number("loss") == Some(1.0), "{offered:?}");
     fs::remove_dir_all(&report.folder).expect("remove");
     assert_eq!(left(&record.commands), [""; 0]);
 }
