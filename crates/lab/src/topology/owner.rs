@@ -8,7 +8,7 @@
 //! namespace that shares this /run/netns (they would look dead).
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,6 +17,7 @@ use super::netns::{NETNS_DIR, Netns};
 use crate::error::LabError;
 
 const PREFIX: &str = "ironlab-";
+const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
 /// A unique name for everything that one run makes, and a private directory for its files. Dropping it removes the
 /// directory; the namespaces are removed by the topologies.
@@ -42,8 +43,9 @@ impl Owner {
     pub fn claim() -> Result<Self, LabError> {
         sweep()?;
         let pid = std::process::id();
+        let none = || LabError::Measurement("this process has no start time".into());
         let start =
-            start_time(pid).ok_or_else(|| LabError::Measurement("cannot read /proc/self/stat".into()))?;
+            start_time(pid).map_err(LabError::io(format!("reading /proc/{pid}/stat")))?.ok_or_else(none)?;
         let mut random = [0; 4];
         fs::File::open("/dev/urandom")
             .and_then(|mut f| f.read_exact(&mut random))
@@ -95,13 +97,19 @@ pub fn sweep() -> Result<Swept, LabError> {
 fn dead_names(dir: &Path) -> Result<Vec<String>, LabError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(LabError::io(format!("listing {}", dir.display()))(e)),
     };
     Ok(entries
         .filter_map(|e| e.ok()?.file_name().into_string().ok())
-        .filter(|name| maker(name).is_some_and(|(pid, start)| start_time(pid) != Some(start)))
+        .filter(|name| maker(name).is_some_and(|(pid, start)| gone(start, &start_time(pid))))
         .collect())
+}
+
+/// Whether a maker that began at `start` is no more, by what is found under its process id. What cannot be read says nothing: a
+/// run that lives is never swept up.
+fn gone(start: u64, found: &io::Result<Option<u64>>) -> bool {
+    found.as_ref().is_ok_and(|now| *now != Some(start))
 }
 
 /// The process id and start time in a name of ours; `None` for any other name.
@@ -113,14 +121,24 @@ fn maker(name: &str) -> Option<(u32, u64)> {
 }
 
 /// Field 22 of /proc/PID/stat (proc(5)); `None` when there is no such process, or only its unreaped remains.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn start_time(pid: u32) -> io::Result<Option<u64>> {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => parse_stat(&String::from_utf8_lossy(&stat))
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not as in proc(5)")),
+        // It may also end between the opening of the file and the reading.
+        Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The start time in a line of that file, none of a zombie; `None` for what is no such line.
+fn parse_stat(stat: &str) -> Option<Option<u64>> {
     // The name in field 2 may contain anything; the rest follows its last parenthesis.
     let mut rest = stat.rsplit_once(") ")?.1.split(' ');
     if rest.next()? == "Z" {
-        return None;
+        return Some(None);
     }
-    rest.nth(18)?.parse().ok()
+    rest.nth(18)?.parse().ok().map(Some)
 }
 
 #[cfg(test)]
@@ -138,7 +156,27 @@ mod tests {
 
     #[test]
     fn this_process_lives_and_an_impossible_one_does_not() {
-        assert!(start_time(std::process::id()).is_some());
-        assert_eq!(start_time(u32::MAX), None);
+        assert!(start_time(std::process::id()).expect("read").is_some());
+        assert_eq!(start_time(u32::MAX).expect("read"), None);
+    }
+
+    #[test]
+    fn only_a_process_known_to_be_no_more_is_gone() {
+        assert!(!gone(7, &Ok(Some(7))));
+        // Another with its number, or none.
+        assert!(gone(7, &Ok(Some(8))) && gone(7, &Ok(None)));
+        for unreadable in
+            [io::ErrorKind::PermissionDenied, io::ErrorKind::OutOfMemory, io::ErrorKind::InvalidData]
+        {
+            assert!(!gone(7, &Err(unreadable.into())), "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn a_start_time_is_read_whatever_the_name() {
+        let line = |state| format!("12 (a) b ({state}) {state} 1{} 3456 0", " 0".repeat(17));
+        assert_eq!(parse_stat(&line("S")), Some(Some(3456)));
+        assert_eq!(parse_stat(&line("Z")), Some(None));
+        assert_eq!((parse_stat("12 (a) S 1"), parse_stat("")), (None, None));
     }
 }
