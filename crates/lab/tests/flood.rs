@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{left, now, owner};
@@ -15,6 +16,13 @@ use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
 use ironswan_lab::{FloodOptions, LabError, Spread, flood};
 
 const PORT: u16 = 7007;
+
+/// One at a time: all floods of a machine share the kernel's queues before its processors, and what another's packets push out
+/// of those would be missing here.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A line that forwards without a tunnel.
 fn plain(owner: &Owner) -> (Line, Route) {
@@ -47,6 +55,7 @@ fn nft(line: &Line, node: Node, command: &str) -> String {
 
 #[test]
 fn what_a_lossy_gateway_drops_is_exactly_what_is_missing() {
+    let _alone = alone();
     let owner = owner();
     let (line, route) = plain(&owner);
     nft(&line, Node::G1, "add table ip lossy; add chain ip lossy c { type filter hook forward priority 0; }");
@@ -75,6 +84,7 @@ fn what_a_lossy_gateway_drops_is_exactly_what_is_missing() {
 
 #[test]
 fn damaged_repeated_and_reordered_packets_on_the_wire_are_counted() {
+    let _alone = alone();
     let owner = owner();
     let (line, _) = plain(&owner);
     let shape = Shape { payload: 200, mix: None, flows: 2, tag: 9 };
@@ -91,17 +101,24 @@ fn damaged_repeated_and_reordered_packets_on_the_wire_are_counted() {
     let mut damaged = packet(6, 0);
     damaged[150] ^= 0x10;
     let short = packet(7, 0)[..100].to_vec();
-    for p in [packet(0, 0), packet(4, 0), packet(2, 0), packet(3, 1), packet(4, 0), damaged, short, vec![]] {
-        socket.send_to(&p, (address::B, PORT)).expect("sent");
-        // One by one, so that no queue on the way puts them into another order.
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let packets =
+        [packet(0, 0), packet(4, 0), packet(2, 0), packet(3, 1), packet(4, 0), damaged, short, vec![]];
+    // One by one and from one processor, so that no queue on the way puts them into another order.
+    let send = || {
+        for p in packets {
+            socket.send_to(&p, (address::B, PORT)).expect("sent");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    };
+    Cpus::new([0]).while_pinned(send).expect("pinned");
     let r = receiver.finish().received;
     assert_eq!((r.unique, r.duplicates, r.reordered, r.corrupt), (4, 1, 1, 3));
 }
 
 #[test]
 fn a_rate_is_held_and_what_cannot_be_sent_is_said() {
+    let _alone = alone();
     let owner = owner();
     let (line, route) = plain(&owner);
     let shape = Shape { payload: 18, mix: None, flows: 3, tag: 1 };
@@ -134,6 +151,7 @@ fn threads_stay_where_they_are_put() {
 #[test]
 fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
     common::assert_root();
+    let _alone = alone();
     let report = flood(FloodOptions {
         duts: vec!["plain".into()],
         payloads: vec![18],
