@@ -207,18 +207,21 @@ struct Became {
 impl fmt::Display for Became {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, arrived, crossed, pieces, told } = *self;
-        let each = crossed as f64 / arrived.max(1) as f64;
-        match (arrived, told) {
-            (0, 0) => f.write_str("dropped without a word"),
-            (0, _) => write!(f, "refused, with {told} ICMP errors for {sent} packets"),
-            // ARP and whatever a system keeps alive cross too.
-            _ if pieces * 2 >= arrived => write!(f, "cut on the way out: {each:.1} pieces cross for each"),
-            _ if each >= 1.5 => {
-                write!(f, "cut before it was sealed: {each:.1} packets cross for each, none in pieces")
-            }
-            _ => f.write_str("carried whole"),
+        // Of each that was sent: what crossed tells, also where the receiver did not get it in time.
+        let each = crossed as f64 / sent.max(1) as f64;
+        if pieces > told && pieces * 2 >= arrived {
+            write!(f, "cut on the way out: {each:.1} pieces cross for each")
+        } else if arrived == 0 && told > 0 {
+            return write!(f, "refused, with {told} ICMP errors for {sent} packets");
+        // ARP and whatever a system keeps alive cross too.
+        } else if each >= 1.5 {
+            write!(f, "cut before it was sealed: {each:.1} packets cross for each, none in pieces")
+        } else if arrived == 0 {
+            return f.write_str("dropped without a word");
+        } else {
+            f.write_str("carried whole")
         }?;
-        if arrived > 0 && arrived < sent { write!(f, " ({arrived} of {sent} arrived)") } else { Ok(()) }
+        if arrived < sent { write!(f, " ({arrived} of {sent} arrived)") } else { Ok(()) }
     }
 }
 
@@ -323,8 +326,26 @@ mod tests {
                 Became { crossed: 200, ..whole },
                 "cut before it was sealed: 2.0 packets cross for each, none in pieces",
             ),
-            (Became { arrived: 0, told: 7, ..whole }, "refused, with 7 ICMP errors for 100 packets"),
-            (Became { arrived: 0, ..whole }, "dropped without a word"),
+            (
+                Became { arrived: 0, told: 7, crossed: 2, ..whole },
+                "refused, with 7 ICMP errors for 100 packets",
+            ),
+            (Became { arrived: 0, crossed: 2, ..whole }, "dropped without a word"),
+            // What crossed was seen, whatever became of it behind.
+            (
+                Became { arrived: 0, crossed: 201, pieces: 100, ..whole },
+                "cut on the way out: 2.0 pieces cross for each (0 of 100 arrived)",
+            ),
+            (
+                Became { arrived: 30, crossed: 80, pieces: 40, ..whole },
+                "cut on the way out: 0.8 pieces cross for each (30 of 100 arrived)",
+            ),
+            (
+                Became { arrived: 0, crossed: 200, ..whole },
+                "cut before it was sealed: 2.0 packets cross for each, none in pieces (0 of 100 arrived)",
+            ),
+            (Became { arrived: 20, ..whole }, "carried whole (20 of 100 arrived)"),
+            (Became { sent: 0, arrived: 0, crossed: 0, ..whole }, "dropped without a word"),
             (Became { arrived: 90, crossed: 91, ..whole }, "carried whole (90 of 100 arrived)"),
         ] {
             assert_eq!(became.to_string(), text);
