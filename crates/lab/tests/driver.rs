@@ -1,5 +1,7 @@
 //! The experiment `driver` in its shortest form, and AES-GCM beside what OpenSSL's own benchmark says.
 
+mod common;
+
 use std::fs;
 use std::process::Command;
 
@@ -7,8 +9,8 @@ use ironswan_lab::record::{Which, factors};
 use ironswan_lab::{Common, DriverOptions, driver};
 
 fn options(name: &str) -> DriverOptions {
-    let out = std::env::temp_dir().join(format!("ironlab-test-driver-{name}-{}", std::process::id()));
-    let common = Common { smoke: true, out: Some(out), ..Common::default() };
+    let common =
+        Common { smoke: true, out: Some(common::out(&format!("driver-{name}"))), ..Common::default() };
     DriverOptions { common, ..DriverOptions::default() }
 }
 

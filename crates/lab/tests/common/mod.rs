@@ -44,9 +44,11 @@ pub fn program() -> Option<PathBuf> {
     program
 }
 
-/// A folder for a run, of this process and of that name.
+/// A folder for a run, of this process and of that name; where nobody else cleans up.
 pub fn out(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("ironlab-test-{name}-{}", std::process::id()))
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    fs::create_dir_all(folder).expect("a folder for tests");
+    folder.join(format!("ironlab-test-{name}-{}", std::process::id()))
 }
 
 /// Options of the shortest run of these systems.
