@@ -53,22 +53,22 @@ fn a_machine_is_calibrated_asked_and_verified() {
         assert!(made["tunnel"][figure].as_f64().is_some_and(|v| v > 0.0), "{}", made["tunnel"]);
     }
     let cpus = made["machine"]["cpus"].as_f64().expect("processors");
+    // Whether each gateway was seen at work.
+    let mut worked = [("out", false), ("into", false)];
     for cell in made["cells"].as_array().expect("cells") {
         let name = cell["mix"]["name"].as_str().expect("a mix");
         assert!(!["390", "1280", "imix"].contains(&name), "{name} was to be kept back");
         for seen in cell["seen"].as_array().expect("repeats") {
             let of = |name: &str| seen[name].as_f64().expect("a number");
             let side = |way: &str, name: &str| seen[way][name].as_f64().expect("a number");
-            let loss = (0.0..=1.0).contains(&of("loss"));
-            assert!(
-                loss && side("out", "ns") > 0.0 && side("into", "ns") > 0.0 && of("packets") > 0.0,
-                "{seen}"
-            );
-            // No more than the machine has; when a load ended is known to some hundredths of a second.
+            assert!((0.0..=1.0).contains(&of("loss")) && of("packets") > 0.0, "{seen}");
+            // No more than the machine has, however it was disturbed; a running thread's time is known to a tick.
             let busy = |way| side(way, "ns") * side(way, "pps");
             assert!(busy("out") + busy("into") < 3.0 * cpus * 1e9, "{seen}");
+            worked.iter_mut().for_each(|(way, did)| *did |= busy(way) > 0.0);
         }
     }
+    assert!(worked.iter().all(|(_, did)| *did), "a gateway without work: {worked:?}");
 
     let carried = document(&plan(&["--this-machine", "--json", "--model", model]));
     assert_eq!(carried["schema"], "ironswan.plan/2");

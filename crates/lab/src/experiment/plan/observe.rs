@@ -19,8 +19,10 @@ use crate::topology::Node;
 
 /// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on the way.
 const FLOWS: u32 = 64;
-/// Between two looks at gateways that work off their queues, and no longer than this in all.
+/// Between two looks at gateways that work off their queues, so many without work in a row are the end (one alone may be a gateway
+/// that got no processor), and no longer than this in all.
 const LOOK: Duration = Duration::from_millis(10);
+const QUIET: u32 = 5;
 const DRAIN: Duration = Duration::from_secs(3);
 /// TCP's start is left out.
 const START: Duration = Duration::from_millis(700);
@@ -32,6 +34,8 @@ struct Moment {
     /// What g1's link to the sender has received.
     lan: LinkCounters,
     machine: Machine,
+    /// When the last of it was read.
+    at: Instant,
 }
 
 /// What the whole machine has done by one moment.
@@ -66,27 +70,29 @@ impl Rig {
     fn moment(&self, inside: &[u32]) -> Result<Moment, LabError> {
         let links = parse_links(&self.line.node(Node::G1).read("/proc/thread-self/net/dev")?);
         let lan = links.into_iter().find(|(name, _)| name == "lan").map(|(_, l)| l).unwrap_or_default();
-        let machine = Machine::now(inside)?;
-        Ok(Moment { lan, machine, gateways: self.gateways_ns() })
+        let (machine, gateways) = (Machine::now(inside)?, self.gateways_ns());
+        Ok(Moment { lan, machine, gateways, at: clock::now() })
     }
 
     fn gateways_ns(&self) -> [u64; 2] {
         [Node::G1, Node::G2].map(|n| self.line.node(n).pids().iter().map(|p| counters::process_ns(*p)).sum())
     }
 
-    /// Waits until the gateways have worked off what is in their queues; when they had, if there was anything.
-    fn drained(&self) -> Result<Option<Instant>, LabError> {
-        let began = clock::now();
-        let (mut end, mut before) = (None, self.gateways_ns());
-        while clock::now() - began < DRAIN {
+    /// Waits until the gateways have worked off what is in their queues; the moment when they had.
+    fn drained(&self, inside: &[u32]) -> Result<Moment, LabError> {
+        let (began, mut end) = (clock::now(), self.moment(inside)?);
+        let (mut before, mut quiet) = (end.gateways, 0);
+        while quiet < QUIET && clock::now() - began < DRAIN {
             interrupt::pause(LOOK)?;
             let now = self.gateways_ns();
             let worked = now.iter().zip(&before).map(|(n, b)| n.saturating_sub(*b)).max().unwrap_or(0);
             // A tenth of a processor is no longer the load.
             if u128::from(worked) < LOOK.as_nanos() / 10 {
-                break;
+                quiet += 1;
+            } else {
+                (quiet, end) = (0, self.moment(inside)?);
             }
-            (end, before) = (Some(clock::now()), now);
+            before = now;
         }
         Ok(end)
     }
@@ -112,21 +118,16 @@ impl Rig {
         // Asking the daemons costs them time, so that is outside of what is measured.
         let engines = self.engines()?;
         let before = self.moment(&inside)?;
-        let began = clock::now();
         let offer = Offer { rate: pps, packets: u64::MAX, at_most: duration };
         let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
         let sent = load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
-        let ended = clock::now();
-        let mut after = self.moment(&inside)?;
-        let end = self.drained()?.unwrap_or(ended);
+        // What was still in queues is work of this load, in the time that it took.
+        let after = self.drained(&inside)?;
         let received = receiver.finish().received.unique;
-        // What was still in queues has gone through by now, and is in the engines' counters.
-        after.gateways = self.gateways_ns();
-        let seconds = (end - began).as_secs_f64();
         let asked = self.engines()?;
         let count = sent.sent as f64;
         let loss = 1.0 - received as f64 / sent.intended.max(1) as f64;
-        Ok(before.until(&after, (count, mix.bytes()), seconds, loss, engines.zip(asked), true))
+        Ok(before.until(&after, (count, mix.bytes()), loss, engines.zip(asked), true))
     }
 
     /// TCP from a to b at `mbps`, for `duration` after its start. A packet is one of the tunnel's.
@@ -140,9 +141,7 @@ impl Rig {
         let inside = self.inside();
         let engines = self.engines()?;
         let before = self.moment(&inside)?;
-        let began = clock::now();
         interrupt::pause(duration)?;
-        let seconds = (clock::now() - began).as_secs_f64();
         let after = self.moment(&inside)?;
         let asked = self.engines()?;
         traffic.finish()?;
@@ -151,7 +150,7 @@ impl Rig {
         let payload = lan.rx_bytes.saturating_sub(headers(self.mode) * lan.rx_buffers) as f64;
         let count = (payload / (mtu - 52.0)).max(1.0);
         let bytes = payload / count + 52.0;
-        Ok(before.until(&after, (count, bytes), seconds, 0.0, engines.zip(asked), false))
+        Ok(before.until(&after, (count, bytes), 0.0, engines.zip(asked), false))
     }
 }
 
@@ -171,11 +170,12 @@ impl Moment {
         &self,
         after: &Self,
         (packets, bytes_per_packet): (f64, f64),
-        seconds: f64,
         loss: f64,
         engines: Option<([EngineCounts; 2], [EngineCounts; 2])>,
         handled: bool,
     ) -> Seen {
+        // From before the gateways' time was read until after: their work is never divided by less than the time it took.
+        let seconds = (after.at - self.machine.at).as_secs_f64();
         let counts = engines.map(|(before, after)| [0, 1].map(|g| after[g].since(&before[g])));
         let side = |g: usize| {
             let ns = after.gateways[g].saturating_sub(self.gateways[g]) as f64;
