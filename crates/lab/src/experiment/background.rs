@@ -269,7 +269,8 @@ impl Plan {
             let soaker = self.calibration.of(from, to);
             quiet_doubts(sieve / self.sieve, soaker).into_iter().for_each(|d| c.doubt(d));
         }
-        let left = ticks.idle + ticks.iowait + ticks.nice;
+        let beside = ticks.beside_a_soaker(to.ticks_since(from));
+        let left = beside.idle + beside.iowait;
         let mbps = |bytes: u64, seconds: f64| {
             if traffic.dut().is_some() { bytes as f64 * 8.0 / seconds / 1e6 } else { f64::NAN }
         };

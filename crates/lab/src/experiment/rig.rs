@@ -345,10 +345,11 @@ impl Rig {
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
         let sent = send(&mut ways, offer, epoch, self.placement.generator())?;
         let (mut cpu, seconds) = (cpu()?.since(&cpu_before), (clock::now() - start).as_secs_f64());
-        let soaker = soaked.map(|(soak, from)| soak.busy(from, soak.now()));
-        if soaker.is_some() {
-            cpu = cpu.beside_a_soaker();
-        }
+        let soaker = soaked.map(|(soak, from)| {
+            let to = soak.now();
+            cpu = cpu.beside_a_soaker(to.ticks_since(from));
+            soak.busy(from, to)
+        });
         let (ns, stopped) = (gateways_ns(&processes), stalls.stopped(&self.stalls()));
         let other: u64 = counters::processes_outside(&inside)
             .iter()

@@ -60,10 +60,12 @@ impl CpuTicks {
         }
     }
 
-    /// The same beside a CPU soaker, whose work has the lowest priority and is not to count as any.
+    /// The same beside a CPU soaker that had so many ticks at low priority, which are not to count as work. What other programs do
+    /// at low priority is.
     #[must_use]
-    pub fn beside_a_soaker(&self) -> Self {
-        Self { idle: self.idle + self.nice, nice: 0, ..*self }
+    pub fn beside_a_soaker(&self, had: u64) -> Self {
+        let had = had.min(self.nice);
+        Self { idle: self.idle + had, nice: self.nice - had, ..*self }
     }
 
     /// Seconds of `capacity` (processors times seconds) in which a processor did something for this machine, with `hertz` ticks a
@@ -255,6 +257,18 @@ mod tests {
             (ticks.busy_seconds(1.0, 100.0), CpuTicks::default().busy_seconds(2.0, 100.0)),
             (0.0, 2.0)
         );
+    }
+
+    #[test]
+    fn a_soakers_time_is_idle_and_that_of_other_programs_of_low_priority_is_not() {
+        let ticks = CpuTicks { user: 5, nice: 60, idle: 10, ..CpuTicks::default() };
+        for (had, nice, idle) in [(0, 60, 10), (40, 20, 50), (60, 0, 70), (99, 0, 70)] {
+            let beside = ticks.beside_a_soaker(had);
+            assert_eq!(
+                (beside.nice, beside.idle, beside.user, beside.total()),
+                (nice, idle, 5, ticks.total())
+            );
+        }
     }
 
     #[test]

@@ -77,10 +77,11 @@ impl Meter {
     ) -> Result<Used, LabError> {
         let (mut cpu, seconds) =
             (machine_ticks()?.since(&self.cpu), (clock::now() - self.began).as_secs_f64());
-        let soaker = self.soaked.map(|(soak, from)| soak.busy(from, soak.now()));
-        if soaker.is_some() {
-            cpu = cpu.beside_a_soaker();
-        }
+        let soaker = self.soaked.map(|(soak, from)| {
+            let to = soak.now();
+            cpu = cpu.beside_a_soaker(to.ticks_since(from));
+            soak.busy(from, to)
+        });
         let mut inside = self.inside;
         // Those that were started meanwhile.
         inside.extend(parties.iter().flat_map(|(_, netns)| netns.pids()));

@@ -44,6 +44,14 @@ pub struct Soaked {
     time: Duration,
 }
 
+impl Soaked {
+    /// Processor time that the soaker has had since `earlier`, clock ticks.
+    pub fn ticks_since(self, earlier: Self) -> u64 {
+        let had = self.time.saturating_sub(earlier.time).as_secs_f64();
+        (had * rustix::param::clock_ticks_per_second() as f64).round() as u64
+    }
+}
+
 /// What a soaker does when nothing else runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {

@@ -220,7 +220,10 @@ pub fn measure(
         gateway_processes(line).into_iter().map(|(n, p)| (n, p, counters::process_ns(p))).collect();
     let (others, drops) = (counters::processes_outside(&inside), backlog_drops());
     let soaked = plan.soak.map(|soak| (soak, soak.now()));
-    let worked = |cpu: CpuTicks| if plan.soak.is_some() { cpu.beside_a_soaker() } else { cpu };
+    let worked = |cpu: CpuTicks| match soaked {
+        Some((soak, from)) => cpu.beside_a_soaker(soak.now().ticks_since(from)),
+        None => cpu,
+    };
     let (start, first) = (clock::now(), taps.read()?);
     let (mut samples, hz) = (Vec::new(), rustix::param::clock_ticks_per_second() as f64);
     let (seconds, last) = loop {
@@ -243,6 +246,7 @@ pub fn measure(
             break (t, now);
         }
     };
+    let cpu = worked(last.cpu.since(&first.cpu));
     let soaker = soaked.map(|(soak, from)| soak.busy(from, soak.now()));
     let gateways: Vec<Gateway> = gateways
         .into_iter()
@@ -258,7 +262,6 @@ pub fn measure(
         .map(|(process, ticks)| ticks.saturating_sub(others.get(process).copied().unwrap_or(0)))
         .sum();
     let drops = backlog_drops().saturating_sub(drops);
-    let cpu = worked(last.cpu.since(&first.cpu));
     Totals { seconds, first, last, cpu, soaker, gateways, other_ticks, drops, headers: headers(plan.mode) }
         .window(tunnel_device, samples)
 }
