@@ -75,8 +75,8 @@ pub struct Mark {
     pub flow: u32,
 }
 
-/// Trials back from which packets may still be under way.
-const EARLIER: u32 = 3;
+/// Tags back from which packets may still be under way: of some trials, each of which has one for each direction.
+const EARLIER: u32 = 8;
 const TIME_MASK: u64 = (1 << 48) - 1;
 
 impl Shape {

@@ -76,7 +76,7 @@ impl Opener {
     ) {
         let Some(sa) = &self.sa else {
             for (packet, now) in frames.filter_map(|(place, now)| Some((ipv4(buffer.get(place)?)?, now))) {
-                if packet.get(16..20) == Some(&self.inner.destination.octets()) {
+                if packet.get(16..20) == Some(&self.inner.destination.octets()) && !is_icmp(packet) {
                     self.tally.take(self.inner.payload(packet).unwrap_or_default(), now);
                 }
             }
@@ -120,8 +120,10 @@ impl Opener {
                     Ok((len, protocol::IPV4)) => &text[..len],
                     _ => &[],
                 };
-                // What is not a packet of the generator's is damaged: nothing else has been sent through the SA.
-                if self.tally.take(self.inner.payload(packet).unwrap_or_default(), now) {
+                // What is not a packet of the generator's is damaged: but for a host's errors nothing else goes through the SA.
+                if is_icmp(packet) {
+                    self.counts.reordered += u64::from(self.numbers.note(job.seq));
+                } else if self.tally.take(self.inner.payload(packet).unwrap_or_default(), now) {
                     self.counts.reordered += u64::from(self.numbers.note(job.seq));
                 }
             }
@@ -138,6 +140,11 @@ impl Opener {
         let counts = EspCounts { missing: self.numbers.missing(), ..self.counts };
         (self.tally.finish(), self.sa.is_some().then_some(counts))
     }
+}
+
+/// A host answers a packet that comes after its receiver has closed with an ICMP error (RFC 1122 section 4.1.3.1).
+fn is_icmp(packet: &[u8]) -> bool {
+    packet.get(9) == Some(&protocol::ICMP)
 }
 
 impl Inner {
