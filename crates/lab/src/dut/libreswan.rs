@@ -141,6 +141,8 @@ impl Dut for Libreswan {
         if process::find("certutil").is_none() {
             lacks.push(Remedy::new("`certutil` is not installed", "apt-get install libnss3-tools"));
         }
+        let untranslated = [&self.suite.ike, &self.suite.esp].into_iter().filter_map(|p| proposal(p).err());
+        lacks.extend(untranslated.map(|why| Remedy::new(why, "choose another --suite")));
         lacks
     }
 
@@ -338,5 +340,9 @@ conn net
         }
         let e = proposal("aes128-camellia").expect_err("unknown");
         assert!(e.contains("`camellia`"), "{e}");
+        let suite = Suite { esp: "rot13".into(), ..Suite::default() };
+        let lacks = |suite| Libreswan::new("libreswan".into(), suite, Encap::Udp).lacks();
+        let untranslated = |lacks: Vec<Remedy>| lacks.iter().filter(|r| r.lack.contains("`rot13`")).count();
+        assert_eq!((untranslated(lacks(suite)), untranslated(lacks(Suite::default()))), (1, 0));
     }
 }
