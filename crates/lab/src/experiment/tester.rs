@@ -22,6 +22,7 @@ use super::rig::PORT;
 use crate::dut::ironswan::random_secret;
 use crate::dut::{Dut, Encap};
 use crate::error::LabError;
+use crate::interrupt;
 use crate::load::esp::{Association, EspCounts, Inner, Opener, Outer, Sealed};
 use crate::load::frame::{Burst, Frames, Route, Shape};
 use crate::load::{self, BATCH, Counted, Sent};
@@ -34,6 +35,8 @@ pub(super) const DEVICE: &str = "wan";
 const COMMAND: Duration = Duration::from_secs(5);
 /// The gateway has said that the tunnel is up; the tester has to agree.
 const AGREED: Duration = Duration::from_secs(5);
+/// After a rekeying, until the gateway sends by the new SA alone.
+const SETTLED: Duration = Duration::from_millis(300);
 
 /// The tester at work on the box g2 of a line.
 pub(super) struct Tester {
@@ -71,7 +74,11 @@ pub(super) struct Behaved {
 /// Why a system cannot be measured by the tester; `None` when it can.
 pub(super) fn cannot(dut: &dyn Dut) -> Option<String> {
     let Some((suite, _)) = dut.ipsec() else {
-        return (dut.name() != "plain").then(|| "it does not speak IKEv2 and ESP".into());
+        return match dut.name() {
+            name if name == "plain" => None,
+            name if name.starts_with("libreswan") => Some("it is not set up for the tester".into()),
+            _ => Some("it does not speak IKEv2 and ESP".into()),
+        };
     };
     let own = crate::dut::Suite::default().ike;
     if suite.ike != own {
@@ -118,16 +125,33 @@ impl Tester {
         Ok((Self { tunnel: Some(Tunnel { peer, sas: None }), route }, Some(played)))
     }
 
-    /// Takes the keys of the CHILD_SA that is there now. To be called before every trial: the gateway may have made another.
+    /// Takes the keys of the CHILD_SA that is there now. To be called before every trial: the gateway may have made another. One
+    /// with more than half of its sequence numbers used is rekeyed first.
     pub(super) fn agree(&mut self) -> Result<(), LabError> {
         let Some(tunnel) = &mut self.tunnel else { return Ok(()) };
         let up = tunnel.peer.wait_up(AGREED)?;
+        let spent = |(_, p): &(_, Pair)| p.inbound.is_half_used() || p.outbound.is_half_used();
+        // Where the gateway does not want to, there is the other half.
+        if tunnel.sas.as_ref().is_some_and(spent) && tunnel.peer.rekey(AGREED)? {
+            interrupt::pause(SETTLED)?;
+        }
         let keys = tunnel.peer.keys().pop().filter(|_| up);
         let keys = keys.ok_or_else(|| LabError::Measurement("the tester has no CHILD_SA".into()))?;
         if tunnel.sas.as_ref().is_none_or(|(known, _)| *known != keys) {
             let outer = Outer { local: v4(keys.local)?, remote: v4(keys.remote)?, udp: keys.udp_encap };
             let half = |half| Association::new(&keys.suite, half, outer).map(Arc::new);
             let pair = Pair { inbound: half(&keys.inbound)?, outbound: half(&keys.outbound)? };
+            // The same keys by another way: the gateway has another address or port.
+            if let Some((known, old)) = &tunnel.sas {
+                for (now, before, new, old) in [
+                    (&keys.inbound, &known.inbound, &pair.inbound, &old.inbound),
+                    (&keys.outbound, &known.outbound, &pair.outbound, &old.outbound),
+                ] {
+                    if now == before {
+                        new.continues(old);
+                    }
+                }
+            }
             tunnel.sas = Some((keys, pair));
         }
         Ok(())

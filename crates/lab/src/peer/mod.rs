@@ -117,6 +117,8 @@ fn ike_proposal() -> Proposal {
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,
+    /// The tunnels are to be rekeyed.
+    rekey: AtomicBool,
     up: AtomicU64,
     esp: AtomicU64,
     state: Mutex<State>,
@@ -189,6 +191,20 @@ impl Peer {
     /// Waits until all tunnels are up; false when they are not after `timeout`.
     pub fn wait_up(&self, timeout: Duration) -> Result<bool, LabError> {
         interrupt::wait_until(timeout, || self.sound().map(|()| self.up() == self.tunnels))
+    }
+
+    /// Rekeys all tunnels (RFC 7296 section 2.8); false when not all have new keys after `timeout`.
+    pub fn rekey(&self, timeout: Duration) -> Result<bool, LabError> {
+        let old = self.keys();
+        self.shared.rekey.store(true, Ordering::Release);
+        let other = |(new, old): (&TunnelKeys, &TunnelKeys)| {
+            new.inbound.spi != old.inbound.spi && new.outbound.spi != old.outbound.spi
+        };
+        interrupt::wait_until(timeout, || {
+            self.sound()?;
+            let new = self.keys();
+            Ok(new.len() == old.len() && new.iter().zip(&old).all(other))
+        })
     }
 
     /// The keys of the tunnels that are up, in their order.

@@ -12,7 +12,7 @@ use ironswan_ike::config::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
 };
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId};
-use ironswan_ike::{Endpoint, Options};
+use ironswan_ike::{Endpoint, Options, Target};
 use ironswan_io::mmsg::{Received, RecvSlots};
 use ironswan_io::udp::UdpSocket;
 use ironswan_wire::id::{IdPattern, Identity};
@@ -116,6 +116,10 @@ impl Node {
                 }
             }
             let now = clock::now();
+            if shared.rekey.swap(false, Ordering::AcqRel) {
+                self.rekey(now);
+                self.pump(now, sockets, shared);
+            }
             if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
                 self.endpoint.handle_timeout(now);
                 self.pump(now, sockets, shared);
@@ -126,6 +130,14 @@ impl Node {
                 // Ready, late or interrupted: the next receive shows.
                 let _ = poll(&mut both, Some(&timeout));
             }
+        }
+    }
+
+    /// Rekeys the CHILD_SA of every tunnel that has one.
+    fn rekey(&mut self, now: Instant) {
+        for child in (0..self.names).map(name) {
+            // Where there is none, its owner finds no new keys.
+            let _ = self.endpoint.rekey(now, &Target { child: Some(child), ..Target::default() }, false);
         }
     }
 
@@ -351,14 +363,35 @@ mod tests {
         shared
     }
 
-    fn up(a: PeerSpec, b: PeerSpec) -> [Shared; 2] {
+    fn nodes(a: PeerSpec, b: PeerSpec) -> ([Node; 2], [Shared; 2]) {
         let (mut a, mut b) = (Node::new(a).expect("a node"), Node::new(b).expect("a node"));
         let both = [shared(), shared()];
         for n in 0..3 {
             a.endpoint.initiate(clock::now(), Some(&name(n)), Some(&name(n))).expect("begun");
         }
         talk(&mut a, &mut b, [&both[0], &both[1]]);
-        both
+        ([a, b], both)
+    }
+
+    fn up(a: PeerSpec, b: PeerSpec) -> [Shared; 2] {
+        nodes(a, b).1
+    }
+
+    #[test]
+    fn after_a_rekeying_both_ends_hand_out_other_keys_that_are_the_same() {
+        let ([mut a, mut b], [ours, theirs]) = nodes(spec(false, [10, 20]), spec(true, [10, 20]));
+        let keys = |s: &Shared| s.state().keys.iter().flatten().cloned().collect::<Vec<_>>();
+        let old = keys(&ours);
+        // The end that did not initiate, as the tester of a gateway.
+        b.rekey(clock::now());
+        talk(&mut b, &mut a, [&theirs, &ours]);
+        let (new, same) = (keys(&ours), keys(&theirs));
+        assert_eq!((old.len(), new.len(), same.len()), (3, 3, 3));
+        for ((old, new), same) in old.iter().zip(&new).zip(&same) {
+            assert!(old.inbound != new.inbound && old.outbound != new.outbound);
+            assert_eq!((&new.inbound, &new.outbound), (&same.outbound, &same.inbound));
+        }
+        assert_eq!((ours.up.load(Ordering::Relaxed), theirs.up.load(Ordering::Relaxed)), (3, 3));
     }
 
     #[test]

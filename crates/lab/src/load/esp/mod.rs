@@ -50,7 +50,7 @@ pub struct Association {
     spi: u32,
     key: EspKey,
     outer: Outer,
-    /// The next sequence number to be used.
+    /// The next sequence number to be used; of an inbound SA the one behind the highest that came.
     next: AtomicU64,
 }
 
@@ -60,6 +60,16 @@ impl Association {
         let key = EspKey::new(suite, keys.encr.expose(), keys.integ.expose(), &mut System);
         let key = key.ok_or_else(|| LabError::Measurement(format!("the tester has no {suite}")))?;
         Ok(Self { spi: keys.spi, key, outer, next: AtomicU64::new(1) })
+    }
+
+    /// Goes on behind the numbers of `earlier`, which has the same key: none is used twice with a key, wherever packets go.
+    pub fn continues(&self, earlier: &Self) {
+        self.next.fetch_max(earlier.next.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// True when more than half of the sequence numbers are used.
+    pub fn is_half_used(&self) -> bool {
+        self.next.load(Ordering::Relaxed) > u64::from(u32::MAX) / 2
     }
 
     /// The SPI.

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ironswan_crypto::batch::{self, Job};
 use ironswan_wire::esp;
@@ -138,6 +139,9 @@ impl Opener {
     /// The sum of it: what was inside of the packets that were opened, and what their ESP was, where there was any.
     pub fn finish(self) -> (Received, Option<EspCounts>) {
         let counts = EspCounts { missing: self.numbers.missing(), ..self.counts };
+        if let (Some(sa), Some((_, high))) = (&self.sa, self.numbers.range) {
+            sa.next.fetch_max(high + 1, Ordering::Relaxed);
+        }
         (self.tally.finish(), self.sa.is_some().then_some(counts))
     }
 }

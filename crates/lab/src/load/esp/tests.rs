@@ -2,6 +2,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironswan_crypto::batch::{self, Job};
 use ironswan_wire::ip::checksum;
 use ironswan_wire::offload::{Gso, Offload, VNET_HDR_LEN};
 use ironswan_wire::secret::Secret;
@@ -247,9 +248,55 @@ fn no_sequence_number_is_used_twice_and_the_last_is_the_end() {
     give(&mut opener, &frames(&mut two, 4, 4), false);
     give(&mut opener, &frames(&mut one, 8, 4), false);
     assert_eq!((opener.unique(), opener.finish().1), (12, Some(EspCounts::default())));
+    // The same SA by another way goes on behind.
+    let moved = ends("aes128gcm16", false)[0].clone();
+    moved.continues(&there);
+    assert_eq!((moved.reserve(1).expect("a number"), there.is_half_used()), (13, false));
     there.next.store(u64::from(u32::MAX) - 4, std::sync::atomic::Ordering::Relaxed);
     assert!(one.make(0, 4, 0).is_ok());
+    assert!(there.is_half_used());
     assert!(one.make(4, 4, 0).is_err() && two.make(4, 1, 0).is_err());
+}
+
+#[test]
+fn an_icmp_error_of_a_host_is_no_damaged_packet_and_its_number_is_not_missing() {
+    let [there, here] = ends("aes128gcm16", false);
+    let mut opener = Opener::new(Some(here), INNER, SHAPE);
+    let mut sealed = Sealed::new(there.clone(), SHAPE, ROUTE, 1);
+    let first = frames(&mut sealed, 0, 1);
+    // From an address and of a length that would be wrong: all that counts is the protocol.
+    let mut packet = vec![0u8; 56];
+    packet[0] = 0x45;
+    v4::set_total_len(&mut packet, 56);
+    packet[9] = protocol::ICMP;
+    packet[16..20].copy_from_slice(&ROUTE.destination.octets());
+    let key = &there.key;
+    let text = packet.len() + esp::pad_len(packet.len(), key.block_len()) + esp::TRAILER;
+    let (at, seq) = (ETHERNET + v4::MIN_HEADER, there.reserve(1).expect("a number"));
+    let len = esp::HEADER + key.iv_len() + text + key.icv_len();
+    let mut frame = first[0][..at].to_vec();
+    frame.resize(at + len, 0);
+    v4::set_total_len(&mut frame[ETHERNET..at], (v4::MIN_HEADER + len) as u16);
+    frame[at..at + 4].copy_from_slice(&there.spi.to_be_bytes());
+    frame[at + 4..at + 8].copy_from_slice(&(seq as u32).to_be_bytes());
+    let inside = at + esp::HEADER + key.iv_len();
+    frame[inside..inside + packet.len()].copy_from_slice(&packet);
+    esp::emit_trailer(&mut frame[inside + packet.len()..inside + text], protocol::IPV4);
+    let mut jobs = [Job { start: at as u32, len: len as u32, seq, key: 0, ok: false }];
+    batch::seal(&mut frame, &mut jobs, &[key]);
+    assert!(jobs[0].ok);
+    give(&mut opener, &first, false);
+    give(&mut opener, &[frame], false);
+    give(&mut opener, &frames(&mut sealed, 1, 1), false);
+    let (received, esp) = opener.finish();
+    assert_eq!((received.unique, received.corrupt, esp), (2, 0, Some(EspCounts::default())));
+    // In clear as well.
+    let mut opener = Opener::new(None, INNER, SHAPE);
+    let mut clear = vec![0; ETHERNET];
+    clear[12] = 8;
+    clear.extend(packet);
+    give(&mut opener, &[clear], false);
+    assert_eq!(opener.finish().0.corrupt, 0);
 }
 
 #[test]
