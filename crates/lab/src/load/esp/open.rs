@@ -122,9 +122,7 @@ impl Opener {
                     _ => &[],
                 };
                 // What is not a packet of the generator's is damaged: but for a host's errors nothing else goes through the SA.
-                if is_icmp(packet) {
-                    self.counts.reordered += u64::from(self.numbers.note(job.seq));
-                } else if self.tally.take(self.inner.payload(packet).unwrap_or_default(), now) {
+                if is_icmp(packet) || self.tally.take(self.inner.payload(packet).unwrap_or_default(), now) {
                     self.counts.reordered += u64::from(self.numbers.note(job.seq));
                 }
             }
