@@ -98,10 +98,12 @@ fn a_soaker_says_beside_accounting_what_a_window_left_and_is_in_no_cost() {
     let w = &report.run.trials[0].window;
     let busy = w.busy.expect("both");
     assert!(busy.accounting == w.busy_share && (0.0..=1.0).contains(&busy.soaker), "{busy:?}");
-    // The soaker's ticks are no work.
-    assert_eq!(w.cpu.nice, 0, "{w:?}");
+    let cpus = ironswan_lab::machine::Fingerprint::take().cpus as f64;
+    // The soaker's ticks are no work, give or take some at either end; those of other programs at low priority are.
+    let most = (0.1 + 2.0 * w.other_load_share) * w.seconds * cpus * w.ticks_per_second as f64;
+    assert!((w.cpu.nice as f64) <= most, "{most} {w:?}");
     let cost = w.machine_ns_per_byte * w.payload_bytes as f64 / 1e9;
-    let share = cost / w.seconds / ironswan_lab::machine::Fingerprint::take().cpus as f64;
+    let share = cost / w.seconds / cpus;
     assert!((share - w.busy_share).abs() < 1e-6, "{share} {w:?}");
     let doubted = report.run.warnings.iter().any(|w| w.kind == "accounting");
     assert_eq!(
