@@ -341,22 +341,25 @@ fn a_second_daemon_is_told_which_port_is_taken_and_leaves_nothing() {
             config.device.name = "ipsec1".into();
             DataPlane::start(&config, engine, |_| true, |_| ())
         };
+        // A child process that another test has just forked keeps device and sockets until it begins its program.
+        let soon = |met: &mut dyn FnMut() -> bool| {
+            (0..500).any(|_| {
+                let met = met();
+                if !met {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                met
+            })
+        };
         let text = start().unwrap_err().to_string();
         assert!(text.contains("4500") && text.contains("ss -ulpn"), "{text}");
-        assert!(Netlink::open().unwrap().link("ipsec1").is_err());
+        assert!(soon(&mut || Netlink::open().unwrap().link("ipsec1").is_err()), "its device stays");
         // When the first has stopped, its device is gone and the ports are free.
         let Side { plane, .. } = a;
         plane.stop();
-        assert!(Netlink::open().unwrap().link("ipsec0").is_err());
-        // A child process that another test has just forked keeps the sockets until it begins its program.
-        let mut again = start();
-        for _ in 0..100 {
-            if again.is_ok() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-            again = start();
-        }
+        assert!(soon(&mut || Netlink::open().unwrap().link("ipsec0").is_err()), "the device stays");
+        let mut again = None;
+        assert!(soon(&mut || start().map(|plane| again = Some(plane)).is_ok()), "the ports stay taken");
         again.unwrap().stop();
     });
 }
