@@ -18,30 +18,32 @@ pub(crate) fn sum(data: &[u8]) -> u64 {
     checksum::sum(data)
 }
 
-/// Each 64-bit word is split into halves, which are added up in 64-bit lanes: no carry is lost before 2^32 words.
+/// Adds up 64-bit words in lanes: as they are, without their carries, and their upper halves, which tell what was carried:
+/// `lower + (upper << 32)` is the former sum modulo 2^64, and neither sum of halves reaches that before 2^32 words.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn steps_avx2(steps: &[[u8; STEP]]) -> u64 {
     use std::arch::x86_64::{
-        __m256i, _mm256_add_epi64, _mm256_and_si256, _mm256_loadu_si256, _mm256_set1_epi64x,
-        _mm256_setzero_si256, _mm256_srli_epi64, _mm256_storeu_si256,
+        __m256i, _mm256_add_epi64, _mm256_loadu_si256, _mm256_setzero_si256, _mm256_slli_epi64,
+        _mm256_srli_epi64, _mm256_storeu_si256, _mm256_sub_epi64,
     };
-    let low = _mm256_set1_epi64x(0xffff_ffff);
-    let mut lanes = [_mm256_setzero_si256(); 4];
+    let (mut words, mut upper) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
     for step in steps {
         let at = step.as_ptr().cast::<__m256i>();
         // SAFETY: both loads lie within the 64 bytes of `step`; unaligned loads have no other demand.
-        let (a, b) = unsafe { (_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))) };
-        lanes[0] = _mm256_add_epi64(lanes[0], _mm256_and_si256(a, low));
-        lanes[1] = _mm256_add_epi64(lanes[1], _mm256_srli_epi64::<32>(a));
-        lanes[2] = _mm256_add_epi64(lanes[2], _mm256_and_si256(b, low));
-        lanes[3] = _mm256_add_epi64(lanes[3], _mm256_srli_epi64::<32>(b));
+        let both = unsafe { [_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))] };
+        for (i, word) in both.into_iter().enumerate() {
+            words[i] = _mm256_add_epi64(words[i], word);
+            upper[i] = _mm256_add_epi64(upper[i], _mm256_srli_epi64::<32>(word));
+        }
     }
-    let total = _mm256_add_epi64(_mm256_add_epi64(lanes[0], lanes[1]), _mm256_add_epi64(lanes[2], lanes[3]));
-    let mut words = [0u64; 4];
+    let words = _mm256_add_epi64(words[0], words[1]);
+    let upper = _mm256_add_epi64(upper[0], upper[1]);
+    let lower = _mm256_sub_epi64(words, _mm256_slli_epi64::<32>(upper));
+    let mut lanes = [0u64; 4];
     // SAFETY: 32 bytes are written to 32 bytes; unaligned stores have no other demand.
-    unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), total) };
-    words.iter().sum()
+    unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), _mm256_add_epi64(lower, upper)) };
+    lanes.iter().sum()
 }
 
 #[cfg(test)]

@@ -169,15 +169,16 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
              \t\t{AH_FRAGMENT} accept\n\
              \t\tudp sport {udp} accept\n\t}}\n"
         );
-        // The outer packets go first: nobody sends more. They come from no interface: somebody else's mark on a forwarded packet
-        // excuses nothing.
+        // What most packets are is asked first: those for the device, then the outer ones. These come from no interface:
+        // somebody else's mark on a forwarded packet excuses nothing.
         // Before and after source NAT: neither the address that it takes away nor the one that it gives is a way around.
         for (name, priority) in [("guard_out", 0), ("guard_out_nat", 300)] {
             let _ = write!(
                 t,
                 "\tchain {name} {{\n\t\ttype filter hook postrouting priority {priority}; policy accept;\n\
+                 \t\toifname \"{device}\" accept\n\
                  \t\t{outer} jump outer\n\
-                 \t\toif \"lo\" accept\n\t\toifname \"{device}\" accept\n\
+                 \t\toif \"lo\" accept\n\
                  \t\tjump out\n\t\tcounter name \"out_clear\" drop\n\t}}\n"
             );
         }
@@ -209,8 +210,8 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
             t,
             "\t\tjump in\n\t\tcounter name \"in_clear\" drop\n\t}}\n\
              \tchain guard_forward {{\n\t\ttype filter hook forward priority 0; policy accept;\n\
-             \t\tiifname \"{device}\" accept\n\t\tiif \"lo\" accept\n\
-             \t\tjump in\n\t\tcounter name \"in_clear\" drop\n\t}}\n"
+             \t\tiifname \"{device}\" accept\n\t\tjump in\n\
+             \t\tiif \"lo\" accept\n\t\tcounter name \"in_clear\" drop\n\t}}\n"
         );
     }
 }

@@ -2,7 +2,8 @@
 //! packet again gives the same bytes: TCP runs become one TSO packet, UDP runs one USO packet.
 //!
 //! A packet joins its flow's run when all of this holds: same SA, addresses, ports, TTL, TOS and ECN, DF, flow label; for
-//! IPv4 no options and the next identification; for TCP the next sequence number, same acknowledgment, window, options and
+//! IPv4 no options, and DF or the next identification (with DF it means nothing, RFC 6864 section 4.1: Linux sends 0 from
+//! sockets that are not connected, and who cuts the merged packet counts up from the first one's); for TCP the next sequence number, same acknowledgment, window, options and
 //! flags, none but ACK, ECE, PSH and FIN, and some payload; no longer than the first; and its checksum is right, which is
 //! verified here, because the device takes a merged packet's checksum as valid. A run ends with a shorter packet, PSH or
 //! FIN, and with any packet of its flow that does not join: a flow is never reordered.
@@ -25,6 +26,8 @@ const MAX_TOTAL: usize = 65_535;
 /// Flows that are followed at a time. A power of two.
 const SLOTS: usize = 64;
 const NONE: u32 = u32::MAX;
+/// Don't Fragment, in the sixth byte of an IPv4 header.
+const DF: u8 = 0x40;
 
 /// The packets of one write.
 #[derive(Clone, Copy)]
@@ -257,7 +260,7 @@ fn matches(run: &Run, memory: (&[u8], &[u8]), packet: &[u8], info: &IpInfo, c: &
         a[..2] == b[..2]
             && a[6..10] == b[6..10]
             && a[12..20] == b[12..20]
-            && b[4..6] == run.next_id.to_be_bytes()
+            && (b[6] & DF != 0 || b[4..6] == run.next_id.to_be_bytes())
     };
     if !ip || c.body > run.size as usize || run.total as usize + c.body > MAX_TOTAL {
         return false;

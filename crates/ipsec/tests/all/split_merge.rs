@@ -1,5 +1,5 @@
 //! Cutting and merging: cut packets are the ones that the definition gives, and merging then cutting again is the identity
-//! on bytes, so on ECN, TTL, identifications and options.
+//! on bytes, so on ECN, TTL, identifications (where they mean something) and options.
 
 use ironswan_wire::ip::tcp::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 use ironswan_wire::ip::v4;
@@ -34,14 +34,19 @@ fn superpackets_are_cut_as_the_definition_says() {
 
 /// Merges `packets`, checks that cutting gives them back in order, and returns the writes' packet counts.
 fn merged(packets: &[Vec<u8>]) -> Vec<usize> {
+    let (all, sizes) = merged_and_cut(packets);
+    assert!(all == packets, "not the identity");
+    sizes
+}
+
+/// What merging and cutting makes of `packets`, and the writes' packet counts.
+fn merged_and_cut(packets: &[Vec<u8>]) -> (Vec<Vec<u8>>, Vec<usize>) {
     let mut pair = Pair::new(Options::default());
     let esp: Vec<_> = packets.iter().map(|p| pair.seal_one(p)).collect();
     let writes = pair.open(&esp);
     assert_eq!(pair.dropped(), None);
     let cut: Vec<_> = writes.iter().map(|(o, p)| device(o, p)).collect();
-    let all: Vec<_> = cut.iter().flatten().cloned().collect();
-    assert!(all == packets, "not the identity");
-    cut.iter().map(Vec::len).collect()
+    (cut.iter().flatten().cloned().collect(), cut.iter().map(Vec::len).collect())
 }
 
 #[test]
@@ -77,8 +82,6 @@ fn whatever_differs_is_not_merged() {
         ("ECN", Spec { tos: 3, ..next.clone() }),
         ("DSCP", Spec { tos: 0xb8 | 2, ..next.clone() }),
         ("DF", Spec { df: false, ..next.clone() }),
-        ("identification", Spec { id: first.id + 2, ..next.clone() }),
-        ("same identification", Spec { id: first.id, ..next.clone() }),
         ("longer", Spec { payload: bytes(501, 5), ..next.clone() }),
         ("no payload", Spec { payload: vec![], ..next.clone() }),
         ("SYN", Spec { flags: ACK | SYN, ..next.clone() }),
@@ -102,6 +105,34 @@ fn whatever_differs_is_not_merged() {
     assert_eq!(merged(&[first.build(), Spec { flow_label: 5, ..next.clone() }.build()]), [1, 1]);
     assert_eq!(merged(&[first.build(), Spec { ttl: 3, ..next.clone() }.build()]), [1, 1]);
     assert_eq!(merged(&[first.build(), Spec { tos: 3, ..next }.build()]), [1, 1]);
+}
+
+#[test]
+fn identifications_must_count_up_where_they_mean_something() {
+    for first in [Spec { df: false, ..Spec::tcp(500) }, Spec { df: false, ..Spec::udp(500) }] {
+        let next = |id| Spec { seq: first.seq + 500, id, ..first.clone() };
+        assert_eq!(merged(&[first.build(), next(first.id + 1).build()]), [2]);
+        assert_eq!(merged(&[first.build(), next(first.id + 2).build()]), [1, 1]);
+        assert_eq!(merged(&[first.build(), next(first.id).build()]), [1, 1]);
+    }
+}
+
+/// RFC 6864 section 4.1: of a packet that is no fragment and cannot become one, "all devices that examine IPv4 headers MUST
+/// ignore" it.
+#[test]
+fn identifications_of_packets_with_df_say_nothing() {
+    for first in [Spec { df: true, ..Spec::tcp(500) }, Spec { df: true, ..Spec::udp(500) }] {
+        for id in [first.id, first.id + 2, 0, 0xffff] {
+            let packets = [first.build(), Spec { seq: first.seq + 500, id, ..first.clone() }.build()];
+            let (cut, sizes) = merged_and_cut(&packets);
+            assert_eq!(sizes, [2], "{id}");
+            assert_eq!(cut[0], packets[0]);
+            let mut again = packets[1].clone();
+            again[4..6].copy_from_slice(&(first.id + 1).to_be_bytes());
+            v4::set_checksum(&mut again[..20]);
+            assert_eq!(cut[1], again, "nothing else changes");
+        }
+    }
 }
 
 #[test]
