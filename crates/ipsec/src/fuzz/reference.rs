@@ -128,6 +128,10 @@ pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8
     }
     if !info.ipv6 {
         p[10..12].fill(0);
+        // With DF the identification says nothing, and merging does not keep it (RFC 6864 section 4.1).
+        if p[6] & 0x40 != 0 && info.fragment == Fragment::No {
+            p[4..6].fill(0);
+        }
     }
     Some(p)
 }
