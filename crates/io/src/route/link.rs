@@ -19,6 +19,8 @@ pub struct Link {
     pub index: u32,
     /// Name.
     pub name: String,
+    /// Link-layer address; empty where there is none.
+    pub address: Vec<u8>,
     /// MTU in bytes.
     pub mtu: u32,
     /// Administratively up.
@@ -44,6 +46,7 @@ impl Link {
         for a in &m.attributes {
             match a {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Address(address) => link.address.clone_from(address),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::TxQueueLen(n) => link.queue_len = *n,
                 LinkAttribute::Stats64(s) => {
@@ -101,14 +104,19 @@ impl Netlink {
         }
     }
 
-    /// The MTU of the interface with this index, in bytes; `None` when there is none.
-    pub fn link_mtu(&mut self, index: u32) -> Option<u32> {
+    /// The interface with this index; `None` when there is none.
+    pub fn link_at(&mut self, index: u32) -> Option<Link> {
         let mut m = LinkMessage::default();
         m.header.index = index;
         match self.get(RouteNetlinkMessage::GetLink(m)) {
-            Ok(Some(RouteNetlinkMessage::NewLink(m))) => Some(Link::from_message(&m).mtu),
+            Ok(Some(RouteNetlinkMessage::NewLink(m))) => Some(Link::from_message(&m)),
             _ => None,
         }
+    }
+
+    /// The MTU of the interface with this index, in bytes; `None` when there is none.
+    pub fn link_mtu(&mut self, index: u32) -> Option<u32> {
+        self.link_at(index).map(|link| link.mtu)
     }
 
     /// All interfaces.
