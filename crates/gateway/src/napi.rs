@@ -81,7 +81,15 @@ impl State {
     /// Those that are not wanted any more, or are gone.
     fn give_back(&mut self, netlink: &mut Netlink) {
         for held in std::mem::take(&mut self.held) {
-            let Some(link) = netlink.link_at(held.index) else { continue };
+            let link = match netlink.link_at(held.index) {
+                Ok(Some(link)) => link,
+                Ok(None) => continue,
+                Err(e) => {
+                    self.say(&held.name, &e.to_string());
+                    self.held.push(held);
+                    continue;
+                }
+            };
             let wanted = link.name == held.name && self.wanted.contains(&held.name);
             if !wanted && let Err(e) = put_back(&link, held.set) {
                 self.say(&held.name, &format!("{e}; until then kernel threads poll it"));

@@ -220,7 +220,12 @@ impl Watcher {
     fn keep_device(&mut self, now: Instant) {
         let Some(plane) = self.plane.upgrade() else { return };
         let name = self.device.name.clone();
-        let link = self.netlink.link(&name).ok().filter(|l| l.index == plane.device_index());
+        let link = match self.netlink.link(&name) {
+            Ok(link) => Some(link).filter(|l| l.index == plane.device_index()),
+            Err(IoError::NoDevice { .. }) => None,
+            // Whether it is there is not known.
+            Err(e) => return self.retry_device(now, e.to_string()),
+        };
         if let Some(link) = link {
             if !link.up || link.mtu != self.device.mtu {
                 let set = self.netlink.set_link(link.index, self.device.mtu, self.device.queue_len, true);
