@@ -47,23 +47,16 @@ pub struct Threaded(RefCell<State>);
 impl Threaded {
     /// These are to be polled by threads, and no others.
     pub fn want(&self, names: &[String]) {
-        self.0.borrow_mut().wanted = names.to_vec();
-        self.look();
+        let state = &mut *self.0.borrow_mut();
+        state.wanted = names.to_vec();
+        // Who is named again is told again.
+        state.said.retain(|name, _| names.contains(name) || state.held.iter().any(|h| h.name == *name));
+        state.look();
     }
 
     /// Interfaces may have come, gone, or changed.
     pub fn look(&self) {
-        let state = &mut *self.0.borrow_mut();
-        if state.wanted.is_empty() && state.held.is_empty() {
-            return;
-        }
-        let mut netlink = match state.netlink.take().map_or_else(Netlink::open, Ok) {
-            Ok(netlink) => netlink,
-            Err(e) => return state.say("", &e.to_string()),
-        };
-        state.give_back(&mut netlink);
-        state.take(&mut netlink);
-        state.netlink = Some(netlink);
+        self.0.borrow_mut().look();
     }
 
     /// The names of those that are.
@@ -78,6 +71,19 @@ impl Threaded {
 }
 
 impl State {
+    fn look(&mut self) {
+        if self.wanted.is_empty() && self.held.is_empty() {
+            return;
+        }
+        let mut netlink = match self.netlink.take().map_or_else(Netlink::open, Ok) {
+            Ok(netlink) => netlink,
+            Err(e) => return self.say("", &e.to_string()),
+        };
+        self.give_back(&mut netlink);
+        self.take(&mut netlink);
+        self.netlink = Some(netlink);
+    }
+
     /// Those that are not wanted any more, or are gone.
     fn give_back(&mut self, netlink: &mut Netlink) {
         for held in std::mem::take(&mut self.held) {

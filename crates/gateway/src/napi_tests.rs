@@ -115,6 +115,7 @@ fn what_is_in_the_way_is_said_once_with_its_remedy_and_tried_again() {
         run("ip link set tnc down");
         threaded.release();
         assert!(said(&threaded, "tnc").contains("ip link set tnc up"), "{}", said(&threaded, "tnc"));
+        assert_eq!(said(&threaded, "nosuch"), "", "who names it again is told again");
         run("ip link set tnc up");
         assert_eq!(file("tnc"), "1");
         threaded.look();
