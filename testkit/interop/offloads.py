@@ -204,4 +204,30 @@ def buffers(lab, full):
     check(daemon.alive() and len(lines) == 1 and 'net.core.rmem_max' in lines[0], f'one warning: {lines}')
 
 
-main({'ethtool': ethtool, 'settings': settings, 'refused': refused, 'buffers': buffers}, 'offloads')
+def threads(lab, full):
+    """Both links are polled by kernel threads, with all traffic through them; a reload and the end put back what stood there."""
+    need('ethtool')
+    lab.line()
+    wanted = lambda names: f'data {{\n threaded_napi = {names}\n}}\n'
+    state = lambda box, name: lab.run(box, 'cat', f'/sys/class/net/{name}/threaded').strip()
+    for box in ('g1', 'g2'):
+        for name in ('lan', 'wan'):
+            lab.run(box, 'ethtool', '-K', name, 'gro', 'on')
+    ends = pair(lab, wanted('lan, wan'))
+    for box, gateway in ends.items():
+        check([state(box, name) for name in ('lan', 'wan')] == ['1', '1'], f'{box}: kernel threads poll both links')
+        said = plane(gateway)[0]['threaded-napi']
+        check(said == ['lan', 'wan'], f'{box}: status says {said}')
+    carry(lab, 'kernel threads')
+    g1 = ends['g1']
+    lab.write('g1-etc/ironswan.conf', wanted('wan'))
+    g1.process.popen.send_signal(signal.SIGHUP)
+    until('a reload puts lan back', lambda: state('g1', 'lan') == '0', 10)
+    check(state('g1', 'wan') == '1', 'and wan stays')
+    carry(lab, 'after the reload')
+    for box, gateway in ends.items():
+        gateway.stop()
+        check([state(box, name) for name in ('lan', 'wan')] == ['0', '0'], f'{box}: the end puts both back')
+
+
+main({'ethtool': ethtool, 'settings': settings, 'refused': refused, 'buffers': buffers, 'threads': threads}, 'offloads')

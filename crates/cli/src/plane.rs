@@ -27,14 +27,16 @@ pub(crate) fn text(stats: &Section) -> String {
     };
     let merged = if has("udp-gro") { "merged" } else { "not merged" };
     let workers = number(p, "workers");
+    let threaded = list("threaded-napi");
     let mut out = format!(
-        "data plane: {workers} worker{}, engines {}\n  TUN: {tun}; UDP: {cut}, {merged}, buffers {} and {}; XDP: {}{}\n",
+        "data plane: {workers} worker{}, engines {}\n  TUN: {tun}; UDP: {cut}, {merged}, buffers {} and {}; XDP: {}{}{}\n",
         if workers == 1 { "" } else { "s" },
         or_dash(list("engines")),
         amount(number(p, "receive-buffer")),
         amount(number(p, "send-buffer")),
         or_dash(list("xdp")),
         if has("busy-poll") { "; busy polling" } else { "" },
+        if threaded.is_empty() { threaded } else { format!("; threaded NAPI: {threaded}") },
     );
     let slower = list("slower");
     if !slower.is_empty() {
@@ -99,6 +101,7 @@ mod tests {
             .with("send-buffer", "8388608")
             .with("busy-poll", "no")
             .with("xdp", Vec::<String>::new())
+            .with("threaded-napi", Vec::<String>::new())
             .with("slower", Vec::<String>::new());
         let mut out = Section::new().with("packets", "10").with("bytes", "14000");
         for (i, stage) in STAGES.iter().enumerate() {
@@ -132,13 +135,17 @@ mod tests {
 
     #[test]
     fn what_is_not_granted_and_what_was_refused_is_shown() {
-        let plane =
-            Section::new().with("workers", "1").with("udp-segments", "1").with("slower", ["merging of UDP"]);
+        let plane = Section::new()
+            .with("workers", "1")
+            .with("udp-segments", "1")
+            .with("threaded-napi", ["lan", "wan"]);
+        let plane = plane.with("slower", ["merging of UDP"]);
         let got = text(&Section::new().with("data-plane", plane));
         assert!(
             got.starts_with("data plane: 1 worker, engines -\n  TUN: no offload; UDP: not cut, not merged"),
             "{got}"
         );
+        assert!(got.contains("XDP: -; threaded NAPI: lan, wan\n"), "{got}");
         assert!(got.contains("refused by the kernel: merging of UDP\n  out: -\n  in: -\n"), "{got}");
         // A daemon of another version.
         assert_eq!(text(&Section::new()), "");

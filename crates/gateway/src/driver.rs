@@ -380,11 +380,12 @@ impl Driver {
             Request::Resolve { name } => self.resolve(id, name),
             Request::Route { remote } => {
                 let state = &mut *self.0.state.borrow_mut();
-                let local = state.installer.source_to(remote).unwrap_or_else(|e| {
-                    log::line(Level::Warn, None, &e.to_string());
-                    None
-                });
-                state.endpoint.complete(now, id, Completion::Route { local });
+                // That there is none is an answer; where the kernel gave none, the endpoint goes by what it knows.
+                let completion = match state.installer.source_to(remote) {
+                    Ok(local) => Completion::Route { local },
+                    Err(e) => Completion::Failed { error: e.to_string() },
+                };
+                state.endpoint.complete(now, id, completion);
             }
         }
     }

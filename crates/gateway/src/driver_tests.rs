@@ -13,6 +13,7 @@ use tokio::task::LocalSet;
 use super::*;
 use crate::config::load_files;
 use crate::install::Kernel;
+use crate::install::tests::{Fake, Table};
 use crate::scratch::Scratch;
 use crate::steering::Steering;
 
@@ -28,8 +29,8 @@ impl Kernel for Agreeable {
     fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<Hop>, IoError> {
         Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, expires: None, local: false }))
     }
-    fn link_mtu(&mut self, _: u32) -> Option<u32> {
-        Some(1500)
+    fn link_mtu(&mut self, _: u32) -> Result<Option<u32>, IoError> {
+        Ok(Some(1500))
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         Ok(Vec::new())
@@ -163,6 +164,47 @@ async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
                 assert!(d.engine().policies().is_empty(), "{:?}", d.engine().policies());
                 assert!(d.ike_sas().0.is_empty());
             }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_answer_about_a_route_that_is_not_understood_is_not_no_route() {
+    LocalSet::new()
+        .run_until(async {
+            let table = Rc::new(RefCell::new(Table { path_mtu: 1500, ..Table::default() }));
+            let (a, from_a) = with_kernel(Box::new(Fake(table.clone())), &conf(1, 2));
+            let (b, from_b) = gateway("192.0.2.2", &conf(2, 1));
+            tokio::task::spawn_local(carry(from_a, b.clone()));
+            tokio::task::spawn_local(carry(from_b, a.clone()));
+            assert_eq!(up(&a).await, Ok(()));
+            let lost =
+                |d: &Driver| d.ike_sas().0.iter().filter(|sa| sa.state != IkeState::Established).count();
+            let before = table.borrow().lookups;
+            table.borrow_mut().puzzles = true;
+            a.act(|e, now| e.network_changed(now, &["192.0.2.1".parse().unwrap()]));
+            assert_eq!((table.borrow().lookups, lost(&a)), (before + 1, 0), "asked, and nothing follows");
+            // It is not taken for lost: a command is carried out at once.
+            let target = Target { child: Some("net".into()), ..Target::default() };
+            let (_, end) = a.command(|e, now| e.rekey(now, &target, false)).unwrap();
+            let ended = tokio::time::timeout(Duration::from_secs(10), end).await;
+            assert_eq!(ended.expect("in time").unwrap(), Ok(()));
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_attempt_for_which_the_route_is_not_understood_says_so() {
+    LocalSet::new()
+        .run_until(async {
+            let table = Rc::new(RefCell::new(Table { path_mtu: 1500, puzzles: true, ..Table::default() }));
+            let text = conf(1, 2).replace("local_addrs = 192.0.2.1\n", "");
+            let (a, _sent) = with_kernel(Box::new(Fake(table)), &text);
+            let why = up(&a).await.unwrap_err();
+            assert!(
+                why.contains("the route to 192.0.2.2 is not known") && why.contains("not understood"),
+                "{why}"
+            );
         })
         .await;
 }

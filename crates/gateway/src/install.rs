@@ -33,6 +33,8 @@ const DISCARD: ReqId = ReqId(0);
 /// How long a list of this machine's addresses, and the MTUs of its interfaces, are believed, should nobody tell of a change
 /// ([`Installer::addresses_changed`]).
 const ADDRESSES: Duration = Duration::from_secs(10);
+/// When the kernel is asked again that could not be understood.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
 const UNKNOWN_PATH_MTU: u32 = 1500;
 
@@ -44,8 +46,8 @@ pub trait Kernel {
     fn delete_route(&mut self, route: &Route) -> Result<(), IoError>;
     /// How a packet with this mark would leave; an MTU of 0 is the interface's.
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError>;
-    /// The MTU of an interface.
-    fn link_mtu(&mut self, link: u32) -> Option<u32>;
+    /// The MTU of an interface, if it is there.
+    fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError>;
     /// This machine's addresses.
     fn addresses(&mut self) -> Result<Vec<Address>, IoError>;
     /// The routes of table 220.
@@ -68,7 +70,7 @@ impl Kernel for Netlink {
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
         Netlink::lookup_route(self, remote, source, mark)
     }
-    fn link_mtu(&mut self, link: u32) -> Option<u32> {
+    fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
         Netlink::link_mtu(self, link)
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
@@ -98,6 +100,8 @@ struct Outside {
     copy_df: bool,
     /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
     path: Option<u32>,
+    /// It is to be looked up again; until the kernel answers, what was known holds.
+    stale: bool,
     /// It has been deleted.
     gone: bool,
 }
@@ -128,12 +132,15 @@ pub struct Installer {
     inside: HashMap<ReqId, Vec<(Destination, AddrRange)>>,
     /// By reqid, the oldest first. The last of a reqid is kept when it is gone, until another comes.
     outside: HashMap<ReqId, Vec<Outside>>,
-    /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody).
+    /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody); or whose it did not
+    /// tell, and when it is asked again.
     learned: HashMap<ReqId, Instant>,
     /// This machine's addresses with their places in the kernel's list, in order of address, and when that was.
     addresses: Option<(Instant, Vec<(IpAddr, usize)>)>,
     /// MTUs of interfaces, and since when they are gathered.
     link_mtus: (Option<Instant>, HashMap<u32, u32>),
+    /// Why look-ups failed, by error number (none: an answer that is not understood): each is said once.
+    unanswered: HashSet<Option<i32>>,
     /// Makes the workers look at the engine, and whether that is due.
     wake: Box<dyn Fn()>,
     wake_due: bool,
@@ -154,6 +161,7 @@ impl Installer {
             learned: HashMap::new(),
             addresses: None,
             link_mtus: (None, HashMap::new()),
+            unanswered: HashSet::new(),
             wake: Box::new(|| ()),
             wake_due: false,
         }
@@ -183,7 +191,8 @@ impl Installer {
             Command::SaAdd(sa) if sa.direction == Direction::Out => {
                 let SaAdd { spi, local, remote, options, .. } = **sa;
                 let (encapsulation, copy_df) = (Encapsulation::of(sa), options.copy_df);
-                let outside = Outside { spi, local, remote, encapsulation, copy_df, path: None, gone: false };
+                let (path, stale, gone) = (None, true, false);
+                let outside = Outside { spi, local, remote, encapsulation, copy_df, path, stale, gone };
                 let all = self.outside.entry(sa.reqid).or_default();
                 all.retain(|o| !o.gone);
                 all.push(outside);
@@ -244,15 +253,25 @@ impl Installer {
 
     /// Links, addresses or routes have changed: looks up every path MTU and source address again.
     pub fn refresh_all(&mut self) {
-        self.outside.values_mut().flatten().for_each(|o| o.path = None);
+        self.outside.values_mut().flatten().for_each(|o| o.stale = true);
         self.addresses_changed();
         let all: Vec<Destination> = self.routes.keys().copied().collect();
         all.into_iter().for_each(|to| self.settle(to));
     }
 
-    /// The address that this machine would send to `remote` from.
+    /// The address that this machine would send to `remote` from; `None`: there is no route.
+    ///
+    /// # Errors
+    /// What the kernel says, or that its answer is not understood. That is not "no route": what was known before holds.
     pub fn source_to(&mut self, remote: IpAddr) -> Result<Option<IpAddr>, IoError> {
-        Ok(self.kernel.lookup(remote, None, self.steering.settings().mark)?.and_then(|hop| hop.source))
+        let hop = self.kernel.lookup(remote, None, self.steering.settings().mark);
+        Ok(hop.inspect_err(|e| self.no_answer(e))?.and_then(|hop| hop.source))
+    }
+
+    fn no_answer(&mut self, e: &IoError) {
+        if self.unanswered.insert(e.errno()) {
+            self.steering.say(format!("{e}; until it is, what was known of the way holds (said once)"));
+        }
     }
 
     /// This machine's addresses from which something may be sent to other machines.
@@ -394,7 +413,7 @@ impl Installer {
 
     fn refresh(&mut self, reqids: &[ReqId]) {
         for reqid in reqids {
-            self.outside.get_mut(reqid).into_iter().flatten().for_each(|o| o.path = None);
+            self.outside.get_mut(reqid).into_iter().flatten().for_each(|o| o.stale = true);
             let to: Vec<Destination> =
                 self.inside.get(reqid).map(|i| i.iter().map(|(d, _)| *d).collect()).unwrap_or_default();
             to.into_iter().for_each(|to| self.settle(to));
@@ -468,8 +487,8 @@ impl Installer {
             return UNKNOWN_PATH_MTU - 100;
         };
         let path = match o.path {
-            Some(path) => path,
-            None => self.look_up(reqid, &o),
+            Some(path) if !o.stale => path,
+            _ => self.look_up(reqid, &o),
         };
         let fits = if o.copy_df { o.encapsulation.inner_max(path) } else { path.max(UNKNOWN_PATH_MTU) };
         fits.max(floor)
@@ -478,18 +497,27 @@ impl Installer {
     /// Asks the kernel for the path MTU to a peer, and tells the engine.
     fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
         let source = Some(o.local.ip()).filter(|ip| !ip.is_unspecified());
-        let path = match self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark) {
-            Ok(Some(hop)) => {
-                if let Some(expires) = hop.expires {
-                    self.learned.insert(reqid, clock::now() + expires);
-                }
-                let mtu = if hop.mtu == 0 { self.link_mtu(hop.link) } else { hop.mtu };
-                mtu.min(65_535)
+        let found = self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark);
+        let found = found.and_then(|hop| match hop {
+            Some(hop) if hop.mtu == 0 => Ok((self.link_mtu(hop.link)?, hop.expires)),
+            Some(hop) => Ok((hop.mtu, hop.expires)),
+            None => Ok((UNKNOWN_PATH_MTU, None)),
+        });
+        let (path, again) = match found {
+            Ok((mtu, expires)) => (mtu.min(65_535), expires),
+            Err(e) => {
+                self.no_answer(&e);
+                // A successor is on the path of the one before.
+                let known = self.outside.get(&reqid).into_iter().flatten().rev();
+                let known = known.filter(|k| k.remote.ip() == o.remote.ip()).find_map(|k| k.path);
+                (known.unwrap_or(UNKNOWN_PATH_MTU), Some(ASK_AGAIN))
             }
-            _ => UNKNOWN_PATH_MTU,
         };
+        if let Some(again) = again {
+            self.learned.insert(reqid, clock::now() + again);
+        }
         for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
-            known.path = Some(path);
+            (known.path, known.stale) = (Some(path), false);
         }
         let sa = SaRef { direction: Direction::Out, spi: o.spi, reqid, remote: o.remote.ip() };
         // The SA may have been deleted, and its successor not have come yet.
@@ -498,7 +526,7 @@ impl Installer {
     }
 
     /// The MTU of an interface: of thousands of tunnels each would ask for that of the same few.
-    fn link_mtu(&mut self, link: u32) -> u32 {
+    fn link_mtu(&mut self, link: u32) -> Result<u32, IoError> {
         let now = clock::now();
         let (since, known) = &mut self.link_mtus;
         if since.is_none_or(|at| now.saturating_duration_since(at) >= ADDRESSES) {
@@ -508,13 +536,13 @@ impl Installer {
             *since = Some(now);
         }
         if let Some(mtu) = known.get(&link) {
-            return *mtu;
+            return Ok(*mtu);
         }
-        let mtu = self.kernel.link_mtu(link).filter(|mtu| *mtu != 0);
+        let mtu = self.kernel.link_mtu(link)?.filter(|mtu| *mtu != 0);
         if let Some(mtu) = mtu {
             known.insert(link, mtu);
         }
-        mtu.unwrap_or(UNKNOWN_PATH_MTU)
+        Ok(mtu.unwrap_or(UNKNOWN_PATH_MTU))
     }
 
     /// An address of this machine in the range: the source of what the gateway itself sends into the tunnel.

@@ -30,6 +30,8 @@ pub(crate) struct Table {
     pub(crate) changes: usize,
     /// What was done, in order.
     pub(crate) done: Vec<String>,
+    /// Answers about routes (links, where `path_mtu` is 0) are not understood.
+    pub(crate) puzzles: bool,
     /// Changes whose text contains this are refused.
     pub(crate) refuse: Option<&'static str>,
 }
@@ -77,10 +79,13 @@ impl Kernel for Fake {
         t.routes.retain(|r| of(r) != of(&route));
         Ok(())
     }
-    fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+    fn lookup(&mut self, to: IpAddr, _: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
         assert_eq!(mark, 0x220);
         let (source, mut t) = (Some([192, 0, 2, 1].into()), self.0.borrow_mut());
         t.lookups += 1;
+        if t.puzzles && t.path_mtu != 0 {
+            return Err(IoError::Answer { what: format!("look up the route to {to}") });
+        }
         Ok(Some(Hop {
             link: 2,
             gateway: None,
@@ -90,10 +95,13 @@ impl Kernel for Fake {
             local: false,
         }))
     }
-    fn link_mtu(&mut self, link: u32) -> Option<u32> {
+    fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
         let mut t = self.0.borrow_mut();
         t.link_asks += 1;
-        Some(t.link_mtu).filter(|_| link == 2)
+        if t.puzzles {
+            return Err(IoError::Answer { what: format!("show interface {link}") });
+        }
+        Ok(Some(t.link_mtu).filter(|_| link == 2))
     }
     fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
         self.0.borrow_mut().dumps += 1;
@@ -327,6 +335,35 @@ fn of_many_peers_on_one_link_one_asks_for_its_mtu_until_links_change() {
     table.borrow_mut().link_mtu = 1500;
     i.refresh_all();
     assert_eq!((table.borrow().link_asks, told(&i)), (asked + 2, HashSet::from([1500])));
+}
+
+#[test]
+fn what_the_kernel_answers_and_nobody_understands_changes_nothing_and_is_said_once() {
+    // The path's MTU from the route, and from the link.
+    for (route, link) in [(1300, 0), (0, 1300)] {
+        let (mut i, table) = setup();
+        (table.borrow_mut().path_mtu, table.borrow_mut().link_mtu) = (route, link);
+        i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+        i.apply(NOW, &sa(1, true)).unwrap();
+        let mtus = |i: &Installer| {
+            let told: HashSet<u32> = i.engine.sas().iter().map(|s| s.path_mtu).collect();
+            (told, table.borrow().device()[0].mtu)
+        };
+        assert_eq!(mtus(&i), (HashSet::from([1300]), 1238));
+        table.borrow_mut().puzzles = true;
+        i.refresh_all();
+        i.narrowed(&[[192, 0, 2, 2].into()]);
+        i.apply(NOW, &other_sa(1, |sa| (sa.udp_encap, sa.spi) = (true, Spi(0x2001)))).unwrap();
+        assert_eq!(mtus(&i), (HashSet::from([1300]), 1238), "what was known holds, for the successor too");
+        assert_eq!(i.source_to([192, 0, 2, 2].into()).is_err(), route != 0, "and is not no route");
+        let log = i.steering_mut().take_log();
+        assert!(log.len() == 1 && log[0].contains("is not understood"), "{log:?}");
+        // Nobody tells when it is understood again.
+        table.borrow_mut().puzzles = false;
+        (table.borrow_mut().path_mtu, table.borrow_mut().link_mtu) = (1400, 1400);
+        i.forgotten(clock::now() + ASK_AGAIN);
+        assert_eq!(mtus(&i).1, 1338);
+    }
 }
 
 #[test]

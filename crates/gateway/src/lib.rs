@@ -9,6 +9,7 @@
 //! | [`steering`], [`enforce`], [`watch`] | what of it stands; makes it so, keeps it so |
 //! | [`steer`], [`guard`] | what the kernel is told so that nothing protected leaves or comes in clear |
 //! | [`fitness`], [`offloads`] | what on this machine stands in the way, or makes packets slower |
+//! | [`napi`] | which interfaces kernel threads poll |
 //! | [`control`] | the VICI server |
 //! | [`run`], `reload` | start, end; reload by difference |
 //! | [`keylog`], [`log`], [`notify`] | key tables, log lines, the service manager |
@@ -23,6 +24,7 @@ pub mod guard;
 pub mod install;
 pub mod keylog;
 pub mod log;
+pub mod napi;
 pub mod notify;
 pub mod offloads;
 mod reload;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ironswan_ike::{Endpoint, Target};
@@ -11,6 +12,7 @@ use ironswan_io::clock;
 use crate::config::diag::{Diagnostics, Severity};
 use crate::config::{self, Config, Daemon};
 use crate::driver::Driver;
+use crate::napi::Threaded;
 use crate::run::RunError;
 
 /// A file that was written this long ago is taken to be whole.
@@ -49,12 +51,13 @@ pub(crate) struct Loaded {
     /// As they are in force.
     settings: RefCell<Daemon>,
     names: RefCell<(HashSet<String>, HashSet<String>)>,
+    threaded: Rc<Threaded>,
 }
 
 impl Loaded {
-    /// Nothing yet from this folder.
-    pub(crate) fn new(dir: PathBuf, settings: Daemon) -> Self {
-        Self { dir, settings: RefCell::new(settings), names: RefCell::default() }
+    /// Nothing yet from this folder. `threaded` is told what is to be polled by kernel threads when that changes.
+    pub(crate) fn new(dir: PathBuf, settings: Daemon, threaded: Rc<Threaded>) -> Self {
+        Self { dir, settings: RefCell::new(settings), names: RefCell::default(), threaded }
     }
 
     /// Reads the files again and takes over the difference. A file with an error changes nothing.
@@ -123,6 +126,10 @@ impl Loaded {
         if new.limits != settings.limits {
             driver.act(|e, _| e.set_limits(new.limits.clone()));
             settings.limits = new.limits.clone();
+        }
+        if new.tuning.threaded_napi != settings.tuning.threaded_napi {
+            self.threaded.want(&new.tuning.threaded_napi);
+            settings.tuning.threaded_napi.clone_from(&new.tuning.threaded_napi);
         }
         if *new != *settings {
             tracing::warn!(

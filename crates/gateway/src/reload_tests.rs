@@ -10,7 +10,7 @@ use crate::scratch::Scratch;
 
 fn loaded(dir: &Scratch, driver: &Driver) -> Loaded {
     let (config, _) = load(dir.path()).unwrap();
-    let loaded = Loaded::new(dir.path().to_owned(), config.daemon.clone());
+    let loaded = Loaded::new(dir.path().to_owned(), config.daemon.clone(), Rc::default());
     loaded.take(driver, config);
     loaded
 }

@@ -32,6 +32,7 @@ use crate::gate::Gate;
 use crate::guard::Claim;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
+use crate::napi::Threaded;
 use crate::notify::notify;
 use crate::reload::{Loaded, load, report};
 use crate::steer::from_config;
@@ -201,19 +202,22 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     gate.close(&config)?;
     fitness::warn(&config);
 
-    let loaded = Rc::new(Loaded::new(options.config.clone(), settings));
+    let threaded = Rc::new(Threaded::default());
+    let polled = settings.tuning.threaded_napi.clone();
+    let loaded = Rc::new(Loaded::new(options.config.clone(), settings, threaded.clone()));
     let (reload_driver, reload_loaded) = (driver.clone(), loaded.clone());
     let plane = Rc::new(plane);
     // The control is reachable for as long as the process lives; the data plane ends before it.
     let counted = Rc::downgrade(&plane);
     let slower = Rc::new(RefCell::new(Vec::new()));
     let told = slower.clone();
-    let found = selection.clone();
+    let (found, shown) = (selection.clone(), threaded.clone());
     let control = Control::new(
         driver.clone(),
         Box::new(move || reload_loaded.reload(&reload_driver)),
         Box::new(move || {
-            counted.upgrade().map(|p| Plane::of(&p, &selection.table, &told.borrow())).unwrap_or_default()
+            let plane = |p: Rc<_>| Plane::of(&p, &selection.table, shown.names(), &told.borrow());
+            counted.upgrade().map(plane).unwrap_or_default()
         }),
     );
     control.set_engines(found);
@@ -228,6 +232,9 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         }
     }
     let watcher = gate.watch(&plane, &plane_config.device, installer_port).inspect_err(|_| gate.undo())?;
+    let watcher = watcher.polling(threaded.clone());
+    // Nothing after this can fail and leave it set.
+    threaded.want(&polled);
     let gone = watcher.gone.clone();
     let keepers =
         [tokio::task::spawn_local(watcher.run()), tokio::task::spawn_local(driver.enforce(gate.replace()))];
@@ -312,6 +319,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         // The listener goes with its task, and the socket file with the listener.
         let _ = server.await;
     }
+    threaded.release();
     gate.leave(protected);
     if let Some(plane) = Rc::into_inner(plane) {
         plane.stop();

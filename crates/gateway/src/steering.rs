@@ -134,6 +134,11 @@ impl Steering {
         std::mem::take(&mut self.log)
     }
 
+    /// A line for the log.
+    pub(crate) fn say(&mut self, line: String) {
+        self.log.push(line);
+    }
+
     /// Takes over what a predecessor left: its rules and routes stay until the first plan says otherwise, except routes to
     /// devices, which are gone with it.
     ///

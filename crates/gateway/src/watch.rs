@@ -2,7 +2,8 @@
 //! once, and said; when links, addresses or routes change, IKE is told and path MTUs are looked up again.
 //!
 //! ```text
-//! rtnetlink ─ table 220, rules, links ─▶ compare, restore       at once, while it helps; else every 100 ms at most
+//! rtnetlink ─ links ────────────────────▶ threaded NAPI           within 100 ms
+//!           ─ table 220, rules, links ─▶ compare, restore       at once, while it helps; else every 100 ms at most
 //!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs   when it has been quiet for 200 ms
 //! nftables  ─ our table, not by us ─────▶ replace it            as `enforce` paces it
 //! worker    ─ DeviceGone ───────────────▶ another device
@@ -29,6 +30,7 @@ use tokio::time::sleep_until;
 use crate::driver::Driver;
 use crate::enforce::Table;
 use crate::log;
+use crate::napi::Threaded;
 use crate::worker::DataPlane;
 
 /// Shortest time between two comparisons, and how many times as long as a comparison took.
@@ -65,6 +67,8 @@ pub struct Watcher {
     settled_at: Option<Instant>,
     restless_since: Option<Instant>,
     device_at: Option<Instant>,
+    threaded: Rc<Threaded>,
+    threaded_at: Option<Instant>,
     said: HashMap<String, (Instant, u32)>,
 }
 
@@ -101,14 +105,23 @@ impl Watcher {
             settled_at: None,
             restless_since: None,
             device_at: None,
+            threaded: Rc::default(),
+            threaded_at: None,
             said: HashMap::new(),
         })
+    }
+
+    /// Has these interfaces looked at when links change.
+    #[must_use]
+    pub fn polling(self, threaded: Rc<Threaded>) -> Self {
+        Self { threaded, ..self }
     }
 
     /// Runs until it is dropped.
     pub async fn run(mut self) {
         loop {
-            let next = [self.compare_at, self.settled_at, self.device_at].into_iter().flatten().min();
+            let next = [self.compare_at, self.settled_at, self.device_at, self.threaded_at];
+            let next = next.into_iter().flatten().min();
             let gone = self.gone.clone();
             let driver = self.driver.clone();
             tokio::select! {
@@ -127,6 +140,9 @@ impl Watcher {
             if due(&mut self.device_at, now) {
                 self.keep_device(now);
             }
+            if due(&mut self.threaded_at, now) {
+                self.threaded.look();
+            }
             if due(&mut self.compare_at, now) {
                 self.compare(now);
             }
@@ -141,6 +157,7 @@ impl Watcher {
         let now = clock::now();
         if change.links {
             self.device_at.get_or_insert(now);
+            self.threaded_at.get_or_insert(now + COMPARE);
         }
         // An address that goes takes routes along, of which not every kernel says so.
         if change.links || change.addresses || change.table || change.rules {
@@ -203,7 +220,12 @@ impl Watcher {
     fn keep_device(&mut self, now: Instant) {
         let Some(plane) = self.plane.upgrade() else { return };
         let name = self.device.name.clone();
-        let link = self.netlink.link(&name).ok().filter(|l| l.index == plane.device_index());
+        let link = match self.netlink.link(&name) {
+            Ok(link) => Some(link).filter(|l| l.index == plane.device_index()),
+            Err(IoError::NoDevice { .. }) => None,
+            // Whether it is there is not known.
+            Err(e) => return self.retry_device(now, e.to_string()),
+        };
         if let Some(link) = link {
             if !link.up || link.mtu != self.device.mtu {
                 let set = self.netlink.set_link(link.index, self.device.mtu, self.device.queue_len, true);

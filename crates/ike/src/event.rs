@@ -57,7 +57,8 @@ pub enum Request {
         /// Inbound SPIs.
         spis: Vec<Spi>,
     },
-    /// Which of our addresses the routing table would send from. Completed by [`Completion::Route`].
+    /// Which of our addresses the routing table would send from. Completed by [`Completion::Route`]; where that cannot be
+    /// known, by [`Completion::Failed`], which changes nothing for an IKE_SA that stands.
     Route {
         /// The peer.
         remote: IpAddr,

@@ -48,6 +48,11 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// rtnetlink's answer makes no sense to this program.
+    Answer {
+        /// What was asked, with its arguments.
+        what: String,
+    },
     /// Any other system call.
     System {
         /// What was tried.
@@ -66,6 +71,14 @@ impl Error {
         }
     }
 
+    /// What became of a request to rtnetlink for one object.
+    pub(crate) fn asking(what: String, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::InvalidData => Self::Answer { what },
+            _ => Self::Netlink { what, source },
+        }
+    }
+
     /// The kernel's error number, where there is one.
     pub fn errno(&self) -> Option<i32> {
         match self {
@@ -78,6 +91,7 @@ impl Error {
             Self::PortInUse { .. } => Some(libc::EADDRINUSE),
             Self::NoFamily { .. } => Some(libc::EAFNOSUPPORT),
             Self::NoDevice { .. } => Some(libc::ENODEV),
+            Self::Answer { .. } => None,
         }
     }
 }
@@ -123,6 +137,11 @@ impl fmt::Display for Error {
                     _ => Ok(()),
                 }
             }
+            Self::Answer { what } => write!(
+                f,
+                "the kernel's answer to a request to {what} is not understood: it is newer than this program, which is to be \
+                 updated"
+            ),
             Self::System { what, source } => write!(f, "{what} failed: {source}"),
         }
     }

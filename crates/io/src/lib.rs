@@ -11,6 +11,7 @@
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
 //! | [`nft`] | notices of change of a table of nftables |
 //! | [`sysctl`] | what `/proc/sys/net` says about routing |
+//! | [`napi`] | whether softirqs or kernel threads poll an interface |
 //! | [`poller`] | epoll and the eventfd that wakes it |
 //! | [`xdp`] | ESP straight from the interface's driver (`AF_XDP`), with the program that picks it out |
 //! | [`namespace`] | network namespaces |
@@ -25,6 +26,7 @@ pub mod error;
 pub mod fragment;
 pub mod mmsg;
 pub mod namespace;
+pub mod napi;
 pub mod nft;
 pub mod packet;
 mod path;

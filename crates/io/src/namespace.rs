@@ -1,4 +1,4 @@
-//! Network namespaces.
+//! Network namespaces, and the mounts that go with them.
 
 use crate::error::Error;
 
@@ -12,5 +12,17 @@ pub fn unshare() -> Result<(), Error> {
     // SAFETY: what makes unsharing unsafe is that descriptors or memory could stop being shared with other threads; a
     // network namespace is neither, and only says where later sockets belong.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
+        .map_err(|e| Error::system("making a network namespace", e.into()))
+}
+
+/// As [`unshare`], and the thread's mounts are its own too: a `/sys` that it mounts is of the new network namespace.
+///
+/// # Errors
+/// [`Error::Privilege`].
+pub fn unshare_with_mounts() -> Result<(), Error> {
+    let flags = rustix::thread::UnshareFlags::NEWNET | rustix::thread::UnshareFlags::NEWNS;
+    // SAFETY: as above; with the mounts the thread gets a working directory and a umask of its own, which are neither
+    // descriptors nor memory.
+    unsafe { rustix::thread::unshare_unsafe(flags) }
         .map_err(|e| Error::system("making a network namespace", e.into()))
 }

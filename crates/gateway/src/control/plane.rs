@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! data-plane { workers = 2  engines = [..]  tun-tso = yes  tun-uso = yes  udp-segments = 128  udp-gro = yes
-//!              receive-buffer = 8388608  send-buffer = 8388608  busy-poll = no  xdp = []  slower = [] }
+//!              receive-buffer = 8388608  send-buffer = 8388608  busy-poll = no  xdp = []
+//!              threaded-napi = []  slower = [] }
 //! stages { outbound { packets = 9  bytes = 12600  receive = 1200  parse = ..  policy  sequence  encapsulation  crypto  send }
 //!          inbound { the same } }
 //! ```
@@ -25,6 +26,8 @@ pub struct Plane {
     pub engines: Vec<EngineId>,
     /// What the kernel granted.
     pub offloads: Offloads,
+    /// Interfaces that kernel threads poll, of those that are to be.
+    pub threaded_napi: Vec<String>,
     /// What it refused since, in short.
     pub slower: Vec<String>,
     /// Where the time went.
@@ -34,8 +37,9 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// Looks at a running data plane. `chosen` is what the test of engines found, `slower` what the plane has told so far.
-    pub fn of(plane: &DataPlane, chosen: &[Measured], slower: &[String]) -> Self {
+    /// Looks at a running data plane. `chosen` is what the test of engines found, `threaded_napi` are the interfaces that kernel
+    /// threads poll, `slower` is what the plane has told so far.
+    pub fn of(plane: &DataPlane, chosen: &[Measured], threaded_napi: Vec<String>, slower: &[String]) -> Self {
         let s = plane.stats();
         let mut counters = vec![
             ("rounds", s.rounds),
@@ -64,6 +68,7 @@ impl Plane {
             workers: plane.workers(),
             engines: EngineId::ALL.into_iter().filter(|id| chosen.iter().any(|m| m.chosen == *id)).collect(),
             offloads: plane.offloads(),
+            threaded_napi,
             slower: slower.to_vec(),
             stages: s.stages,
             counters,
@@ -84,6 +89,7 @@ impl Plane {
             .with("send-buffer", u64::from(o.buffers[1]))
             .with("busy-poll", o.busy_poll)
             .with("xdp", o.xdp.clone())
+            .with("threaded-napi", self.threaded_napi.clone())
             .with("slower", self.slower.clone())
     }
 
@@ -131,12 +137,14 @@ mod tests {
     fn what_was_granted_and_refused_is_shown() {
         let offloads = Offloads { segments: 64, gro: true, xdp: vec!["wan0".into()], ..Offloads::default() };
         let slower = vec!["segmentation to 192.0.2.2".to_owned()];
-        let s = Plane { workers: 2, offloads, slower, ..Plane::default() }.section();
+        let threaded_napi = vec!["lan0".to_owned(), "wan0".to_owned()];
+        let s = Plane { workers: 2, offloads, threaded_napi, slower, ..Plane::default() }.section();
         for (key, value) in [("workers", "2"), ("udp-segments", "64"), ("udp-gro", "yes"), ("tun-tso", "no")]
         {
             assert_eq!(s.get_str(key), Some(value), "{key}");
         }
         assert_eq!(s.get_list("xdp").unwrap(), [b"wan0"]);
+        assert_eq!(s.get_list("threaded-napi").unwrap(), [b"lan0", b"wan0"]);
         assert_eq!(s.get_list("slower").unwrap().len(), 1);
     }
 }

@@ -23,6 +23,8 @@ pub struct Tuning {
     pub busy_poll: Duration,
     /// Interfaces on which ESP is received through `AF_XDP`.
     pub xdp: Vec<String>,
+    /// Interfaces that kernel threads poll, not softirqs; the data plane itself has no part in it (`crate::napi`).
+    pub threaded_napi: Vec<String>,
 }
 
 impl Default for Tuning {
@@ -37,6 +39,7 @@ impl Default for Tuning {
             tun_offload: true,
             busy_poll: Duration::ZERO,
             xdp: Vec::new(),
+            threaded_napi: Vec::new(),
         }
     }
 }

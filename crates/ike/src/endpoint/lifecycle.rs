@@ -251,6 +251,10 @@ impl Endpoint {
                     sa.attempt += 1;
                     self.choose_remote(now, sa);
                 }
+                Completion::Failed { error } => {
+                    let why = format!("the route to {} is not known: {error}", sa.remote.ip());
+                    self.close_ike(now, sa, Close::NoRoute(why));
+                }
                 _ => {
                     let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
                     self.close_ike(now, sa, Close::NoRoute(why));

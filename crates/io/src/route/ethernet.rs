@@ -25,16 +25,17 @@ impl Netlink {
     /// The Ethernet interface of this name; `None` when it is of another type.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`], [`Error::Answer`], or what the kernel says.
     pub fn ethernet(&mut self, name: &str) -> Result<Option<Ethernet>, Error> {
         let mut m = LinkMessage::default();
         m.attributes.push(LinkAttribute::IfName(name.into()));
         let m = match self.get(RouteNetlinkMessage::GetLink(m)) {
-            Ok(Some(RouteNetlinkMessage::NewLink(m))) => m,
-            Err(e) if e.raw_os_error() != Some(libc::ENODEV) => {
-                return Err(Error::Netlink { what: format!("show the interface {name}"), source: e });
+            Ok(RouteNetlinkMessage::NewLink(m)) => m,
+            Ok(_) => return Err(Error::Answer { what: format!("show the interface {name}") }),
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {
+                return Err(Error::NoDevice { name: name.into() });
             }
-            _ => return Err(Error::NoDevice { name: name.into() }),
+            Err(e) => return Err(Error::asking(format!("show the interface {name}"), e)),
         };
         let mut mac = None;
         let mut link = Ethernet { index: m.header.index, mtu: 0, mac: [0; 6], software: false, queues: 1 };

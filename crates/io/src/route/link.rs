@@ -19,6 +19,8 @@ pub struct Link {
     pub index: u32,
     /// Name.
     pub name: String,
+    /// Link-layer address; empty where there is none.
+    pub address: Vec<u8>,
     /// MTU in bytes.
     pub mtu: u32,
     /// Administratively up.
@@ -44,6 +46,7 @@ impl Link {
         for a in &m.attributes {
             match a {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Address(address) => link.address.clone_from(address),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::TxQueueLen(n) => link.queue_len = *n,
                 LinkAttribute::Stats64(s) => {
@@ -88,26 +91,38 @@ impl Netlink {
     /// One interface.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`], [`Error::Answer`], or what the kernel says.
     pub fn link(&mut self, name: &str) -> Result<Link, Error> {
         let mut m = LinkMessage::default();
         m.attributes.push(LinkAttribute::IfName(name.into()));
-        match self.get(RouteNetlinkMessage::GetLink(m)) {
-            Ok(Some(RouteNetlinkMessage::NewLink(m))) => Ok(Link::from_message(&m)),
-            Err(e) if e.raw_os_error() != Some(libc::ENODEV) => {
-                Err(Error::Netlink { what: format!("show the interface {name}"), source: e })
-            }
-            _ => Err(Error::NoDevice { name: name.into() }),
-        }
+        let found = self.one(m, || format!("show the interface {name}"))?;
+        found.ok_or_else(|| Error::NoDevice { name: name.into() })
+    }
+
+    /// The interface with this index; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Answer`], or what the kernel says.
+    pub fn link_at(&mut self, index: u32) -> Result<Option<Link>, Error> {
+        let mut m = LinkMessage::default();
+        m.header.index = index;
+        self.one(m, || format!("show interface {index}"))
     }
 
     /// The MTU of the interface with this index, in bytes; `None` when there is none.
-    pub fn link_mtu(&mut self, index: u32) -> Option<u32> {
-        let mut m = LinkMessage::default();
-        m.header.index = index;
-        match self.get(RouteNetlinkMessage::GetLink(m)) {
-            Ok(Some(RouteNetlinkMessage::NewLink(m))) => Some(Link::from_message(&m).mtu),
-            _ => None,
+    ///
+    /// # Errors
+    /// As [`Self::link_at`].
+    pub fn link_mtu(&mut self, index: u32) -> Result<Option<u32>, Error> {
+        Ok(self.link_at(index)?.map(|link| link.mtu))
+    }
+
+    fn one(&mut self, which: LinkMessage, what: impl FnOnce() -> String) -> Result<Option<Link>, Error> {
+        match self.get(RouteNetlinkMessage::GetLink(which)) {
+            Ok(RouteNetlinkMessage::NewLink(m)) => Ok(Some(Link::from_message(&m))),
+            Ok(_) => Err(Error::Answer { what: what() }),
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(e) => Err(Error::asking(what(), e)),
         }
     }
 

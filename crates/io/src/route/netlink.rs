@@ -90,9 +90,10 @@ impl Netlink {
         Err(Error::Netlink { what: what(), source: last })
     }
 
-    /// One object. The kernel's answer is the message itself, or an error; `None`: one that the parser does not know.
-    pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<Option<RouteNetlinkMessage>> {
-        Ok(self.exchange(message, NLM_F_REQUEST)?.into_iter().next())
+    /// One object. The kernel's answer is the message itself, or an error. `InvalidData`: the parser does not know what it is,
+    /// which is not the same as none ([`Error::asking`]).
+    pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
+        self.exchange(message, NLM_F_REQUEST)?.into_iter().next().ok_or(io::ErrorKind::InvalidData.into())
     }
 
     fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
@@ -120,13 +121,7 @@ impl Netlink {
                 if sequence_of(bytes) != Some(self.sequence) {
                     continue;
                 }
-                let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) else {
-                    // An attribute of a newer kernel than the parser knows: that one object is not seen.
-                    if single {
-                        return Ok(replies);
-                    }
-                    continue;
-                };
+                let Some(message) = parse(bytes, single)? else { continue };
                 interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 match message.payload {
                     NetlinkPayload::InnerMessage(m) => {
@@ -151,6 +146,16 @@ impl Netlink {
     }
 }
 
+/// One message. `None`: it has an attribute of a newer kernel than the parser knows, and of a list that one object is not seen;
+/// where a `single` one was asked for that is an error.
+fn parse(bytes: &[u8], single: bool) -> io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
+    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
+        Ok(message) => Ok(Some(message)),
+        Err(_) if single => Err(io::ErrorKind::InvalidData.into()),
+        Err(_) => Ok(None),
+    }
+}
+
 /// The number of the request that a message answers.
 fn sequence_of(message: &[u8]) -> Option<u32> {
     message.get(8..12)?.try_into().ok().map(u32::from_ne_bytes)
@@ -167,4 +172,35 @@ pub(crate) fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
         bytes = bytes.get(len.next_multiple_of(4)..).unwrap_or(&[]);
         Some(message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer to a look-up of a route: the headers, and RTA_OIF with a value of `len` bytes.
+    fn answer(len: u16) -> Vec<u8> {
+        let mut m = vec![0; 16 + 12];
+        m[4..6].copy_from_slice(&libc::RTM_NEWROUTE.to_ne_bytes());
+        m[8..12].copy_from_slice(&7u32.to_ne_bytes());
+        m[16] = libc::AF_INET as u8;
+        m.extend((4 + len).to_ne_bytes());
+        m.extend(libc::RTA_OIF.to_ne_bytes());
+        m.resize(m.len() + usize::from(len).next_multiple_of(4), 0);
+        let all = (m.len() as u32).to_ne_bytes();
+        m[..4].copy_from_slice(&all);
+        m
+    }
+
+    #[test]
+    fn an_answer_that_is_not_understood_is_an_error_and_not_none() {
+        assert!(parse(&answer(4), true).unwrap().is_some());
+        // An index of six bytes, as some kernel to come may have.
+        let e = parse(&answer(6), true).unwrap_err();
+        assert!(parse(&answer(6), false).unwrap().is_none(), "of a list the others are seen");
+        let e = Error::asking("look up the route to 192.0.2.2".into(), e);
+        assert!(matches!(e, Error::Answer { .. }) && e.errno().is_none(), "{e:?}");
+        let text = e.to_string();
+        assert!(text.contains("192.0.2.2 is not understood") && text.contains("updated"), "{text}");
+    }
 }

@@ -249,7 +249,7 @@ impl Netlink {
     /// not, there is no route.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// What the kernel says, and [`Error::Answer`].
     pub fn lookup(
         &mut self,
         remote: IpAddr,
@@ -257,10 +257,10 @@ impl Netlink {
         mark: u32,
     ) -> Result<Option<Hop>, Error> {
         let hop = self.lookup_route(remote, source, mark)?;
-        Ok(hop.map(|hop| match hop.mtu {
-            0 => Hop { mtu: self.link_mtu(hop.link).unwrap_or(1500), ..hop },
-            _ => hop,
-        }))
+        Ok(match hop {
+            Some(hop) if hop.mtu == 0 => Some(Hop { mtu: self.link_mtu(hop.link)?.unwrap_or(1500), ..hop }),
+            hop => hop,
+        })
     }
 
     /// As [`Self::lookup`], but `mtu` is 0 where the kernel knows none of the path, so that the interface's holds: for who
@@ -287,8 +287,8 @@ impl Netlink {
             m.attributes.push(RouteAttribute::Mark(mark));
         }
         let m = match self.get(RouteNetlinkMessage::GetRoute(m)) {
-            Ok(Some(RouteNetlinkMessage::NewRoute(m))) => m,
-            Ok(_) => return Ok(None),
+            Ok(RouteNetlinkMessage::NewRoute(m)) => m,
+            Ok(_) => return Err(Error::Answer { what: format!("look up the route to {remote}") }),
             Err(e) => match e.raw_os_error() {
                 Some(
                     libc::ENETUNREACH
@@ -299,7 +299,7 @@ impl Netlink {
                     | libc::EOPNOTSUPP,
                 ) => return Ok(None),
                 _ => {
-                    return Err(Error::Netlink { what: format!("look up the route to {remote}"), source: e });
+                    return Err(Error::asking(format!("look up the route to {remote}"), e));
                 }
             },
         };

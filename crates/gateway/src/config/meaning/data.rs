@@ -12,6 +12,7 @@
 //!   tun_offload = yes        the TUN device takes and gives super-packets
 //!   busy_poll = 0            how long a thread polls network cards before it sleeps
 //!   xdp = wan0,wan1          interfaces on which ESP is received through AF_XDP; default: none
+//!   threaded_napi = lan,wan  interfaces that kernel threads poll, not softirqs; default: none
 //! }
 //! ```
 
@@ -26,8 +27,19 @@ use super::Reader;
 use super::daemon::device;
 use crate::worker::Tuning;
 
-pub(super) const KEYS: &[&str] =
-    &["workers", "pin", "engine", "batch", "socket_buffer", "gso", "gro", "tun_offload", "busy_poll", "xdp"];
+pub(super) const KEYS: &[&str] = &[
+    "workers",
+    "pin",
+    "engine",
+    "batch",
+    "socket_buffer",
+    "gso",
+    "gro",
+    "tun_offload",
+    "busy_poll",
+    "xdp",
+    "threaded_napi",
+];
 
 /// Most workers, and the highest number of a processor (`CPU_SETSIZE` less 1).
 const MAX_WORKERS: u64 = 256;
@@ -37,7 +49,8 @@ const BATCH: (u64, u64) = (192 << 10, 8 << 20);
 /// Two merged buffers with the kernel's own share, up to what the kernel takes.
 const SOCKET_BUFFER: (u64, u64) = (256 << 10, 512 << 20);
 const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
-const MAX_XDP: usize = 32;
+/// Interfaces of one list.
+const MAX_INTERFACES: usize = 32;
 
 /// Reads the section. `device` is the TUN device's name. The second is the engine, when one is named.
 pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tuning, Option<EngineId>) {
@@ -65,19 +78,28 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
     t.gro = r.get("gro", value::boolean).unwrap_or(t.gro);
     t.tun_offload = r.get("tun_offload", value::boolean).unwrap_or(t.tun_offload);
     t.busy_poll = r.get("busy_poll", busy_poll).unwrap_or(t.busy_poll);
-    for name in r.list("xdp", device).unwrap_or_default() {
+    t.xdp = interfaces(&mut r, "xdp", tun, ["that lead to the peers", "leave the rest to sockets"]);
+    t.threaded_napi =
+        interfaces(&mut r, "threaded_napi", tun, ["that packets arrive on", "leave the rest to softirqs"]);
+    (t, engine)
+}
+
+/// The names of a list; `say` completes what is said of the TUN device, and of too many.
+fn interfaces(r: &mut Reader<'_>, key: &str, tun: &str, say: [&str; 2]) -> Vec<String> {
+    let mut names = Vec::new();
+    for name in r.list(key, device).unwrap_or_default() {
         if name == tun {
-            r.error("xdp", format!("{name} is the TUN device; name the interfaces that lead to the peers"));
-        } else if t.xdp.contains(&name) {
-            r.error("xdp", format!("{name} is named twice; name each once"));
-        } else if t.xdp.len() == MAX_XDP {
-            r.error("xdp", format!("more than {MAX_XDP} interfaces; leave the rest to sockets"));
+            r.error(key, format!("{name} is the TUN device; name the interfaces {}", say[0]));
+        } else if names.contains(&name) {
+            r.error(key, format!("{name} is named twice; name each once"));
+        } else if names.len() == MAX_INTERFACES {
+            r.error(key, format!("more than {MAX_INTERFACES} interfaces; {}", say[1]));
             break;
         } else {
-            t.xdp.push(name);
+            names.push(name);
         }
     }
-    (t, engine)
+    names
 }
 
 /// `auto` is 0.
@@ -166,7 +188,7 @@ mod tests {
     fn every_key_is_read() {
         let (t, engine, lines) = read(
             "data {\n workers = 3\n pin = 0, 2-3\n engine = aws-lc\n batch = 512k\n socket_buffer = 32m\n gso = no\n gro = no\n \
-             tun_offload = no\n busy_poll = 50us\n xdp = wan0, wan1\n}",
+             tun_offload = no\n busy_poll = 50us\n xdp = wan0, wan1\n threaded_napi = lan, wan0\n}",
         );
         assert_eq!(lines, [""; 0]);
         let want = Tuning {
@@ -179,6 +201,7 @@ mod tests {
             tun_offload: false,
             busy_poll: Duration::from_micros(50),
             xdp: vec!["wan0".into(), "wan1".into()],
+            threaded_napi: vec!["lan".into(), "wan0".into()],
         };
         assert_eq!((t, engine), (want, Some(EngineId::AwsLc)));
     }
@@ -210,6 +233,9 @@ mod tests {
             ("xdp = a/b", "data.xdp: `a/b` is not a device's name"),
             ("xdp = wan0,wan0", "data.xdp: wan0 is named twice"),
             ("xdp = ipsec0", "data.xdp: ipsec0 is the TUN device"),
+            ("threaded_napi = a/b", "data.threaded_napi: `a/b` is not a device's name"),
+            ("threaded_napi = lan,lan", "data.threaded_napi: lan is named twice"),
+            ("threaded_napi = ipsec0", "data.threaded_napi: ipsec0 is the TUN device"),
             ("worker = 2", "data.worker: unknown key; did you mean `workers`?"),
             ("sockets = 2", "data.sockets: unknown key"),
         ] {
@@ -218,6 +244,21 @@ mod tests {
                 lines.len() == 1 && lines[0].contains(say) && lines[0].contains("t.conf:2"),
                 "{text}: {lines:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_list_of_interfaces_has_an_end() {
+        let names: Vec<String> = (0..=MAX_INTERFACES).map(|n| format!("eth{n}")).collect();
+        for (key, say) in
+            [("xdp", "leave the rest to sockets"), ("threaded_napi", "leave the rest to softirqs")]
+        {
+            let (_, _, lines) = read(&format!("data {{\n {key} = {}\n}}", names.join(",")));
+            assert!(
+                lines.len() == 1 && lines[0].contains("more than 32 interfaces") && lines[0].contains(say),
+                "{lines:?}"
+            );
+            assert_eq!(read(&format!("data {{\n {key} = {}\n}}", names[1..].join(","))).2, [""; 0]);
         }
     }
 

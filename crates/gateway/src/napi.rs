@@ -1,0 +1,162 @@
+//! `data { threaded_napi = lan, wan }`: interfaces that kernel threads poll, so that under a flood the scheduler shares the
+//! processors between what arrives and this gateway. Softirqs run at the end of every system call that sends, for up to a tick
+//! (Linux 6.5 on), in the time of whoever sends.
+//!
+//! ```text
+//! start, reload ─ want(names) ─┐
+//! links change (`watch`) ──────┴─ look ─▶ named, and 0 there: write 1      not named any more, or renamed: write 0
+//! end ─ release ─▶ write 0
+//! ```
+//! Only what stood at 0 is set, and only what was set is put back. What somebody else writes meanwhile is his. A failure is
+//! said once, and tried again when links change.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use ironswan_ike::event::Level;
+use ironswan_io::Error as IoError;
+use ironswan_io::napi::{self, NapiError};
+use ironswan_io::route::{Link, Netlink};
+
+use crate::log;
+
+/// An interface that is polled by threads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Held {
+    /// A name can be another interface's later, an index cannot.
+    index: u32,
+    /// Under which it was named.
+    name: String,
+    /// By us; else it was so before.
+    set: bool,
+}
+
+#[derive(Default)]
+struct State {
+    netlink: Option<Netlink>,
+    wanted: Vec<String>,
+    held: Vec<Held>,
+    /// What was last said of a name.
+    said: BTreeMap<String, String>,
+}
+
+/// The interfaces that kernel threads poll. Lives on the control thread.
+#[derive(Default)]
+pub struct Threaded(RefCell<State>);
+
+impl Threaded {
+    /// These are to be polled by threads, and no others.
+    pub fn want(&self, names: &[String]) {
+        let state = &mut *self.0.borrow_mut();
+        state.wanted = names.to_vec();
+        // Who is named again is told again.
+        state.said.retain(|name, _| names.contains(name) || state.held.iter().any(|h| h.name == *name));
+        state.look();
+    }
+
+    /// Interfaces may have come, gone, or changed.
+    pub fn look(&self) {
+        self.0.borrow_mut().look();
+    }
+
+    /// The names of those that are.
+    pub fn names(&self) -> Vec<String> {
+        self.0.borrow().held.iter().map(|h| h.name.clone()).collect()
+    }
+
+    /// Puts back what was set, at the end.
+    pub fn release(&self) {
+        self.want(&[]);
+    }
+}
+
+impl State {
+    fn look(&mut self) {
+        if self.wanted.is_empty() && self.held.is_empty() {
+            return;
+        }
+        let mut netlink = match self.netlink.take().map_or_else(Netlink::open, Ok) {
+            Ok(netlink) => netlink,
+            Err(e) => return self.say("", &e.to_string()),
+        };
+        self.give_back(&mut netlink);
+        self.take(&mut netlink);
+        self.netlink = Some(netlink);
+    }
+
+    /// Those that are not wanted any more, or are gone.
+    fn give_back(&mut self, netlink: &mut Netlink) {
+        for held in std::mem::take(&mut self.held) {
+            let link = match netlink.link_at(held.index) {
+                Ok(Some(link)) => link,
+                Ok(None) => continue,
+                Err(e) => {
+                    self.say(&held.name, &e.to_string());
+                    self.held.push(held);
+                    continue;
+                }
+            };
+            let wanted = link.name == held.name && self.wanted.contains(&held.name);
+            if !wanted && let Err(e) = put_back(&link, held.set) {
+                self.say(&held.name, &format!("{e}; until then kernel threads poll it"));
+            } else if !wanted {
+                tracing::info!("what {} receives is polled as before (data.threaded_napi)", link.name);
+                self.said.remove(&held.name);
+                continue;
+            }
+            self.held.push(held);
+        }
+    }
+
+    fn take(&mut self, netlink: &mut Netlink) {
+        for name in self.wanted.clone() {
+            if self.held.iter().any(|h| h.name == name) {
+                continue;
+            }
+            let taken = match netlink.link(&name) {
+                Ok(link) => set(&link).map(|set| Held { index: link.index, name: name.clone(), set }),
+                Err(IoError::NoDevice { .. }) => {
+                    self.say(&name, "there is no such interface; kernel threads poll it when it comes");
+                    continue;
+                }
+                Err(e) => {
+                    self.say(&name, &e.to_string());
+                    continue;
+                }
+            };
+            match taken {
+                Ok(held) => {
+                    tracing::info!("kernel threads poll what {name} receives (data.threaded_napi)");
+                    self.said.remove(&name);
+                    self.held.push(held);
+                }
+                Err(e) => self.say(&name, &format!("{e}; until then softirqs poll it")),
+            }
+        }
+    }
+
+    /// Logs, unless it was the last thing that was said of the interface.
+    fn say(&mut self, name: &str, text: &str) {
+        if self.said.insert(name.to_owned(), text.to_owned()).is_none_or(|last| last != text) {
+            let colon = if name.is_empty() { "" } else { ": " };
+            log::line(Level::Warn, None, &format!("data.threaded_napi: {name}{colon}{text}"));
+        }
+    }
+}
+
+/// True when it was not so before.
+fn set(link: &Link) -> Result<bool, NapiError> {
+    if napi::threaded(link)? {
+        return Ok(false);
+    }
+    napi::set_threaded(link, true)?;
+    Ok(true)
+}
+
+fn put_back(link: &Link, set: bool) -> Result<(), NapiError> {
+    if set && napi::threaded(link)? { napi::set_threaded(link, false) } else { Ok(()) }
+}
+
+#[cfg(test)]
+#[path = "napi_tests.rs"]
+mod tests;

@@ -1,0 +1,218 @@
+//! Tests with a veth in a network namespace of the thread's own, whose `/sys` is mounted for it. They need root.
+
+use std::fs::{read_dir, read_to_string};
+use std::process::Command;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use ironswan_io::namespace;
+use ironswan_io::tun::TunConfig;
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::driver::tests::{conf, gateway};
+use crate::reload::{Loaded, load};
+use crate::scratch::Scratch;
+use crate::watch::Watcher;
+
+fn run(line: &str) {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let out = Command::new(words[0]).args(&words[1..]).output();
+    let out = out.unwrap_or_else(|e| panic!("{line}: {e}; `make setup` installs what tests need"));
+    assert!(out.status.success(), "{line}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
+/// Runs `f` in a namespace, with its own `/sys` or with what is there.
+fn in_namespace(sys: bool, f: impl FnOnce() + Send) {
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let root = "these tests need root: they make network namespaces";
+            if sys {
+                namespace::unshare_with_mounts().expect(root);
+                run("mount --make-rprivate /");
+                run("mount -t sysfs sysfs /sys");
+            } else {
+                namespace::unshare().expect(root);
+            }
+            f();
+        })
+        .join()
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+fn veth(name: &str, gro: bool) {
+    run(&format!("ip link add {name} type veth peer name {name}p"));
+    run(&format!("ip link set {name}p up"));
+    run(&format!("ip link set {name} up"));
+    if gro {
+        run(&format!("ethtool -K {name} gro on"));
+    }
+}
+
+fn file(name: &str) -> String {
+    read_to_string(format!("/sys/class/net/{name}/threaded")).unwrap().trim().to_owned()
+}
+
+/// A kernel thread polls the interface.
+fn has_thread(name: &str) -> bool {
+    let begins = format!("napi/{name}-");
+    let is = |comm: String| comm.starts_with(&begins);
+    read_dir("/proc").unwrap().flatten().any(|e| read_to_string(e.path().join("comm")).is_ok_and(is))
+}
+
+fn said(threaded: &Threaded, name: &str) -> String {
+    threaded.0.borrow().said.get(name).cloned().unwrap_or_default()
+}
+
+fn names(list: &[&str]) -> Vec<String> {
+    list.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_interface_is_polled_by_threads_while_it_is_named_and_then_as_before() {
+    in_namespace(true, || {
+        veth("tna", true);
+        veth("tnb", true);
+        std::fs::write("/sys/class/net/tnb/threaded", "1").unwrap();
+        let threaded = Threaded::default();
+        threaded.look();
+        assert_eq!(
+            (file("tna"), threaded.names()),
+            ("0".into(), vec![]),
+            "nothing is touched unless asked for"
+        );
+        threaded.want(&names(&["tna", "tnb"]));
+        assert_eq!((file("tna"), file("tnb")), ("1".into(), "1".into()));
+        assert_eq!(threaded.names(), ["tna", "tnb"]);
+        assert!(has_thread("tna"));
+        threaded.want(&names(&["tnb"]));
+        assert_eq!((file("tna"), threaded.names()), ("0".into(), names(&["tnb"])));
+        assert!(!has_thread("tna"), "its thread has ended");
+        threaded.want(&names(&["tna"]));
+        threaded.release();
+        // What stood at 1 before is not ours to put back.
+        assert_eq!((file("tna"), file("tnb")), ("0".into(), "1".into()));
+        assert_eq!(threaded.names(), [""; 0]);
+    });
+}
+
+#[test]
+fn what_is_in_the_way_is_said_once_with_its_remedy_and_tried_again() {
+    in_namespace(true, || {
+        veth("tnc", false);
+        let threaded = Threaded::default();
+        threaded.want(&names(&["tnc", "nosuch"]));
+        assert_eq!(threaded.names(), [""; 0]);
+        let why = said(&threaded, "tnc");
+        assert!(why.contains("ethtool -K tnc gro on") && why.contains("softirqs poll it"), "{why}");
+        assert!(said(&threaded, "nosuch").contains("there is no such interface"));
+        run("ethtool -K tnc gro on");
+        threaded.look();
+        assert_eq!((file("tnc"), threaded.names()), ("1".into(), names(&["tnc"])));
+        assert_eq!(said(&threaded, "tnc"), "");
+        // An interface that is down has no NAPI, so it is put back when it is up again.
+        run("ip link set tnc down");
+        threaded.release();
+        assert!(said(&threaded, "tnc").contains("ip link set tnc up"), "{}", said(&threaded, "tnc"));
+        assert_eq!(said(&threaded, "nosuch"), "", "who names it again is told again");
+        run("ip link set tnc up");
+        assert_eq!(file("tnc"), "1");
+        threaded.look();
+        assert_eq!((file("tnc"), threaded.names()), ("0".into(), vec![]));
+        run("mount -o remount,bind,ro /sys");
+        threaded.want(&names(&["tnc"]));
+        assert!(said(&threaded, "tnc").contains("a writable /sys"), "{}", said(&threaded, "tnc"));
+    });
+}
+
+#[test]
+fn an_interface_that_is_renamed_is_put_back_and_its_successor_is_polled() {
+    in_namespace(true, || {
+        veth("tnd", true);
+        let threaded = Threaded::default();
+        threaded.want(&names(&["tnd"]));
+        run("ip link set tnd down");
+        run("ip link set tnd name tnold");
+        run("ip link set tnold up");
+        run("ip link add tnd type veth peer name tndq");
+        run("ip link set tnd up");
+        run("ip link set tndq up");
+        run("ethtool -K tnd gro on");
+        threaded.look();
+        assert_eq!((file("tnold"), file("tnd")), ("0".into(), "1".into()));
+        run("ip link del tnd");
+        threaded.look();
+        assert_eq!(threaded.names(), [""; 0]);
+    });
+}
+
+#[test]
+fn an_interface_of_another_namespace_is_not_touched() {
+    in_namespace(false, || {
+        veth("tne", true);
+        let threaded = Threaded::default();
+        threaded.want(&names(&["tne"]));
+        assert!(said(&threaded, "tne").contains("or is of another network namespace"));
+        assert_eq!(threaded.names(), [""; 0]);
+    });
+    in_namespace(true, || {
+        // The same name and index, and another interface.
+        run("ip link add tnf index 77 address 02:00:00:00:00:01 type veth peer name tnfp");
+        namespace::unshare().unwrap();
+        run("ip link add tnf index 77 address 02:00:00:00:00:02 type veth peer name tnfp");
+        let threaded = Threaded::default();
+        threaded.want(&names(&["tnf"]));
+        assert!(said(&threaded, "tnf").contains("or is of another network namespace"));
+    });
+}
+
+#[test]
+fn a_reload_and_an_interface_that_appears_are_followed() {
+    in_namespace(true, || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        LocalSet::new().block_on(&runtime, async {
+            let (driver, _sent) = gateway("192.0.2.1", "");
+            let dir = Scratch::new();
+            let path = dir.write("swanctl.conf", &conf(1, 2));
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            let (config, _) = load(dir.path()).unwrap();
+            let threaded = Rc::new(Threaded::default());
+            let loaded = Loaded::new(dir.path().to_owned(), config.daemon, threaded.clone());
+            let watcher = Watcher::new(driver.clone(), Weak::new(), TunConfig::default(), None, 0).unwrap();
+            let watching = tokio::task::spawn_local(watcher.polling(threaded.clone()).run());
+
+            dir.write("ironswan.conf", "data {\n threaded_napi = tng, tnh\n}\n");
+            loaded.reload(&driver).unwrap();
+            assert!(said(&threaded, "tng").contains("no such interface"));
+            veth("tng", true);
+            veth("tnh", false);
+            soon("tng is polled by threads", || file("tng") == "1" && has_thread("tng")).await;
+            soon("tnh cannot be", || said(&threaded, "tnh").contains("ethtool -K tnh gro on")).await;
+            run("ethtool -K tnh gro on");
+            soon("tnh is polled by threads, too", || file("tnh") == "1").await;
+            run("ip link del tng");
+            soon("tng is gone", || threaded.names() == ["tnh"]).await;
+            veth("tng", true);
+            soon("and back", || file("tng") == "1").await;
+
+            dir.write("ironswan.conf", "data {\n threaded_napi = tnh\n}\n");
+            loaded.reload(&driver).unwrap();
+            assert_eq!((file("tng"), file("tnh")), ("0".into(), "1".into()));
+            dir.write("ironswan.conf", "# nothing\n");
+            loaded.reload(&driver).unwrap();
+            assert_eq!((file("tnh"), threaded.names()), ("0".into(), vec![]));
+            watching.abort();
+        });
+    });
+}
+
+async fn soon(what: &str, is: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if is() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("within 5 seconds: {what}");
+}
