@@ -142,7 +142,8 @@ impl Line {
         let journal = Journal::default();
         let (name, number) = owner.next();
         // Each is a guard from the moment it exists: an error further down removes the ones before.
-        let make = |node: Node| Netns::create(&journal, format!("{name}-{}", node.name()));
+        let make =
+            |node: Node| Netns::create(&journal, format!("{name}-{}", node.name()), owner.congestion());
         let nodes = [make(Node::A)?, make(Node::G1)?, make(Node::G2)?, make(Node::B)?];
         let line = Self { nodes, journal, number };
         for link in &LINKS {
