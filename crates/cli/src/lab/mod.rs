@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_flood_takes_losses_in_percent() {
-        let args = "ironswan lab flood --dut plain --payload 18,64 --flows 10 --placement own-core --loss 0.5,0.1 \
+        let args = "ironswan lab flood --dut plain --payload 18,64 --flows 10 --placement own-core,own-core-threads --loss 0.5,0.1 \
                     --packets 5000 --width 10 --probe 0.5 --multiples 2 --repeats 2 --mode wire --smoke";
         let o = match Args::try_parse_from(args.split_whitespace()).unwrap().command {
             Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).unwrap(),
@@ -236,7 +236,7 @@ mod tests {
         };
         assert_eq!((o.duts.len(), o.payloads, o.flows, o.multiples), (1, vec![18, 64], vec![10], vec![2.0]));
         assert_eq!((o.goals, o.packets, o.width, o.repeats), (vec![0.005, 0.001], 5000, 0.1, 2));
-        assert!(o.smoke && !o.quick && !o.soaker);
+        assert!(o.smoke && !o.quick && !o.soaker && o.placements.len() == 2);
     }
 
     #[test]

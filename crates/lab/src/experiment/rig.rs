@@ -180,9 +180,7 @@ impl Rig {
         let line = Line::build(owner, LineSpec { mode, inner_mtu })?;
         let dir = owner.dir().join(line.number().to_string());
         fs::create_dir(&dir).map_err(LabError::io(format!("creating {}", dir.display())))?;
-        if let Some(cpus) = placement.receive() {
-            line.receive_on(cpus)?;
-        }
+        placement.steer(&line)?;
         if inner_mtu > USUAL_MTU {
             let outer = (inner_mtu + ENCAPSULATION).to_string();
             for gateway in [Node::G1, Node::G2] {
@@ -370,7 +368,8 @@ impl Rig {
                 corrupt: counted.received.corrupt,
                 socket_drops: counted.socket_drops,
             };
-            Account::of(&before, &after, ends, self.mode == Mode::Wire, device.as_deref())
+            let polls = self.mode == Mode::Wire || self.placement.polls();
+            Account::of(&before, &after, ends, polls, device.as_deref())
         });
         let hertz = rustix::param::clock_ticks_per_second() as f64;
         let capacity = (measure::cpus() as f64 * seconds).max(1e-9);

@@ -132,7 +132,10 @@ impl Line {
             lacks.push(Remedy::new("`ip` is not installed", "apt-get install iproute2"));
         }
         if mode == Mode::Wire && process::find("ethtool").is_none() {
-            lacks.push(Remedy::new("`ethtool` is not installed (wire mode)", "apt-get install ethtool"));
+            lacks.push(Remedy::new(
+                "`ethtool` is not installed (wire mode, polling by threads)",
+                "apt-get install ethtool",
+            ));
         }
         lacks
     }

@@ -10,6 +10,7 @@ mod congestion;
 mod cpus;
 mod line;
 mod mesh;
+mod netdev;
 mod netns;
 mod network;
 mod owner;
