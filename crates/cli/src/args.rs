@@ -338,8 +338,9 @@ pub(crate) struct Flood {
     /// Numbers of flows
     #[arg(long, value_delimiter = ',')]
     pub(crate) flows: Vec<u32>,
-    /// Which processors the parts have: free, own-core (the generator alone on the first; the gateways, all receiving and the
-    /// receiver together on the second)
+    /// Which processors the parts have: free, own-core (the generator alone on the first; the gateways, all receiving, in software
+    /// interrupts, and the receiver together on the second), own-core-threads (the same, but threads of the kernel poll the links
+    /// and take turns with the gateways)
     #[arg(long, value_delimiter = ',')]
     pub(crate) placement: Vec<String>,
     /// Forms in which packets cross the links: offload, wire

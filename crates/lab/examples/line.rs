@@ -3,7 +3,7 @@
 //! ```text
 //! line [demo | flood] [--dut a,b] [--streams 1,4] [--rates MBPS,MBPS] [--mode offload,wire] [--encap yes|no|both] [--direction forward,reverse,both] [--suite S,S] [--duration S]
 //!      [--repeats N] [--out DIR] [--program IRONSWAN] [--json] [--quick] [--smoke]
-//!      flood: [--payload N,N] [--flows N,N] [--placement free,own-core]
+//!      flood: [--payload N,N] [--flows N,N] [--placement free,own-core,own-core-threads]
 //! ```
 
 use std::process::exit;

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -13,7 +14,7 @@ use common::{left, now, owner};
 use ironswan_lab::load::frame::{self, Mark, Route, Shape};
 use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent};
 use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
-use ironswan_lab::{FloodOptions, LabError, Spread, flood};
+use ironswan_lab::{FloodOptions, LabError, Spread, flood, report};
 
 const PORT: u16 = 7007;
 
@@ -26,7 +27,11 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A line that forwards without a tunnel.
 fn plain(owner: &Owner) -> (Line, Route) {
-    let line = Line::build(owner, LineSpec { mode: Mode::Offload, inner_mtu: 1400 }).expect("a line");
+    plain_in(owner, Mode::Offload)
+}
+
+fn plain_in(owner: &Owner, mode: Mode) -> (Line, Route) {
+    let line = Line::build(owner, LineSpec { mode, inner_mtu: 1400 }).expect("a line");
     line.ip(Node::G1, &["route", "add", address::NET_B, "via", address::G2]).expect("a route");
     line.ip(Node::G2, &["route", "add", address::NET_A, "via", address::G1]).expect("a route");
     let brief = line.ip(Node::G1, &["-br", "link", "show", "dev", "lan"]).expect("the link of g1");
@@ -79,6 +84,56 @@ fn what_a_lossy_gateway_drops_is_exactly_what_is_missing() {
         let latency = r.latency.expect("latency");
         assert_eq!(latency.samples, r.unique);
         assert!(latency.min_us > 0.0 && latency.p50_us <= latency.p99_us && latency.p99_us <= latency.max_us);
+    }
+}
+
+/// The name of a thread of the kernel, where there is one of that id.
+fn name_of(thread: u32) -> String {
+    fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default().trim().to_string()
+}
+
+/// Processor time of a thread, ns.
+fn time_of(thread: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{thread}/schedstat")).expect("a thread");
+    stat.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number")
+}
+
+#[test]
+fn threads_of_the_kernel_poll_the_links_of_a_line_and_end_with_it() {
+    let _alone = alone();
+    let owner = owner();
+    for mode in [Mode::Offload, Mode::Wire] {
+        let (line, other) = (plain_in(&owner, mode), plain_in(&owner, mode));
+        let cpus = Cpus::new([1]);
+        let threads = line.0.poll_on(&cpus).expect("threads");
+        let others = other.0.poll_on(&cpus).expect("threads");
+        // Six ends with two queues each; those of another line with the same names are other ones.
+        assert_eq!((threads.len(), others.len()), (12, 12));
+        assert!(threads.iter().all(|t| !others.contains(t)), "{threads:?} {others:?}");
+        for thread in &threads {
+            assert!(name_of(*thread).starts_with("napi/"), "{}", name_of(*thread));
+            let status = fs::read_to_string(format!("/proc/{thread}/status")).expect("a thread");
+            assert!(status.contains("Cpus_allowed_list:\t1\n"), "{status}");
+        }
+        let time = || threads.iter().map(|t| time_of(*t)).sum::<u64>();
+        let (before, idle) = (time(), others.iter().map(|t| time_of(*t)).sum::<u64>());
+        let shape = Shape { payload: 64, mix: None, flows: 10, tag: 3 };
+        let offer = Offer { rate: Some(10_000.0), packets: 5_000, at_most: Duration::from_secs(20) };
+        let (sent, counted) = trial(&line.0, line.1, shape, offer);
+        // A thread that waits for its processor may lose some.
+        let arrived = counted.received.unique;
+        assert!(arrived * 2 >= sent.sent && arrived > 0, "{mode}: {sent:?} {counted:?}");
+        // Each packet was received three times, and they did it; for a link of another line they do nothing.
+        let took = time() - before;
+        assert!(took > 3 * arrived * 200, "{mode}: {took} ns for {arrived}");
+        assert!(others.iter().map(|t| time_of(*t)).sum::<u64>() - idle < took / 2);
+        drop(line);
+        drop(other);
+        let patience = now() + Duration::from_secs(20);
+        while threads.iter().chain(&others).any(|t| name_of(*t).starts_with("napi/")) {
+            assert!(now() < patience, "threads of a line that is gone");
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -156,14 +211,14 @@ fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
         duts: vec!["plain".into()],
         payloads: vec![18],
         flows: vec![10],
-        placements: vec![Spread::Free, Spread::OwnCore],
+        placements: vec![Spread::Free, Spread::OwnCore, Spread::OwnCoreThreads],
         smoke: true,
         out: Some(common::out("flood")),
         ..FloodOptions::default()
     })
     .expect("a run");
     let run = &report.run;
-    assert_eq!(run.results.cells.len(), 2);
+    assert_eq!(run.results.cells.len(), 3);
     for t in &run.trials {
         assert!(t.account.balances(), "{t:?}");
         assert_eq!(t.account.sent, t.sent.sent);
@@ -177,6 +232,52 @@ fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
     assert!(commands.iter().any(|c| c.contains("ip netns add ironlab-")), "{commands:?}");
     assert_eq!(left(commands), [""; 0]);
     assert!(report.folder.join("run.json").exists());
+    fs::remove_dir_all(&report.folder).expect("remove");
+}
+
+/// Ids of the kernel's threads that poll a device of this name.
+fn polling(device: &str) -> BTreeSet<u32> {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let ids = processes.filter_map(|p| p.file_name().to_str()?.parse().ok());
+    ids.filter(|id| name_of(*id).starts_with(&format!("napi/{device}-"))).collect()
+}
+
+#[test]
+fn the_placement_with_threads_has_them_while_it_runs_and_carries_packets() {
+    common::assert_root();
+    let _alone = alone();
+    let before = polling("wan");
+    let options = FloodOptions {
+        duts: vec!["plain".into()],
+        payloads: vec![64],
+        flows: vec![1],
+        placements: vec![Spread::OwnCoreThreads],
+        smoke: true,
+        out: Some(common::out("flood-threads")),
+        ..FloodOptions::default()
+    };
+    let (seen, report) = std::thread::scope(|scope| {
+        let run = scope.spawn(|| flood(options));
+        let mut seen = BTreeSet::new();
+        while !run.is_finished() {
+            seen.extend(polling("wan").difference(&before));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        (seen, run.join().expect("no panic").expect("a run"))
+    });
+    // Both gateways' ends of the link between them, with two queues each.
+    assert!(seen.len() >= 4, "{seen:?}");
+    let run = &report.run;
+    assert!(run.trials.iter().all(|t| t.account.balances()));
+    assert!(run.trials.iter().any(|t| t.received.unique > 0), "nothing was carried");
+    let text = serde_json::to_value(run).expect("JSON");
+    assert_eq!(report::breaches(&text), [""; 0]);
+    assert_eq!(text["trials"][0]["cell"]["placement"], "own-core-threads");
+    let patience = now() + Duration::from_secs(20);
+    while !polling("wan").is_disjoint(&seen) {
+        assert!(now() < patience, "threads of a run that is over");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     fs::remove_dir_all(&report.folder).expect("remove");
 }
 

@@ -20,6 +20,6 @@ impl Background {
 
     /// As the laboratory wants them.
     pub(crate) fn options(self) -> Result<BackgroundOptions, String> {
-        Ok(BackgroundOptions { common: self.common.options_without_soaker()?, rate_mbps: self.rate })
+        Ok(BackgroundOptions { common: self.common.no_soaker()?.options()?, rate_mbps: self.rate })
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ironswan_lab::dut::{Encap, Suite};
+use ironswan_lab::topology::Congestion;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
@@ -41,17 +42,30 @@ pub(crate) struct Common {
     /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
     #[arg(long)]
     pub(crate) soaker: bool,
+    /// Congestion control of the boxes' TCP, whatever the machine's is [default: cubic]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) congestion: Option<Congestion>,
 }
 
 impl Common {
     /// The same for an experiment that has no window of traffic for a soaker to run beside, or has one of its own.
-    pub(crate) fn options_without_soaker(self) -> Result<ironswan_lab::Common, String> {
+    pub(crate) fn no_soaker(self) -> Result<Self, String> {
         if self.soaker {
             return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, fragments, compare, lowend, topologies, transfer \
                         and compression"
                 .into());
         }
-        self.options()
+        Ok(self)
+    }
+
+    /// The same for an experiment whose traffic is not TCP.
+    pub(crate) fn no_tcp(self) -> Result<Self, String> {
+        if self.congestion.is_some() {
+            return Err("--congestion: not in this experiment, which carries no TCP; it is for line, compare, lowend, topologies, transfer, \
+                        compression, background and profile"
+                .into());
+        }
+        Ok(self)
     }
 
     /// As the laboratory wants them.
@@ -63,6 +77,7 @@ impl Common {
             quick: self.quick,
             smoke: self.smoke,
             soaker: self.soaker,
+            congestion: self.congestion,
             ..ironswan_lab::Common::default()
         };
         if let Some(encap) = self.encap {

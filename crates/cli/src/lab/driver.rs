@@ -44,7 +44,7 @@ impl Driver {
             data: self.data,
             check: self.check,
             operations: self.operations,
-            common: self.common.options_without_soaker()?,
+            common: self.common.no_soaker()?.no_tcp()?.options()?,
         })
     }
 }

@@ -23,6 +23,10 @@ impl Fragments {
 
     /// As the laboratory wants them.
     pub(crate) fn options(self) -> Result<FragmentsOptions, String> {
-        Ok(FragmentsOptions { sizes: self.sizes, outer_mtu: self.outer_mtu, common: self.common.options()? })
+        Ok(FragmentsOptions {
+            sizes: self.sizes,
+            outer_mtu: self.outer_mtu,
+            common: self.common.no_tcp()?.options()?,
+        })
     }
 }

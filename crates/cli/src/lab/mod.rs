@@ -138,6 +138,7 @@ fn line_options(a: Line) -> Result<LineOptions, String> {
         quick: common.quick,
         smoke: common.smoke,
         soaker: common.soaker,
+        congestion: common.congestion.unwrap_or_default(),
         ..LineOptions::default()
     };
     o.dut_options.data = a.data.iter().map(|d| d.parse()).collect::<Result<_, _>>()?;
@@ -154,7 +155,7 @@ fn line_options(a: Line) -> Result<LineOptions, String> {
 }
 
 fn flood_options(a: Flood) -> Result<FloodOptions, String> {
-    let common = a.common.options()?;
+    let common = a.common.no_tcp()?.options()?;
     if common.duration.is_some() {
         return Err(
             "--duration: the short trials of a flood have --probe, the deciding ones --packets".into()
@@ -212,20 +213,22 @@ mod tests {
     fn every_option_of_the_bench_script_is_understood() {
         let o = line(
             "ironswan lab line --dut plain,ironswan --encap udp,raw --streams 1,4 --mode offload,wire --rates 0,500 \
-             --direction forward,both --duration 2.5 --repeats 3 --suite aes128-sha256,aes128gcm16 --inner-mtu 1300 --quick --soaker",
+             --direction forward,both --duration 2.5 --repeats 3 --suite aes128-sha256,aes128gcm16 --inner-mtu 1300 --quick --soaker \
+             --congestion bbr",
         )
         .unwrap();
         assert_eq!((o.duts.len(), o.encaps.len(), o.streams.len(), o.modes.len()), (2, 2, 2, 2));
         assert_eq!((o.rates_mbps, o.repeats, o.inner_mtu), (vec![None, Some(500)], 3, 1300));
         assert!(o.quick && o.soaker && o.duration == Duration::from_millis(2500));
         assert_eq!((o.directions.len(), o.dut_options.suites.len()), (2, 2));
+        assert_eq!(o.congestion.to_string(), "bbr");
         assert!(line("ironswan lab line --mode air").unwrap_err().contains("air"));
         assert!(line("ironswan lab line --duration -1").is_err());
     }
 
     #[test]
     fn a_flood_takes_losses_in_percent() {
-        let args = "ironswan lab flood --dut plain --payload 18,64 --flows 10 --placement own-core --loss 0.5,0.1 \
+        let args = "ironswan lab flood --dut plain --payload 18,64 --flows 10 --placement own-core,own-core-threads --loss 0.5,0.1 \
                     --packets 5000 --width 10 --probe 0.5 --multiples 2 --repeats 2 --mode wire --smoke";
         let o = match Args::try_parse_from(args.split_whitespace()).unwrap().command {
             Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).unwrap(),
@@ -233,7 +236,7 @@ mod tests {
         };
         assert_eq!((o.duts.len(), o.payloads, o.flows, o.multiples), (1, vec![18, 64], vec![10], vec![2.0]));
         assert_eq!((o.goals, o.packets, o.width, o.repeats), (vec![0.005, 0.001], 5000, 0.1, 2));
-        assert!(o.smoke && !o.quick && !o.soaker);
+        assert!(o.smoke && !o.quick && !o.soaker && o.placements.len() == 2);
     }
 
     #[test]
@@ -242,6 +245,8 @@ mod tests {
             ("flood --duration 2", "--duration"),
             ("profile --soaker", "--soaker"),
             ("driver --soaker", "--soaker"),
+            ("flood --congestion bbr", "--congestion"),
+            ("driver --congestion bbr", "--congestion"),
         ] {
             let args = format!("ironswan lab {args}");
             let refused = match Args::try_parse_from(args.split(' ')).unwrap().command {

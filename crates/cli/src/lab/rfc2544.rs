@@ -48,7 +48,7 @@ impl Rfc2544 {
             losses: self.loss.into_iter().map(|percent| percent / 100.0).collect(),
             width: self.width.map(|percent| percent / 100.0),
             strict: self.strict,
-            common: self.common.options()?,
+            common: self.common.no_tcp()?.options()?,
         })
     }
 }

@@ -26,7 +26,7 @@ impl Tunnels {
         Ok(TunnelsOptions {
             tunnels: self.tunnels,
             simulated: self.simulated,
-            common: self.common.options_without_soaker()?,
+            common: self.common.no_soaker()?.no_tcp()?.options()?,
         })
     }
 }

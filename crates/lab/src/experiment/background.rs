@@ -148,7 +148,7 @@ pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
     c.settings.insert("rate".into(), format!("{rate_mbps} Mbit/s of payload"));
     c.settings.insert("sieve".into(), format!("{rounds} rounds of 2^20 numbers on each processor"));
     c.settings.insert("soaker".into(), format!("{:.0} units/s on the idle machine", calibration.rate));
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     for repeat in 0..repeats {
         for traffic in &traffic {
             plan.one(&mut c, &owner, *traffic, repeat)?;

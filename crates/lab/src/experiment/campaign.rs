@@ -18,6 +18,7 @@ use crate::record::{
     Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Record, Sample, View, figures,
 };
 use crate::report::{self, Progress, RunFolder, Warning, accounting};
+use crate::topology::{Congestion, Owner};
 
 /// Options that experiments share; each ignores what does not concern it.
 #[derive(Debug, Clone)]
@@ -40,6 +41,8 @@ pub struct Common {
     pub smoke: bool,
     /// A CPU soaker runs beside the traffic, and says what it left of the processors.
     pub soaker: bool,
+    /// Congestion control of the boxes' TCP, for experiments that carry TCP; the usual one when absent.
+    pub congestion: Option<Congestion>,
     /// The command line, for the record.
     pub command_line: Vec<String>,
 }
@@ -56,6 +59,7 @@ impl Default for Common {
             quick: false,
             smoke: false,
             soaker: false,
+            congestion: None,
             command_line: std::env::args().collect(),
         }
     }
@@ -137,6 +141,7 @@ impl Campaign {
     ) -> Result<Self, LabError> {
         interrupt::install()?;
         interrupt::check()?;
+        common.congestion.iter().try_for_each(Congestion::check)?;
         let folder = RunFolder::create(common.out.as_deref(), about.name)?;
         let mut campaign = Self {
             about,
@@ -167,6 +172,13 @@ impl Campaign {
             campaign.soak = Some(Arc::new(soak));
         }
         Ok(campaign)
+    }
+
+    /// A name for boxes whose TCP counts. Their congestion control is among the settings.
+    pub(crate) fn claim_for_tcp(&mut self) -> Result<Owner, LabError> {
+        let congestion = self.common.congestion.clone().unwrap_or_default();
+        self.settings.insert(Congestion::SETTING.into(), congestion.to_string());
+        Owner::claim_for_tcp(&congestion)
     }
 
     /// The soaker that runs beside all traffic, when one was asked for.

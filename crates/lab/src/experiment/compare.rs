@@ -17,7 +17,7 @@ use crate::record::{
 };
 use crate::report::Warning;
 use crate::stats;
-use crate::topology::{Mode, Owner};
+use crate::topology::Mode;
 
 /// Options of the experiment. Empty lists: the experiment's own choice.
 #[derive(Debug, Clone, Default)]
@@ -94,7 +94,7 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
         c.settings.insert(name.into(), value);
     }
     c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
     let (mut rigs, mut watches) = (Vec::new(), Vec::new());
     for dut in &duts {

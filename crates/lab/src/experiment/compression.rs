@@ -106,7 +106,7 @@ pub fn compression(options: CompressionOptions) -> Result<Report, LabError> {
         c.settings.insert(format!("{} data", content.name()), what);
     }
     c.settings.insert("delay of slow links".into(), format!("{} ms each way", DELAY.as_millis()));
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     for repeat in 0..repeats {
         for &rate in &rates {
             for (name, dut) in &duts {

@@ -136,8 +136,8 @@ pub fn flood(mut options: FloodOptions) -> Result<FloodReport, LabError> {
     options.shorten();
     options.check()?;
     let mut lacks = machine::lacks_privilege();
-    let wire = options.modes.contains(&Mode::Wire);
-    lacks.extend(Line::lacks(if wire { Mode::Wire } else { Mode::Offload }));
+    let ethtool = options.modes.contains(&Mode::Wire) || options.placements.contains(&Spread::OwnCoreThreads);
+    lacks.extend(Line::lacks(if ethtool { Mode::Wire } else { Mode::Offload }));
     let (duts, missing, warnings) = choose_duts(&options.duts, &options.encaps, &options.dut_options)?;
     lacks.extend(missing);
     if !lacks.is_empty() {

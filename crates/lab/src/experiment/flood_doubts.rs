@@ -33,7 +33,12 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
         for row in &cell.rows {
             let (dut, name) = (row.dut.clone(), cell.key.to_string());
             for t in row.throughput.iter().filter(|t| t.pps.is_none()) {
-                list.push(Warning::NoThroughput { dut: dut.clone(), cell: name.clone(), goal: t.goal });
+                list.push(Warning::NoThroughput {
+                    dut: dut.clone(),
+                    cell: name.clone(),
+                    goal: t.goal,
+                    least: None,
+                });
             }
             let own = || run.trials.iter().filter(|t| t.cell == cell.key && t.dut == row.dut);
             // The rate was held, but for what the generator itself left out.

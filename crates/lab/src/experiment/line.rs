@@ -21,7 +21,7 @@ use crate::report::{
     self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Stored, Trial,
     Warning, accounting, history,
 };
-use crate::topology::{Line, Mode, Owner};
+use crate::topology::{Congestion, Line, Mode, Owner};
 
 /// Options of the experiment. The lists multiply: every system is measured in every mode with every number of streams.
 #[derive(Debug, Clone)]
@@ -55,6 +55,8 @@ pub struct LineOptions {
     pub smoke: bool,
     /// A CPU soaker runs beside the traffic, and says what it left of the processors.
     pub soaker: bool,
+    /// Congestion control of the boxes' TCP.
+    pub congestion: Congestion,
     /// The command line, for the record.
     pub command_line: Vec<String>,
 }
@@ -76,6 +78,7 @@ impl Default for LineOptions {
             quick: false,
             smoke: false,
             soaker: false,
+            congestion: Congestion::default(),
             command_line: std::env::args().collect(),
         }
     }
@@ -173,6 +176,7 @@ impl Prepared {
     /// Checks the options, then the machine; every lack is reported at once.
     pub(super) fn new(mut options: LineOptions, experiment: &'static str) -> Result<Self, LabError> {
         options.check()?;
+        options.congestion.check()?;
         let mut lacks = machine::lacks_privilege();
         let wire = options.modes.contains(&Mode::Wire);
         lacks.extend(Line::lacks(if wire { Mode::Wire } else { Mode::Offload }));
@@ -194,7 +198,7 @@ impl Prepared {
     pub(super) fn claim(&self) -> Result<Owner, LabError> {
         interrupt::install()?;
         interrupt::check()?;
-        Owner::claim()
+        Owner::claim_for_tcp(&self.options.congestion)
     }
 
     /// Measures under the name of `owner` and writes the run's folder.
@@ -265,6 +269,7 @@ impl Prepared {
                 duration: o.duration.as_secs_f64(),
                 repeats: o.repeats,
                 inner_mtu: o.inner_mtu,
+                congestion: Some(o.congestion.to_string()),
             },
             trials,
             results,

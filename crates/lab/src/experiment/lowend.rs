@@ -115,7 +115,7 @@ pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
         c.settings.insert(name.into(), value);
     }
     c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
     let inner_mtu = LARGEST - FRAMING;
     let (mut rigs, mut watches) = (Vec::new(), Vec::new());

@@ -14,6 +14,7 @@ mod flood;
 mod flood_doubts;
 mod fragments;
 mod general_doubts;
+mod judge;
 mod line;
 mod lowend;
 mod placement;

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::topology::Cpus;
+use crate::error::LabError;
+use crate::topology::{Cpus, Line};
 
 /// How work is spread over the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ pub enum Spread {
     /// The generator has the first processor for itself. Both gateways, what every link receives (by receive packet
     /// steering) and the receiving host share the second: a gateway must not be starved by what arrives for it.
     OwnCore,
+    /// The same, but what links receive is polled by threads of the kernel (threaded NAPI) that are kept on the second processor
+    /// and take turns with the gateways there, where software interrupts come first.
+    OwnCoreThreads,
 }
 
 impl fmt::Display for Spread {
@@ -23,6 +27,7 @@ impl fmt::Display for Spread {
         f.write_str(match self {
             Self::Free => "free",
             Self::OwnCore => "own-core",
+            Self::OwnCoreThreads => "own-core-threads",
         })
     }
 }
@@ -34,7 +39,10 @@ impl FromStr for Spread {
         match s {
             "free" => Ok(Self::Free),
             "own-core" => Ok(Self::OwnCore),
-            _ => Err(format!("`{s}` is not a placement; the placements are free and own-core")),
+            "own-core-threads" => Ok(Self::OwnCoreThreads),
+            _ => Err(format!(
+                "`{s}` is not a placement; the placements are free, own-core and own-core-threads"
+            )),
         }
     }
 }
@@ -44,17 +52,21 @@ impl FromStr for Spread {
 pub(super) struct Placement {
     generator: Option<Cpus>,
     rest: Option<Cpus>,
+    threads: bool,
 }
 
 impl Placement {
     /// Of `spread` on a machine with `cpus` processors.
     pub(super) fn new(spread: Spread, cpus: usize) -> Result<Self, String> {
         match spread {
-            Spread::Free => Ok(Self { generator: None, rest: None }),
-            Spread::OwnCore if cpus >= 2 => {
-                Ok(Self { generator: Some(Cpus::new([0])), rest: Some(Cpus::new([1])) })
+            Spread::Free => Ok(Self { generator: None, rest: None, threads: false }),
+            Spread::OwnCore | Spread::OwnCoreThreads if cpus >= 2 => {
+                let threads = spread == Spread::OwnCoreThreads;
+                Ok(Self { generator: Some(Cpus::new([0])), rest: Some(Cpus::new([1])), threads })
             }
-            Spread::OwnCore => Err("placement own-core needs two processors".into()),
+            Spread::OwnCore | Spread::OwnCoreThreads => {
+                Err(format!("placement {spread} needs two processors"))
+            }
         }
     }
 
@@ -66,8 +78,18 @@ impl Placement {
         self.rest.as_ref()
     }
 
-    pub(super) fn receive(&self) -> Option<&Cpus> {
-        self.rest.as_ref()
+    /// Whether it has links receive by polling, in whatever mode.
+    pub(super) fn polls(&self) -> bool {
+        self.threads
+    }
+
+    /// Has what the links of `line` receive handled where it belongs.
+    pub(super) fn steer(&self, line: &Line) -> Result<(), LabError> {
+        match &self.rest {
+            Some(cpus) if self.threads => line.poll_on(cpus).map(|_| ()),
+            Some(cpus) => line.receive_on(cpus),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn receiver(&self) -> Option<&Cpus> {

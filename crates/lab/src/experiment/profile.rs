@@ -95,7 +95,7 @@ pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
     let each = 2 * (STAGES.len() + 1);
     let steps = repeats as usize * duts.len() * Load::all().len() * each;
     let mut c = Campaign::begin(ABOUT, common, steps, duration / each as u32)?;
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     c.settings.insert("duration of a load, s".into(), duration.as_secs_f64().to_string());
     c.settings.insert("repeats".into(), repeats.to_string());
     c.settings.insert("ESP proposal".into(), common.dut_options.esp());

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Report};
+use super::judge::Judge;
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
@@ -318,6 +319,13 @@ impl Work {
                 "trials",
                 format!("{} s at first, {} s in full, {} s decide", care.initial, care.last, care.sum),
             ),
+            (
+                "what was not sent",
+                format!(
+                    "is no loss of the system up to {} % of a trial, and no throughput; a trial with more is repeated, twice at most",
+                    Judge::new(care.width).most() * 100.0
+                ),
+            ),
             ("latency trial", format!("{} s", self.latency.as_secs_f64())),
         ] {
             c.settings.insert(name.into(), value);
@@ -338,6 +346,11 @@ impl Work {
         let cell = format!("{size} B, {named}");
         let began = c.elapsed();
         let searched = throughput::search(c, rigs, shape, direction, &self.care, &cell)?;
+        for (rig, s) in rigs.iter().zip(&searched).filter(|(_, s)| s.repeated > 0) {
+            let n = s.repeated;
+            c.settings
+                .insert(format!("repeated, {}, {cell}", rig.name()), format!("{n} trials of the search"));
+        }
         let of = |dut: &str, part: &str, more: &[(&str, &str)]| -> Factors {
             let mut all =
                 factors([("part", part), ("size", &size.to_string()), ("direction", &named), ("dut", dut)]);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::judge::Shares;
 use super::placement::Placement;
 use super::tester::{self, Behaved, Tester};
 use crate::clock;
@@ -120,9 +121,18 @@ impl Passed {
         self.ways.iter().map(share).fold(0.0, f64::max)
     }
 
-    /// Share of the intended packets that the tester itself lost: the generator left them out, or the receiver had no room.
-    pub(super) fn own_loss(&self) -> f64 {
-        self.sum(|(s, c)| s.unsent + c.socket_drops) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
+    /// What the generator left out, and what was lost of what it sent: of the worse direction each.
+    pub(super) fn shares(&self) -> Shares {
+        let worst = |share: &dyn Fn(&(Sent, Counted)) -> f64| self.ways.iter().map(share).fold(0.0, f64::max);
+        Shares {
+            unsent: worst(&|(s, _)| s.unsent as f64 / s.intended.max(1) as f64),
+            lost: worst(&|(s, c)| 1.0 - (c.arrived() as f64 / s.sent.max(1) as f64).min(1.0)),
+        }
+    }
+
+    /// Share of the intended packets that came out and that the receiver had no room for.
+    pub(super) fn receiver_loss(&self) -> f64 {
+        self.sum(|(_, c)| c.socket_drops) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
     }
 
     /// Packets a second that the generator gave to the kernel, all directions together.
@@ -180,9 +190,7 @@ impl Rig {
         let line = Line::build(owner, LineSpec { mode, inner_mtu })?;
         let dir = owner.dir().join(line.number().to_string());
         fs::create_dir(&dir).map_err(LabError::io(format!("creating {}", dir.display())))?;
-        if let Some(cpus) = placement.receive() {
-            line.receive_on(cpus)?;
-        }
+        placement.steer(&line)?;
         if inner_mtu > USUAL_MTU {
             let outer = (inner_mtu + ENCAPSULATION).to_string();
             for gateway in [Node::G1, Node::G2] {
@@ -370,7 +378,8 @@ impl Rig {
                 corrupt: counted.received.corrupt,
                 socket_drops: counted.socket_drops,
             };
-            Account::of(&before, &after, ends, self.mode == Mode::Wire, device.as_deref())
+            let polls = self.mode == Mode::Wire || self.placement.polls();
+            Account::of(&before, &after, ends, polls, device.as_deref())
         });
         let hertz = rustix::param::clock_ticks_per_second() as f64;
         let capacity = (measure::cpus() as f64 * seconds).max(1e-9);

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::campaign::Campaign;
+use super::judge::{self, Judge};
 use super::rig::{Passed, Rig};
 use crate::error::LabError;
 use crate::load::frame::{MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
@@ -138,8 +139,11 @@ pub(super) struct Searched {
     pub at: Vec<Vec<Passed>>,
     /// What came through with as much offered as the generator sends.
     pub flood: Passed,
-    /// Full trials in which the tester itself, generator or receiver, lost more than may be lost.
+    /// Full trials in which the tester itself lost more than may be lost: the generator did not keep the rate however often it
+    /// tried, or the receiver had no room.
     pub tester_limited: usize,
+    /// Trials that were repeated because the generator had not kept the rate.
+    pub repeated: u32,
 }
 
 impl Searched {
@@ -154,7 +158,12 @@ fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<W
     let (dut, cell) = (dut.to_string(), cell.to_string());
     let without = found.iter().filter(|f| f.conditional_throughput.is_none() || !f.complete);
     let mut doubts: Vec<Warning> = without
-        .map(|f| Warning::NoThroughput { dut: dut.clone(), cell: cell.clone(), goal: f.goal.loss_ratio })
+        .map(|f| Warning::NoThroughput {
+            dut: dut.clone(),
+            cell: cell.clone(),
+            goal: f.goal.loss_ratio,
+            least: f.conditional_throughput,
+        })
         .collect();
     // Nothing that was offered was too much: the system may carry more than the generator sends.
     let all_carried = found.iter().any(|f| f.bounds.lower.is_some() && f.bounds.upper.is_none());
@@ -176,7 +185,8 @@ pub(super) fn search(
     struct Going {
         search: Search,
         flood: Passed,
-        /// Full trials, with the load of each.
+        judge: Judge,
+        /// Full trials that counted, with the load of each.
         full: Vec<(f64, Passed)>,
     }
     let mut going = Vec::new();
@@ -195,19 +205,23 @@ pub(super) fn search(
             most_trials: care.trials,
         };
         let search = Search::new(plan).map_err(LabError::Usage)?;
-        going.push(Going { search, flood, full: Vec::new() });
+        going.push(Going { search, flood, judge: Judge::new(care.width), full: Vec::new() });
     }
     loop {
         let mut asked = false;
         for (rig, g) in rigs.iter_mut().zip(&mut going) {
+            if g.judge.made() >= care.trials {
+                continue;
+            }
             let Some(ask) = g.search.ask() else { continue };
             asked = true;
-            let nth = g.search.trials().len() + 1;
+            let nth = g.judge.made() + 1;
             c.says(&format!("{cell}: {}, trial {nth}, {:.0} kpps", rig.name(), ask.load / 1e3))?;
             let at_most = Duration::from_secs_f64(ask.duration);
             let offer = Offer { rate: Some(ask.load), packets: u64::MAX, at_most };
             let passed = rig.pass(shape, offer, direction)?;
-            g.search.tell(ask, passed.loss());
+            let Some(loss) = g.judge.loss(passed.shares()) else { continue };
+            g.search.tell(ask, loss);
             if ask.duration >= care.last * 0.999 {
                 g.full.push((ask.load, passed));
             }
@@ -217,15 +231,22 @@ pub(super) fn search(
         }
     }
     let end = |g: Going| {
-        let found = g.search.found();
+        let mut found = g.search.found();
         let strictest = care.losses.iter().copied().fold(f64::INFINITY, f64::min);
-        let limited = g.full.iter().filter(|(_, p)| p.own_loss() > strictest && p.loss() > strictest).count();
+        let by_tester = |p: &Passed| !g.judge.kept(p.shares()) || p.receiver_loss() > strictest;
+        let limited = g.full.iter().filter(|(_, p)| by_tester(p) && p.loss() > strictest).count();
         let at_bound = |f: &Found| {
             let at = g.full.iter().filter(|(load, _)| Some(*load) == f.bounds.lower);
             at.map(|(_, passed)| passed.clone()).collect()
         };
-        let at = found.iter().map(at_bound).collect();
-        Searched { found, at, flood: g.flood, tester_limited: limited }
+        let at: Vec<Vec<Passed>> = found.iter().map(at_bound).collect();
+        for (found, at) in found.iter_mut().zip(&at) {
+            let shares = || at.iter().map(Passed::shares);
+            found.conditional_throughput =
+                found.conditional_throughput.map(|pps| judge::carried(pps, shares()));
+        }
+        let repeated = g.judge.repeated();
+        Searched { found, at, flood: g.flood, tester_limited: limited, repeated }
     };
     Ok(going.into_iter().map(end).collect())
 }
@@ -335,6 +356,11 @@ mod tests {
         assert_eq!(kinds(found(Some(10.0), None, true), 0), ["tester-limited"]);
         assert_eq!(kinds(found(Some(5.0), Some(10.0), false), 0), ["no-throughput"]);
         assert_eq!(kinds(found(None, Some(1.0), true), 0), ["no-throughput"]);
+        let unfinished = found_doubts(&[found(Some(5e3), Some(1e4), false)], 0, "x", "64 B")[0].text();
+        assert!(
+            unfinished.contains("ended before it was done") && unfinished.contains("5.0 kpps"),
+            "{unfinished}"
+        );
         let text = found_doubts(&[found(Some(10.0), None, true)], 0, "x", "64 B")[0].text();
         assert!(text.starts_with("x, 64 B: it carried as much as the generator sends"), "{text}");
     }

@@ -97,7 +97,7 @@ pub fn topologies(options: TopologiesOptions) -> Result<Report, LabError> {
     c.settings.insert("connections per sender".into(), plan.load.connections.to_string());
     c.settings.insert("TCP_NODELAY".into(), if plan.load.nodelay { "yes" } else { "no" }.into());
     c.settings.insert("inner MTU".into(), INNER_MTU.to_string());
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     for repeat in 0..plan.repeats {
         for topology in &plan.topologies {
             for dut in &systems.duts {

@@ -135,7 +135,7 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
     c.settings.insert("file".into(), format!("{size} random bytes from seed {SEED}"));
     c.settings.insert("cipher of https, scp and sftp".into(), CIPHER.into());
     c.settings.insert("ESP".into(), common.dut_options.esp());
-    let owner = Owner::claim()?;
+    let owner = c.claim_for_tcp()?;
     let data = Content::Random.bytes(size, SEED);
     let bases = [("memory", File::new(MEMORY)), ("disk", owner.dir())];
     let stores: Vec<Store> = bases

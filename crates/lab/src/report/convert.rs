@@ -13,6 +13,7 @@ use crate::record::{
     Baseline, Better, Columns, Derived, Factors, Historical, LAB_SCHEMA, Measure, Plot, Record, Sample,
     Table, View, Which, factors, figures,
 };
+use crate::topology::Congestion;
 
 fn measure((name, heading, unit, what, better): (&str, &str, &str, &str, Better)) -> Measure {
     Measure { name: name.into(), heading: heading.into(), unit: unit.into(), what: what.into(), better }
@@ -72,6 +73,8 @@ impl From<&Run> for Record {
             commands: line_commands(&run.trials),
             warnings: run.warnings.clone(),
         };
+        let congestion = s.congestion.iter().map(|name| (Congestion::SETTING.to_string(), name.clone()));
+        record.settings.extend(congestion);
         record.views = line_views(&record);
         accounting::show(&mut record);
         record

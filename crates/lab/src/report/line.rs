@@ -55,7 +55,8 @@ pub fn line_text(run: &Run, width: usize) -> String {
     out.push_str(&wrap(&run.machine.one_line(), width, "", "  "));
     out.push_str(&wrap(
         &format!(
-            "TCP, inner MTU {}, ESP {}, windows of {} s, {}",
+            "TCP{}, inner MTU {}, ESP {}, windows of {} s, {}",
+            s.congestion.as_ref().map(|name| format!(" {name}")).unwrap_or_default(),
             s.inner_mtu,
             s.esp_proposal,
             s.duration,

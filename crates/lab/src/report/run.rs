@@ -77,6 +77,9 @@ pub struct LineSettings {
     pub repeats: u32,
     /// MTU of the hosts' routes, bytes.
     pub inner_mtu: u32,
+    /// Congestion control of the boxes' TCP; as the machine had it when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<String>,
 }
 
 /// One trial: a fresh line, one system, one load.

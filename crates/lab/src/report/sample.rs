@@ -75,6 +75,7 @@ pub(crate) fn run() -> Run {
             duration: 2.0,
             repeats: 3,
             inner_mtu: 1400,
+            congestion: Some("cubic".into()),
         },
         results: Results::of(&trials, machine.mhz),
         trials,

@@ -97,6 +97,8 @@ pub enum Warning {
         cell: String,
         /// The share of loss that was allowed.
         goal: f64,
+        /// What was carried all the same, packets a second, when the search ran out of trials.
+        least: Option<f64>,
     },
     /// More packets were missing, or more drops counted, than the account explains.
     Unexplained {
@@ -358,7 +360,13 @@ impl Warning {
                  its throughput may be higher",
                 if *trials == 1 { "" } else { "s" }
             ),
-            Self::NoThroughput { dut, cell, goal } => {
+            Self::NoThroughput { dut, cell, goal, least: Some(pps) } => format!(
+                "{dut}, {cell}: the search for the highest rate at which it loses no more than {} ended before it was done: it is \
+                 {:.1} kpps or more",
+                report_percent(*goal),
+                pps / 1e3
+            ),
+            Self::NoThroughput { dut, cell, goal, least: None } => {
                 format!(
                     "{dut}, {cell}: no rate was found at which it lost no more than {}",
                     report_percent(*goal)

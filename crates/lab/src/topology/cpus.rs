@@ -1,17 +1,21 @@
-//! Which processors do what: affinity of threads, and where the kernel handles what a link receives (RPS).
+//! Which processors do what: affinity of threads, and where the kernel handles what a link receives (RPS, or threads that poll).
 //!
 //! On a machine of our own the load comes from another machine and the system under test pays for receiving it. Here a
 //! veth pair would let the sender pay: the receiving half of the link runs in the sender's context. Receive packet steering
 //! moves it to the processors that the link's box is said to have, through the same bounded backlog that a busy
-//! interface has.
+//! interface has. But it does so in software interrupts, which come before everything that a processor has to run: what arrives
+//! starves what carries. Threads that poll (threaded NAPI) take their turn with all others, as the scheduler sees fit.
 
 use std::fmt;
+use std::fs;
 
+use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::line::{LINKS, Line};
+use super::netdev;
 use super::netns::Netns;
-use crate::error::LabError;
+use crate::error::{LabError, Remedy};
 use crate::process;
 
 /// A set of processors.
@@ -34,6 +38,14 @@ impl Cpus {
     pub fn pin_this_thread(&self) -> Result<(), LabError> {
         sched_setaffinity(None, &self.set())
             .map_err(|e| LabError::io(format!("keeping a thread on processor {self}"))(e.into()))
+    }
+
+    /// Keeps one of the kernel's threads, by its id, on them.
+    fn hold(&self, thread: u32) -> Result<(), LabError> {
+        let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
+        sched_setaffinity(pid, &self.set()).map_err(|e| {
+            LabError::io(format!("keeping the kernel's thread {thread} on processor {self}"))(e.into())
+        })
     }
 
     /// Calls `work` with the calling thread kept on them; what it starts stays there.
@@ -69,6 +81,50 @@ impl Line {
             self.steer(self.node(node), device, cpus)?;
         }
         Ok(())
+    }
+
+    /// Has everything that any link of the line receives polled by threads of the kernel that are kept on `cpus`; their ids.
+    pub fn poll_on(&self, cpus: &Cpus) -> Result<Vec<u32>, LabError> {
+        let mut threads = Vec::new();
+        for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
+            // Without GRO a veth does not poll, and what comes from one that segments is not given to GRO.
+            let argv = ["ethtool", "-K", device, "gro", "on", "tso", "off"];
+            process::run(self.journal(), &self.node(node).exec(&argv), super::line::COMMAND)?;
+        }
+        for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
+            let own = self.poll_by_threads(self.node(node), device)?;
+            own.iter().try_for_each(|thread| cpus.hold(*thread))?;
+            threads.extend(own);
+        }
+        Ok(threads)
+    }
+
+    /// The threads that poll a device from now on.
+    fn poll_by_threads(&self, netns: &Netns, device: &str) -> Result<Vec<u32>, LabError> {
+        let refused = |why: &dyn fmt::Display| {
+            let lack =
+                format!("the kernel does not have {device} polled by threads of which it tells ({why})");
+            LabError::Unfit(vec![Remedy::new(lack, "another --placement, or Linux 6.8 or later")])
+        };
+        let script = format!("echo 1 > /sys/class/net/{device}/threaded");
+        process::run(self.journal(), &netns.exec(&["sh", "-c", &script]), super::line::COMMAND).map_err(
+            |e| match e {
+                LabError::Command { why, .. } => refused(&why),
+                e => e,
+            },
+        )?;
+        let threads = netns.inside(|| netdev::polling_threads(device))?.map_err(|e| refused(&e))?;
+        if threads.is_empty() {
+            return Err(refused(&"it has none"));
+        }
+        // The ids are those of the first PID namespace; in another they may be anybody's.
+        for thread in &threads {
+            let name = fs::read_to_string(format!("/proc/{thread}/comm")).unwrap_or_default();
+            if !name.starts_with(&format!("napi/{device}-")) {
+                return Err(refused(&"they are not in this PID namespace"));
+            }
+        }
+        Ok(threads)
     }
 
     fn steer(&self, netns: &Netns, device: &str, cpus: &Cpus) -> Result<(), LabError> {

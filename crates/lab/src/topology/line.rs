@@ -132,7 +132,10 @@ impl Line {
             lacks.push(Remedy::new("`ip` is not installed", "apt-get install iproute2"));
         }
         if mode == Mode::Wire && process::find("ethtool").is_none() {
-            lacks.push(Remedy::new("`ethtool` is not installed (wire mode)", "apt-get install ethtool"));
+            lacks.push(Remedy::new(
+                "`ethtool` is not installed (wire mode, polling by threads)",
+                "apt-get install ethtool",
+            ));
         }
         lacks
     }
@@ -142,7 +145,8 @@ impl Line {
         let journal = Journal::default();
         let (name, number) = owner.next();
         // Each is a guard from the moment it exists: an error further down removes the ones before.
-        let make = |node: Node| Netns::create(&journal, format!("{name}-{}", node.name()));
+        let make =
+            |node: Node| Netns::create(&journal, format!("{name}-{}", node.name()), owner.congestion());
         let nodes = [make(Node::A)?, make(Node::G1)?, make(Node::G2)?, make(Node::B)?];
         let line = Self { nodes, journal, number };
         for link in &LINKS {

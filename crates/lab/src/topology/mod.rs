@@ -3,10 +3,14 @@
 //!
 //! - a topology removes its namespaces, and every process inside them, when it is dropped (return, error, signal);
 //! - what a killed process could not remove, the next run does ([`Owner::claim`]).
+//!
+//! Every namespace has the TCP congestion control of its owner, and not the machine's.
 
+mod congestion;
 mod cpus;
 mod line;
 mod mesh;
+mod netdev;
 mod netns;
 mod network;
 mod owner;
@@ -14,6 +18,7 @@ mod pair;
 mod sites;
 mod star;
 
+pub use congestion::Congestion;
 pub use cpus::Cpus;
 pub use line::{Line, LineSpec, Mode, Node, address};
 pub use mesh::Mesh;

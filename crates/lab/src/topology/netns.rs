@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::congestion::Congestion;
 use crate::error::LabError;
 use crate::process::{self, Journal};
 
@@ -25,12 +26,17 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// Makes a new one.
-    pub(crate) fn create(journal: &Journal, name: String) -> Result<Self, LabError> {
+    /// Makes a new one with that TCP congestion control; the machine's when absent.
+    pub(crate) fn create(
+        journal: &Journal,
+        name: String,
+        congestion: Option<&Congestion>,
+    ) -> Result<Self, LabError> {
         // The guard comes first: the command may have done its work when a signal stops it.
         let netns = Self { name, removed: false };
         process::run(journal, &["ip", "netns", "add", &netns.name], COMMAND)?;
         process::run(journal, &["ip", "-n", &netns.name, "link", "set", "lo", "up"], COMMAND)?;
+        congestion.map_or(Ok(()), |c| c.set(journal, &netns))?;
         Ok(netns)
     }
 

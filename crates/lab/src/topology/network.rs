@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use super::congestion::Congestion;
 use super::line::{COMMAND, Line, Node, address};
 use super::netns::Netns;
 use super::owner::Owner;
@@ -55,6 +56,7 @@ pub struct Network {
     journal: Journal,
     name: String,
     number: u32,
+    congestion: Option<Congestion>,
 }
 
 impl Network {
@@ -76,7 +78,14 @@ impl Network {
     /// An empty one under the name of `owner`.
     pub fn new(owner: &Owner) -> Self {
         let (name, number) = owner.next();
-        Self { relays: Vec::new(), boxes: Vec::new(), journal: Journal::default(), name, number }
+        Self {
+            relays: Vec::new(),
+            boxes: Vec::new(),
+            journal: Journal::default(),
+            name,
+            number,
+            congestion: owner.congestion().cloned(),
+        }
     }
 
     /// Adds a box that checks no source addresses; returns its number.
@@ -90,7 +99,7 @@ impl Network {
     }
 
     fn netns(&self, name: &str) -> Result<Netns, LabError> {
-        Netns::create(&self.journal, format!("{}-{name}", self.name))
+        Netns::create(&self.journal, format!("{}-{name}", self.name), self.congestion.as_ref())
     }
 
     /// The box of that number.

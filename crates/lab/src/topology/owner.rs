@@ -13,6 +13,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::congestion::Congestion;
 use super::netns::{NETNS_DIR, Netns};
 use crate::error::LabError;
 
@@ -25,6 +26,7 @@ const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 pub struct Owner {
     name: String,
     dir: PathBuf,
+    congestion: Option<Congestion>,
     /// Topologies made so far, each with a name of its own: a removed one may linger in the kernel for a while.
     made: AtomicU32,
 }
@@ -39,8 +41,20 @@ pub struct Swept {
 }
 
 impl Owner {
-    /// Removes what dead runs left, then takes a new name.
+    /// Removes what dead runs left, then takes a new name. Its namespaces have the usual congestion control, except on a kernel
+    /// without that.
     pub fn claim() -> Result<Self, LabError> {
+        let usual = Congestion::default();
+        Self::with(usual.check().is_ok().then_some(usual))
+    }
+
+    /// The same for boxes whose TCP counts: with that congestion control, or an error that says which there are.
+    pub fn claim_for_tcp(congestion: &Congestion) -> Result<Self, LabError> {
+        congestion.check()?;
+        Self::with(Some(congestion.clone()))
+    }
+
+    fn with(congestion: Option<Congestion>) -> Result<Self, LabError> {
         sweep()?;
         let pid = std::process::id();
         let none = || LabError::Measurement("this process has no start time".into());
@@ -57,7 +71,7 @@ impl Owner {
             .mode(0o700)
             .create(&dir)
             .map_err(LabError::io(format!("creating {}", dir.display())))?;
-        Ok(Self { name, dir, made: AtomicU32::new(0) })
+        Ok(Self { name, dir, congestion, made: AtomicU32::new(0) })
     }
 
     /// A private directory (mode 0700), removed with the owner.
@@ -69,6 +83,11 @@ impl Owner {
     pub(crate) fn next(&self) -> (String, u32) {
         let n = self.made.fetch_add(1, Ordering::Relaxed);
         (format!("{}-{n}", self.name), n)
+    }
+
+    /// The congestion control of its namespaces; the machine's when absent.
+    pub(crate) fn congestion(&self) -> Option<&Congestion> {
+        self.congestion.as_ref()
     }
 }
 
