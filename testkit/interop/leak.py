@@ -219,7 +219,8 @@ def finer(line, watch, full, inside=()):
         if dead:
             say(f'       dead in the LAN: {dead}')
         return not dead and meant(watch, forwarded)(report)
-    watch.flows('tunnel up')
+    # A connection whose first SYN came before the routes tries again after a second: the phase wants it there.
+    watch.flows('tunnel up', protocols=('udp', 'icmp', 'live'))
     watch.phase('tunnel up', hold=hold / 2, must=alive)
 
     # The gateway's own packets to a protected prefix, those that no policy covers too, meet the unreachable route

@@ -335,9 +335,10 @@ class Watch:
             time.sleep(0.1)
         self.outer = set()
 
-    def flows(self, name='traffic flows', timeout=15, but=()):
-        """Waits until every kind of UDP and ICMP is answered and packets leave encrypted; judges all of the while."""
-        wanted = {k['name'] for k in self.load if k['proto'] in ('udp', 'icmp')} - set(but) - self.quiet
+    def flows(self, name='traffic flows', timeout=15, but=(), protocols=('udp', 'icmp')):
+        """Waits until every kind of UDP and ICMP, or of `protocols`, is answered and packets leave encrypted; judges all of the
+        while."""
+        wanted = {k['name'] for k in self.load if k['proto'] in protocols} - set(but) - self.quiet
         end = time.monotonic() + timeout
         began = time.monotonic()
         while True:
