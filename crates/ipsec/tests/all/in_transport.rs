@@ -60,7 +60,10 @@ fn runs_of_a_flow_are_merged_as_in_tunnel_mode() {
             assert_eq!(again, host_segments(&make, &spec, 1_000));
         } else {
             // Every identification is zero; cutting again counts up, which says nothing with DF.
-            assert_eq!(again.iter().map(|p| u16::from_be_bytes([p[4], p[5]])).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+            assert_eq!(
+                again.iter().map(|p| u16::from_be_bytes([p[4], p[5]])).collect::<Vec<_>>(),
+                [0, 1, 2, 3, 4]
+            );
         }
         assert_eq!(again.len(), 5);
     }
