@@ -6,7 +6,9 @@ usage: recompute.py FOLDER
 Checked of a record of the schema ironswan.lab/1: median, median absolute deviation, interquartile range, extremes and number of
 repeats of every measure; ratio and difference to the baseline; that every sample belongs to a figure and every figure to samples;
 and what holds of any measurement: shares lie between 0 and 1, no count, size, rate or duration is negative, no more arrives than
-was sent, percentiles ascend. Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
+was sent, percentiles ascend. Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
+ironswan.flood/1: each trial's loss, rate and account of lost packets, then peaks, curves and throughputs, each of which some deciding
+trial must have carried. Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
 """
 
 import json
@@ -15,7 +17,6 @@ import re
 import sys
 from pathlib import Path
 
-SCHEMA = "ironswan.lab/1"
 # Units of what can be counted or timed, of which there is never less than nothing.
 COUNTED = re.compile(
     r"^(1|packets|frames|bytes|buffers|operations|samples|KiB|MiB|GiB|us|ms|s|MHz"
@@ -58,6 +59,21 @@ def named(factors):
     return ", ".join(f"{k} {v}" for k, v in sorted(factors.items())) or "everything"
 
 
+def differing(where, found, expected):
+    """What of `expected` the record has otherwise."""
+    for what, value in expected.items():
+        if not same(value, found.get(what)):
+            yield f"{where}: {what} is {found.get(what)} in the record and {value} by the samples"
+
+
+def ascending(where, ranked):
+    """Of (rank, name, value), that a higher rank has no smaller value."""
+    ranked = sorted(ranked)
+    for (_, low, a), (_, high, b) in zip(ranked, ranked[1:]):
+        if a > b:
+            yield f"{where}: {low} {a} is above {high} {b}"
+
+
 def check_figures(run):
     samples = {}
     for sample in run["samples"]:
@@ -90,9 +106,7 @@ def check_figures(run):
                 expected["added"] = own["median"] - compared
                 expected["ratio"] = own["median"] / compared if compared != 0 else None
             found = dict(quantity["summary"], ratio=quantity["ratio"], added=quantity["added"])
-            for what, value in expected.items():
-                if not same(value, found[what]):
-                    yield f"{where}, {name}: {what} is {found[what]} in the record and {value} by the samples"
+            yield from differing(f"{where}, {name}", found, expected)
     for this in samples:
         if this not in seen:
             yield f"{named(dict(this))}: samples without a figure"
@@ -133,10 +147,174 @@ def check_pairs(where, measures, units):
             rank = float(f"0.{match[2]}" if len(match[2]) > 1 else f"0.0{match[2]}")
             percentiles.setdefault((match[1], match[3]), []).append((rank, name, value))
     for ranked in percentiles.values():
-        ranked.sort()
-        for (_, low, a), (_, high, b) in zip(ranked, ranked[1:]):
-            if a > b:
-                yield f"{where}: {low} {a} is above {high} {b}"
+        yield from ascending(where, ranked)
+
+
+def lab(run):
+    """A record of ironswan.lab/1: what disagrees, and what was computed."""
+    quantities = sum(len(f["measures"]) for f in run["figures"])
+    said = f"{quantities} quantities of {len(run['figures'])} figures follow from {len(run['samples'])} samples"
+    return list(check_samples(run)) + list(check_figures(run)), said
+
+
+def check_window(where, run, window):
+    seconds, cpu, hz = window["seconds"], window["cpu"], window["ticks_per_second"]
+    capacity = run["machine"]["cpus"] * seconds
+    work = sum(cpu[kind] for kind in ("user", "nice", "system", "irq", "softirq"))
+    idle = cpu["idle"] + cpu["iowait"] + cpu["steal"]
+    busy = min(max(capacity - idle / hz, 0.0), capacity)
+    gateways = sum(g["cpu_ns"] for g in window["gateways"])
+    payload = window["payload_bytes"]
+    if not 0 < payload <= window["bytes"]:
+        yield f"{where}: payload of {payload} bytes in {window['bytes']}"
+        return
+    yield from differing(
+        where,
+        window,
+        {
+            "gbps": payload * 8 / seconds / 1e9,
+            "bytes_per_buffer": window["bytes"] / max(window["buffers"], 1),
+            "machine_ns_per_byte": busy * 1e9 / payload,
+            "gateways_ns_per_byte": gateways / payload,
+            "softirq_share": cpu["softirq"] / max(work, 1),
+            "busy_share": busy / capacity,
+        },
+    )
+    # Processor time is booked a tick late or early.
+    if gateways / 1e9 > capacity * 1.02:
+        yield f"{where}: gateways used {gateways / 1e9} s of {capacity} s"
+    if not 0 <= window["other_load_share"] <= 1:
+        yield f"{where}: other_load_share {window['other_load_share']} is not a share"
+
+
+def line(run):
+    """A record of ironswan.run/1."""
+    trials, wrong, quantities = {}, [], 0
+    for nth, trial in enumerate(run["trials"]):
+        wrong += check_window(f"trial {nth} ({trial['dut']}, {named(trial['cell'])})", run, trial["window"])
+        trials.setdefault((key(trial["cell"]), trial["dut"]), []).append(trial)
+    rows = 0
+    for cell in run["results"]["cells"]:
+        plain = trials.get((key(cell["key"]), "plain"))
+        for row in cell["rows"]:
+            where = f"{named(cell['key'])}, {row['dut']}"
+            own = trials.pop((key(cell["key"]), row["dut"]), None)
+            if not own:
+                wrong.append(f"{where}: the row has no trials, or is there twice")
+                continue
+            rows += 1
+            medians = {}
+            for name in ("gbps", "machine_ns_per_byte", "gateways_ns_per_byte", "softirq_share", "bytes_per_buffer"):
+                values = summary([t["window"][name] for t in own])
+                medians[name] = values["median"]
+                quantities += 1
+                wrong += differing(f"{where}, {name}", row[name], values)
+            sizes = [g["resident_kib"] for t in own for g in t["window"]["gateways"] if g["resident_kib"] is not None]
+            expected = {
+                "ratio": None,
+                "added_ns_per_byte": None,
+                "added_cycles_per_byte": None,
+                "resident_kib": max(sizes, default=None),
+                "setup_seconds": quantile([t["setup_seconds"] for t in own], 0.5),
+            }
+            if plain and row["dut"] != "plain":
+                of = lambda name: quantile([t["window"][name] for t in plain], 0.5)
+                added = medians["machine_ns_per_byte"] - of("machine_ns_per_byte")
+                mhz = run["machine"]["mhz"]
+                expected["ratio"] = medians["gbps"] / of("gbps") if of("gbps") > 0 else None
+                expected["added_ns_per_byte"] = added
+                expected["added_cycles_per_byte"] = None if mhz is None else added * mhz / 1e3
+            quantities += len(expected)
+            wrong += differing(where, row, expected)
+    wrong += [f"{named(dict(cell))}, {dut}: trials without a row" for cell, dut in trials]
+    return wrong, f"{quantities} quantities of {rows} rows follow from {len(run['trials'])} trials"
+
+
+def check_trial(where, trial):
+    sent, received, account = trial["sent"], trial["received"], trial["account"]
+    seconds = max(sent["seconds"], received["seconds"])
+    yield from differing(
+        where,
+        trial,
+        {
+            "loss": 1 - received["unique"] / max(sent["intended"], 1),
+            "forwarded_pps": received["unique"] / seconds if seconds > 0 else 0.0,
+        },
+    )
+    if sent["sent"] + sent["unsent"] != sent["intended"] or not 0 <= sent["refused"] <= sent["sent"]:
+        yield f"{where}: intended {sent['intended']} is not sent {sent['sent']} and unsent {sent['unsent']}"
+    if received["unique"] > sent["sent"]:
+        yield f"{where}: received {received['unique']} is more than sent {sent['sent']}"
+    places = sum(place["packets"] for place in account["places"])
+    lost = account["sent"] - account["received"]
+    yield from differing(
+        f"{where}, account",
+        account,
+        {"sent": sent["sent"], "received": received["unique"], "unexplained": lost - places},
+    )
+    latency = received["latency"]
+    if latency:
+        names = ["min_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us"]
+        yield from ascending(where, [(rank, name, latency[name]) for rank, name in enumerate(names)])
+        if latency["min_us"] <= 0:
+            yield f"{where}: a packet took {latency['min_us']} us"
+
+
+def flood(run):
+    """A record of ironswan.flood/1."""
+    trials, wrong, quantities = {}, [], 0
+    for nth, trial in enumerate(run["trials"]):
+        wrong += check_trial(f"trial {nth} ({trial['dut']}, {named(trial['cell'])})", trial)
+        trials.setdefault((key(trial["cell"]), trial["dut"]), []).append(trial)
+    for cell in run["results"]["cells"]:
+        reference = [row["throughput"] for row in cell["rows"] if row["dut"] == "wireguard-go"]
+        for row in cell["rows"]:
+            where = f"{named(cell['key'])}, {row['dut']}"
+            own = trials.pop((key(cell["key"]), row["dut"]), None)
+            if not own:
+                wrong.append(f"{where}: the row has no trials, or is there twice")
+                continue
+            peak = max(t["forwarded_pps"] for t in own)
+            wrong += differing(where, row, {"peak_pps": peak})
+            at = {}
+            for t in own:
+                if t["multiple"] is not None:
+                    at.setdefault(t["multiple"], []).append(t)
+            if set(at) != {point["multiple"] for point in row["curve"]}:
+                wrong.append(f"{where}: the curve has other multiples than the trials")
+            for point in row["curve"]:
+                these = at.get(point["multiple"], [])
+                if not these:
+                    continue
+                arrived = quantile([t["forwarded_pps"] for t in these], 0.5)
+                expected = {
+                    "sent_pps": quantile([t["sent"]["sent"] / max(t["sent"]["seconds"], 1e-9) for t in these], 0.5),
+                    "forwarded_pps": arrived,
+                    "of_peak": arrived / peak if peak > 0 else 0.0,
+                    "trials": len(these),
+                }
+                quantities += len(expected)
+                wrong += differing(f"{where}, {point['multiple']} times", point, expected)
+            for nth, found in enumerate(row["throughput"]):
+                quantities += 1
+                goal, pps = found["goal"], found["pps"]
+                carried = [
+                    t["offered_pps"] for t in own if t["purpose"] == "decide" and t["goal"] == goal and t["loss"] <= goal
+                ]
+                if pps is not None and not any(same(rate, pps) for rate in carried):
+                    wrong.append(f"{where}: no deciding trial carried {pps} packets/s with a loss of {goal}")
+                if carried and (pps is None or pps < max(carried) * (1 - 1e-9)):
+                    wrong.append(f"{where}: {max(carried)} packets/s were carried with a loss of {goal}, and {pps} is recorded")
+                theirs = reference[0][nth]["pps"] if reference and row["dut"] != "wireguard-go" else None
+                ratio = pps / theirs if pps is not None and theirs is not None else None
+                wrong += differing(f"{where}, loss {goal}", found, {"of_wireguard_go": ratio})
+            quantities += 1
+    wrong += [f"{named(dict(cell))}, {dut}: trials without a row" for cell, dut in trials]
+    rows = sum(len(cell["rows"]) for cell in run["results"]["cells"])
+    return wrong, f"{quantities} quantities of {rows} rows follow from {len(run['trials'])} trials"
+
+
+SCHEMAS = {"ironswan.lab/1": lab, "ironswan.run/1": line, "ironswan.flood/1": flood}
 
 
 def main():
@@ -150,19 +328,18 @@ def main():
         print(f"{path}: {e}", file=sys.stderr)
         return 2
     schema = run.get("schema") if isinstance(run, dict) else None
-    if schema != SCHEMA:
-        print(f"{path}: its schema is {schema}; this program reads {SCHEMA}", file=sys.stderr)
+    if schema not in SCHEMAS:
+        print(f"{path}: its schema is {schema}; this program reads {', '.join(SCHEMAS)}", file=sys.stderr)
         return 2
     try:
-        wrong = list(check_samples(run)) + list(check_figures(run))
-    except (KeyError, TypeError, AttributeError, IndexError) as e:
+        wrong, said = SCHEMAS[schema](run)
+    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError) as e:
         print(f"{path}: not as its schema says: {type(e).__name__} {e}", file=sys.stderr)
         return 2
-    for line in wrong:
-        print(line)
-    quantities = sum(len(f["measures"]) for f in run["figures"])
+    for each in wrong:
+        print(each)
     if not wrong:
-        print(f"{quantities} quantities of {len(run['figures'])} figures follow from {len(run['samples'])} samples")
+        print(said)
     return 1 if wrong else 0
 
 

@@ -68,6 +68,9 @@ pub(crate) struct Plan {
     /// Measures for some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
     smoke: bool,
+    /// With --calibrate or --verify, a CPU soaker beside the loads: a warning where it disagrees with the kernel's accounting
+    #[arg(long)]
+    soaker: bool,
     /// Prints one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -93,6 +96,15 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         None if a.links => PlanWhat::Links,
         None => PlanWhat::ThisMachine,
     };
+    if a.soaker && !(a.calibrate || a.verify) {
+        return Err("--soaker: nothing is measured without --calibrate or --verify".into());
+    }
+    if a.soaker && a.calibrate && a.model.is_none() {
+        // No processor sleeps beside a soaker: wakings cost what they would not without it.
+        return Err("--soaker: a calibration beside a soaker checks the method and is no model of this machine; name a file for it \
+                    with --model"
+            .into());
+    }
     let path = match a.encap.as_str() {
         "yes" | "udp" => Path::Udp,
         "no" | "raw" => Path::Raw,
@@ -119,6 +131,7 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
             program: a.program,
             repeats: a.repeats,
             smoke: a.smoke,
+            soaker: a.soaker,
             ..CalibrateOptions::default()
         },
         json: a.json,

@@ -36,7 +36,12 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(done.status.success(), "{done:?}");
     assert!(!namespaces().iter().any(|n| n.starts_with(&prefix)), "namespaces were left");
     let made: Value = serde_json::from_slice(&fs::read(&file).expect("a model")).expect("JSON");
-    assert_eq!(made["schema"], "ironswan.plan-model/2");
+    assert_eq!(made["schema"], "ironswan.plan-model/3");
+    for suite in made["suites"].as_array().expect("suites") {
+        let bursts: Vec<&Value> =
+            suite["bursts"].as_array().expect("bursts").iter().map(|b| &b["packets"]).collect();
+        assert_eq!(bursts, [1, 7, 8, 16, 64], "{suite}");
+    }
     let paths = made["paths"].as_array().expect("paths");
     assert_eq!(paths.len(), 4);
     assert!(paths.iter().all(|p| p["per_byte"].as_f64().is_some_and(|c| c >= 0.0)), "{paths:?}");
@@ -63,6 +68,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
             let side = |way: &str, name: &str| seen[way][name].as_f64().expect("a number");
             assert!((0.0..=1.0).contains(&of("loss")) && of("packets") > 0.0, "{seen}");
             // No more than the machine has, however it was disturbed; a running thread's time is known to a tick.
+            assert!(side("out", "burst") >= 1.0 && side("into", "burst") >= 1.0, "{seen}");
             let busy = |way| side(way, "ns") * side(way, "pps");
             assert!(busy("out") + busy("into") < 3.0 * cpus * 1e9, "{seen}");
             worked.iter_mut().for_each(|(way, did)| *did |= busy(way) > 0.0);

@@ -31,7 +31,9 @@ fn compression_gains_on_text_over_a_slow_link_and_nothing_on_random_data() {
     let r = finished(report, 2 * 2 * if tunnels { 3 } else { 1 });
     for s in &r.samples {
         let m = &s.measures;
-        assert!(m["kb_s"] > 0.0 && m["machine_ns"] > 0.0 && m["bytes"] >= 16384.0, "{s:?}");
+        // What goes within a clock tick, of which there are a hundred a second, may cost none.
+        let timed = m["machine_ns"] > 0.0 || m["bytes"] / (m["kb_s"] * 1e3) < 0.01;
+        assert!(m["kb_s"] > 0.0 && timed && m["bytes"] >= 16384.0, "{s:?}");
         if s.factors["link"] == "2 Mbit/s" {
             // Never faster than the link, but for what is compressed.
             let most = 250.0 * if s.factors["system"].ends_with("ipcomp") { 4.0 } else { 1.0 };

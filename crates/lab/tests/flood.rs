@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use common::{left, now, owner};
+use common::{left, now, owner, recompute};
 use ironswan_lab::load::frame::{self, Mark, Route, Shape};
 use ironswan_lab::load::{self, Counted, Offer, Receiver, Sent};
 use ironswan_lab::topology::{Cpus, Line, LineSpec, Mode, Node, Owner, address};
@@ -232,6 +232,8 @@ fn a_flood_run_accounts_for_every_packet_and_leaves_nothing_behind() {
     assert!(commands.iter().any(|c| c.contains("ip netns add ironlab-")), "{commands:?}");
     assert_eq!(left(commands), [""; 0]);
     assert!(report.folder.join("run.json").exists());
+    let (status, said) = recompute(&report.folder);
+    assert_eq!(status, Some(0), "{said}");
     fs::remove_dir_all(&report.folder).expect("remove");
 }
 

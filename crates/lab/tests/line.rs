@@ -5,6 +5,7 @@ mod common;
 use std::fs;
 use std::time::Duration;
 
+use common::recompute;
 use ironswan_lab::report::{Run, SCHEMA, Stored};
 use ironswan_lab::{LabError, LineOptions, line};
 
@@ -59,6 +60,8 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
         assert!(run.warnings.iter().any(|w| w.kind == kind), "{kind}: {:?}", run.warnings);
     }
     assert!(report.text(80).contains("Offload mode, 1 stream, a to b"));
+    let (status, said) = recompute(&report.folder);
+    assert_eq!(status, Some(0), "{said}");
     fs::remove_dir_all(&report.folder).expect("remove");
 }
 

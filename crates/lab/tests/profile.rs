@@ -3,12 +3,10 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use common::{common, left, program};
-use ironswan_lab::record::{Which, factors};
+use common::{common, left, program, recompute, soaked};
+use ironswan_lab::record::{Factors, Which, factors};
 use ironswan_lab::report::{Stored, breaches};
 use ironswan_lab::{Common, LabError, ProfileOptions, profile};
 
@@ -42,9 +40,27 @@ fn a_profile_tells_every_stage_of_both_sides_and_leaves_nothing_behind() {
     let shares = record.samples.iter().filter(|s| s.factors["stage"] != "all").map(|s| s.measures["share"]);
     assert!(shares.into_iter().all(|s| (0.0..=1.0).contains(&s)));
     assert!(record.warnings.iter().any(|w| w.kind == "smoke"));
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
-    let done = Command::new("python3").arg(program).arg(&report.folder).output().expect("python3");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+    let (status, said) = recompute(&report.folder);
+    assert_eq!(status, Some(0), "{said}");
+    assert_eq!(left(&record.commands), [""; 0]);
+    fs::remove_dir_all(&report.folder).expect("removed");
+}
+
+#[test]
+fn a_soaker_is_at_work_beside_every_load_and_in_no_table_of_stages() {
+    let Some(program) = program() else { return };
+    let mut common = Common { soaker: true, ..common("profile-soaker", &[]) };
+    common.dut_options.ironswan = Some(program);
+    let report = profile(ProfileOptions { common }).expect("a run");
+    let record = &report.record;
+    assert_eq!(record.faults(), [""; 0]);
+    let any = Factors::new();
+    let loads = record.values("load", &any);
+    assert!(!loads.is_empty());
+    let all: Vec<Factors> = loads.iter().map(|load| factors([("traffic", load)])).collect();
+    soaked(record, &all);
+    let stages = record.samples.iter().filter(|s| s.factors.contains_key("stage"));
+    assert!(stages.flat_map(|s| s.measures.keys()).all(|name| !name.starts_with("busy")));
     assert_eq!(left(&record.commands), [""; 0]);
     fs::remove_dir_all(&report.folder).expect("removed");
 }

@@ -1,10 +1,12 @@
 //! Reports of stored runs: what is made from a record is what it was, damage is named, and a second program comes to the same
 //! figures. Needs no root.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
+use common::recompute;
 use ironswan_lab::LabError;
 use ironswan_lab::record::Record;
 use ironswan_lab::report::{self, Stored};
@@ -251,40 +253,75 @@ fn runs_of_different_experiments_are_not_compared() {
     assert_eq!(e.exit_code(), 2);
 }
 
-fn recompute(folder: &Path) -> (Option<i32>, String) {
-    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
-    let done = Command::new("python3").arg(program).arg(folder).output().expect("python3");
-    let said = [done.stdout, done.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).concat();
-    (done.status.code(), said)
-}
-
 #[test]
 fn a_second_program_comes_to_the_same_figures() {
-    let (status, said) = recompute(&stored("sizes"));
-    assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains("48 quantities of 12 figures"), "{said}");
+    for (name, expected) in [
+        ("sizes", "48 quantities of 12 figures follow from 36 samples"),
+        ("line", "60 quantities of 6 rows follow from 18 trials"),
+        ("flood", "45 quantities of 3 rows follow from"),
+    ] {
+        let (status, said) = recompute(&stored(name));
+        assert_eq!(status, Some(0), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 #[test]
 fn a_second_program_names_whatever_is_wrong() {
-    for (name, pointer, value, expected) in [
-        ("median", "/figures/0/measures/gbps/summary/median", json!(77.0), "gbps: median"),
-        ("iqr", "/figures/5/measures/cost/summary/iqr", json!(0.0), "cost: iqr"),
-        ("ratio", "/figures/1/measures/cost/ratio", json!(null), "cost: ratio"),
-        ("added", "/figures/1/measures/cost/added", json!(1.5), "cost: added"),
-        ("sample", "/samples/0/measures/gbps", json!(0.0), "gbps: "),
-        ("share", "/samples/4/measures/loss", json!(1.5), "loss: 1.5 is not a share"),
-        ("negative", "/samples/4/measures/forwarded", json!(-1.0), "forwarded: -1.0 is less than nothing"),
-        ("unknown", "/measures/0/name", json!("speed"), "forwarded is not declared"),
+    let (window, trial) = ("/trials/0/window", "/trials/0");
+    let (cell, row) = ("/results/cells/0", "/results/cells/0/rows/1");
+    for (run, pointer, value, expected) in [
+        ("sizes", "/figures/0/measures/gbps/summary/median".to_owned(), json!(77.0), "gbps: median"),
+        ("sizes", "/figures/5/measures/cost/summary/iqr".into(), json!(0.0), "cost: iqr"),
+        ("sizes", "/figures/1/measures/cost/ratio".into(), json!(null), "cost: ratio"),
+        ("sizes", "/figures/1/measures/cost/added".into(), json!(1.5), "cost: added"),
+        ("sizes", "/samples/0/measures/gbps".into(), json!(0.0), "gbps: "),
+        ("sizes", "/samples/4/measures/loss".into(), json!(1.5), "loss: 1.5 is not a share"),
+        (
+            "sizes",
+            "/samples/4/measures/forwarded".into(),
+            json!(-1.0),
+            "forwarded: -1.0 is less than nothing",
+        ),
+        ("sizes", "/measures/0/name".into(), json!("speed"), "forwarded is not declared"),
+        ("line", format!("{window}/payload_bytes"), json!(1), "): gbps is"),
+        ("line", format!("{window}/cpu/idle"), json!(0), "): machine_ns_per_byte is"),
+        ("line", format!("{row}/ratio"), json!(1.0), ": ratio is 1.0"),
+        ("line", format!("{row}/added_ns_per_byte"), json!(0.0), ": added_ns_per_byte is 0.0"),
+        ("line", format!("{row}/gbps/mad"), json!(9.0), "gbps: mad is 9.0"),
+        ("line", format!("{row}/dut"), json!("plain"), "trials without a row"),
+        ("flood", format!("{trial}/loss"), json!(0.9), ": loss is 0.9"),
+        ("flood", format!("{trial}/sent/unsent"), json!(1), "is not sent"),
+        ("flood", format!("{trial}/received/unique"), json!(99_999_999), "is more than sent"),
+        ("flood", format!("{trial}/account/unexplained"), json!(7), "unexplained is 7"),
+        ("flood", format!("{cell}/rows/0/peak_pps"), json!(1.0), "peak_pps is 1.0"),
+        ("flood", format!("{row}/curve/0/of_peak"), json!(1.0), "of_peak is 1.0"),
+        ("flood", format!("{row}/throughput/0/pps"), json!(5.0), "no deciding trial carried 5.0"),
+        ("flood", format!("{row}/throughput/0/of_wireguard_go"), json!(6.0), "of_wireguard_go is 6.0"),
     ] {
-        let mut json = json_of("sizes");
-        *json.pointer_mut(pointer).expect(pointer) = value;
-        let folder = Folder::with(&format!("recompute-{name}"), &json.to_string());
+        let mut json = json_of(run);
+        *json.pointer_mut(&pointer).expect(&pointer) = value;
+        let name = pointer.replace('/', "-");
+        let folder = Folder::with(&format!("recompute{name}"), &json.to_string());
         let (status, said) = recompute(&folder.0);
-        assert_eq!(status, Some(1), "{name}: {said}");
-        assert!(said.contains(expected), "{name}: {expected:?} is not in {said}");
+        assert_eq!(status, Some(1), "{pointer}: {said}");
+        assert!(said.contains(expected), "{pointer}: {expected:?} is not in {said}");
     }
     let folder = Folder::with("recompute-none", "{");
     let (status, said) = recompute(&folder.0);
     assert_eq!(status, Some(2), "{said}");
+}
+
+#[test]
+fn published_figures_follow_from_their_samples() {
+    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
+    let mut runs = 0;
+    for folder in fs::read_dir(&results).expect("docs/results").map(|f| f.expect("a folder").path()) {
+        if folder.join("run.json").exists() {
+            let (status, said) = recompute(&folder);
+            assert_eq!(status, Some(0), "{}: {said}", folder.display());
+            runs += 1;
+        }
+    }
+    assert!(runs > 10, "{runs} runs in {}", results.display());
 }

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{common, left, program};
+use common::{common, left, program, soaked};
 use ironswan_lab::record::{Factors, Which, factors};
-use ironswan_lab::{Common, TunnelsOptions, tunnels};
+use ironswan_lab::{Common, LabError, TunnelsOptions, tunnels};
 
 #[test]
 fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_behind() {
@@ -60,6 +60,48 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
     assert!(of(&what("simulated peers", "20"), "up_s") > 0.0);
     assert!(record.history.len() >= 2);
     assert!(report.text(120).contains("All tunnels up"));
+    std::fs::remove_dir_all(&report.folder).expect("the run's folder");
+    assert_eq!(left(&record.commands), [""; 0]);
+}
+
+#[test]
+fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
+    let Some(program) = program() else { return };
+    let mut common = Common { soaker: true, ..common("tunnels-soaker", &["ironswan"]) };
+    common.dut_options.ironswan = Some(program);
+    let report = tunnels(TunnelsOptions { common, tunnels: vec![20], simulated: Some(5) }).expect("a run");
+    let what = ["bring-up", "traffic", "dead", "simulated peers"].map(|what| factors([("what", what)]));
+    soaked(&report.record, &what);
+    std::fs::remove_dir_all(&report.folder).expect("the run's folder");
+    assert_eq!(left(&report.record.commands), [""; 0]);
+}
+
+#[test]
+fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
+    let common = common("tunnels-strongswan", &["strongswan"]);
+    let numbers = vec![3, 30];
+    let report = match tunnels(TunnelsOptions { common, tunnels: numbers, simulated: Some(0) }) {
+        Err(LabError::Unfit(lacks)) if std::env::var_os("CI").is_none() => {
+            return eprintln!("{lacks:?}: left out");
+        }
+        report => report.expect("a run"),
+    };
+    let record = &report.record;
+    let bad = |kind: &str| ["not-all-up", "killed"].contains(&kind);
+    assert!(!record.warnings.iter().any(|w| bad(&w.kind)), "{:?}", record.warnings);
+    let of = |what: &str, n: &str, measure: &str| {
+        let of = factors([("what", what), ("dut", "strongswan"), ("tunnels", n)]);
+        record.figure(&of).and_then(|f| f.number(measure, Which::Median))
+    };
+    for n in ["3", "30"] {
+        let (restart, stop) = (of("restart", n, "restart_s"), of("restart", n, "stop_s"));
+        assert!(stop > Some(0.0) && restart > stop, "{restart:?} s, of this {stop:?}");
+    }
+    // As many as there are at most.
+    assert_eq!(of("dead", "3", "dead_us"), None);
+    // Whoever waits for half a second needs less than a tenth of a processor, with what is left of the start.
+    assert!(of("dead", "30", "dead_us").is_some_and(|us| us * 30.0 < 1e5));
+    assert!(of("dead", "30", "dead_packets").is_some_and(|p| (0.0..5.0).contains(&p)));
     std::fs::remove_dir_all(&report.folder).expect("the run's folder");
     assert_eq!(left(&record.commands), [""; 0]);
 }

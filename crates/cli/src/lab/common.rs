@@ -51,8 +51,8 @@ impl Common {
     /// The same for an experiment that has no window of traffic for a soaker to run beside, or has one of its own.
     pub(crate) fn no_soaker(self) -> Result<Self, String> {
         if self.soaker {
-            return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, fragments, compare, lowend, topologies, transfer \
-                        and compression"
+            return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, fragments, compare, lowend, topologies, transfer, \
+                        compression, tunnels, profile and plan"
                 .into());
         }
         Ok(self)

@@ -243,7 +243,7 @@ mod tests {
     fn options_that_an_experiment_has_no_use_for_are_refused() {
         for (args, option) in [
             ("flood --duration 2", "--duration"),
-            ("profile --soaker", "--soaker"),
+            ("background --soaker", "--soaker"),
             ("driver --soaker", "--soaker"),
             ("flood --congestion bbr", "--congestion"),
             ("driver --congestion bbr", "--congestion"),
@@ -251,7 +251,7 @@ mod tests {
             let args = format!("ironswan lab {args}");
             let refused = match Args::try_parse_from(args.split(' ')).unwrap().command {
                 Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).map(|_| ()),
-                Command::Lab(Lab { experiment: Experiment::Profile(a) }) => a.options().map(|_| ()),
+                Command::Lab(Lab { experiment: Experiment::Background(a) }) => a.options().map(|_| ()),
                 Command::Lab(Lab { experiment: Experiment::Driver(a) }) => a.options().map(|_| ()),
                 _ => unreachable!("one of these was asked for"),
             };

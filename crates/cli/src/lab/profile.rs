@@ -22,6 +22,6 @@ impl Profile {
                 "--dut: only ironswan measures its stages; choose with --encap and --suite".to_owned()
             );
         }
-        Ok(ProfileOptions { common: self.common.no_soaker()?.options()? })
+        Ok(ProfileOptions { common: self.common.options()? })
     }
 }

@@ -26,7 +26,7 @@ impl Tunnels {
         Ok(TunnelsOptions {
             tunnels: self.tunnels,
             simulated: self.simulated,
-            common: self.common.no_soaker()?.no_tcp()?.options()?,
+            common: self.common.no_tcp()?.options()?,
         })
     }
 }

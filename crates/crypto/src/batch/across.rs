@@ -128,7 +128,7 @@ fn the_engine_that_is_asked_for_is_the_one_that_works() {
         (Engines::portable(), 0, 0),
         (Engines::only(EngineId::AwsLc), 0, 0),
         (Engines::only(EngineId::IpsecMb), 1, super::MAX_OTHER),
-        (Engines::by_size(EngineId::IpsecMb, EngineId::AwsLc, 300), 4, 300),
+        (Engines::by_size(EngineId::IpsecMb, EngineId::AwsLc, 300), 8, 300),
     ] {
         ENGINES.set(engines);
         let key = key(&cbc, 0);
@@ -144,14 +144,15 @@ fn packets_around_the_longest_of_an_engine_are_sealed_by_one_or_the_other() {
     use ironswan_wire::iana::{EncrId, IntegId};
 
     use super::tests::suite;
+    use crate::engines::WORTH;
 
     let null = suite(EncrId::NULL, 0, Some(IntegId::HMAC_SHA1_96), false);
     ENGINES.set(Engines::by_size(EngineId::AwsLc, EngineId::IpsecMb, 330));
     let key = key(&null, 0);
     for len in [329, 330, 0xefff, 0xf000, 0xf001, 0xf000 + 329, 65_507u32] {
-        let mut buf = vec![7; 4 * len as usize];
+        let mut buf = vec![7; usize::from(WORTH) * len as usize];
         let job = |i: u32| super::Job { start: i * len, len, seq: u64::from(i) + 1, key: 0, ok: false };
-        let mut jobs = [job(0), job(1), job(2), job(3)];
+        let mut jobs: Vec<super::Job> = (0..u32::from(WORTH)).map(job).collect();
         for (job, packet) in jobs.iter().zip(buf.chunks_exact_mut(len as usize)) {
             packet[4..8].copy_from_slice(&(job.seq as u32).to_be_bytes());
         }

@@ -122,12 +122,15 @@ mod tests {
             Plan { goals: vec![GOAL], min_load: 500.0, max_load: 1e6, coarse_stages: 1, most_trials: TRIALS };
         let (mut search, mut judge) = (Search::new(plan).expect("a plan"), Judge::new(GOAL.width));
         let mut full = Vec::new();
-        while let Some(ask) = search.ask().filter(|_| judge.made() < TRIALS) {
+        while let Some(ask) = search.ask() {
             let unsent = unsent(ask.load, judge.made());
             let sent = ask.load * (1.0 - unsent);
             let shares = Shares { unsent, lost: (1.0 - LIMIT / sent).max(0.0) };
             let loss = judge.loss(shares);
-            let Some(loss) = (if judged { loss } else { Some(shares.intended()) }) else { continue };
+            let Some(loss) = (if judged { loss } else { Some(shares.intended()) }) else {
+                search.void();
+                continue;
+            };
             search.tell(ask, loss);
             if ask.duration == GOAL.final_trial {
                 full.push((ask.load, shares));
@@ -156,6 +159,17 @@ mod tests {
         assert!(run.judge.repeated() > 2 && run.judge.made() <= TRIALS, "{:?}", run.judge);
         assert!((LIMIT * 0.93..=LIMIT).contains(&found), "{found}");
         assert!(run.full.iter().all(|(_, shares)| run.judge.kept(*shares)));
+    }
+
+    #[test]
+    fn a_generator_that_pauses_in_two_trials_of_three_leaves_enough_of_them_to_decide() {
+        // A third of 22 trials says anything.
+        for first in 0..3 {
+            let run = run(true, |_, trial| if trial % 3 == first { 0.0 } else { 0.3 });
+            let found = run.throughput().expect("a throughput");
+            assert!(run.judge.made() <= TRIALS, "{:?}", run.judge);
+            assert!((LIMIT * 0.5..=LIMIT).contains(&found), "{found}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The experiments of the laboratory, one file each, and what they share: options with defaults, one measured trial.
 
 mod background;
+mod beside;
 mod budget;
 mod campaign;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::beside::Beside;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
@@ -131,6 +132,7 @@ fn measure(
     for load in Load::all() {
         c.says(&format!("{}, {}", dut.name(), load.name()))?;
         let (began, before) = (c.elapsed(), counts(&mut rig)?);
+        let beside = Beside::start(c, &rig.line, &[])?;
         match load {
             Load::Tcp(streams) => {
                 rig.tcp(streams, duration)?;
@@ -139,6 +141,12 @@ fn measure(
                 let offer = Offer { rate: None, packets: u64::MAX, at_most: duration };
                 rig.trial(key, offer)?;
             }
+        }
+        let busy = beside.stop(&rig.line)?;
+        if c.soak().is_some() {
+            // No stage's, and in no table of stages.
+            let of = factors([("dut", &dut.name()), ("traffic", &load.name())]);
+            c.sample(of, repeat, began, &busy, vec![]);
         }
         let after = counts(&mut rig)?;
         for (gateway, (now, then)) in ["g1", "g2"].iter().zip(after.iter().zip(&before)) {

@@ -210,9 +210,6 @@ pub(super) fn search(
     loop {
         let mut asked = false;
         for (rig, g) in rigs.iter_mut().zip(&mut going) {
-            if g.judge.made() >= care.trials {
-                continue;
-            }
             let Some(ask) = g.search.ask() else { continue };
             asked = true;
             let nth = g.judge.made() + 1;
@@ -220,7 +217,10 @@ pub(super) fn search(
             let at_most = Duration::from_secs_f64(ask.duration);
             let offer = Offer { rate: Some(ask.load), packets: u64::MAX, at_most };
             let passed = rig.pass(shape, offer, direction)?;
-            let Some(loss) = g.judge.loss(passed.shares()) else { continue };
+            let Some(loss) = g.judge.loss(passed.shares()) else {
+                g.search.void();
+                continue;
+            };
             g.search.tell(ask, loss);
             if ask.duration >= care.last * 0.999 {
                 g.full.push((ask.load, passed));

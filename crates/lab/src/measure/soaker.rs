@@ -224,6 +224,11 @@ pub struct Busy {
 const INEXACT: f64 = 0.03;
 
 impl Busy {
+    /// By how much more the two differ than is explained.
+    pub(crate) fn unexplained(&self) -> f64 {
+        (self.accounting - self.soaker).abs() - self.apart
+    }
+
     /// Of a window of `seconds` in which shares of the machine were taken by others.
     pub(crate) fn new(accounting: f64, soaker: f64, seconds: f64, taken: f64) -> Self {
         // Three standard deviations of a share of one half, where each processor's tick says what runs there.

@@ -6,7 +6,8 @@
 use serde::Serialize;
 
 use super::mix::Mix;
-use super::model::{Cost, Model, Path, SuiteCost, Way};
+use super::model::{Cost, Model, Path, Way};
+use super::suite::SuiteCost;
 use crate::error::LabError;
 
 /// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a wire beside its packet.
@@ -118,6 +119,8 @@ pub struct Packet {
     pub forwarding_ns: f64,
     /// Calls and wakings per packet, sealing and opening.
     pub calls: [f64; 2],
+    /// Packets that share a call of the crypto engine, sealing and opening.
+    pub burst: [f64; 2],
 }
 
 impl Packet {
@@ -203,12 +206,14 @@ fn packet(model: &Model, ask: &Ask, suite: &SuiteCost, pps: f64) -> Result<Packe
         sas: c.sas * slower,
     };
     let cost = |way| model.cost(suite, ask.path, way, (&ask.mix, pps), f64::from(ask.tunnels)).map(scale);
-    let calls = |way| Ok(model.path(ask.path, way)?.base(&ask.mix, pps)?.calls);
+    let at = |way| model.path(ask.path, way)?.base(&ask.mix, pps);
+    let (out, into) = (at(Way::Out)?, at(Way::In)?);
     Ok(Packet {
         out: cost(Way::Out)?,
         into: cost(Way::In)?,
         forwarding_ns: model.forwarding.ns * slower,
-        calls: [calls(Way::Out)?, calls(Way::In)?],
+        calls: [out.calls, into.calls],
+        burst: [out.burst, into.burst],
     })
 }
 

@@ -8,6 +8,7 @@
 
 pub mod answer;
 pub mod fit;
+pub mod fitted;
 pub mod links;
 pub mod mix;
 pub mod model;
@@ -15,5 +16,6 @@ pub mod paths;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod store;
+pub mod suite;
 pub mod text;
 pub mod verified;

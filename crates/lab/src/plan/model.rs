@@ -1,15 +1,17 @@
 //! The planner's model: what a packet costs a gateway, by suite, path and direction.
 //!
 //! ```text
-//! cost of a packet = base(packets a second) + b x bytes + s x changes of size + crypto(suite, direction, bytes) + SAs
-//!                    `------------ of the path and direction --------------'   `- of the suite, measured alone -'
+//! cost of a packet = base(packets a second) + b x bytes + s x changes of size + crypto(suite, direction, bytes, burst) + SAs
+//!                    `------------ of the path and direction --------------'   `---- of the suite, measured alone ----'
 //! ```
 //! The base is a curve through what was measured at several rates, up to all that goes: a gateway that is woken for every packet
-//! pays a waking for each, and the more come the more it finds at once. Pure.
+//! pays a waking for each, and the more come the more it finds at once. A burst is what it finds: the packets that share a call of
+//! the crypto engine, which is on the same curve. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::mix::Mix;
+use super::suite::SuiteCost;
 use crate::error::LabError;
 
 /// One gateway under a load.
@@ -23,6 +25,8 @@ pub struct Side {
     pub ns: f64,
     /// Its calls and wakings for each.
     pub calls: f64,
+    /// Packets that share a call of the crypto engine, on average.
+    pub burst: f64,
 }
 
 /// What one load was seen to cost.
@@ -58,7 +62,7 @@ impl Seen {
 }
 
 /// The name and number of the schema of a model.
-pub const MODEL_SCHEMA: &str = "ironswan.plan-model/2";
+pub const MODEL_SCHEMA: &str = "ironswan.plan-model/3";
 
 /// Which way a packet goes through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,64 +84,6 @@ impl Way {
             Self::Out => "out",
             Self::In => "in",
         }
-    }
-}
-
-/// A cost that grows with the length: nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Linear {
-    /// Of a packet of no length.
-    pub per_packet: f64,
-    /// Of each byte.
-    pub per_byte: f64,
-    /// Root mean square of what the line misses the measurements by.
-    pub residual: f64,
-}
-
-/// A suite, measured alone.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SuiteCost {
-    /// Its name.
-    pub suite: String,
-    /// Engines that were chosen for small and large packets.
-    pub engines: String,
-    /// Sealing a text of so many bytes.
-    pub seal: Linear,
-    /// Opening it.
-    pub open: Linear,
-    /// Bytes of SPI, sequence number, IV and ICV.
-    pub fixed_bytes: u32,
-    /// The text is a multiple of this.
-    pub block: u32,
-}
-
-impl SuiteCost {
-    /// Bytes of text for an IP packet: with pad length, next header and padding.
-    pub fn text(&self, bytes: f64) -> f64 {
-        let block = f64::from(self.block.max(1));
-        ((bytes + 2.0) / block).ceil() * block
-    }
-
-    /// Nanoseconds for an IP packet of so many bytes.
-    pub fn ns(&self, way: Way, bytes: f64) -> f64 {
-        let line = match way {
-            Way::Out => self.seal,
-            Way::In => self.open,
-        };
-        (line.per_packet + line.per_byte * self.text(bytes)).max(0.0)
-    }
-
-    /// Nanoseconds for a packet of a mix, on average.
-    pub fn of_mix(&self, way: Way, mix: &Mix) -> f64 {
-        mix.parts.iter().map(|p| p.share * self.ns(way, p.bytes())).sum()
-    }
-
-    /// Bytes of the outer IP packet.
-    pub fn outer(&self, path: Path, bytes: f64) -> f64 {
-        let udp = if path == Path::Udp { 8.0 } else { 0.0 };
-        20.0 + udp + f64::from(self.fixed_bytes) + self.text(bytes)
     }
 }
 
@@ -196,6 +142,8 @@ pub struct Point {
     pub ns: f64,
     /// The gateway's calls and wakings for each.
     pub calls: f64,
+    /// Packets that share a call of the crypto engine.
+    pub burst: f64,
 }
 
 impl Point {
@@ -211,12 +159,17 @@ impl Point {
         let share = (pps / low.pps).ln() / (high.pps / low.pps).ln();
         let between =
             |a: f64, b: f64| if a > 0.0 && b > 0.0 { a * (b / a).powf(share) } else { a + (b - a) * share };
-        Some(Self { pps, ns: between(low.ns, high.ns), calls: between(low.calls, high.calls) })
+        Some(Self {
+            pps,
+            ns: between(low.ns, high.ns),
+            calls: between(low.calls, high.calls),
+            burst: between(low.burst, high.burst),
+        })
     }
 }
 
 /// Calls and wakings for a packet that meets no other: a read and a send.
-const ALONE: f64 = 2.0;
+pub(super) const ALONE: f64 = 2.0;
 
 impl Point {
     /// Share of the packets that share their calls with others.
@@ -326,7 +279,12 @@ impl Cell {
     /// The medians over the repeats of one direction.
     pub fn median(&self, way: Way) -> Option<Side> {
         let median = |of: fn(&Side) -> f64| crate::stats::median(&self.values(way, of));
-        Some(Side { pps: median(|s| s.pps)?, ns: median(|s| s.ns)?, calls: median(|s| s.calls)? })
+        Some(Side {
+            pps: median(|s| s.pps)?,
+            ns: median(|s| s.ns)?,
+            calls: median(|s| s.calls)?,
+            burst: median(|s| s.burst)?,
+        })
     }
 }
 
@@ -447,7 +405,7 @@ impl Model {
         Ok(Cost {
             base: base.ns + p.per_change * mix.change * base.gathered(),
             bytes: p.per_byte * mix.of_bytes(),
-            crypto: suite.of_mix(way, mix),
+            crypto: suite.of_mix(way, mix, base.burst),
             sas: self.of_sas(sas),
         })
     }
@@ -475,7 +433,7 @@ mod tests {
 
     #[test]
     fn the_base_between_two_rates_lies_on_a_line_of_logarithms_and_outside_it_stays() {
-        let point = |pps, ns| Point { pps, ns, calls: 1.0 };
+        let point = |pps, ns| Point { pps, ns, calls: 1.0, burst: 1.0 };
         let curve = [
             point(1_000.0, 8_000.0),
             point(4_000.0, 2_000.0),

@@ -1,7 +1,8 @@
 //! From measured loads to the costs of a path: a base for each rate, and what a byte costs. Pure.
 
 use super::fit;
-use super::model::{Cell, Model, Path, PathCost, Point, SuiteCost, Way};
+use super::model::{Cell, Model, Path, PathCost, Point, Way};
+use super::suite::SuiteCost;
 use crate::error::LabError;
 use crate::stats;
 
@@ -22,10 +23,10 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
         let suite = suites.iter().find(|s| s.suite == cell.suite);
         let suite = suite.ok_or_else(|| lacking(&format!("{} was not measured alone", cell.suite)))?;
         let side = cell.median(way).ok_or_else(|| lacking("a load has no repeats"))?;
-        // Crypto is known: what is left is the path's.
-        let ns = side.ns - suite.of_mix(way, &cell.mix);
+        // Crypto is known, in bursts as this load had them: what is left is the path's.
+        let ns = side.ns - suite.of_mix(way, &cell.mix, side.burst);
         let mut row: Vec<f64> = levels.iter().map(|l| f64::from(l.holds(cell))).collect();
-        let point = Point { pps: side.pps, ns, calls: side.calls };
+        let point = Point { pps: side.pps, ns, calls: side.calls, burst: side.burst };
         row.extend([cell.mix.of_bytes(), cell.mix.change * point.gathered()]);
         // A load whose packets never reached the gateway, or cost less than crypto alone, is a disturbed one.
         if side.pps > 0.0 && ns > 0.0 {
@@ -81,7 +82,7 @@ impl Level<'_> {
         let sides = sides?;
         let median =
             |of: fn(&super::model::Side) -> f64| stats::median(&sides.iter().map(of).collect::<Vec<_>>());
-        Some(Point { pps: median(|s| s.pps)?, ns, calls: median(|s| s.calls)? })
+        Some(Point { pps: median(|s| s.pps)?, ns, calls: median(|s| s.calls)?, burst: median(|s| s.burst)? })
     }
 }
 
@@ -115,8 +116,9 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::super::mix::{LARGEST, Mix};
-    use super::super::model::{Seen, Side};
+    use super::super::model::{ALONE, Seen, Side};
     use super::super::sample;
+    use super::super::suite::{BURSTS, Burst, Linear};
     use super::*;
 
     /// A machine whose costs are known: nanoseconds and calls of a packet at a rate, beside crypto and what is below.
@@ -127,31 +129,70 @@ mod tests {
     /// What the pretended line carries when as much goes as can.
     const MOST: f64 = 120_000.0;
 
+    /// A suite whose engine gets eight packets at least and works on sixteen side by side. Mean burst as it is: bursts of the two sizes
+    /// next to it.
+    const LANES: &str = "aes128-sha256";
+
+    fn side_by_side(text: f64, burst: f64) -> f64 {
+        let call = |packets: f64| match packets {
+            n if n < 8.0 => n * (150.0 + 1.2 * text),
+            n => (n / 16.0).ceil() * (400.0 + 4.5 * text) + n * (100.0 + 0.1 * text),
+        };
+        let (low, part) = (burst.floor(), burst.fract());
+        (call(low) * (1.0 - part) + call(low + 1.0) * part) / burst
+    }
+
+    /// The sample's model, with that suite as it would be measured alone, for its second.
+    fn with_lanes() -> Model {
+        let mut model = sample::model();
+        let line = |packets: u32| {
+            let [empty, full] = [0.0, 1_000.0].map(|text| side_by_side(text, f64::from(packets)));
+            Linear { per_packet: empty, per_byte: (full - empty) / 1_000.0, residual: 0.0 }
+        };
+        model.suites[1].suite = LANES.into();
+        model.suites[1].bursts =
+            BURSTS.map(|packets| Burst { packets, seal: line(packets), open: line(packets) });
+        model
+    }
+
     /// What such a machine would show of a load.
     fn cell(base: Base, suite: &SuiteCost, mix: Mix, offered: Option<f64>) -> Cell {
         let pps = offered.unwrap_or(MOST);
         let side = |way| -> Side {
             let (ns, calls) = base(pps);
-            let change = PER_CHANGE * mix.change * Point { pps, ns, calls }.gathered();
-            Side { pps, ns: ns + change + PER_BYTE * mix.of_bytes() + suite.of_mix(way, &mix), calls }
+            let burst = ALONE / calls;
+            let change = PER_CHANGE * mix.change * Point { pps, ns, calls, burst }.gathered();
+            let crypto = if suite.suite == LANES {
+                let text = mix.parts.iter().map(|p| p.share * suite.text(p.bytes())).sum::<f64>();
+                side_by_side(text, burst)
+            } else {
+                suite.of_mix(way, &mix, burst)
+            };
+            Side { pps, ns: ns + change + PER_BYTE * mix.of_bytes() + crypto, calls, burst }
         };
         let seen = vec![Seen { out: side(Way::Out), into: side(Way::In), ..sample::EMPTY }];
         Cell { suite: suite.suite.clone(), path: Path::Udp, mix, offered, seen }
     }
 
-    /// A model calibrated on it, at the rates of a calibration.
-    fn calibrated(base: Base) -> Model {
-        let mut model = sample::model();
+    /// Cells of a calibration, at its rates.
+    fn cells(base: Base, suites: &[SuiteCost]) -> Vec<Cell> {
         let mixes =
             [64, 256, 768, LARGEST].map(Mix::frames).into_iter().chain([Mix::rows("rows", [64, 256, 768])]);
         let mut cells = Vec::new();
         for mix in mixes.chain([Mix::tcp()]) {
-            for suite in &model.suites {
+            for suite in suites {
                 for offered in [Some(2_000.0), Some(8_000.0), Some(25_000.0), Some(60_000.0), None] {
                     cells.push(cell(base, suite, mix.clone(), offered));
                 }
             }
         }
+        cells
+    }
+
+    /// A model calibrated on it.
+    fn calibrated(base: Base) -> Model {
+        let mut model = sample::model();
+        let cells = cells(base, &model.suites);
         for way in Way::BOTH {
             let cost = path_cost(Path::Udp, way, &cells, &model.suites).expect("a fit");
             assert!(cost.residual < 0.01, "{cost:?}");
@@ -160,18 +201,28 @@ mod tests {
             let gather = cost.packets.iter().any(|p| p.gathered() > 0.0);
             let known = if gather { PER_CHANGE } else { 0.0 };
             assert!((cost.per_change - known).abs() < 0.01 * PER_CHANGE, "{cost:?}");
-            *model.paths.iter_mut().find(|p| p.path == Path::Udp && p.way == way).expect("a path") = cost;
+            put(&mut model, cost);
         }
         model
+    }
+
+    fn put(model: &mut Model, cost: PathCost) {
+        let place = model.paths.iter_mut().find(|p| p.path == cost.path && p.way == cost.way);
+        *place.expect("a path") = cost;
     }
 
     /// The largest error at what was kept back from calibrating.
     fn worst(base: Base) -> f64 {
         let model = calibrated(base);
+        let mixes = [Mix::frames(390), Mix::frames(1280), Mix::imix(), Mix::tcp()];
+        worst_of(base, &model, &model.suites[1], &mixes)
+    }
+
+    fn worst_of(base: Base, model: &Model, suite: &SuiteCost, mixes: &[Mix]) -> f64 {
         let mut worst = 0.0f64;
-        for mix in [Mix::frames(390), Mix::frames(1280), Mix::imix(), Mix::tcp()] {
+        for mix in mixes {
             for offered in [Some(4_000.0), Some(15_000.0), Some(40_000.0), Some(90_000.0), None] {
-                let kept = cell(base, &model.suites[1], mix.clone(), offered);
+                let kept = cell(base, suite, mix.clone(), offered);
                 for way in Way::BOTH {
                     let (_, ns) = model.predicts(&kept, way).expect("a prediction");
                     worst = worst.max((ns / kept.median(way).expect("seen").ns - 1.0).abs());
@@ -202,8 +253,32 @@ mod tests {
     }
 
     #[test]
+    fn a_suite_that_costs_less_the_more_packets_share_a_call_is_predicted_at_every_rate() {
+        let base: Base = |pps| (1_000.0, ALONE / (1.0 + pps * 1e-4));
+        let known = with_lanes();
+        let cells: Vec<Cell> =
+            cells(base, &known.suites).into_iter().filter(|c| c.mix.change == 0.0).collect();
+        let error = |suites: Vec<SuiteCost>| {
+            let mut model = Model { suites, ..sample::model() };
+            for way in Way::BOTH {
+                let cost = path_cost(Path::Udp, way, &cells, &model.suites).expect("a fit");
+                put(&mut model, cost);
+            }
+            worst_of(base, &model, &known.suites[1], &[Mix::frames(390), Mix::frames(1280)])
+        };
+        let burst = error(known.suites.clone());
+        // As if all bursts were full.
+        let full = known.suites.iter().map(|s| SuiteCost {
+            bursts: BURSTS.map(|packets| Burst { packets, ..s.bursts[BURSTS.len() - 1] }),
+            ..s.clone()
+        });
+        let ignored = error(full.collect());
+        assert!(burst < 0.05 && ignored > 0.12, "{burst} {ignored}");
+    }
+
+    #[test]
     fn all_that_goes_is_the_end_of_the_curve_whatever_its_rate() {
-        let point = |pps, ns| Point { pps, ns, calls: 1.0 };
+        let point = |pps, ns| Point { pps, ns, calls: 1.0, burst: 2.0 };
         let curve = in_order(vec![
             (true, point(53_000.0, 7_000.0)),
             (false, point(55_000.0, 9_000.0)),

@@ -2,9 +2,10 @@
 
 use super::mix::Mix;
 use super::model::{
-    Cell, Forwarding, Handshake, Linear, MODEL_SCHEMA, ManySas, Model, Path, PathCost, Point, Seen, Side,
-    SuiteCost, TunnelCost, Way,
+    Cell, Forwarding, Handshake, MODEL_SCHEMA, ManySas, Model, Path, PathCost, Point, Seen, Side, TunnelCost,
+    Way,
 };
+use super::suite::{BURSTS, Burst, Linear, SuiteCost};
 use crate::machine::Fingerprint;
 use crate::report::Program;
 
@@ -12,10 +13,13 @@ pub(crate) fn model() -> Model {
     // A waking is 6 us, and finds what came within 100 us.
     let points = |curve: &[f64]| -> Vec<Point> {
         let alone = |pps: f64| 1.0 / (1.0 + pps * 1e-4);
-        curve
-            .iter()
-            .map(|&pps| Point { pps, ns: 900.0 + 6_000.0 * alone(pps), calls: 2.0 * alone(pps) })
-            .collect()
+        let point = |&pps: &f64| Point {
+            pps,
+            ns: 900.0 + 6_000.0 * alone(pps),
+            calls: 2.0 * alone(pps),
+            burst: 1.0 / alone(pps),
+        };
+        curve.iter().map(point).collect()
     };
     let path = |path, way| PathCost {
         path,
@@ -31,8 +35,7 @@ pub(crate) fn model() -> Model {
     let suite = |name: &str, line| SuiteCost {
         suite: name.into(),
         engines: "vaes".into(),
-        seal: line,
-        open: line,
+        bursts: BURSTS.map(|packets| Burst { packets, seal: line, open: line }),
         fixed_bytes: 32,
         block: 4,
     };
@@ -70,8 +73,8 @@ pub(crate) const EMPTY: Seen = Seen {
     packets: 0.0,
     bytes_per_packet: 0.0,
     loss: 0.0,
-    out: Side { pps: 0.0, ns: 0.0, calls: 0.0 },
-    into: Side { pps: 0.0, ns: 0.0, calls: 0.0 },
+    out: Side { pps: 0.0, ns: 0.0, calls: 0.0, burst: 1.0 },
+    into: Side { pps: 0.0, ns: 0.0, calls: 0.0, burst: 1.0 },
     machine_ns: 0.0,
     other_share: 0.0,
 };

@@ -3,12 +3,11 @@
 use super::answer::{Ask, Carries, Need, cores, tunnels_of_memory};
 use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
 use super::mix::Mix;
-use super::model::{Cell, Cost, Model, Point, Seen, Way};
+use super::model::{Cost, Model, Point, Way};
 use super::store::Doubts;
 use super::verified::Verification;
 use crate::error::LabError;
 use crate::report::{Table, number};
-use crate::stats;
 
 /// About the model: where and when, and what speaks against it.
 pub fn about(model: &Model, doubts: &Doubts) -> Vec<String> {
@@ -98,12 +97,13 @@ pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(
     why
 }
 
-fn parts(what: &str, cost: &Cost, calls: f64) -> String {
+fn parts(what: &str, cost: &Cost, calls: f64, burst: f64) -> String {
     format!(
-        "  {what} = {} for its way and {calls:.2} calls and wakings + {} for bytes + {} crypto + {} for many SAs = {} ns",
+        "  {what} = {} for its way and {calls:.2} calls and wakings + {} for bytes + {} crypto in bursts of {} + {} for many SAs = {} ns",
         number(cost.base),
         number(cost.bytes),
         number(cost.crypto),
+        number(burst),
         number(cost.sas),
         number(cost.total())
     )
@@ -144,8 +144,8 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
             number(n.inner_mbps)
         ),
         format!("cost of a packet at {} a second:", number(n.pps)),
-        parts("out", &n.packet.out, n.packet.calls[0]),
-        parts("in ", &n.packet.into, n.packet.calls[1]),
+        parts("out", &n.packet.out, n.packet.calls[0], n.packet.burst[0]),
+        parts("in ", &n.packet.into, n.packet.calls[1], n.packet.burst[1]),
         format!(
             "  in, the way and its calls: {}",
             between(model, ask, n.pps).unwrap_or_else(|| "not measured".into())
@@ -249,6 +249,7 @@ pub fn carries(model: &Model, ask: &Ask, all: &[Carries], loads: &[(&Mix, f64)])
             "in only: Mbit/s",
             "ns out",
             "ns in",
+            "bursts out, in",
             "most of it",
             "tunnels*",
         ]
@@ -266,6 +267,7 @@ pub fn carries(model: &Model, ask: &Ask, all: &[Carries], loads: &[(&Mix, f64)])
             number(c.in_mbps),
             number(c.packet.out.total()),
             number(c.packet.into.total()),
+            c.packet.burst.map(number).join(", "),
             format!("{what} {:.0} %", share * 100.0),
             number(c.tunnels),
         ]);
@@ -348,114 +350,6 @@ pub fn links(model: &Model, ask: &Ask) -> Result<Vec<String>, LabError> {
         lines.push(format!("at 1 Mbit/s, {}", published(cycles)));
     }
     Ok(lines)
-}
-
-/// What was fitted.
-pub fn fitted(model: &Model) -> Vec<String> {
-    let mut lines = Vec::new();
-    let mut suites = Table::default();
-    suites.row(
-        ["suite", "engine", "seal: ns/packet", "ns/byte", "open: ns/packet", "ns/byte"].map(String::from),
-    );
-    for s in &model.suites {
-        let n = number;
-        suites.row([
-            s.suite.clone(),
-            s.engines.clone(),
-            n(s.seal.per_packet),
-            n(s.seal.per_byte),
-            n(s.open.per_packet),
-            n(s.open.per_byte),
-        ]);
-    }
-    lines.extend(suites.render(" ").lines().map(String::from));
-    let mut paths = Table::default();
-    paths.row(
-        [
-            "path",
-            "way",
-            "packets/s",
-            "base: ns",
-            "calls",
-            "of a core",
-            "ns/byte",
-            "ns/change",
-            "misses by",
-            "loads",
-        ]
-        .map(String::from),
-    );
-    for p in &model.paths {
-        let points = p.packets.iter().map(|q| (q, "")).chain(p.merged.iter().map(|q| (q, " TCP")));
-        for (n, (q, kind)) in points.enumerate() {
-            let once = |text: String| if n == 0 { text } else { String::new() };
-            paths.row([
-                p.path.name().into(),
-                p.way.name().into(),
-                format!("{}{kind}", number(q.pps)),
-                number(q.ns),
-                format!("{:.2}", q.calls),
-                format!("{:.0} %", q.pps * q.ns / 1e7),
-                once(number(p.per_byte)),
-                once(number(p.per_change)),
-                once(format!("{:.0} %", p.residual * 100.0)),
-                once(p.cells.to_string()),
-            ]);
-        }
-    }
-    lines.extend(paths.render(" ").lines().map(String::from));
-    let f = &model.forwarding;
-    lines.push(format!(
-        "forwarding without a tunnel: a box adds {} ns to the {} of the hosts, at {} packets/s (half of the loads within {} ns)",
-        number(f.ns),
-        number(f.hosts_ns),
-        number(f.pps),
-        number(f.spread_ns)
-    ));
-    lines.extend(accounted(model));
-    lines.push(format!(
-        "IKE ({}): {} us to set up, {} us to rekey, in memory",
-        model.handshake.what,
-        number(model.handshake.setup_us),
-        number(model.handshake.rekey_us)
-    ));
-    let t = &model.tunnel;
-    lines.push(format!(
-        "a tunnel of a gateway with {} of them: {} KiB, {} us until it is up; a gateway without: {} KiB",
-        t.tunnels[1],
-        number(t.kib),
-        number(t.setup_us),
-        number(t.base_kib)
-    ));
-    let sas: Vec<String> =
-        model.many_sas.iter().map(|m| format!("{}: +{} ns", m.sas, number(m.added))).collect();
-    lines.push(format!("SAs in turn at random: {}", sas.join(", ")));
-    lines.push(format!("kept back for --verify: {}", model.held_back.join(", ")));
-    lines
-}
-
-/// Whether the parts of a packet's cost add up to what the whole machine took for it.
-fn accounted(model: &Model) -> Option<String> {
-    let f = &model.forwarding;
-    let own = || {
-        let plain = |c: &&Cell| c.offered == Some(f.pps) && !c.mix.merged;
-        model.cells.iter().filter(plain).flat_map(|c| &c.seen).filter(|s| s.loss < 0.01)
-    };
-    let median = |of: fn(&Seen) -> f64| stats::median(&own().map(of).collect::<Vec<_>>());
-    let (out, into, all) = (median(|s| s.out.ns)?, median(|s| s.into.ns)?, median(|s| s.machine_ns)?);
-    let sum = f.hosts_ns + 2.0 * f.ns + out + into;
-    Some(format!(
-        "check: hosts {} + 2 x forwarding {} + out {} + in {} = {} of the {} ns that the whole machine took for a packet at {} a \
-         second ({:.0} %)",
-        number(f.hosts_ns),
-        number(f.ns),
-        number(out),
-        number(into),
-        number(sum),
-        number(all),
-        number(f.pps),
-        sum / all * 100.0
-    ))
 }
 
 /// Predictions against measurements.

@@ -6,7 +6,7 @@ use super::page::factors_text;
 use super::record_text::text_of;
 use super::text::wrap;
 use super::warning::Warning;
-use crate::measure::soaker::Calibration;
+use crate::measure::soaker::{Busy, Calibration};
 use crate::record::{Better, Columns, Factors, Figure, Measure, Record, Table, View, Which};
 
 const TITLE: &str = "Busy processors, by accounting and by a soaker";
@@ -33,6 +33,11 @@ const MEASURES: [(&str, &str, &str); 3] = [
 /// Whether this is one of the measures that a run with a soaker has beside its own.
 pub(crate) fn is_measure(name: &str) -> bool {
     MEASURES.iter().any(|m| m.0 == name)
+}
+
+/// Whether a figure has a row in a table: in that of the soaker only those beside which there was one.
+pub(super) fn has_place(table: &Table, figure: &Figure) -> bool {
+    table.title != TITLE || figure.measures.contains_key(MEASURES[0].0)
 }
 
 /// Adds to a record whose samples have them what they mean and a table of them.
@@ -76,13 +81,17 @@ pub(super) fn text(record: &Record, width: usize) -> String {
 
 /// Where the two differ by more than is explained.
 pub(crate) fn doubts(record: &Record) -> Vec<Warning> {
-    let doubt = |figure: &Figure| {
+    let of_figure = |figure: &Figure| {
         let [kernel, soaker, apart] = MEASURES.map(|(name, ..)| figure.number(name, Which::Median));
-        let (kernel, soaker, apart) = (kernel?, soaker?, apart?);
-        let cell = factors_text(figure);
-        ((kernel - soaker).abs() > apart).then_some(Warning::Accounting { cell, kernel, soaker, apart })
+        let busy = Busy { accounting: kernel?, soaker: soaker?, apart: apart? };
+        (busy.unexplained() > 0.0).then(|| doubt(&busy, factors_text(figure)))
     };
-    record.figures.iter().filter_map(doubt).collect()
+    record.figures.iter().filter_map(of_figure).collect()
+}
+
+/// That the two disagree in a cell.
+pub(crate) fn doubt(busy: &Busy, cell: String) -> Warning {
+    Warning::Accounting { cell, kernel: busy.accounting, soaker: busy.soaker, apart: busy.apart }
 }
 
 /// What is to be doubted of a soaker from its calibration.
@@ -93,7 +102,6 @@ pub(crate) fn calibration_doubts(calibration: Calibration) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::soaker::Busy;
     use crate::record::{Sample, factors, figures};
     use crate::report::sample;
 
@@ -140,5 +148,8 @@ mod tests {
         assert!(text.contains("Busy processors, by accounting and by a soaker"), "{text}");
         let row = text.lines().find(|l| l.contains("plain") && l.contains("0.60")).expect("a row");
         assert!(row.contains("64") && row.contains("0.50") && row.contains("0.20"), "{row}");
+        // What was measured without it has no row, and is a reason for none.
+        let (_, table) = text.split_once(TITLE).expect("the table");
+        assert!(!table.contains("1518"), "{table}");
     }
 }

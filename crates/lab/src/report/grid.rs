@@ -1,5 +1,6 @@
 //! The tables of a record as cells, from which text and page are made. Pure.
 
+use super::accounting;
 use super::record_text::number;
 use crate::record::{Columns, Factors, Figure, Record, Table, Which, hidden_factors};
 use crate::stats::Summary;
@@ -45,7 +46,8 @@ impl Grid {
     /// Of a table of the record. Where its rows and columns would hide that figures differ by another factor, that factor
     /// becomes a column of names too.
     pub(super) fn of(record: &Record, table: &Table) -> Self {
-        let figures: Vec<&Figure> = record.figures_with(&table.only).collect();
+        let figures: Vec<&Figure> =
+            record.figures_with(&table.only).filter(|f| accounting::has_place(table, f)).collect();
         let across = match &table.columns {
             Columns::Factor { factor, .. } => Some(factor.as_str()),
             Columns::Measures(_) => None,

@@ -205,6 +205,11 @@ impl Line {
         Ok(())
     }
 
+    /// All boxes, by name.
+    pub fn boxes(&self) -> [(&'static str, &Netns); 4] {
+        Node::ALL.map(|node| (node.name(), self.node(node)))
+    }
+
     /// The namespace of a box.
     pub fn node(&self, node: Node) -> &Netns {
         match node {

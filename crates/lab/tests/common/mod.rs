@@ -4,10 +4,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use ironswan_lab::Common;
-use ironswan_lab::record::Record;
+use ironswan_lab::record::{Factors, Record, Which};
+use ironswan_lab::report;
 use ironswan_lab::topology::Owner;
 
 /// Fails, with the reason, where no namespaces can be made.
@@ -51,6 +53,14 @@ pub fn out(name: &str) -> PathBuf {
     folder.join(format!("ironlab-test-{name}-{}", std::process::id()))
 }
 
+/// What a second program says of the run in a folder, and its exit status: 0 when it comes to the same figures.
+pub fn recompute(folder: &Path) -> (Option<i32>, String) {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
+    let done = Command::new("python3").arg(program).arg(folder).output().expect("python3");
+    let said = [done.stdout, done.stderr].map(|b| String::from_utf8_lossy(&b).into_owned()).concat();
+    (done.status.code(), said)
+}
+
 /// Options of the shortest run of these systems.
 pub fn common(name: &str, duts: &[&str]) -> Common {
     assert_root();
@@ -86,6 +96,25 @@ pub fn sound(record: &Record) {
         "{:?}",
         record.warnings
     );
+}
+
+/// A soaker was at work in such a run: its share stands beside that of accounting in every figure with these factors, and where the
+/// two disagree a warning says so.
+pub fn soaked(record: &Record, of: &[Factors]) {
+    assert!(record.settings["soaker"].contains("units/s"), "{:?}", record.settings);
+    let mut apart = 0;
+    for of in of {
+        let figure = record.figures_with(of).next().unwrap_or_else(|| panic!("no figure of {of:?}"));
+        let number =
+            |name: &str| figure.number(name, Which::Median).unwrap_or_else(|| panic!("no {name} of {of:?}"));
+        let [kernel, soaker, explained] = ["busy_kernel", "busy_soaker", "busy_apart"].map(number);
+        assert!([kernel, soaker, explained].iter().all(|share| (0.0..=1.0).contains(share)), "{figure:?}");
+        apart += usize::from((kernel - soaker).abs() > explained);
+    }
+    let warned = record.warnings.iter().filter(|w| w.kind == "accounting").count();
+    assert!(warned >= apart, "{apart} disagree: {:?}", record.warnings);
+    let text = report::record_text(record, 120);
+    assert!(text.contains("Busy processors, by accounting and by a soaker"), "{text}");
 }
 
 /// Names under which the run that made these commands did so: those of owners of this process, without the topology's number and

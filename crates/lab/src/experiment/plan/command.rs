@@ -12,7 +12,7 @@ use crate::plan::answer::{self, Ask};
 use crate::plan::mix::Mix;
 use crate::plan::model::Model;
 use crate::plan::store::{self, Doubts};
-use crate::plan::{links, text};
+use crate::plan::{fitted, links, text};
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,7 +75,7 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
         let model = calibrate(&options)?;
         let place = store::write(&model, o.model.as_deref())?;
         let mut lines = text::about(&model, &here(&model));
-        lines.extend(text::fitted(&model));
+        lines.extend(fitted::fitted(&model));
         lines.push(format!("measured for {:.0} s; the model is in {}", model.seconds, place.display()));
         let document = serde_json::to_value(&model)
             .map_err(|e| LabError::Measurement(format!("the model cannot be written as JSON: {e}")))?;

@@ -91,11 +91,14 @@ pub struct CalibrateOptions {
     pub load: Duration,
     /// Some seconds: shows that everything works, its figures mean nothing.
     pub smoke: bool,
+    /// A CPU soaker runs beside the loads on lines with tunnels.
+    pub soaker: bool,
 }
 
 impl Default for CalibrateOptions {
     fn default() -> Self {
-        Self { suites: vec![], program: None, repeats: 2, load: Duration::from_millis(300), smoke: false }
+        let load = Duration::from_millis(300);
+        Self { suites: vec![], program: None, repeats: 2, load, smoke: false, soaker: false }
     }
 }
 
@@ -189,7 +192,7 @@ impl CalibrateOptions {
         let loads: Duration = self.fitted().iter().map(all).sum();
         let plain = (self.load() + AROUND) * (self.plain().len() as u32 * self.plain_repeats() * 2);
         let rigs = self.fitted().len() as u32 * 2;
-        let alone = Duration::from_secs(if self.smoke { 1 } else { 9 });
+        let alone = Duration::from_secs(if self.smoke { 1 } else { 14 });
         loads * 2 * self.repeats() + plain + Duration::from_millis(800) * rigs + alone
     }
 

@@ -7,6 +7,7 @@ mod forward;
 mod handshake;
 mod loads;
 mod observe;
+mod soaked;
 
 use std::time::Duration;
 
@@ -25,12 +26,14 @@ use crate::load::Iperf3;
 use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::plan::fit;
-use crate::plan::model::{Cell, Linear, MODEL_SCHEMA, ManySas, Model, Path, SuiteCost, TunnelCost, Way};
+use crate::plan::model::{Cell, MODEL_SCHEMA, ManySas, Model, Path, TunnelCost, Way};
 use crate::plan::paths::path_cost;
+use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
 use crate::plan::verified::{Again, Predicted, Verification};
 use crate::report::{Progress, Warning};
 use crate::topology::{Line, Mode, Owner};
 use loads::{FITTED, KEPT_SUITE, Load, MTU, held_back};
+use soaked::Soaked;
 
 pub use command::{PlanOptions, PlanWhat, plan_command};
 pub use loads::CalibrateOptions;
@@ -48,22 +51,25 @@ const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
 struct Bench {
     rigs: Vec<(String, Path, Rig)>,
     load: Duration,
+    soaked: Option<Soaked>,
 }
 
 impl Bench {
     fn start(owner: &Owner, o: &CalibrateOptions, suites: &[&str]) -> Result<Self, LabError> {
         let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
+        let soaked = o.soaker.then(Soaked::start).transpose()?;
         let mut rigs = Vec::new();
         for name in suites {
             for path in Path::BOTH {
                 let encap = if path == Path::Udp { Encap::Udp } else { Encap::Raw };
                 for dut in duts(o, &[encap], &[name])? {
-                    let rig = Rig::start(owner, dut.as_ref(), Mode::Wire, MTU, &placement)?;
+                    let mut rig = Rig::start(owner, dut.as_ref(), Mode::Wire, MTU, &placement)?;
+                    soaked.iter().for_each(|s| s.beside(&mut rig));
                     rigs.push(((*name).to_string(), path, rig));
                 }
             }
         }
-        Ok(Self { rigs, load: o.load() })
+        Ok(Self { rigs, load: o.load(), soaked })
     }
 
     /// All loads on all rigs (TCP with the first suite alone), interleaved, several repeats; one cell for each.
@@ -86,9 +92,13 @@ impl Bench {
                         continue;
                     }
                     progress.says(&format!("{}, {}", rig.name(), load.name()));
-                    let mut once = || match load {
+                    let measure = |rig: &mut Rig| match load {
                         Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
                         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
+                    };
+                    let mut once = || match &mut self.soaked {
+                        Some(soaked) => soaked.once(rig, load, measure),
+                        None => measure(rig),
                     };
                     let mut seen = once()?;
                     // Once more, and the calmer of the two counts.
@@ -112,6 +122,11 @@ impl Bench {
             }
         }
         Ok(cells)
+    }
+
+    /// What is to be doubted of the loads for what a soaker got beside them.
+    fn doubts(self) -> Vec<Warning> {
+        self.soaked.map(Soaked::doubts).unwrap_or_default()
     }
 }
 
@@ -183,7 +198,8 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     progress.says("starting gateways");
     let mut bench = Bench::start(&owner, o, o.fitted())?;
     let cells = bench.cells(&o.loads(), o.repeats(), &mut watch, &mut progress)?;
-    drop((bench, progress));
+    let soaked = bench.doubts();
+    drop(progress);
     let mut paths = Vec::new();
     for path in Path::BOTH {
         for way in Way::BOTH {
@@ -195,7 +211,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
         program: super::line::program(),
         made,
         seconds: (clock::now() - began).as_secs_f64(),
-        warnings: doubts(&machine, watch, &cells).iter().map(Warning::record).collect(),
+        warnings: doubts(&machine, watch, &cells).iter().chain(&soaked).map(Warning::record).collect(),
         machine,
         suites,
         paths,
@@ -215,11 +231,11 @@ fn engines() -> Engines {
     Engines::select(&mut stopwatch, None).engines
 }
 
-/// A suite, as the data plane would have it done.
+/// A suite, as the data plane would have it done: bursts that are too small for an engine that works side by side go packet by packet.
 fn alone(name: &str, engines: &Engines, time: Duration) -> Result<SuiteCost, LabError> {
     let esp = suite::by_name(name)?;
-    let linear = |work| -> Result<Linear, LabError> {
-        let points = driver::costs(&esp, engines, &TEXTS, (work, 1), time)?;
+    let linear = |work, burst| -> Result<Linear, LabError> {
+        let points = driver::costs(&esp, engines, &TEXTS, (work, burst), time)?;
         // The relative error counts, and neither part is negative: small packets are as many as large ones.
         let (rows, y): (Vec<Vec<f64>>, Vec<f64>) = points.iter().map(|(x, y)| (vec![1.0, *x], *y)).unzip();
         let costs = fit::non_negative(&rows, &y);
@@ -229,14 +245,17 @@ fn alone(name: &str, engines: &Engines, time: Duration) -> Result<SuiteCost, Lab
         let off = points.iter().map(|(x, y)| (per_packet + per_byte * x - y).powi(2)).sum::<f64>();
         Ok(Linear { per_packet, per_byte, residual: (off / points.len() as f64).sqrt() })
     };
+    let burst = |packets| -> Result<Burst, LabError> {
+        Ok(Burst { packets, seal: linear(Work::Seal, packets)?, open: linear(Work::Open, packets)? })
+    };
+    let [one, most_alone, fewest, lanes, full] = BURSTS.map(burst);
     let (fixed_bytes, block) = driver::work::layout(&esp)?;
     let (small, large) = (engines.engine(&esp, 100), engines.engine(&esp, 1400));
     let chosen = |a: EngineId, b: EngineId| if a == b { a.to_string() } else { format!("{a}, {b}") };
     Ok(SuiteCost {
         suite: name.into(),
         engines: chosen(small, large),
-        seal: linear(Work::Seal)?,
-        open: linear(Work::Open)?,
+        bursts: [one?, most_alone?, fewest?, lanes?, full?],
         fixed_bytes,
         block,
     })
@@ -308,10 +327,14 @@ pub fn verify(model: &Model, o: &CalibrateOptions) -> Result<Verification, LabEr
     let mut progress = Progress::new(steps, Duration::from_millis(650));
     progress.says("starting gateways");
     let both: Vec<Load> = sizes.iter().chain(&again).cloned().collect();
-    let mut all = Bench::start(&owner, o, o.fitted())?.cells(&both, repeats, &mut watch, &mut progress)?;
-    all.extend(Bench::start(&owner, o, &[KEPT_SUITE])?.cells(&whole, repeats, &mut watch, &mut progress)?);
+    let (mut all, mut soaked) = (Vec::new(), Vec::new());
+    for (suites, loads) in [(o.fitted(), &both), (&[KEPT_SUITE][..], &whole)] {
+        let mut bench = Bench::start(&owner, o, suites)?;
+        all.extend(bench.cells(loads, repeats, &mut watch, &mut progress)?);
+        soaked.extend(bench.doubts());
+    }
     drop(progress);
-    let warnings = doubts(&machine, watch, &all).iter().map(Warning::record).collect();
+    let warnings = doubts(&machine, watch, &all).iter().chain(&soaked).map(Warning::record).collect();
     // What the calibration had, too, is no test of the model, but of the machine.
     let then = |c: &Cell| {
         let same = |m: &&Cell| (&m.suite, m.path, &m.mix, m.offered) == (&c.suite, c.path, &c.mix, c.offered);

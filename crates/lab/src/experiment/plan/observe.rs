@@ -13,6 +13,7 @@ use crate::load::frame::{self, Shape};
 use crate::load::{self, Direction, Iperf3, Offer, Receiver, TcpLoad};
 use crate::measure::counters::{self, CpuTicks, LinkCounters, parse_links};
 use crate::measure::headers;
+use crate::measure::soaker::Soaked;
 use crate::plan::mix::Mix;
 use crate::plan::model::{Seen, Side};
 use crate::topology::Node;
@@ -45,13 +46,15 @@ pub(super) struct Machine {
     at: Instant,
     /// Ticks of processes that are no part of the measurement.
     others: HashMap<(u32, u64), u64>,
+    /// What a soaker had had, where one is at work.
+    soaked: Option<Soaked>,
 }
 
 impl Machine {
     /// Now; `inside` are the processes that are a part of it.
     pub(super) fn now(inside: &[u32]) -> Result<Self, LabError> {
         let others = counters::processes_outside(inside);
-        Ok(Self { others, cpu: cpu()?, at: clock::now() })
+        Ok(Self { others, cpu: cpu()?, at: clock::now(), soaked: None })
     }
 
     /// Busy time without that of programs outside, nanoseconds, and the share of the machine that these used.
@@ -61,7 +64,8 @@ impl Machine {
             |(p, ticks): (&(u32, u64), &u64)| ticks.saturating_sub(self.others.get(p).copied().unwrap_or(0));
         let others = after.others.iter().map(gained).sum::<u64>() as f64 / hertz;
         let capacity = (after.at - self.at).as_secs_f64() * crate::measure::cpus() as f64;
-        let busy = after.cpu.since(&self.cpu).busy_seconds(capacity, hertz);
+        let soaked = self.soaked.zip(after.soaked).map_or(0, |(from, to)| to.ticks_since(from));
+        let busy = after.cpu.since(&self.cpu).beside_a_soaker(soaked).busy_seconds(capacity, hertz);
         ((busy - others).max(0.0) * 1e9, others / capacity.max(1e-9))
     }
 }
@@ -70,7 +74,8 @@ impl Rig {
     fn moment(&self, inside: &[u32]) -> Result<Moment, LabError> {
         let links = parse_links(&self.line.node(Node::G1).read("/proc/thread-self/net/dev")?);
         let lan = links.into_iter().find(|(name, _)| name == "lan").map(|(_, l)| l).unwrap_or_default();
-        let (machine, gateways) = (Machine::now(inside)?, self.gateways_ns());
+        let soaked = self.soak.as_ref().map(|soak| soak.now());
+        let (machine, gateways) = (Machine { soaked, ..Machine::now(inside)? }, self.gateways_ns());
         Ok(Moment { lan, machine, gateways, at: clock::now() })
     }
 
@@ -185,7 +190,16 @@ impl Moment {
             let n = own.filter(|_| handled).unwrap_or(packets).max(1.0);
             let of = |name: &&str| counts.and_then(|c| c.plane.get(*name)).copied().unwrap_or(0) as f64;
             let calls = ["rounds", "send-calls", "receives"].iter().map(of).sum::<f64>();
-            Side { pps: n / seconds.max(1e-9), ns: ns / n, calls: calls / own.unwrap_or(n).max(1.0) }
+            // What is read together is sealed by one call, and what is received together is opened by one.
+            let batches = of(&["seals", "receives"][g]);
+            let own = own.unwrap_or(n).max(1.0);
+            Side {
+                pps: n / seconds.max(1e-9),
+                ns: ns / n,
+                calls: calls / own,
+                // Without a count, each packet by itself: too dear rather than too cheap.
+                burst: if batches > 0.0 { (own / batches).max(1.0) } else { 1.0 },
+            }
         };
         let (busy, other_share) = self.machine.until(&after.machine);
         Seen {

@@ -94,6 +94,11 @@ impl Gateway {
         Ok(self.said)
     }
 
+    /// When its time began.
+    pub(super) fn began(&self) -> Instant {
+        self.since.0
+    }
+
     /// The error of this gateway, with the end of its log.
     fn failed(&self, why: String) -> LabError {
         LabError::Dut { dut: self.process.name().into(), why, logs: vec![self.process.tail(15)] }

@@ -8,26 +8,28 @@
 mod cache;
 mod conclude;
 mod config;
+mod dead;
 mod gateways;
 mod growth;
 mod one_more;
+mod restart;
 mod simulated;
 mod traffic;
 
 use std::time::Duration;
 
+use super::beside::Beside;
 use super::campaign::{About, Campaign, Common, Report};
 use crate::clock;
 use crate::dut::{self, Encap, ironswan};
 use crate::error::LabError;
-use crate::interrupt;
 use crate::load::{self, Receiver};
-use crate::measure::counters::parse_links;
+use crate::process::Process;
 use crate::record::{Better, Factors, factors};
 use crate::report::Warning;
 use crate::topology::{Node, Owner};
 use cache::Trace;
-use config::{Config, MOST, OUTER};
+use config::{Config, MOST};
 use gateways::{Gateway, Ground, Seen, System, watch};
 use growth::{all_up, growth, tenths};
 use traffic::{Offer, PORT};
@@ -221,6 +223,13 @@ impl Plan {
         let all = self.tunnels.iter().flat_map(|n| self.systems.iter().map(move |s| (s.clone(), *n)));
         all.filter(|(s, n)| *s != System::StrongSwan || *n <= QUICK_ENOUGH).collect()
     }
+
+    /// The largest number of tunnels of each system: with so many, all that get there are asked for peers that are gone.
+    fn most(&self) -> Vec<u32> {
+        let cells = self.cells();
+        let of = |s: &System| cells.iter().filter(|(system, _)| system == s).map(|(_, n)| *n).max();
+        self.systems.iter().filter_map(of).collect()
+    }
 }
 
 /// Makes the experiment.
@@ -294,20 +303,15 @@ fn cell(
     let mut ground = Ground::new(owner, system, &config)?;
     let mut g2 = ground.start_responder(1)?;
     let loaded = g2.kib();
-    let (mut g1, _loading) = ground.start(0)?;
+    let (mut g1, loading) = ground.start(0)?;
+    let own: Vec<u32> = loading.iter().map(Process::id).collect();
+    let beside = Beside::start(c, &ground.line, &own)?;
     let both = |said: &[gateways::Said]| Ok(said.iter().map(|s| s.established).min().unwrap_or(0));
     let seen = watch(&mut [&mut g1, &mut g2], n.into(), at_most, both)?;
     let kib = (g2.kib() - loaded) / f64::from(n);
-    let up = bring_up(
-        c,
-        &seen,
-        of("bring-up", dut, n),
-        n,
-        repeat,
-        began,
-        &[("kib_loaded", loaded), ("kib_per_tunnel", kib)],
-    );
-    if !up {
+    let mut more = vec![("kib_loaded", loaded), ("kib_per_tunnel", kib)];
+    more.extend(beside.stop(&ground.line)?);
+    if !bring_up(c, &seen, of("bring-up", dut, n), n, repeat, began, &more) {
         let reached = seen.moments.last().map_or(0, |m| m.up);
         for (side, gateway) in [&g1, &g2].into_iter().enumerate() {
             c.keep(&format!("{dut}-{n}-{repeat}-g{}.log", side + 1), gateway.tail().as_bytes())?;
@@ -322,40 +326,13 @@ fn cell(
     }
     c.says(&format!("{dut}, {n} tunnels: packets"))?;
     let trace = packets(c, &ground, [&g1, &g2], plan, of("traffic", dut, n), n, repeat)?;
-    if *system == System::StrongSwan {
-        c.ran(ground.line.journal().lines().into_iter().filter(|l| !l.contains("/proc")).take(20));
-        return Ok(Some(trace));
-    }
     c.says(&format!("{dut}, {n} tunnels: restart"))?;
-    let (began, start) = (c.elapsed(), clock::now());
-    let before = g2.said()?.established;
-    if !g1.end() {
-        c.doubt(Warning::Killed { dut: dut.into(), processes: vec!["g1".into()] });
-    }
-    let stop = (clock::now() - start).as_secs_f64();
-    let (mut g1, _loading) = ground.start(0)?;
-    let again =
-        |said: &[gateways::Said]| Ok(said[0].established.min(said[1].established.saturating_sub(before)));
-    let seen = watch(&mut [&mut g1, &mut g2], n.into(), at_most, again)?;
-    match all_up(&seen.moments, n.into()) {
-        Some(seconds) => {
-            let measures = [("restart_s", stop + seconds), ("stop_s", stop)];
-            c.sample(of("restart", dut, n), repeat, began, &measures, vec![]);
-        }
-        None => c.doubt(Warning::NotAllUp {
-            dut: format!("{dut} after a restart"),
-            tunnels: n.into(),
-            up: seen.moments.last().map_or(0, |m| m.up),
-            seconds: at_most.as_secs_f64(),
-        }),
-    }
-    g1.end();
-    g2.end();
-    if Some(&n) == plan.tunnels.iter().max() {
+    restart::restart(c, &mut ground, [g1, g2], of("restart", dut, n), (n, at_most), repeat)?;
+    if plan.most().contains(&n) {
         c.says(&format!("{dut}, {n} peers that are gone"))?;
-        dead(c, &mut ground, plan, of("dead", dut, n), n, repeat)?;
+        dead::dead(c, &mut ground, plan, of("dead", dut, n), n, repeat)?;
     }
-    c.ran(ground.line.journal().lines().into_iter().take(40));
+    c.ran(ground.line.journal().lines().into_iter().filter(|l| !l.contains("/proc")).take(40));
     Ok(Some(trace))
 }
 
@@ -425,56 +402,23 @@ fn packets(
     let tag = ground.line.number() << 16 | repeat << 2;
     // Neighbours, routes and paths are looked up before it counts.
     run(FIXED, Duration::from_millis(200), tag)?;
-    let began = c.elapsed();
+    let (began, beside) = (c.elapsed(), Beside::start(c, &ground.line, &[])?);
     let (trace, received, ns, _) = run(FIXED, plan.window, tag + 1)?;
+    let at_fixed = beside.stop(&ground.line)?;
     let (flood, carried, _, seconds) = run(FLOOD, plan.window, tag + 2)?;
     if received == 0.0 {
         return Err(LabError::Measurement(format!("{} tunnels are up and carry nothing", n)));
     }
     let loss = 1.0 - received / trace.len().max(1) as f64;
-    let measures = [
+    let mut measures = vec![
         ("ns_per_packet", ns / received),
         ("loss", loss.max(0.0)),
         ("offered", flood.len() as f64 / seconds),
         ("carried", carried / seconds),
     ];
+    measures.extend(at_fixed);
     c.sample(what, repeat, began, &measures, vec![]);
     Ok(trace)
-}
-
-/// What peers cost that are gone: the gateway starts, and nobody answers.
-fn dead(
-    c: &mut Campaign,
-    ground: &mut Ground,
-    plan: &Plan,
-    what: Factors,
-    n: u32,
-    repeat: u32,
-) -> Result<(), LabError> {
-    // Not even an ICMP error comes back.
-    ground.line.ip(Node::G2, &["addr", "flush", "dev", "wan", "to", OUTER[1]])?;
-    ground.line.ip(Node::G2, &["route", "add", "blackhole", OUTER[1]])?;
-    let (mut g1, _) = ground.start(0)?;
-    gateways::wait(&mut g1, |said| said.begun >= n.into())?;
-    let sent = || -> Result<u64, LabError> {
-        let links = parse_links(&ground.netns(0).read("/proc/thread-self/net/dev")?);
-        let wan = links.iter().find(|(name, _)| name == "wan").map(|(_, counters)| counters.tx_buffers);
-        wan.ok_or_else(|| LabError::Measurement("g1 has no link wan".into()))
-    };
-    let began = c.elapsed();
-    let (cpu, before, start) = (g1.cpu_ns(), sent()?, clock::now());
-    interrupt::pause(plan.dead)?;
-    let seconds = (clock::now() - start).as_secs_f64();
-    let each = seconds * f64::from(n);
-    let measures = [
-        ("dead_us", g1.cpu_ns().saturating_sub(cpu) as f64 / 1e3 / each),
-        // Requests for IKE_SAs are one packet each.
-        ("dead_packets", sent()?.saturating_sub(before) as f64 / each),
-    ];
-    g1.said()?;
-    c.sample(what, repeat, began, &measures, vec![]);
-    g1.end();
-    Ok(())
 }
 
 /// What key caches would be worth, over the packets of the run and over traces with popular SAs.
@@ -496,5 +440,28 @@ fn key_caches(c: &mut Campaign, n: u32, own: &Trace) {
             let began = c.elapsed();
             c.sample(factors, 0, began, &[("hit_rate", cache::hit_rate(trace, entries))], vec![]);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_gone_at_the_largest_number_of_each_system() {
+        let plan = |systems: &[System], tunnels: &[u32]| Plan {
+            systems: systems.to_vec(),
+            tunnels: tunnels.to_vec(),
+            simulated: 0,
+            repeats: 1,
+            window: Duration::ZERO,
+            dead: Duration::ZERO,
+            key: String::new(),
+        };
+        let both = [System::IronSwan(String::new()), System::StrongSwan];
+        assert_eq!(plan(&both, &[10, 1_000, 10_000]).most(), [10_000, QUICK_ENOUGH]);
+        assert_eq!(plan(&both[..1], &[10, 1_000, 10_000]).most(), [10_000]);
+        // What strongSwan has no time for, it has no peers in either.
+        assert_eq!(plan(&both, &[5_000]).most(), [5_000]);
     }
 }

@@ -11,6 +11,7 @@ use super::gateways::{self, Ground, System, watch};
 use super::{Plan, bring_up, of};
 use crate::dut;
 use crate::error::LabError;
+use crate::experiment::beside::Beside;
 use crate::experiment::campaign::{Campaign, Common};
 use crate::peer::{Peer, PeerSpec, PeerTunnel, aes_gcm};
 use crate::report::Warning;
@@ -72,13 +73,15 @@ pub(super) fn simulated(
     let spec = PeerSpec { tunnels, initiate: false, encap: true, esp: aes_gcm(128) };
     let peers = Peer::start(ground.netns(1), spec)?;
     let (mut g1, _) = ground.start(0)?;
+    let beside = Beside::start(c, &ground.line, &[])?;
     gateways::wait(&mut g1, |said| said.begun > 0)?;
     let at_most = Duration::from_secs(30) + Duration::from_millis(5) * n;
     let loaded = g1.kib();
     let up = |_: &[gateways::Said]| Ok(peers.up() as u64);
     let seen = watch(&mut [&mut g1], n.into(), at_most, up)?;
     let kib = (g1.kib() - loaded) / f64::from(n);
-    let more = [("kib_loaded", loaded), ("kib_per_tunnel", kib)];
+    let mut more = vec![("kib_loaded", loaded), ("kib_per_tunnel", kib)];
+    more.extend(beside.stop(&ground.line)?);
     let what = of("simulated peers", "ironswan", n);
     if !bring_up(c, &seen, what, n, 0, began, &more) {
         let reached = seen.moments.last().map_or(0, |m| m.up);

@@ -97,7 +97,8 @@ impl Goal {
         Ok(())
     }
 
-    fn is_long(&self, trial: &Trial) -> bool {
+    /// Whether a trial is long enough to count fully.
+    pub(super) fn is_full(&self, trial: &Trial) -> bool {
         trial.duration >= self.final_trial * (1.0 - 1e-9)
     }
 
@@ -105,7 +106,7 @@ impl Goal {
     pub fn classify<'a>(&self, trials: impl IntoIterator<Item = &'a Trial>) -> Class {
         let mut sums = Sums::default();
         for trial in trials {
-            let sum = match (self.is_long(trial), trial.loss <= self.loss_ratio) {
+            let sum = match (self.is_full(trial), trial.loss <= self.loss_ratio) {
                 (true, true) => &mut sums.good_long,
                 (true, false) => &mut sums.bad_long,
                 (false, true) => &mut sums.good_short,
@@ -150,7 +151,7 @@ impl Goal {
     /// What arrived at the lower bound in the worst of those long trials that are not forgiven by the exceed ratio.
     pub fn conditional_throughput(&self, trials: &[Trial]) -> Option<f64> {
         let load = self.bounds(trials).lower?;
-        let mut long: Vec<&Trial> = trials.iter().filter(|t| t.load == load && self.is_long(t)).collect();
+        let mut long: Vec<&Trial> = trials.iter().filter(|t| t.load == load && self.is_full(t)).collect();
         long.sort_by(|a, b| a.loss.total_cmp(&b.loss));
         let whole = long.iter().map(|t| t.duration).sum::<f64>().max(self.duration_sum);
         let mut remaining = whole * (1.0 - self.exceed_ratio);

@@ -4,10 +4,14 @@
 //! goal itself last. A stage takes over the interval of the one before: it tries the middle, then the end that the middle points to; where
 //! the longer trials do not confirm an end, it steps outwards in growing steps until there are two ends again, and bisects.
 //! Among the goals the shortest trial comes first, then the lowest load. All trials count for all goals.
+//!
+//! The last third of the trials is for deciding: no goal has short trials any more, and those of which no load is known that is
+//! carried come first, in turns: at the load that their short trials speak for, and further down each time that it is not carried. A
+//! goal for which nothing was decided has no result.
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Bounds, Goal, Trial};
+use super::bounds::{Bounds, Class, Goal, Trial};
 
 /// What to search, and within which limits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,7 +25,7 @@ pub struct Plan {
     pub max_load: f64,
     /// Coarser stages before each goal's own.
     pub coarse_stages: u32,
-    /// The search ends after so many trials, whether it has found everything or not.
+    /// The search ends after so many trials, whether it has found everything or not. The last third decides.
     pub most_trials: u32,
 }
 
@@ -58,6 +62,10 @@ pub struct Search {
     trials: Vec<Trial>,
     /// Rungs of the trials.
     rungs: Vec<u32>,
+    /// Trials made, those that said nothing included.
+    made: u32,
+    /// The goal whose turn it is in the last third, and the rung that is being decided about for it.
+    deciding: Option<(usize, u32)>,
     /// The first trials, which the stages begin with: the highest load, then what came through it, and so on.
     opening: Option<u32>,
     opened: u32,
@@ -154,6 +162,39 @@ impl Hunt {
         }
     }
 
+    /// From now on full trials only.
+    fn hurry(&mut self, search: &Trials<'_>) {
+        let last = self.stages.len() - 1;
+        if self.at < last {
+            self.hint = search.bounds(&self.stages[self.at].goal);
+            self.at = last;
+            (self.reach, self.reached) = (self.stages[last].width, None);
+        }
+    }
+
+    /// The goal itself, which comes after the coarser ones.
+    fn goal(&self) -> &Goal {
+        &self.stages[self.stages.len() - 1].goal
+    }
+
+    /// The rung most worth full trials where nothing is known to be carried; `None` where something is, or nothing is left to try.
+    fn decisive(&mut self, search: &Trials<'_>, ladder: &Ladder) -> Option<u32> {
+        let (lower, upper) = search.bounds(self.goal());
+        if lower.is_some() {
+            return None;
+        }
+        // More trials might still speak for a load that failed in the first; a lower one needs fewer.
+        let failed = search.failed(self.goal()).into_iter().chain(upper).min();
+        let known: Vec<_> = self.stages.iter().rev().map(|stage| search.bounds(&stage.goal)).collect();
+        let good = known.iter().find_map(|(lower, _)| lower.filter(|l| failed.is_none_or(|f| *l < f)));
+        if good.is_some() {
+            return good;
+        }
+        let from = known.iter().filter_map(|(_, upper)| *upper).chain(failed).min()?;
+        let through = ladder.below(ladder.load(from) * (1.0 - search.lost(from, self.goal())).max(1.0 / 3.0));
+        (from > 0).then(|| from.saturating_sub(self.stride(from)).min(through))
+    }
+
     fn candidate(&mut self, stage: Stage, lower: Option<u32>, upper: Option<u32>, top: u32) -> Option<u32> {
         let narrow = match (lower, upper) {
             (Some(lower), Some(upper)) => upper - lower <= stage.width,
@@ -209,6 +250,22 @@ impl Trials<'_> {
         };
         (rung(bounds.lower), rung(bounds.upper))
     }
+
+    /// The lowest rung with full trials of which none passed.
+    fn failed(&self, goal: &Goal) -> Option<u32> {
+        let full = |rung: u32| self.at(rung).filter(|t| goal.is_full(t)).map(|t| t.loss);
+        let failed = |rung: &u32| full(*rung).fold(f64::INFINITY, f64::min) > goal.loss_ratio;
+        self.rungs.iter().copied().filter(|rung| full(*rung).next().is_some() && failed(rung)).min()
+    }
+
+    /// The share lost in the best trial at a rung that did not pass.
+    fn lost(&self, rung: u32, goal: &Goal) -> f64 {
+        self.at(rung).map(|t| t.loss).filter(|loss| *loss > goal.loss_ratio).fold(1.0, f64::min)
+    }
+
+    fn at(&self, rung: u32) -> impl Iterator<Item = &Trial> {
+        self.trials.iter().zip(self.rungs).filter(move |(_, r)| **r == rung).map(|(trial, _)| trial)
+    }
 }
 
 impl Search {
@@ -227,15 +284,31 @@ impl Search {
         let ladder = Ladder::new(&plan);
         let hunts = plan.goals.iter().map(|g| Hunt::new(*g, plan.coarse_stages, &ladder)).collect();
         let opening = Some(ladder.top);
-        Ok(Self { plan, ladder, hunts, trials: Vec::new(), rungs: Vec::new(), opening, opened: 0 })
+        Ok(Self {
+            plan,
+            ladder,
+            hunts,
+            trials: Vec::new(),
+            rungs: Vec::new(),
+            made: 0,
+            deciding: None,
+            opening,
+            opened: 0,
+        })
     }
 
     /// The trial to make now; `None` when the search is over.
     pub fn ask(&mut self) -> Option<Ask> {
-        if self.trials.len() >= self.plan.most_trials as usize {
+        if self.made >= self.plan.most_trials {
             return None;
         }
         let of = |(rung, duration): (u32, f64), ladder: &Ladder| Ask { load: ladder.load(rung), duration };
+        if u64::from(self.made) * 3 >= u64::from(self.plan.most_trials) * 2 {
+            self.opening = None;
+            if let Some(next) = self.decide() {
+                return Some(of(next, &self.ladder));
+            }
+        }
         if let Some(rung) = self.opening {
             // Long enough for the first stage of every goal.
             let longest = self.hunts.iter().map(|h| h.stages[0].goal.final_trial).fold(0.0, f64::max);
@@ -247,10 +320,36 @@ impl Search {
         first.map(|next| of(next, &self.ladder))
     }
 
+    /// The trial of the last third that comes first, when a goal needs one.
+    fn decide(&mut self) -> Option<(u32, f64)> {
+        let trials = Trials { trials: &self.trials, rungs: &self.rungs, top: self.ladder.top };
+        self.hunts.iter_mut().for_each(|h| h.hurry(&trials));
+        let open = |(nth, rung): &(usize, u32)| {
+            let goal = self.hunts[*nth].goal();
+            let failed = trials.failed(goal).is_some_and(|f| *rung >= f);
+            !failed && goal.classify(trials.at(*rung)) == Class::Undecided
+        };
+        if self.deciding.filter(open).is_none() {
+            // The largest loss, which callers name last, comes first: it is kept where the others are not, and a trial that
+            // loses nothing is one for them, too.
+            let (goals, last) = (self.hunts.len(), self.deciding.map_or(0, |(nth, _)| nth));
+            let turns = (1..=goals).map(|n| (last + goals - n) % goals);
+            self.deciding =
+                turns.filter_map(|nth| Some((nth, self.hunts[nth].decisive(&trials, &self.ladder)?))).next();
+        }
+        self.deciding.map(|(nth, rung)| (rung, self.hunts[nth].goal().final_trial))
+    }
+
+    /// Takes in that the trial that was asked for was made and says nothing: it is one of those that there may be.
+    pub fn void(&mut self) {
+        self.made += 1;
+    }
+
     /// Takes in the trial that was asked for: `loss` is the share of the intended packets that did not arrive.
     pub fn tell(&mut self, ask: Ask, loss: f64) {
         let loss = loss.clamp(0.0, 1.0);
         let rung = self.ladder.below(ask.load * (1.0 + 1e-12));
+        self.made += 1;
         self.trials.push(Trial { load: ask.load, duration: ask.duration, loss });
         self.rungs.push(rung);
         self.opening = self.opening.and_then(|_| self.open(rung, loss));

@@ -86,3 +86,18 @@ impl System for Bimodal {
         HardLimit(limit).lose(load, seconds)
     }
 }
+
+/// A hard limit below which a little is lost now and then, whatever the load.
+pub(super) struct Leaky {
+    pub limit: f64,
+    /// Share of trials with such a loss.
+    pub share: f64,
+    pub random: Random,
+}
+
+impl System for Leaky {
+    fn lose(&mut self, load: f64, seconds: f64) -> f64 {
+        let leak = if self.random.next() < self.share { 0.0002 } else { 0.0 };
+        HardLimit(self.limit).lose(load, seconds).max(leak)
+    }
+}

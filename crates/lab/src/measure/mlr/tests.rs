@@ -1,6 +1,6 @@
 //! Searches in systems with known answers.
 
-use super::simulated::{Bimodal, Bufferbloated, Degrading, HardLimit, Noisy, Random, System};
+use super::simulated::{Bimodal, Bufferbloated, Degrading, HardLimit, Leaky, Noisy, Random, System};
 use super::{Ask, Class, Found, Goal, Plan, Search, Trial};
 
 /// As for continuous integration of packet processors: half of the seconds may be bad.
@@ -155,6 +155,89 @@ fn the_number_of_trials_is_bounded_and_an_unfinished_search_says_so() {
     let (found, trials) = search(Plan { most_trials: 5, ..plan(&[goal(0.0)]) }, &mut HardLimit(3e5));
     assert_eq!(trials.len(), 5);
     assert!(!found[0].complete);
+}
+
+/// Three losses at once, as in a quick run and as in a usual one.
+fn quick(most_trials: u32) -> Plan {
+    let goal = |loss_ratio| Goal {
+        width: 0.05,
+        initial_trial: 0.075,
+        final_trial: 0.25,
+        duration_sum: 0.5,
+        ..goal(loss_ratio)
+    };
+    let goals = [0.0, 0.00001, 0.001].map(goal);
+    Plan { min_load: 500.0, coarse_stages: 1, most_trials, ..plan(&goals) }
+}
+
+fn usual(most_trials: u32) -> Plan {
+    let goals = [0.0, 0.00001, 0.001].map(|loss| Goal { width: 0.02, duration_sum: 5.0, ..goal(loss) });
+    Plan { min_load: 500.0, most_trials, ..plan(&goals) }
+}
+
+/// Of 50 searches for each loss, in how many no load was found that is carried, or one outside of `truth`.
+fn undecided(
+    plan: &Plan,
+    system: &dyn Fn(u64) -> Box<dyn System>,
+    truth: std::ops::RangeInclusive<f64>,
+) -> [usize; 3] {
+    let mut undecided = [0; 3];
+    for seed in 1..=50 {
+        let (found, trials) = search(plan.clone(), system(seed).as_mut());
+        assert!(trials.len() <= plan.most_trials as usize);
+        for (count, found) in undecided.iter_mut().zip(found) {
+            *count += usize::from(!found.bounds.lower.is_some_and(|load| truth.contains(&load)));
+        }
+    }
+    undecided
+}
+
+#[test]
+fn however_few_trials_there_are_some_decide_about_every_loss() {
+    let hard = |_| Box::new(HardLimit(2e5)) as Box<dyn System>;
+    let noisy =
+        |seed| Box::new(Noisy { middle: 2e5, spread: 0.05, random: Random::new(seed) }) as Box<dyn System>;
+    let degrading = |_| Box::new(Degrading { peak: 2e5 }) as Box<dyn System>;
+    let bimodal = |seed| {
+        Box::new(Bimodal { slow: 1e5, fast: 3e5, share: 0.2, random: Random::new(seed) }) as Box<dyn System>
+    };
+    // A quick run has 22, of which the generator may spoil two of three.
+    for most in [7, 8, 22] {
+        for (system, truth, at_most) in [
+            (&hard as &dyn Fn(u64) -> Box<dyn System>, 1.8e5..=2e5, 0),
+            (&noisy, 1.5e5..=2.1e5, 1),
+            (&degrading, 1e5..=2e5, 0),
+            (&bimodal, 0.9e5..=3e5, 1),
+        ] {
+            let undecided = undecided(&quick(most), system, truth);
+            assert!(undecided.iter().all(|n| *n <= at_most), "{most} trials: {undecided:?}");
+        }
+    }
+    // Where three full trials of five decide.
+    assert_eq!(undecided(&usual(9), &hard, 1.8e5..=2e5), [0; 3]);
+    assert_eq!(undecided(&usual(9), &degrading, 1e5..=2e5), [0; 3]);
+    assert!(undecided(&usual(15), &bimodal, 0.9e5..=3e5).iter().all(|n| *n <= 1));
+}
+
+#[test]
+fn a_loss_that_is_never_kept_leaves_trials_to_the_others() {
+    let leaky =
+        |seed| Box::new(Leaky { limit: 2e5, share: 0.9, random: Random::new(seed) }) as Box<dyn System>;
+    for most in [7, 8] {
+        assert_eq!(undecided(&quick(most), &leaky, 1.5e5..=2.1e5)[2], 0, "{most} trials");
+    }
+}
+
+#[test]
+fn a_trial_that_said_nothing_is_one_of_those_that_there_may_be() {
+    let mut search = Search::new(quick(7)).expect("a sound plan");
+    let mut made = 0;
+    while let Some(ask) = search.ask() {
+        assert_eq!(search.ask(), Some(ask), "it is asked for again");
+        made += 1;
+        if made % 2 == 0 { search.void() } else { search.tell(ask, HardLimit(2e5).lose(ask.load, 1.0)) }
+    }
+    assert_eq!((made, search.trials().len()), (7, 4));
 }
 
 #[test]
