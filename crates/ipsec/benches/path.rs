@@ -27,16 +27,11 @@ const READ_BYTES: usize = 16 * 1024;
 const TURN_FRAMES: usize = 256;
 const CAPACITY: usize = 256 * 1024;
 
-/// The engine of `IRONSWAN_ENGINE`; AWS-LC without.
-fn engines() -> Engines {
-    let name = std::env::var("IRONSWAN_ENGINE").ok();
-    name.map_or_else(Engines::portable, |name| Engines::only(name.parse().expect("the name of an engine")))
-}
-
 /// The key of this SA.
 fn key_of(sa: &SaAdd) -> EspKey {
     let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
-    EspKey::with_engines(&sa.suite, encr, integ, &mut Seeded::new(9), &engines()).expect("a key of ours")
+    EspKey::with_engines(&sa.suite, encr, integ, &mut Seeded::new(9), &Engines::of_environment())
+        .expect("a key of ours")
 }
 
 struct Case {
@@ -103,7 +98,7 @@ fn main() {
 
 fn run(algorithm: Algorithm, case: &Case) {
     let tx = TxConfig { capacity: CAPACITY, ..TxConfig::default() };
-    let engines = engines();
+    let engines = Engines::of_environment();
     let mut pair = Pair::new(Options { algorithm, tx, window: 0, engines, ..Options::default() });
     let mut wire = vec![0; CAPACITY];
     let key = key_of(&pair.options.sa(Direction::Out, SPI, REQID, 42));

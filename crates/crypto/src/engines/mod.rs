@@ -296,6 +296,15 @@ impl Engines {
         Self { lanes_from: 1, ..Self::forced(id) }
     }
 
+    /// [`Self::only`] the engine that `IRONSWAN_ENGINE` names, [`Self::portable`] without it: for tests and benchmarks.
+    ///
+    /// # Panics
+    /// If there is no such engine, or it cannot be used here.
+    pub fn of_environment() -> Self {
+        let name = std::env::var("IRONSWAN_ENGINE").ok();
+        name.map_or_else(Self::portable, |name| Self::only(name.parse().unwrap_or_else(|e| panic!("{e}"))))
+    }
+
     /// Two engines with a border between small and large packets, for tests.
     #[cfg(test)]
     pub(crate) fn by_size(small: EngineId, large: EngineId, from: u16) -> Self {

@@ -242,16 +242,12 @@ fn apply(engine: &Engine, command: &Command) {
     engine.apply(Duration::ZERO, command).expect("a command of ours");
 }
 
-/// The engine of `IRONSWAN_ENGINE`; AWS-LC without.
-fn engines() -> Engines {
-    let name = std::env::var("IRONSWAN_ENGINE").ok();
-    name.map_or_else(Engines::portable, |name| Engines::only(name.parse().expect("the name of an engine")))
-}
-
 /// An engine of gateway `me` with one SA.
 fn engine(me: u8) -> Arc<Engine> {
-    let engine =
-        Engine::new(Box::new(Seeded::new(me.into())), Config { engines: engines(), ..Config::default() });
+    let engine = Engine::new(
+        Box::new(Seeded::new(me.into())),
+        Config { engines: Engines::of_environment(), ..Config::default() },
+    );
     let (local, remote) = (net(me), net(3 - me));
     let policy =
         PolicyAdd { name: "net".into(), action: Action::Protect(ReqId(1)), local, remote, priority: 0 };

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ipsec::{Config, Datagram, Engine, Frame, RxBatch, TxBatch, TxConfig, Worker};
+use ironswan_ipsec::{Datagram, Engine, Frame, RxBatch, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::common::*;
-use super::{CAPACITY, READ_BYTES, READ_FRAMES, TURN_FRAMES, engines, key_of, layout, quiet};
+use super::{CAPACITY, READ_BYTES, READ_FRAMES, TURN_FRAMES, key_of, layout, quiet};
 
 const SAS: u32 = 10_000;
 /// IPv4 and UDP.
@@ -45,7 +45,7 @@ fn network(addr: u32, len: u8) -> TrafficSelector {
 
 impl Row {
     fn new(name: &'static str, algorithm: Algorithm, sas: u32, size: usize) -> Self {
-        let config = Config { engines: engines(), ..Config::default() };
+        let config = config();
         let engine = |seed| -> Arc<Engine> { Engine::new(Box::new(Seeded::new(seed)), config) };
         let (a, b) = (engine(1), engine(2));
         let mut keys = Vec::new();

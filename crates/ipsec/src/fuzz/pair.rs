@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ironswan_crypto::engines::{EngineId, Engines};
 use ironswan_crypto::rng::Seeded;
 use ironswan_crypto::{batch, icv};
 use ironswan_wire::algorithm;
@@ -309,9 +310,21 @@ struct World {
     delivered: u64,
 }
 
+/// The crypto engines of both ends: AWS-LC faces each that this machine has, either way, by the length of the input.
+fn crypto(len: usize) -> [Engines; 2] {
+    let all: Vec<EngineId> = EngineId::available().collect();
+    let mut ends = [Engines::portable(), Engines::only(all[len / 2 % all.len()])];
+    ends.rotate_left(len % 2);
+    ends
+}
+
 impl World {
     fn new(choice: &mut Choice<'_>, defect: Defect) -> Self {
-        let engines = [1, 2].map(|seed| Engine::new(Box::new(Seeded::new(seed)), Config::default()));
+        let crypto = crypto(choice.0.len());
+        let engines = [0, 1].map(|end| {
+            let config = Config { engines: crypto[end], ..Config::default() };
+            Engine::new(Box::new(Seeded::new(1 + end as u64)), config)
+        });
         let [ea, eb] = &engines;
         let mut sas = Vec::new();
         for n in 1..=1 + u32::from(choice.byte() % 3) {

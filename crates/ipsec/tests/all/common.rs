@@ -103,7 +103,7 @@ impl Default for Options {
             left: vec![ts("10.1.0.0/16"), ts("fd01::/32")],
             right: vec![ts("10.2.0.0/16"), ts("fd02::/32")],
             tx: TxConfig::default(),
-            engines: Engines::portable(),
+            engines: Engines::of_environment(),
         }
     }
 }
@@ -162,6 +162,29 @@ impl Options {
             }
         }
         out
+    }
+}
+
+/// The settings of every engine of these tests.
+pub fn config() -> Config {
+    Config { engines: Engines::of_environment(), ..Config::default() }
+}
+
+/// All of these tests once more with each other engine that this machine has.
+#[test]
+#[cfg_attr(not(feature = "ipsec-mb"), ignore = "with the feature `ipsec-mb` all engines take part")]
+fn every_engine_passes() {
+    if std::env::var_os("IRONSWAN_ENGINE").is_some() {
+        return;
+    }
+    use ironswan_crypto::engines::EngineId;
+    for engine in EngineId::available().filter(|id| *id != EngineId::AwsLc) {
+        let all = std::env::current_exe().expect("this program");
+        let done =
+            std::process::Command::new(all).env("IRONSWAN_ENGINE", engine.name()).output().expect("it runs");
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success(), "{engine}: {text}");
+        println!("{engine}: {}", text.lines().rfind(|l| l.starts_with("test result")).unwrap_or_default());
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_crypto::rng::Seeded;
-use ironswan_ipsec::{Carrier, Config, Datagram, DropReason, Engine, RxBatch, Worker};
+use ironswan_ipsec::{Carrier, Datagram, DropReason, Engine, RxBatch, Worker};
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
@@ -123,7 +123,7 @@ impl Receiver {
     }
 
     pub fn with(makes: Vec<Make>) -> Self {
-        let engine = Engine::new(Box::new(Seeded::new(2)), Config::default());
+        let engine = Engine::new(Box::new(Seeded::new(2)), config());
         for make in &makes {
             engine.apply(SECOND, &Command::SaAdd(Box::new(make.sa()))).unwrap();
         }

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ipsec::{
-    Carrier, Config, Datagram, DropReason, Engine, RxBatch, Send, TxBatch, TxConfig, Worker,
-};
+use ironswan_ipsec::{Carrier, Datagram, DropReason, Engine, RxBatch, Send, TxBatch, TxConfig, Worker};
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::offload::Offload;
@@ -156,7 +154,7 @@ pub struct Sender {
 impl Sender {
     pub fn new(sa: SaAdd) -> Self {
         let sa = with_keys(sa);
-        let engine = Engine::new(Box::new(Seeded::new(1)), Config::default());
+        let engine = Engine::new(Box::new(Seeded::new(1)), config());
         for policy in policies(sa.reqid) {
             engine.apply(SECOND, &policy).unwrap();
         }
@@ -366,7 +364,7 @@ impl Receiver {
     /// Of what an outbound SA sends.
     pub fn of(outbound: &SaAdd, window: u32) -> Self {
         let sa = SaAdd { replay_window: window, ..inbound(outbound) };
-        let engine = Engine::new(Box::new(Seeded::new(2)), Config::default());
+        let engine = Engine::new(Box::new(Seeded::new(2)), config());
         engine.apply(SECOND, &Command::SaAdd(Box::new(sa.clone()))).unwrap();
         let mut worker = Worker::new(engine.clone());
         worker.begin(SECOND);

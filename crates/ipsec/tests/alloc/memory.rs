@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ironswan_crypto::rng::Seeded;
-use ironswan_ipsec::{Config, DropReason, Engine, TxBatch, TxConfig, Worker};
+use ironswan_ipsec::{DropReason, Engine, TxBatch, TxConfig, Worker};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
@@ -28,7 +28,7 @@ const OF_A_WORKER: i64 = 768 * KIB;
 const OF_A_FLOODED_WORKER: i64 = 40 * MIB;
 
 fn engine() -> Arc<Engine> {
-    Engine::new(Box::new(Seeded::new(1)), Config::default())
+    Engine::new(Box::new(Seeded::new(1)), config())
 }
 
 fn udp_to(dst: &str, ports: (u16, u16)) -> Vec<u8> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
+use ironswan_crypto::engines::Engines;
 use ironswan_crypto::rng::Seeded;
 use ironswan_io::namespace;
 use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
@@ -172,7 +173,8 @@ pub(super) fn side(n: u8, routed: bool, hosts: bool) -> Side {
     while !netlink.lookup(v6, None, 0).unwrap().is_some_and(|hop| hop.local) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let engine = Engine::new(Box::new(Seeded::new(n.into())), Config::default());
+    let config = Config { engines: Engines::of_environment(), ..Config::default() };
+    let engine = Engine::new(Box::new(Seeded::new(n.into())), config);
     let config = DataPlaneConfig::default();
     let (ike_in, ike): (SyncSender<IkeDatagram>, _) = sync_channel(2);
     let (notices_in, notices) = sync_channel(1000);
