@@ -1,4 +1,4 @@
-//! Order, books and stages, with one to four workers on each side of one tunnel, both directions at once.
+//! Order, books and stages, with one to eight workers on each side of one tunnel, both directions at once.
 
 use std::collections::HashMap;
 
@@ -6,6 +6,7 @@ use ironswan_ipsec::Stage;
 use ironswan_wire::offload::Gso;
 
 use super::*;
+use crate::worker::{Tuning, crew};
 
 /// A pause of up to some microseconds now and then, from a seed.
 fn delays(seed: u64) -> Box<dyn Fn() + Send + Sync> {
@@ -108,6 +109,16 @@ fn tunnel(workers: usize, packets: u64, rekeys: u32) {
 #[test]
 fn packets_of_one_sa_leave_and_arrive_in_order_with_any_number_of_workers() {
     for workers in 1..=4 {
+        tunnel(workers, 60_000, 3);
+    }
+}
+
+/// The defaults of machines that are larger than the one that this runs on: as many workers as they would have, on one tunnel.
+#[test]
+fn the_defaults_for_one_two_eight_and_64_processors_keep_the_order() {
+    for (processors, expected) in [(1, 1), (2, 1), (8, 4), (64, 8)] {
+        let workers = crew::workers(&Tuning::default(), processors);
+        assert_eq!(workers, expected, "{processors} processors");
         tunnel(workers, 60_000, 3);
     }
 }
