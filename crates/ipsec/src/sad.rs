@@ -1,12 +1,13 @@
-//! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of. Adding one of 10,000 SAs
-//! copies one shard of 256, not all.
+//! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of. Both are trees of two levels,
+//! of which a change copies one branch: adding one of 100,000 SAs copies two nodes of 64 pointers and a table of some 25 entries.
 
+use std::array::from_fn;
 use std::sync::Arc;
 
 use ironswan_crypto::prefetch;
 
-/// A power of two. A change copies this many pointers and one shard: with 100,000 entries about as much of either.
-const SHARDS: usize = 256;
+/// Branches of a node. With 100,000 entries a change copies about as much of a node as of a leaf.
+const FAN: usize = 64;
 /// Slots of the smallest table that is not empty.
 const LEAST: usize = 8;
 
@@ -14,9 +15,11 @@ const LEAST: usize = 8;
 /// read. Multiplicative hashing: numbers are ours (SPIs that we chose, reqids), never a sender's, so there is nobody to choose
 /// colliding ones.
 pub(crate) struct CowMap<V> {
-    shards: Vec<Arc<Shard<V>>>,
+    nodes: [Arc<Shards<V>>; FAN],
     len: usize,
 }
+
+type Shards<V> = [Arc<Shard<V>>; FAN];
 
 #[derive(Clone)]
 struct Shard<V> {
@@ -27,14 +30,15 @@ struct Shard<V> {
 
 impl<V> Clone for CowMap<V> {
     fn clone(&self) -> Self {
-        Self { shards: self.shards.clone(), len: self.len }
+        Self { nodes: self.nodes.clone(), len: self.len }
     }
 }
 
 impl<V> Default for CowMap<V> {
     fn default() -> Self {
         let empty = Arc::new(Shard { slots: Vec::new(), len: 0 });
-        Self { shards: vec![empty; SHARDS], len: 0 }
+        let node = Arc::new(from_fn(|_| empty.clone()));
+        Self { nodes: from_fn(|_| node.clone()), len: 0 }
     }
 }
 
@@ -94,33 +98,47 @@ impl<V: Clone> Shard<V> {
 }
 
 impl<V: Clone> CowMap<V> {
+    /// The node where a number belongs, and the shard of it.
     #[inline]
-    fn shard(key: u32) -> usize {
-        (hash(key) >> 56) as usize % SHARDS
+    fn place(key: u32) -> (usize, usize) {
+        let high = (hash(key) >> 52) as usize;
+        (high / FAN % FAN, high % FAN)
+    }
+
+    #[inline]
+    fn shard(&self, key: u32) -> &Shard<V> {
+        let (node, shard) = Self::place(key);
+        &self.nodes[node][shard]
+    }
+
+    /// The shard of a number, as our own copy.
+    fn shard_mut(&mut self, key: u32) -> &mut Shard<V> {
+        let (node, shard) = Self::place(key);
+        Arc::make_mut(&mut Arc::make_mut(&mut self.nodes[node])[shard])
     }
 
     #[inline]
     pub(crate) fn get(&self, key: u32) -> Option<&V> {
-        let shard = &self.shards[Self::shard(key)];
+        let shard = self.shard(key);
         shard.slots.get(shard.find(key)?)?.as_ref().map(|(_, value)| value)
     }
 
     /// Starts to load where a number is looked for first.
     #[inline]
     pub(crate) fn prefetch(&self, key: u32) {
-        let shard = &self.shards[Self::shard(key)];
+        let shard = self.shard(key);
         if let Some(slot) = shard.slots.get(shard.slot(key)) {
             prefetch(slot, 0..1);
         }
     }
 
     pub(crate) fn insert(&mut self, key: u32, value: V) {
-        let old = Arc::make_mut(&mut self.shards[Self::shard(key)]).insert(key, value);
+        let old = self.shard_mut(key).insert(key, value);
         self.len += usize::from(old.is_none());
     }
 
     pub(crate) fn remove(&mut self, key: u32) -> Option<V> {
-        let old = Arc::make_mut(&mut self.shards[Self::shard(key)]).remove(key);
+        let old = self.shard_mut(key).remove(key);
         self.len -= usize::from(old.is_some());
         old
     }
@@ -131,28 +149,29 @@ impl<V: Clone> CowMap<V> {
     }
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.shards.iter().flat_map(|s| s.slots.iter().flatten().map(|(_, value)| value))
+        let shards = self.nodes.iter().flat_map(|node| node.iter());
+        shards.flat_map(|s| s.slots.iter().flatten().map(|(_, value)| value))
     }
 }
 
-/// Items of a chunk of [`CowVec`].
-const CHUNK: usize = 256;
-
 /// A list with gaps, cheap to copy with one change as [`CowMap`] is, and found by number without a hash.
 pub(crate) struct CowVec<V> {
-    chunks: Vec<Arc<Vec<Option<V>>>>,
+    nodes: Vec<Arc<Chunks<V>>>,
     len: u32,
 }
 
+type Chunks<V> = [Option<Arc<Chunk<V>>>; FAN];
+type Chunk<V> = [Option<V>; FAN];
+
 impl<V> Clone for CowVec<V> {
     fn clone(&self) -> Self {
-        Self { chunks: self.chunks.clone(), len: self.len }
+        Self { nodes: self.nodes.clone(), len: self.len }
     }
 }
 
 impl<V> Default for CowVec<V> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), len: 0 }
+        Self { nodes: Vec::new(), len: 0 }
     }
 }
 
@@ -163,31 +182,37 @@ impl<V: Clone> CowVec<V> {
     }
 
     #[inline]
+    fn place(&self, at: u32) -> Option<&Option<V>> {
+        let at = at as usize;
+        let chunk = self.nodes.get(at / (FAN * FAN))?[at / FAN % FAN].as_ref()?;
+        Some(&chunk[at % FAN])
+    }
+
+    #[inline]
     pub(crate) fn get(&self, at: u32) -> Option<&V> {
-        self.chunks.get(at as usize / CHUNK)?.get(at as usize % CHUNK)?.as_ref()
+        self.place(at)?.as_ref()
     }
 
     /// Starts to load a place.
     pub(crate) fn prefetch(&self, at: u32) {
-        if let Some(place) = self.chunks.get(at as usize / CHUNK).and_then(|c| c.get(at as usize % CHUNK)) {
+        if let Some(place) = self.place(at) {
             prefetch(place, 0..size_of::<V>());
         }
     }
 
     /// Fills or empties a place that was there before, or the next.
     pub(crate) fn set(&mut self, at: u32, value: Option<V>) {
-        let (chunk, at_in) = (at as usize / CHUNK, at as usize % CHUNK);
-        if chunk == self.chunks.len() {
-            self.chunks.push(Arc::new(Vec::new()));
+        if at > self.len {
+            return;
         }
-        let Some(chunk) = self.chunks.get_mut(chunk).map(Arc::make_mut) else { return };
-        if at_in == chunk.len() {
-            chunk.push(None);
+        let index = at as usize;
+        if index == self.nodes.len() * FAN * FAN {
+            self.nodes.push(Arc::new(from_fn(|_| None)));
         }
-        if let Some(place) = chunk.get_mut(at_in) {
-            *place = value;
-            self.len = self.len.max(at + 1);
-        }
+        let node = Arc::make_mut(&mut self.nodes[index / (FAN * FAN)]);
+        let chunk = node[index / FAN % FAN].get_or_insert_with(|| Arc::new(from_fn(|_| None)));
+        Arc::make_mut(chunk)[index % FAN] = value;
+        self.len = self.len.max(at + 1);
     }
 }
 
@@ -219,7 +244,7 @@ mod tests {
             (state >> 33) as u32
         };
         // Numbers of one shard, so that its table is crowded.
-        let keys: Vec<u32> = (0..80_000).filter(|k| CowMap::<u32>::shard(*k) == 7).take(200).collect();
+        let keys: Vec<u32> = (0..1_300_000).filter(|k| CowMap::<u32>::place(*k) == (7, 7)).take(200).collect();
         let (mut ours, mut theirs) = (CowMap::<u32>::default(), std::collections::HashMap::new());
         for step in 0..20_000 {
             let (key, value) = (keys[random() as usize % keys.len()], random());
@@ -236,14 +261,14 @@ mod tests {
         }
         keys.iter().for_each(|key| assert_eq!(ours.get(*key), theirs.get(key)));
         assert_eq!(ours.values().count(), theirs.len());
-        let shard = &ours.shards[7];
+        let shard = &ours.nodes[7][7];
         assert!(2 * shard.len <= shard.slots.len() && shard.slots.len() <= 512);
     }
 
     #[test]
     fn a_list_keeps_its_numbers_and_its_copies() {
         let mut a = CowVec::<u32>::default();
-        for i in 0..600 {
+        for i in 0..9_000 {
             assert_eq!(a.len(), i);
             a.set(i, Some(i * 2));
         }
@@ -251,16 +276,16 @@ mod tests {
         a.set(300, None);
         a.set(5, Some(99));
         assert_eq!((a.get(300), b.get(300), a.get(5), b.get(5)), (None, Some(&600), Some(&99), Some(&10)));
-        assert_eq!((a.len(), a.get(599), a.get(600), a.get(9_000)), (600, Some(&1198), None, None));
+        assert_eq!((a.len(), a.get(8_999), a.get(9_000), a.get(90_000)), (9_000, Some(&17_998), None, None));
     }
 
     #[test]
     fn consecutive_keys_spread_over_the_shards() {
         let mut a = CowMap::<()>::default();
-        for i in 0..6400 {
+        for i in 0..102_400 {
             a.insert(i, ());
         }
-        let fullest = a.shards.iter().map(|s| s.len).max().unwrap();
-        assert!(fullest < 200, "{fullest}");
+        let fullest = a.nodes.iter().flat_map(|n| n.iter()).map(|s| s.len).max().unwrap();
+        assert!(fullest < 50, "{fullest}");
     }
 }
