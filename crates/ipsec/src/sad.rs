@@ -244,7 +244,8 @@ mod tests {
             (state >> 33) as u32
         };
         // Numbers of one shard, so that its table is crowded.
-        let keys: Vec<u32> = (0..1_300_000).filter(|k| CowMap::<u32>::place(*k) == (7, 7)).take(200).collect();
+        let keys: Vec<u32> =
+            (0..1_300_000).filter(|k| CowMap::<u32>::place(*k) == (7, 7)).take(200).collect();
         let (mut ours, mut theirs) = (CowMap::<u32>::default(), std::collections::HashMap::new());
         for step in 0..20_000 {
             let (key, value) = (keys[random() as usize % keys.len()], random());

@@ -151,7 +151,11 @@ fn crossed(dut: &str, encap: Encap) -> Crossed {
     let crossed = Crossed::read(&fs::read(dir.join("outer.pcap")).expect("a capture"));
     println!("{dut}, {encap:?}: {crossed:?}; the link's own counters: {} bytes", after - before);
     // Neighbours look for each other before and after the capture, too.
-    assert!(crossed.bytes().abs_diff(after - before) < 16 << 10, "{crossed:?}: {} by the link", after - before);
+    assert!(
+        crossed.bytes().abs_diff(after - before) < 16 << 10,
+        "{crossed:?}: {} by the link",
+        after - before
+    );
     crossed
 }
 
