@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 
+from backends import BACKENDS, bursts, check_used
 from gateway import program
 from lab import Failed, call, check, main, need, say, until
 from leakfaults import DISTURBANCES, OTHER, delete_rules, kill, stopped, table_220, unbound
@@ -67,6 +68,25 @@ def nat(lab, full):
     # Not those that flush the NAT, too.
     names = [n for n in DISTURBANCES if n not in ('nft', 'frozen')] if full else ['kill9', 'rules']
     disturbed(lab, full, names, load, nat=True)
+
+
+# What differs between back ends: killed, the configuration and the SAs changed, the table and the device gone.
+TELLING = ('kill9', 'reload', 'nft', 'rekey', 'device')
+
+
+def backend(name, **options):
+    def test(lab, full):
+        line, watch = begun(lab, settings=BACKENDS[name], **options)
+        if name == 'workers':
+            bursts(lab, 'a', B[4], A[4])
+        watch.flows('tunnel up')
+        for disturbance in DISTURBANCES if full else TELLING:
+            DISTURBANCES[disturbance](line, watch, 5 if full else 0.7)
+            check_used(line.g1, name)
+        watch.end()
+        gone(line)
+    test.__doc__ = f'The disturbances with other settings: {" ".join(BACKENDS[name].split())}.'
+    return test
 
 
 def gone(line):
@@ -488,6 +508,7 @@ def control_global(lab, full):
 
 TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'start': start, 'trap': trap, 'dead': dead,
          'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
+         'xdp': backend('xdp'), 'single': backend('single', encap=True), 'workers': backend('workers', encap=True),
          'ports': ports, 'everything': everything, 'host': host, 'children': children, 'wide': wide, 'narrow': narrow,
          'inbound': inbound, 'inbound_finer': inbound_finer}
 

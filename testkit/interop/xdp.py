@@ -9,11 +9,12 @@ import os
 import re
 import time
 
+from backends import BACKENDS, plane
 from gateway import IronSwan, tunnel
 from lab import REPO, check, main, until
 from traffic import Iperf, Numbered, check_no_loss, ping
 
-SETTINGS = 'data {\n  xdp = wan\n}\n'
+SETTINGS = BACKENDS['xdp']
 
 
 def up(lab, encap=True, settings=SETTINGS, v6_outer=False):
@@ -24,14 +25,6 @@ def up(lab, encap=True, settings=SETTINGS, v6_outer=False):
         gateway.load(tunnel(gateway.box, encap=encap, v6_outer=v6_outer))
     gateways[0].initiate()
     return gateways
-
-
-def plane(gateway):
-    """The counters of the data plane, and what it was granted."""
-    with gateway.vici() as v:
-        reply = v.request('ironswan-counters')
-        stats = v.request('stats')
-    return {k: int(n) for k, n in reply['plane'].items()}, stats['data-plane']
 
 
 def attached(lab, box):
