@@ -22,7 +22,7 @@ import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((sys.argv[2], 0))
 s.setsockopt(17, 103, 1200)
 while True:
-    for _ in range(20):
+    for _ in range(40):
         try:
             s.sendto(bytes(48000), (sys.argv[1], 7999))
         except OSError:
