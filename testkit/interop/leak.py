@@ -13,10 +13,10 @@ import signal
 import sys
 import time
 
-from backends import BACKENDS, bursts, check_used
 from gateway import program
 from lab import Failed, call, check, main, need, say, until
 from leakfaults import DISTURBANCES, OTHER, delete_rules, kill, stopped, table_220, unbound
+import leakbackends
 import leakmodes
 from leakline import (A, B, EVERY, G1, G2, HOLE, INNER, INSIDE, PUBLIC, SITES, Helper, Line, Watch, config, kind_of,
                       kinds)
@@ -68,25 +68,6 @@ def nat(lab, full):
     # Not those that flush the NAT, too.
     names = [n for n in DISTURBANCES if n not in ('nft', 'frozen')] if full else ['kill9', 'rules']
     disturbed(lab, full, names, load, nat=True)
-
-
-# What differs between back ends: killed, the configuration and the SAs changed, the table and the device gone.
-TELLING = ('kill9', 'reload', 'nft', 'rekey', 'device')
-
-
-def backend(name, **options):
-    def test(lab, full):
-        line, watch = begun(lab, settings=BACKENDS[name], **options)
-        if name == 'workers':
-            bursts(lab, 'a', B[4], A[4])
-        watch.flows('tunnel up')
-        for disturbance in DISTURBANCES if full else TELLING:
-            DISTURBANCES[disturbance](line, watch, 5 if full else 0.7)
-            check_used(line.g1, name)
-        watch.end()
-        gone(line)
-    test.__doc__ = f'The disturbances with other settings: {" ".join(BACKENDS[name].split())}.'
-    return test
 
 
 def gone(line):
@@ -508,7 +489,6 @@ def control_global(lab, full):
 
 TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'start': start, 'trap': trap, 'dead': dead,
          'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
-         'xdp': backend('xdp'), 'single': backend('single', encap=True), 'workers': backend('workers', encap=True),
          'ports': ports, 'everything': everything, 'host': host, 'children': children, 'wide': wide, 'narrow': narrow,
          'inbound': inbound, 'inbound_finer': inbound_finer}
 
@@ -531,6 +511,11 @@ TESTS |= {'modes_boot': of_kind(leakmodes.boot, leakmodes.boot.__doc__, gone),
           'reload_modes': of_kind(leakmodes.reload_modes, leakmodes.reload_modes.__doc__, gone),
           'forms': of_kind(leakmodes.forms, 'One port, types of ICMP, a range with a hole.', finer),
           'control_forms': leakmodes.forms_control}
+# Other ways to move packets, and what refuses or takes away the fast one.
+TESTS |= {name: of_kind(leakbackends.backend, f'The disturbances with other settings: {name}.', begun, gone, name)
+          for name in leakbackends.BACKENDS}
+TESTS |= {'vanishes': of_kind(leakbackends.vanishes, leakbackends.vanishes.__doc__, begun, gone),
+          'refused': of_kind(leakbackends.refused, leakbackends.refused.__doc__, begun, gone)}
 
 
 def left_behind():
