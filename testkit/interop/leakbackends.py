@@ -35,8 +35,8 @@ def vanishes(lab, full, begun, gone):
 
     def back():
         lab.ip('away', 'link', 'set', 'wan', 'netns', lab.ns('g1'))
-        line.batch('g1', *(f"addr replace {addr} dev wan{' nodad' if ':' in addr else ''}" for addr in BOXES['g1']['wan'].split()),
-                   'link set wan up', *(f'route replace {route}' for route in ROUTES['g1']))
+        addresses = [f"addr replace {a} dev wan{' nodad' if ':' in a else ''}" for a in BOXES['g1']['wan'].split()]
+        line.batch('g1', *addresses, 'link set wan up', *(f'route replace {route}' for route in ROUTES['g1']))
     watch.phase('wan is back', back, hold)
     watch.flows(timeout=60)
     p, granted = plane(line.g1)
