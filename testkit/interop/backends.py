@@ -3,11 +3,13 @@
 The tests of leaks and faults run over each. `settings` of a gateway are BACKENDS[name]; `check_used` is asked while its data
 plane has carried traffic since its start.
 """
+import json
 import os
 import sys
 import time
 
-from lab import check
+from gateway import program
+from lab import call, check
 
 BACKENDS = {
     # ESP comes in through AF_XDP.
@@ -16,6 +18,7 @@ BACKENDS = {
     'single': 'data {\n  gso = no\n  gro = no\n  tun_offload = no\n}\n',
     'workers': 'data {\n  workers = 2\n}\n',
 }
+STAGES = ('receive', 'parse', 'policy', 'sequence', 'encapsulation', 'crypto', 'send')
 # `TO MINE`: datagrams of 1,200 bytes, 40 to a send (UDP_SEGMENT), in bursts, so that work piles up. Until it is stopped.
 BURSTS = '''
 import socket, sys, time
@@ -82,6 +85,29 @@ def check_used(gateway, name, timeout=10):
             break
         time.sleep(0.1)
     check(done, f'{gateway.box}: {name}: {text}')
+
+
+def check_stages(gateway):
+    """After traffic both ways: each stage of both directions has taken time, in `status` and in VICI's `stats`, and no more than
+    there was."""
+    said = json.loads(call(program(), 'status', '--json', '--vici', f'unix://{gateway.socket}'))['stages']
+    with gateway.vici() as v:
+        stats, moved = v.request('stats')['stages'], v.request('ironswan-counters')['packets']
+    passed = {'outbound': int(moved['out-sent']), 'inbound': int(moved['in-packets'])}
+    with open('/proc/uptime') as now, open(f'/proc/{gateway.process.pid}/stat') as stat:
+        began = int(stat.read().rpartition(')')[2].split()[19]) / os.sysconf('SC_CLK_TCK')
+        alive = (float(now.read().split()[0]) - began + 0.1) * len(worked(gateway))
+    total = sum(int(way[s]) for way in stats.values() for s in STAGES) / 1e9
+    check(sorted(said) == sorted(stats) == ['inbound', 'outbound'] and total < alive,
+          f'{gateway.box}: {total * 1e3:.1f} ms measured in {alive:.1f} s of data threads')
+    for way, there in passed.items():
+        times = {s: int(stats[way][s]) for s in STAGES}
+        packets, size = int(stats[way]['packets']), int(stats[way]['bytes']) // max(1, int(stats[way]['packets']))
+        # VICI was asked a moment later.
+        check(sorted(said[way]) == sorted([*STAGES, 'packets', 'bytes']) and all(0 < said[way][s] <= times[s] for s in STAGES)
+              and 0 < packets <= there and 20 < size < 65536 and times['crypto'] > 10 * packets,
+              f'{gateway.box}: {way}: {packets} of {there} packets of {size} bytes measured, in ns a packet: '
+              + ', '.join(f'{s} {n / max(1, packets):.0f}' for s, n in times.items()))
 
 
 def bursts(lab, box, to, mine):

@@ -97,7 +97,8 @@ def uso(lab, full):
 
 def tso(lab, full):
     """One that refuses TSO, too."""
-    without(lab, 'ioctl', r'TUNSETOFFLOAD, 0x[67]', 'EINVAL', 1, 'has no segmentation offload', {'tun-tso': 'no', 'tun-uso': 'no'})
+    without(lab, 'ioctl', r'TUNSETOFFLOAD, 0x[67]', 'EINVAL', 1, 'has no segmentation offload',
+            {'tun-tso': 'no', 'tun-uso': 'no'})
 
 
 def gro(lab, full):

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 
+from backends import check_stages
 from gateway import IronSwan, program, tunnel
 from lab import Failed, call, check, main, need, until
 from traffic import Ears
@@ -140,6 +141,8 @@ def ethtool(lab, full):
             check(p['send-datagrams'] > 2 * p['send-messages'] and p['tun-writes'] * 2 < p['send-datagrams'],
                   f"with all of them, sends and writes carry many packets: {p['send-messages']} sends, "
                   f"{p['send-datagrams']} packets, {p['tun-writes']} writes")
+        for gateway in ends.values():
+            check_stages(gateway)
         features = ('tso', 'gso', 'gro', 'tx-udp-segmentation', 'tx')
         refuses = False
         for off in [[f] for f in features] + [list(features)]:
@@ -183,6 +186,7 @@ def settings(lab, full):
             check(not got['tun-tso'] and not got['tun-uso'] and p['tun-reads'] >= SENDS * PER_SEND,
                   f"{name}: {p['tun-reads']} reads, {p['tun-writes']} writes")
         for box, gateway in ends.items():
+            check_stages(gateway)
             check(not warnings(gateway, 'UDP sends|refuses merged|segmentation offload|merge received'),
                   f'{name}: {box} warns of nothing')
             gateway.stop()

@@ -9,7 +9,7 @@ import os
 import re
 import time
 
-from backends import BACKENDS, plane
+from backends import BACKENDS, check_stages, plane
 from gateway import IronSwan, tunnel
 from lab import REPO, check, main, until
 from traffic import Ears, Iperf, Numbered, check_no_loss, ping
@@ -52,6 +52,7 @@ def carry(lab, full, **kw):
     ping(lab, size=3000)
     for gateway in (g1, g2):
         check_through(gateway, 2000)
+        check_stages(gateway)
 
 
 def encapsulated(lab, full):
