@@ -175,7 +175,7 @@ def traffic(lab, full):
         time.sleep(max(0, began + part * seconds - time.monotonic()))
         for gateway in seen:
             seen[gateway].append(resident(gateway.process))
-    stream.client.popen.wait(60)
+    stream.client.popen.wait(60 + seconds // 10)
     text = stream.client.log()
     report = json.loads(text[text.index('{'):text.rindex('}') + 1])['end']['sum_received']
     say(f"  {report['bytes'] / 1e9:.1f} GB one way in {report['seconds']:.0f} s")
