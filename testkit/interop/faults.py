@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 
+from backends import BACKENDS, check_used
 from gateway import Charon, IronSwan
 from lab import check, main, say, take_seed, until
 from vici import CMD_REQUEST, EVENT_REGISTER, Vici, emit
@@ -42,28 +43,30 @@ for _ in range(int(sys.argv[1])):
 """
 
 
-def texts(dpd=DPD, rekey='1h'):
+def texts(dpd=DPD, rekey='1h', encap=False):
     """Our configuration and the peer's; either brings the tunnel up, and again when the other is lost."""
     alive = f'dpd_delay = {dpd}s\n    keyingtries = 0\n    rekey_time = {rekey}'
     child = f'start_action = start\n        dpd_action = restart\n        rekey_time = {rekey}'
-    ours = conf(connection('net', 'g1', 'g2', '198.51.100.1', '192.0.2.2', conn=alive, child=child))
+    ours = conf(connection('net', 'g1', 'g2', '198.51.100.1', '192.0.2.2', conn=alive, child=child, encap=encap))
     alive = f'dpd_delay = {dpd}s\n    rekey_time = {rekey}\n    unique = replace'
-    theirs = conf(connection('net', 'g2', 'g1', '192.0.2.2', '198.51.100.1', conn=alive, child=f'rekey_time = {rekey}'))
+    theirs = conf(connection('net', 'g2', 'g1', '192.0.2.2', '198.51.100.1', conn=alive, child=f'rekey_time = {rekey}',
+                             encap=encap))
     return ours, theirs
 
 
 class World:
-    """a - g1 - r - g2 - b, the tunnel up; faults happen in r."""
+    """a - g1 - r - g2 - b, the tunnel up; faults happen in r. `backend`: how ours move packets."""
 
-    def __init__(self, lab, peer=IronSwan, dpd=DPD, rekey='1h', up=True):
-        self.lab, self.peer = lab, peer
+    def __init__(self, lab, peer=IronSwan, dpd=DPD, rekey='1h', up=True, backend=None, encap=False):
+        self.lab, self.peer, self.backend = lab, peer, backend
+        self.settings = TIMERS + BACKENDS.get(backend, '')
         internet(lab)
         site(lab, 'g1')
         uplink(lab, 'g1', 'wan', 'r', 'u1', '198.51.100')
         self.watch = Watch(lab, 'r', 'u1', 'g2')
-        self.ours, self.theirs = texts(dpd, rekey)
+        self.ours, self.theirs = texts(dpd, rekey, encap)
         self.start_them()
-        self.us = IronSwan(lab, 'g1').start(self.ours, settings=TIMERS)
+        self.us = IronSwan(lab, 'g1').start(self.ours, settings=self.settings)
         self.intruder()
         if up:
             self.rest_pair()
@@ -73,7 +76,7 @@ class World:
         if self.peer is Charon:
             self.them = Charon(self.lab, 'g2').start(self.theirs, options=CHARON_TIMERS)
         else:
-            self.them = IronSwan(self.lab, 'g2').start(self.theirs, settings=TIMERS)
+            self.them = IronSwan(self.lab, 'g2').start(self.theirs, settings=self.settings)
 
     def intruder(self):
         """Makes r able to send a's network what looks as if it came from b's, and a to count what gets in."""
@@ -141,6 +144,8 @@ class Judge:
             most = self.LINES + self.RATE * (time.monotonic() - self.began)
             check(lines <= most, f'{g.box}: {lines} lines of log since')                                   # (g)
             check('panicked' not in g.log(), f'{g.box}: no panic')
+            if w.backend:
+                check_used(g, w.backend)
 
     def restarted(self):
         """One of ours is a new process: what it holds now is compared from here on."""
@@ -239,10 +244,10 @@ def keys_of(world):
     return {g.box: g.ike_spis() | g.child_spis() for g in (world.us, world.them)}
 
 
-def peer_dies(lab, full, peer=IronSwan):
-    """The peer is killed and started again, at once and after liveness has given it up."""
-    world = World(lab, peer=peer)
-    for wait in (0.2, DPD * 2 + PATIENCE + 2):
+def peer_killed(world, waits):
+    """The peer is killed and started again so many seconds later."""
+    lab, peer = world.lab, world.peer
+    for wait in waits:
         old = keys_of(world)
         world.them.process.stop(signal.SIGKILL)
         time.sleep(wait)
@@ -258,6 +263,11 @@ def peer_dies(lab, full, peer=IronSwan):
         if peer is IronSwan:
             world.judge.restarted()
         world.judge.check(25)
+
+
+def peer_dies(lab, full, peer=IronSwan):
+    """The peer is killed and started again, at once and after liveness has given it up."""
+    peer_killed(World(lab, peer=peer), (0.2, DPD * 2 + PATIENCE + 2))
 
 
 def peer_dies_charon(lab, full):
@@ -284,13 +294,12 @@ def peer_forgets_charon(lab, full):
     peer_forgets(lab, full, Charon)
 
 
-def we_die(lab, full, peer=IronSwan):
-    """We are killed at random moments (setup, rekeying, reload, traffic) and started again."""
-    draw = random.Random(SEED + 1)
-    world = World(lab, peer=peer)
+def we_are_killed(world, times, draw):
+    """At random moments (setup, rekeying, reload, traffic), and started again."""
+    lab, peer = world.lab, world.peer
     used = set().union(*keys_of(world).values())
     first = kernel(lab, 'g1')
-    for n in range(30 if full else 6 if peer is IronSwan else 3):
+    for n in range(times):
         what = draw.choice(('traffic', 'child', 'ike', 'reload', 'setup'))
         flow = Flow(lab, rate=200)
         if what in ('child', 'ike'):
@@ -308,7 +317,7 @@ def we_die(lab, full, peer=IronSwan):
         world.intrude()
         time.sleep(draw.random())
         lab.write('g1-etc/swanctl.conf', world.ours)
-        world.us.start(world.ours, settings=TIMERS)
+        world.us.start(world.ours, settings=world.settings)
         began = time.monotonic()
         until('the tunnel is back', lambda: pings(lab, count=1, wait=0.3), 10, 0.1)
         took = time.monotonic() - began
@@ -334,9 +343,34 @@ def we_die(lab, full, peer=IronSwan):
     world.watch.check('u1')
 
 
+def we_die(lab, full, peer=IronSwan):
+    """We are killed at random moments."""
+    we_are_killed(World(lab, peer=peer), 30 if full else 6 if peer is IronSwan else 3, random.Random(SEED + 1))
+
+
 def we_die_charon(lab, full):
     """The same with strongSwan as the peer."""
     we_die(lab, full, Charon)
+
+
+# The telling ones of both, over other back ends
+
+def other_backend(lab, full, name):
+    world = World(lab, backend=name, encap=name != 'xdp')
+    for seconds in (5, 7) if full else (5,):
+        blackhole(world, ('u1', 'g2'), seconds, f'{name}: both ways')
+    peer_killed(world, (0.2, DPD * 2 + PATIENCE + 2) if full else (0.2,))
+    we_are_killed(world, 10 if full else 2, random.Random(SEED + 2))
+
+
+def xdp(lab, full):
+    """A blackhole, the peer killed and we ourselves, with ESP through AF_XDP."""
+    other_backend(lab, full, 'xdp')
+
+
+def single(lab, full):
+    """The same without offloads."""
+    other_backend(lab, full, 'single')
 
 
 # F16: VICI clients
@@ -437,7 +471,8 @@ def clients(lab, full):
 
 
 TESTS = {f.__name__: f for f in (
-    blackholes, blackholes_charon, blackholes_rekeying, peer_dies, peer_dies_charon, peer_forgets, peer_forgets_charon, we_die, we_die_charon, clients)}
+    blackholes, blackholes_charon, blackholes_rekeying, peer_dies, peer_dies_charon, peer_forgets, peer_forgets_charon, we_die, we_die_charon,
+    clients, xdp, single)}
 
 
 def both_halves():

@@ -16,6 +16,7 @@ import time
 from gateway import program
 from lab import Failed, call, check, main, need, say, until
 from leakfaults import DISTURBANCES, OTHER, delete_rules, kill, stopped, table_220, unbound
+import leakbackends
 import leakmodes
 from leakline import (A, B, EVERY, G1, G2, HOLE, INNER, INSIDE, PUBLIC, SITES, Helper, Line, Watch, config, kind_of,
                       kinds)
@@ -510,6 +511,11 @@ TESTS |= {'modes_boot': of_kind(leakmodes.boot, leakmodes.boot.__doc__, gone),
           'reload_modes': of_kind(leakmodes.reload_modes, leakmodes.reload_modes.__doc__, gone),
           'forms': of_kind(leakmodes.forms, 'One port, types of ICMP, a range with a hole.', finer),
           'control_forms': leakmodes.forms_control}
+# Other ways to move packets, and what refuses or takes away the fast one.
+TESTS |= {name: of_kind(leakbackends.backend, f'The disturbances with other settings: {name}.', begun, gone, name)
+          for name in leakbackends.BACKENDS}
+TESTS |= {'vanishes': of_kind(leakbackends.vanishes, leakbackends.vanishes.__doc__, begun, gone),
+          'refused': of_kind(leakbackends.refused, leakbackends.refused.__doc__, begun, gone)}
 
 
 def left_behind():

@@ -4,14 +4,17 @@
 usage: offloads.py [--full] [NAME ...]      --full: with raw ESP too
 Every case carries numbered UDP in super-packets and a TCP transfer, both ways, between two gateways of ours.
 """
+import errno
 import json
 import re
 import signal
 import subprocess
 import sys
 
+from backends import check_stages
 from gateway import IronSwan, program, tunnel
 from lab import Failed, call, check, main, need, until
+from traffic import Ears
 from wan import counters
 
 SENDS, PER_SEND, SIZE, TCP_BYTES = 250, 8, 1200, 2 << 20
@@ -113,12 +116,23 @@ def warnings(gateway, text):
 
 
 CUT = 'does not cut UDP sends to'
+# What a segmented send is answered: 0, or EIO where nobody can do its checksums (the kernel itself, from Linux 6.11 on).
+PROBE = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(17, 103, 1000)
+try:
+    print(0 if s.sendto(bytes(3000), ('192.0.2.2', 9)) else 1)
+except OSError as e:
+    print(e.errno)
+"""
 
 
 def ethtool(lab, full):
     """Each offload of the outer devices off, alone and all of them, while the tunnel is up."""
     need('ethtool')
     lab.line()
+    ears = Ears(lab)
     for encap in (True, False) if full else (True,):
         ends = pair(lab, encap=encap)
         carry(lab, 'all on')
@@ -127,20 +141,31 @@ def ethtool(lab, full):
             check(p['send-datagrams'] > 2 * p['send-messages'] and p['tun-writes'] * 2 < p['send-datagrams'],
                   f"with all of them, sends and writes carry many packets: {p['send-messages']} sends, "
                   f"{p['send-datagrams']} packets, {p['tun-writes']} writes")
+        for gateway in ends.values():
+            check_stages(gateway)
         features = ('tso', 'gso', 'gro', 'tx-udp-segmentation', 'tx')
+        refuses = False
         for off in [[f] for f in features] + [list(features)]:
             # Some need others, the last of all.
             for state, names in (('off', off), ('on', off[::-1])):
                 for box in ('g1', 'g2'):
                     for name in names:
                         lab.run(box, 'ethtool', '-K', 'wan', name, state)
-                if state == 'off':
-                    carry(lab, f"{' '.join(names)} off")
-        for box, gateway in ends.items():
-            n, pieces = warnings(gateway, CUT), counters(gateway)['plane']['send-unsegmented']
-            said = plane(gateway)[0]['slower']
-            check(n <= 1 and (n == 1) == bool(said) and (n == 1 or pieces < 64),
-                  f'{box}: {n} warnings for {pieces} sends that were cut here; status says {said}')
+                if state == 'on':
+                    continue
+                what = f"{' '.join(names)} off"
+                error = int(lab.run('g1', sys.executable, '-c', PROBE))
+                check(error in (0, errno.EIO), f"{what}: a segmented send is answered {errno.errorcode.get(error, 'success')}")
+                refuses |= error != 0
+                carry(lab, what)
+                # What is refused is said once, and nothing else.
+                for box, gateway in ends.items():
+                    n, said = warnings(gateway, CUT), plane(gateway)[0]['slower']
+                    pieces = counters(gateway)['plane']['send-unsegmented']
+                    check(n == len(said) == (refuses and encap) and (n == 1 or pieces < 64),
+                          f'{box}: {n} warnings for {pieces} sends that were cut here; status says {said}')
+                ears.check(what)
+        for gateway in ends.values():
             gateway.stop()
 
 
@@ -161,6 +186,7 @@ def settings(lab, full):
             check(not got['tun-tso'] and not got['tun-uso'] and p['tun-reads'] >= SENDS * PER_SEND,
                   f"{name}: {p['tun-reads']} reads, {p['tun-writes']} writes")
         for box, gateway in ends.items():
+            check_stages(gateway)
             check(not warnings(gateway, 'UDP sends|refuses merged|segmentation offload|merge received'),
                   f'{name}: {box} warns of nothing')
             gateway.stop()
@@ -176,10 +202,12 @@ def refused(lab, full):
     faults = ['-e', 'inject=sendmmsg:error=EIO:when=30', '-e', 'inject=writev:error=EINVAL:when=40']
     trace = lab.spawn('g1', 'strace', '-f', '-p', g1.process.pid, '-e', 'trace=sendmmsg,writev', *faults, name='strace')
     until('strace is attached', lambda: 'attached' in trace.log(), 10)
+    ears = Ears(lab)
     carry(lab, 'EIO for one send, EINVAL for one write')
     trace.stop(signal.SIGINT)
     until('the log says so', lambda: warnings(g1, CUT), 5)
     carry(lab, 'after that')
+    ears.check('all of it')
     p, (got, _) = counters(g1)['plane'], plane(g1)
     check(p['send-unsegmented'] > SENDS // 2 and warnings(g1, CUT) == 1 and got['slower'] == ['segmentation to 192.0.2.2'],
           f"{p['send-unsegmented']} sends were cut here, with one warning; status says {got['slower']}")
@@ -230,4 +258,5 @@ def threads(lab, full):
         check([state(box, name) for name in ('lan', 'wan')] == ['0', '0'], f'{box}: the end puts both back')
 
 
-main({'ethtool': ethtool, 'settings': settings, 'refused': refused, 'buffers': buffers, 'threads': threads}, 'offloads')
+if __name__ == '__main__':
+    main({'ethtool': ethtool, 'settings': settings, 'refused': refused, 'buffers': buffers, 'threads': threads}, 'offloads')

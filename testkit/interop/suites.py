@@ -13,8 +13,8 @@ import subprocess
 import sys
 import time
 
-from gateway import SECRET, IronSwan
-from lab import HERE, Failed, check, main, say, until
+from gateway import SECRET, IronSwan, program
+from lab import HERE, Failed, call, check, main, say, until
 from uml import Guest, plug
 from vici import ViciError
 
@@ -190,8 +190,8 @@ class Pair:
             wrong.append('no IPComp')
         return wrong, second
 
-    def stories(self, children):
-        self.us.start(ours_text(children))
+    def stories(self, children, settings=''):
+        self.us.start(ours_text(children), settings)
         failed, before, began = [], self.guest.xfrm_errors(), time.monotonic()
         for n, child in enumerate(children):
             started = time.monotonic()
@@ -252,6 +252,46 @@ def ah(lab, full):
     children += [Child('sha256', ah=True, **shape, ipcomp=True) for shape in shapes[:2]]
     children += [Child('aes256gcm16', **shape, tfc=tfc) for shape, tfc in ((SHAPES[0], 900), (SHAPES[2], 'mtu'))]
     Pair(lab).stories(children)
+
+
+def algs(gateway):
+    """`ironswan list algs --json`."""
+    return json.loads(call(program(), 'list', 'algs', '--json', '--vici', f'unix://{gateway.socket}'))
+
+
+def engines(lab, full):
+    """Every engine that is there, forced: it does the suites that it has, the guest understands them, and `list algs` says so."""
+    pair = Pair(lab)
+    pair.us.start(ours_text([Child('aes128gcm16')]))
+    there, measured = algs(pair.us)['engines'], algs(pair.us)['suites'].values()
+    pair.us.stop()
+    check({'aws-lc', 'vaes', 'avx2', 'ipsec-mb'} == set(there) and there['aws-lc'] == 'available', f'engines: {there}')
+    for engine, state in there.items():
+        settings = f'data {{\n  engine = {engine}\n}}\n'
+        if state != 'available':
+            pair.us.start(ours_text([Child('aes128gcm16')]), settings)
+            table, word = algs(pair.us)['suites'].values(), f"engine '{engine}' cannot be used: {state}"
+            check(word in pair.us.log() and {line['engine'] for line in table} == {'aws-lc'}, f'{word}: the log says so, and '
+                  'aws-lc does its work')
+            pair.us.stop()
+            continue
+        # Those that it was timed for: 3DES with another ICV goes the way of 3des-sha1.
+        mine = [s for s in ESP if any(line['suite'] == s and engine in line for line in measured)]
+        chosen = mine if full else list(dict.fromkeys((mine[0], mine[len(mine) // 2], mine[-1])))
+        children = [Child(s, **SHAPES[i % 2], esn=bool(i % 2)) for i, s in enumerate(chosen)]
+        pair.stories(children, settings)
+        for line in algs(pair.us)['suites'].values():
+            if line['suite'] in chosen and (line['engine'], line['falls-back']) != (engine, 'no'):
+                raise Failed(f"{engine} is forced, and list algs says {line}")
+        with pair.us.vici() as v:
+            used = v.request('stats')['data-plane']['engines']
+        check(engine in used and set(used) <= {engine, 'aws-lc'}, f'{engine} did {", ".join(chosen)}; engines in use: {used}')
+        check(pair.us.stop() == 0, 'it ends')
+    folder = os.path.dirname(lab.write('wrong/swanctl.conf', '# empty\n'))
+    lab.write('wrong/ironswan.conf', 'data {\n  engine = abacus\n}\n')
+    done = lab.run('g1', program(), 'run', '--config', folder, '--vici', f'unix://{folder}/x.vici', fail=False)
+    check(done.returncode == 2 and 'data.engine' in done.stdout and 'abacus' in done.stdout and all(e in done.stdout for e in there),
+          f'an engine that nobody knows: exit status {done.returncode}: {done.stdout.strip()}')
 
 
 NAT_SUITES = ('aes128gcm16', 'aes128-sha256', 'null-sha1')
@@ -335,4 +375,4 @@ def nat_guest(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (esp, ah, nat_ours, nat_guest)}, 'suites')
+    main({f.__name__: f for f in (esp, ah, engines, nat_ours, nat_guest)}, 'suites')

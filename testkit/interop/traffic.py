@@ -1,4 +1,4 @@
-"""Traffic between the hosts a and b of the line: numbered UDP both ways, iperf3, ping."""
+"""Traffic between the hosts a and b of the line: numbered UDP both ways, iperf3, ping; and ears on the outer link."""
 import json
 import os
 import signal
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from lab import HERE, Failed, check, until
+from leakline import INNER, Helper
 
 
 class Numbered:
@@ -70,6 +71,28 @@ class Iperf:
         if 'error' in report:
             raise Failed(f"iperf3: {report['error']}")
         return report['end']['sum']
+
+
+class Ears:
+    """Hears every frame on the outer link of the line, at g2's end, but ESP that g2 takes by AF_XDP."""
+
+    def __init__(self, lab):
+        outer = [f'{net}{n}' for net in ('192.0.2.', '2001:db8::') for n in (1, 2)]
+        spec = lab.write('ears.json', json.dumps({'kinds': [], 'nets': INNER, 'outer': outer}))
+        self.helper = Helper(lab, 'g2', 'sniff.py', spec, 'wan').ready()
+
+    def check(self, what):
+        """None was in clear since the last time this was asked."""
+        self.helper.ask()
+        heard = self.helper.answer()
+        if heard['dropped']:
+            raise Failed(f"{what}: the ears are deaf: the kernel dropped {heard['dropped']} frames")
+        check(not heard['clear'] and heard['frames'] > 0,
+              f"{what}: {heard['frames']} frames on the outer link, in clear: {heard['clear'] or 'none'}")
+
+    def end(self, what):
+        self.check(what)
+        self.helper.process.stop()
 
 
 def own_losses(lab, box):

@@ -6,16 +6,16 @@ Judged from outside: by the packets on the wire, by a Linux kernel with a replay
 iperf3 say of their order. A worker beside the first must have worked, or the test has shown nothing.
 """
 import json
-import os
 import re
 import struct
 import sys
 
+from backends import BACKENDS, worked
 from gateway import IronSwan, tunnel
 from lab import check, main, need, say, until
 from uml import bench
 
-SETTINGS = 'data {\n  workers = 2\n}\n'
+SETTINGS = BACKENDS['workers']
 # `TO COUNT MINE`: datagrams of 1,200 bytes, 40 to a send (UDP_SEGMENT), as fast as they go, so that work piles up.
 BURSTS = '''
 import socket, sys, time
@@ -26,16 +26,6 @@ for n in range(count // 40):
     s.sendto(bytes(48000), (to, 7001))
     if n % 100 == 99: time.sleep(0.05)
 '''
-
-
-def worked(gateway):
-    """Nanoseconds that each data thread of a gateway has run."""
-    pid, times = gateway.process.pid, {}
-    for task in os.listdir(f'/proc/{pid}/task'):
-        with open(f'/proc/{pid}/task/{task}/comm') as name, open(f'/proc/{pid}/task/{task}/schedstat') as stat:
-            if (name := name.read().strip()).startswith('ipsec-data-'):
-                times[name] = int(stat.read().split()[0])
-    return times
 
 
 def both_worked(gateway, before, box):

@@ -9,11 +9,12 @@ import os
 import re
 import time
 
+from backends import BACKENDS, check_stages, plane
 from gateway import IronSwan, tunnel
 from lab import REPO, check, main, until
-from traffic import Iperf, Numbered, check_no_loss, ping
+from traffic import Ears, Iperf, Numbered, check_no_loss, ping
 
-SETTINGS = 'data {\n  xdp = wan\n}\n'
+SETTINGS = BACKENDS['xdp']
 
 
 def up(lab, encap=True, settings=SETTINGS, v6_outer=False):
@@ -24,14 +25,6 @@ def up(lab, encap=True, settings=SETTINGS, v6_outer=False):
         gateway.load(tunnel(gateway.box, encap=encap, v6_outer=v6_outer))
     gateways[0].initiate()
     return gateways
-
-
-def plane(gateway):
-    """The counters of the data plane, and what it was granted."""
-    with gateway.vici() as v:
-        reply = v.request('ironswan-counters')
-        stats = v.request('stats')
-    return {k: int(n) for k, n in reply['plane'].items()}, stats['data-plane']
 
 
 def attached(lab, box):
@@ -59,6 +52,7 @@ def carry(lab, full, **kw):
     ping(lab, size=3000)
     for gateway in (g1, g2):
         check_through(gateway, 2000)
+        check_stages(gateway)
 
 
 def encapsulated(lab, full):
@@ -93,18 +87,23 @@ def stream(lab, full):
 def vanishes(lab, full):
     """The interface is deleted under both gateways and made again: they say so, and go on with their sockets."""
     g1, g2 = up(lab)
+    ears = Ears(lab)
     ping(lab)
     check_through(g2, 3)
     lab.ip('g1', 'link', 'del', 'wan')
+    ears.end('until it is deleted')
     for gateway in (g1, g2):
         until(f'{gateway.box} says that the interface is gone',
               lambda gateway=gateway: re.search(r'the interface wan is gone, and AF_XDP with it', gateway.log()))
         check('restart the daemon to have AF_XDP again' in gateway.log(), 'and what brings AF_XDP back')
     lab.wire('g1', 'wan', ['192.0.2.1/24', '2001:db8::1/64'], 'g2', 'wan', ['192.0.2.2/24', '2001:db8::2/64'])
+    # (From the first packet on: leak.vanishes.)
+    ears = Ears(lab)
     until('the tunnel carries again', lambda: ping(lab, count=1, wait=1, fail=False).returncode == 0, 60)
     traffic = Numbered(lab, rate=1000)
     time.sleep(1)
     check_no_loss(traffic.end(), 900)
+    ears.end('once it is there again')
     for gateway in (g1, g2):
         counters, granted = plane(gateway)
         check(granted['xdp'] == [], f'{gateway.box} says that no interface is received from through AF_XDP')
