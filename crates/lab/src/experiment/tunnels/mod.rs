@@ -19,7 +19,7 @@ mod traffic;
 use std::time::Duration;
 
 use super::beside::Beside;
-use super::campaign::{About, Campaign, Common, Report};
+use super::campaign::{About, Campaign, Common, Report, useful};
 use crate::clock;
 use crate::dut::{self, Encap, ironswan};
 use crate::error::LabError;
@@ -203,6 +203,8 @@ impl Plan {
             Duration::from_millis(1_000),
             Duration::from_millis(200),
         ));
+        // The tunnel of every packet is kept.
+        useful("--duration", window, 0.05..=60.0)?;
         Ok(Self {
             systems,
             tunnels,

@@ -1,0 +1,70 @@
+//! What the tests of the program share that start runs of the laboratory.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub const IRONSWAN: &str = env!("CARGO_BIN_EXE_ironswan");
+
+/// One at a time: each takes the whole machine, and one cleans up what another has killed.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A folder of this test, removed at its end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("ironswan-test-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What exists of the run of process `pid`: namespaces, folders, control groups, and processes with its name in their command line.
+pub fn remains(pid: u32) -> Vec<String> {
+    let mark = format!("ironlab-{pid}-");
+    let names = |dir: &Path| -> Vec<String> {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|e| e.file_name().into_string().ok());
+        names.filter(|n| n.starts_with(&mark)).map(|n| dir.join(n).display().to_string()).collect()
+    };
+    let places = ["/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/dev/shm"].map(PathBuf::from);
+    let mut found: Vec<String> =
+        places.iter().chain([&std::env::temp_dir()]).flat_map(|place| names(place)).collect();
+    found.extend(processes(&mark).into_iter().map(|(_, line)| line));
+    found
+}
+
+/// Processes with `mark` in their command lines.
+pub fn processes(mark: &str) -> Vec<(u32, String)> {
+    let all = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = all.filter_map(|p| p.file_name().to_str()?.parse().ok());
+    let lines = pids.map(|pid: u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        (pid, String::from_utf8_lossy(&line).replace('\0', " "))
+    });
+    lines.filter(|(_, line)| line.contains(mark)).collect()
+}
+
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
