@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub const IRONSWAN: &str = env!("CARGO_BIN_EXE_ironswan");
@@ -46,19 +46,32 @@ pub fn remains(pid: u32) -> Vec<String> {
     let places = ["/run/netns", "/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/dev/shm"].map(PathBuf::from);
     let mut found: Vec<String> =
         places.iter().chain([&std::env::temp_dir()]).flat_map(|place| names(place)).collect();
-    found.extend(processes(&mark).into_iter().map(|(_, line)| line));
+    let all = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = all.filter_map(|p| p.file_name().to_str()?.parse().ok());
+    found.extend(pids.map(command_line).filter(|line| line.contains(&mark)));
     found
 }
 
-/// Processes with `mark` in their command lines.
-pub fn processes(mark: &str) -> Vec<(u32, String)> {
-    let all = fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = all.filter_map(|p| p.file_name().to_str()?.parse().ok());
-    let lines = pids.map(|pid: u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        (pid, String::from_utf8_lossy(&line).replace('\0', " "))
+/// The names of the boxes of the run of process `pid`.
+pub fn boxes(pid: u32) -> Vec<String> {
+    let mark = format!("ironlab-{pid}-");
+    let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    names.filter_map(|e| e.file_name().into_string().ok()).filter(|name| name.starts_with(&mark)).collect()
+}
+
+/// The processes in them, each with its command line.
+pub fn in_boxes(pid: u32) -> Vec<(u32, String)> {
+    let pids = boxes(pid).into_iter().flat_map(|name| {
+        let out = Command::new("ip").args(["netns", "pids", &name]).output().expect("ip netns pids");
+        let pids = String::from_utf8_lossy(&out.stdout).into_owned();
+        pids.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
     });
-    lines.filter(|(_, line)| line.contains(mark)).collect()
+    pids.map(|pid| (pid, command_line(pid))).collect()
+}
+
+fn command_line(pid: u32) -> String {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ")
 }
 
 pub fn stdout(output: &Output) -> String {

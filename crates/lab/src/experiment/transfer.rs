@@ -147,7 +147,8 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
         .map(|(name, base)| Ok(Store { name, scratch: Scratch::create(&owner, base, name)? }))
         .collect::<Result<_, LabError>>()?;
     for store in &stores {
-        fs::write(store.source(), &data).map_err(LabError::io("writing the file that is carried"))?;
+        let source = store.source();
+        fs::write(&source, &data).map_err(LabError::io(format!("writing {}", source.display())))?;
     }
     for repeat in 0..repeats {
         for topology in topologies {
