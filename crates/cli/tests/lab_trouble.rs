@@ -8,34 +8,14 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use common::{IRONSWAN, Scratch, in_boxes, remains, stderr, stdout};
+use common::{IRONSWAN, Scratch, ended, in_boxes, remains, start, stderr, stdout};
 
 /// TCP over boxes whose congestion control is one that every kernel allows.
 const LINE: &str = "line --dut ironswan --congestion reno";
-
-/// Starts an experiment whose folder is `run` in `scratch`.
-fn start(scratch: &Scratch, line: &str) -> Child {
-    let mut command = Command::new(IRONSWAN);
-    command.arg("lab").args(line.split(' ')).arg("--out").arg(scratch.path("run"));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ironswan")
-}
-
-/// The end of a run, which comes.
-fn ended(mut child: Child) -> Output {
-    for _ in 0..6000 {
-        if child.try_wait().expect("wait").is_some() {
-            return child.wait_with_output().expect("its output");
-        }
-        sleep(Duration::from_millis(30));
-    }
-    let pid = child.id();
-    let _ = child.kill();
-    panic!("no end within three minutes; the run has {:?}", remains(pid));
-}
 
 /// What a run said that has to fail. It leaves nothing, and no folder that looks like that of a run.
 fn failed(scratch: &Scratch, child: Child) -> String {

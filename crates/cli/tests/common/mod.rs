@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
 
 pub const IRONSWAN: &str = env!("CARGO_BIN_EXE_ironswan");
 
@@ -32,6 +34,28 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts an experiment whose folder is `run` in `scratch`.
+pub fn start(scratch: &Scratch, line: &str) -> Child {
+    let mut command = Command::new(IRONSWAN);
+    command.arg("lab").args(line.split(' ')).arg("--out").arg(scratch.path("run"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ironswan")
+}
+
+/// The end of a run, which comes.
+pub fn ended(child: Child) -> Output {
+    let (pid, (send, receive)) = (child.id(), mpsc::channel());
+    // Whoever prints much waits for a reader.
+    thread::spawn(move || send.send(child.wait_with_output()));
+    match receive.recv_timeout(Duration::from_secs(300)) {
+        Ok(output) => output.expect("its output"),
+        Err(_) => {
+            let has = remains(pid);
+            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+            panic!("no end within five minutes; the run has {has:?}");
+        }
     }
 }
 
