@@ -1,11 +1,12 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use ironswan_gateway::run::{DEFAULT_CONFIG, DEFAULT_VICI};
 
-use crate::lab::common::Common;
+use crate::lab::common::{Common, seconds, within};
 
 /// IPsec gateway: IKEv2, ESP in user space, and a laboratory to measure it.
 #[derive(Parser, Debug)]
@@ -308,11 +309,11 @@ pub(crate) struct Line {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) data: Vec<String>,
     /// Numbers of TCP connections
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 128))]
     pub(crate) streams: Vec<u32>,
     /// Rates to offer, Mbit/s over all connections, to the first number of streams in the first direction; 0 offers as much as
     /// goes
-    #[arg(long, value_delimiter = ',', value_name = "MBPS")]
+    #[arg(long, value_delimiter = ',', value_name = "MBPS", allow_negative_numbers = true, value_parser = within(0_u32, 1_000_000))]
     pub(crate) rates: Vec<u32>,
     /// Forms in which packets cross the links: offload, wire
     #[arg(long, value_delimiter = ',')]
@@ -321,7 +322,7 @@ pub(crate) struct Line {
     #[arg(long, value_delimiter = ',')]
     pub(crate) direction: Vec<String>,
     /// MTU of the hosts' routes, bytes
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(576_u32, 1500))]
     pub(crate) inner_mtu: Option<u32>,
 }
 
@@ -333,10 +334,10 @@ pub(crate) struct Flood {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) data: Vec<String>,
     /// Bytes of UDP payload, 18 and more
-    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", allow_negative_numbers = true, value_parser = within(18_u32, 1472))]
     pub(crate) payload: Vec<u32>,
     /// Numbers of flows
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 1_000_000))]
     pub(crate) flows: Vec<u32>,
     /// Which processors the parts have: free, own-core (the generator alone on the first; the gateways, all receiving, in software
     /// interrupts, and the receiver together on the second), own-core-threads (the same, but threads of the kernel poll the links
@@ -347,22 +348,22 @@ pub(crate) struct Flood {
     #[arg(long, value_delimiter = ',')]
     pub(crate) mode: Vec<String>,
     /// Largest losses, percent [default: 0.5,0.001]
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.0, 49.9))]
     pub(crate) loss: Vec<f64>,
     /// Packets of a deciding trial [default: 1000000]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(1000_u64, 100_000_000))]
     pub(crate) packets: Option<u64>,
     /// A throughput is known to within this many percent [default: 5]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.1, 50.0))]
     pub(crate) width: Option<f64>,
     /// Length of a short trial of the search, seconds; those of the curve take twice as long [default: 1]
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) probe: Option<f64>,
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds(0.01, 600.0))]
+    pub(crate) probe: Option<Duration>,
     /// Multiples of the throughput to offer [default: 1,2,4]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(0.01, 100.0))]
     pub(crate) multiples: Vec<f64>,
     /// MTU of the hosts' routes, bytes
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(576_u32, 1500))]
     pub(crate) inner_mtu: Option<u32>,
 }
 

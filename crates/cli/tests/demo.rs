@@ -1,72 +1,20 @@
 //! `ironswan demo`, the real thing: it works, also beside another, says what is wrong with a machine, and leaves nothing
 //! behind however it ends. Needs root, a TUN device and iperf3.
 
+mod common;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-const IRONSWAN: &str = env!("CARGO_BIN_EXE_ironswan");
-
-/// One at a time: each takes the whole machine, and one cleans up what another has killed.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A folder of this test, removed at its end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("ironswan-demo-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use common::{IRONSWAN, Scratch, alone, remains, stderr, stdout};
 
 fn demo(out: &Path) -> Command {
     let mut c = Command::new(IRONSWAN);
     c.arg("demo").arg("--out").arg(out).stdout(Stdio::piped()).stderr(Stdio::piped());
     c
-}
-
-/// What exists of the run of process `pid`: namespaces, folders, and processes with its name in their command line.
-fn remains(pid: u32) -> Vec<String> {
-    let mark = format!("ironlab-{pid}-");
-    let names = |dir: &Path| -> Vec<String> {
-        fs::read_dir(dir).map_or_else(
-            |_| Vec::new(),
-            |entries| {
-                entries
-                    .filter_map(|e| e.ok()?.file_name().into_string().ok())
-                    .filter(|n| n.starts_with(&mark))
-                    .collect()
-            },
-        )
-    };
-    let mut found = names(Path::new("/run/netns"));
-    found.extend(names(&std::env::temp_dir()));
-    for process in fs::read_dir("/proc").expect("/proc").filter_map(Result::ok) {
-        let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(&mark) {
-            found.push(line);
-        }
-    }
-    found
 }
 
 /// Processes of the gateways: `ironswan run` with a folder of that run.
@@ -89,14 +37,6 @@ fn wait_for_gateways(child: &mut Child) {
 fn send(signal: &str, child: &Child) {
     let done = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
     assert!(done.success());
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The four figures of the last line, whose form scripts rely on.

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Remedy;
+use crate::error::{LabError, Remedy};
 
 /// The machine a run was made on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,11 +65,7 @@ impl Fingerprint {
             mhz: value("cpu MHz").and_then(|v| v.parse().ok()),
             cpu_flags: FLAGS.iter().filter(|f| present.contains(f)).map(ToString::to_string).collect(),
             virtual_machine: present.contains(&"hypervisor"),
-            memory_kib: read("/proc/meminfo").and_then(|m| {
-                m.lines().find_map(|l| {
-                    l.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.trim().parse().ok()
-                })
-            }),
+            memory_kib: memory_kib("MemTotal:"),
             kernel: [line("/proc/sys/kernel/osrelease"), line("/proc/sys/kernel/version")]
                 .into_iter()
                 .flatten()
@@ -111,6 +107,29 @@ fn cpu_value(cpuinfo: &str, key: &str) -> Option<String> {
         let (k, v) = l.split_once(':')?;
         (k.trim() == key).then(|| v.trim().to_string())
     })
+}
+
+/// A line of the kernel's account of the memory, KiB.
+fn memory_kib(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|l| l.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Memory that programs can still have, KiB.
+pub(crate) fn available_kib() -> Option<u64> {
+    memory_kib("MemAvailable:")
+}
+
+/// A usage error when what an option asks for takes more memory than programs can still have.
+pub(crate) fn has_room(option: &str, bytes: u64) -> Result<(), LabError> {
+    let (needed, free) = (bytes / 1_000_000, available_kib().map_or(u64::MAX, |kib| kib * 1024) / 1_000_000);
+    if needed <= free {
+        return Ok(());
+    }
+    Err(LabError::Usage(format!(
+        "{option}: it takes {needed} MB of memory, and {free} MB are free: ask for less"
+    )))
 }
 
 /// What building network namespaces needs of this user and machine, and is lacking.

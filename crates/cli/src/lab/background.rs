@@ -2,14 +2,14 @@
 
 use ironswan_lab::BackgroundOptions;
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Background {
     #[command(flatten)]
     common: Common,
     /// Payload of the traffic, Mbit/s [default: 200]
-    #[arg(long, value_name = "MBPS")]
+    #[arg(long, value_name = "MBPS", allow_negative_numbers = true, value_parser = within(1_u32, 100_000))]
     rate: Option<u32>,
 }
 

@@ -1,10 +1,29 @@
 //! Options that the laboratory's experiments share.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use ironswan_lab::dut::{Encap, Suite};
 use ironswan_lab::topology::Congestion;
+
+/// Reads a number between two: of every option that is one, so that nonsense is refused before anything else is done.
+pub(crate) fn within<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        // What is no number is not in a range.
+        let number = text.parse().ok().filter(|n| (least..=most).contains(n));
+        number.ok_or_else(|| format!("it is a number from {least} to {most}"))
+    }
+}
+
+/// The same for a time in seconds.
+pub(crate) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| within(least, most)(text).map(Duration::from_secs_f64)
+}
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
@@ -19,10 +38,10 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) suite: Option<String>,
     /// Length of one measurement, seconds
-    #[arg(long, value_name = "SECONDS")]
-    pub(crate) duration: Option<f64>,
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds(0.005, 3600.0))]
+    pub(crate) duration: Option<Duration>,
     /// Repeats of each measurement
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(1_u32, 1000))]
     pub(crate) repeats: Option<u32>,
     /// Folder for the run
     #[arg(long, value_name = "DIR")]
@@ -72,6 +91,7 @@ impl Common {
     pub(crate) fn options(self) -> Result<ironswan_lab::Common, String> {
         let mut o = ironswan_lab::Common {
             duts: self.dut,
+            duration: self.duration,
             repeats: self.repeats,
             out: self.out,
             quick: self.quick,
@@ -87,13 +107,6 @@ impl Common {
             o.dut_options.suites = Suite::list(&suite)?;
         }
         o.dut_options.ironswan = self.program;
-        if let Some(secs) = self.duration {
-            let duration = Duration::try_from_secs_f64(secs).map_err(|e| format!("--duration: {e}"))?;
-            o.duration = Some(duration);
-        }
-        if o.repeats == Some(0) {
-            return Err("--repeats: at least one".into());
-        }
         Ok(o)
     }
 }

@@ -9,7 +9,7 @@ pub(crate) struct Compare {
     #[command(flatten)]
     common: Common,
     /// Frame sizes of the packets, bytes with FCS, and imix [default: 64,512,1418]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     sizes: Vec<FrameSize>,
 }
 

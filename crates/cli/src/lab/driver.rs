@@ -2,14 +2,14 @@
 
 use ironswan_lab::DriverOptions;
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Driver {
     #[command(flatten)]
     common: Common,
     /// Bytes of text of a packet, multiples of 16
-    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", allow_negative_numbers = true, value_parser = within(16_u32, 32_768))]
     sizes: Vec<u32>,
     /// Crypto engines: aws-lc, vaes, avx2, ipsec-mb [default: all that this machine has]
     #[arg(long, value_delimiter = ',')]
@@ -24,7 +24,7 @@ pub(crate) struct Driver {
     #[arg(long, value_delimiter = ',')]
     check: Vec<String>,
     /// Operations of a cell [default: 50000]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(1_u64, 100_000_000))]
     operations: Option<u64>,
 }
 

@@ -2,17 +2,17 @@
 
 use ironswan_lab::{FragmentsOptions, FrameSize};
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Fragments {
     #[command(flatten)]
     common: Common,
     /// Frame sizes, bytes with FCS, and imix [default: 1518]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     sizes: Vec<FrameSize>,
     /// MTU of the link between the gateways that is too narrow, bytes [default: 1400]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", allow_negative_numbers = true, value_parser = within(576_u32, 1500))]
     outer_mtu: Option<u32>,
 }
 

@@ -3,7 +3,7 @@
 use ironswan_lab::load::Direction;
 use ironswan_lab::{FrameSize, Rfc2544Options, Rfc2544Setup};
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rfc2544 {
@@ -13,20 +13,20 @@ pub(crate) struct Rfc2544 {
     #[arg(long, default_value = "line", value_name = "TOPOLOGY")]
     topology: Rfc2544Setup,
     /// Frame sizes, bytes with FCS, and imix [default: 64,128,256,390,512,1024,1280,1424,1456,1518,imix]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     sizes: Vec<FrameSize>,
     /// Directions: forward, reverse, both [default: forward,both; of a single gateway, where forward is encrypting and reverse
     /// decrypting: forward,reverse]
     #[arg(long, value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Flows of the traffic [default: 64]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(1_u32, 1_000_000))]
     flows: Option<u32>,
     /// Largest losses, percent [default: 0,0.001,0.1]
-    #[arg(long, value_delimiter = ',', value_name = "PERCENT")]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.0, 49.9))]
     loss: Vec<f64>,
     /// By how much a throughput may be off, percent [default: 2]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.1, 49.9))]
     width: Option<f64>,
     /// As RFC 2544 has it: one trial of 60 s (or --duration) decides, nothing is forgiven
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use ironswan_lab::TopologiesOptions;
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Topologies {
@@ -12,10 +12,10 @@ pub(crate) struct Topologies {
     #[arg(long, value_delimiter = ',')]
     topology: Vec<String>,
     /// Bytes of a write of the senders [default: 64 to 65536]
-    #[arg(long, value_delimiter = ',', value_name = "BYTES")]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", allow_negative_numbers = true, value_parser = within(1_usize, 1 << 20))]
     sizes: Vec<usize>,
     /// Connections of each sender [default: 1]
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true, value_parser = within(1_u32, 64))]
     connections: Option<u32>,
     /// The kernel may join small writes (no TCP_NODELAY)
     #[arg(long)]

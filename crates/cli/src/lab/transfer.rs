@@ -2,14 +2,14 @@
 
 use ironswan_lab::TransferOptions;
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Transfer {
     #[command(flatten)]
     common: Common,
     /// Size of the file, 10^6 bytes [default: 256]
-    #[arg(long, value_name = "MB")]
+    #[arg(long, value_name = "MB", allow_negative_numbers = true, value_parser = within(1_u32, 100_000))]
     size: Option<u32>,
 }
 

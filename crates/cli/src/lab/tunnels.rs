@@ -2,17 +2,17 @@
 
 use ironswan_lab::TunnelsOptions;
 
-use super::common::Common;
+use super::common::{Common, within};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Tunnels {
     #[command(flatten)]
     common: Common,
     /// Numbers of tunnels between two gateways [default: 1,10,100,1000,10000]
-    #[arg(long, value_delimiter = ',', value_name = "NUMBERS")]
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", allow_negative_numbers = true, value_parser = within(1_u32, 1_000_000))]
     tunnels: Vec<u32>,
     /// Simulated peers of one gateway, 0 for none [default: 100000]
-    #[arg(long, value_name = "NUMBER")]
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = within(0_u32, 1_000_000))]
     simulated: Option<u32>,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{DataSetting, Dut, Encap, EngineCounts, Pair, Running, Suite, vici};
-use crate::error::{LabError, Remedy};
+use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
 use crate::machine;
 use crate::process::{self, Journal, Process};
@@ -194,7 +194,13 @@ impl Gateways {
     ) -> Result<process::Finished, LabError> {
         let argv: Vec<&str> =
             [self.program.as_str()].iter().chain(arguments).copied().chain(["--vici", uri]).collect();
-        process::finish(&self.journal, &argv, "", Duration::from_secs(timeout))
+        process::finish(&self.journal, &argv, "", Duration::from_secs(timeout)).map_err(|e| match e {
+            // Whoever does not answer is the gateway.
+            LabError::Command { why, .. } => {
+                self.pair.failed(format!("`ironswan {}`: {why}", arguments.join(" ")))
+            }
+            other => other,
+        })
     }
 
     fn counters(&self, uri: &str) -> Result<EngineCounts, LabError> {
@@ -206,12 +212,7 @@ impl Gateways {
     }
 
     fn up(&mut self, site: usize, tunnel: &str) -> Result<(), LabError> {
-        let done = match self.operator_of(&self.uris[site], &["up", tunnel, "--timeout", "10"], 15) {
-            Err(LabError::Command { why, .. }) => {
-                return Err(self.pair.failed(format!("the tunnel did not come up: {why}")));
-            }
-            other => other?,
-        };
+        let done = self.operator_of(&self.uris[site], &["up", tunnel, "--timeout", "10"], 15)?;
         if !done.status.success() {
             let why = done.complaint();
             return Err(self.pair.failed(format!("the tunnel did not come up: {why}")));
@@ -243,6 +244,10 @@ impl Running for Gateways {
 
     fn alive(&mut self) -> Result<(), LabError> {
         self.pair.alive()
+    }
+
+    fn logs(&self) -> Vec<LogTail> {
+        self.pair.logs()
     }
 
     fn stop(self: Box<Self>) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::strongswan::lacks_xfrm;
 use super::{Dut, Encap, Pair, Running, Suite};
-use crate::error::{LabError, Remedy};
+use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
 use crate::process::{self, Journal, Process};
 use crate::topology::Sites;
@@ -269,6 +269,10 @@ impl Running for Plutos {
 
     fn alive(&mut self) -> Result<(), LabError> {
         self.pair.alive()
+    }
+
+    fn logs(&self) -> Vec<LogTail> {
+        self.pair.logs()
     }
 
     fn stop(self: Box<Self>) -> Vec<String> {

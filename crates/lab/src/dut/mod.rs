@@ -17,6 +17,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::{LabError, LogTail, Remedy};
+use crate::interrupt;
 use crate::process::{self, Process};
 use crate::topology::Sites;
 
@@ -199,6 +200,9 @@ pub trait Dut {
     fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError>;
 }
 
+/// How long a process may be about to end.
+const ENDING: Duration = Duration::from_millis(500);
+
 /// A system at work; dropping it ends it.
 pub trait Running {
     /// The interface on the first gateway through which the traffic must go.
@@ -214,6 +218,29 @@ pub trait Running {
 
     /// An error, with the end of the logs, once one of its processes has ended.
     fn alive(&mut self) -> Result<(), LabError>;
+
+    /// The end of the log of each of its processes; none of a system that has none.
+    fn logs(&self) -> Vec<LogTail> {
+        Vec::new()
+    }
+
+    /// What went wrong while it was at work under the name `dut`: that one of its processes has ended, where one has; else what is
+    /// said of the traffic, with the end of its logs.
+    fn failed(&mut self, dut: &str, error: LabError) -> LabError {
+        let mut ended = None;
+        // Its sockets are closed some time before a process has ended.
+        let waited = interrupt::wait_until(ENDING, || {
+            ended = self.alive().err();
+            Ok(ended.is_some())
+        });
+        match (error, ended) {
+            (LabError::Interrupted, _) => LabError::Interrupted,
+            _ if waited.is_err() => LabError::Interrupted,
+            (_, Some(ended)) => ended,
+            (LabError::Measurement(why), _) => LabError::Dut { dut: dut.into(), why, logs: self.logs() },
+            (other, _) => other,
+        }
+    }
 
     /// Ends it; returns the processes that did not end when asked.
     fn stop(self: Box<Self>) -> Vec<String>;

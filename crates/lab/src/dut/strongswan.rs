@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Dut, Encap, Pair, Running, Suite, vici};
-use crate::error::{LabError, Remedy};
+use crate::error::{LabError, LogTail, Remedy};
 use crate::interrupt;
 use crate::machine;
 use crate::process::{self, Journal, Process};
@@ -255,6 +255,10 @@ impl Running for Charons {
 
     fn alive(&mut self) -> Result<(), LabError> {
         self.pair.alive()
+    }
+
+    fn logs(&self) -> Vec<LogTail> {
+        self.pair.logs()
     }
 
     fn stop(self: Box<Self>) -> Vec<String> {

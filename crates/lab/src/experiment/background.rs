@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::budget;
-use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
 use super::stage::{Stage, systems};
 use crate::dut;
 use crate::dut::Dut;
@@ -118,9 +118,7 @@ pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
         Duration::from_secs(1),
         Duration::from_millis(150),
     ));
-    if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&window) {
-        return Err(LabError::Usage("the duration must be between 0.1 s and 10 minutes".into()));
-    }
+    useful("--duration", window, 0.1..=600.0)?;
     let systems = systems(common, &common.dut_options, &["plain", "ironswan"], false, vec![])?;
     let plain = dut::by_name("plain", &common.encaps, &common.dut_options)?;
     let mut traffic = vec![Traffic::None];

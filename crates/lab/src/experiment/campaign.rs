@@ -2,6 +2,7 @@
 //! the record of them. A campaign that is dropped before it is finished leaves no folder.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -74,6 +75,17 @@ impl Common {
             (false, false) => full,
         }
     }
+}
+
+/// A usage error unless a length that was asked for is one that an experiment can use, seconds.
+pub(crate) fn useful(option: &str, asked: Duration, range: RangeInclusive<f64>) -> Result<(), LabError> {
+    let (asked, least, most) = (asked.as_secs_f64(), range.start(), range.end());
+    if range.contains(&asked) {
+        return Ok(());
+    }
+    Err(LabError::Usage(format!(
+        "{option} {asked}: in this experiment it is a number from {least} to {most}"
+    )))
 }
 
 /// What an experiment is.

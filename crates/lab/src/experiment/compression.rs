@@ -10,6 +10,7 @@ use crate::dut::{self, Dut};
 use crate::error::LabError;
 use crate::load::carry;
 use crate::load::content::Content;
+use crate::machine::has_room;
 use crate::record::{
     Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
 };
@@ -77,8 +78,10 @@ pub fn compression(options: CompressionOptions) -> Result<Report, LabError> {
         rates = common.by_care(vec![512, 10_000, 0], vec![512, 10_000, 0], vec![512, 0]);
     }
     once(&mut rates);
-    if rates.iter().any(|r| *r != 0 && !(64..=1_000_000).contains(r)) {
-        return Err(LabError::Usage("a rate must be 0 (no limit) or between 64 and 1,000,000 kbit/s".into()));
+    if let Some(bad) = rates.iter().find(|r| **r != 0 && !(64..=1_000_000).contains(*r)) {
+        return Err(LabError::Usage(format!(
+            "--rates {bad}: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"
+        )));
     }
     let repeats = common.repeats.unwrap_or(common.by_care(5, 1, 1));
     // How long a file takes on a slow link without compression.
@@ -87,6 +90,8 @@ pub fn compression(options: CompressionOptions) -> Result<Report, LabError> {
         Duration::from_millis(1500),
         Duration::from_millis(300),
     ));
+    let largest = rates.iter().map(|r| file(*r, window)).max().unwrap_or(0);
+    has_room(&format!("--duration {}", window.as_secs_f64()), largest as u64)?;
     let systems = systems(common, &common.dut_options, &["plain", "ironswan"], true, vec![])?;
     let mut with = common.dut_options.clone();
     with.ipcomp = true;

@@ -166,11 +166,8 @@ fn tunnel(prepared: &Prepared, owner: &Owner, screen: &mut Screen, width: usize)
         "",
     ));
     if echo.answers == 0 {
-        return Err(LabError::Dut {
-            dut: dut.name(),
-            why: "the tunnel is up but carries nothing".into(),
-            logs: Vec::new(),
-        });
+        let why = LabError::Measurement("the tunnel is up but carries nothing".into());
+        return Err(running.failed(&dut.name(), why));
     }
     screen.say("\nThe tunnel as g1 sees it (`ironswan status`):\n\n");
     for text in running.describe()?.lines() {

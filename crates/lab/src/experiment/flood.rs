@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::campaign::useful;
 use super::line::{choose_duts, once, program, say};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
@@ -415,9 +416,10 @@ impl FloodOptions {
         if self.multiples.iter().any(|m| !(0.01..=100.0).contains(m)) {
             return wrong("a multiple must be between 0.01 and 100");
         }
-        if !(1000..=100_000_000).contains(&self.packets) || !(1..=100).contains(&self.repeats) {
+        useful("--probe", self.probe, 0.01..=600.0)?;
+        if !(1000..=100_000_000).contains(&self.packets) || !(1..=1000).contains(&self.repeats) {
             return wrong(
-                "a deciding trial has 1,000 to 100,000,000 packets, and there are 1 to 100 repeats",
+                "a deciding trial has 1,000 to 100,000,000 packets, and there are 1 to 1,000 repeats",
             );
         }
         if !(576..=1500).contains(&self.inner_mtu) || !(0.001..=0.5).contains(&self.width) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::campaign::useful;
 use super::doubts::doubts;
 use super::trial::TrialPlan;
 use crate::clock::{self, Utc};
@@ -363,9 +364,7 @@ impl LineOptions {
         if self.rates_mbps.iter().flatten().any(|r| !(1..=1_000_000).contains(r)) {
             return wrong("a rate must be between 1 Mb/s and 1,000,000 Mb/s");
         }
-        if !(Duration::from_millis(500)..=Duration::from_secs(3600)).contains(&self.duration) {
-            return wrong("the duration must be between 0.5 s and an hour");
-        }
+        useful("--duration", self.duration, 0.5..=3600.0)?;
         if !(576..=1500).contains(&self.inner_mtu) {
             return wrong("the inner MTU must be between 576 and 1500 bytes");
         }

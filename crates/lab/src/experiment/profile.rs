@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::beside::Beside;
-use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
@@ -79,9 +79,7 @@ pub fn profile(options: ProfileOptions) -> Result<Report, LabError> {
     let common = &options.common;
     let seconds = Duration::from_secs_f64;
     let duration = common.duration.unwrap_or(common.by_care(seconds(3.0), seconds(1.5), seconds(0.4)));
-    if !(Duration::from_millis(200)..=Duration::from_secs(600)).contains(&duration) {
-        return Err(LabError::Usage("the duration must be between 0.2 s and ten minutes".into()));
-    }
+    useful("--duration", duration, 0.2..=600.0)?;
     let repeats = common.repeats.unwrap_or(common.by_care(3, 2, 1));
     let mut lacks = machine::lacks_privilege();
     lacks.extend(Line::lacks(Mode::Offload));

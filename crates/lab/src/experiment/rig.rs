@@ -267,8 +267,9 @@ impl Rig {
                 }
                 self.running()?.alive()?;
                 if clock::now() - began >= WARM_AT_MOST {
-                    let (why, logs) = (format!("it carries nothing {direction}"), Vec::new());
-                    return Err(LabError::Dut { dut: self.name.clone(), why, logs });
+                    let why = LabError::Measurement(format!("it carries nothing {direction}"));
+                    let name = self.name.clone();
+                    return Err(self.running()?.failed(&name, why));
                 }
             }
         }
@@ -339,7 +340,7 @@ impl Rig {
         offer: Offer,
         direction: Direction,
     ) -> Result<Passed, LabError> {
-        let engines = self.running()?.engines()?;
+        let engines = self.engines()?;
         let processes: Vec<u32> =
             [Node::G1, Node::G2].iter().flat_map(|n| self.line.node(*n).pids()).collect();
         let inside: Vec<u32> = processes.iter().copied().chain([std::process::id()]).collect();
@@ -366,8 +367,7 @@ impl Rig {
         let counted: Vec<Counted> = ways.into_iter().map(|way| way.receiver.finish()).collect();
         let ways: Vec<(Sent, Counted)> = sent.into_iter().zip(counted).collect();
         ways.iter().for_each(|(sent, counted)| self.behaved.add(sent, counted));
-        let engines = self.running()?.engines()?;
-        self.running()?.alive()?;
+        let engines = self.engines()?;
         let after = Snapshot::take(&self.line, engines)?;
         let device = self.running()?.tunnel_device();
         let on_the_line = direction == Direction::Forward && self.tester.is_none();
@@ -448,20 +448,26 @@ impl Rig {
         let window = measure::measure(&self.line, plan, device.as_deref(), || {
             running.alive()?;
             traffic.alive()
-        })?;
+        })
+        .map_err(|e| running.failed(name, e))?;
         drop(traffic);
         Ok(window)
     }
 
     /// What its packet engines have counted so far.
     pub(super) fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
-        self.running()?.engines()
+        let name = self.name.clone();
+        let running = self.running()?;
+        running.alive()?;
+        running.engines().map_err(|e| running.failed(&name, e))
     }
 
     /// TCP from a to b for that long, by iperf3.
     pub(super) fn tcp(&mut self, streams: u32, duration: Duration) -> Result<TcpReport, LabError> {
         let load = TcpLoad { streams, direction: Direction::Forward, rate_mbps: None, duration };
-        Ok(Iperf3::start(&self.line, load, &self.dir)?.finish()?.1)
+        let (report, name) = (Iperf3::start(&self.line, load, &self.dir)?.finish(), self.name.clone());
+        let running = self.running()?;
+        report.map(|(_, tcp)| tcp).map_err(|e| running.failed(&name, e))
     }
 
     /// Ends the system; returns the names of processes that had to be killed, and what it said of its tunnel.

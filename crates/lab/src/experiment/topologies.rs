@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::budget;
-use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
 use super::line::once;
 use super::stage::{Stage, systems};
 use crate::dut::{Dut, DutOptions, Suite};
@@ -140,9 +140,7 @@ impl Plan {
             Duration::from_millis(300),
             Duration::from_millis(200),
         ));
-        if window < Duration::from_millis(100) {
-            return Err(LabError::Usage("the duration must be 0.1 s or more".into()));
-        }
+        useful("--duration", window, 0.1..=3600.0)?;
         Ok(Self {
             topologies,
             writes,

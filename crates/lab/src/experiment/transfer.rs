@@ -17,6 +17,7 @@ use crate::error::{LabError, Remedy};
 use crate::interrupt;
 use crate::load::apps::{App, CIPHER, Server};
 use crate::load::content::Content;
+use crate::machine::has_room;
 use crate::measure::soaker::Soak;
 use crate::measure::{Meter, ticks_of};
 use crate::process::Process;
@@ -112,6 +113,8 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
     if !(1..=100_000).contains(&size) {
         return Err(LabError::Usage("the size must be between 1 and 100,000 MB".into()));
     }
+    // What is sent, where it comes from, and where it goes to.
+    has_room(&format!("--size {size}"), u64::from(size) * 3_000_000)?;
     let size = size as usize * 1_000_000;
     let repeats = common.repeats.unwrap_or(common.by_care(5, 1, 1));
     let (apps, missing): (Vec<App>, Vec<App>) = App::ALL.into_iter().partition(|a| a.lacks().is_empty());
@@ -144,7 +147,8 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
         .map(|(name, base)| Ok(Store { name, scratch: Scratch::create(&owner, base, name)? }))
         .collect::<Result<_, LabError>>()?;
     for store in &stores {
-        fs::write(store.source(), &data).map_err(LabError::io("writing the file that is carried"))?;
+        let source = store.source();
+        fs::write(&source, &data).map_err(LabError::io(format!("writing {}", source.display())))?;
     }
     for repeat in 0..repeats {
         for topology in topologies {

@@ -68,9 +68,10 @@ impl TrialPlan<'_> {
         let window = measure::measure(&line, plan, running.tunnel_device().as_deref(), || {
             running.alive()?;
             traffic.alive()
-        })?;
+        })
+        .map_err(|e| running.failed(&name, e))?;
         stage("reading the books");
-        let (json, tcp) = traffic.finish()?;
+        let (json, tcp) = traffic.finish().map_err(|e| running.failed(&name, e))?;
         let description = running.describe()?;
         let killed = running.stop();
         let commands = line.journal().lines();

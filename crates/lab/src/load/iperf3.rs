@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -110,41 +111,49 @@ impl Iperf3 {
         Ok(Self { client, server, report: out, seconds })
     }
 
-    /// An error once the client has ended before its time.
+    /// An error once one of the two has ended before its time.
     pub fn alive(&mut self) -> Result<(), LabError> {
-        match self.client.ended() {
+        // A client whose server is gone ends, too.
+        let server = self.server.ended().filter(|status| !status.success());
+        let ended = server.map(|status| ("iperf3 server", status));
+        match ended.or_else(|| Some(("iperf3 client", self.client.ended()?))) {
+            Some((end, status)) => Err(self.stopped(end, status)),
             None => Ok(()),
-            Some(status) => {
-                let why = self
-                    .report()
-                    .err()
-                    .map_or_else(|| format!("it ended early ({status})"), |e| e.to_string());
-                Err(LabError::Measurement(format!("the load stopped: {why}")))
-            }
         }
     }
 
     /// Waits for its end and reads its report: iperf3's own JSON, and what is taken from it.
     pub fn finish(mut self) -> Result<(Value, TcpReport), LabError> {
         let limit = Duration::from_secs(self.seconds + 10);
-        if self.client.wait(limit)?.is_none() {
+        let Some(status) = self.client.wait(limit)? else {
             return Err(LabError::Measurement("the iperf3 client did not end in time".into()));
-        }
-        let json = self.report()?;
+        };
+        let json = self.report();
         // `-1`: it ends after one test.
-        self.server.wait(Duration::from_secs(2))?;
+        let server = self.server.wait(Duration::from_secs(2))?;
+        if let Some(status) = server.filter(|s| !s.success() && json.is_err()) {
+            return Err(self.stopped("iperf3 server", status));
+        }
+        let json = json.map_err(|_| self.stopped("iperf3 client", status))?;
         let report = TcpReport::of(&json)
             .ok_or_else(|| LabError::Measurement("iperf3's report lacks the sums of the test".into()))?;
         Ok((json, report))
     }
 
-    fn report(&self) -> Result<Value, LabError> {
+    /// One of the two has ended so, and what iperf3 says of it.
+    fn stopped(&self, end: &str, status: ExitStatus) -> LabError {
+        let said = self.report().err().map(|why| format!(": {why}")).unwrap_or_default();
+        LabError::Measurement(format!("the load stopped: the {end} ended ({status}){said}"))
+    }
+
+    /// The report, or why there is none.
+    fn report(&self) -> Result<Value, String> {
         let text = fs::read_to_string(&self.report).unwrap_or_default();
-        let said = || self.client.tail(3).lines.join(" ");
-        let json: Value = serde_json::from_str(&text)
-            .map_err(|_| LabError::Measurement(format!("iperf3 left no report: {}", said())))?;
+        let json: Value = serde_json::from_str(&text).map_err(|_| {
+            format!("it left no report {}", self.client.tail(3).lines.join(" ")).trim().to_string()
+        })?;
         match json.get("error").and_then(Value::as_str) {
-            Some(error) => Err(LabError::Measurement(format!("iperf3: {error}"))),
+            Some(error) => Err(error.to_string()),
             None => Ok(json),
         }
     }

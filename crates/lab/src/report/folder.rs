@@ -70,7 +70,11 @@ impl RunFolder {
             file.sync_all()?;
             fs::rename(&part, &path)
         };
-        write().map_err(LabError::io(format!("writing {}", path.display())))
+        write().map_err(|e| {
+            // Of no use to anybody; where the disk is full it is in the way.
+            let _ = fs::remove_file(&part);
+            LabError::io(format!("writing {}", path.display()))(e)
+        })
     }
 
     /// Removes what a run that failed has kept so far: without its record it says nothing.

@@ -11,7 +11,7 @@ use super::config::{Config, INNER, batch};
 use super::growth::Moment;
 use crate::clock;
 use crate::dut::{ironswan, strongswan, vici};
-use crate::error::LabError;
+use crate::error::{LabError, LogTail};
 use crate::interrupt;
 use crate::measure::counters::{process_ns, resident_kib};
 use crate::process::{self, Process};
@@ -101,7 +101,12 @@ impl Gateway {
 
     /// The error of this gateway, with the end of its log.
     fn failed(&self, why: String) -> LabError {
-        LabError::Dut { dut: self.process.name().into(), why, logs: vec![self.process.tail(15)] }
+        LabError::Dut { dut: self.process.name().into(), why, logs: vec![self.last_lines()] }
+    }
+
+    /// The end of its log, for an error.
+    pub(super) fn last_lines(&self) -> LogTail {
+        self.process.tail(15)
     }
 
     /// The end of its log.

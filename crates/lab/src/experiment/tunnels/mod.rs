@@ -19,7 +19,7 @@ mod traffic;
 use std::time::Duration;
 
 use super::beside::Beside;
-use super::campaign::{About, Campaign, Common, Report};
+use super::campaign::{About, Campaign, Common, Report, useful};
 use crate::clock;
 use crate::dut::{self, Encap, ironswan};
 use crate::error::LabError;
@@ -203,6 +203,8 @@ impl Plan {
             Duration::from_millis(1_000),
             Duration::from_millis(200),
         ));
+        // The tunnel of every packet is kept.
+        useful("--duration", window, 0.05..=60.0)?;
         Ok(Self {
             systems,
             tunnels,
@@ -407,7 +409,10 @@ fn packets(
     let at_fixed = beside.stop(&ground.line)?;
     let (flood, carried, _, seconds) = run(FLOOD, plan.window, tag + 2)?;
     if received == 0.0 {
-        return Err(LabError::Measurement(format!("{} tunnels are up and carry nothing", n)));
+        let (why, logs) =
+            (format!("{n} tunnels are up and carry nothing"), gateways.map(Gateway::last_lines));
+        let dut = what.get("dut").cloned().unwrap_or_default();
+        return Err(LabError::Dut { dut, why, logs: logs.into() });
     }
     let loss = 1.0 - received / trace.len().max(1) as f64;
     let mut measures = vec![

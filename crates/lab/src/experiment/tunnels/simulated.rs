@@ -1,6 +1,5 @@
 //! One gateway, as for road warriors, and its peers simulated in one process.
 
-use std::fs;
 use std::time::Duration;
 
 use ironswan_wire::secret::Secret;
@@ -13,6 +12,7 @@ use crate::dut;
 use crate::error::LabError;
 use crate::experiment::beside::Beside;
 use crate::experiment::campaign::{Campaign, Common};
+use crate::machine;
 use crate::peer::{Peer, PeerSpec, PeerTunnel, aes_gcm};
 use crate::report::Warning;
 use crate::topology::{Node, Owner};
@@ -30,7 +30,7 @@ pub(super) fn simulated(
 ) -> Result<(), LabError> {
     let n = plan.simulated;
     let needed = u64::from(n) * PEER_KIB;
-    let available = available_kib();
+    let available = machine::available_kib();
     if available.is_some_and(|kib| kib < needed) {
         let what = format!(
             "{n} simulated peers: they need {} MiB of memory and {} MiB are free",
@@ -105,11 +105,4 @@ pub(super) fn simulated(
         }
         Ok(_) => Ok(()),
     }
-}
-
-/// Memory that programs can still have, KiB.
-fn available_kib() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse().ok()
 }

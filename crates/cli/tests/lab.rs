@@ -1,0 +1,108 @@
+//! The experiments as a user runs them. Needs root, a TUN device, nft, iperf3 and curl.
+
+mod common;
+
+use std::fs;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use common::{IRONSWAN, Scratch, ended, remains, start, stderr, stdout};
+use ironswan_lab::report::breaches;
+use serde_json::Value;
+
+/// Options with a number that is in the range of its option, but of no use in this experiment: refused with the option, its value and
+/// the range, before anything is made.
+#[test]
+fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
+    let scratch = Scratch::new("refused");
+    for (line, said) in [
+        ("line --duration 0.3", "--duration 0.3: in this experiment it is a number from 0.5 to 3600"),
+        ("background --duration 0.09", "--duration 0.09: in this experiment it is a number from 0.1 to 600"),
+        ("background --duration 601", "--duration 601: in this experiment it is a number from 0.1 to 600"),
+        ("profile --duration 601", "--duration 601: in this experiment it is a number from 0.2 to 600"),
+        ("topologies --duration 0.05", "--duration 0.05: in this experiment it is a number from 0.1 to 3600"),
+        ("tunnels --duration 61", "--duration 61: in this experiment it is a number from 0.05 to 60"),
+        ("compression --rates 1000000,512 --duration 3600", "--duration 3600: it takes 450000 MB of memory"),
+        ("compression --rates 63", "63: a rate is 0 (no limit) or 64 to 1,000,000 kbit/s"),
+        ("driver --sizes 20", "a size of 20 bytes cannot be measured"),
+        ("rfc2544 --sizes 1519", "`1519` is not a frame size; write 64 to 1518"),
+    ] {
+        let out = scratch.path("run");
+        let done = Command::new(IRONSWAN)
+            .arg("lab")
+            .args(line.split(' '))
+            .arg("--out")
+            .arg(&out)
+            .output()
+            .expect(line);
+        let text = stderr(&done);
+        assert!(text.contains(said) && done.status.code() == Some(2), "{line}: {} {text}", done.status);
+        assert!(stdout(&done).is_empty() && !out.exists(), "{line}");
+    }
+}
+
+/// Every experiment with what it needs where a machine has a congestion control of its own, and the schema of its record. Those that
+/// measure the same are apart.
+const EXPERIMENTS: [(&str, &str, &str); 13] = [
+    ("fragments", "", "ironswan.lab/1"),
+    ("compression", "--congestion reno", "ironswan.lab/1"),
+    ("line", "--congestion reno", "ironswan.run/1"),
+    ("tunnels", "", "ironswan.lab/1"),
+    ("rfc2544", "", "ironswan.lab/1"),
+    ("topologies", "--congestion reno", "ironswan.lab/1"),
+    ("flood", "", "ironswan.flood/1"),
+    ("transfer", "--congestion reno", "ironswan.lab/1"),
+    ("compare", "--congestion reno", "ironswan.lab/1"),
+    ("background", "--congestion reno", "ironswan.lab/1"),
+    ("lowend", "--congestion reno", "ironswan.lab/1"),
+    ("profile", "--congestion reno", "ironswan.lab/1"),
+    ("driver", "", "ironswan.lab/1"),
+];
+
+/// Runs one in its shortest form: its record is all that it prints, and what is in its folder; nothing else is left.
+fn shortest((name, more, schema): (&str, &str, &str)) {
+    let scratch = Scratch::new(name);
+    let began = now();
+    let child = start(&scratch, format!("{name} --smoke --json {more}").trim_end());
+    let pid = child.id();
+    let output = ended(child);
+    println!("{name}: {:.1} s", (now() - began).as_secs_f64());
+    assert_eq!(remains(pid), [""; 0], "{name}");
+    let (said, printed) = (stderr(&output), stdout(&output));
+    if name == "lowend" && output.status.code() == Some(2) && said.contains("control groups") {
+        // A machine without them; its own test looks whether that is so.
+        return;
+    }
+    assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{name}");
+    let record: Value = serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{name}: {e}: {printed}"));
+    assert_eq!((&record["schema"], &record["experiment"]), (&schema.into(), &name.into()));
+    assert_eq!(breaches(&record), [""; 0], "{name}");
+    let kept = fs::read_to_string(scratch.path("run").join("run.json")).expect("run.json");
+    assert!(serde_json::from_str::<Value>(&kept).expect("JSON") == record, "{name}");
+    assert!(scratch.path("run").join("index.html").exists(), "{name}");
+}
+
+#[allow(clippy::disallowed_methods, reason = "tests measure and wait")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[test]
+fn every_experiment_prints_its_record_beside_another_that_runs_at_the_same_time() {
+    let lab = Command::new(IRONSWAN).args(["lab", "--help"]).output().expect("ironswan");
+    let listed = stdout(&lab).lines().filter(|line| line.contains(" E") && line.contains(": ")).count();
+    assert_eq!(listed, EXPERIMENTS.len(), "{}", stdout(&lab));
+    let left = Mutex::new(EXPERIMENTS.iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(experiment) = next() {
+                    shortest(*experiment);
+                }
+            });
+        }
+    });
+}
