@@ -6,7 +6,8 @@ usage: recompute.py FOLDER
 Checked of a record of the schema ironswan.lab/1: median, median absolute deviation, interquartile range, extremes and number of
 repeats of every measure; ratio and difference to the baseline; that every sample belongs to a figure and every figure to samples;
 and what holds of any measurement: shares lie between 0 and 1, no count, size, rate or duration is negative, no more arrives than
-was sent, percentiles ascend. Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
+was sent, percentiles ascend and are above nothing; where it has raw trials of packets, those and what follows from them
+(trials.py). Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
 ironswan.flood/1: each trial's loss, rate and account of lost packets, then peaks, curves and throughputs, each of which some deciding
 trial must have carried. Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
 """
@@ -16,6 +17,9 @@ import math
 import re
 import sys
 from pathlib import Path
+
+sys.dont_write_bytecode = True
+import trials as raw_trials
 
 # Units of what can be counted or timed, of which there is never less than nothing.
 COUNTED = re.compile(
@@ -148,13 +152,18 @@ def check_pairs(where, measures, units):
             percentiles.setdefault((match[1], match[3]), []).append((rank, name, value))
     for ranked in percentiles.values():
         yield from ascending(where, ranked)
+        # Whatever has a percentile took some time.
+        for _, name, value in ranked:
+            if units.get(name) in ("ns", "us", "ms", "s") and value <= 0:
+                yield f"{where}: {name} {value} is no time"
 
 
-def lab(run):
+def lab(run, folder):
     """A record of ironswan.lab/1: what disagrees, and what was computed."""
     quantities = sum(len(f["measures"]) for f in run["figures"])
     said = f"{quantities} quantities of {len(run['figures'])} figures follow from {len(run['samples'])} samples"
-    return list(check_samples(run)) + list(check_figures(run)), said
+    wrong, more = raw_trials.check(run, folder)
+    return list(check_samples(run)) + list(check_figures(run)) + wrong, said + more
 
 
 def check_window(where, run, window):
@@ -187,7 +196,7 @@ def check_window(where, run, window):
         yield f"{where}: other_load_share {window['other_load_share']} is not a share"
 
 
-def line(run):
+def line(run, _folder):
     """A record of ironswan.run/1."""
     trials, wrong, quantities = {}, [], 0
     for nth, trial in enumerate(run["trials"]):
@@ -260,7 +269,7 @@ def check_trial(where, trial):
             yield f"{where}: a packet took {latency['min_us']} us"
 
 
-def flood(run):
+def flood(run, _folder):
     """A record of ironswan.flood/1."""
     trials, wrong, quantities = {}, [], 0
     for nth, trial in enumerate(run["trials"]):
@@ -332,7 +341,7 @@ def main():
         print(f"{path}: its schema is {schema}; this program reads {', '.join(SCHEMAS)}", file=sys.stderr)
         return 2
     try:
-        wrong, said = SCHEMAS[schema](run)
+        wrong, said = SCHEMAS[schema](run, path.parent)
     except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError) as e:
         print(f"{path}: not as its schema says: {type(e).__name__} {e}", file=sys.stderr)
         return 2

@@ -29,6 +29,9 @@ mod throughput;
 mod topologies;
 mod transfer;
 mod trial;
+mod trials;
+#[cfg(test)]
+mod trials_tests;
 mod tunnels;
 
 pub use background::{BackgroundOptions, background};
