@@ -21,6 +21,8 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import trials as raw_trials
 
+# Units of time.
+TIMES = {"ns", "us", "ms", "s"}
 # Units of what can be counted or timed, of which there is never less than nothing.
 COUNTED = re.compile(
     r"^(1|packets|frames|bytes|buffers|operations|samples|KiB|MiB|GiB|us|ms|s|MHz"
@@ -136,25 +138,24 @@ def check_samples(run):
 
 def check_pairs(where, measures, units):
     """What two measures of one sample say of each other, as far as their names tell."""
-    sent = measures.get("sent")
-    for name in ("received", "forwarded", "lost"):
-        value = measures.get(name)
+    for of, name in [("sent", "received"), ("sent", "forwarded"), ("sent", "lost"), ("offered", "carried")]:
+        sent, value = measures.get(of), measures.get(name)
         # A rate over another time than that of sending may be a little higher; a count may not.
         slack = 1.0 if units.get(name) in ("1", "packets") else 1.25
-        if sent is not None and value is not None and units.get(name) == units.get("sent") and value > sent * slack:
-            yield f"{where}: {name} {value} is more than sent {sent}"
+        if sent is not None and value is not None and units.get(name) == units.get(of) and value > sent * slack:
+            yield f"{where}: {name} {value} is more than {of} {sent}"
     percentiles = {}
     for name, value in measures.items():
-        match = re.match(r"^(.*?)_?p(\d+)(_[a-z]+)?$", name)
+        match = re.match(r"^(.*?)_?(?:p(\d+)|max)(_[a-z]+)?$", name)
         if match:
-            # p999 is the 99.9th.
-            rank = float(f"0.{match[2]}" if len(match[2]) > 1 else f"0.0{match[2]}")
+            # p999 is the 99.9th; nothing is above the largest.
+            rank = float(f"0.{match[2]}" if len(match[2]) > 1 else f"0.0{match[2]}") if match[2] else 1.0
             percentiles.setdefault((match[1], match[3]), []).append((rank, name, value))
     for ranked in percentiles.values():
         yield from ascending(where, ranked)
         # Whatever has a percentile took some time.
         for _, name, value in ranked:
-            if units.get(name) in ("ns", "us", "ms", "s") and value <= 0:
+            if units.get(name) in TIMES and value <= 0:
                 yield f"{where}: {name} {value} is no time"
 
 
@@ -189,9 +190,13 @@ def check_window(where, run, window):
             "busy_share": busy / capacity,
         },
     )
-    # Processor time is booked a tick late or early.
-    if gateways / 1e9 > capacity * 1.02:
-        yield f"{where}: gateways used {gateways / 1e9} s of {capacity} s"
+    # Times are read one after the other, and counters are cut to ticks: one of each processor and of each counter.
+    inexact = capacity / 50 + (run["machine"]["cpus"] + 8) / hz
+    not_idle = capacity - (cpu["idle"] + cpu["iowait"]) / hz
+    if not_idle < -inexact:
+        yield f"{where}: processors were idle for {capacity - not_idle} s of {capacity} s"
+    if gateways / 1e9 > max(not_idle, 0.0) + inexact:
+        yield f"{where}: gateways used {gateways / 1e9} s of {not_idle} s that were not idle"
     if not 0 <= window["other_load_share"] <= 1:
         yield f"{where}: other_load_share {window['other_load_share']} is not a share"
 

@@ -1,8 +1,8 @@
 """The raw trials of searches with packets: what holds of any trial, and the figures of run.json computed from them.
 
-A record of `rfc2544`, `compare`, `fragments` or `lowend` names for each sample with packets a file in raw/ (docs/measuring/rfc2544.md has
-its columns). From it the search is judged anew: which trials said nothing, which loads were carried (MLRsearch), what arrived at the
-highest of them. Nothing here is taken from the laboratory's own code.
+A record of `rfc2544`, `compare`, `fragments` or `lowend` names for each sample with packets a file in raw/ (its columns are in
+docs/measuring/rfc2544.md). From it the search is judged anew: which trials said nothing, which loads were carried (MLRsearch),
+what arrived at the highest of them. Nothing here is taken from the laboratory's own code.
 """
 
 import csv

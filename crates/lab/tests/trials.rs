@@ -153,6 +153,28 @@ fn figures_that_do_not_follow_from_the_trials_are_named() {
 }
 
 #[test]
+fn samples_against_the_laws_of_any_measurement_are_named() {
+    let with = |name: &str, value: f64, expected: &str| {
+        let copy = Copy::new(name);
+        copy.change(|run| sample(run, "plain", "load", "10%")["measures"][name] = json!(value));
+        copy.wrong(expected);
+    };
+    with("p50_us", 0.0, "p50_us 0.0 is no time");
+    with("max_us", 1.0, "is above max_us 1.0");
+    let copy = Copy::new("offered");
+    copy.change(|run| {
+        for name in ["offered", "carried"] {
+            let measure =
+                json!({"name": name, "heading": name, "unit": "packets/s", "what": name, "better": "more"});
+            run["measures"].as_array_mut().expect("measures").push(measure);
+        }
+        let measures = &mut sample(run, "plain", "load", "10%")["measures"];
+        (measures["offered"], measures["carried"]) = (json!(100.0), json!(130.0));
+    });
+    copy.wrong("carried 130.0 is more than offered 100.0");
+}
+
+#[test]
 fn a_throughput_that_its_own_trials_contradict_is_said_or_the_record_is_wrong() {
     let copy = Copy::new("silent");
     copy.change(|run| {

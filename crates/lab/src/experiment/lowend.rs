@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::passed::Passed;
 use super::placement::{Placement, Spread};
 use super::rfc2544::{care, ready, stop};
-use super::rig::{Passed, Rig};
+use super::rig::Rig;
 use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
 use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;

@@ -18,6 +18,7 @@ mod general_doubts;
 mod judge;
 mod line;
 mod lowend;
+mod passed;
 mod placement;
 mod plan;
 mod profile;

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::campaign::Campaign;
 use super::judge::{self, Judge};
-use super::rig::{Passed, Rig};
+use super::passed::Passed;
+use super::rig::Rig;
 use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;
 use crate::load::frame::{MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::rig::Passed;
+use super::passed::Passed;
 use super::throughput::percent;
 use crate::load::{Direction, Offer};
 use crate::measure;
@@ -59,11 +59,12 @@ pub(super) struct Trials {
     trials: Vec<Trial>,
 }
 
-/// A row for each way of each trial. What is of the trial, and not of one way of it, stands in both rows: the machine's processors
-/// (`machine_s` is all there is of their time, `idle_s` with waiting for a disk), the gateways' processes, the outer link.
-const COLUMNS: &str = "trial,purpose,of,way,began_s,offered_pps,duration_s,told_loss,intended,sent,unsent,refused,send_s,received,\
-                       receive_s,lost,unopened,socket_drops,duplicates,reordered,corrupt,p50_us,p90_us,p99_us,p999_us,max_us,\
-                       machine_s,idle_s,stolen_s,busy_s,gateways_ns,outer_bytes,outer_packets\n";
+/// A row for each way of each trial. What is of the trial, and not of one way of it, stands in both rows: the time of the
+/// machine's processors (`machine_s` is all there is, `idle_s` includes waiting for a disk), the gateways' processes, the outer
+/// link.
+const COLUMNS: &str = "trial,purpose,of,way,began_s,offered_pps,duration_s,told_loss,intended,sent,unsent,refused,send_s,\
+                       received,receive_s,lost,unopened,socket_drops,duplicates,reordered,corrupt,p50_us,p90_us,p99_us,p999_us,\
+                       max_us,machine_s,idle_s,stolen_s,busy_s,gateways_ns,outer_bytes,outer_packets\n";
 
 /// A pause of the machine that may cost a trial what was due meanwhile, seconds: the generator's own patience.
 const PAUSE: f64 = 0.01;
@@ -172,8 +173,8 @@ impl Trials {
             judged && t.rate.is_some_and(|rate| rate <= pps * (1.0 + 1e-9))
         };
         let below: Vec<&Trial> = self.trials.iter().filter(below).collect();
-        // The search says that the limit is no lower than a width below what it found. What is offered above that may be lost, and
-        // what comes due in one pause of the machine, which tells in a short trial.
+        // The search says that the limit is no lower than a width below what it found. What is offered above that may be lost,
+        // and what comes due in one pause of the machine, which tells in a short trial.
         let explained = |t: &Trial| {
             let limit = pps * (1.0 - width);
             goal + (1.0 - limit / t.rate.unwrap_or(limit)).max(0.0) + PAUSE / t.seconds.max(PAUSE)

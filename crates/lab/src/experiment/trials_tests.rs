@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rig::{Passed, Time};
+use super::passed::{Passed, Time};
 use super::trials::{Purpose, Trials, file};
 use crate::load::{Counted, Direction, Offer, Received, Sent};
 use crate::measure::mlr::Ask;
