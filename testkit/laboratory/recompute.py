@@ -6,7 +6,8 @@ usage: recompute.py FOLDER
 Checked of a record of the schema ironswan.lab/1: median, median absolute deviation, interquartile range, extremes and number of
 repeats of every measure; ratio and difference to the baseline; that every sample belongs to a figure and every figure to samples;
 and what holds of any measurement: shares lie between 0 and 1, no count, size, rate or duration is negative, no more arrives than
-was sent, percentiles ascend. Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
+was sent, percentiles ascend and are above nothing; where it has raw trials of packets, those and what follows from them
+(trials.py). Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
 ironswan.flood/1: each trial's loss, rate and account of lost packets, then peaks, curves and throughputs, each of which some deciding
 trial must have carried. Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
 """
@@ -17,6 +18,11 @@ import re
 import sys
 from pathlib import Path
 
+sys.dont_write_bytecode = True
+import trials as raw_trials
+
+# Units of time.
+TIMES = {"ns", "us", "ms", "s"}
 # Units of what can be counted or timed, of which there is never less than nothing.
 COUNTED = re.compile(
     r"^(1|packets|frames|bytes|buffers|operations|samples|KiB|MiB|GiB|us|ms|s|MHz"
@@ -132,29 +138,33 @@ def check_samples(run):
 
 def check_pairs(where, measures, units):
     """What two measures of one sample say of each other, as far as their names tell."""
-    sent = measures.get("sent")
-    for name in ("received", "forwarded", "lost"):
-        value = measures.get(name)
+    for of, name in [("sent", "received"), ("sent", "forwarded"), ("sent", "lost"), ("offered", "carried")]:
+        sent, value = measures.get(of), measures.get(name)
         # A rate over another time than that of sending may be a little higher; a count may not.
         slack = 1.0 if units.get(name) in ("1", "packets") else 1.25
-        if sent is not None and value is not None and units.get(name) == units.get("sent") and value > sent * slack:
-            yield f"{where}: {name} {value} is more than sent {sent}"
+        if sent is not None and value is not None and units.get(name) == units.get(of) and value > sent * slack:
+            yield f"{where}: {name} {value} is more than {of} {sent}"
     percentiles = {}
     for name, value in measures.items():
-        match = re.match(r"^(.*?)_?p(\d+)(_[a-z]+)?$", name)
+        match = re.match(r"^(.*?)_?(?:p(\d+)|max)(_[a-z]+)?$", name)
         if match:
-            # p999 is the 99.9th.
-            rank = float(f"0.{match[2]}" if len(match[2]) > 1 else f"0.0{match[2]}")
+            # p999 is the 99.9th; nothing is above the largest.
+            rank = float(f"0.{match[2]}" if len(match[2]) > 1 else f"0.0{match[2]}") if match[2] else 1.0
             percentiles.setdefault((match[1], match[3]), []).append((rank, name, value))
     for ranked in percentiles.values():
         yield from ascending(where, ranked)
+        # Whatever has a percentile took some time.
+        for _, name, value in ranked:
+            if units.get(name) in TIMES and value <= 0:
+                yield f"{where}: {name} {value} is no time"
 
 
-def lab(run):
+def lab(run, folder):
     """A record of ironswan.lab/1: what disagrees, and what was computed."""
     quantities = sum(len(f["measures"]) for f in run["figures"])
     said = f"{quantities} quantities of {len(run['figures'])} figures follow from {len(run['samples'])} samples"
-    return list(check_samples(run)) + list(check_figures(run)), said
+    wrong, more = raw_trials.check(run, folder)
+    return list(check_samples(run)) + list(check_figures(run)) + wrong, said + more
 
 
 def check_window(where, run, window):
@@ -180,14 +190,18 @@ def check_window(where, run, window):
             "busy_share": busy / capacity,
         },
     )
-    # Processor time is booked a tick late or early.
-    if gateways / 1e9 > capacity * 1.02:
-        yield f"{where}: gateways used {gateways / 1e9} s of {capacity} s"
+    # Times are read one after the other, and counters are cut to ticks: one of each processor and of each counter.
+    inexact = capacity / 50 + (run["machine"]["cpus"] + 8) / hz
+    not_idle = capacity - (cpu["idle"] + cpu["iowait"]) / hz
+    if not_idle < -inexact:
+        yield f"{where}: processors were idle for {capacity - not_idle} s of {capacity} s"
+    if gateways / 1e9 > max(not_idle, 0.0) + inexact:
+        yield f"{where}: gateways used {gateways / 1e9} s of {not_idle} s that were not idle"
     if not 0 <= window["other_load_share"] <= 1:
         yield f"{where}: other_load_share {window['other_load_share']} is not a share"
 
 
-def line(run):
+def line(run, _folder):
     """A record of ironswan.run/1."""
     trials, wrong, quantities = {}, [], 0
     for nth, trial in enumerate(run["trials"]):
@@ -260,7 +274,7 @@ def check_trial(where, trial):
             yield f"{where}: a packet took {latency['min_us']} us"
 
 
-def flood(run):
+def flood(run, _folder):
     """A record of ironswan.flood/1."""
     trials, wrong, quantities = {}, [], 0
     for nth, trial in enumerate(run["trials"]):
@@ -332,7 +346,7 @@ def main():
         print(f"{path}: its schema is {schema}; this program reads {', '.join(SCHEMAS)}", file=sys.stderr)
         return 2
     try:
-        wrong, said = SCHEMAS[schema](run)
+        wrong, said = SCHEMAS[schema](run, path.parent)
     except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError) as e:
         print(f"{path}: not as its schema says: {type(e).__name__} {e}", file=sys.stderr)
         return 2

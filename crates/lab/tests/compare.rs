@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::fs;
-
 use common::{common, left, sound};
 use ironswan_lab::record::{Which, factors};
 use ironswan_lab::{Common, CompareOptions, compare};
@@ -33,6 +31,6 @@ fn systems_are_compared_under_tcp_and_packets_in_one_table() {
     assert!(record.settings["soaker"].contains("units/s"), "{:?}", record.settings);
     assert!(report.text(120).contains("Busy processors, by accounting and by a soaker"));
     assert!(record.versions["openvpn"].starts_with("OpenVPN 2."), "{:?}", record.versions);
-    fs::remove_dir_all(&report.folder).expect("remove");
+    assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
     assert_eq!(left(&record.commands), [""; 0]);
 }

@@ -3,7 +3,6 @@
 
 mod common;
 
-use std::fs;
 use std::process::Command;
 
 use common::{common, made_by, out, owner};
@@ -76,7 +75,7 @@ fn a_run_says_what_it_was_measured_with() {
     assert!(report.text(100).contains("TCP reno, inner MTU 1400"), "{}", report.text(100));
     let record = Stored::read(&report.folder).expect("a run").record();
     assert_eq!(record.settings.get("TCP congestion control").map(String::as_str), Some("reno"));
-    fs::remove_dir_all(&report.folder).expect("remove");
+    common::recomputed(&report.folder);
 
     let options = TopologiesOptions {
         common: common("congestion-topologies", &["plain"]),
@@ -85,7 +84,7 @@ fn a_run_says_what_it_was_measured_with() {
     };
     let report = topologies(options).expect("a run");
     assert!(report.text(100).contains("TCP congestion control: cubic"), "{}", report.text(100));
-    fs::remove_dir_all(&report.folder).expect("remove");
+    common::recomputed(&report.folder);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::fs;
 use std::process::Command;
 
 use ironswan_lab::record::{Which, factors};
@@ -39,7 +38,7 @@ fn a_smoke_run_measures_every_cell_and_its_numbers_agree_with_each_other() {
     }
     assert!(record.history[0].now.contains("sealing 64 B"), "{:?}", record.history);
     assert!(report.folder.join("run.json").exists());
-    fs::remove_dir_all(&report.folder).expect("removed");
+    common::recomputed(&report.folder);
 }
 
 /// MB/s that `openssl speed` gives AES-128-GCM at that size; `None` without the program.
@@ -72,7 +71,7 @@ fn aes_gcm_is_as_fast_as_openssl_says_within_what_the_engine_explains() {
     o.operations = Some(20_000);
     o.common.repeats = Some(3);
     let report = driver(o).expect("a run");
-    fs::remove_dir_all(&report.folder).expect("removed");
+    common::recomputed(&report.folder);
     let only = factors([("direction", "seal")]);
     let figure = report.record.figures_with(&only).next().expect("a figure");
     let ours = figure.measures["mb_per_s"].summary.max;

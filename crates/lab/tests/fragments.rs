@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::fs;
-
 use common::{common_with_program, left, sound};
 use ironswan_lab::record::{Which, factors};
 use ironswan_lab::{FragmentsOptions, LabError, fragments};
@@ -51,7 +49,7 @@ fn every_system_says_what_it_does_with_what_does_not_fit_and_its_counters_agree(
         }
     }
     assert!(report.text(120).contains("over one that does not"));
-    fs::remove_dir_all(&report.folder).expect("remove");
+    assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
     assert_eq!(left(&record.commands), [""; 0]);
 }
 

@@ -62,7 +62,7 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     assert!(report.text(80).contains("Offload mode, 1 stream, a to b"));
     let (status, said) = recompute(&report.folder);
     assert_eq!(status, Some(0), "{said}");
-    fs::remove_dir_all(&report.folder).expect("remove");
+    common::recomputed(&report.folder);
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn a_gateway_that_has_to_be_killed_is_named_and_leaves_nothing() {
     let alive = common::processes_with(&report.run.trials[0].commands);
     assert_eq!(alive, [""; 0]);
     fs::remove_file(&stubborn).expect("removed");
-    fs::remove_dir_all(&report.folder).expect("removed");
+    common::recomputed(&report.folder);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_soaker_says_beside_accounting_what_a_window_left_and_is_in_no_cost() {
     );
     let stored = Stored::read(&report.folder).expect("a run").record();
     assert!(stored.figures[0].measures.contains_key("busy_soaker"));
-    fs::remove_dir_all(&report.folder).expect("remove");
+    common::recomputed(&report.folder);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::fs;
 use std::time::Duration;
 
 use common::{common, left, program, recompute, soaked};
@@ -43,7 +42,7 @@ fn a_profile_tells_every_stage_of_both_sides_and_leaves_nothing_behind() {
     let (status, said) = recompute(&report.folder);
     assert_eq!(status, Some(0), "{said}");
     assert_eq!(left(&record.commands), [""; 0]);
-    fs::remove_dir_all(&report.folder).expect("removed");
+    common::recomputed(&report.folder);
 }
 
 #[test]
@@ -62,7 +61,7 @@ fn a_soaker_is_at_work_beside_every_load_and_in_no_table_of_stages() {
     let stages = record.samples.iter().filter(|s| s.factors.contains_key("stage"));
     assert!(stages.flat_map(|s| s.measures.keys()).all(|name| !name.starts_with("busy")));
     assert_eq!(left(&record.commands), [""; 0]);
-    fs::remove_dir_all(&report.folder).expect("removed");
+    common::recomputed(&report.folder);
 }
 
 #[test]

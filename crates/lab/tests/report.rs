@@ -286,6 +286,13 @@ fn a_second_program_names_whatever_is_wrong() {
         ("sizes", "/measures/0/name".into(), json!("speed"), "forwarded is not declared"),
         ("line", format!("{window}/payload_bytes"), json!(1), "): gbps is"),
         ("line", format!("{window}/cpu/idle"), json!(0), "): machine_ns_per_byte is"),
+        ("line", format!("{window}/cpu/idle"), json!(999_999), "): processors were idle for 9999.99 s"),
+        (
+            "line",
+            "/trials/1/window/gateways/0/cpu_ns".into(),
+            json!(999_000_000_000_u64),
+            "): gateways used 999",
+        ),
         ("line", format!("{row}/ratio"), json!(1.0), ": ratio is 1.0"),
         ("line", format!("{row}/added_ns_per_byte"), json!(0.0), ": added_ns_per_byte is 0.0"),
         ("line", format!("{row}/gbps/mad"), json!(9.0), "gbps: mad is 9.0"),

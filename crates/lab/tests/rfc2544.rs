@@ -3,8 +3,6 @@
 
 mod common;
 
-use std::fs;
-
 use common::{common, left, program, sound};
 use ironswan_lab::dut::Encap;
 use ironswan_lab::record::{Figure, Which, factors};
@@ -68,7 +66,7 @@ fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent
     assert!(record.settings["crossed, openvpn"].ends_with(" 0 other"), "{:?}", record.settings);
     assert_eq!(record.history.first().map(|h| h.then.contains("25 %")), Some(true));
     assert!(report.folder.join("run.json").exists());
-    fs::remove_dir_all(&report.folder).expect("remove");
+    assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
     assert_eq!(left(&record.commands), [""; 0]);
 }
 
@@ -134,7 +132,7 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
         assert!(own.number("seal_kpps", Which::Median) > Some(0.0), "{own:?}");
         assert!(own.number("open_kpps", Which::Median) > Some(0.0), "{own:?}");
     }
-    fs::remove_dir_all(&run.folder).expect("remove");
+    assert!(common::recomputed(&run.folder).contains(" raw trials"), "no trials were kept");
     assert_eq!(left(&record.commands), [""; 0]);
 }
 

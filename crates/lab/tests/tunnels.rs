@@ -60,7 +60,7 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
     assert!(of(&what("simulated peers", "20"), "up_s") > 0.0);
     assert!(record.history.len() >= 2);
     assert!(report.text(120).contains("All tunnels up"));
-    std::fs::remove_dir_all(&report.folder).expect("the run's folder");
+    common::recomputed(&report.folder);
     assert_eq!(left(&record.commands), [""; 0]);
 }
 
@@ -72,7 +72,7 @@ fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
     let report = tunnels(TunnelsOptions { common, tunnels: vec![20], simulated: Some(5) }).expect("a run");
     let what = ["bring-up", "traffic", "dead", "simulated peers"].map(|what| factors([("what", what)]));
     soaked(&report.record, &what);
-    std::fs::remove_dir_all(&report.folder).expect("the run's folder");
+    common::recomputed(&report.folder);
     assert_eq!(left(&report.record.commands), [""; 0]);
 }
 
@@ -102,7 +102,7 @@ fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
     // Whoever waits for half a second needs less than a tenth of a processor, with what is left of the start.
     assert!(of("dead", "30", "dead_us").is_some_and(|us| us * 30.0 < 1e5));
     assert!(of("dead", "30", "dead_packets").is_some_and(|p| (0.0..5.0).contains(&p)));
-    std::fs::remove_dir_all(&report.folder).expect("the run's folder");
+    common::recomputed(&report.folder);
     assert_eq!(left(&record.commands), [""; 0]);
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::passed::Passed;
 use super::placement::{Placement, Spread};
 use super::rfc2544::{care, ready, stop};
-use super::rig::{Passed, Rig};
+use super::rig::Rig;
 use super::throughput::{self, Care, FrameSize, percent};
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3};
@@ -93,6 +94,7 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
     ] {
         c.settings.insert(name.into(), value);
     }
+    care.describe(&mut c);
     c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
     let owner = c.claim_for_tcp()?;
     let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
@@ -134,7 +136,8 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
             let searched = throughput::search(&c, &mut rigs, shape, Direction::Forward, &care, &cell)?;
             for (rig, s) in rigs.iter().zip(searched) {
                 let load = factors([("load", &size.to_string()), ("dut", rig.name())]);
-                s.doubts(rig.name(), &cell).into_iter().for_each(|d| c.doubt(d));
+                let files =
+                    s.keep(&mut c, (rig.name(), &cell), &[&size.to_string(), "forward", rig.name()], repeat)?;
                 let pps = s.found.first().and_then(|f| f.conditional_throughput);
                 let each = |p: &Passed| p.busy_seconds * 1e9 / p.received().max(1) as f64;
                 let costs: Vec<f64> = s.at.iter().flatten().map(each).collect();
@@ -148,7 +151,7 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
                         ("ns_byte", ns / throughput::inner_bytes(&shape)),
                     ]);
                 }
-                c.sample(load, repeat, began, &measures, vec![]);
+                c.sample(load, repeat, began, &measures, files);
             }
         }
     }

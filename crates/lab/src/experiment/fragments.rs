@@ -122,6 +122,7 @@ pub fn fragments(options: FragmentsOptions) -> Result<Report, LabError> {
     ] {
         c.settings.insert(name.into(), value);
     }
+    care.describe(&mut c);
     c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
     let owner = Owner::claim()?;
     let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
@@ -159,7 +160,8 @@ pub fn fragments(options: FragmentsOptions) -> Result<Report, LabError> {
             let (began, cell) = (c.elapsed(), format!("{size} B"));
             let searched = throughput::search(&c, &mut rigs, *shape, Direction::Forward, &care, &cell)?;
             for ((rig, s), link) in rigs.iter().zip(searched).zip(&links) {
-                s.doubts(rig.name(), &format!("{cell}, {link}")).into_iter().for_each(|d| c.doubt(d));
+                let words = [&*size.to_string(), link, rig.name()];
+                let files = s.keep(&mut c, (rig.name(), &format!("{cell}, {link}")), &words, repeat)?;
                 let all: Vec<_> =
                     s.at.iter()
                         .flatten()
@@ -176,7 +178,7 @@ pub fn fragments(options: FragmentsOptions) -> Result<Report, LabError> {
                         .extend([("kpps", pps / 1e3), ("inner_gbps", throughput::inner_gbps(shape, pps))]);
                 }
                 let f = factors([("size", &size.to_string()), ("link", link), ("dut", rig.name())]);
-                c.sample(f, repeat, began, &measures, vec![]);
+                c.sample(f, repeat, began, &measures, files);
             }
         }
     }

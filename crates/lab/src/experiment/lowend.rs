@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report};
+use super::passed::Passed;
 use super::placement::{Placement, Spread};
 use super::rfc2544::{care, ready, stop};
-use super::rig::{Passed, Rig};
+use super::rig::Rig;
 use super::throughput::{self, FRAMING, FrameSize, LARGEST, percent};
+use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;
 use crate::load::{Direction, Iperf3, Offer};
 use crate::measure::quota::{PERIOD, Quota};
@@ -114,6 +116,7 @@ pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
     ] {
         c.settings.insert(name.into(), value);
     }
+    care.describe(&mut c);
     c.versions.extend(duts.iter().filter_map(|d| Some((d.name(), d.version()?))));
     let owner = c.claim_for_tcp()?;
     let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
@@ -232,7 +235,9 @@ impl Bench {
         let began = c.elapsed();
         let searched = throughput::search(c, &mut self.rigs, shape, Direction::Forward, care, &cell)?;
         for (nth, s) in searched.into_iter().enumerate() {
-            s.doubts(self.rigs[nth].name(), &cell).into_iter().for_each(|d| c.doubt(d));
+            let dut = self.rigs[nth].name();
+            let words = [&*size.to_string(), &format!("{share}_percent"), dut];
+            let files = s.keep(c, (dut, &cell), &words, repeat)?;
             let pps = s.found.first().and_then(|f| f.conditional_throughput);
             let trials: Vec<_> = s.at.iter().flatten().map(held).collect();
             let mut measures = throughput::medians(&trials);
@@ -244,7 +249,7 @@ impl Bench {
                 repeat,
                 began,
                 &measures,
-                vec![],
+                files,
             );
         }
         Ok(())
@@ -266,6 +271,12 @@ impl Bench {
             let began = c.elapsed();
             let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most };
             let passed = self.rigs[nth].pass(shape, offer, Direction::Forward)?;
+            let mut trials = Trials::new(Direction::Forward);
+            trials.add((Purpose::Rate, &mbps.to_string()), began, offer, &passed);
+            let (dut, at) = (self.rigs[nth].name(), format!("{mbps} Mbit/s, {share} % of a core"));
+            trials.impossible(dut, &at).into_iter().for_each(|d| c.doubt(d));
+            let words = [&format!("{mbps}Mbps"), &*format!("{share}_percent"), dut];
+            let files = vec![c.keep(&trials::file(&words, repeat), trials.csv().as_bytes())?];
             let mut measures = throughput::latencies(&passed);
             measures.retain(|(name, _)| ["p50_us", "p99_us", "max_us"].contains(name));
             measures.extend([
@@ -273,13 +284,7 @@ impl Bench {
                 ("loss", passed.loss()),
             ]);
             measures.extend(held(&passed));
-            c.sample(
-                self.factors(nth, "offered", share, &mbps.to_string()),
-                repeat,
-                began,
-                &measures,
-                vec![],
-            );
+            c.sample(self.factors(nth, "offered", share, &mbps.to_string()), repeat, began, &measures, files);
         }
         Ok(())
     }

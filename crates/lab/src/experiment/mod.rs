@@ -18,6 +18,7 @@ mod general_doubts;
 mod judge;
 mod line;
 mod lowend;
+mod passed;
 mod placement;
 mod plan;
 mod profile;
@@ -29,6 +30,9 @@ mod throughput;
 mod topologies;
 mod transfer;
 mod trial;
+mod trials;
+#[cfg(test)]
+mod trials_tests;
 mod tunnels;
 
 pub use background::{BackgroundOptions, background};

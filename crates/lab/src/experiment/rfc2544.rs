@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Report};
-use super::judge::Judge;
 use super::line::{choose_duts, once};
 use super::placement::{Placement, Spread};
 use super::rig::Rig;
 use super::throughput::{self, Care, FRAMING, FrameSize, Searched, percent};
+use super::trials::{self, Purpose};
 use crate::dut::Dut;
 use crate::error::LabError;
 use crate::load::frame::Shape;
@@ -20,7 +20,7 @@ use crate::load::{Direction, Offer};
 use crate::machine;
 use crate::measure::outer::{Crossed, OuterWatch};
 use crate::record::{Better, Factors, factors};
-use crate::report::Warning;
+use crate::report::{RunFolder, Warning};
 use crate::topology::{Line, Mode, Owner};
 
 pub use single::Setup;
@@ -305,7 +305,7 @@ impl Work {
     }
 
     fn describe(&self, c: &mut Campaign, duts: &[Box<dyn Dut>]) {
-        let care = &self.care;
+        self.care.describe(c);
         for (name, value) in [
             ("topology", self.setup.to_string()),
             ("frames", "with FCS, as in RFC 2544; the inner packet is 18 bytes smaller".to_string()),
@@ -313,19 +313,6 @@ impl Work {
             ("inner MTU", format!("{}; the outer link's is larger: nothing is fragmented", self.inner_mtu)),
             ("mode", Mode::Wire.to_string()),
             ("flows", self.cells.first().map_or(0, |(.., s)| s.flows).to_string()),
-            ("width", format!("{} %", care.width * 100.0)),
-            ("bad seconds forgiven", format!("{} %", care.exceed * 100.0)),
-            (
-                "trials",
-                format!("{} s at first, {} s in full, {} s decide", care.initial, care.last, care.sum),
-            ),
-            (
-                "what was not sent",
-                format!(
-                    "is no loss of the system up to {} % of a trial, and no throughput; a trial with more is repeated, twice at most",
-                    Judge::new(care.width).most() * 100.0
-                ),
-            ),
             ("latency trial", format!("{} s", self.latency.as_secs_f64())),
         ] {
             c.settings.insert(name.into(), value);
@@ -345,7 +332,7 @@ impl Work {
         let named = setup.direction(direction);
         let cell = format!("{size} B, {named}");
         let began = c.elapsed();
-        let searched = throughput::search(c, rigs, shape, direction, &self.care, &cell)?;
+        let mut searched = throughput::search(c, rigs, shape, direction, &self.care, &cell)?;
         for (rig, s) in rigs.iter().zip(&searched).filter(|(_, s)| s.repeated > 0) {
             let n = s.repeated;
             c.settings
@@ -358,6 +345,9 @@ impl Work {
             all.extend(more.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())));
             all
         };
+        // Of each system's trials under this load, those of its latency and its curve included, which come last.
+        let file = |dut: &str| trials::file(&[&size.to_string(), &named, dut], repeat);
+        let files = |dut: &str| vec![RunFolder::raw(&file(dut))];
         let mut known = Vec::new();
         for (rig, s) in rigs.iter().zip(&searched) {
             let dut = rig.name();
@@ -368,51 +358,60 @@ impl Work {
                 &cell,
                 &shape,
                 |goal| of(dut, "throughput", &[("loss", goal)]),
-                (repeat, began),
+                (repeat, began, files(dut)),
             ));
         }
         // What came through the flood stands for a throughput that was not found. Rates are those of each direction.
         let rates: Vec<f64> = known
             .iter()
             .zip(&searched)
-            .map(|(k, s)| k.unwrap_or(s.flood.forwarded_pps() / s.flood.ways.len() as f64).max(100.0))
+            .map(|(k, s)| {
+                k.map_or(s.flood.forwarded_pps() / s.flood.ways.len() as f64, |(_, pps)| pps).max(100.0)
+            })
             .collect();
         let mut peaks: Vec<f64> = searched.iter().map(|s| s.peak_pps()).collect();
         for &(share, load) in self.loads {
-            for (rig, rate) in rigs.iter_mut().zip(&rates) {
+            for ((rig, rate), s) in rigs.iter_mut().zip(&rates).zip(&mut searched) {
                 c.says(&format!("{cell}: {}, latency at {load}", rig.name()))?;
                 let began = c.elapsed();
                 let offer = Offer { rate: Some(rate * share), packets: u64::MAX, at_most: self.latency };
                 let passed = rig.pass(shape, offer, direction)?;
+                s.trials.add((Purpose::Latency, load), began, offer, &passed);
                 let mut measures = throughput::latencies(&passed);
                 measures.extend([("kpps", passed.forwarded_pps() / 1e3), ("loss", passed.loss())]);
-                c.sample(of(rig.name(), "latency", &[("load", load)]), repeat, began, &measures, vec![]);
+                let of = of(rig.name(), "latency", &[("load", load)]);
+                c.sample(of, repeat, began, &measures, files(rig.name()));
             }
         }
         let mut curve = Vec::new();
         for (multiple, name) in MULTIPLES {
-            for ((rig, rate), peak) in rigs.iter_mut().zip(&rates).zip(&mut peaks) {
+            for (((rig, rate), peak), s) in rigs.iter_mut().zip(&rates).zip(&mut peaks).zip(&mut searched) {
                 c.says(&format!("{cell}: {}, {name} times the throughput", rig.name()))?;
                 let began = c.elapsed();
                 let offer = Offer { rate: Some(rate * multiple), packets: u64::MAX, at_most: self.curve };
                 let passed = rig.pass(shape, offer, direction)?;
+                s.trials.add((Purpose::Curve, name), began, offer, &passed);
                 *peak = peak.max(passed.forwarded_pps());
                 curve.push((rig.name().to_string(), name, began, passed));
             }
         }
-        for ((rig, s), peak) in rigs.iter().zip(searched).zip(&peaks) {
+        for (((rig, s), peak), found) in rigs.iter().zip(searched).zip(&peaks).zip(known) {
+            let said = |(goal, pps)| s.trials.contradiction(rig.name(), &cell, (goal, pps, self.care.width));
+            let doubts = found.and_then(said).into_iter().chain(s.trials.impossible(rig.name(), &cell));
+            doubts.for_each(|d| c.doubt(d));
+            c.keep(&file(rig.name()), s.trials.csv().as_bytes())?;
             let own = curve.extract_if(.., |(dut, ..)| dut == rig.name());
             let flood = (rig.name().to_string(), "flood", began, s.flood);
             for (dut, name, began, passed) in own.chain([flood]).collect::<Vec<_>>() {
                 let mut measures = setup.measures(&shape, &passed);
                 measures.push(("of_peak", passed.forwarded_pps() / peak.max(1.0)));
-                c.sample(of(&dut, "curve", &[("offered", name)]), repeat, began, &measures, vec![]);
+                c.sample(of(&dut, "curve", &[("offered", name)]), repeat, began, &measures, files(&dut));
             }
         }
         Ok(())
     }
 
-    /// Takes down what was found for each goal; returns the first throughput that was, packets a second each way.
+    /// Takes down what was found for each goal; returns the first throughput that was: its goal, packets a second each way.
     #[allow(clippy::too_many_arguments, reason = "what makes a sample")]
     fn throughput(
         &self,
@@ -422,15 +421,15 @@ impl Work {
         cell: &str,
         shape: &Shape,
         of: impl Fn(&str) -> Factors,
-        (repeat, began): (u32, f64),
-    ) -> Option<f64> {
+        (repeat, began, files): (u32, f64, Vec<String>),
+    ) -> Option<(f64, f64)> {
         let mut first = None;
         for (f, at) in s.found.iter().zip(&s.at) {
             let loss = f.goal.loss_ratio;
             let trials: Vec<_> = at.iter().map(|p| self.setup.measures(shape, p)).collect();
             let mut measures = throughput::medians(&trials);
             if let Some(pps) = f.conditional_throughput {
-                first = first.or(Some(pps));
+                first = first.or(Some((loss, pps)));
                 let all = pps * s.flood.ways.len() as f64;
                 // The result of the search; the trials at its rate show what belongs to a packet.
                 let kpps = measures.iter().find(|(name, _)| *name == "kpps");
@@ -446,7 +445,7 @@ impl Work {
             if loss > 0.0 && packets > 0 && (packets as f64) * loss < 10.0 {
                 c.doubt(Warning::FewPackets { packets });
             }
-            c.sample(of(&percent(loss)), repeat, began, &measures, vec![]);
+            c.sample(of(&percent(loss)), repeat, began, &measures, files.clone());
         }
         s.doubts(dut, cell).into_iter().for_each(|d| c.doubt(d));
         first

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::judge::Shares;
+use super::passed::{Passed, Time};
 use super::placement::Placement;
 use super::tester::{self, Behaved, Tester};
 use crate::clock;
@@ -85,75 +85,6 @@ impl Stopped {
 fn stopped_share(stalls: &[Stalls], seconds: f64, cpus: usize) -> f64 {
     let all = stalls.len() as f64 * cpus as f64 * seconds;
     stalls.iter().map(|s| s.seconds).sum::<f64>() / all.max(1e-9)
-}
-
-/// What one trial came to.
-#[derive(Clone)]
-pub(super) struct Passed {
-    /// Each direction: what was sent and what arrived.
-    pub ways: Vec<(Sent, Counted)>,
-    /// Where packets were lost; only for traffic from a to b alone.
-    pub account: Option<Account>,
-    /// CPU.
-    pub cost: Cost,
-    /// Of it, non-idle time of the whole machine, seconds.
-    pub busy_seconds: f64,
-    /// Share of the processors' time in which a gateway was stopped by its quota, the mean of both.
-    pub stopped: f64,
-    /// Bytes and packets that crossed the outer link, both ways, as its kernel counts them (in wire mode without Ethernet header).
-    pub outer: (u64, u64),
-}
-
-impl Passed {
-    fn sum(&self, of: impl Fn(&(Sent, Counted)) -> u64) -> u64 {
-        self.ways.iter().map(of).sum()
-    }
-
-    /// Packets that arrived, each once.
-    pub(super) fn received(&self) -> u64 {
-        self.sum(|(_, c)| c.arrived())
-    }
-
-    /// Share of the intended packets that did not arrive, unsent ones included: of the worse direction, for a throughput is
-    /// that of both.
-    pub(super) fn loss(&self) -> f64 {
-        let share = |(s, c): &(Sent, Counted)| 1.0 - c.arrived() as f64 / s.intended.max(1) as f64;
-        self.ways.iter().map(share).fold(0.0, f64::max)
-    }
-
-    /// What the generator left out, and what was lost of what it sent: of the worse direction each.
-    pub(super) fn shares(&self) -> Shares {
-        let worst = |share: &dyn Fn(&(Sent, Counted)) -> f64| self.ways.iter().map(share).fold(0.0, f64::max);
-        Shares {
-            unsent: worst(&|(s, _)| s.unsent as f64 / s.intended.max(1) as f64),
-            lost: worst(&|(s, c)| 1.0 - (c.arrived() as f64 / s.sent.max(1) as f64).min(1.0)),
-        }
-    }
-
-    /// Share of the intended packets that came out and that the receiver had no room for.
-    pub(super) fn receiver_loss(&self) -> f64 {
-        self.sum(|(_, c)| c.socket_drops) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
-    }
-
-    /// Packets a second that the generator gave to the kernel, all directions together.
-    pub(super) fn sent_pps(&self) -> f64 {
-        self.ways.iter().map(|(s, _)| s.sent as f64 / s.seconds.max(1e-9)).sum()
-    }
-
-    /// From the first packet to the last, seconds.
-    pub(super) fn seconds(&self) -> f64 {
-        self.ways.iter().map(|(s, c)| s.seconds.max(c.received.seconds)).fold(1e-9, f64::max)
-    }
-
-    /// The busy share by accounting and by a soaker, as measures; of no value without one.
-    pub(super) fn by_soaker(&self) -> [(&'static str, f64); 3] {
-        Busy::measures(self.cost.busy.as_ref())
-    }
-
-    /// Packets a second that arrived, all directions together.
-    pub(super) fn forwarded_pps(&self) -> f64 {
-        self.received() as f64 / self.seconds()
-    }
 }
 
 impl Rig {
@@ -399,6 +330,11 @@ impl Rig {
                 gateways_ns: ns.saturating_sub(ns_before),
             },
             busy_seconds,
+            time: Time {
+                machine: capacity,
+                idle: (cpu.idle + cpu.iowait) as f64 / hertz,
+                stolen: cpu.steal as f64 / hertz,
+            },
             stopped,
             outer: (outer.tx_bytes + outer.rx_bytes, outer.tx_buffers + outer.rx_buffers),
         })

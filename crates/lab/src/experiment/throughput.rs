@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use super::campaign::Campaign;
 use super::judge::{self, Judge};
-use super::rig::{Passed, Rig};
+use super::passed::Passed;
+use super::rig::Rig;
+use super::trials::{self, Purpose, Trials};
 use crate::error::LabError;
 use crate::load::frame::{MAX_PAYLOAD, MIN_PAYLOAD, Mix, Shape};
 use crate::load::{Direction, Offer};
@@ -108,6 +110,29 @@ impl Care {
         Self { exceed: 0.0, initial: seconds, last: seconds, sum: seconds, coarse: 0, ..self }
     }
 
+    /// Notes it among the settings of a run: what its results follow from, with the raw trials.
+    pub(super) fn describe(&self, c: &mut Campaign) {
+        let losses: Vec<String> = self.losses.iter().map(f64::to_string).collect();
+        for (name, value) in [
+            ("loss allowed", format!("{} of the packets sent", losses.join(", "))),
+            ("width", format!("{} %", self.width * 100.0)),
+            ("bad seconds forgiven", format!("{} %", self.exceed * 100.0)),
+            (
+                "trials",
+                format!("{} s at first, {} s in full, {} s decide", self.initial, self.last, self.sum),
+            ),
+            (
+                "what was not sent",
+                format!(
+                    "is no loss of the system up to {} % of a trial, and no throughput; a trial with more is repeated, twice at most",
+                    Judge::new(self.width).most() * 100.0
+                ),
+            ),
+        ] {
+            c.settings.insert(name.into(), value);
+        }
+    }
+
     fn goals(&self) -> Vec<Goal> {
         let goal = |loss: &f64| Goal {
             loss_ratio: *loss,
@@ -144,12 +169,27 @@ pub(super) struct Searched {
     pub tester_limited: usize,
     /// Trials that were repeated because the generator had not kept the rate.
     pub repeated: u32,
+    /// The flood and all trials of the search.
+    pub trials: Trials,
 }
 
 impl Searched {
     /// What is to be doubted of it.
     pub(super) fn doubts(&self, dut: &str, cell: &str) -> Vec<Warning> {
         found_doubts(&self.found, self.tester_limited, dut, cell)
+    }
+
+    /// The same where nothing is measured beside it: takes its doubts down and keeps its trials, as the file that `words` name.
+    pub(super) fn keep(
+        &self,
+        c: &mut Campaign,
+        (dut, cell): (&str, &str),
+        words: &[&str],
+        repeat: u32,
+    ) -> Result<Vec<String>, LabError> {
+        let doubts = self.doubts(dut, cell).into_iter().chain(self.trials.impossible(dut, cell));
+        doubts.for_each(|d| c.doubt(d));
+        Ok(vec![c.keep(&trials::file(words, repeat), self.trials.csv().as_bytes())?])
     }
 }
 
@@ -188,12 +228,16 @@ pub(super) fn search(
         judge: Judge,
         /// Full trials that counted, with the load of each.
         full: Vec<(f64, Passed)>,
+        trials: Trials,
     }
     let mut going = Vec::new();
     for rig in rigs.iter_mut() {
         c.says(&format!("{cell}: {}, flood", rig.name()))?;
         let at_most = Duration::from_secs_f64(care.last);
-        let flood = rig.pass(shape, Offer { rate: None, packets: u64::MAX, at_most }, direction)?;
+        let (began, offer) = (c.elapsed(), Offer { rate: None, packets: u64::MAX, at_most });
+        let flood = rig.pass(shape, offer, direction)?;
+        let mut trials = Trials::new(direction);
+        trials.add((Purpose::Flood, "flood"), began, offer, &flood);
         let each = |s: &crate::load::Sent| s.sent as f64 / s.seconds.max(1e-9);
         // The slower of two generators: each direction gets the same.
         let most = flood.ways.iter().map(|(s, _)| each(s)).fold(f64::INFINITY, f64::min).max(1000.0);
@@ -205,7 +249,7 @@ pub(super) fn search(
             most_trials: care.trials,
         };
         let search = Search::new(plan).map_err(LabError::Usage)?;
-        going.push(Going { search, flood, judge: Judge::new(care.width), full: Vec::new() });
+        going.push(Going { search, flood, judge: Judge::new(care.width), full: Vec::new(), trials });
     }
     loop {
         let mut asked = false;
@@ -216,8 +260,11 @@ pub(super) fn search(
             c.says(&format!("{cell}: {}, trial {nth}, {:.0} kpps", rig.name(), ask.load / 1e3))?;
             let at_most = Duration::from_secs_f64(ask.duration);
             let offer = Offer { rate: Some(ask.load), packets: u64::MAX, at_most };
+            let began = c.elapsed();
             let passed = rig.pass(shape, offer, direction)?;
-            let Some(loss) = g.judge.loss(passed.shares()) else {
+            let told = g.judge.loss(passed.shares());
+            g.trials.searched(began, ask, told, &passed);
+            let Some(loss) = told else {
                 g.search.void();
                 continue;
             };
@@ -246,7 +293,7 @@ pub(super) fn search(
                 found.conditional_throughput.map(|pps| judge::carried(pps, shares()));
         }
         let repeated = g.judge.repeated();
-        Searched { found, at, flood: g.flood, tester_limited: limited, repeated }
+        Searched { found, at, flood: g.flood, tester_limited: limited, repeated, trials: g.trials }
     };
     Ok(going.into_iter().map(end).collect())
 }

@@ -332,6 +332,7 @@ fn curve_measures(t: &FloodTrial) -> BTreeMap<String, f64> {
         ("sent", t.sent.sent as f64 / t.sent.seconds.max(1e-9)),
         ("forwarded", t.forwarded_pps),
         // Rounding may leave a loss a little below nothing.
+        // A share for sure: where the trial has another, `recompute.py` says so of the trial itself.
         ("loss", t.loss.clamp(0.0, 1.0)),
     ];
     if let Some(l) = &t.received.latency {

@@ -51,9 +51,14 @@ impl RunFolder {
         &self.path
     }
 
+    /// The name of a raw file relative to the folder.
+    pub(crate) fn raw(name: &str) -> String {
+        format!("raw/{name}")
+    }
+
     /// Keeps a raw file; returns its name relative to the folder.
     pub fn keep(&self, name: &str, contents: &[u8]) -> Result<String, LabError> {
-        let relative = format!("raw/{name}");
+        let relative = Self::raw(name);
         let path = self.path.join(&relative);
         fs::write(&path, contents).map_err(LabError::io(format!("writing {}", path.display())))?;
         Ok(relative)

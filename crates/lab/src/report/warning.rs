@@ -100,6 +100,38 @@ pub enum Warning {
         /// What was carried all the same, packets a second, when the search ran out of trials.
         least: Option<f64>,
     },
+    /// A system lost clearly more at or below its throughput than that allows.
+    Contradicted {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The loss that is allowed, as shown.
+        goal: String,
+        /// The throughput, packets a second each way.
+        pps: f64,
+        /// In how many trials.
+        trials: usize,
+        /// Of how many.
+        of: usize,
+        /// The worst of them: what was offered, packets a second each way.
+        rate: f64,
+        /// What it lost, as a share.
+        lost: f64,
+        /// What might have been lost at that rate all the same.
+        explained: f64,
+    },
+    /// Something was counted that cannot be.
+    Impossible {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// What, the first of all.
+        what: String,
+        /// How much more of the kind.
+        more: usize,
+    },
     /// More packets were missing, or more drops counted, than the account explains.
     Unexplained {
         /// The system under test.
@@ -279,6 +311,8 @@ impl Warning {
             Self::FewPackets { .. } => "few-packets",
             Self::TesterLimited { .. } => "tester-limited",
             Self::NoThroughput { .. } => "no-throughput",
+            Self::Contradicted { .. } => "contradicted",
+            Self::Impossible { .. } => "impossible",
             Self::Unexplained { .. } => "unexplained-loss",
             Self::ClockUnstable { .. } => "clock-unstable",
             Self::Killed { .. } => "killed",
@@ -371,6 +405,19 @@ impl Warning {
                     "{dut}, {cell}: no rate was found at which it lost no more than {}",
                     report_percent(*goal)
                 )
+            }
+            Self::Contradicted { dut, cell, goal, pps, trials, of, rate, lost, explained } => format!(
+                "{dut}, {cell}: {:.1} kpps is its throughput for a loss of {goal}, but in {trials} of {of} trials of latency and of the \
+                 curve at or below that it lost more, most of all {:.1} % at {:.1} kpps, where the search's width and a pause of \
+                 10 ms explain {:.1} %: it does not carry that rate all the time",
+                pps / 1e3,
+                lost * 100.0,
+                rate / 1e3,
+                explained * 100.0
+            ),
+            Self::Impossible { dut, cell, what, more } => {
+                let more = if *more == 0 { String::new() } else { format!(" (and {more} more)") };
+                format!("{dut}, {cell}: {what}{more}: the laboratory has miscounted")
             }
             Self::Unexplained { dut, cell, share } => format!(
                 "{dut}, {cell}: up to {:.1} % of the packets sent are not accounted for by any counter, or counted twice",

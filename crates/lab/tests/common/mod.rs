@@ -61,6 +61,14 @@ pub fn recompute(folder: &Path) -> (Option<i32>, String) {
     (done.status.code(), said)
 }
 
+/// A second program comes to the same figures of the run in a folder, which is removed; what it said.
+pub fn recomputed(folder: &Path) -> String {
+    let (status, said) = recompute(folder);
+    assert_eq!(status, Some(0), "{}: {said}", folder.display());
+    fs::remove_dir_all(folder).expect("the folder of a run");
+    said
+}
+
 /// Options of the shortest run of these systems.
 pub fn common(name: &str, duts: &[&str]) -> Common {
     assert_root();

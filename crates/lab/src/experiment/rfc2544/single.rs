@@ -8,7 +8,7 @@ use super::{ABOUT, MEASURES};
 use crate::dut::Dut;
 use crate::error::LabError;
 use crate::experiment::campaign::{About, Campaign};
-use crate::experiment::rig::Passed;
+use crate::experiment::passed::Passed;
 use crate::experiment::tester::{self, Behaved};
 use crate::experiment::throughput::{self, FrameSize};
 use crate::load::Direction;

@@ -414,9 +414,12 @@ fn packets(
         let dut = what.get("dut").cloned().unwrap_or_default();
         return Err(LabError::Dut { dut, why, logs: logs.into() });
     }
+    let dut = what.get("dut").map_or("", String::as_str);
+    beyond(dut, n, &[(trace.len(), received), (flood.len(), carried)]).into_iter().for_each(|d| c.doubt(d));
     let loss = 1.0 - received / trace.len().max(1) as f64;
     let mut measures = vec![
         ("ns_per_packet", ns / received),
+        // Less than nothing is not lost; where more came than was sent, that is said.
         ("loss", loss.max(0.0)),
         ("offered", flood.len() as f64 / seconds),
         ("carried", carried / seconds),
@@ -424,6 +427,18 @@ fn packets(
     measures.extend(at_fixed);
     c.sample(what, repeat, began, &measures, vec![]);
     Ok(trace)
+}
+
+/// That more packets arrived than were sent, where they did: each has a number, and no number counts twice.
+fn beyond(dut: &str, tunnels: u32, loads: &[(usize, f64)]) -> Option<Warning> {
+    let wrong: Vec<_> = loads.iter().filter(|(sent, received)| *received > *sent as f64).collect();
+    let (sent, received) = wrong.first()?;
+    Some(Warning::Impossible {
+        dut: dut.into(),
+        cell: format!("{tunnels} tunnels"),
+        what: format!("{received} packets arrived of {sent} that were sent"),
+        more: wrong.len() - 1,
+    })
 }
 
 /// What key caches would be worth, over the packets of the run and over traces with popular SAs.
@@ -451,6 +466,16 @@ fn key_caches(c: &mut Campaign, n: u32, own: &Trace) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_packets_than_were_sent_are_impossible() {
+        assert_eq!(beyond("x", 3, &[(10, 10.0), (0, 0.0)]), None);
+        let text = beyond("x", 3, &[(10, 9.0), (10, 11.0), (5, 6.0)]).expect("a doubt").text();
+        assert!(
+            text.starts_with("x, 3 tunnels: 11 packets arrived of 10 that were sent (and 1 more):"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn peers_are_gone_at_the_largest_number_of_each_system() {

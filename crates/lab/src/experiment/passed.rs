@@ -1,0 +1,130 @@
+//! What one trial of packets came to, and what cannot be. Pure.
+
+use super::judge::Shares;
+use crate::load::{Counted, Sent};
+use crate::measure;
+use crate::measure::places::Account;
+use crate::measure::soaker::Busy;
+use crate::report::flood::Cost;
+
+/// What one trial came to.
+#[derive(Clone)]
+pub(super) struct Passed {
+    /// Each direction: what was sent and what arrived.
+    pub ways: Vec<(Sent, Counted)>,
+    /// Where packets were lost; only for traffic from a to b alone.
+    pub account: Option<Account>,
+    /// CPU.
+    pub cost: Cost,
+    /// Of it, non-idle time of the whole machine, seconds.
+    pub busy_seconds: f64,
+    /// What that was made of.
+    pub time: Time,
+    /// Share of the processors' time in which a gateway was stopped by its quota, the mean of both.
+    pub stopped: f64,
+    /// Bytes and packets that crossed the outer link, both ways, as its kernel counts them (in wire mode without Ethernet header).
+    pub outer: (u64, u64),
+}
+
+/// Time of all processors of the machine together in a trial, seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Time {
+    /// All there was.
+    pub machine: f64,
+    /// Doing nothing, or waiting for a disk.
+    pub idle: f64,
+    /// Taken by the host of this virtual machine.
+    pub stolen: f64,
+}
+
+impl Time {
+    /// By which times may disagree that were read one after the other from counters in whole ticks (`hertz` a second): a fiftieth
+    /// of all there was, a tick of each processor, and one of each of the eight counters that were added up.
+    fn inexact(&self, hertz: f64) -> f64 {
+        self.machine / 50.0 + (measure::cpus() as f64 + 8.0) / hertz
+    }
+}
+
+impl Passed {
+    /// What cannot be, whatever the system under test does: more packets of ours than were sent, more time than there was.
+    pub(super) fn impossible(&self) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for (sent, counted) in &self.ways {
+            // Those that were not opened are only taken for ours: a gateway that lets out others is `wrong-packets`.
+            let (sent, received) = (sent.sent, counted.received.unique);
+            if received > sent {
+                all.push(format!("{received} packets arrived of {sent} that were sent"));
+            }
+        }
+        let (time, hertz) = (self.time, rustix::param::clock_ticks_per_second() as f64);
+        let not_idle = time.machine - time.idle;
+        if not_idle < -time.inexact(hertz) {
+            all.push(format!("the processors were idle for {:.2} s of {:.2} s", time.idle, time.machine));
+        }
+        let gateways = self.cost.gateways_ns as f64 / 1e9;
+        if gateways > not_idle.max(0.0) + time.inexact(hertz) {
+            let not_idle = not_idle.max(0.0);
+            all.push(format!(
+                "gateways used {gateways:.2} s of {not_idle:.2} s in which a processor was not idle"
+            ));
+        }
+        all
+    }
+
+    fn sum(&self, of: impl Fn(&(Sent, Counted)) -> u64) -> u64 {
+        self.ways.iter().map(of).sum()
+    }
+
+    /// Packets that arrived, each once.
+    pub(super) fn received(&self) -> u64 {
+        self.sum(|(_, c)| c.arrived())
+    }
+
+    /// Share of the intended packets that did not arrive, unsent ones included: of the worse direction, for a throughput is
+    /// that of both. Less than nothing is lost only where more came out than went in: of a gateway measured alone that is
+    /// `wrong-packets`, of two it is [`Passed::impossible`].
+    pub(super) fn loss(&self) -> f64 {
+        let share = |(s, c): &(Sent, Counted)| 1.0 - c.arrived() as f64 / s.intended.max(1) as f64;
+        self.ways.iter().map(share).fold(0.0, f64::max)
+    }
+
+    /// What the generator left out, and what was lost of what it sent: of the worse direction each.
+    pub(super) fn shares(&self) -> Shares {
+        let worst = |share: &dyn Fn(&(Sent, Counted)) -> f64| self.ways.iter().map(share).fold(0.0, f64::max);
+        Shares {
+            unsent: worst(&|(s, _)| s.unsent as f64 / s.intended.max(1) as f64),
+            lost: worst(&|(s, c)| 1.0 - (c.arrived() as f64 / s.sent.max(1) as f64).min(1.0)),
+        }
+    }
+
+    /// Share of the packets sent that the system lost, and not the receiver behind it: of the worse direction.
+    pub(super) fn lost_by_the_system(&self) -> f64 {
+        let through = |(s, c): &(Sent, Counted)| (c.arrived() + c.socket_drops) as f64 / s.sent.max(1) as f64;
+        self.ways.iter().map(|way| 1.0 - through(way)).fold(0.0, f64::max)
+    }
+
+    /// Share of the intended packets that came out and that the receiver had no room for.
+    pub(super) fn receiver_loss(&self) -> f64 {
+        self.sum(|(_, c)| c.socket_drops) as f64 / self.sum(|(s, _)| s.intended).max(1) as f64
+    }
+
+    /// Packets a second that the generator gave to the kernel, all directions together.
+    pub(super) fn sent_pps(&self) -> f64 {
+        self.ways.iter().map(|(s, _)| s.sent as f64 / s.seconds.max(1e-9)).sum()
+    }
+
+    /// From the first packet to the last, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        self.ways.iter().map(|(s, c)| s.seconds.max(c.received.seconds)).fold(1e-9, f64::max)
+    }
+
+    /// The busy share by accounting and by a soaker, as measures; of no value without one.
+    pub(super) fn by_soaker(&self) -> [(&'static str, f64); 3] {
+        Busy::measures(self.cost.busy.as_ref())
+    }
+
+    /// Packets a second that arrived, all directions together.
+    pub(super) fn forwarded_pps(&self) -> f64 {
+        self.received() as f64 / self.seconds()
+    }
+}

@@ -1,0 +1,208 @@
+//! The raw trials behind the figures of one system under one load: a CSV of them in `raw/` of the run folder, from which
+//! `testkit/laboratory/recompute.py` comes to the record's figures by itself; and what is to be doubted of them. Pure.
+
+use std::fmt::Write;
+
+use super::passed::Passed;
+use super::throughput::percent;
+use crate::load::{Direction, Offer};
+use crate::measure;
+use crate::report::Warning;
+
+/// What a trial was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// As much as goes out.
+    Flood,
+    /// A step of the search.
+    Search,
+    /// Latency at a share of the throughput.
+    Latency,
+    /// A multiple of the throughput.
+    Curve,
+    /// A rate that was asked for.
+    Rate,
+}
+
+impl Purpose {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Flood => "flood",
+            Self::Search => "search",
+            Self::Latency => "latency",
+            Self::Curve => "curve",
+            Self::Rate => "rate",
+        }
+    }
+}
+
+/// One trial.
+#[derive(Clone)]
+struct Trial {
+    purpose: Purpose,
+    /// Which of its purpose, as in the factors of its sample: `90%`, `1.5`.
+    of: String,
+    /// Since the run began, and as long as it was to be, seconds.
+    began: f64,
+    seconds: f64,
+    /// Packets a second that were offered, each way.
+    rate: Option<f64>,
+    /// The loss that the search was told of; none when the trial said nothing, or was not the search's.
+    told: Option<f64>,
+    passed: Passed,
+}
+
+/// The trials of one system under one load, in the order in which they were made.
+#[derive(Clone)]
+pub(super) struct Trials {
+    direction: Direction,
+    trials: Vec<Trial>,
+}
+
+/// A row for each way of each trial. What is of the trial, and not of one way of it, stands in both rows: the time of the
+/// machine's processors (`machine_s` is all there is, `idle_s` includes waiting for a disk), the gateways' processes, the outer
+/// link.
+const COLUMNS: &str = "trial,purpose,of,way,began_s,offered_pps,duration_s,told_loss,intended,sent,unsent,refused,send_s,\
+                       received,receive_s,lost,unopened,socket_drops,duplicates,reordered,corrupt,p50_us,p90_us,p99_us,p999_us,\
+                       max_us,machine_s,idle_s,stolen_s,busy_s,gateways_ns,outer_bytes,outer_packets\n";
+
+/// A pause of the machine that may cost a trial what was due meanwhile, seconds: the generator's own patience.
+const PAUSE: f64 = 0.01;
+
+impl Trials {
+    pub(super) fn new(direction: Direction) -> Self {
+        Self { direction, trials: Vec::new() }
+    }
+
+    /// Takes one down that began then, for `purpose`, the one named `of`.
+    pub(super) fn add(&mut self, (purpose, of): (Purpose, &str), began: f64, offer: Offer, passed: &Passed) {
+        let seconds = offer.at_most.as_secs_f64();
+        let (rate, of, passed) = (offer.rate, of.to_string(), passed.clone());
+        self.trials.push(Trial { purpose, of, began, seconds, rate, told: None, passed });
+    }
+
+    /// Takes one of the search down: what it asked for, and the loss that it is told of.
+    pub(super) fn searched(
+        &mut self,
+        began: f64,
+        ask: measure::mlr::Ask,
+        told: Option<f64>,
+        passed: &Passed,
+    ) {
+        self.trials.push(Trial {
+            purpose: Purpose::Search,
+            of: String::new(),
+            began,
+            seconds: ask.duration,
+            rate: Some(ask.load),
+            told,
+            passed: passed.clone(),
+        });
+    }
+
+    /// All of them as CSV, numbered from 1. Numbers are written so that they are read back as the same.
+    pub(super) fn csv(&self) -> String {
+        let ways: &[&str] = match self.direction {
+            Direction::Forward => &["forward"],
+            Direction::Reverse => &["reverse"],
+            Direction::Both => &["forward", "reverse"],
+        };
+        let known = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
+        let mut text = COLUMNS.to_string();
+        for (n, trial) in (1..).zip(&self.trials) {
+            let Trial { purpose, of, began, seconds, rate, told, passed } = trial;
+            for ((sent, counted), way) in passed.ways.iter().zip(ways) {
+                let (received, lost) = (counted.arrived(), sent.sent as i128 - i128::from(counted.arrived()));
+                let latency = counted.received.latency.map_or_else(
+                    || ",,,,".to_string(),
+                    |l| [l.p50_us, l.p90_us, l.p99_us, l.p999_us, l.max_us].map(|v| v.to_string()).join(","),
+                );
+                // Writing to a string does not fail.
+                let _ = writeln!(
+                    text,
+                    "{n},{},{of},{way},{began},{},{seconds},{},{},{},{},{},{},{received},{},{lost},{},{},{},{},{},{latency},\
+                     {},{},{},{},{},{},{}",
+                    purpose.name(),
+                    known(*rate),
+                    known(*told),
+                    sent.intended,
+                    sent.sent,
+                    sent.unsent,
+                    sent.refused,
+                    sent.seconds,
+                    counted.received.seconds,
+                    counted.esp.map_or(0, |esp| esp.unopened),
+                    counted.socket_drops,
+                    counted.received.duplicates,
+                    counted.received.reordered,
+                    counted.received.corrupt,
+                    passed.time.machine,
+                    passed.time.idle,
+                    passed.time.stolen,
+                    passed.busy_seconds,
+                    passed.cost.gateways_ns,
+                    passed.outer.0,
+                    passed.outer.1,
+                );
+            }
+        }
+        text
+    }
+
+    /// What cannot be, by the laws of any measurement: a defect of the laboratory.
+    pub(super) fn impossible(&self, dut: &str, cell: &str) -> Option<Warning> {
+        let all: Vec<String> = (1..)
+            .zip(&self.trials)
+            .flat_map(|(n, trial)| trial.passed.impossible().into_iter().map(move |what| (n, what)))
+            .map(|(n, what)| format!("trial {n}: {what}"))
+            .collect();
+        let what = all.first()?.clone();
+        Some(Warning::Impossible { dut: dut.into(), cell: cell.into(), what, more: all.len() - 1 })
+    }
+
+    /// Where trials of latency and of the curve that offered no more than the throughput `pps` (each way, found to within `width`
+    /// for the loss `goal`) lost clearly more than `goal`.
+    pub(super) fn contradiction(
+        &self,
+        dut: &str,
+        cell: &str,
+        (goal, pps, width): (f64, f64, f64),
+    ) -> Option<Warning> {
+        let below = |t: &&Trial| {
+            let judged = [Purpose::Latency, Purpose::Curve].contains(&t.purpose);
+            judged && t.rate.is_some_and(|rate| rate <= pps * (1.0 + 1e-9))
+        };
+        let below: Vec<&Trial> = self.trials.iter().filter(below).collect();
+        // The search says that the limit is no lower than a width below what it found. What is offered above that may be lost,
+        // and what comes due in one pause of the machine, which tells in a short trial.
+        let explained = |t: &Trial| {
+            let limit = pps * (1.0 - width);
+            goal + (1.0 - limit / t.rate.unwrap_or(limit)).max(0.0) + PAUSE / t.seconds.max(PAUSE)
+        };
+        let lost = |t: &Trial| t.passed.lost_by_the_system();
+        let (trials, of) = (below.iter().filter(|t| lost(t) > explained(t)).count(), below.len());
+        let worst = below
+            .into_iter()
+            .filter(|t| lost(t) > explained(t))
+            .max_by(|a, b| (lost(a) - explained(a)).total_cmp(&(lost(b) - explained(b))))?;
+        Some(Warning::Contradicted {
+            dut: dut.into(),
+            cell: cell.into(),
+            goal: percent(goal),
+            pps,
+            trials,
+            of,
+            rate: worst.rate.unwrap_or(pps),
+            lost: lost(worst),
+            explained: explained(worst),
+        })
+    }
+}
+
+/// The name of the file of the trials of one system under one load, from the words that tell it from the others.
+pub(super) fn file(words: &[&str], repeat: u32) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
+    let clean = |word: &&str| word.chars().map(|c| if allowed(c) { c } else { '_' }).collect::<String>();
+    let words: Vec<String> = words.iter().map(clean).collect();
+    format!("{}-{repeat}.csv", words.join("-"))
+}
