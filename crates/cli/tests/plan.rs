@@ -77,12 +77,11 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(worked.iter().all(|(_, did)| *did), "a gateway without work: {worked:?}");
 
     let carried = document(&plan(&["--this-machine", "--json", "--model", model]));
-    assert_eq!(carried["schema"], "ironswan.plan/2");
+    assert_eq!(carried["schema"], "ironswan.plan/3");
     for c in carried["carries"].as_array().expect("answers") {
-        assert!(
-            c["mbps"].as_f64().is_some_and(|m| m > 0.0) && c["tunnels"].as_f64().is_some_and(|t| t > 1.0),
-            "{c}"
-        );
+        let of = |who: &str, name: &str| c[who][name].as_f64().expect("a number");
+        assert!(of("shared", "mbps") > 0.0 && of("whole", "mbps") > of("shared", "mbps"), "{c}");
+        assert!(of("shared", "tunnels") > 1.0 && of("whole", "tunnels") > of("shared", "tunnels"), "{c}");
     }
     let slow = document(&plan(&["--link", "T1", "--json", "--model", model]));
     let fast = document(&plan(&["--link", "400G", "--json", "--tunnels", "500", "--model", model]));

@@ -8,7 +8,7 @@ use super::{CalibrateOptions, calibrate, verify};
 use crate::error::LabError;
 use crate::experiment::line::say;
 use crate::machine::Fingerprint;
-use crate::plan::answer::{self, Ask};
+use crate::plan::answer::{self, Ask, Carried};
 use crate::plan::mix::Mix;
 use crate::plan::model::Model;
 use crate::plan::store::{self, Doubts};
@@ -117,7 +117,8 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
         }
         PlanWhat::ThisMachine => {
             let all = asks().map(|a| answer::carries(&model, &ask(a))).collect::<Result<Vec<_>, _>>()?;
-            let loads: Vec<(&Mix, f64)> = asks().zip(&all).map(|((_, mix), c)| (mix, c.pps)).collect();
+            let rates = |((_, mix), c): ((&String, _), &Carried)| c.both().map(|c| (mix, c.pps));
+            let loads: Vec<(&Mix, f64)> = asks().zip(&all).flat_map(rates).collect();
             lines.extend(text::carries(&model, &o.ask, &all, &loads));
             extrapolated = text::extrapolation(&model, &o.ask, None, &loads);
             answers.push(("carries", serde_json::to_value(&all).map_err(unwritable)?));
@@ -156,7 +157,7 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
     extrapolated.sort();
     extrapolated.dedup();
     let mut document = json!({
-        "schema": "ironswan.plan/2",
+        "schema": "ironswan.plan/3",
         "model": { "made": model.made, "version": model.program.version, "machine": model.machine },
         "another_machine": doubts.machine,
         "warnings": doubts.others,
@@ -227,14 +228,17 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert_eq!(document["schema"], "ironswan.plan/2");
+        assert_eq!(document["schema"], "ironswan.plan/3");
         assert!(document["needs"][0]["need"]["cores"].as_f64().is_some_and(|c| c > 0.0), "{document}");
         let (lines, document, _) = done(&options(PlanWhat::Links, &file)).expect("an answer");
         assert!(lines.iter().any(|l| l.contains("400G")), "{lines:?}");
         assert!(document["extrapolation"].as_array().is_some_and(|a| !a.is_empty()), "{document}");
-        let (lines, ..) = done(&options(PlanWhat::ThisMachine, &file)).expect("an answer");
+        let (lines, document, _) = done(&options(PlanWhat::ThisMachine, &file)).expect("an answer");
+        let of = |who: &str| document["carries"][0][who]["mbps"].as_f64().expect("a rate");
+        assert!(of("whole") > 1.5 * of("shared"), "{document}");
         assert!(lines.iter().any(|l| l.contains("3des-sha1")), "{lines:?}");
-        assert!(lines.iter().any(|l| l.starts_with("memory: (") && l.contains("/ 25.0 KiB")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.starts_with("tunnels, share: ") && l.contains("/ 25.0 KiB")), "{lines:?}");
+        assert!(lines.iter().any(|l| l.contains("all: tunnels") && l.contains("share: tunnels")), "{lines:?}");
         std::fs::remove_file(file).expect("removed");
     }
 
