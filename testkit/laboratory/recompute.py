@@ -8,7 +8,7 @@ repeats of every measure; ratio and difference to the baseline; that every sampl
 and what holds of any measurement: shares lie between 0 and 1, no count, size, rate or duration is negative, no more arrives than
 was sent, percentiles ascend. Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
 ironswan.flood/1: each trial's loss, rate and account of lost packets, then peaks, curves and throughputs, each of which some deciding
-trial must have carried. Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
+trial must have carried. In a folder of `plan --verify`, besides, every prediction from the model and its error (planner.py). Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
 """
 
 import json
@@ -16,6 +16,8 @@ import math
 import re
 import sys
 from pathlib import Path
+
+import planner
 
 # Units of what can be counted or timed, of which there is never less than nothing.
 COUNTED = re.compile(
@@ -333,7 +335,10 @@ def main():
         return 2
     try:
         wrong, said = SCHEMAS[schema](run)
-    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError) as e:
+        if run.get("experiment") == "plan":
+            more, also = planner.plan(path.parent)
+            wrong, said = wrong + more, f"{said}; {also}"
+    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError, ValueError, StopIteration) as e:
         print(f"{path}: not as its schema says: {type(e).__name__} {e}", file=sys.stderr)
         return 2
     for each in wrong:

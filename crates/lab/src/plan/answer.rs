@@ -10,6 +10,9 @@ use super::model::{Cost, Model, Path, Way};
 use super::suite::SuiteCost;
 use crate::error::LabError;
 
+/// The name and number of the schema of an answer.
+pub const ANSWER_SCHEMA: &str = "ironswan.plan/3";
+
 /// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a wire beside its packet.
 const GAP: f64 = 20.0;
 /// Each tunnel's share of rekeyings is sealed and opened by the gateway as well, which is nothing beside the key exchange.
@@ -376,7 +379,7 @@ fn with_share(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
 
 /// The highest rate whose packets fit into `budget` processors. Packets that gather may take less time in all than fewer that do not,
 /// so it is looked for from above: in steps of a hundredth, and by halving within the step.
-fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
+pub(super) fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
     let fits = |pps: f64| Ok::<_, LabError>(pps * ns(pps)? / 1e9 <= budget);
     let mut high = HIGHEST;
     let mut low = high / STEP;

@@ -243,7 +243,8 @@ pub fn carries(model: &Model, ask: &Ask, all: &[Carried], loads: &[(&Mix, f64)])
     )];
     let mut table = Table::with_names(2);
     let of = |who: &str| {
-        ["Mbit/s each way", "packets/s", "out only", "in only", "tunnels"].map(|what| format!("{who}: {what}"))
+        ["Mbit/s each way", "packets/s", "out only", "in only", "tunnels"]
+            .map(|what| format!("{who}: {what}"))
     };
     let reasons = ["ns out", "ns in", "bursts out, in", "most of it"].map(|what| format!("share: {what}"));
     table.row(
@@ -391,6 +392,7 @@ pub fn verification(v: &Verification) -> Vec<String> {
         ]);
     }
     let mut lines: Vec<String> = table.render(" ").lines().map(String::from).collect();
+    lines.extend(rates(v));
     lines.push(format!(
         "median error {:.1} % (goal {:.1} %: a tenth, or twice the repeats' median spread of {:.1} %; the largest spread is {:.0} %), \
          worst {:.1} % (goal {:.0} %): {}",
@@ -414,6 +416,59 @@ pub fn verification(v: &Verification) -> Vec<String> {
         v.again.median * 100.0,
         v.again.worst * 100.0
     ));
-    lines.extend(v.warnings.iter().map(|w| format!("warning: {}", w.text)));
+    lines.extend(v.taken.warnings.iter().map(|w| format!("warning: {}", w.text)));
+    lines
+}
+
+/// The highest rates of one gateway, and what the errors are without them.
+fn rates(v: &Verification) -> Vec<String> {
+    let Some(against) = v.taken.against.as_ref().filter(|_| !v.taken.rates.is_empty()) else { return vec![] };
+    let mut table = Table::with_names(4);
+    table.row(
+        [
+            "system",
+            "suite",
+            "path",
+            "way",
+            "mix",
+            "loss",
+            "predicted kpps",
+            "measured kpps",
+            "error",
+            "gateway: predicted ns",
+            "measured ns",
+            "error",
+            "beside it: ns",
+        ]
+        .map(String::from),
+    );
+    for r in &v.taken.rates {
+        table.row([
+            r.dut.clone(),
+            r.suite.clone(),
+            r.path.name().into(),
+            r.way.name().into(),
+            r.mix.name.clone(),
+            r.loss.clone(),
+            number(r.predicted_pps / 1e3),
+            number(r.measured_pps / 1e3),
+            format!("{:+.0} %", r.error * 100.0),
+            number(r.predicted_ns),
+            number(r.measured_ns),
+            format!("{:+.0} %", r.ns_error * 100.0),
+            number(r.beside_ns),
+        ]);
+    }
+    let mut lines = vec![format!(
+        "highest rates of one gateway, encrypting (out) and decrypting (in), against the run of {against}: what fills the processors \
+         with the gateway's cost by the model and what the run took beside it"
+    )];
+    lines.extend(table.render(" ").lines().map(String::from));
+    let (median, worst) = v.of_loads();
+    lines.push(format!(
+        "without these rates: median error {:.1} %, worst {:.1} %; with them:",
+        median * 100.0,
+        worst * 100.0
+    ));
     lines
 }
