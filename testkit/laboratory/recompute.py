@@ -9,7 +9,8 @@ and what holds of any measurement: shares lie between 0 and 1, no count, size, r
 was sent, percentiles ascend and are above nothing; where it has raw trials of packets, those and what follows from them
 (trials.py). Of ironswan.run/1 (`line`, `demo`): each window's rates and costs from its counters, then all cells. Of
 ironswan.flood/1: each trial's loss, rate and account of lost packets, then peaks, curves and throughputs, each of which some deciding
-trial must have carried. Exit status 0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
+trial must have carried. In a folder of `plan --verify`, besides, every prediction from the model and its error (planner.py). Exit status
+0: all agrees; 1: something does not, each named on a line; 2: there is no such record.
 """
 
 import json
@@ -19,6 +20,7 @@ import sys
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+import planner
 import trials as raw_trials
 
 # Units of time.
@@ -347,7 +349,10 @@ def main():
         return 2
     try:
         wrong, said = SCHEMAS[schema](run, path.parent)
-    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError) as e:
+        if run.get("experiment") == "plan":
+            more, also = planner.plan(path.parent)
+            wrong, said = wrong + more, f"{said}; {also}"
+    except (KeyError, TypeError, AttributeError, IndexError, ZeroDivisionError, ValueError, StopIteration) as e:
         print(f"{path}: not as its schema says: {type(e).__name__} {e}", file=sys.stderr)
         return 2
     for each in wrong:

@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// What a link needs, what this machine carries: from a model fitted to measurements on this machine
     #[command(
         after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --this-machine --share 0.5\n  ironswan plan --link 1G \
-        --mix imix --suite aes128gcm16 --tunnels 500\n  ironswan plan --links\n\n--verify exits with 1 when a prediction misses its goal."
+        --mix imix --suite aes128gcm16 --tunnels 500\n  ironswan plan --links\n  ironswan plan --verify --out DIR\n\n--verify exits with 1 when a prediction misses its goal."
     )]
     Plan(Box<crate::plan::Plan>),
 }

@@ -65,6 +65,15 @@ pub(crate) struct Plan {
     /// Repeats of each load when measuring
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     repeats: u32,
+    /// With --verify, the folder of a run of `lab rfc2544 --topology single` on this machine: its highest rates are predicted, too
+    #[arg(long, value_name = "DIR", requires = "verify")]
+    against: Option<PathBuf>,
+    /// Folder for the run: model, answer, record, plots, page
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// With --calibrate, a minute at most: one repeat, fewer tunnels, and a warning that says so
+    #[arg(long, requires = "calibrate")]
+    quick: bool,
     /// Measures for some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
     smoke: bool,
@@ -127,9 +136,12 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         suites: a.suite,
         mixes: a.mix.iter().map(|m| Mix::parse(m)).collect::<Result<_, _>>().map_err(text)?,
         model: a.model,
+        against: a.against,
+        out: a.out,
         calibrate: CalibrateOptions {
             program: a.program,
             repeats: a.repeats,
+            quick: a.quick,
             smoke: a.smoke,
             soaker: a.soaker,
             ..CalibrateOptions::default()
@@ -174,6 +186,8 @@ mod tests {
             ("ironswan plan --link 1G --share 2", "--share"),
             ("ironswan plan --link 1G --rekey never", "1h"),
             ("ironswan plan --link 1G --encap maybe", "maybe"),
+            ("ironswan plan --link 1G --quick", "--calibrate"),
+            ("ironswan plan --calibrate --against run", "--verify"),
         ] {
             let e = parsed(line).unwrap_err();
             assert!(e.contains(part), "{line}: {e}");

@@ -3,9 +3,26 @@
 //! be consistent.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ironswan_lab::report::{Stored, breaches};
 use serde_json::Value;
+
+/// Sound by its schema.
+fn sound(document: Value) -> Value {
+    assert_eq!(breaches(&document), [""; 0]);
+    document
+}
+
+/// A second program comes to the same figures.
+fn recomputed(folder: &Path) -> String {
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
+    let done = Command::new("python3").arg("-B").arg(program).arg(folder).output().expect("python3");
+    let said = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert_eq!(done.status.code(), Some(0), "{said}");
+    said
+}
 
 fn plan(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ironswan")).arg("plan").args(arguments).output().expect("ironswan")
@@ -13,8 +30,8 @@ fn plan(arguments: &[&str]) -> Output {
 
 fn document(out: &Output) -> Value {
     let text = String::from_utf8_lossy(&out.stdout);
-    serde_json::from_str(&text)
-        .unwrap_or_else(|e| panic!("{e}: {text} {}", String::from_utf8_lossy(&out.stderr)))
+    let read = serde_json::from_str(&text);
+    sound(read.unwrap_or_else(|e| panic!("{e}: {text} {}", String::from_utf8_lossy(&out.stderr))))
 }
 
 fn namespaces() -> Vec<String> {
@@ -26,8 +43,14 @@ fn namespaces() -> Vec<String> {
 fn a_machine_is_calibrated_asked_and_verified() {
     let file = std::env::temp_dir().join(format!("ironswan-test-plan-{}.json", std::process::id()));
     let model = file.to_str().expect("a name");
+    let out = |name: &str| {
+        let name = format!("ironswan-test-plan-{name}-{}", std::process::id());
+        std::env::temp_dir().join(name).to_str().expect("a name").to_string()
+    };
+    let [calibrated, single, verified_in] = ["calibrate", "single", "verify"].map(out);
     let calibrate = Command::new(env!("CARGO_BIN_EXE_ironswan"))
         .args(["plan", "--calibrate", "--smoke", "--json", "--suite", "null-sha256", "--model", model])
+        .args(["--out", &calibrated])
         .stdout(Stdio::null())
         .spawn()
         .expect("ironswan");
@@ -36,7 +59,14 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(done.status.success(), "{done:?}");
     assert!(!namespaces().iter().any(|n| n.starts_with(&prefix)), "namespaces were left");
     let made: Value = serde_json::from_slice(&fs::read(&file).expect("a model")).expect("JSON");
+    let made = sound(made);
     assert_eq!(made["schema"], "ironswan.plan-model/3");
+    assert!(made["warnings"].as_array().is_some_and(|all| all.iter().any(|w| w["kind"] == "smoke")));
+    assert!(recomputed(Path::new(&calibrated)).contains("no verification"));
+    let record = Stored::read(Path::new(&calibrated)).expect("a run").record();
+    for file in ["plan.json", "report.txt", "index.html", "aes128gcm16-udp-out.svg"] {
+        assert!(Path::new(&calibrated).join(file).exists(), "{file} of {:?}", record.views);
+    }
     for suite in made["suites"].as_array().expect("suites") {
         let bursts: Vec<&Value> =
             suite["bursts"].as_array().expect("bursts").iter().map(|b| &b["packets"]).collect();
@@ -77,12 +107,11 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(worked.iter().all(|(_, did)| *did), "a gateway without work: {worked:?}");
 
     let carried = document(&plan(&["--this-machine", "--json", "--model", model]));
-    assert_eq!(carried["schema"], "ironswan.plan/2");
+    assert_eq!(carried["schema"], "ironswan.plan/3");
     for c in carried["carries"].as_array().expect("answers") {
-        assert!(
-            c["mbps"].as_f64().is_some_and(|m| m > 0.0) && c["tunnels"].as_f64().is_some_and(|t| t > 1.0),
-            "{c}"
-        );
+        let of = |who: &str, name: &str| c[who][name].as_f64().expect("a number");
+        assert!(of("shared", "mbps") > 0.0 && of("whole", "mbps") > of("shared", "mbps"), "{c}");
+        assert!(of("shared", "tunnels") > 1.0 && of("whole", "tunnels") > of("shared", "tunnels"), "{c}");
     }
     let slow = document(&plan(&["--link", "T1", "--json", "--model", model]));
     let fast = document(&plan(&["--link", "400G", "--json", "--tunnels", "500", "--model", model]));
@@ -104,9 +133,31 @@ fn a_machine_is_calibrated_asked_and_verified() {
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("setup storm: 500 tunnels") && text.contains("what dominates"), "{text}");
 
-    let verified = plan(&["--verify", "--smoke", "--json", "--model", model]);
+    // One gateway alone, for its highest rates.
+    let lab = Command::new(env!("CARGO_BIN_EXE_ironswan"))
+        .args(["lab", "rfc2544", "--topology", "single", "--smoke", "--out", &single])
+        .output()
+        .expect("ironswan");
+    assert!(lab.status.success(), "{lab:?}");
+    let verify =
+        ["--verify", "--smoke", "--json", "--model", model, "--against", &single, "--out", &verified_in];
+    let verified = plan(&verify);
     let v = document(&verified);
-    assert_eq!(v["schema"], "ironswan.plan-verify/2");
+    assert_eq!(v["schema"], "ironswan.plan-verify/3");
+    let ways: Vec<&Value> = v["rates"].as_array().expect("rates").iter().map(|r| &r["way"]).collect();
+    assert!(ways.contains(&&Value::from("out")) && ways.contains(&&Value::from("in")), "{}", v["rates"]);
+    for rate in v["rates"].as_array().expect("rates") {
+        let of = |name: &str| rate[name].as_f64().expect("a number");
+        assert!((of("predicted_pps") / of("measured_pps") - 1.0 - of("error")).abs() < 1e-9, "{rate}");
+    }
+    assert!(recomputed(Path::new(&verified_in)).contains("predictions follow from the model"));
+    let text = fs::read_to_string(Path::new(&verified_in).join("report.txt")).expect("a report");
+    assert!(text.contains("highest rates of one gateway") && text.contains("without these rates"), "{text}");
+    let again = plan(&verify);
+    assert_eq!(again.status.code(), Some(2), "never over another: {again:?}");
+    for folder in [calibrated, single, verified_in] {
+        fs::remove_dir_all(folder).expect("removed");
+    }
     let cells = v["cells"].as_array().expect("cells");
     assert!(
         cells.iter().any(|c| c["mix"] == "imix") && cells.iter().any(|c| c["suite"] == "chacha20poly1305")

@@ -10,6 +10,9 @@ use super::model::{Cost, Model, Path, Way};
 use super::suite::SuiteCost;
 use crate::error::LabError;
 
+/// The name and number of the schema of an answer.
+pub const ANSWER_SCHEMA: &str = "ironswan.plan/3";
+
 /// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a wire beside its packet.
 const GAP: f64 = 20.0;
 /// Each tunnel's share of rekeyings is sealed and opened by the gateway as well, which is nothing beside the key exchange.
@@ -161,13 +164,31 @@ pub struct Need {
     pub dominant: (String, f64),
 }
 
-/// What a machine carries.
+/// What sets how many tunnels there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Limit {
+    /// Rekeying takes a tenth of what IPsec may use.
+    Processors,
+    /// There is no memory for more.
+    Memory,
+}
+
+impl Limit {
+    /// `processors`, `memory`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Processors => "processors",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// What a machine carries with a share of it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carries {
-    /// The suite.
-    pub suite: String,
-    /// The mix.
-    pub mix: String,
+    /// The share of processors and memory that IPsec has.
+    pub share: f64,
     /// Packets a second each way, both ways at once.
     pub pps: f64,
     /// The same in bits of inner packets, 10^6 per second each way.
@@ -178,12 +199,36 @@ pub struct Carries {
     pub in_mbps: f64,
     /// Packets a second of the two.
     pub one_way_pps: [f64; 2],
-    /// Tunnels whose rekeying takes a tenth of what IPsec may use.
+    /// Tunnels: the smaller of the two below.
     pub tunnels: f64,
+    /// Which of the two that is.
+    pub tunnels_limit: Limit,
+    /// Tunnels whose rekeying takes a tenth of what IPsec may use.
+    pub tunnels_of_processors: f64,
     /// Tunnels for which the share of the memory is enough; unknown where the memory is.
     pub tunnels_of_memory: Option<f64>,
     /// What a packet costs then.
     pub packet: Packet,
+}
+
+/// What a machine carries of a mix with a suite.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Carried {
+    /// The suite.
+    pub suite: String,
+    /// The mix.
+    pub mix: String,
+    /// IPsec has the machine for itself.
+    pub whole: Carries,
+    /// A firewall and all else leave it the share that was asked about.
+    pub shared: Carries,
+}
+
+impl Carried {
+    /// Both.
+    pub fn both(&self) -> [&Carries; 2] {
+        [&self.whole, &self.shared]
+    }
 }
 
 /// Processors that `model`'s machine or the one asked about has.
@@ -195,6 +240,32 @@ pub fn cores(model: &Model, ask: &Ask) -> f64 {
 pub fn tunnels_of_memory(model: &Model, ask: &Ask) -> Option<f64> {
     let kib = model.machine.memory_kib? as f64 * ask.share - model.tunnel.base_kib;
     Some((kib / model.tunnel.kib.max(f64::MIN_POSITIVE)).max(0.0).floor())
+}
+
+/// How many tunnels a share of the machine holds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Tunnels {
+    /// The answer.
+    pub most: f64,
+    /// What sets it.
+    pub limit: Limit,
+    /// By the time that rekeying takes.
+    pub of_processors: f64,
+    /// By memory, where that is known.
+    pub of_memory: Option<f64>,
+}
+
+/// How many there may be: whatever is short first.
+pub fn tunnels(model: &Model, ask: &Ask) -> Tunnels {
+    let one = model.handshake.rekey_us * ask.slower(model) / ask.rekey / 1e6;
+    let budget = cores(model, ask) * ask.share / ask.safety;
+    let of_processors = (budget * REKEY_LIMIT / one.max(f64::MIN_POSITIVE)).floor();
+    let of_memory = tunnels_of_memory(model, ask);
+    let (most, limit) = match of_memory.filter(|m| *m < of_processors) {
+        Some(most) => (most, Limit::Memory),
+        None => (of_processors, Limit::Processors),
+    };
+    Tunnels { most, limit, of_processors, of_memory }
 }
 
 fn packet(model: &Model, ask: &Ask, suite: &SuiteCost, pps: f64) -> Result<Packet, LabError> {
@@ -261,9 +332,19 @@ pub fn need(model: &Model, ask: &Ask, bits: f64) -> Result<Need, LabError> {
     })
 }
 
-/// What the machine carries of the mix.
-pub fn carries(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
+/// What the machine carries of the mix, by itself and with the share that is asked about.
+pub fn carries(model: &Model, ask: &Ask) -> Result<Carried, LabError> {
     ask.check()?;
+    let whole = Ask { share: 1.0, ..ask.clone() };
+    Ok(Carried {
+        suite: ask.suite.clone(),
+        mix: ask.mix.name.clone(),
+        whole: with_share(model, &whole)?,
+        shared: with_share(model, ask)?,
+    })
+}
+
+fn with_share(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
     let suite = model.suite(&ask.suite)?;
     let keys = keys(model, ask);
     let budget = cores(model, ask) * ask.share / ask.safety;
@@ -280,24 +361,25 @@ pub fn carries(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
     let out = highest(left, |pps| at(pps).map(|p| p.out.total() + p.forwarding_ns))?;
     let into = highest(left, |pps| at(pps).map(|p| p.into.total() + p.forwarding_ns))?;
     let mbps = |pps: f64| pps * ask.mix.bytes() * 8.0 / 1e6;
-    let one = model.handshake.rekey_us * ask.slower(model) / ask.rekey / 1e6;
+    let tunnels = tunnels(model, ask);
     Ok(Carries {
-        suite: ask.suite.clone(),
-        mix: ask.mix.name.clone(),
+        share: ask.share,
         pps: both,
         mbps: mbps(both),
         out_mbps: mbps(out),
         in_mbps: mbps(into),
         one_way_pps: [out, into],
-        tunnels: budget * REKEY_LIMIT / one.max(f64::MIN_POSITIVE),
-        tunnels_of_memory: tunnels_of_memory(model, ask),
+        tunnels: tunnels.most,
+        tunnels_limit: tunnels.limit,
+        tunnels_of_processors: tunnels.of_processors,
+        tunnels_of_memory: tunnels.of_memory,
         packet: at(both)?,
     })
 }
 
 /// The highest rate whose packets fit into `budget` processors. Packets that gather may take less time in all than fewer that do not,
 /// so it is looked for from above: in steps of a hundredth, and by halving within the step.
-fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
+pub(super) fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
     let fits = |pps: f64| Ok::<_, LabError>(pps * ns(pps)? / 1e9 <= budget);
     let mut high = HIGHEST;
     let mut low = high / STEP;
@@ -379,7 +461,9 @@ mod tests {
         let model = sample::model();
         for mix in [Mix::frames(64), Mix::imix(), Mix::tcp()] {
             let a = Ask { share: 0.5, safety: 1.5, ..ask(mix) };
-            let c = carries(&model, &a).expect("an answer");
+            let Carried { whole, shared: c, .. } = carries(&model, &a).expect("an answer");
+            let used = whole.pps * whole.packet.both() / 1e9;
+            assert!((used / (2.0 / 1.5) - 1.0).abs() < 1e-3 && whole.share == 1.0, "{used}");
             let used = c.pps * c.packet.both() / 1e9;
             assert!((used / (2.0 * 0.5 / 1.5) - 1.0).abs() < 1e-3, "{used}");
             // One way carries more than that, and no more than twice as much as the cheaper half would allow.
@@ -388,8 +472,25 @@ mod tests {
             let kib = 12_000_000.0 - 10_000.0;
             assert_eq!(c.tunnels_of_memory, Some(kib / 25.0));
             let twice = Ask { cores: Some(4.0), ..a };
-            assert!(carries(&model, &twice).expect("an answer").pps > c.pps * 1.9);
+            assert!(carries(&model, &twice).expect("an answer").shared.pps > c.pps * 1.9);
         }
+    }
+
+    #[test]
+    fn tunnels_are_as_many_as_whatever_is_short_first_allows() {
+        let model = sample::model();
+        // A tenth of 2 processors / 1.5 by 100 us; 24 GB less 10 MB by 25 KiB. The share halves the first, and about the second.
+        let of = |rekey, share| tunnels(&model, &Ask { rekey, share, safety: 1.5, ..ask(Mix::imix()) });
+        let (hour, minute) = (of(3_600.0, 1.0), of(60.0, 1.0));
+        assert_eq!((hour.of_processors, hour.of_memory), (4_800_000.0, Some(959_600.0)));
+        assert_eq!((hour.most, hour.limit), (959_600.0, Limit::Memory));
+        assert_eq!((minute.most, minute.limit), (80_000.0, Limit::Processors));
+        let half = of(3_600.0, 0.5);
+        assert_eq!((half.most, half.limit, half.of_processors), (479_600.0, Limit::Memory, 2_400_000.0));
+        let mut unknown = model.clone();
+        unknown.machine.memory_kib = None;
+        let found = tunnels(&unknown, &Ask { safety: 1.5, ..ask(Mix::imix()) });
+        assert_eq!((found.most, found.limit, found.of_memory), (4_800_000.0, Limit::Processors, None));
     }
 
     #[test]

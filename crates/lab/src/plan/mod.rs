@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! measured cells ── paths ──> model ── answer ──> lines for people, JSON
-//!                    └ fit       └ store (plan.json)
+//!                    └ fit     │ └ store (plan.json)
+//!                              └ verified, rates: predictions against measurements
+//! all of them ── record ──> the record of a run folder
 //! ```
 
 pub mod answer;
@@ -13,6 +15,10 @@ pub mod links;
 pub mod mix;
 pub mod model;
 pub mod paths;
+pub mod rates;
+#[cfg(test)]
+mod recomputed;
+pub mod record;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod store;

@@ -5,7 +5,9 @@ use super::model::{
     Cell, Forwarding, Handshake, MODEL_SCHEMA, ManySas, Model, Path, PathCost, Point, Seen, Side, TunnelCost,
     Way,
 };
+use super::rates::Rate;
 use super::suite::{BURSTS, Burst, Linear, SuiteCost};
+use super::verified::Taken;
 use crate::machine::Fingerprint;
 use crate::report::Program;
 
@@ -78,3 +80,39 @@ pub(crate) const EMPTY: Seen = Seen {
     machine_ns: 0.0,
     other_share: 0.0,
 };
+
+/// What a verification of [`model`] is made from: one load, that the calibration has as well.
+pub(crate) fn taken() -> Taken {
+    let model = model();
+    Taken {
+        program: model.program,
+        made: "2026-11-22T11:00:00Z".into(),
+        seconds: 30.0,
+        machine: model.machine,
+        model_made: model.made,
+        measured: model.cells,
+        against: None,
+        rates: vec![],
+        warnings: vec![],
+    }
+}
+
+/// A highest rate that is predicted exactly.
+pub(crate) fn rate() -> Rate {
+    Rate {
+        dut: "ironswan".into(),
+        suite: "aes128gcm16".into(),
+        path: Path::Udp,
+        way: Way::Out,
+        mix: Mix::frames(64),
+        loss: "0".into(),
+        measured_pps: 500_000.0,
+        machine_ns: 4_000.0,
+        measured_ns: 1_500.0,
+        beside_ns: 2_500.0,
+        predicted_pps: 500_000.0,
+        predicted_ns: 1_500.0,
+        ns_error: 0.0,
+        error: 0.0,
+    }
+}

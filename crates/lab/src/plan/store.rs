@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::model::{MODEL_SCHEMA, Model};
 use crate::error::LabError;
 use crate::machine::Fingerprint;
+use crate::report::breaches;
 
 /// For everybody on this machine.
 pub const SYSTEM: &str = "/var/lib/ironswan/plan.json";
@@ -77,6 +78,9 @@ fn parse(text: &str) -> Result<Model, String> {
             "its schema is `{schema}`, and this program reads {MODEL_SCHEMA}: calibrate again"
         ));
     }
+    if let Some(first) = breaches(&json).first() {
+        return Err(format!("it is no model, as it breaks its schema at {first}; calibrate again"));
+    }
     serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))
 }
 
@@ -129,6 +133,11 @@ mod tests {
         let model = sample::model();
         assert_eq!(write(&model, Some(&file)).expect("written"), file);
         assert_eq!(read(Some(&file)).expect("read"), model);
+        // Edited: no packet costs less than nothing.
+        let bad = fs::read_to_string(&file).expect("text").replacen("\"per_byte\": ", "\"per_byte\": -", 1);
+        fs::write(&file, bad).expect("written");
+        let e = read(Some(&file)).expect_err("a negative cost").to_string();
+        assert!(e.contains("breaks its schema") && e.contains("per_byte: minimum 0"), "{e}");
         fs::remove_dir_all(&folder).expect("removed");
         assert!(matches!(read(Some(&file)), Err(LabError::Io { .. })));
     }

@@ -1,6 +1,6 @@
 //! Answers for people: the reasoning line by line, with the numbers in the formula.
 
-use super::answer::{Ask, Carries, Need, cores, tunnels_of_memory};
+use super::answer::{Ask, Carried, Need, cores, tunnels, tunnels_of_memory};
 use super::links::{FREESWAN_CYCLES, FREESWAN_MHZ, LINKS};
 use super::mix::Mix;
 use super::model::{Cost, Model, Point, Way};
@@ -226,68 +226,74 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
     lines
 }
 
-/// What a machine carries; the mixes are those of the answers, in their order.
-pub fn carries(model: &Model, ask: &Ask, all: &[Carries], loads: &[(&Mix, f64)]) -> Vec<String> {
+/// What a machine carries, by itself and with the share; the mixes are those of the answers, in their order.
+pub fn carries(model: &Model, ask: &Ask, all: &[Carried], loads: &[(&Mix, f64)]) -> Vec<String> {
+    let have = cores(model, ask);
     let mut lines = vec![format!(
-        "{} processors x share {} / safety {} = {} for IPsec; {} tunnels, rekeyed every {} s; {}",
-        number(cores(model, ask)),
-        ask.share,
+        "all: {} processors / safety {} = {} for IPsec, no firewall; share: x {}, where a firewall and all else have the rest, = {}; {} \
+         tunnels, rekeyed every {} s; {}",
+        number(have),
         ask.safety,
-        number(cores(model, ask) * ask.share / ask.safety),
+        number(have / ask.safety),
+        ask.share,
+        number(have * ask.share / ask.safety),
         ask.tunnels,
         number(ask.rekey),
         if ask.path == super::model::Path::Udp { "in UDP" } else { "raw ESP" }
     )];
-    let mut table = Table::default();
+    let mut table = Table::with_names(2);
+    let of = |who: &str| {
+        ["Mbit/s each way", "packets/s", "out only", "in only", "tunnels"]
+            .map(|what| format!("{who}: {what}"))
+    };
+    let reasons = ["ns out", "ns in", "bursts out, in", "most of it"].map(|what| format!("share: {what}"));
     table.row(
-        [
-            "suite",
-            "mix",
-            "both: Mbit/s each way",
-            "packets/s",
-            "out only: Mbit/s",
-            "in only: Mbit/s",
-            "ns out",
-            "ns in",
-            "bursts out, in",
-            "most of it",
-            "tunnels*",
-        ]
-        .map(String::from),
+        ["suite", "mix"].map(String::from).into_iter().chain(of("all")).chain(of("share")).chain(reasons),
     );
     for c in all {
-        let (what, ns) = c.packet.out.plus(&c.packet.into).dominant();
-        let share = ns / (c.packet.out.total() + c.packet.into.total()).max(f64::MIN_POSITIVE);
-        table.row([
-            c.suite.clone(),
-            c.mix.clone(),
-            number(c.mbps),
-            number(c.pps),
-            number(c.out_mbps),
-            number(c.in_mbps),
-            number(c.packet.out.total()),
-            number(c.packet.into.total()),
-            c.packet.burst.map(number).join(", "),
+        let p = &c.shared.packet;
+        let (what, ns) = p.out.plus(&p.into).dominant();
+        let share = ns / (p.out.total() + p.into.total()).max(f64::MIN_POSITIVE);
+        let mut row = vec![c.suite.clone(), c.mix.clone()];
+        for each in c.both() {
+            row.extend([each.mbps, each.pps, each.out_mbps, each.in_mbps, each.tunnels].map(number));
+        }
+        row.extend([
+            number(p.out.total()),
+            number(p.into.total()),
+            p.burst.map(number).join(", "),
             format!("{what} {:.0} %", share * 100.0),
-            number(c.tunnels),
         ]);
+        table.row(row);
     }
     lines.extend(table.render(" ").lines().map(String::from));
-    lines.push(
-        "Mbit/s are those of inner IP packets. *: rekeying them takes a tenth of what IPsec may use".into(),
-    );
-    if let Some(most) = tunnels_of_memory(model, ask) {
-        lines.push(format!(
-            "memory: ({} MiB x share {} - {} MiB) / {} KiB = {} tunnels",
-            number(model.machine.memory_kib.unwrap_or(0) as f64 / 1024.0),
-            ask.share,
-            number(model.tunnel.base_kib / 1024.0),
-            number(model.tunnel.kib),
-            number(most)
-        ));
+    lines.push("Mbit/s are those of inner IP packets; out only and in only: one way alone, in Mbit/s".into());
+    for (who, share) in [("all", 1.0), ("share", ask.share)] {
+        lines.push(format!("tunnels, {who}: {}", short_first(model, &Ask { share, ..ask.clone() })));
     }
     lines.extend(extrapolation(model, ask, None, loads).iter().map(|w| format!("extrapolation: {w}")));
     lines
+}
+
+/// How many tunnels there may be, and what sets that.
+fn short_first(model: &Model, ask: &Ask) -> String {
+    let found = tunnels(model, ask);
+    let processors = format!(
+        "{} by processors (rekeying takes a tenth of what IPsec may use)",
+        number(found.of_processors)
+    );
+    let memory = match found.of_memory {
+        Some(most) => format!(
+            "{} by memory (({} MiB x share {} - {} MiB) / {} KiB)",
+            number(most),
+            number(model.machine.memory_kib.unwrap_or(0) as f64 / 1024.0),
+            ask.share,
+            number(model.tunnel.base_kib / 1024.0),
+            number(model.tunnel.kib)
+        ),
+        None => "this machine's memory is not known".into(),
+    };
+    format!("{}, which {} sets: {processors}, {memory}", number(found.most), found.limit.name())
 }
 
 /// The published cycles for each byte beside ours.
@@ -386,6 +392,7 @@ pub fn verification(v: &Verification) -> Vec<String> {
         ]);
     }
     let mut lines: Vec<String> = table.render(" ").lines().map(String::from).collect();
+    lines.extend(rates(v));
     lines.push(format!(
         "median error {:.1} % (goal {:.1} %: a tenth, or twice the repeats' median spread of {:.1} %; the largest spread is {:.0} %), \
          worst {:.1} % (goal {:.0} %): {}",
@@ -409,6 +416,59 @@ pub fn verification(v: &Verification) -> Vec<String> {
         v.again.median * 100.0,
         v.again.worst * 100.0
     ));
-    lines.extend(v.warnings.iter().map(|w| format!("warning: {}", w.text)));
+    lines.extend(v.taken.warnings.iter().map(|w| format!("warning: {}", w.text)));
+    lines
+}
+
+/// The highest rates of one gateway, and what the errors are without them.
+fn rates(v: &Verification) -> Vec<String> {
+    let Some(against) = v.taken.against.as_ref().filter(|_| !v.taken.rates.is_empty()) else { return vec![] };
+    let mut table = Table::with_names(4);
+    table.row(
+        [
+            "system",
+            "suite",
+            "path",
+            "way",
+            "mix",
+            "loss",
+            "predicted kpps",
+            "measured kpps",
+            "error",
+            "gateway: predicted ns",
+            "measured ns",
+            "error",
+            "beside it: ns",
+        ]
+        .map(String::from),
+    );
+    for r in &v.taken.rates {
+        table.row([
+            r.dut.clone(),
+            r.suite.clone(),
+            r.path.name().into(),
+            r.way.name().into(),
+            r.mix.name.clone(),
+            r.loss.clone(),
+            number(r.predicted_pps / 1e3),
+            number(r.measured_pps / 1e3),
+            format!("{:+.0} %", r.error * 100.0),
+            number(r.predicted_ns),
+            number(r.measured_ns),
+            format!("{:+.0} %", r.ns_error * 100.0),
+            number(r.beside_ns),
+        ]);
+    }
+    let mut lines = vec![format!(
+        "highest rates of one gateway, encrypting (out) and decrypting (in), against the run of {against}: what fills the processors \
+         with the gateway's cost by the model and what the run took beside it"
+    )];
+    lines.extend(table.render(" ").lines().map(String::from));
+    let (median, worst) = v.of_loads();
+    lines.push(format!(
+        "without these rates: median error {:.1} %, worst {:.1} %; with them:",
+        median * 100.0,
+        worst * 100.0
+    ));
     lines
 }

@@ -2,9 +2,15 @@
 
 use serde::Serialize;
 
-use super::model::{Path, Way};
-use crate::report::WarningRecord;
+use super::model::{Cell, Model, Path, Way};
+use super::rates::Rate;
+use crate::error::LabError;
+use crate::machine::Fingerprint;
+use crate::report::{Program, WarningRecord};
 use crate::stats;
+
+/// The name and number of the schema of a verification.
+pub const VERIFY_SCHEMA: &str = "ironswan.plan-verify/3";
 
 /// Errors that are good enough: of the median cell, and of the worst.
 pub const MEDIAN: f64 = 0.10;
@@ -62,14 +68,40 @@ impl Again {
     }
 }
 
+/// What a verification is made from.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Taken {
+    /// The program that measured.
+    pub program: Program,
+    /// When, UTC, RFC 3339.
+    pub made: String,
+    /// How long it took, seconds.
+    pub seconds: f64,
+    /// Where.
+    pub machine: Fingerprint,
+    /// When the model was made that predicted.
+    pub model_made: String,
+    /// Everything that was measured, each repeat by itself: what was kept back, and loads of the calibration again.
+    pub measured: Vec<Cell>,
+    /// The run that the highest rates are of, when it began; absent where none was named.
+    pub against: Option<String>,
+    /// Highest rates of one gateway.
+    pub rates: Vec<Rate>,
+    /// Doubts about the measurements.
+    pub warnings: Vec<WarningRecord>,
+}
+
 /// All of them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Verification {
-    /// `ironswan.plan-verify/2`.
+    /// [`VERIFY_SCHEMA`].
     pub schema: String,
+    /// What it is made from.
+    #[serde(flatten)]
+    pub taken: Taken,
     /// Each load and direction.
     pub cells: Vec<Predicted>,
-    /// The median of the errors' sizes.
+    /// The median of the errors' sizes, those of the highest rates among them.
     pub median_error: f64,
     /// The largest.
     pub worst_error: f64,
@@ -85,20 +117,54 @@ pub struct Verification {
     pub met: bool,
     /// Loads of the calibration, measured again.
     pub again: Again,
-    /// Doubts about the measurements.
-    pub warnings: Vec<WarningRecord>,
 }
 
 impl Verification {
+    /// What the model says of what was measured; `None` of nothing. What the calibration had, too, is no test of the model, but of the
+    /// machine.
+    pub fn made(model: &Model, taken: Taken) -> Result<Option<Self>, LabError> {
+        let then = |c: &Cell| {
+            let same =
+                |m: &&Cell| (&m.suite, m.path, &m.mix, m.offered) == (&c.suite, c.path, &c.mix, c.offered);
+            model.cells.iter().find(same)
+        };
+        let (mut predicted, mut ratios) = (Vec::new(), Vec::new());
+        for cell in &taken.measured {
+            for way in Way::BOTH {
+                let Some((measured, spread)) = cell.measured(way) else { continue };
+                if let Some((before, _)) = then(cell).and_then(|c| c.measured(way)) {
+                    ratios.push(measured / before);
+                    continue;
+                }
+                let (pps, ns) = model.predicts(cell, way)?;
+                predicted.push(Predicted {
+                    suite: cell.suite.clone(),
+                    path: cell.path,
+                    way,
+                    mix: cell.mix.name.clone(),
+                    offered: cell.offered,
+                    pps,
+                    predicted_ns: ns,
+                    measured_ns: measured,
+                    spread,
+                    error: ns / measured - 1.0,
+                });
+            }
+        }
+        Ok(Again::of(&ratios).and_then(|again| Self::of(predicted, again, taken)))
+    }
+
     /// Judges them; `None` without any.
-    pub fn of(cells: Vec<Predicted>, again: Again, warnings: Vec<WarningRecord>) -> Option<Self> {
-        let errors: Vec<f64> = cells.iter().map(|c| c.error.abs()).collect();
+    pub fn of(cells: Vec<Predicted>, again: Again, taken: Taken) -> Option<Self> {
+        let rates = taken.rates.iter().map(|r| r.error.abs());
+        let errors: Vec<f64> = cells.iter().map(|c| c.error.abs()).chain(rates).collect();
         let spreads: Vec<f64> = cells.iter().map(|c| c.spread).collect();
         let (median_error, worst_error) = (stats::median(&errors)?, stats::quantile(&errors, 1.0)?);
         let (median_spread, worst_spread) = (stats::median(&spreads)?, stats::quantile(&spreads, 1.0)?);
         let median_goal = MEDIAN.max(2.0 * median_spread);
         Some(Self {
-            schema: "ironswan.plan-verify/2".into(),
+            schema: VERIFY_SCHEMA.into(),
+            taken,
             met: median_error <= median_goal && worst_error <= WORST,
             cells,
             median_error,
@@ -108,13 +174,19 @@ impl Verification {
             median_goal,
             worst_goal: WORST,
             again,
-            warnings,
         })
+    }
+
+    /// Median and worst of the loads' errors alone, without those of the highest rates.
+    pub fn of_loads(&self) -> (f64, f64) {
+        let errors: Vec<f64> = self.cells.iter().map(|c| c.error.abs()).collect();
+        (stats::median(&errors).unwrap_or(0.0), stats::quantile(&errors, 1.0).unwrap_or(0.0))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::sample;
     use super::*;
 
     fn cell(predicted_ns: f64, measured_ns: f64, spread: f64) -> Predicted {
@@ -133,7 +205,7 @@ mod tests {
     }
 
     fn judged(cells: Vec<Predicted>) -> Option<Verification> {
-        Verification::of(cells, Again::of(&[1.0])?, vec![])
+        Verification::of(cells, Again::of(&[1.0])?, sample::taken())
     }
 
     #[test]
@@ -157,5 +229,11 @@ mod tests {
         let worst = vec![cell(100.0, 100.0, 0.0), cell(100.0, 100.0, 0.0), cell(70.0, 100.0, 0.0)];
         assert!(judged(worst).is_some_and(|v| !v.met && v.worst_error > 0.29));
         assert_eq!(judged(vec![]), None);
+        // So is one bad rate.
+        let mut taken = sample::taken();
+        taken.rates = vec![Rate { error: 0.4, ..sample::rate() }];
+        let rate = Verification::of(vec![cell(100.0, 100.0, 0.0)], Again::of(&[1.0]).expect("one"), taken);
+        let rate = rate.expect("judged");
+        assert!(!rate.met && rate.worst_error == 0.4 && rate.of_loads() == (0.0, 0.0), "{rate:?}");
     }
 }

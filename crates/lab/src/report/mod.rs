@@ -35,12 +35,12 @@ pub use line::{demo_text, line_text};
 pub(crate) use page::factors_text;
 pub use progress::Progress;
 pub use publish::rendered;
-pub(crate) use publish::{publish, republish};
+pub(crate) use publish::{publish, publish_with, republish};
 pub use record_text::{number, record_text};
 pub use run::{
     Cell, CellKey, HistoryNote, LineSettings, Program, RUN_SCHEMA_JSON, Results, Row, Run, SCHEMA, Trial,
 };
-pub use schema::{LAB_SCHEMA_JSON, breaches};
+pub use schema::{LAB_SCHEMA_JSON, PLAN_SCHEMAS_JSON, breaches};
 pub use stored::Stored;
 pub(crate) use stored::pretty;
 pub(crate) use text::{Table, terminal_width, wrap};

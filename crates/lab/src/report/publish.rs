@@ -17,6 +17,16 @@ pub(crate) fn publish(run: &impl Serialize, record: &Record, folder: &RunFolder)
     folder.put("run.json", &json)
 }
 
+/// Publishes a record with more files, which are there before it.
+pub(crate) fn publish_with(
+    record: &Record,
+    folder: &RunFolder,
+    files: &[(&str, String)],
+) -> Result<(), LabError> {
+    files.iter().try_for_each(|(name, text)| folder.put(name, text.as_bytes()))?;
+    publish(record, record, folder)
+}
+
 /// Writes plots and page of a stored run again; returns the page's path.
 pub(crate) fn republish(stored: &Stored) -> Result<std::path::PathBuf, LabError> {
     let folder = RunFolder::existing(stored.folder());

@@ -5,18 +5,31 @@ use serde_json::{Map, Value};
 
 use super::flood::{FLOOD_SCHEMA, FLOOD_SCHEMA_JSON};
 use super::run::{RUN_SCHEMA_JSON, SCHEMA};
+use crate::plan::answer::ANSWER_SCHEMA;
+use crate::plan::model::MODEL_SCHEMA;
+use crate::plan::verified::VERIFY_SCHEMA;
 use crate::record::LAB_SCHEMA;
 
 /// The JSON Schema of [`crate::record::Record`].
 pub const LAB_SCHEMA_JSON: &str = include_str!("lab-1.schema.json");
 
-/// Every place where a record (`run.json`, of any kind this program writes) breaks the schema that it names, as a path and the
+/// The JSON Schemas of the planner's documents: a model, a verification, an answer.
+pub const PLAN_SCHEMAS_JSON: [&str; 3] = [
+    include_str!("../plan/model-3.schema.json"),
+    include_str!("../plan/verify-3.schema.json"),
+    include_str!("../plan/answer-3.schema.json"),
+];
+
+/// Every place where a record (`run.json`, or a document of the planner, of any kind this program writes) breaks the schema that it names, as a path and the
 /// rule that is broken; empty for a sound one.
 pub fn breaches(record: &Value) -> Vec<String> {
     let schema = match record.get("schema").and_then(Value::as_str) {
         Some(LAB_SCHEMA) => LAB_SCHEMA_JSON,
         Some(SCHEMA) => RUN_SCHEMA_JSON,
         Some(FLOOD_SCHEMA) => FLOOD_SCHEMA_JSON,
+        Some(MODEL_SCHEMA) => PLAN_SCHEMAS_JSON[0],
+        Some(VERIFY_SCHEMA) => PLAN_SCHEMAS_JSON[1],
+        Some(ANSWER_SCHEMA) => PLAN_SCHEMAS_JSON[2],
         Some(other) => return vec![format!("run.schema: {other} is not known")],
         None => return vec!["run.schema: absent".into()],
     };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::run::{RUN_SCHEMA_JSON, Run};
 use super::sample;
-use super::schema::{LAB_SCHEMA_JSON, breaches, breaches_of};
+use super::schema::{LAB_SCHEMA_JSON, PLAN_SCHEMAS_JSON, breaches, breaches_of};
 use crate::record::{Record, Which, factors};
 
 /// Paths in a schema of objects that may have properties it does not name.
@@ -75,6 +75,13 @@ fn the_schema_of_records_leaves_open_only_what_goes_by_names() {
         ".properties.versions",
     ];
     assert_eq!(open, expected);
+}
+
+#[test]
+fn the_schemas_of_the_planner_leave_nothing_open() {
+    for schema in PLAN_SCHEMAS_JSON {
+        assert_eq!(open_objects(schema), [""; 0]);
+    }
 }
 
 #[test]

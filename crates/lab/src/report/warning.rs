@@ -261,6 +261,8 @@ pub enum Warning {
     },
     /// Made in a few seconds to show that everything works.
     Smoke,
+    /// A model made in less time than a good one takes.
+    Quick,
     /// The window is too short for a figure.
     ShortWindow {
         /// Its length.
@@ -332,6 +334,7 @@ impl Warning {
             Self::Accounting { .. } => "accounting",
             Self::LeftOut { .. } => "left-out",
             Self::Smoke => "smoke",
+            Self::Quick => "quick",
             Self::ShortWindow { .. } => "short-window",
         }
     }
@@ -483,6 +486,7 @@ impl Warning {
             ),
             Self::LeftOut { what } => format!("left out: {what}"),
             Self::Smoke => "made with --smoke to show that everything works: its figures mean nothing".into(),
+            Self::Quick => "made with --quick, one short repeat of each load and fewer tunnels: calibrate without it for figures".into(),
             Self::ShortWindow { seconds } => {
                 format!("windows of {seconds:.1} s are for trying the laboratory out, not for figures")
             }

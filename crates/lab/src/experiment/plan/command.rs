@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{CalibrateOptions, calibrate, verify};
+use crate::clock::{self, Utc};
 use crate::error::LabError;
 use crate::experiment::line::say;
 use crate::machine::Fingerprint;
-use crate::plan::answer::{self, Ask};
+use crate::plan::answer::{self, ANSWER_SCHEMA, Ask};
 use crate::plan::mix::Mix;
 use crate::plan::model::Model;
+use crate::plan::record::{self, Told};
 use crate::plan::store::{self, Doubts};
 use crate::plan::{fitted, links, text};
+use crate::record::Record;
+use crate::report::{RunFolder, Stored, number, pretty, publish_with};
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,25 +46,38 @@ pub struct PlanOptions {
     pub mixes: Vec<Mix>,
     /// The model's file.
     pub model: Option<PathBuf>,
+    /// A run of one gateway alone, whose highest rates are predicted as well.
+    pub against: Option<PathBuf>,
     /// How to measure.
     pub calibrate: CalibrateOptions,
+    /// Folder for the run; none is made when absent.
+    pub out: Option<PathBuf>,
     /// One JSON document instead of text.
     pub json: bool,
 }
 
+/// What came of it.
+struct Answer {
+    /// For people.
+    lines: Vec<String>,
+    /// The same for programs, and the file that it is in a folder.
+    document: Value,
+    file: &'static str,
+    /// The model that was made or asked.
+    model: Model,
+    /// What plots and page are made from.
+    record: Record,
+    /// The answer is yes.
+    good: bool,
+}
+
 /// Does it; the exit status: 1 when a verification missed its goal.
 pub fn plan_command(o: &PlanOptions) -> i32 {
-    match done(o) {
-        Ok((lines, document, good)) => {
-            let text = if o.json {
-                serde_json::to_string_pretty(&document)
-                    .map(|t| t + "\n")
-                    .map_err(|e| LabError::Measurement(format!("the answer cannot be written as JSON: {e}")))
-            } else {
-                Ok(lines.iter().map(|l| format!("{}\n", l.trim_end())).collect())
-            };
+    match kept(o) {
+        Ok(answer) => {
+            let text = if o.json { pretty(&answer.document) } else { Ok(of_lines(&answer.lines)) };
             match say("plan", text) {
-                0 => i32::from(!good),
+                0 => i32::from(!answer.good),
                 status => status,
             }
         }
@@ -68,8 +85,35 @@ pub fn plan_command(o: &PlanOptions) -> i32 {
     }
 }
 
-/// Lines for people, the document, and whether the answer is yes.
-fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
+fn of_lines(lines: &[String]) -> String {
+    lines.iter().map(|l| format!("{}\n", l.trim_end())).collect()
+}
+
+/// The answer, in a folder too when one is wanted.
+fn kept(o: &PlanOptions) -> Result<Answer, LabError> {
+    let folder = o.out.as_deref().map(|out| RunFolder::create(Some(out), "plan")).transpose()?;
+    let written = done(o).and_then(|answer| {
+        if let Some(folder) = &folder {
+            let mut files =
+                vec![("report.txt", of_lines(&answer.lines)), ("plan.json", pretty(&answer.model)?)];
+            if answer.file != "plan.json" {
+                files.push((answer.file, pretty(&answer.document)?));
+            }
+            publish_with(&answer.record, folder, &files)?;
+        }
+        Ok(answer)
+    });
+    if written.is_err() {
+        folder.iter().for_each(RunFolder::discard);
+    }
+    written
+}
+
+fn done(o: &PlanOptions) -> Result<Answer, LabError> {
+    let told = || {
+        let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
+        Told { command_line: std::env::args().collect(), started, seconds: 0.0 }
+    };
     if o.what == PlanWhat::Calibrate {
         let options = CalibrateOptions { suites: o.suites.clone(), ..o.calibrate.clone() };
         let model = calibrate(&options)?;
@@ -77,9 +121,10 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
         let mut lines = text::about(&model, &here(&model));
         lines.extend(fitted::fitted(&model));
         lines.push(format!("measured for {:.0} s; the model is in {}", model.seconds, place.display()));
-        let document = serde_json::to_value(&model)
-            .map_err(|e| LabError::Measurement(format!("the model cannot be written as JSON: {e}")))?;
-        return Ok((lines, document, true));
+        let document = serde_json::to_value(&model).map_err(unwritable)?;
+        let told = Told { started: model.made.clone(), seconds: model.seconds, ..told() };
+        let record = record::calibrated(&model, told);
+        return Ok(Answer { lines, document, file: "plan.json", model, record, good: true });
     }
     let model = store::read(o.model.as_deref())?;
     let doubts = here(&model);
@@ -104,59 +149,65 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
         }
         (_, true) => vec![Mix::imix().shuffled()],
     };
-    let asks = || suites.iter().flat_map(|s| mixes.iter().map(move |m| (s, m)));
-    let ask = |(suite, mix): (&String, &Mix)| Ask { suite: suite.clone(), mix: mix.clone(), ..o.ask.clone() };
-    let mut answers = Vec::new();
+    let asks: Vec<Ask> = suites
+        .iter()
+        .flat_map(|suite| mixes.iter().map(move |mix| (suite.clone(), mix.clone())))
+        .map(|(suite, mix)| Ask { suite, mix, ..o.ask.clone() })
+        .collect();
     let mut extrapolated = Vec::new();
-    let good = match o.what {
+    let (name, value, record) = match o.what {
         PlanWhat::Verify => {
-            let v = verify(&model, &o.calibrate)?;
+            let against = o.against.as_deref().map(Stored::read).transpose()?.map(|run| run.record());
+            let v = verify(&model, &o.calibrate, against.as_ref())?;
             lines.extend(text::verification(&v));
             let document = serde_json::to_value(&v).map_err(unwritable)?;
-            return Ok((lines, document, v.met));
+            let told = Told { started: v.taken.made.clone(), seconds: v.taken.seconds, ..told() };
+            let record = record::verified(&model, &v, told);
+            return Ok(Answer { lines, document, file: "verify.json", model, record, good: v.met });
         }
         PlanWhat::ThisMachine => {
-            let all = asks().map(|a| answer::carries(&model, &ask(a))).collect::<Result<Vec<_>, _>>()?;
-            let loads: Vec<(&Mix, f64)> = asks().zip(&all).map(|((_, mix), c)| (mix, c.pps)).collect();
+            let all = asks.iter().map(|a| answer::carries(&model, a)).collect::<Result<Vec<_>, _>>()?;
+            let rates = asks.iter().zip(&all).flat_map(|(ask, c)| c.both().map(|c| (&ask.mix, c.pps)));
+            let loads: Vec<(&Mix, f64)> = rates.collect();
             lines.extend(text::carries(&model, &o.ask, &all, &loads));
             extrapolated = text::extrapolation(&model, &o.ask, None, &loads);
-            answers.push(("carries", serde_json::to_value(&all).map_err(unwritable)?));
-            true
+            (
+                "carries",
+                serde_json::to_value(&all).map_err(unwritable)?,
+                record::carried(&model, &all, told()),
+            )
         }
-        PlanWhat::Link(bits) => {
-            let mut all = Vec::new();
-            for a in asks() {
-                let ask = ask(a);
-                let need = answer::need(&model, &ask, bits)?;
+        _ => {
+            let links: Vec<(&str, f64)> = match o.what {
+                PlanWhat::Link(bits) => vec![("", bits)],
+                _ => links::LINKS.map(|(name, mbps)| (name, mbps * 1e6)).into(),
+            };
+            let (mut all, mut documents) = (Vec::new(), Vec::new());
+            for ask in &asks {
                 lines.push(String::new());
-                lines.extend(text::need(&model, &ask, &need));
-                extrapolated.extend(text::extrapolation(&model, &ask, Some(&need), &[]));
-                all.push(json!({ "suite": ask.suite, "mix": ask.mix, "need": need }));
-            }
-            answers.push(("needs", Value::from(all)));
-            true
-        }
-        PlanWhat::Links => {
-            let mut all = Vec::new();
-            for a in asks() {
-                let ask = ask(a);
-                lines.push(String::new());
-                lines.extend(text::links(&model, &ask)?);
-                for (name, mbps) in links::LINKS {
-                    let need = answer::need(&model, &ask, mbps * 1e6)?;
-                    extrapolated.extend(text::extrapolation(&model, &ask, Some(&need), &[]));
-                    all.push(json!({ "link": name, "suite": ask.suite, "mix": ask.mix, "need": need }));
+                if o.what == PlanWhat::Links {
+                    lines.extend(text::links(&model, ask)?);
+                }
+                for (name, bits) in &links {
+                    let need = answer::need(&model, ask, *bits)?;
+                    if o.what != PlanWhat::Links {
+                        lines.extend(text::need(&model, ask, &need));
+                    }
+                    extrapolated.extend(text::extrapolation(&model, ask, Some(&need), &[]));
+                    let name = if name.is_empty() { number(bits / 1e6) + " Mbit/s" } else { (*name).into() };
+                    documents.push(json!({ "link": name, "suite": ask.suite, "mix": ask.mix, "need": need }));
+                    all.push((name, ask.clone(), need));
                 }
             }
-            answers.push(("needs", Value::from(all)));
-            true
+            ("needs", Value::from(documents), record::needed(&model, &all, told()))
         }
-        PlanWhat::Calibrate => true,
     };
     extrapolated.sort();
     extrapolated.dedup();
+    let extrapolation = extrapolated.iter().map(|why| format!("extrapolation: {why}"));
+    let said: Vec<String> = doubts.others.iter().cloned().chain(extrapolation).collect();
     let mut document = json!({
-        "schema": "ironswan.plan/2",
+        "schema": ANSWER_SCHEMA,
         "model": { "made": model.made, "version": model.program.version, "machine": model.machine },
         "another_machine": doubts.machine,
         "warnings": doubts.others,
@@ -167,10 +218,8 @@ fn done(o: &PlanOptions) -> Result<(Vec<String>, Value, bool), LabError> {
         },
         "lines": lines,
     });
-    for (name, value) in answers {
-        document[name] = value;
-    }
-    Ok((lines, document, good))
+    document[name] = value;
+    Ok(Answer { lines, document, file: "answer.json", record: record.doubted(&said), model, good: true })
 }
 
 fn unwritable(e: serde_json::Error) -> LabError {
@@ -186,6 +235,7 @@ mod tests {
     use super::*;
     use crate::plan::model::Path;
     use crate::plan::sample;
+    use crate::report::breaches;
 
     fn options(what: PlanWhat, model: &std::path::Path) -> PlanOptions {
         PlanOptions {
@@ -194,7 +244,9 @@ mod tests {
             suites: vec![],
             mixes: vec![],
             model: Some(model.into()),
+            against: None,
             calibrate: CalibrateOptions::default(),
+            out: None,
             json: false,
         }
     }
@@ -209,7 +261,7 @@ mod tests {
         let model =
             Model { machine: Fingerprint { mhz: Some(2_000.0), ..Fingerprint::take() }, ..sample::model() };
         let file = stored("answers", &model);
-        let (lines, document, _) = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
+        let Answer { lines, document, .. } = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
         let text = lines.join("\n");
         // Far more packets than the sample's curve has, and larger ones.
         for part in [
@@ -227,14 +279,56 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert_eq!(document["schema"], "ironswan.plan/2");
+        assert_eq!(document["schema"], ANSWER_SCHEMA);
+        assert_eq!(breaches(&document), [""; 0]);
         assert!(document["needs"][0]["need"]["cores"].as_f64().is_some_and(|c| c > 0.0), "{document}");
-        let (lines, document, _) = done(&options(PlanWhat::Links, &file)).expect("an answer");
+        let Answer { lines, document, .. } = done(&options(PlanWhat::Links, &file)).expect("an answer");
         assert!(lines.iter().any(|l| l.contains("400G")), "{lines:?}");
         assert!(document["extrapolation"].as_array().is_some_and(|a| !a.is_empty()), "{document}");
-        let (lines, ..) = done(&options(PlanWhat::ThisMachine, &file)).expect("an answer");
+        let Answer { lines, document, .. } = done(&options(PlanWhat::ThisMachine, &file)).expect("an answer");
+        assert_eq!(breaches(&document), [""; 0]);
+        let mut none = document.clone();
+        none.as_object_mut().expect("an object").remove("carries");
+        assert_eq!(breaches(&none).len(), 1, "an answer to nothing");
+        let of = |who: &str| document["carries"][0][who]["mbps"].as_f64().expect("a rate");
+        assert!(of("whole") > 1.5 * of("shared"), "{document}");
         assert!(lines.iter().any(|l| l.contains("3des-sha1")), "{lines:?}");
-        assert!(lines.iter().any(|l| l.starts_with("memory: (") && l.contains("/ 25.0 KiB")), "{lines:?}");
+        assert!(
+            lines.iter().any(|l| l.starts_with("tunnels, share: ") && l.contains("/ 25.0 KiB")),
+            "{lines:?}"
+        );
+        assert!(
+            lines.iter().any(|l| l.contains("all: tunnels") && l.contains("share: tunnels")),
+            "{lines:?}"
+        );
+        std::fs::remove_file(file).expect("removed");
+    }
+
+    #[test]
+    fn an_answer_is_a_run_folder_when_one_is_wanted_and_none_is_left_without_an_answer() {
+        let model = Model { machine: Fingerprint::take(), ..sample::model() };
+        let file = stored("folder", &model);
+        let out = std::env::temp_dir().join(format!("ironswan-plan-out-{}", std::process::id()));
+        for (what, plot) in [(PlanWhat::ThisMachine, "carried-imix.svg"), (PlanWhat::Links, "needed.svg")] {
+            let o = PlanOptions { out: Some(out.clone()), ..options(what, &file) };
+            let answer = kept(&o).expect("an answer");
+            let read = |name: &str| std::fs::read_to_string(out.join(name)).expect(name);
+            assert_eq!(read("report.txt"), of_lines(&answer.lines));
+            assert_eq!(store::read(Some(&out.join("plan.json"))).expect("a model"), model);
+            let document: Value = serde_json::from_str(&read("answer.json")).expect("JSON");
+            assert_eq!(breaches(&document), [""; 0]);
+            assert_eq!(Stored::read(&out).expect("a run").record(), answer.record);
+            assert!(read(plot).contains("<svg") && read("index.html").contains(plot), "{plot}");
+            // Never over another.
+            assert_eq!(kept(&o).err().map(|e| e.exit_code()), Some(2));
+            std::fs::remove_dir_all(&out).expect("removed");
+        }
+        let wrong = PlanOptions {
+            suites: vec!["rot13".into()],
+            out: Some(out.clone()),
+            ..options(PlanWhat::Links, &file)
+        };
+        assert!(kept(&wrong).is_err() && !out.exists());
         std::fs::remove_file(file).expect("removed");
     }
 
@@ -242,14 +336,14 @@ mod tests {
     fn a_model_of_another_machine_is_refused_for_this_one_and_warned_of_for_others() {
         let model = Model { machine: Fingerprint { cpus: 999, ..Fingerprint::take() }, ..sample::model() };
         let file = stored("another", &model);
-        let e = done(&options(PlanWhat::ThisMachine, &file)).expect_err("another machine");
+        let e = done(&options(PlanWhat::ThisMachine, &file)).err().expect("another machine");
         assert!(e.to_string().contains("another machine") && e.exit_code() == 2, "{e}");
-        let (lines, document, _) = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
+        let Answer { lines, document, .. } = done(&options(PlanWhat::Link(1e9), &file)).expect("an answer");
         assert!(lines.iter().any(|l| l.starts_with("warning: this is another machine")), "{lines:?}");
         assert!(document["another_machine"].as_array().is_some_and(|a| !a.is_empty()));
         let missing =
             PlanOptions { suites: vec!["aes256gcm16".into()], ..options(PlanWhat::Link(1e9), &file) };
-        let e = done(&missing).expect_err("not measured");
+        let e = done(&missing).err().expect("not measured");
         assert!(e.to_string().contains("--calibrate --suite aes256gcm16"), "{e}");
         std::fs::remove_file(file).expect("removed");
     }

@@ -89,6 +89,8 @@ pub struct CalibrateOptions {
     pub repeats: u32,
     /// Length of a load.
     pub load: Duration,
+    /// A minute at most: one repeat of shorter loads, TCP at one rate, fewer tunnels, less time for what is measured alone.
+    pub quick: bool,
     /// Some seconds: shows that everything works, its figures mean nothing.
     pub smoke: bool,
     /// A CPU soaker runs beside the loads on lines with tunnels.
@@ -98,13 +100,22 @@ pub struct CalibrateOptions {
 impl Default for CalibrateOptions {
     fn default() -> Self {
         let load = Duration::from_millis(300);
-        Self { suites: vec![], program: None, repeats: 2, load, smoke: false, soaker: false }
+        Self { suites: vec![], program: None, repeats: 2, load, quick: false, smoke: false, soaker: false }
     }
 }
 
 impl CalibrateOptions {
+    /// One of three by how thorough it is.
+    pub(super) fn by_care<T>(&self, full: T, quick: T, smoke: T) -> T {
+        match (self.smoke, self.quick) {
+            (true, _) => smoke,
+            (false, true) => quick,
+            (false, false) => full,
+        }
+    }
+
     pub(super) fn repeats(&self) -> u32 {
-        if self.smoke { 1 } else { self.repeats.max(1) }
+        self.by_care(self.repeats.max(1), 1, 1)
     }
 
     /// Suites that the paths are fitted with.
@@ -129,7 +140,7 @@ impl CalibrateOptions {
 
     /// Numbers of tunnels that are brought up.
     pub(super) fn tunnels(&self) -> [u32; 2] {
-        if self.smoke { [3, 20] } else { [100, 1_000] }
+        self.by_care([100, 1_000], [50, 400], [3, 20])
     }
 
     /// Loads that the paths are fitted with.
@@ -139,8 +150,8 @@ impl CalibrateOptions {
             frame => Mix::frames(frame),
         };
         let smoke: [(Option<f64>, &[u32]); 2] = [(Some(SMOKE_RATE), &[64]), (None, &[256])];
-        let (all, streams): (&[(Option<f64>, &[u32])], _) =
-            if self.smoke { (&smoke, &STREAMS[..1]) } else { (&LOADS, &STREAMS[..]) };
+        let all: &[(Option<f64>, &[u32])] = if self.smoke { &smoke } else { &LOADS };
+        let streams = self.by_care(&STREAMS[..], &STREAMS[..1], &STREAMS[..1]);
         let packets = all.iter().flat_map(|(rate, frames)| frames.iter().map(|f| (mix(*f), *rate)));
         let packets = packets.map(|(mix, rate)| Load::Packets(mix, rate));
         packets.chain(streams.iter().map(|mbps| Load::Tcp(*mbps))).collect()
@@ -192,12 +203,12 @@ impl CalibrateOptions {
         let loads: Duration = self.fitted().iter().map(all).sum();
         let plain = (self.load() + AROUND) * (self.plain().len() as u32 * self.plain_repeats() * 2);
         let rigs = self.fitted().len() as u32 * 2;
-        let alone = Duration::from_secs(if self.smoke { 1 } else { 14 });
+        let alone = Duration::from_secs(self.by_care(14, 5, 1));
         loads * 2 * self.repeats() + plain + Duration::from_millis(800) * rigs + alone
     }
 
     pub(super) fn load(&self) -> Duration {
-        if self.smoke { Duration::from_millis(100) } else { self.load }
+        self.by_care(self.load, Duration::from_millis(200), Duration::from_millis(100))
     }
 }
 
@@ -236,7 +247,9 @@ mod tests {
     }
 
     #[test]
-    fn a_calibration_takes_less_than_two_minutes_and_its_smoke_ten_seconds() {
+    fn a_calibration_takes_less_than_two_minutes_a_quick_one_one_and_its_smoke_ten_seconds() {
+        let quick = CalibrateOptions { quick: true, ..CalibrateOptions::default() };
+        assert!(quick.guess() < Duration::from_secs(50), "{:?}", quick.guess());
         let guess = |smoke| CalibrateOptions { smoke, ..CalibrateOptions::default() }.guess();
         assert!(guess(false) < Duration::from_secs(115), "{:?}", guess(false));
         assert!(guess(true) <= Duration::from_secs(10), "{:?}", guess(true));

@@ -28,8 +28,10 @@ use crate::measure::Watch;
 use crate::plan::fit;
 use crate::plan::model::{Cell, MODEL_SCHEMA, ManySas, Model, Path, TunnelCost, Way};
 use crate::plan::paths::path_cost;
+use crate::plan::rates::rates;
 use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
-use crate::plan::verified::{Again, Predicted, Verification};
+use crate::plan::verified::{Taken, Verification};
+use crate::record::Record;
 use crate::report::{Progress, Warning};
 use crate::topology::{Line, Mode, Owner};
 use loads::{FITTED, KEPT_SUITE, Load, MTU, held_back};
@@ -172,7 +174,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
     let steps = o.steps() + names.len() + 4;
     let mut progress = Progress::new(steps, o.guess() / steps as u32);
-    let stretch = if o.smoke { 1 } else { 15 };
+    let stretch = o.by_care(15, 4, 1);
     let time = Duration::from_millis(stretch);
     let engines = engines();
     let mut suites = Vec::new();
@@ -211,7 +213,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
         program: super::line::program(),
         made,
         seconds: (clock::now() - began).as_secs_f64(),
-        warnings: doubts(&machine, watch, &cells).iter().chain(&soaked).map(Warning::record).collect(),
+        warnings: doubts(o, &machine, watch, &cells).iter().chain(&soaked).map(Warning::record).collect(),
         machine,
         suites,
         paths,
@@ -291,8 +293,13 @@ fn tunnel(owner: &Owner, o: &CalibrateOptions) -> Result<TunnelCost, LabError> {
 }
 
 /// What makes the measurements doubtful: the build, what else the machine did, and loads that were lost although far more goes.
-fn doubts(machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
+fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
     let mut doubts = Vec::new();
+    if o.smoke {
+        doubts.push(Warning::Smoke);
+    } else if o.quick {
+        doubts.push(Warning::Quick);
+    }
     if cfg!(debug_assertions) {
         doubts.push(Warning::DebugBuild);
     }
@@ -313,13 +320,20 @@ fn lost(cells: &[Cell]) -> Option<Warning> {
     (share > 0.01).then_some(Warning::Saturated { share })
 }
 
-/// Predicts what was kept back and measures it, and loads of the calibration again.
-pub fn verify(model: &Model, o: &CalibrateOptions) -> Result<Verification, LabError> {
+/// Predicts what was kept back and measures it, and loads of the calibration again; `against` a run of one gateway alone, its highest
+/// rates, too.
+pub fn verify(
+    model: &Model,
+    o: &CalibrateOptions,
+    against: Option<&Record>,
+) -> Result<Verification, LabError> {
+    let rates = against.map(|run| rates(model, run)).transpose()?.unwrap_or_default();
     fit_to_measure(o)?;
     interrupt::install()?;
     interrupt::check()?;
     let owner = Owner::claim()?;
-    let machine = Fingerprint::take();
+    let (machine, began) = (Fingerprint::take(), clock::now());
+    let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
     let mut watch = Watch::begin(&machine);
     let (sizes, whole, again) = (o.kept_sizes(), o.kept_suite(), o.again());
     let repeats = if o.smoke { 1 } else { o.repeats.max(3) };
@@ -334,38 +348,19 @@ pub fn verify(model: &Model, o: &CalibrateOptions) -> Result<Verification, LabEr
         soaked.extend(bench.doubts());
     }
     drop(progress);
-    let warnings = doubts(&machine, watch, &all).iter().chain(&soaked).map(Warning::record).collect();
-    // What the calibration had, too, is no test of the model, but of the machine.
-    let then = |c: &Cell| {
-        let same = |m: &&Cell| (&m.suite, m.path, &m.mix, m.offered) == (&c.suite, c.path, &c.mix, c.offered);
-        model.cells.iter().find(same)
+    let warnings = doubts(o, &machine, watch, &all).iter().chain(&soaked).map(Warning::record).collect();
+    let taken = Taken {
+        program: super::line::program(),
+        made,
+        seconds: (clock::now() - began).as_secs_f64(),
+        machine,
+        model_made: model.made.clone(),
+        measured: all,
+        against: against.map(|run| run.started.clone()),
+        rates,
+        warnings,
     };
-    let (mut predicted, mut ratios) = (Vec::new(), Vec::new());
-    for cell in &all {
-        for way in Way::BOTH {
-            let Some((measured, spread)) = cell.measured(way) else { continue };
-            if let Some((before, _)) = then(cell).and_then(|c| c.measured(way)) {
-                ratios.push(measured / before);
-                continue;
-            }
-            let (pps, ns) = model.predicts(cell, way)?;
-            predicted.push(Predicted {
-                suite: cell.suite.clone(),
-                path: cell.path,
-                way,
-                mix: cell.mix.name.clone(),
-                offered: cell.offered,
-                pps,
-                predicted_ns: ns,
-                measured_ns: measured,
-                spread,
-                error: ns / measured - 1.0,
-            });
-        }
-    }
-    Again::of(&ratios)
-        .and_then(|again| Verification::of(predicted, again, warnings))
-        .ok_or_else(|| LabError::Measurement("nothing was measured".into()))
+    Verification::made(model, taken)?.ok_or_else(|| LabError::Measurement("nothing was measured".into()))
 }
 
 #[cfg(test)]

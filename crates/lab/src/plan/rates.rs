@@ -1,0 +1,217 @@
+//! The highest rates of one gateway: what the model says, beside a stored run of `lab rfc2544 --topology single`, which measures them.
+//! Pure.
+//!
+//! The tester and its links are on the same processors as the gateway, and the model knows nothing of them. So what the machine
+//! took for a packet beside the gateway's processes is the run's, and the gateway's part is the model's:
+//!
+//! ```text
+//! packets a second x (the gateway's cost by the model + what was beside it) = processors
+//! ```
+
+use serde::Serialize;
+
+use super::answer::highest;
+use super::mix::Mix;
+use super::model::{Model, Path, Way};
+use super::store;
+use crate::dut::Suite;
+use crate::error::LabError;
+use crate::record::{Figure, Record, Which};
+
+/// One size and direction.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rate {
+    /// The system, as the run calls it.
+    pub dut: String,
+    /// Its suite.
+    pub suite: String,
+    /// How ESP was carried.
+    pub path: Path,
+    /// Which way: out was encrypting, in decrypting.
+    pub way: Way,
+    /// The packets.
+    pub mix: Mix,
+    /// The loss that was allowed, as the run writes it.
+    pub loss: String,
+    /// Packets a second that were carried.
+    pub measured_pps: f64,
+    /// What the machine took for one then, nanoseconds.
+    pub machine_ns: f64,
+    /// Of this the gateway's processes.
+    pub measured_ns: f64,
+    /// The rest: the tester, and the kernel's way to the gateway.
+    pub beside_ns: f64,
+    /// Packets a second that fill the machine by the model.
+    pub predicted_pps: f64,
+    /// The gateway's cost by the model at the rate that was carried, nanoseconds.
+    pub predicted_ns: f64,
+    /// Predicted over measured cost, less one.
+    pub ns_error: f64,
+    /// Predicted over measured rate, less one.
+    pub error: f64,
+}
+
+/// Those of a run, at the largest loss that it allowed.
+pub fn rates(model: &Model, run: &Record) -> Result<Vec<Rate>, LabError> {
+    let wrong = |why: String| Err(LabError::Usage(format!("--against: {why}")));
+    let other = store::doubts(model, &run.machine, &run.program.version).machine;
+    if !other.is_empty() {
+        return wrong(format!("the run was made on another machine than the model ({})", other.join("; ")));
+    }
+    let suites = suites(&run.command_line)?;
+    let mut rates: Vec<(f64, Rate)> = Vec::new();
+    for figure in &run.figures {
+        let Some((loss, rate)) = rate(model, &suites, figure)? else { continue };
+        let same = |r: &Rate| (&r.dut, r.way, &r.mix.name) == (&rate.dut, rate.way, &rate.mix.name);
+        match rates.iter_mut().find(|(_, r)| same(r)) {
+            Some(best) if best.0 < loss => *best = (loss, rate),
+            Some(_) => {}
+            None => rates.push((loss, rate)),
+        }
+    }
+    if rates.is_empty() {
+        return wrong(format!(
+            "the run is `{}` and has no throughput of a single gateway with a suite of the model; make one with `ironswan lab rfc2544 \
+             --topology single`",
+            run.experiment
+        ));
+    }
+    Ok(rates.into_iter().map(|(_, rate)| rate).collect())
+}
+
+/// Suites that a run was made with: the first has the system's plain name.
+fn suites(command_line: &[String]) -> Result<Vec<Suite>, LabError> {
+    let at = command_line.iter().position(|a| a == "--suite" || a.starts_with("--suite="));
+    let named = at.and_then(|n| match command_line[n].split_once('=') {
+        Some((_, value)) => Some(value),
+        None => command_line.get(n + 1).map(String::as_str),
+    });
+    named.map_or_else(|| Ok(vec![Suite::default()]), |text| Suite::list(text).map_err(LabError::Usage))
+}
+
+/// The system of a figure, as far as it is one of ours with its usual settings: suite and path.
+fn system<'a>(suites: &'a [Suite], dut: &str) -> Option<(&'a str, Path)> {
+    let rest = dut.strip_prefix("ironswan")?;
+    let (path, rest) = match rest.strip_prefix("-raw") {
+        Some(rest) => (Path::Raw, rest),
+        None => (Path::Udp, rest),
+    };
+    let suite = match rest.strip_prefix('-') {
+        None if rest.is_empty() => suites.first(),
+        None => None,
+        // Shortened for tables.
+        Some(name) => suites.iter().find(|s| s.esp.trim_end_matches("poly1305") == name),
+    };
+    suite.map(|s| (s.esp.as_str(), path))
+}
+
+/// What a figure is to the model, with the loss that it allows; nothing when it is of something else.
+fn rate(model: &Model, suites: &[Suite], figure: &Figure) -> Result<Option<(f64, Rate)>, LabError> {
+    let factor = |name: &str| figure.factors.get(name).map(String::as_str);
+    let way = match (factor("part"), factor("topology"), factor("direction")) {
+        (Some("throughput"), Some("single gateway"), Some("encrypting")) => Way::Out,
+        (Some("throughput"), Some("single gateway"), Some("decrypting")) => Way::In,
+        _ => return Ok(None),
+    };
+    let of = |name: &str| figure.number(name, Which::Median).filter(|v| *v > 0.0);
+    let known = factor("dut").and_then(|dut| Some((dut, system(suites, dut)?)));
+    let (Some((dut, (suite, path))), Some(size), Some(loss)) = (known, factor("size"), factor("loss")) else {
+        return Ok(None);
+    };
+    let measured = (of("kpps"), of("machine_ns"), of("gateways_ns"));
+    let (Some(kpps), Some(machine_ns), Some(measured_ns)) = measured else { return Ok(None) };
+    let mix = match size.parse::<u32>() {
+        Ok(frame) => Mix::frames(frame),
+        // As the experiment has it.
+        Err(_) => Mix::rows(size, [64, 570, 1518]),
+    };
+    let cost = model.suite(suite)?;
+    let of_gateway = |pps: f64| Ok(model.cost(cost, path, way, (&mix, pps), 1.0)?.total());
+    let (measured_pps, beside_ns) = (kpps * 1e3, machine_ns - measured_ns);
+    let predicted_pps = highest(model.machine.cpus as f64, |pps| Ok(of_gateway(pps)? + beside_ns.max(0.0)))?;
+    let predicted_ns = of_gateway(measured_pps)?;
+    let allowed = loss.trim_end_matches('%').parse().unwrap_or(0.0);
+    let rate = Rate {
+        dut: dut.into(),
+        suite: suite.into(),
+        path,
+        way,
+        loss: loss.into(),
+        measured_pps,
+        machine_ns,
+        measured_ns,
+        beside_ns,
+        predicted_pps,
+        predicted_ns,
+        ns_error: predicted_ns / measured_ns - 1.0,
+        error: predicted_pps / measured_pps - 1.0,
+        mix,
+    };
+    Ok(Some((allowed, rate)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+    use crate::record::{Sample, factors, figures};
+    use crate::report;
+
+    /// A run of such samples: direction, size, loss, system, and packets a second in thousands; 8,000 ns of the machine for each, of
+    /// them 5,000 of the gateway.
+    fn run(model: &Model, found: &[(&str, &str, &str, &str, f64)]) -> Record {
+        let mut run = Record::from(&report::sample::run());
+        run.machine = model.machine.clone();
+        run.samples = found.iter().map(|of| sample_of(*of)).collect();
+        run.figures = figures(&run.samples, None);
+        run.command_line = ["ironswan", "--suite", "aes128gcm16,3des-sha1"].map(String::from).into();
+        run
+    }
+
+    fn sample_of((direction, size, loss, dut, kpps): (&str, &str, &str, &str, f64)) -> Sample {
+        let own = [("direction", direction), ("size", size), ("loss", loss), ("dut", dut)];
+        let all = [("part", "throughput"), ("topology", "single gateway")];
+        let measures = [("kpps", kpps), ("machine_ns", 8_000.0), ("gateways_ns", 5_000.0)];
+        Sample {
+            factors: factors::<6>([all[0], all[1], own[0], own[1], own[2], own[3]]),
+            repeat: 0,
+            began: 0.0,
+            measures: measures.map(|(k, v)| (k.to_string(), v)).into(),
+            files: vec![],
+        }
+    }
+
+    #[test]
+    fn the_highest_rate_is_what_fills_the_machine_beside_the_tester() {
+        let model = sample::model();
+        let all = [
+            ("encrypting", "256", "0", "ironswan", 100.0),
+            ("encrypting", "256", "0.1%", "ironswan", 200.0),
+            ("decrypting", "256", "0.001%", "ironswan-raw-3des-sha1", 150.0),
+            ("encrypting", "256", "0", "ironswan workers=2", 1.0),
+            ("both at once", "256", "0", "ironswan", 1.0),
+            ("encrypting", "256", "0", "plain", 1.0),
+        ];
+        let found = rates(&model, &run(&model, &all)).expect("rates");
+        assert_eq!(found.len(), 2, "{found:?}");
+        let [gcm, des] = [&found[0], &found[1]];
+        // 238 bytes: at the end of the curve 1,500, a quarter for each byte, 40 and a tenth of 240 for crypto.
+        let ns = 1_500.0 + 238.0 * 0.25 + 40.0 + 24.0;
+        assert_eq!((gcm.loss.as_str(), gcm.measured_pps, gcm.beside_ns), ("0.1%", 200_000.0, 3_000.0));
+        assert!((gcm.predicted_ns - ns).abs() < 1e-6 && (gcm.ns_error - (ns / 5_000.0 - 1.0)).abs() < 1e-9);
+        assert!((gcm.predicted_pps / (2e9 / (ns + 3_000.0)) - 1.0).abs() < 1e-6, "{gcm:?}");
+        assert!((gcm.error - (gcm.predicted_pps / 200_000.0 - 1.0)).abs() < 1e-12);
+        assert_eq!((des.suite.as_str(), des.path, des.way), ("3des-sha1", Path::Raw, Way::In));
+    }
+
+    #[test]
+    fn a_run_of_another_machine_or_another_experiment_is_refused() {
+        let model = sample::model();
+        let mut other = run(&model, &[("encrypting", "256", "0", "ironswan", 100.0)]);
+        other.machine.cpus += 1;
+        let e = rates(&model, &other).expect_err("another machine");
+        assert!(e.to_string().contains("another machine") && e.exit_code() == 2, "{e}");
+        let e = rates(&model, &run(&model, &[("both at once", "256", "0", "ironswan", 1.0)]));
+        assert!(e.is_err_and(|e| e.to_string().contains("--topology single")));
+    }
+}

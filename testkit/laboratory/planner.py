@@ -1,0 +1,201 @@
+"""What `ironswan plan --verify --out FOLDER` found, computed again from its parts: the model (plan.json) and what was measured
+(both in verify.json). Of every load: what it cost, from its repeats; what the model predicts, from the model's own numbers; how far the
+two are apart; of all, the median and the worst. Used by recompute.py.
+"""
+
+import json
+import math
+from pathlib import Path
+
+ETHERNET = 18
+# Calls and wakings for a packet that meets no other.
+ALONE = 2.0
+# Bursts from here on go to engines that work on packets side by side.
+WORTH = 8
+WAYS = {"out": ("out", "seal"), "in": ("into", "open")}
+
+
+def quantile(values, q):
+    ordered = sorted(values)
+    rank = q * (len(ordered) - 1)
+    low, high = math.floor(rank), math.ceil(rank)
+    return ordered[low] + (ordered[high] - ordered[low]) * (rank - low)
+
+
+def median(values):
+    return quantile(values, 0.5)
+
+
+def base(curve, pps):
+    """A curve at a rate: on a straight line of the logarithms between two points, outside of all as at the nearest."""
+    above = next((n for n, point in enumerate(curve) if point["pps"] >= pps), None)
+    if above is None:
+        return curve[-1]
+    if above == 0:
+        return curve[0]
+    low, high = curve[above - 1], curve[above]
+    share = math.log(pps / low["pps"]) / math.log(high["pps"] / low["pps"])
+
+    def between(name):
+        a, b = low[name], high[name]
+        return a * (b / a) ** share if a > 0 and b > 0 else a + (b - a) * share
+
+    return {name: between(name) for name in ("ns", "calls", "burst")}
+
+
+def text(suite, frame):
+    """Bytes that are sealed of the packet in such a frame: with pad length, next header, and padding."""
+    block = max(suite["block"], 1)
+    return math.ceil((frame - ETHERNET + 2) / block) * block
+
+
+def longest(suite, mix, packets):
+    """The longest text of so many packets in no order, on average."""
+    mean = below = 0.0
+    for frame in sorted({part["frame"] for part in mix["parts"]}):
+        share = sum(part["share"] for part in mix["parts"] if part["frame"] <= frame) ** packets
+        mean += (share - below) * text(suite, frame)
+        below = share
+    return mean
+
+
+def crypto(suite, work, mix, burst):
+    """Sealing or opening a packet of a mix, alone, when so many share a call."""
+    lines = [(b["packets"], b[work]) for b in suite["bursts"]]
+    (few, a), (lanes, b) = lines[2], lines[3]
+    lane = max(a["per_byte"] - b["per_byte"], 0.0) / (1 / few - 1 / lanes)
+    lane = min(lane, b["per_byte"] * lanes)
+    mean = sum(part["share"] * text(suite, part["frame"]) for part in mix["parts"])
+
+    def alone(packets, line):
+        waits = lane * (longest(suite, mix, packets) - mean) / packets if packets >= WORTH else 0.0
+        return line["per_packet"] + line["per_byte"] * mean + waits
+
+    costs = [(packets, alone(packets, line)) for packets, line in lines]
+    above = next((n for n, (packets, _) in enumerate(costs) if packets >= burst), None)
+    if above is None:
+        return costs[-1][1]
+    if above == 0:
+        return costs[0][1]
+    (fewer, low), (more, high) = costs[above - 1], costs[above]
+    share = (1 / fewer - 1 / burst) / (1 / fewer - 1 / more)
+    return low * (1 - share) + high * share
+
+
+def predicted(model, suite, path, way, mix, pps):
+    """Nanoseconds of a gateway for a packet, by the model; with one SA."""
+    suite = next(s for s in model["suites"] if s["suite"] == suite)
+    cost = next(p for p in model["paths"] if p["path"] == path and p["way"] == way)
+    at = base(cost["merged" if mix["merged"] else "packets"], pps)
+    gathered = min(max(1 - at["calls"] / ALONE, 0.0), 1.0)
+    mean = sum(part["share"] * (part["frame"] - ETHERNET) for part in mix["parts"])
+    of_bytes = 0.0 if mix["merged"] else cost["per_byte"] * mean
+    return at["ns"] + cost["per_change"] * mix["change"] * gathered + of_bytes + crypto(suite, WAYS[way][1], mix, at["burst"])
+
+
+def same(a, b):
+    if a is None or b is None:
+        return a is b
+    return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def differing(where, found, expected):
+    for what, value in expected.items():
+        if not same(value, found.get(what)):
+            yield f"{where}: {what} is {found.get(what)} in verify.json and {value} by what was measured"
+
+
+def check_loads(model, verify):
+    """Every load: predicted cells, and the ratios of those that the calibration had, too."""
+    known = {load_key(c): c for c in model["cells"]}
+    cells = {(c["suite"], c["path"], c["way"], c["mix"], c["offered"]): c for c in verify["cells"]}
+    if len(cells) != len(verify["cells"]):
+        yield "a cell is there twice"
+    ratios = []
+    for load in verify["measured"]:
+        for way, (side, _) in WAYS.items():
+            of = lambda cell, name: [seen[side][name] for seen in cell["seen"]]
+            ns = of(load, "ns")
+            before = known.get(load_key(load))
+            if before:
+                ratios.append(median(ns) / median(of(before, "ns")))
+                continue
+            mix = load["mix"]
+            where = f"{load['suite']}, {load['path']}, {way}, {mix['name']}, {load['offered'] or 'all'}"
+            cell = cells.pop((load["suite"], load["path"], way, mix["name"], load["offered"]), None)
+            if cell is None:
+                yield f"{where}: it was measured and is not among the cells"
+                continue
+            pps, measured = median(of(load, "pps")), median(ns)
+            rate = pps if load["offered"] is not None else math.inf
+            expected = {
+                "pps": pps,
+                "measured_ns": measured,
+                "spread": (max(ns) - min(ns)) / measured,
+                "predicted_ns": predicted(model, load["suite"], load["path"], way, mix, rate),
+            }
+            expected["error"] = expected["predicted_ns"] / measured - 1
+            yield from differing(where, cell, expected)
+    for left in cells:
+        yield f"{', '.join(map(str, left))}: a cell without a measurement"
+    off = [abs(r - 1) for r in ratios]
+    again = {"loads": len(ratios), "shift": median(ratios) - 1, "median": median(off), "worst": max(off)}
+    yield from differing("measured again", verify["again"], again)
+
+
+def load_key(cell):
+    return cell["suite"], cell["path"], json.dumps(cell["mix"], sort_keys=True), cell["offered"]
+
+
+def check_rates(model, verify):
+    """The highest rates of one gateway beside a tester: the model's cost is taken as it is, the tester's as it was measured."""
+    capacity = verify["machine"]["cpus"] * 1e9
+    for rate in verify["rates"]:
+        where = f"{rate['dut']}, {rate['way']}, {rate['mix']['name']}"
+        cost = lambda pps: predicted(model, rate["suite"], rate["path"], rate["way"], rate["mix"], pps)
+        at, error = rate["predicted_pps"], rate["predicted_pps"] / rate["measured_pps"] - 1
+        expected = {
+            "beside_ns": rate["machine_ns"] - rate["measured_ns"],
+            "predicted_ns": cost(rate["measured_pps"]),
+            "ns_error": cost(rate["measured_pps"]) / rate["measured_ns"] - 1,
+            "error": error,
+        }
+        yield from differing(where, rate, expected)
+        used = at * (cost(at) + rate["beside_ns"])
+        if not math.isclose(used, capacity, rel_tol=1e-6):
+            yield f"{where}: {at} packets/s take {used / 1e9} processors, and there are {capacity / 1e9}"
+
+
+def check_whole(verify):
+    errors = [abs(c["error"]) for c in verify["cells"] + verify["rates"]]
+    spreads = [c["spread"] for c in verify["cells"]]
+    expected = {
+        "median_error": median(errors),
+        "worst_error": max(errors),
+        "median_spread": median(spreads),
+        "worst_spread": max(spreads),
+        "median_goal": max(0.1, 2 * median(spreads)),
+        "worst_goal": 0.25,
+    }
+    yield from differing("all", verify, expected)
+    met = expected["median_error"] <= expected["median_goal"] and expected["worst_error"] <= expected["worst_goal"]
+    if verify["met"] is not met:
+        yield f"all: met is {verify['met']} in verify.json and {met} by the errors"
+
+
+def plan(folder):
+    """What disagrees in a folder of the planner, and what was computed; of a folder without a verification, nothing."""
+    files = {}
+    for name in ("plan.json", "verify.json"):
+        path = Path(folder) / name
+        if not path.exists():
+            return [], "no verification"
+        files[name] = json.loads(path.read_text(encoding="utf-8"))
+    model, verify = files["plan.json"], files["verify.json"]
+    if verify["model_made"] != model["made"]:
+        return [f"plan.json was made {model['made']} and verify.json is of one made {verify['model_made']}"], ""
+    wrong = [*check_loads(model, verify), *check_rates(model, verify), *check_whole(verify)]
+    errors = [abs(c["error"]) for c in verify["cells"] + verify["rates"]]
+    return wrong, (
+        f"{len(errors)} predictions follow from the model: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %"
+    )
