@@ -121,7 +121,7 @@ fn the_next_run_removes_what_a_killed_demo_left() {
     send("-KILL", &child);
     child.wait().expect("reap");
     let next = Command::new(IRONSWAN)
-        .args(["lab", "line", "--smoke", "--dut", "plain", "--out"])
+        .args(["lab", "line", "--smoke", "--dut", "plain", "--congestion", "reno", "--out"])
         .arg(scratch.path("next"))
         .output()
         .expect("the next run");

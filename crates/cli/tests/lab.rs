@@ -12,8 +12,8 @@ use common::{IRONSWAN, Scratch, ended, remains, start, stderr, stdout};
 use ironswan_lab::report::breaches;
 use serde_json::Value;
 
-/// Options with a number that is in the range of its option, but of no use in this experiment: refused with the option, its value and
-/// the range, before anything is made.
+/// A number in the range of its option that is of no use in this experiment is refused with the option, its value and the range,
+/// before anything is made.
 #[test]
 fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
     let scratch = Scratch::new("refused");
@@ -43,8 +43,8 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
     }
 }
 
-/// Every experiment with what it needs where a machine has a congestion control of its own, and the schema of its record. Those that
-/// measure the same are apart.
+/// Every experiment, the longest first: with the congestion control that every kernel allows where it carries TCP, and the schema
+/// of its record.
 const EXPERIMENTS: [(&str, &str, &str); 13] = [
     ("fragments", "", "ironswan.lab/1"),
     ("compression", "--congestion reno", "ironswan.lab/1"),

@@ -1,5 +1,5 @@
-//! The laboratory in trouble: gateways that crash, hang or carry nothing, processes that are killed under it, a full disk. The error
-//! says whose fault it is and shows the end of the logs, and nothing is left. Needs root, a TUN device and iperf3.
+//! The laboratory in trouble: gateways that crash, hang or carry nothing, processes that are killed under it, a full disk. The
+//! error says whose fault it is and shows the end of the logs, and nothing is left. Needs root, a TUN device and iperf3.
 //!
 //! The tests run side by side: most of their time they wait. What generates and receives packets are threads of the laboratory.
 
@@ -97,7 +97,7 @@ fn a_tunnel_that_carries_nothing_is_shown_with_the_logs() {
     assert!(!said.contains("nothing was logged"), "{said}");
 }
 
-/// Kills the process that has `victim` in its command line, in the boxes of a run that has come as far as `ready`; what the run says.
+/// Kills the process that has `victim` in its command line, in the boxes of a run that is as far as `ready`; what the run says.
 fn killed(name: &str, line: &str, victim: &str, ready: impl Fn(u32) -> bool) -> String {
     let scratch = Scratch::new(name);
     let mut child = start(&scratch, line);
@@ -156,15 +156,15 @@ fn each_process_that_is_killed_under_a_run_is_named() {
     });
 }
 
-/// Runs a script in the one folder of a file system of so many KiB, `$ironswan` being the program; its status, what it said, and the
-/// files that it left, each with its size.
+/// Runs a script in the one folder of a file system of so many KiB, `$ironswan` being the program; its status, what it said, and
+/// the files that it left, each with its size.
 fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u64)>) {
     let scratch = Scratch::new(name);
     let disk = scratch.path("disk");
     fs::create_dir(&disk).expect("a folder");
     let all = format!(
-        "mount -t tmpfs -o size={kib}k tmpfs \"$disk\" && cd \"$disk\" && ({script}) >&2; status=$?; find . -type f -printf '%P %s\\n'
-         exit $status"
+        "mount -t tmpfs -o size={kib}k tmpfs \"$disk\" && cd \"$disk\" && ({script}) >&2; status=$?
+         find . -type f -printf '%P %s\\n'; exit $status"
     );
     let mut shell = Command::new("unshare");
     shell.args(["-m", "sh", "-c", &all]).env("ironswan", IRONSWAN).env("disk", &disk);

@@ -59,7 +59,7 @@ pub fn ended(child: Child) -> Output {
     }
 }
 
-/// What exists of the run of process `pid`: namespaces, folders, control groups, and processes with its name in their command line.
+/// What exists of the run of process `pid`: namespaces, folders, control groups, and processes whose command lines name it.
 pub fn remains(pid: u32) -> Vec<String> {
     let mark = format!("ironlab-{pid}-");
     let names = |dir: &Path| -> Vec<String> {

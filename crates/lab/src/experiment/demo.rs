@@ -13,7 +13,7 @@ use crate::dut::{DutOptions, Encap};
 use crate::error::LabError;
 use crate::interrupt;
 use crate::report::{self, wrap};
-use crate::topology::{Line, LineSpec, Mode, Netns, Node, Owner, address};
+use crate::topology::{Congestion, Line, LineSpec, Mode, Netns, Node, Owner, address};
 
 /// Options of the demonstration.
 #[derive(Debug, Clone)]
@@ -94,6 +94,8 @@ fn show(options: DemoOptions, screen: &mut Screen) -> Result<(), LabError> {
             repeats: options.repeats,
             out: options.out,
             command_line: options.command_line,
+            // It is to work everywhere, and its figures are compared with nothing.
+            congestion: Congestion::possible(),
             ..LineOptions::default()
         },
         "demo",

@@ -54,6 +54,12 @@ impl Congestion {
     /// The setting of a run that names it.
     pub(crate) const SETTING: &str = "TCP congestion control";
 
+    /// The usual one where namespaces of this machine can be set to it, else reno, which every kernel lets them have.
+    pub(crate) fn possible() -> Self {
+        let usual = Self::default();
+        if usual.check().is_ok() { usual } else { Self("reno".into()) }
+    }
+
     /// An error with its remedy unless namespaces of this machine can be set to it.
     pub fn check(&self) -> Result<(), LabError> {
         let read = |path: &str| fs::read_to_string(path).map_err(LabError::io(format!("reading {path}")));
