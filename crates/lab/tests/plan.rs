@@ -62,7 +62,7 @@ fn a_printed_verification_that_was_falsified_is_refused() {
         let (status, said) = check(good.replacen(from, to, 1));
         assert!(status == Some(1) && said.contains(expected), "{from}: {said}");
     }
-    assert_eq!(check(good.replacen("1,000", "a lot", 1)).0, Some(2));
+    assert_eq!(check(good.replacen("1,000", "many", 1)).0, Some(2));
     fs::remove_dir_all(&folder).expect("removed");
 }
 
