@@ -5,6 +5,7 @@ two are apart; of all, the median and the worst. Used by recompute.py.
 
 import json
 import math
+import re
 from pathlib import Path
 
 ETHERNET = 18
@@ -199,3 +200,37 @@ def plan(folder):
     return wrong, (
         f"{len(errors)} predictions follow from the model: median error {100 * median(errors):.1f} %, worst {100 * max(errors):.1f} %"
     )
+
+
+IMIX = {"name": "imix", "parts": [{"frame": f, "share": n / 12} for f, n in ((64, 7), (594, 4), (1418, 1))], "change": 0.25}
+
+
+def printed(folder):
+    """A verification of which only the text is kept (verify.txt), as far as its digits go: predictions from the model at the rates that
+    it prints, errors, the median and the worst. Prints what disagrees; the exit status, as of recompute.py."""
+    model = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    text = (folder / "verify.txt").read_text(encoding="utf-8")
+    wrong, errors = [], []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) != 12 or words[1] not in ("udp", "raw"):
+            continue
+        suite, path, way, name, offered = words[:5]
+        pps, said, measured = (float(word.replace(",", "")) for word in words[5:8])
+        one = {"name": name, "parts": [{"frame": int(name), "share": 1}], "change": 0} if name.isdigit() else IMIX
+        ns = predicted(model, suite, path, way, {**one, "merged": False}, math.inf if offered == "all" else pps)
+        if not math.isclose(ns, said, rel_tol=1e-3):
+            wrong.append(f"{line.strip()}: predicted is {ns:.0f} by the model")
+        if abs(100 * (ns / measured - 1) - float(words[10])) > 0.6:
+            wrong.append(f"{line.strip()}: the error is {100 * (ns / measured - 1):+.1f} %")
+        errors.append(100 * abs(ns / measured - 1))
+    found = re.search(r"^median error ([\d.]+) % .*, worst ([\d.]+) % ", text, re.MULTILINE)
+    if not errors or not found:
+        wrong.append("verify.txt has no predictions, or does not say how far they are off")
+    elif abs(median(errors) - float(found[1])) > 0.1 or abs(max(errors) - float(found[2])) > 0.1:
+        wrong.append(f"median error {median(errors):.1f} %, worst {max(errors):.1f} %, and verify.txt says {found[1]} and {found[2]}")
+    for each in wrong:
+        print(each)
+    if not wrong:
+        print(f"{len(errors)} predictions follow from the model: median error {median(errors):.1f} %, worst {max(errors):.1f} %")
+    return 1 if wrong else 0

@@ -338,6 +338,12 @@ def main():
         print(__doc__.split("\n\n")[1], file=sys.stderr)
         return 2
     path = Path(sys.argv[1]) / "run.json"
+    if not path.exists() and (path.parent / "verify.txt").exists():
+        try:
+            return planner.printed(path.parent)
+        except (OSError, KeyError, TypeError, ValueError, StopIteration) as e:
+            print(f"{path.parent}: {type(e).__name__} {e}", file=sys.stderr)
+            return 2
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:

@@ -66,13 +66,13 @@ pub(crate) struct Plan {
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     repeats: u32,
     /// With --verify, the folder of a run of `lab rfc2544 --topology single` on this machine: its highest rates are predicted, too
-    #[arg(long, value_name = "DIR", requires = "verify")]
+    #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
     /// Folder for the run: model, answer, record, plots, page
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// With --calibrate, a minute at most: one repeat, fewer tunnels, and a warning that says so
-    #[arg(long, requires = "calibrate")]
+    #[arg(long)]
     quick: bool,
     /// Measures for some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
@@ -105,6 +105,12 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
         None if a.links => PlanWhat::Links,
         None => PlanWhat::ThisMachine,
     };
+    if a.against.is_some() && !a.verify {
+        return Err("--against: it is for --verify, which predicts the rates of that run".into());
+    }
+    if a.quick && !a.calibrate {
+        return Err("--quick: it is for --calibrate".into());
+    }
     if a.soaker && !(a.calibrate || a.verify) {
         return Err("--soaker: nothing is measured without --calibrate or --verify".into());
     }

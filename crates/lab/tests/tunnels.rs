@@ -7,13 +7,32 @@ use common::{common, left, program, soaked};
 use ironswan_lab::record::{Factors, Which, factors};
 use ironswan_lab::{Common, LabError, TunnelsOptions, tunnels};
 
+/// A capture of ESP packets with these SPIs, from their IPv4 headers on.
+fn trace(spis: &[u32]) -> Vec<u8> {
+    let head = [0xa1b2_c3d4, 0x0002_0004, 0, 0, 65_535, 101].map(u32::to_be_bytes).concat();
+    let packet = |spi: &u32| {
+        let ip = [0x45, 0, 0, 36, 0, 0, 0, 0, 64, 50, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2];
+        let record = [1, 0, 36, 36].map(u32::to_be_bytes).concat();
+        [&record[..], &ip, &spi.to_be_bytes(), &[0; 12]].concat()
+    };
+    head.into_iter().chain(spis.iter().flat_map(packet)).collect()
+}
+
 #[test]
 fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_behind() {
     let Some(program) = program() else { return };
     let mut common = common("tunnels", &[]);
     common.dut_options.ironswan = Some(program);
-    let report =
-        tunnels(TunnelsOptions { common, tunnels: vec![3, 200], simulated: Some(20) }).expect("a run");
+    let pcap = std::env::temp_dir().join(format!("ironlab-trace-{}.pcap", std::process::id()));
+    // Three SAs in turn.
+    std::fs::write(&pcap, trace(&[300, 301, 302].repeat(10))).expect("a trace");
+    let report = tunnels(TunnelsOptions {
+        common,
+        tunnels: vec![3, 200],
+        simulated: Some(20),
+        trace: Some(pcap.clone()),
+    })
+    .expect("a run");
     let record = &report.record;
     assert_eq!(record.experiment, "tunnels");
     let bad = |kind: &str| ["not-all-up", "peer-trouble", "left-out"].contains(&kind);
@@ -38,6 +57,10 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
         assert!(of(&traffic, "carried") > 0.0);
         assert!(of(&traffic, "carried") <= of(&traffic, "offered") * 1.001, "no more arrives than was sent");
         assert!(of(&traffic, "ns_per_packet") > 100.0);
+        if let Some(mhz) = record.machine.mhz {
+            let cycles = of(&traffic, "ns_per_packet") * mhz / 1e3;
+            assert!((of(&traffic, "cycles_per_packet") / cycles - 1.0).abs() < 1e-9);
+        }
         let restart = what("restart", n);
         assert!(of(&restart, "restart_s") > of(&restart, "stop_s"));
     }
@@ -57,6 +80,14 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
         .filter_map(|f| f.number("hit_rate", Which::Median))
         .collect();
     assert!(rates.len() > 3 && rates.windows(2).all(|w| w[0] <= w[1] && w[1] <= 1.0), "{rates:?}");
+    // In turn over three, a cache of one never has the next, and one of four misses each once.
+    let recorded = |entries: &str| {
+        let trace = [("what", "key cache"), ("trace", "recorded"), ("tunnels", "3"), ("entries", entries)];
+        of(&factors(trace), "hit_rate")
+    };
+    assert_eq!((recorded("1"), recorded("4")), (0.0, 0.9));
+    assert!(record.settings["trace"].contains("30 of 30 packets are ESP, of 3 SAs"), "{:?}", record.settings);
+    std::fs::remove_file(&pcap).expect("removed");
     assert!(of(&what("simulated peers", "20"), "up_s") > 0.0);
     assert!(record.history.len() >= 2);
     assert!(report.text(120).contains("All tunnels up"));
@@ -69,7 +100,8 @@ fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
     let Some(program) = program() else { return };
     let mut common = Common { soaker: true, ..common("tunnels-soaker", &["ironswan"]) };
     common.dut_options.ironswan = Some(program);
-    let report = tunnels(TunnelsOptions { common, tunnels: vec![20], simulated: Some(5) }).expect("a run");
+    let report = tunnels(TunnelsOptions { common, tunnels: vec![20], simulated: Some(5), trace: None })
+        .expect("a run");
     let what = ["bring-up", "traffic", "dead", "simulated peers"].map(|what| factors([("what", what)]));
     soaked(&report.record, &what);
     common::recomputed(&report.folder);
@@ -80,7 +112,7 @@ fn a_soaker_is_at_work_beside_set_up_traffic_and_peers_that_are_gone() {
 fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
     let common = common("tunnels-strongswan", &["strongswan"]);
     let numbers = vec![3, 30];
-    let report = match tunnels(TunnelsOptions { common, tunnels: numbers, simulated: Some(0) }) {
+    let report = match tunnels(TunnelsOptions { common, tunnels: numbers, simulated: Some(0), trace: None }) {
         Err(LabError::Unfit(lacks)) if std::env::var_os("CI").is_none() => {
             return eprintln!("{lacks:?}: left out");
         }
@@ -116,6 +148,7 @@ fn systems_without_ike_and_impossible_numbers_are_refused() {
         },
         tunnels: numbers.to_vec(),
         simulated: Some(0),
+        trace: None,
     };
     for (options, wanted) in [
         (with(&["wireguard-go"], &[]), ""),
@@ -125,5 +158,10 @@ fn systems_without_ike_and_impossible_numbers_are_refused() {
     ] {
         let e = tunnels(options).expect_err("refused");
         assert!(e.to_string().contains(wanted), "{e}");
+    }
+    let unreadable = TunnelsOptions { trace: Some("/dev/null".into()), ..with(&["ironswan"], &[3]) };
+    match tunnels(unreadable) {
+        Err(LabError::Unfit(lacks)) => eprintln!("{lacks:?}: left out"),
+        e => assert!(e.is_err_and(|e| e.to_string().contains("/dev/null is not a pcap file"))),
     }
 }

@@ -1,5 +1,7 @@
 //! `lab tunnels`: its options.
 
+use std::path::PathBuf;
+
 use ironswan_lab::TunnelsOptions;
 
 use super::common::{Common, within};
@@ -14,6 +16,9 @@ pub(crate) struct Tunnels {
     /// Simulated peers of one gateway, 0 for none [default: 100000]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = within(0_u32, 1_000_000))]
     simulated: Option<u32>,
+    /// A capture (pcap) of ESP or ESP in UDP, whose SPIs go through the simulated key caches, too
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 impl Tunnels {
@@ -26,6 +31,7 @@ impl Tunnels {
         Ok(TunnelsOptions {
             tunnels: self.tunnels,
             simulated: self.simulated,
+            trace: self.trace,
             common: self.common.no_tcp()?.options()?,
         })
     }

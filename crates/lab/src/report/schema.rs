@@ -20,8 +20,8 @@ pub const PLAN_SCHEMAS_JSON: [&str; 3] = [
     include_str!("../plan/answer-3.schema.json"),
 ];
 
-/// Every place where a record (`run.json`, or a document of the planner, of any kind this program writes) breaks the schema that it names, as a path and the
-/// rule that is broken; empty for a sound one.
+/// Every place where a record (`run.json`, of any kind this program writes) or a document of the planner breaks the schema that it
+/// names, as a path and the rule that is broken; empty for a sound one.
 pub fn breaches(record: &Value) -> Vec<String> {
     let schema = match record.get("schema").and_then(Value::as_str) {
         Some(LAB_SCHEMA) => LAB_SCHEMA_JSON,

@@ -2,27 +2,49 @@
 //! traces of SPIs (Bellovin's question of key agility). Pure.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 /// The trace of which SA each packet used.
 pub(super) type Trace = Vec<u32>;
 
-/// The share of packets whose keys are in a cache of `entries` with least recently used replacement, which begins empty.
-pub(super) fn hit_rate(trace: &[u32], entries: usize) -> f64 {
+/// A cache of some entries with least recently used replacement, which begins empty.
+#[derive(Debug)]
+pub(super) struct Lru<K> {
+    entries: usize,
     // A list in two arrays: neighbours by slot, the most recent first; slot `entries` is its head.
-    let head = entries;
-    let (mut next, mut previous) = (vec![head; entries + 1], vec![head; entries + 1]);
-    let mut key_of = vec![0; entries];
-    let mut slots: HashMap<u32, usize> = HashMap::with_capacity(entries);
-    let mut hits = 0u64;
-    for &key in trace {
-        let slot = match slots.get(&key) {
-            Some(&slot) => {
-                hits += 1;
+    next: Vec<usize>,
+    previous: Vec<usize>,
+    key_of: Vec<K>,
+    slots: HashMap<K, usize>,
+}
+
+impl<K: Copy + Eq + Hash> Lru<K> {
+    pub(super) fn new(entries: usize) -> Self {
+        let head = entries;
+        Self {
+            entries,
+            next: vec![head; entries + 1],
+            previous: vec![head; entries + 1],
+            key_of: Vec::new(),
+            slots: HashMap::new(),
+        }
+    }
+
+    /// Looks a key up, and keeps it; whether it was there.
+    pub(super) fn hit(&mut self, key: K) -> bool {
+        let Self { entries: head, next, previous, key_of, slots } = self;
+        let head = *head;
+        let found = slots.get(&key).copied();
+        let slot = match found {
+            Some(slot) => {
                 (next[previous[slot]], previous[next[slot]]) = (next[slot], previous[slot]);
                 slot
             }
-            None if entries == 0 => continue,
-            None if slots.len() < entries => slots.len(),
+            None if head == 0 => return false,
+            None if key_of.len() < head => {
+                key_of.push(key);
+                key_of.len() - 1
+            }
             None => {
                 let oldest = previous[head];
                 slots.remove(&key_of[oldest]);
@@ -34,7 +56,14 @@ pub(super) fn hit_rate(trace: &[u32], entries: usize) -> f64 {
         previous[next[head]] = slot;
         next[head] = slot;
         slots.insert(key, slot);
+        found.is_some()
     }
+}
+
+/// The share of packets whose keys are in a cache of `entries`.
+pub(super) fn hit_rate(trace: &[u32], entries: usize) -> f64 {
+    let mut cache = Lru::new(entries);
+    let hits = trace.iter().filter(|key| cache.hit(**key)).count();
     hits as f64 / trace.len().max(1) as f64
 }
 

@@ -71,7 +71,7 @@ fn views(record: &Record) -> Vec<View> {
             "Packets, each over a random tunnel",
             "traffic",
             &both,
-            &["ns_per_packet", "loss", "offered", "carried"],
+            &["ns_per_packet", "cycles_per_packet", "loss", "offered", "carried"],
         ),
         table("The initiating gateway restarted", "restart", &both, &["restart_s", "stop_s"]),
         table("Peers that are gone", "dead", &both, &["dead_us", "dead_packets"]),

@@ -14,8 +14,10 @@ mod growth;
 mod one_more;
 mod restart;
 mod simulated;
+mod trace;
 mod traffic;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::beside::Beside;
@@ -23,6 +25,7 @@ use super::campaign::{About, Campaign, Common, Report, useful};
 use crate::clock;
 use crate::dut::{self, Encap, ironswan};
 use crate::error::LabError;
+use crate::interrupt;
 use crate::load::{self, Receiver};
 use crate::process::Process;
 use crate::record::{Better, Factors, factors};
@@ -32,6 +35,7 @@ use cache::Trace;
 use config::{Config, MOST};
 use gateways::{Gateway, Ground, Seen, System, watch};
 use growth::{all_up, growth, tenths};
+use trace::Recorded;
 use traffic::{Offer, PORT};
 
 pub(super) use one_more::one_more;
@@ -45,6 +49,8 @@ pub struct TunnelsOptions {
     pub tunnels: Vec<u32>,
     /// Simulated peers of one gateway, 0 for none; the experiment's own choice when absent.
     pub simulated: Option<u32>,
+    /// A capture whose SPIs go through the key caches, too.
+    pub trace: Option<PathBuf>,
 }
 
 const ABOUT: About = About {
@@ -109,6 +115,13 @@ const ABOUT: About = About {
             "ns/packet",
             "ns",
             "processor time of both gateways for a packet at a fixed rate",
+            Better::Less,
+        ),
+        (
+            "cycles_per_packet",
+            "cycles/packet",
+            "cycles",
+            "the same in cycles of the clock that the kernel shows",
             Better::Less,
         ),
         ("offered", "offered/s", "packets/s", "packets a second that left the generator", Better::Neither),
@@ -239,6 +252,10 @@ pub fn tunnels(options: TunnelsOptions) -> Result<Report, LabError> {
     let o = &options.common;
     let mut doubts = Vec::new();
     let plan = Plan::new(&options, &mut doubts)?;
+    // What cannot be read is said before anything is measured.
+    interrupt::install()?;
+    let recorded = options.trace.as_deref().map(|file| Ok((file, trace::read(file, &CACHES)?)));
+    let recorded: Option<(&Path, Recorded)> = recorded.transpose()?;
     let cells = plan.cells();
     let steps = cells.len() * plan.repeats as usize * 3 + usize::from(plan.simulated > 0);
     let mut c = Campaign::begin(ABOUT, o, steps, Duration::from_secs(3))?;
@@ -271,6 +288,9 @@ pub fn tunnels(options: TunnelsOptions) -> Result<Report, LabError> {
     }
     if let Some((n, own)) = trace {
         key_caches(&mut c, n, &own);
+    }
+    if let Some((file, recorded)) = &recorded {
+        recorded_caches(&mut c, file, recorded);
     }
     if plan.simulated > 0
         && let Some(System::IronSwan(program)) = plan.systems.iter().find(|s| **s != System::StrongSwan)
@@ -419,6 +439,8 @@ fn packets(
     let loss = 1.0 - received / trace.len().max(1) as f64;
     let mut measures = vec![
         ("ns_per_packet", ns / received),
+        // Not finite, so left out, where the clock is not known.
+        ("cycles_per_packet", c.machine().mhz.map_or(f64::NAN, |mhz| ns / received * mhz / 1e3)),
         // Less than nothing is not lost; where more came than was sent, that is said.
         ("loss", loss.max(0.0)),
         ("offered", flood.len() as f64 / seconds),
@@ -451,16 +473,30 @@ fn key_caches(c: &mut Campaign, n: u32, own: &Trace) {
     ];
     for (name, trace) in &traces {
         for entries in CACHES.into_iter().filter(|e| *e < 4 * n as usize) {
-            let factors = factors([
-                ("what", "key cache"),
-                ("trace", name),
-                ("tunnels", &n.to_string()),
-                ("entries", &entries.to_string()),
-            ]);
-            let began = c.elapsed();
-            c.sample(factors, 0, began, &[("hit_rate", cache::hit_rate(trace, entries))], vec![]);
+            key_cache(c, name, n as usize, entries, cache::hit_rate(trace, entries));
         }
     }
+}
+
+/// What they would be worth over a recorded trace.
+fn recorded_caches(c: &mut Campaign, file: &Path, found: &Recorded) {
+    let Recorded { packets, esp, sas, cut, hit_rates } = found;
+    let end = if *cut { "; it ends within a packet" } else { "" };
+    c.settings.insert(
+        "trace".into(),
+        format!("{}: {esp} of {packets} packets are ESP, of {sas} SAs{end}", file.display())
+            .replace(char::is_control, " "),
+    );
+    for (entries, rate) in hit_rates.iter().filter(|(entries, _)| *entries < 4 * sas) {
+        key_cache(c, "recorded", *sas, *entries, *rate);
+    }
+}
+
+fn key_cache(c: &mut Campaign, trace: &str, sas: usize, entries: usize, rate: f64) {
+    let of = [("trace", trace), ("tunnels", &sas.to_string()), ("entries", &entries.to_string())];
+    let factors = factors::<4>([("what", "key cache"), of[0], of[1], of[2]]);
+    let began = c.elapsed();
+    c.sample(factors, 0, began, &[("hit_rate", rate)], vec![]);
 }
 
 #[cfg(test)]
