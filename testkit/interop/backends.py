@@ -76,7 +76,7 @@ def used_workers(gateway):
 USED = {'xdp': used_xdp, 'single': used_single, 'workers': used_workers}
 
 
-def check_used(gateway, name, timeout=10):
+def check_used(gateway, name, timeout=30):
     """The back end carries what there is. (Until work piles up, a second worker has none.)"""
     end = time.monotonic() + timeout
     while True:

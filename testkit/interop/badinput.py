@@ -14,17 +14,18 @@ import sys
 import threading
 import time
 
+from backends import BACKENDS, check_used
 from gateway import IronSwan, program, tunnel
 from lab import HERE, Failed, call, check, main, need, say, until
 from traffic import ping
 from vici import CMD_REQUEST, CMD_UNKNOWN, EVENT_REGISTER, Vici, ViciError, emit
 
 
-def pair(lab, **conf):
+def pair(lab, settings='', **conf):
     need('ip', 'swanctl', 'ping', 'iperf3')
     lab.line()
-    g1 = IronSwan(lab, 'g1').start(tunnel('g1', **conf))
-    g2 = IronSwan(lab, 'g2').start(tunnel('g2', **conf))
+    g1 = IronSwan(lab, 'g1').start(tunnel('g1', **conf), settings)
+    g2 = IronSwan(lab, 'g2').start(tunnel('g2', **conf), settings)
     return g1, g2
 
 
@@ -279,9 +280,9 @@ def flood(lab, full):
     check(True, f'no half-open IKE_SA {time.monotonic() - ended:.0f} s after the flood')
 
 
-def garbage(lab, full):
+def garbage(lab, full, backend=None):
     """Random datagrams on all ports, and ESP to no SA: counted, nothing kept, no flood of log lines."""
-    g1, g2 = pair(lab)
+    g1, g2 = pair(lab, BACKENDS.get(backend, ''))
     g1.initiate()
     ping(lab)
     time.sleep(0.5)
@@ -308,6 +309,8 @@ for n in range(20000):
 ''')
     lab.run('g2', sys.executable, script)
     time.sleep(1)
+    if backend:
+        check_used(g1, backend)
     after = resident(g1.process)
     check(after <= before * 1.05 + 512, f'resident: {before} KiB before, {after} after 20,000 datagrams')
     grown = len(g1.log().splitlines()) - lines
@@ -317,6 +320,16 @@ for n in range(20000):
     g1.rekey('child')
     g2.rekey('ike')
     check(True, 'the tunnel carries traffic and rekeys')
+
+
+def garbage_xdp(lab, full):
+    """The same with ESP through AF_XDP."""
+    garbage(lab, full, 'xdp')
+
+
+def garbage_single(lab, full):
+    """The same without offloads."""
+    garbage(lab, full, 'single')
 
 
 def vici_garbage(lab, full):
@@ -425,4 +438,4 @@ def idle(lab, full):
 if __name__ == '__main__':
     main({f.__name__: f for f in (
         killed, terminated, port_in_use, no_privilege, no_tun, readable_secrets, bad_configuration, two_daemons, reload,
-        no_route, flood, garbage, vici_garbage, idle)}, 'badinput')
+        no_route, flood, garbage, garbage_xdp, garbage_single, vici_garbage, idle)}, 'badinput')

@@ -388,16 +388,19 @@ class Injection:
         check(None not in counted and counted[0] >= frames[0], f'{name}: all {frames[0]} plain ones are in the counter')
 
 
-def inbound(lab, full):
+def inbound(lab, full, backend=None):
     """Clear packets that must come protected never get in: SAs up, none, daemon killed, ended, table flushed."""
     need('ip', 'nft', 'swanctl')
-    line = Line(lab)
+    line = Line(lab, settings=leakbackends.BACKENDS.get(backend, ''))
     line.up('g1')
     line.start_g2()
     line.start_g1()
-    injection = Injection(line)
     count = 100 if full else 10
     until('the SA is up', lambda: line.g1.child_spis())
+    if backend:
+        lab.run('a', 'ping', '-n', '-q', '-c', '3', '-i', '0.2', B[4])
+        leakbackends.check_used(line.g1, backend)
+    injection = Injection(line)
     injection.judge('SA up', count)
     line.g1.swanctl('--terminate', '--ike', 'net')
     injection.judge('no SA', count)
@@ -515,6 +518,7 @@ TESTS |= {'modes_boot': of_kind(leakmodes.boot, leakmodes.boot.__doc__, gone),
 TESTS |= {name: of_kind(leakbackends.backend, f'The disturbances with other settings: {name}.', begun, gone, name)
           for name in leakbackends.BACKENDS}
 TESTS |= {'vanishes': of_kind(leakbackends.vanishes, leakbackends.vanishes.__doc__, begun, gone),
+          'inbound_xdp': of_kind(inbound, 'What comes in clear where ESP comes through AF_XDP.', 'xdp'),
           'refused': of_kind(leakbackends.refused, leakbackends.refused.__doc__, begun, gone)}
 
 

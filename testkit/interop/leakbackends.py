@@ -30,6 +30,7 @@ def vanishes(lab, full, begun, gone):
     check_used(line.g1, 'xdp')
     # The router's end of the wire stays, and is listened to all the while.
     lab.box('away')
+    watch.excused = 2
     watch.phase('wan is gone', lambda: line.ip('link', 'set', 'wan', 'netns', lab.ns('away')), hold)
     until('the log says so', lambda: 'the interface wan is gone, and AF_XDP with it' in line.g1.log())
 

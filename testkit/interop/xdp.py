@@ -7,6 +7,7 @@ usage: testkit/interop/xdp.py [NAME ...]      Needs root and a release build.
 import json
 import os
 import re
+import signal
 import time
 
 from backends import BACKENDS, check_stages, plane
@@ -120,6 +121,32 @@ def vanishes(lab, full):
     check_through(g2, 3)
 
 
+def returns(lab, full):
+    """The interface is gone and back, with the same name and number, before the daemon has looked: it says so all the same."""
+    g1, g2 = up(lab)
+    ping(lab)
+    check_through(g1, 3)
+    lab.box('away')
+    link = lab.run('g1', 'cat', '/sys/class/net/wan/ifindex')
+    g1.process.send(signal.SIGSTOP)
+    for box, to in (('g1', 'away'), ('away', 'g1')):
+        lab.ip(box, 'link', 'set', 'wan', 'netns', lab.ns(to))
+    for address in ('192.0.2.1/24', '2001:db8::1/64'):
+        lab.ip('g1', 'addr', 'replace', address, 'dev', 'wan', *(['nodad'] if ':' in address else []))
+    lab.ip('g1', 'link', 'set', 'wan', 'up')
+    check(lab.run('g1', 'cat', '/sys/class/net/wan/ifindex') == link, 'it has the number that it had')
+    ears = Ears(lab)
+    g1.process.send(signal.SIGCONT)
+    until('g1 says that it was gone', lambda: 'the interface wan is gone, and AF_XDP with it' in g1.log())
+    until('the tunnel carries again', lambda: ping(lab, count=1, wait=1, fail=False).returncode == 0, 60)
+    traffic = Numbered(lab, rate=1000)
+    time.sleep(1)
+    check_no_loss(traffic.end(), 900)
+    ears.end('once it is there again')
+    check(plane(g1)[1]['xdp'] == [] and not attached(lab, 'g1'), 'g1 receives through its sockets, and its program is away')
+    check_through(g2, 900)
+
+
 def missing(lab, full):
     """An interface that is not there, and one whose driver has no XDP: warnings with the remedy, and the sockets."""
     lab.line()
@@ -210,7 +237,7 @@ def crash(lab, full):
     check(plane(g2)[0]['xdp-frames'] == 0, 'its sockets received')
 
 
-TESTS = {f.__name__: f for f in (encapsulated, plain, v6, stream, vanishes, missing, unprivileged, confined, crash)}
+TESTS = {f.__name__: f for f in (encapsulated, plain, v6, stream, vanishes, returns, missing, unprivileged, confined, crash)}
 
 if __name__ == '__main__':
     main(TESTS, 'xdp')

@@ -42,7 +42,8 @@ fn text(all: &Section, only: Option<&str>) -> String {
         .filter(|(name, _)| only.is_none_or(|only| name.contains(only)))
         .map(|(_, s)| {
             let get = |key| s.get_str(key).unwrap_or("-").to_owned();
-            let fallen = if s.get_str("falls-back") == Some("yes") { " (has it alone)" } else { "" };
+            let fallen =
+                if s.get_str("falls-back") == Some("yes") { " (the forced one lacks it)" } else { "" };
             let mut row = vec![get("suite"), get("size"), get("engine") + fallen];
             row.extend(names.iter().map(|name| match s.section(name) {
                 Some(t) => format!(
@@ -88,9 +89,9 @@ mod tests {
             )
             .with("suites", Section::new().with("aes128gcm16-64", gcm).with("chacha20poly1305-64", chacha));
         let lines = "ipsec-mb: not built in\n\
-             suite             bytes  engine                 aws-lc     vaes\n\
-             aes128gcm16       64     vaes                   80 / 82    50 / 51\n\
-             chacha20poly1305  64     aws-lc (has it alone)  170 / 171  -\n";
+             suite             bytes  engine                            aws-lc     vaes\n\
+             aes128gcm16       64     vaes                              80 / 82    50 / 51\n\
+             chacha20poly1305  64     aws-lc (the forced one lacks it)  170 / 171  -\n";
         assert_eq!(text(&all, None), lines);
         assert_eq!(text(&all, Some("chacha")).lines().count(), 3);
     }

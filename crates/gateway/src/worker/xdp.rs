@@ -118,7 +118,10 @@ impl Interface {
     #[cold]
     fn look(&self) {
         let mut attached = hold(&self.attached);
-        if attached.as_mut().is_some_and(|a| a.changed() == Standing::Gone) {
+        // It may be back by now, with the same name and number, and without our sockets.
+        let unbound =
+            || self.queues.iter().any(|queue| hold(queue).as_ref().is_some_and(XdpSocket::is_unbound));
+        if attached.as_mut().is_some_and(|a| a.changed() == Standing::Gone || unbound()) {
             tracing::warn!(
                 "the interface {} is gone, and AF_XDP with it: ESP is received through sockets from now on; once it is back, \
                  restart the daemon to have AF_XDP again",

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::frame::{self, Esp};
 use super::ring::{Mapping, Ring};
 use crate::mmsg::Received;
+use crate::sockopt;
 
 /// Frames of one socket. Both rings have as many entries: when all are taken, the kernel finds none to fill and drops
 /// before it copies, which is the cheapest place.
@@ -214,6 +215,12 @@ impl XdpSocket {
     fn take(&self, entry: libc::xdp_desc, slot: &mut [u8]) -> Option<Esp> {
         let frame = slot.get_mut(..entry.len as usize)?;
         self.memory.copy_to(entry.addr, frame).then(|| frame::parse(frame, self.index, self.port))?
+    }
+
+    /// True, once, when the kernel has taken it off its queue: the interface is gone, whatever has its name and number now.
+    pub fn is_unbound(&self) -> bool {
+        sockopt::get_words::<1>(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)
+            .is_ok_and(|[error]| error != 0)
     }
 
     /// Counters, of our side and the kernel's.
