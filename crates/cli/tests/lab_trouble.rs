@@ -120,39 +120,44 @@ fn killed(name: &str, line: &str, victim: &str, ready: impl Fn(u32) -> bool) -> 
     said
 }
 
-/// Packets that the first gateway has received from its host.
-fn carried(pid: u32) -> u64 {
+/// Packets that a box has received on one of its links.
+fn received(pid: u32, name: &str, device: &str) -> u64 {
     let boxes = common::boxes(pid);
-    let Some(g1) = boxes.iter().find(|name| name.ends_with("g1")) else { return 0 };
-    let shown =
-        Command::new("ip").args(["-n", g1, "-s", "-j", "link", "show", "dev", "lan"]).output().expect("ip");
-    let links: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap_or_default();
+    let Some(netns) = boxes.iter().find(|b| b.ends_with(name)) else { return 0 };
+    let shown = Command::new("ip").args(["-n", netns, "-s", "-j", "link", "show", "dev", device]).output();
+    let links: serde_json::Value = serde_json::from_slice(&shown.expect("ip").stdout).unwrap_or_default();
     links[0]["stats64"]["rx"]["packets"].as_u64().unwrap_or(0)
 }
 
 #[test]
 fn each_process_that_is_killed_under_a_run_is_named() {
+    const TCP: &str = "line --dut ironswan --congestion reno --duration 60";
+    const PACKETS: &str = "rfc2544 --dut ironswan --sizes 512 --duration 2";
+    const TUNNELS: &str = "tunnels --dut ironswan --tunnels 20 --simulated 0 --duration 5";
+    const FILE: &str = "compression --dut ironswan --congestion reno --rates 512";
     let client = |pid| in_boxes(pid).iter().any(|(_, line)| line.starts_with("iperf3 -c"));
-    let flooded = |pid| carried(pid) > 2000;
-    let (line, packets) =
-        (format!("{LINE} --duration 60"), "rfc2544 --dut ironswan --sizes 512 --duration 2");
-    let gone = |gateway: &str| format!("ironswan: the process of {gateway} ended (signal: 9 (SIGKILL))");
-    let stopped =
-        |end: &str| format!("ironswan: the load stopped: the iperf3 {end} ended (signal: 9 (SIGKILL))");
+    let gone = |gateway: &str| format!(": the process of {gateway} ended (signal: 9 (SIGKILL))");
+    let stopped = |end: &str| format!(": the load stopped: the iperf3 {end} ended (signal: 9 (SIGKILL))");
     thread::scope(|scope| {
         let case = |name: &'static str, line: &'static str, victim: &'static str, says: String| {
-            let ready = move |pid| if line.starts_with("rfc2544") { flooded(pid) } else { client(pid) };
-            scope.spawn(move || {
-                assert_says(&killed(name, line, victim, ready), &[&says, "last lines of g1:"])
-            });
+            let ready = move |pid| match line {
+                TCP => client(pid),
+                // Slow, and more than it takes to come up.
+                FILE => received(pid, "-b", "wan") > 60,
+                _ => received(pid, "-g1", "lan") > 2000,
+            };
+            let log = format!("last lines of {}:", if line == FILE { "a" } else { &name[..2] });
+            scope.spawn(move || assert_says(&killed(name, line, victim, ready), &[&says, &log]));
         };
-        let line: &'static str = line.leak();
-        case("client", line, "iperf3 -c", stopped("client"));
-        case("server", line, "iperf3 -s", stopped("server"));
-        case("first", line, "/g1 --vici", gone("g1"));
-        case("second", line, "/g2 --vici", gone("g2"));
-        case("flooded", packets, "/g1 --vici", gone("g1"));
-        case("flooding", packets, "/g2 --vici", gone("g2"));
+        case("g1-client", TCP, "iperf3 -c", stopped("client"));
+        case("g1-server", TCP, "iperf3 -s", stopped("server"));
+        case("g1-tcp", TCP, "/g1 --vici", gone("g1"));
+        // The logs of both are shown, the first one's first.
+        case("g1-second", TCP, "/g2 --vici", gone("g2"));
+        case("g1-packets", PACKETS, "/g1 --vici", gone("g1"));
+        case("g2-packets", PACKETS, "/g2 --vici", gone("g2"));
+        case("g1-tunnels", TUNNELS, "/g1 --vici", gone("g1"));
+        case("file", FILE, "/a --vici", gone("a"));
     });
 }
 

@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 15] = [
+    const WORDS: [&str; 16] = [
         "dut",
         "encap",
         "suite",
@@ -253,6 +253,7 @@ mod tests {
         "engine",
         "dispatch",
         "check",
+        "trace",
     ];
     /// Those in which 0 has a meaning: no limit, none.
     const ZERO: [(&str, &str); 5] = [

@@ -257,11 +257,11 @@ impl Plan {
         interrupt::pause(self.window)?;
         let (to, ticks, bytes) = (soaker.now(), machine_ticks()?.since(&ticks), received() - before);
         drop(soaker);
-        if let Some(flow) = flow {
-            flow.finish()?;
-        }
         if let Some(stage) = &mut stage {
             stage.alive()?;
+        }
+        if let Some(flow) = flow {
+            flow.finish()?;
         }
         if matches!(traffic, Traffic::None) {
             let soaker = self.calibration.of(from, to);

@@ -87,6 +87,12 @@ impl<T: Topology> Stage<T> {
         &self.dir
     }
 
+    /// Its topology, and what [`Stage::alive`] says while that is in use.
+    pub(super) fn parts(&mut self) -> (&T, impl FnMut() -> Result<(), LabError> + '_) {
+        let Self { running, topology, .. } = self;
+        (topology, || running.as_mut().map_or(Ok(()), |r| r.alive()))
+    }
+
     /// An error once the system has ended by itself.
     pub(super) fn alive(&mut self) -> Result<(), LabError> {
         self.running.as_mut().map_or(Ok(()), |r| r.alive())

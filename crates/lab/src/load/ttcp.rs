@@ -163,8 +163,13 @@ pub struct Carried {
 }
 
 /// Carries `data` along `path` over one connection, and compares what arrives with it. An error when it takes longer than
-/// `at_most`, or when anything arrives changed.
-pub fn carry(path: &Path<'_>, data: &[u8], at_most: Duration) -> Result<Carried, LabError> {
+/// `at_most`, when anything arrives changed, or with the error of `alive`, which is asked while nothing arrives.
+pub fn carry(
+    path: &Path<'_>,
+    data: &[u8],
+    at_most: Duration,
+    mut alive: impl FnMut() -> Result<(), LabError>,
+) -> Result<Carried, LabError> {
     let failed = |e: io::Error| LabError::Measurement(format!("the transfer: {e}"));
     let to = SocketAddrV4::new(path.to.address, PORT);
     let listener = path.to.netns.inside(|| TcpListener::bind(to))?.map_err(failed)?;
@@ -173,9 +178,13 @@ pub fn carry(path: &Path<'_>, data: &[u8], at_most: Duration) -> Result<Carried,
     out.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     inn.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     let start = clock::now();
-    let late = || clock::now() - start > at_most || interrupt::check().is_err();
+    // Where nothing gets through, the sender does not hear that nobody receives any more.
+    let stop = AtomicBool::new(false);
+    let late =
+        || stop.load(Ordering::Relaxed) || clock::now() - start > at_most || interrupt::check().is_err();
     let over =
         || io::Error::new(io::ErrorKind::TimedOut, format!("no end after {} s", at_most.as_secs_f64()));
+    let mut ended = None;
     let arrived = thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let mut at = 0;
@@ -196,7 +205,12 @@ pub fn carry(path: &Path<'_>, data: &[u8], at_most: Duration) -> Result<Carried,
                 Ok(0) => break Ok(()),
                 Ok(n) if data.get(at..at + n) == Some(&room[..n]) => at += n,
                 Ok(_) => break Err(io::Error::other("what arrived is not what was sent")),
-                Err(e) if again(&e) && !late() => {}
+                Err(e) if again(&e) && !late() => {
+                    ended = alive().err();
+                    if ended.is_some() {
+                        break Err(e);
+                    }
+                }
                 Err(e) if again(&e) => break Err(over()),
                 Err(e) => break Err(e),
             }
@@ -204,6 +218,7 @@ pub fn carry(path: &Path<'_>, data: &[u8], at_most: Duration) -> Result<Carried,
         let seconds = (clock::now() - start).as_secs_f64();
         if received.is_err() {
             // So that the sender ends too.
+            stop.store(true, Ordering::Relaxed);
             let _ = inn.shutdown(Shutdown::Both);
         }
         let sent = match sender.join() {
@@ -213,6 +228,7 @@ pub fn carry(path: &Path<'_>, data: &[u8], at_most: Duration) -> Result<Carried,
         received.and(sent).map(|()| Carried { seconds, bytes: at as u64 })
     });
     interrupt::check()?;
+    ended.map_or(Ok(()), Err)?;
     arrived.map_err(failed)
 }
 

@@ -347,7 +347,7 @@ fn cell(
         return Ok(None);
     }
     c.says(&format!("{dut}, {n} tunnels: packets"))?;
-    let trace = packets(c, &ground, [&g1, &g2], plan, of("traffic", dut, n), n, repeat)?;
+    let trace = packets(c, &ground, [&mut g1, &mut g2], plan, of("traffic", dut, n), n, repeat)?;
     c.says(&format!("{dut}, {n} tunnels: restart"))?;
     restart::restart(c, &mut ground, [g1, g2], of("restart", dut, n), (n, at_most), repeat)?;
     if plan.most().contains(&n) {
@@ -402,7 +402,7 @@ fn bring_up(
 fn packets(
     c: &mut Campaign,
     ground: &Ground,
-    gateways: [&Gateway; 2],
+    mut gateways: [&mut Gateway; 2],
     plan: &Plan,
     what: Factors,
     n: u32,
@@ -411,15 +411,17 @@ fn packets(
     let brief = ground.line.ip(Node::G1, &["-br", "link", "show", "dev", "lan"])?;
     let next_hop = load::parse_ethernet(&brief)
         .ok_or_else(|| LabError::Measurement("the link of g1 has no Ethernet address".into()))?;
-    let cpu = || gateways.iter().map(|g| g.cpu_ns()).sum::<u64>();
-    let run = |rate: f64, duration: Duration, tag: u32| {
+    let mut run = |rate: f64, duration: Duration, tag: u32| {
         let (offer, epoch) = (Offer { tunnels: n, rate, duration, tag }, clock::now());
         let receiver = Receiver::start(ground.line.node(Node::B), PORT, offer.shape(), epoch, None)?;
-        let (before, start) = (cpu(), clock::now());
+        let cpu = |gateways: &[&mut Gateway; 2]| gateways.iter().map(|g| g.cpu_ns()).sum::<u64>();
+        let (before, start) = (cpu(&gateways), clock::now());
         let trace = traffic::send(ground.line.node(Node::A), next_hop, offer, epoch)?;
         let seconds = (clock::now() - start).as_secs_f64();
-        let received = receiver.finish().received.unique;
-        Ok::<_, LabError>((trace, received as f64, (cpu() - before) as f64, seconds))
+        let (received, used) = (receiver.finish().received.unique, cpu(&gateways).saturating_sub(before));
+        // What one that has ended had used is not known any more.
+        gateways.iter_mut().try_for_each(|g| g.said().map(drop))?;
+        Ok::<_, LabError>((trace, received as f64, used as f64, seconds))
     };
     let tag = ground.line.number() << 16 | repeat << 2;
     // Neighbours, routes and paths are looked up before it counts.
@@ -429,8 +431,7 @@ fn packets(
     let at_fixed = beside.stop(&ground.line)?;
     let (flood, carried, _, seconds) = run(FLOOD, plan.window, tag + 2)?;
     if received == 0.0 {
-        let (why, logs) =
-            (format!("{n} tunnels are up and carry nothing"), gateways.map(Gateway::last_lines));
+        let (why, logs) = (format!("{n} tunnels are up and carry nothing"), gateways.map(|g| g.last_lines()));
         let dut = what.get("dut").cloned().unwrap_or_default();
         return Err(LabError::Dut { dut, why, logs: logs.into() });
     }
