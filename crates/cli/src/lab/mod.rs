@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 15] = [
+    const WORDS: [&str; 16] = [
         "dut",
         "encap",
         "suite",
@@ -250,6 +250,7 @@ mod tests {
         "directions",
         "placement",
         "topology",
+        "trace",
         "engine",
         "dispatch",
         "check",
