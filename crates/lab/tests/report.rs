@@ -291,7 +291,7 @@ fn a_second_program_names_whatever_is_wrong() {
             "line",
             "/trials/1/window/gateways/0/cpu_ns".into(),
             json!(999_000_000_000_u64),
-            "): gateways used 999",
+            "): gateways used 1000",
         ),
         ("line", format!("{row}/ratio"), json!(1.0), ": ratio is 1.0"),
         ("line", format!("{row}/added_ns_per_byte"), json!(0.0), ": added_ns_per_byte is 0.0"),

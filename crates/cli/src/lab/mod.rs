@@ -250,6 +250,7 @@ mod tests {
         "directions",
         "placement",
         "topology",
+        "trace",
         "engine",
         "dispatch",
         "check",
