@@ -127,7 +127,7 @@ fn crossed(dut: &str, encap: Encap) -> Crossed {
     let running = by_name(dut, &[encap], &options).expect("a system").pop().expect("a system");
     let running = running.start(&line.sites(), &dir).expect("it starts");
     let data: Vec<u8> = MARK.iter().copied().cycle().take(DATA).collect();
-    load::carry(&line.paths()[0], &data, Duration::from_secs(60)).expect("carried");
+    load::carry(&line.paths()[0], &data, Duration::from_secs(60), || Ok(())).expect("carried");
     let after = link_bytes(&line);
     // What is on its way into the file has come when it has not grown for half a second.
     let size = || fs::metadata(dir.join("outer.pcap")).expect("a capture").len();

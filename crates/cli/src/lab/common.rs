@@ -61,7 +61,8 @@ pub(crate) struct Common {
     /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
     #[arg(long)]
     pub(crate) soaker: bool,
-    /// Congestion control of the boxes' TCP, whatever the machine's is [default: cubic]
+    /// Congestion control of the boxes' TCP, whatever the machine's is [default: cubic, or reno
+    /// where this kernel keeps cubic from namespaces]
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<Congestion>,
 }

@@ -254,7 +254,6 @@ mod tests {
         "engine",
         "dispatch",
         "check",
-        "trace",
     ];
     /// Those in which 0 has a meaning: no limit, none.
     const ZERO: [(&str, &str); 5] = [

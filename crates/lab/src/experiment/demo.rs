@@ -95,7 +95,7 @@ fn show(options: DemoOptions, screen: &mut Screen) -> Result<(), LabError> {
             out: options.out,
             command_line: options.command_line,
             // It is to work everywhere, and its figures are compared with nothing.
-            congestion: Congestion::possible(),
+            congestion: Congestion::default(),
             ..LineOptions::default()
         },
         "demo",
