@@ -159,7 +159,17 @@ mod tests {
     #[test]
     fn each_doubt_has_its_cause() {
         type Change = fn(&mut Trial);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
+            // Two thirds of it in the first half.
+            ("unsteady", |t| {
+                let half = Sample {
+                    t: t.window.seconds / 2.0,
+                    bytes: t.window.bytes / 3 * 2,
+                    buffers: 1,
+                    busy_ticks: 1,
+                };
+                t.window.samples = vec![half];
+            }),
             ("other-load", |t| t.window.other_load_share = 0.1),
             ("stolen-time", |t| (t.window.cpu.steal, t.window.cpu.idle) = (10, 90)),
             ("backlog-drops", |t| t.window.backlog_drops = 1),

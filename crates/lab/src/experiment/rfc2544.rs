@@ -18,6 +18,7 @@ use crate::error::LabError;
 use crate::load::frame::Shape;
 use crate::load::{Direction, Offer};
 use crate::machine;
+use crate::measure::mlr::Found;
 use crate::measure::outer::{Crossed, OuterWatch};
 use crate::record::{Better, Factors, factors};
 use crate::report::{RunFolder, Warning};
@@ -204,6 +205,13 @@ pub(super) fn stop(c: &mut Campaign, rigs: Vec<Rig>, watches: &[OuterWatch]) -> 
         }
     }
     Ok(())
+}
+
+/// That fewer than ten packets of those that decided might have been lost: their share says little.
+fn few_packets(found: &Found) -> Option<Warning> {
+    let packets = (found.bounds.lower? * found.goal.duration_sum) as u64;
+    let few = packets > 0 && found.goal.loss_ratio > 0.0 && packets as f64 * found.goal.loss_ratio < 10.0;
+    few.then_some(Warning::FewPackets { packets })
 }
 
 /// What is to be doubted of a system after what crossed the outer link.
@@ -441,10 +449,7 @@ impl Work {
                 measures.extend([("kpps", all / 1e3), ("inner_gbps", throughput::inner_gbps(shape, all))]);
             }
             measures.extend(f.bounds.upper.map(|u| ("bound_kpps", u / 1e3)));
-            let packets = (f.bounds.lower.unwrap_or(0.0) * f.goal.duration_sum) as u64;
-            if loss > 0.0 && packets > 0 && (packets as f64) * loss < 10.0 {
-                c.doubt(Warning::FewPackets { packets });
-            }
+            few_packets(f).into_iter().for_each(|d| c.doubt(d));
             c.sample(of(&percent(loss)), repeat, began, &measures, files.clone());
         }
         s.doubts(dut, cell).into_iter().for_each(|d| c.doubt(d));
@@ -488,6 +493,23 @@ mod tests {
             let searches = budget::trials(&[trial]) * work.care.trials * 2 * work.cells.len() as u32;
             assert!(work.others(2) + searches <= time, "{:?} + {searches:?}", work.others(2));
         }
+    }
+
+    #[test]
+    fn a_small_loss_of_few_packets_is_a_doubt() {
+        let kind = |loss_ratio, lower| {
+            let goal =
+                crate::measure::mlr::Goal { loss_ratio, ..crate::measure::mlr::Goal::rfc2544(2.0, 0.05) };
+            let bounds = crate::measure::mlr::Bounds { lower, upper: None };
+            few_packets(&Found { goal, bounds, conditional_throughput: lower, complete: true })
+                .map(|w| w.kind())
+        };
+        // Of a million packets ten may be lost, of fewer not even that; where none may, the first tells.
+        assert_eq!(
+            (kind(0.000_01, Some(500_000.0)), kind(0.0, Some(10.0)), kind(0.001, None)),
+            (None, None, None)
+        );
+        assert_eq!(kind(0.000_01, Some(499_000.0)), Some("few-packets"));
     }
 
     #[test]

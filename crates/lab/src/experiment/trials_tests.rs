@@ -74,7 +74,9 @@ fn what_cannot_be_is_said_and_what_ticks_or_a_gateway_alone_explain_is_not() {
     let said = |passed: Passed| {
         let mut trials = Trials::new(Direction::Forward);
         trials.add((Purpose::Curve, "1"), 0.0, offer(20.0, 500), &passed);
-        trials.impossible("x", "64 B").map(|w| w.text())
+        let warning = trials.impossible("x", "64 B")?;
+        assert_eq!(warning.kind(), "impossible");
+        Some(warning.text())
     };
     let fine = passed(&[way(10, 10, 10)]);
     assert_eq!(said(fine.clone()), None);

@@ -129,10 +129,20 @@ mod tests {
         let near = record([busy(0.5, 0.55), busy(0.5, 0.41)]);
         assert_eq!(doubts(&near), []);
         let far = record([busy(0.5, 0.55), busy(0.3, 0.75)]);
+        let kinds: Vec<&str> = doubts(&far).iter().map(Warning::kind).collect();
+        assert_eq!(kinds, ["accounting"]);
         let text: Vec<String> = doubts(&far).iter().map(Warning::text).collect();
-        assert_eq!(text.len(), 1);
         assert!(text[0].contains("1518") && text[0].contains("30 % of the processors were busy"), "{text:?}");
         assert!(text[0].contains("75 % by the soaker; 10 points would be explained"), "{text:?}");
+    }
+
+    #[test]
+    fn a_calibration_beside_other_work_is_a_doubt() {
+        let kind = |had, worst| calibration_doubts(Calibration { rate: 1.0, had, worst }).map(|w| w.kind());
+        assert_eq!(
+            (kind(0.99, 0.98), kind(0.5, 0.98), kind(0.99, 0.5)),
+            (None, Some("calibration"), Some("calibration"))
+        );
     }
 
     #[test]

@@ -390,12 +390,16 @@ fn bring_up(
         factors.insert("tenth".into(), (tenth + 1).to_string());
         c.sample(factors, repeat, began, &[("tenth_us", ns / 1e3)], vec![]);
     }
-    // With fewer tunnels a tenth is over in some tens of milliseconds, in which anything can happen.
-    if let Some(growth) = tenths.as_ref().map(growth).filter(|g| *g > 1.2 && n >= 5_000) {
-        c.doubt(Warning::CostGrows { dut, tunnels: n.into(), growth });
-    }
+    grows(&dut, n, tenths.as_ref()).into_iter().for_each(|d| c.doubt(d));
     c.sample(what, repeat, began, &measures, files);
     true
+}
+
+/// That tunnels cost the more the more there are, where their tenths say so.
+fn grows(dut: &str, n: u32, tenths: Option<&[f64; 10]>) -> Option<Warning> {
+    // With fewer tunnels a tenth is over in some tens of milliseconds, in which anything can happen.
+    let growth = tenths.map(growth).filter(|g| *g > 1.2 && n >= 5_000)?;
+    Some(Warning::CostGrows { dut: dut.into(), tunnels: n.into(), growth })
 }
 
 /// Packets over random tunnels: at a fixed rate, for their cost, and as many as go.
@@ -503,6 +507,25 @@ fn key_cache(c: &mut Campaign, trace: &str, sas: usize, entries: usize, rate: f6
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cost_that_grows_with_the_square_of_the_tunnels_is_said_and_one_in_proportion_is_not() {
+        let said = |n: u32, cost: fn(f64) -> f64| {
+            let moment = |up| growth::Moment { seconds: 1.0, up, cpu_ns: cost(up as f64) };
+            let seen: Vec<_> = (0..=u64::from(n)).step_by(10).map(moment).collect();
+            grows("x", n, tenths(&seen, n.into()).as_ref())
+        };
+        assert_eq!(said(10_000, |n| n * 5e5), None);
+        let grown = said(10_000, |n| n * n * 1e3).expect("a doubt");
+        assert_eq!(grown.kind(), "cost-grows");
+        assert!(
+            grown.text().starts_with("x: of 10000 tunnels one of the last tenth cost 6.33 times"),
+            "{}",
+            grown.text()
+        );
+        // A tenth of few tunnels is too short to tell, and of none there are no tenths.
+        assert_eq!((said(1_000, |n| n * n * 1e3), said(50, |n| n * n * 1e3)), (None, None));
+    }
 
     #[test]
     fn more_packets_than_were_sent_are_impossible() {
