@@ -96,7 +96,9 @@ fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
     let script = format!("{other_keys}\nexec {} \"$@\"", ironswan.display());
     let mut common = common("warnings-keys", &["ironswan"]);
     common.dut_options.ironswan = Some(programs.script("ironswan", &script));
-    let report = tunnels(TunnelsOptions { common, tunnels: vec![2], simulated: Some(3) }).expect("a run");
+    let options =
+        TunnelsOptions { common, tunnels: vec![2], simulated: Some(3), ..TunnelsOptions::default() };
+    let report = tunnels(options).expect("a run");
     let record = &report.record;
     let text = said(record, "not-all-up");
     assert_eq!(text.len(), 1, "{:?}", record.warnings);
@@ -111,7 +113,7 @@ fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
 }
 
 /// Of each kind of warning a test that provokes it: the file and the test.
-const PROVOKED: [(&str, &str, &str); 34] = [
+const PROVOKED: [(&str, &str, &str); 35] = [
     ("accounting", "src/report/accounting.rs", "a_difference_that_nothing_explains_is_said_where_it_is"),
     ("backlog-drops", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
     ("calibration", "src/report/accounting.rs", "a_calibration_beside_other_work_is_a_doubt"),
@@ -142,6 +144,7 @@ const PROVOKED: [(&str, &str, &str); 34] = [
     ("offload-off", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
     ("other-load", "src/experiment/campaign_tests.rs", "a_run_on_a_busy_machine_says_so"),
     ("peer-trouble", HERE, REFUSED),
+    ("quick", "src/experiment/plan/mod.rs", "a_hasty_calibration_says_so"),
     ("rate-not-reached", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
     (
         "saturated",

@@ -292,14 +292,14 @@ fn tunnel(owner: &Owner, o: &CalibrateOptions) -> Result<TunnelCost, LabError> {
     one_more(owner, &program.to_string_lossy(), o.tunnels())
 }
 
+/// That less was measured than a calibration wants.
+fn haste(o: &CalibrateOptions) -> Option<Warning> {
+    if o.smoke { Some(Warning::Smoke) } else { o.quick.then_some(Warning::Quick) }
+}
+
 /// What makes the measurements doubtful: the build, what else the machine did, and loads that were lost although far more goes.
 fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
-    let mut doubts = Vec::new();
-    if o.smoke {
-        doubts.push(Warning::Smoke);
-    } else if o.quick {
-        doubts.push(Warning::Quick);
-    }
+    let mut doubts: Vec<Warning> = haste(o).into_iter().collect();
     if cfg!(debug_assertions) {
         doubts.push(Warning::DebugBuild);
     }
@@ -383,6 +383,13 @@ mod tests {
         assert_eq!(lost(&[slow.clone(), flood]), Some(Warning::Saturated { share: 0.05 }));
         // Nothing says that more would go.
         assert_eq!(lost(&[slow]), None);
+    }
+
+    #[test]
+    fn a_hasty_calibration_says_so() {
+        let of = |smoke, quick| haste(&CalibrateOptions { smoke, quick, ..CalibrateOptions::default() });
+        let kinds = [(false, false), (false, true), (true, false)].map(|(s, q)| of(s, q).map(|w| w.kind()));
+        assert_eq!(kinds, [None, Some("quick"), Some("smoke")]);
     }
 
     #[test]
