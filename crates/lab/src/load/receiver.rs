@@ -100,6 +100,22 @@ struct Link {
     opener: Opener,
 }
 
+/// A program that another thread is starting has a copy of a socket that was closed just now, until it runs.
+const COPIED: Duration = Duration::from_secs(1);
+
+/// A socket, also where the one before it is still held by such a copy.
+fn bind(config: UdpConfig) -> Result<UdpSocket, ironswan_io::Error> {
+    let began = clock::now();
+    loop {
+        match UdpSocket::bind(config) {
+            Err(ironswan_io::Error::PortInUse { .. }) if clock::now() - began < COPIED => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+}
+
 impl Receiver {
     /// Listens on `port` inside `netns`, on the processors of `cpus`.
     pub fn start(
@@ -111,7 +127,7 @@ impl Receiver {
     ) -> Result<Self, LabError> {
         let config = UdpConfig { dont_fragment: false, buffer: BUFFER, ..UdpConfig::esp(false, port, 0) };
         // A socket belongs to the namespace in which it was made, whoever uses it.
-        let socket = netns.inside(|| UdpSocket::bind(config))?.map_err(|e| failed(&e))?;
+        let socket = netns.inside(|| bind(config))?.map_err(|e| failed(&e))?;
         mmsg::stamp_arrivals(socket.as_fd()).map_err(|e| failed(&e))?;
         Self::spawn(Port { socket, tally: Tally::new(shape) }, (MESSAGES, ROOM), epoch, cpus)
     }
