@@ -61,7 +61,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(!namespaces().iter().any(|n| n.starts_with(&prefix)), "namespaces were left");
     let made: Value = serde_json::from_slice(&fs::read(&file).expect("a model")).expect("JSON");
     let made = sound(made);
-    assert_eq!(made["schema"], "ironswan.plan-model/3");
+    assert_eq!(made["schema"], "ironswan.plan-model/4");
     assert!(made["warnings"].as_array().is_some_and(|all| all.iter().any(|w| w["kind"] == "smoke")));
     assert!(recomputed(Path::new(&calibrated)).contains("no verification"));
     let record = Stored::read(Path::new(&calibrated)).expect("a run").record();
@@ -154,7 +154,7 @@ fn a_machine_is_calibrated_asked_and_verified() {
     }
     let verified = plan(&verify);
     let v = document(&verified);
-    assert_eq!(v["schema"], "ironswan.plan-verify/3");
+    assert_eq!(v["schema"], "ironswan.plan-verify/4");
     let rates = v["rates"].as_array().expect("rates");
     for (way, found) in expected {
         assert_eq!(rates.iter().any(|r| r["way"] == way), found, "{way}: {rates:?}");

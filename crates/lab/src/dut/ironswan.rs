@@ -235,11 +235,8 @@ impl Running for Gateways {
         }
     }
 
-    fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
-        match &self.uris[..] {
-            [first, second, ..] => Ok(Some([self.counters(first)?, self.counters(second)?])),
-            _ => Ok(None),
-        }
+    fn engines(&mut self) -> Result<Vec<EngineCounts>, LabError> {
+        self.uris.iter().take(2).map(|uri| self.counters(uri)).collect()
     }
 
     fn alive(&mut self) -> Result<(), LabError> {

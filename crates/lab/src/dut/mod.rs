@@ -211,9 +211,9 @@ pub trait Running {
     /// What the system itself says of the tunnel, for the record and for people.
     fn describe(&mut self) -> Result<String, LabError>;
 
-    /// What its packet engines on the first two gateways have counted so far; `None` for a system that does not say.
-    fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
-        Ok(None)
+    /// What the packet engine of each of its gateways has counted so far; none of a system that does not say.
+    fn engines(&mut self) -> Result<Vec<EngineCounts>, LabError> {
+        Ok(Vec::new())
     }
 
     /// An error, with the end of the logs, once one of its processes has ended.

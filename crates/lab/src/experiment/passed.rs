@@ -1,6 +1,7 @@
 //! What one trial of packets came to, and what cannot be. Pure.
 
 use super::judge::Shares;
+use crate::dut::EngineCounts;
 use crate::load::{Counted, Sent};
 use crate::measure;
 use crate::measure::places::Account;
@@ -14,6 +15,8 @@ pub(super) struct Passed {
     pub ways: Vec<(Sent, Counted)>,
     /// Where packets were lost; only for traffic from a to b alone.
     pub account: Option<Account>,
+    /// What each gateway's packet engine counted, of systems that count.
+    pub engines: Vec<EngineCounts>,
     /// CPU.
     pub cost: Cost,
     /// Of it, non-idle time of the whole machine, seconds.

@@ -271,7 +271,7 @@ impl Rig {
         offer: Offer,
         direction: Direction,
     ) -> Result<Passed, LabError> {
-        let engines = self.engines()?;
+        let counted_before = self.engines_of_all()?;
         let processes: Vec<u32> =
             [Node::G1, Node::G2].iter().flat_map(|n| self.line.node(*n).pids()).collect();
         let inside: Vec<u32> = processes.iter().copied().chain([std::process::id()]).collect();
@@ -279,7 +279,7 @@ impl Rig {
         let epoch = clock::now();
         let first = self.number(direction)?;
         let mut ways = self.ways(shape, direction, epoch, first)?;
-        let before = Snapshot::take(&self.line, engines)?;
+        let before = Snapshot::take(&self.line, counted_before.clone().try_into().ok())?;
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
         let soaked = self.soak.as_ref().map(|soak| (soak.clone(), soak.now()));
         let (ns_before, cpu_before, start) = (gateways_ns(&processes), cpu()?, clock::now());
@@ -298,8 +298,10 @@ impl Rig {
         let counted: Vec<Counted> = ways.into_iter().map(|way| way.receiver.finish()).collect();
         let ways: Vec<(Sent, Counted)> = sent.into_iter().zip(counted).collect();
         ways.iter().for_each(|(sent, counted)| self.behaved.add(sent, counted));
-        let engines = self.engines()?;
-        let after = Snapshot::take(&self.line, engines)?;
+        let counted_after = self.engines_of_all()?;
+        let engines = counted_after.iter().zip(&counted_before).map(|(after, before)| after.since(before));
+        let engines = engines.collect();
+        let after = Snapshot::take(&self.line, counted_after.try_into().ok())?;
         let device = self.running()?.tunnel_device();
         let on_the_line = direction == Direction::Forward && self.tester.is_none();
         let account = ways.first().filter(|_| on_the_line).map(|(sent, counted)| {
@@ -321,6 +323,7 @@ impl Rig {
         Ok(Passed {
             ways,
             account,
+            engines,
             cost: Cost {
                 busy_share: busy_seconds / capacity,
                 busy: soaker.map(both),
@@ -390,8 +393,13 @@ impl Rig {
         Ok(window)
     }
 
-    /// What its packet engines have counted so far.
+    /// What the packet engines of both gateways have counted so far; `None` where there are no two that count.
     pub(super) fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
+        Ok(self.engines_of_all()?.try_into().ok())
+    }
+
+    /// What each of its packet engines has counted so far.
+    pub(super) fn engines_of_all(&mut self) -> Result<Vec<EngineCounts>, LabError> {
         let name = self.name.clone();
         let running = self.running()?;
         running.alive()?;

@@ -23,6 +23,7 @@ fn passed(ways: &[(Sent, Counted)]) -> Passed {
     Passed {
         ways: ways.to_vec(),
         account: None,
+        engines: vec![],
         cost: Cost { gateways_ns: 100_000_000, ..Cost::default() },
         busy_seconds: 0.5,
         time: Time { machine: 1.0, idle: 0.5, stolen: 0.0 },

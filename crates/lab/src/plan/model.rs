@@ -62,7 +62,7 @@ impl Seen {
 }
 
 /// The name and number of the schema of a model.
-pub const MODEL_SCHEMA: &str = "ironswan.plan-model/3";
+pub const MODEL_SCHEMA: &str = "ironswan.plan-model/4";
 
 /// Which way a packet goes through a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -258,8 +258,10 @@ pub struct Cell {
     pub path: Path,
     /// The sizes.
     pub mix: Mix,
-    /// Packets a second that were offered; absent where as many went as could.
+    /// Packets a second that were offered; absent where the rate was the highest that one gateway carries.
     pub offered: Option<f64>,
+    /// The way through one gateway that was measured by itself, beside the tester; absent where there were two gateways in a line.
+    pub alone: Option<Way>,
     /// What was seen, one for each repeat.
     pub seen: Vec<Seen>,
 }
@@ -272,11 +274,16 @@ impl Cell {
         Some((s.median, s.relative_range()))
     }
 
-    fn values(&self, way: Way, of: impl Fn(&Side) -> f64) -> Vec<f64> {
-        self.seen.iter().map(|s| of(s.side(way))).collect()
+    /// Whether it says something of that way.
+    pub fn is_of(&self, way: Way) -> bool {
+        self.alone.is_none_or(|alone| alone == way)
     }
 
-    /// The medians over the repeats of one direction.
+    fn values(&self, way: Way, of: impl Fn(&Side) -> f64) -> Vec<f64> {
+        if self.is_of(way) { self.seen.iter().map(|s| of(s.side(way))).collect() } else { Vec::new() }
+    }
+
+    /// The medians over the repeats of one direction; `None` where it says nothing of that.
     pub fn median(&self, way: Way) -> Option<Side> {
         let median = |of: fn(&Side) -> f64| crate::stats::median(&self.values(way, of));
         Some(Side {
@@ -408,6 +415,16 @@ impl Model {
             crypto: suite.of_mix(way, mix, base.burst),
             sas: self.of_sas(sas),
         })
+    }
+
+    /// The share of the processors that are busy when one gateway alone carries as much as it can without loss: they are waited for before
+    /// they are full.
+    pub fn busy_at_most(&self, path: Path, way: Way) -> f64 {
+        let own = self.cells.iter().filter(|c| c.alone == Some(way) && c.path == path);
+        let capacity = self.machine.cpus.max(1) as f64 * 1e9;
+        let busy = own.flat_map(|c| &c.seen).map(|s| s.machine_ns * s.packets / s.seconds / capacity);
+        crate::stats::median(&busy.collect::<Vec<_>>())
+            .map_or(1.0, |share| share.clamp(f64::MIN_POSITIVE, 1.0))
     }
 
     /// What `sas` SAs add: between measurements by the logarithm, beyond the last as the last.

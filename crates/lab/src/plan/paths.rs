@@ -10,7 +10,7 @@ use crate::stats;
 pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> Result<PathCost, LabError> {
     let lacking =
         |what: &str| LabError::Measurement(format!("path {}, direction {}: {what}", path.name(), way.name()));
-    let own: Vec<&Cell> = cells.iter().filter(|c| c.path == path).collect();
+    let own: Vec<&Cell> = cells.iter().filter(|c| c.path == path && c.is_of(way)).collect();
     let mut levels: Vec<Level<'_>> = Vec::new();
     for cell in &own {
         match levels.iter_mut().find(|l| l.holds(cell)) {
@@ -71,7 +71,7 @@ impl Level<'_> {
         self.0.first().is_some_and(|c| c.mix.merged)
     }
 
-    /// All went that could.
+    /// The highest rate.
     fn saturates(&self) -> bool {
         self.0.first().is_some_and(|c| c.offered.is_none())
     }
@@ -86,7 +86,7 @@ impl Level<'_> {
     }
 }
 
-/// In the order of their rates. All that goes is the end, also where heavy loads made it a lower rate than light ones went at:
+/// In the order of their rates. The highest is the end, also where heavy loads made it a lower rate than light ones went at:
 /// packets gather since the gateway is full, not since they are many.
 fn in_order(mut points: Vec<(bool, Point)>) -> Vec<Point> {
     points.retain(|(_, p)| p.pps > 0.0);
@@ -104,7 +104,7 @@ fn missed(rows: &[Vec<f64>], y: &[f64], x: &[f64]) -> f64 {
 
 impl Model {
     /// What a packet of a cell should cost in one direction at the rate that its gateway handled, or at the end of the curve where
-    /// all went that could: packets a second, nanoseconds.
+    /// that was the highest: packets a second, nanoseconds.
     pub fn predicts(&self, cell: &Cell, way: Way) -> Result<(f64, f64), LabError> {
         let suite = self.suite(&cell.suite)?;
         let pps = cell.median(way).map_or(0.0, |s| s.pps);
@@ -171,7 +171,7 @@ mod tests {
             Side { pps, ns: ns + change + PER_BYTE * mix.of_bytes() + crypto, calls, burst }
         };
         let seen = vec![Seen { out: side(Way::Out), into: side(Way::In), ..sample::EMPTY }];
-        Cell { suite: suite.suite.clone(), path: Path::Udp, mix, offered, seen }
+        Cell { suite: suite.suite.clone(), path: Path::Udp, mix, offered, alone: None, seen }
     }
 
     /// Cells of a calibration, at its rates.

@@ -1,27 +1,31 @@
-//! The highest rates of one gateway: what the model says, beside a stored run of `lab rfc2544 --topology single`, which measures them.
-//! Pure.
+//! The highest rates of one gateway: what the model says, beside a verification's own measurements of them and beside a stored run of
+//! `lab rfc2544 --topology single`. Pure.
 //!
 //! The tester and its links are on the same processors as the gateway, and the model knows nothing of them. So what the machine
 //! took for a packet beside the gateway's processes is the run's, and the gateway's part is the model's:
 //!
 //! ```text
-//! packets a second x (the gateway's cost by the model + what was beside it) = processors
+//! packets a second x (the gateway's cost by the model + what was beside it) = processors x the share of them that is busy then
 //! ```
+//!
+//! Not all of the processors can be busy while nothing is lost: who has work waits for its turn, and queues run over. How much can
+//! is what the calibration saw of the same gateway at its highest rates.
 
 use serde::Serialize;
 
 use super::answer::highest;
 use super::mix::Mix;
-use super::model::{Model, Path, Way};
+use super::model::{Cell, Model, Path, Seen, Way};
 use super::store;
 use crate::dut::Suite;
 use crate::error::LabError;
 use crate::record::{Figure, Record, Which};
+use crate::stats;
 
 /// One size and direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rate {
-    /// The system, as the run calls it.
+    /// The system, as the run calls it; of a verification's own, `ironswan`.
     pub dut: String,
     /// Its suite.
     pub suite: String,
@@ -41,7 +45,9 @@ pub struct Rate {
     pub measured_ns: f64,
     /// The rest: the tester, and the kernel's way to the gateway.
     pub beside_ns: f64,
-    /// Packets a second that fill the machine by the model.
+    /// Share of the processors that can be busy while nothing is lost.
+    pub busy_at_most: f64,
+    /// Packets a second by the model.
     pub predicted_pps: f64,
     /// The gateway's cost by the model at the rate that was carried, nanoseconds.
     pub predicted_ns: f64,
@@ -125,33 +131,87 @@ fn rate(model: &Model, suites: &[Suite], figure: &Figure) -> Result<Option<(f64,
         // As the experiment has it.
         Err(_) => Mix::rows(size, [64, 570, 1518]),
     };
-    let cost = model.suite(suite)?;
-    let of_gateway = |pps: f64| Ok(model.cost(cost, path, way, (&mix, pps), 1.0)?.total());
-    let (measured_pps, beside_ns) = (kpps * 1e3, machine_ns - measured_ns);
-    let predicted_pps = highest(model.machine.cpus as f64, |pps| Ok(of_gateway(pps)? + beside_ns.max(0.0)))?;
-    let predicted_ns = of_gateway(measured_pps)?;
     let allowed = loss.trim_end_matches('%').parse().unwrap_or(0.0);
-    let rate = Rate {
-        dut: dut.into(),
-        suite: suite.into(),
-        path,
-        way,
-        loss: loss.into(),
-        measured_pps,
-        machine_ns,
-        measured_ns,
-        beside_ns,
-        predicted_pps,
-        predicted_ns,
-        ns_error: predicted_ns / measured_ns - 1.0,
-        error: predicted_pps / measured_pps - 1.0,
-        mix,
+    let load =
+        Load { dut, suite, path, way, mix, loss, pps: kpps * 1e3, machine_ns, gateway_ns: measured_ns };
+    Ok(Some((allowed, load.rate(model)?)))
+}
+
+/// What was measured of a highest rate.
+struct Load<'a> {
+    dut: &'a str,
+    suite: &'a str,
+    path: Path,
+    way: Way,
+    mix: Mix,
+    loss: &'a str,
+    pps: f64,
+    machine_ns: f64,
+    gateway_ns: f64,
+}
+
+impl Load<'_> {
+    /// What the model says of it.
+    fn rate(self, model: &Model) -> Result<Rate, LabError> {
+        let Self { dut, suite, path, way, mix, loss, pps: measured_pps, machine_ns, gateway_ns: measured_ns } =
+            self;
+        let beside_ns = machine_ns - measured_ns;
+        let cost = model.suite(suite)?;
+        let of_gateway = |pps: f64| Ok(model.cost(cost, path, way, (&mix, pps), 1.0)?.total());
+        let busy_at_most = model.busy_at_most(path, way);
+        let processors = model.machine.cpus as f64 * busy_at_most;
+        let predicted_pps = highest(processors, |pps| Ok(of_gateway(pps)? + beside_ns.max(0.0)))?;
+        let predicted_ns = of_gateway(measured_pps)?;
+        Ok(Rate {
+            dut: dut.into(),
+            suite: suite.into(),
+            path,
+            way,
+            loss: loss.into(),
+            measured_pps,
+            machine_ns,
+            measured_ns,
+            beside_ns,
+            busy_at_most,
+            predicted_pps,
+            predicted_ns,
+            ns_error: predicted_ns / measured_ns - 1.0,
+            error: predicted_pps / measured_pps - 1.0,
+            mix,
+        })
+    }
+}
+
+/// Those that a verification has measured itself, which lost at most `loss`.
+pub fn own(model: &Model, cells: &[Cell], loss: &str) -> Result<Vec<Rate>, LabError> {
+    let rate = |(cell, way): (&Cell, Way)| {
+        let median = |of: fn(&Seen) -> f64| stats::median(&cell.seen.iter().map(of).collect::<Vec<_>>());
+        let found = cell
+            .median(way)
+            .zip(median(|s| s.machine_ns))
+            .filter(|(side, _)| side.pps > 0.0 && side.ns > 0.0);
+        found.map(|(side, machine_ns)| {
+            let (dut, suite, mix) = ("ironswan", cell.suite.as_str(), cell.mix.clone());
+            let load = Load {
+                dut,
+                suite,
+                path: cell.path,
+                way,
+                mix,
+                loss,
+                pps: side.pps,
+                machine_ns,
+                gateway_ns: side.ns,
+            };
+            load.rate(model)
+        })
     };
-    Ok(Some((allowed, rate)))
+    cells.iter().filter_map(|cell| Some((cell, cell.alone?))).filter_map(rate).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::model::Side;
     use super::super::sample;
     use super::*;
     use crate::record::{Sample, factors, figures};
@@ -202,6 +262,30 @@ mod tests {
         assert!((gcm.predicted_pps / (2e9 / (ns + 3_000.0)) - 1.0).abs() < 1e-6, "{gcm:?}");
         assert!((gcm.error - (gcm.predicted_pps / 200_000.0 - 1.0)).abs() < 1e-12);
         assert_eq!((des.suite.as_str(), des.path, des.way), ("3des-sha1", Path::Raw, Way::In));
+    }
+
+    #[test]
+    fn a_verification_has_rates_of_its_own_and_no_more_of_the_processors_than_were_busy() {
+        let mut model = sample::model();
+        let side = Side { pps: 200_000.0, ns: 5_000.0, calls: 0.1, burst: 20.0 };
+        let seen = Seen { seconds: 0.3, packets: 60_000.0, into: side, machine_ns: 8_000.0, ..sample::EMPTY };
+        let cell = Cell {
+            mix: Mix::frames(256),
+            offered: None,
+            alone: Some(Way::In),
+            seen: vec![seen],
+            ..model.cells[0].clone()
+        };
+        let of = |model: &Model| own(model, &[model.cells[0].clone(), cell.clone()], "0.5%").expect("rates");
+        let full = of(&model);
+        assert_eq!((full.len(), full[0].way, full[0].busy_at_most), (1, Way::In, 1.0), "{full:?}");
+        let ns = 1_500.0 + 238.0 * 0.25 + 40.0 + 24.0;
+        assert!((full[0].predicted_pps / (2e9 / (ns + 3_000.0)) - 1.0).abs() < 1e-6, "{full:?}");
+        // 60,000 x 8 us in 0.3 s: 1.6 of two processors.
+        model.cells.push(cell.clone());
+        let less = of(&model);
+        assert!((less[0].busy_at_most - 0.8).abs() < 1e-9, "{less:?}");
+        assert!((less[0].predicted_pps / full[0].predicted_pps - 0.8).abs() < 1e-6, "{less:?}");
     }
 
     #[test]

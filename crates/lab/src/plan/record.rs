@@ -118,7 +118,7 @@ pub fn verified(model: &Model, v: &Verification, told: Told) -> Record {
         let same = |p: &super::verified::Predicted| {
             (&p.suite, p.path, p.way, &p.mix, p.offered) == (&c.suite, c.path, *way, &c.mix.name, c.offered)
         };
-        v.cells.iter().any(same)
+        c.is_of(*way) && v.cells.iter().any(same)
     });
     let mut samples: Vec<Sample> = kept.flat_map(|(c, way)| of_cell(model, c, way, "predicted")).collect();
     samples.extend(v.taken.rates.iter().flat_map(of_rate));
@@ -271,7 +271,7 @@ fn of_cell(model: &Model, cell: &Cell, way: Way, said: &str) -> Vec<Sample> {
             ("path", cell.path.name()),
             ("way", way.name()),
             ("mix", &cell.mix.name),
-            ("offered", &cell.offered.map_or_else(|| "all".into(), |pps| format!("{pps:.0}"))),
+            ("offered", &cell.offered.map_or_else(|| "highest".into(), |pps| format!("{pps:.0}"))),
             ("rate", &format!("{rate:.0}")),
             ("of", of),
         ]);
@@ -303,6 +303,7 @@ fn of_rate(r: &Rate) -> [Sample; 2] {
             ("path", r.path.name()),
             ("way", r.way.name()),
             ("mix", &r.mix.name),
+            ("loss", &r.loss),
             ("of", of),
         ]);
         single(all, &[("kpps", pps / 1e3), ("ns", ns)])

@@ -149,7 +149,7 @@ mod tests {
             ("{}", "calibrate again"),
             (r#"{"schema": "ironswan.plan-model/9"}"#, "ironswan.plan-model/9"),
             (r#"{"schema": "ironswan.plan-model/2"}"#, "calibrate again"),
-            (r#"{"schema": "ironswan.plan-model/3"}"#, "no model"),
+            (r#"{"schema": "ironswan.plan-model/4"}"#, "no model"),
         ] {
             let e = parse(text).expect_err(text);
             assert!(e.contains(part), "{e}");

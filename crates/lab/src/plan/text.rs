@@ -383,7 +383,7 @@ pub fn verification(v: &Verification) -> Vec<String> {
             c.path.name().into(),
             way.into(),
             c.mix.clone(),
-            c.offered.map_or_else(|| "all".into(), number),
+            c.offered.map_or_else(|| "highest".into(), number),
             number(c.pps),
             number(c.predicted_ns),
             number(c.measured_ns),
@@ -422,7 +422,11 @@ pub fn verification(v: &Verification) -> Vec<String> {
 
 /// The highest rates of one gateway, and what the errors are without them.
 fn rates(v: &Verification) -> Vec<String> {
-    let Some(against) = v.taken.against.as_ref().filter(|_| !v.taken.rates.is_empty()) else { return vec![] };
+    if v.taken.rates.is_empty() {
+        return vec![];
+    }
+    let against =
+        v.taken.against.as_ref().map(|run| format!(", and by the run of {run}")).unwrap_or_default();
     let mut table = Table::with_names(4);
     table.row(
         [
@@ -439,6 +443,7 @@ fn rates(v: &Verification) -> Vec<String> {
             "measured ns",
             "error",
             "beside it: ns",
+            "busy",
         ]
         .map(String::from),
     );
@@ -457,11 +462,13 @@ fn rates(v: &Verification) -> Vec<String> {
             number(r.measured_ns),
             format!("{:+.0} %", r.ns_error * 100.0),
             number(r.beside_ns),
+            format!("{:.0} %", r.busy_at_most * 100.0),
         ]);
     }
     let mut lines = vec![format!(
-        "highest rates of one gateway, encrypting (out) and decrypting (in), against the run of {against}: what fills the processors \
-         with the gateway's cost by the model and what the run took beside it"
+        "highest rates of one gateway, encrypting (out) and decrypting (in), as measured now{against}: what fills as much of the \
+         processors as was busy at such rates when the model was made, with the gateway's cost by the model and what was taken \
+         beside it"
     )];
     lines.extend(table.render(" ").lines().map(String::from));
     let (median, worst) = v.of_loads();

@@ -10,7 +10,7 @@ use crate::report::{Program, WarningRecord};
 use crate::stats;
 
 /// The name and number of the schema of a verification.
-pub const VERIFY_SCHEMA: &str = "ironswan.plan-verify/3";
+pub const VERIFY_SCHEMA: &str = "ironswan.plan-verify/4";
 
 /// Errors that are good enough: of the median cell, and of the worst.
 pub const MEDIAN: f64 = 0.10;
@@ -28,7 +28,7 @@ pub struct Predicted {
     pub way: Way,
     /// The packets.
     pub mix: String,
-    /// How many a second were offered; absent where as many went as could.
+    /// How many a second were offered over a line; absent where it was the highest rate of one gateway alone.
     pub offered: Option<f64>,
     /// How many a second this gateway handled.
     pub pps: f64,
@@ -124,8 +124,10 @@ impl Verification {
     /// machine.
     pub fn made(model: &Model, taken: Taken) -> Result<Option<Self>, LabError> {
         let then = |c: &Cell| {
-            let same =
-                |m: &&Cell| (&m.suite, m.path, &m.mix, m.offered) == (&c.suite, c.path, &c.mix, c.offered);
+            let same = |m: &&Cell| {
+                (&m.suite, m.path, &m.mix, m.offered, m.alone)
+                    == (&c.suite, c.path, &c.mix, c.offered, c.alone)
+            };
             model.cells.iter().find(same)
         };
         let (mut predicted, mut ratios) = (Vec::new(), Vec::new());

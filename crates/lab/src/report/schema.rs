@@ -15,8 +15,8 @@ pub const LAB_SCHEMA_JSON: &str = include_str!("lab-1.schema.json");
 
 /// The JSON Schemas of the planner's documents: a model, a verification, an answer.
 pub const PLAN_SCHEMAS_JSON: [&str; 3] = [
-    include_str!("../plan/model-3.schema.json"),
-    include_str!("../plan/verify-3.schema.json"),
+    include_str!("../plan/model-4.schema.json"),
+    include_str!("../plan/verify-4.schema.json"),
     include_str!("../plan/answer-3.schema.json"),
 ];
 

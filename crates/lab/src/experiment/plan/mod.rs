@@ -1,5 +1,5 @@
 //! Experiment E12, the measurements behind `ironswan plan`: crypto alone, IKE in memory, tunnels brought up, plain forwarding, and
-//! short loads over a line of four boxes, from slow ones to all that goes. Calibrating fits a model to them; verifying
+//! short loads over a line of four boxes, and the highest rates of one gateway alone. Calibrating fits a model to them; verifying
 //! predicts other loads, which were named beforehand and kept out of the fit, and measures them.
 
 mod command;
@@ -28,13 +28,14 @@ use crate::measure::Watch;
 use crate::plan::fit;
 use crate::plan::model::{Cell, MODEL_SCHEMA, ManySas, Model, Path, TunnelCost, Way};
 use crate::plan::paths::path_cost;
-use crate::plan::rates::rates;
+use crate::plan::rates;
 use crate::plan::suite::{BURSTS, Burst, Linear, SuiteCost};
 use crate::plan::verified::{Taken, Verification};
 use crate::record::Record;
 use crate::report::{Progress, Warning};
 use crate::topology::{Line, Mode, Owner};
 use loads::{FITTED, KEPT_SUITE, Load, MTU, held_back};
+use observe::LOSS;
 use soaked::Soaked;
 
 pub use command::{PlanOptions, PlanWhat, plan_command};
@@ -49,7 +50,7 @@ const AGAIN_AT_MOST: u32 = 12;
 /// Numbers of SAs.
 const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
 
-/// Rigs that take turns, by suite and path.
+/// Rigs that take turns, by suite and path: lines, or gateways that are alone with the tester.
 struct Bench {
     rigs: Vec<(String, Path, Rig)>,
     load: Duration,
@@ -57,15 +58,24 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(owner: &Owner, o: &CalibrateOptions, suites: &[&str]) -> Result<Self, LabError> {
+    /// What `loads` need, which are all for lines or all for one gateway.
+    fn start(owner: &Owner, o: &CalibrateOptions, suites: &[&str], loads: &[Load]) -> Result<Self, LabError> {
+        let alone = loads.iter().any(|l| l.alone().is_some());
         let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
         let soaked = o.soaker.then(Soaked::start).transpose()?;
         let mut rigs = Vec::new();
         for name in suites {
             for path in Path::BOTH {
                 let encap = if path == Path::Udp { Encap::Udp } else { Encap::Raw };
+                if !loads.iter().any(|l| l.is_for(name, path)) {
+                    continue;
+                }
                 for dut in duts(o, &[encap], &[name])? {
-                    let mut rig = Rig::start(owner, dut.as_ref(), Mode::Wire, MTU, &placement)?;
+                    let mut rig = if alone {
+                        Rig::start_single(owner, dut.as_ref(), MTU, &placement)?
+                    } else {
+                        Rig::start(owner, dut.as_ref(), Mode::Wire, MTU, &placement)?
+                    };
                     soaked.iter().for_each(|s| s.beside(&mut rig));
                     rigs.push(((*name).to_string(), path, rig));
                 }
@@ -74,7 +84,7 @@ impl Bench {
         Ok(Self { rigs, load: o.load(), soaked })
     }
 
-    /// All loads on all rigs (TCP with the first suite alone), interleaved, several repeats; one cell for each.
+    /// All loads on all rigs that they are for, interleaved, several repeats; one cell for each.
     fn cells(
         &mut self,
         loads: &[Load],
@@ -90,12 +100,17 @@ impl Bench {
             for load in loads {
                 for (suite, path, rig) in &mut self.rigs {
                     interrupt::check()?;
-                    if !load.is_for(suite) {
+                    if !load.is_for(suite, *path) {
                         continue;
                     }
                     progress.says(&format!("{}, {}", rig.name(), load.name()));
+                    let before = cells.get(at).and_then(|cell: &Cell| cell.seen.first().copied());
                     let measure = |rig: &mut Rig| match load {
                         Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
+                        Load::Highest(mix, way) => {
+                            let found = before.map(|seen| seen.side(*way).pps);
+                            rig.highest(mix, *way, found, self.load)
+                        }
                         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
                     };
                     let mut once = || match &mut self.soaked {
@@ -115,8 +130,8 @@ impl Bench {
                         Some(cell) => cell.seen.push(seen),
                         None => {
                             let (suite, path, offered) = (suite.clone(), *path, load.offered());
-                            let mix = load.mix();
-                            cells.push(Cell { suite, path, mix, offered, seen: vec![seen] });
+                            let (mix, alone) = (load.mix(), load.alone());
+                            cells.push(Cell { suite, path, mix, offered, alone, seen: vec![seen] });
                         }
                     }
                     at += 1;
@@ -198,9 +213,12 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     watch.look();
     progress.step();
     progress.says("starting gateways");
-    let mut bench = Bench::start(&owner, o, o.fitted())?;
-    let cells = bench.cells(&o.loads(), o.repeats(), &mut watch, &mut progress)?;
-    let soaked = bench.doubts();
+    let (mut cells, mut soaked) = (Vec::new(), Vec::new());
+    for (loads, repeats) in [(o.loads(), o.repeats()), (o.highest(), 1)] {
+        let mut bench = Bench::start(&owner, o, o.fitted(), &loads)?;
+        cells.extend(bench.cells(&loads, repeats, &mut watch, &mut progress)?);
+        soaked.extend(bench.doubts());
+    }
     drop(progress);
     let mut paths = Vec::new();
     for path in Path::BOTH {
@@ -312,7 +330,9 @@ fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Ce
 fn lost(cells: &[Cell]) -> Option<Warning> {
     let handled = |c: &Cell| c.median(Way::In).map_or(0.0, |s| s.pps);
     let most = |cell: &Cell| {
-        let own = cells.iter().filter(|c| c.path == cell.path && c.suite == cell.suite && !c.mix.merged);
+        let same =
+            |c: &&Cell| c.path == cell.path && c.suite == cell.suite && c.alone.is_none() && !c.mix.merged;
+        let own = cells.iter().filter(same);
         own.map(handled).fold(0.0, f64::max)
     };
     let small = cells.iter().filter(|c| c.offered.is_some_and(|pps| pps <= most(c) / 2.0));
@@ -327,7 +347,7 @@ pub fn verify(
     o: &CalibrateOptions,
     against: Option<&Record>,
 ) -> Result<Verification, LabError> {
-    let rates = against.map(|run| rates(model, run)).transpose()?.unwrap_or_default();
+    let mut highest = against.map(|run| rates::rates(model, run)).transpose()?.unwrap_or_default();
     fit_to_measure(o)?;
     interrupt::install()?;
     interrupt::check()?;
@@ -337,17 +357,22 @@ pub fn verify(
     let mut watch = Watch::begin(&machine);
     let (sizes, whole, again) = (o.kept_sizes(), o.kept_suite(), o.again());
     let repeats = if o.smoke { 1 } else { o.repeats.max(3) };
-    let steps = ((sizes.len() + again.len()) * o.fitted().len() + whole.len()) * 2 * repeats as usize;
-    let mut progress = Progress::new(steps, Duration::from_millis(650));
+    let both: Vec<Load> = sizes.into_iter().chain(again).collect();
+    let parts = [(o.fitted(), both), (&[KEPT_SUITE][..], whole)];
+    let steps = parts.iter().map(|(suites, loads)| loads::measurements(loads, suites)).sum::<usize>();
+    let mut progress = Progress::new(steps * repeats as usize, Duration::from_millis(650));
     progress.says("starting gateways");
-    let both: Vec<Load> = sizes.iter().chain(&again).cloned().collect();
     let (mut all, mut soaked) = (Vec::new(), Vec::new());
-    for (suites, loads) in [(o.fitted(), &both), (&[KEPT_SUITE][..], &whole)] {
-        let mut bench = Bench::start(&owner, o, suites)?;
-        all.extend(bench.cells(loads, repeats, &mut watch, &mut progress)?);
-        soaked.extend(bench.doubts());
+    for (suites, loads) in parts {
+        let (alone, lines): (Vec<Load>, Vec<Load>) = loads.into_iter().partition(|l| l.alone().is_some());
+        for loads in [lines, alone].iter().filter(|loads| !loads.is_empty()) {
+            let mut bench = Bench::start(&owner, o, suites, loads)?;
+            all.extend(bench.cells(loads, repeats, &mut watch, &mut progress)?);
+            soaked.extend(bench.doubts());
+        }
     }
     drop(progress);
+    highest.extend(rates::own(model, &all, LOSS)?);
     let warnings = doubts(o, &machine, watch, &all).iter().chain(&soaked).map(Warning::record).collect();
     let taken = Taken {
         program: super::line::program(),
@@ -357,7 +382,7 @@ pub fn verify(
         model_made: model.made.clone(),
         measured: all,
         against: against.map(|run| run.started.clone()),
-        rates,
+        rates: highest,
         warnings,
     };
     Verification::made(model, taken)?.ok_or_else(|| LabError::Measurement("nothing was measured".into()))

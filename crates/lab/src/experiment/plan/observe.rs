@@ -1,9 +1,10 @@
-//! One load on a running line, and what it cost each gateway: packets of one or several sizes at a fixed rate or as many as go,
-//! or TCP.
+//! One load, and what it cost each gateway: packets of one or several sizes at a fixed rate or TCP over a running line, or packets
+//! through one gateway alone at the highest rate that it carries.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use super::super::passed::Passed;
 use super::super::rig::{PORT, Rig, cpu};
 use crate::clock;
 use crate::dut::EngineCounts;
@@ -13,9 +14,10 @@ use crate::load::frame::{self, Shape};
 use crate::load::{self, Direction, Iperf3, Offer, Receiver, TcpLoad};
 use crate::measure::counters::{self, CpuTicks, LinkCounters, parse_links};
 use crate::measure::headers;
+use crate::measure::search::{Goal, Search, Step};
 use crate::measure::soaker::Soaked;
 use crate::plan::mix::Mix;
-use crate::plan::model::{Seen, Side};
+use crate::plan::model::{Seen, Side, Way};
 use crate::topology::Node;
 
 /// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on the way.
@@ -27,6 +29,14 @@ const QUIET: u32 = 5;
 const DRAIN: Duration = Duration::from_secs(3);
 /// TCP's start is left out.
 const START: Duration = Duration::from_millis(700);
+/// What may be lost at the highest rate of one gateway: half a percent.
+pub(super) const LOSS: &str = "0.5%";
+/// The search for it: how close it is looked for, and in how many trials.
+const HIGHEST: Goal = Goal { loss: 0.005, width: 0.06, packets: u64::MAX, trials: 12 };
+/// Of a load's length, that of a trial of this search that does not decide.
+const PROBE: u32 = 4;
+/// The generator never offers more.
+const LIMIT: f64 = 1e7;
 
 /// Counters at one moment.
 struct Moment {
@@ -107,13 +117,8 @@ impl Rig {
         self.line.pids().into_iter().chain([std::process::id()]).collect()
     }
 
-    /// Packets of a mix at `pps`, or as many as go, for `duration`.
-    pub(super) fn packets(
-        &mut self,
-        mix: &Mix,
-        pps: Option<f64>,
-        duration: Duration,
-    ) -> Result<Seen, LabError> {
+    /// Packets of a mix at `pps`, for `duration`.
+    pub(super) fn packets(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<Seen, LabError> {
         self.trials += 1;
         let shape = shape(mix, self.line.number() << 16 | self.trials);
         let epoch = clock::now();
@@ -123,7 +128,7 @@ impl Rig {
         // Asking the daemons costs them time, so that is outside of what is measured.
         let engines = self.engines()?;
         let before = self.moment(&inside)?;
-        let offer = Offer { rate: pps, packets: u64::MAX, at_most: duration };
+        let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most: duration };
         let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
         let sent = load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
         // What was still in queues is work of this load, in the time that it took.
@@ -133,6 +138,46 @@ impl Rig {
         let count = sent.sent as f64;
         let loss = 1.0 - received as f64 / sent.intended.max(1) as f64;
         Ok(before.until(&after, (count, mix.bytes()), loss, engines.zip(asked), true))
+    }
+
+    /// Packets of a mix through one gateway alone, at `pps` or as many as the generator sends.
+    fn alone(&mut self, mix: &Mix, way: Way, pps: Option<f64>, duration: Duration) -> Result<Seen, LabError> {
+        let offer = Offer { rate: pps, packets: u64::MAX, at_most: duration };
+        let direction = if way == Way::Out { Direction::Forward } else { Direction::Reverse };
+        let passed = self.pass(shape(mix, 0), offer, direction)?;
+        Ok(seen_alone(&passed, way, mix.bytes()))
+    }
+
+    /// The same at the highest rate at which hardly anything is lost: that of the load before, where there was one, or it is looked for.
+    pub(super) fn highest(
+        &mut self,
+        mix: &Mix,
+        way: Way,
+        before: Option<f64>,
+        duration: Duration,
+    ) -> Result<Seen, LabError> {
+        if let Some(pps) = before {
+            return self.alone(mix, way, Some(pps), duration);
+        }
+        let flood = self.alone(mix, way, None, duration / PROBE)?;
+        let mut search = Search::new(HIGHEST, flood.side(way).pps, LIMIT);
+        // Where nothing passes, on a machine that is disturbed again and again, what lost least.
+        let mut least: Option<Seen> = None;
+        loop {
+            interrupt::check()?;
+            let (pps, time) = match search.step() {
+                Step::Probe(pps) => (pps, duration / PROBE),
+                Step::Decide(pps) => (pps, duration),
+                Step::Done(_) => break,
+            };
+            let seen = self.alone(mix, way, Some(pps), time)?;
+            search.tell(seen.loss);
+            let decided = time == duration;
+            if decided && least.is_none_or(|l| seen.loss <= l.loss) {
+                least = Some(seen);
+            }
+        }
+        least.ok_or_else(|| LabError::Measurement("the search for the highest rate did not decide".into()))
     }
 
     /// TCP from a to b at `mbps`, for `duration` after its start. A packet is one of the tunnel's.
@@ -157,6 +202,38 @@ impl Rig {
         let bytes = payload / count + 52.0;
         Ok(before.until(&after, (count, bytes), 0.0, engines.zip(asked), false))
     }
+}
+
+/// What one gateway was seen to cost, by a trial that one way went through it.
+fn seen_alone(passed: &Passed, way: Way, bytes_per_packet: f64) -> Seen {
+    let (arrived, seconds) = (passed.received(), passed.seconds());
+    let counts = passed.engines.first();
+    let own = counts.map(|c| if way == Way::Out { c.given } else { c.arrived } as f64);
+    let n = own.unwrap_or(arrived as f64).max(1.0);
+    let side = Side { pps: n / seconds, ns: passed.cost.gateways_ns as f64 / n, ..gathered(counts, way, n) };
+    let other = Side { burst: 1.0, ..Side::default() };
+    let (out, into) = if way == Way::Out { (side, other) } else { (other, side) };
+    Seen {
+        seconds,
+        packets: n,
+        bytes_per_packet,
+        loss: passed.loss().max(0.0),
+        out,
+        into,
+        machine_ns: passed.busy_seconds * 1e9 / n,
+        other_share: passed.cost.other_load_share,
+    }
+}
+
+/// Calls of a gateway that handled `n` packets, and how many shared one of the crypto engine.
+fn gathered(counts: Option<&EngineCounts>, way: Way, n: f64) -> Side {
+    let of = |name: &&str| counts.and_then(|c| c.plane.get(*name)).copied().unwrap_or(0) as f64;
+    let calls = ["rounds", "send-calls", "receives"].iter().map(of).sum::<f64>();
+    // What is read together is sealed by one call, and what is received together is opened by one.
+    let batches = of(if way == Way::Out { &"seals" } else { &"receives" });
+    // Without a count, each packet by itself: too dear rather than too cheap.
+    let burst = if batches > 0.0 { (n / batches).max(1.0) } else { 1.0 };
+    Side { calls: calls / n, burst, ..Side::default() }
 }
 
 /// Packets of a mix, marked with `tag`.
@@ -188,18 +265,8 @@ impl Moment {
             // Packets of the way that the load goes; acknowledgements of TCP come back, and their work is in the counters too.
             let own = counts.map(|c| if g == 0 { c.given } else { c.arrived } as f64);
             let n = own.filter(|_| handled).unwrap_or(packets).max(1.0);
-            let of = |name: &&str| counts.and_then(|c| c.plane.get(*name)).copied().unwrap_or(0) as f64;
-            let calls = ["rounds", "send-calls", "receives"].iter().map(of).sum::<f64>();
-            // What is read together is sealed by one call, and what is received together is opened by one.
-            let batches = of(&["seals", "receives"][g]);
-            let own = own.unwrap_or(n).max(1.0);
-            Side {
-                pps: n / seconds.max(1e-9),
-                ns: ns / n,
-                calls: calls / own,
-                // Without a count, each packet by itself: too dear rather than too cheap.
-                burst: if batches > 0.0 { (own / batches).max(1.0) } else { 1.0 },
-            }
+            let gathered = gathered(counts, Way::BOTH[g], own.unwrap_or(n).max(1.0));
+            Side { pps: n / seconds.max(1e-9), ns: ns / n, ..gathered }
         };
         let (busy, other_share) = self.machine.until(&after.machine);
         Seen {
