@@ -208,6 +208,14 @@ fn a_full_disk_is_named_and_no_run_looks_whole() {
 }
 
 #[test]
+fn a_disk_without_room_for_a_model_is_named_before_anything_is_measured() {
+    let script = "echo old > plan.json && $ironswan plan --calibrate --smoke --model plan.json";
+    let (status, said, left) = on_a_disk("model", 64, script);
+    assert_says(&said, &["the model cannot be written to plan.json (No space left on device", "--model"]);
+    assert_eq!((status, left), (2, vec![("plan.json".into(), 4)]), "{said}");
+}
+
+#[test]
 fn the_page_of_a_run_is_written_anew_or_stays() {
     let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/tests/runs/sizes");
     let script = format!(
