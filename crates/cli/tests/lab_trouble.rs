@@ -1,5 +1,6 @@
 //! The laboratory in trouble: gateways that crash, hang or carry nothing, processes that are killed under it, a full disk. The
-//! error says whose fault it is and shows the end of the logs, and nothing is left. Needs root, a TUN device and iperf3.
+//! error says whose fault it is and shows the end of the logs, and nothing is left. Needs root, a TUN device and iperf3; of the
+//! programs that carry files those are killed that are installed.
 //!
 //! The tests run side by side: most of their time they wait. What generates and receives packets are threads of the laboratory.
 
@@ -11,6 +12,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, sleep};
 use std::time::Duration;
+
+use ironswan_lab::load::apps::App;
 
 use common::{IRONSWAN, Scratch, ended, in_boxes, remains, start, stderr, stdout};
 
@@ -100,7 +103,18 @@ fn a_tunnel_that_carries_nothing_is_shown_with_the_logs() {
 /// Kills the process that has `victim` in its command line, in the boxes of a run that is as far as `ready`; what the run says.
 fn killed(name: &str, line: &str, victim: &str, ready: impl Fn(u32) -> bool) -> String {
     let scratch = Scratch::new(name);
-    let mut child = start(&scratch, line);
+    let child = start(&scratch, line);
+    killed_in(&scratch, child, name, victim, ready)
+}
+
+/// The same of a run that has been started.
+fn killed_in(
+    scratch: &Scratch,
+    mut child: Child,
+    name: &str,
+    victim: &str,
+    ready: impl Fn(u32) -> bool,
+) -> String {
     let pid = child.id();
     let mut own = Vec::new();
     for _ in 0..6000 {
@@ -114,10 +128,16 @@ fn killed(name: &str, line: &str, victim: &str, ready: impl Fn(u32) -> bool) -> 
     let (process, _) = own.iter().find(|(_, line)| line.contains(victim)).expect(victim);
     let done = Command::new("kill").args(["-KILL", &process.to_string()]).status().expect("kill");
     assert!(done.success());
-    let said = failed(&scratch, child);
-    let alive: Vec<_> = own.iter().filter(|(p, _)| Path::new(&format!("/proc/{p}")).exists()).collect();
+    let said = failed(scratch, child);
+    let alive: Vec<_> = own.iter().filter(|(p, _)| lives(*p)).collect();
     assert!(alive.is_empty(), "{name}: {alive:?}");
     said
+}
+
+/// A zombie does not live: its parent was killed, and init has yet to hear of its end.
+fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|s| !s.rsplit_once(") ").expect("a stat line").1.starts_with('Z'))
 }
 
 /// Packets that a box has received on one of its links.
@@ -158,6 +178,70 @@ fn each_process_that_is_killed_under_a_run_is_named() {
         case("g2-packets", PACKETS, "/g2 --vici", gone("g2"));
         case("g1-tunnels", TUNNELS, "/g1 --vici", gone("g1"));
         case("file", FILE, "/a --vici", gone("a"));
+    });
+}
+
+/// Bytes that have arrived of the file that a run has in memory.
+fn arrived(pid: u32) -> u64 {
+    let mark = format!("ironlab-{pid}-");
+    let folders = fs::read_dir("/dev/shm").expect("memory").flatten();
+    let own = folders.filter(|f| f.file_name().to_string_lossy().starts_with(&mark));
+    own.filter_map(|f| fs::metadata(f.path().join("copy")).ok()).map(|copy| copy.len()).max().unwrap_or(0)
+}
+
+#[test]
+fn each_program_that_carries_files_and_is_killed_is_named() {
+    const FILES: &str = "transfer --dut plain --congestion reno --smoke --size 16";
+    const TUNNEL: &str = "transfer --dut ironswan --congestion reno --smoke --size 16";
+    const BESIDE: &str = "background --dut plain --congestion reno --rate 8 --duration 2 --repeats 1";
+    let kill = |name: &str, line: &str, app: App, victim: &str| {
+        let scratch = Scratch::new(name);
+        // Clients that take their time.
+        let slow = scratch.path("slow");
+        fs::create_dir(&slow).expect("a folder");
+        let client = if app == App::Scp { "scp" } else { "curl" };
+        let mark = if app == App::Scp { "scp -l 8000".into() } else { format!("{}://", app.name()) };
+        let body = match app {
+            App::Scp => "exec scp -l 8000 \"$@\"".into(),
+            _ => format!("case \"$*\" in *{mark}*) set -- \"$@\" --limit-rate 1M;; esac; exec curl \"$@\""),
+        };
+        let script = slow.join(client);
+        fs::write(&script, format!("#!/bin/sh\nPATH=${{PATH#*:}}\n{body}\n")).expect("a script");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+        let path = format!("{}:{}", slow.display(), std::env::var("PATH").expect("a path"));
+        let mut run = common::experiment(&scratch, line);
+        let child = run.env("PATH", path).spawn().expect("ironswan");
+        let ready = |pid| {
+            let carries = in_boxes(pid).iter().any(|(_, line)| line.contains(&mark));
+            carries && (line == BESIDE || arrived(pid) > 100_000)
+        };
+        killed_in(&scratch, child, name, victim, ready)
+    };
+    const SERVER: &str = "server ended (signal: 9 (SIGKILL))";
+    const FTP: &[&str] = &["the load stopped: the ftp ", SERVER];
+    const HTTPS: &[&str] = &["the load stopped: the https ", SERVER];
+    const SCP: &[&str] = &["the load stopped: the scp ", SERVER];
+    const WORKER: &[&str] =
+        &["the https client ended (exit status: ", "of the client:", "curl: (", "of the server:", "signal 9"];
+    const SESSION: &[&str] = &["the scp client ended (exit status: ", "of the client:"];
+    const CLIENT: &[&str] = &["the https client ended (signal: 9 (SIGKILL))"];
+    const EARLY: &[&str] = &["the scp client ended early (signal: 9 (SIGKILL))"];
+    const GATEWAY: &[&str] = &[": the process of a ended (signal: 9 (SIGKILL))", "last lines of a:"];
+    let cases = [
+        ("ftp-gateway", TUNNEL, App::Ftp, "/a --vici", GATEWAY),
+        ("ftp-server", FILES, App::Ftp, "pyftpdlib", FTP),
+        ("https-server", FILES, App::Https, "nginx: master", HTTPS),
+        ("https-worker", FILES, App::Https, "nginx: worker", WORKER),
+        ("https-client", FILES, App::Https, "https://", CLIENT),
+        ("scp-server", FILES, App::Scp, " -D -e -f ", SCP),
+        ("scp-session", FILES, App::Scp, "root@notty", SESSION),
+        ("beside-server", BESIDE, App::Https, "nginx: master", HTTPS),
+        ("beside-client", BESIDE, App::Scp, "scp -l", EARLY),
+    ];
+    thread::scope(|scope| {
+        for (name, line, app, victim, says) in cases.into_iter().filter(|c| c.2.lacks().is_empty()) {
+            scope.spawn(move || assert_says(&kill(name, line, app, victim), says));
+        }
     });
 }
 
@@ -205,6 +289,14 @@ fn a_full_disk_is_named_and_no_run_looks_whole() {
     let (status, said, left) = on_a_disk("raw", 4, line);
     assert_says(&said, &["ironswan lab line: writing /", "/run/raw/", ": No space left on device"]);
     assert_eq!((status, left), (1, vec![]), "{said}");
+}
+
+#[test]
+fn a_disk_without_room_for_a_model_is_named_before_anything_is_measured() {
+    let script = "echo old > plan.json && $ironswan plan --calibrate --smoke --model plan.json";
+    let (status, said, left) = on_a_disk("model", 64, script);
+    assert_says(&said, &["the model cannot be written to plan.json (No space left on device", "--model"]);
+    assert_eq!((status, left), (2, vec![("plan.json".into(), 4)]), "{said}");
 }
 
 #[test]

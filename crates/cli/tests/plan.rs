@@ -180,6 +180,23 @@ fn a_machine_is_calibrated_asked_and_verified() {
 }
 
 #[test]
+fn a_place_where_no_model_can_be_is_refused_before_anything_is_measured() {
+    let here =
+        |name: &str| std::env::temp_dir().join(format!("ironswan-test-plan-{name}-{}", std::process::id()));
+    let (file, out) = (here("old"), here("none"));
+    fs::write(&file, "old").expect("a file");
+    let below = file.join("plan.json");
+    let [below, out_name] = [&below, &out].map(|path| path.to_str().expect("a name"));
+    let done = plan(&["--calibrate", "--smoke", "--model", below, "--out", out_name]);
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert_eq!(done.status.code(), Some(2), "{said}");
+    assert!(said.contains(below) && said.contains("name another file with --model"), "{said}");
+    assert_eq!(fs::read_to_string(&file).expect("what was there"), "old");
+    assert!(!out.exists(), "{said}");
+    fs::remove_file(&file).expect("removed");
+}
+
+#[test]
 fn without_a_model_or_with_nonsense_it_says_what_to_do() {
     for (arguments, part) in [
         (["--this-machine", "--model", "/nonexistent/plan.json"], "/nonexistent/plan.json"),

@@ -31,6 +31,8 @@ pub struct Facts {
     pub addresses: Vec<Address>,
     /// Interfaces.
     pub links: Vec<Link>,
+    /// What is to be said of interfaces that are not among them. Of other lists whoever reads them again says it.
+    pub left_out: Vec<String>,
     /// `net.ipv4.conf.all.rp_filter`.
     pub reverse_path: ReversePath,
     /// Interfaces where a strict `rp_filter` is in effect, without loopback and our own device.
@@ -46,6 +48,7 @@ impl Facts {
     /// What the kernel says.
     pub fn gather(netlink: &mut Netlink, device: &str) -> Result<Self, IoError> {
         let links = netlink.links()?;
+        let left_out = netlink.left_out();
         let strict = links
             .iter()
             .filter(|l| !l.loopback && l.name != device)
@@ -57,6 +60,7 @@ impl Facts {
             routes: netlink.routes(TABLE)?,
             addresses: netlink.addresses()?,
             links,
+            left_out,
             reverse_path: sysctl::reverse_path("all"),
             strict,
             forwarding: [false, true].map(sysctl::forwarding),
@@ -92,7 +96,7 @@ pub fn peers<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Vec<I
 
 /// Everything that stands in the way, a line each.
 pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[IpAddr]) -> Vec<String> {
-    let mut out = Vec::new();
+    let mut out = facts.left_out.clone();
     foreign_routes(facts, &mut out);
     foreign_rules(facts, settings, &mut out);
     reverse_path(facts, settings, policies, peers, &mut out);

@@ -56,6 +56,12 @@ fn a_fit_machine_gets_no_finding() {
 }
 
 #[test]
+fn interfaces_that_were_left_out_are_named() {
+    let facts = Facts { left_out: vec!["an interface is left out".into()], ..fit() };
+    one(&run(&facts, true, &[policy("10.1.0.0/16", "10.2.0.0/16")]), &["an interface is left out"]);
+}
+
+#[test]
 fn another_program_s_route_in_the_table_is_named_with_its_owner() {
     let mut facts = fit();
     let destination = Destination { ip: "10.9.0.0".parse().unwrap(), prefix_len: 16 };

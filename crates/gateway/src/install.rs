@@ -54,6 +54,10 @@ pub trait Kernel {
     fn routes(&mut self) -> Result<Vec<Route>, IoError>;
     /// The rules of the kind that is used here.
     fn rules(&mut self) -> Result<Vec<Rule>, IoError>;
+    /// What is to be said of objects that these lists are without, as they were not understood: of each list once.
+    fn left_out(&mut self) -> Vec<String> {
+        Vec::new()
+    }
     /// Adds a rule, once.
     fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError>;
     /// Removes a rule and its copies.
@@ -81,6 +85,9 @@ impl Kernel for Netlink {
     }
     fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
         Netlink::rules(self)
+    }
+    fn left_out(&mut self) -> Vec<String> {
+        Netlink::left_out(self)
     }
     fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError> {
         Netlink::add_rule(self, rule)
@@ -331,6 +338,7 @@ impl Installer {
     /// What the kernel says.
     pub fn verify(&mut self) -> Result<Vec<String>, IoError> {
         let (rules, routes) = (self.kernel.rules()?, self.kernel.routes()?);
+        self.kernel.left_out().into_iter().for_each(|line| self.steering.say(line + " (said once)"));
         let mut missing = self.steering.compare(&rules, &routes);
         let found: HashSet<Route> = routes.into_iter().collect();
         let mut gone = Vec::new();

@@ -32,6 +32,8 @@ pub(crate) struct Table {
     pub(crate) done: Vec<String>,
     /// Answers about routes (links, where `path_mtu` is 0) are not understood.
     pub(crate) puzzles: bool,
+    /// What is to be said of the lists.
+    pub(crate) left_out: Vec<String>,
     /// Changes whose text contains this are refused.
     pub(crate) refuse: Option<&'static str>,
 }
@@ -112,6 +114,9 @@ impl Kernel for Fake {
     }
     fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
         Ok(self.0.borrow().rules.clone())
+    }
+    fn left_out(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.0.borrow_mut().left_out)
     }
     fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError> {
         let mut t = self.0.borrow_mut();
@@ -364,6 +369,16 @@ fn what_the_kernel_answers_and_nobody_understands_changes_nothing_and_is_said_on
         i.forgotten(clock::now() + ASK_AGAIN);
         assert_eq!(mtus(&i).1, 1338);
     }
+}
+
+#[test]
+fn what_a_list_is_without_is_said() {
+    let (mut i, table) = setup();
+    table.borrow_mut().left_out.push("of the rules, 1 is left out".into());
+    assert_eq!(i.verify().unwrap(), [""; 0]);
+    assert_eq!(i.steering_mut().take_log(), ["of the rules, 1 is left out (said once)"]);
+    assert_eq!(i.verify().unwrap(), [""; 0]);
+    assert_eq!(i.steering_mut().take_log(), [""; 0]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::Error;
-use crate::route::Netlink;
+use crate::route::{Link, Netlink};
 
 /// Bytes in front of every packet.
 pub const VNET_HEADER: usize = 10;
@@ -94,9 +94,10 @@ impl Tun {
         attach(fd.as_fd(), name).map_err(|e| match e.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => Error::DeviceBusy { name: config.name.clone() },
             // The name exists and is not a TUN device.
-            Some(libc::EINVAL) => match interface_exists(&config.name) {
-                true => Error::DeviceBusy { name: config.name.clone() },
-                false => bad_name(),
+            Some(libc::EINVAL) => match exists(Netlink::open().and_then(|mut n| n.link(&config.name))) {
+                Ok(true) => Error::DeviceBusy { name: config.name.clone() },
+                Ok(false) => bad_name(),
+                Err(e) => e,
             },
             _ => Error::system("creating a TUN device", e),
         })?;
@@ -182,9 +183,13 @@ fn attach(fd: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     set_interface(fd, name)
 }
 
-fn interface_exists(name: &str) -> bool {
-    rustix::fs::access(format!("/sys/class/net/{name}"), rustix::fs::Access::EXISTS).is_ok()
-        || Netlink::open().and_then(|mut n| n.link(name)).is_ok()
+/// Whether the interface that was asked for is there, of any kind.
+fn exists(asked: Result<Link, Error>) -> Result<bool, Error> {
+    match asked {
+        Ok(_) => Ok(true),
+        Err(Error::NoDevice { .. }) => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// TUNSETIFF. `name` is shorter than IFNAMSIZ.
@@ -249,6 +254,17 @@ mod tests {
     fn what_is_not_wished_is_not_asked_for() {
         let (got, asked) = kernel(u32::MAX, false);
         assert_eq!((got.unwrap(), asked), (Offloads::default(), vec![0]));
+    }
+
+    #[test]
+    fn an_interface_of_which_the_kernel_says_nothing_is_not_one_that_is_not_there() {
+        assert!(matches!(exists(Ok(Link::default())), Ok(true)));
+        assert!(matches!(exists(Err(Error::NoDevice { name: "x".into() })), Ok(false)));
+        for errno in [libc::EPERM, libc::ENOBUFS] {
+            let refused = Error::Netlink { what: "x".into(), source: io::Error::from_raw_os_error(errno) };
+            assert_eq!(exists(Err(refused)).unwrap_err().errno(), Some(errno));
+        }
+        assert!(matches!(exists(Err(Error::Answer { what: "x".into() })), Err(Error::Answer { .. })));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs;
 use std::process::Command;
 
 use ironswan_lab::record::{Which, factors};
@@ -53,16 +54,30 @@ fn openssl(bytes: u32) -> Option<f64> {
     line.rsplit(':').next()?.trim().parse::<f64>().ok().map(|rate| rate / 1e6)
 }
 
-/// Both are assembly for the same instructions, and at 8 KB the cost of a call is small. OpenSSL 3.0 has one AES block in each
-/// 128-bit register; aws-lc has VAES and AVX-512 where the processor does, four blocks in one, so up to four times the rate.
-/// OpenSSL's benchmark makes no tag for each message and sets no nonce, which we do: at most a quarter of the time at this
-/// size. Beyond both bounds one of the two is measured wrongly.
+/// Whether aws-lc has AES-GCM in registers of 512 bits here, and OpenSSL, too, which has it since 3.1.
+fn wide() -> [bool; 2] {
+    let all = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = all.lines().find_map(|l| l.strip_prefix("flags")).unwrap_or_default();
+    let has = |flag: &str| flags.split_whitespace().any(|f| f == flag);
+    let processor =
+        ["avx512f", "avx512dq", "avx512bw", "avx512vl", "vaes", "vpclmulqdq"].into_iter().all(has);
+    let out = Command::new("openssl").arg("version").output().map(|out| out.stdout).unwrap_or_default();
+    let version = String::from_utf8_lossy(&out).split(' ').nth(1).map(ToString::to_string);
+    let old = version.is_some_and(|v| ["0.", "1.", "2.", "3.0."].iter().any(|old| v.starts_with(old)));
+    [processor, processor && !old]
+}
+
+/// Both are assembly for the same instructions, and at 8 KB the cost of a call is small. OpenSSL's benchmark makes no tag for each
+/// message and sets no nonce, which we do: at most a quarter of the time at this size. Where only aws-lc has registers of 512
+/// bits it has four AES blocks in one, OpenSSL one in its registers of 128: up to four times the rate. Its VAES takes AVX-512, so
+/// that without both are alike. Beyond these bounds one of the two is measured wrongly.
 #[test]
 fn aes_gcm_is_as_fast_as_openssl_says_within_what_the_engine_explains() {
     let Some(theirs) = openssl(8192) else {
         assert!(Command::new("openssl").output().is_err(), "openssl is here and prints no rate");
         return;
     };
+    let bounds = if wide() == [true, false] { 1.5..6.0 } else { 0.75..1.6 };
     let mut o = options("openssl");
     o.suites = vec!["aes128gcm16".into()];
     o.engines = vec!["aws-lc".into()];
@@ -75,5 +90,8 @@ fn aes_gcm_is_as_fast_as_openssl_says_within_what_the_engine_explains() {
     let only = factors([("direction", "seal")]);
     let figure = report.record.figures_with(&only).next().expect("a figure");
     let ours = figure.measures["mb_per_s"].summary.max;
-    assert!((0.75..6.0).contains(&(ours / theirs)), "ours {ours:.0} MB/s, openssl {theirs:.0} MB/s");
+    assert!(
+        bounds.contains(&(ours / theirs)),
+        "ours {ours:.0} MB/s, openssl {theirs:.0} MB/s, {bounds:?} times"
+    );
 }

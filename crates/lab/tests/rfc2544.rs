@@ -23,6 +23,11 @@ fn percentiles(latency: &Figure) {
     assert!(p.windows(2).all(|w| w[0].unwrap_or(0.0) <= w[1].unwrap_or(0.0) * 1.02), "{latency:?}");
 }
 
+/// Devices of tunnels that were given the MTU of the largest inner packets.
+fn given_an_mtu(commands: &[String]) -> usize {
+    commands.iter().filter(|c| c.contains(" link set ") && c.ends_with(" mtu 1500")).count()
+}
+
 #[test]
 fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent() {
     let options = Rfc2544Options {
@@ -65,6 +70,7 @@ fn throughput_latency_and_the_curve_of_a_mix_both_ways_follow_from_what_was_sent
     assert!(record.settings["crossed, plain"].contains(" 0 WireGuard or OpenVPN"), "{:?}", record.settings);
     assert!(record.settings["crossed, openvpn"].ends_with(" 0 other"), "{:?}", record.settings);
     assert_eq!(record.history.first().map(|h| h.then.contains("25 %")), Some(true));
+    assert_eq!(given_an_mtu(&record.commands), 2);
     assert!(report.folder.join("run.json").exists());
     assert!(common::recomputed(&report.folder).contains(" raw trials"), "no trials were kept");
     assert_eq!(left(&record.commands), [""; 0]);
@@ -90,6 +96,8 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
     let record = &run.record;
     sound(record);
     assert_eq!(report::breaches(&serde_json::to_value(record).expect("JSON")), Vec::<String>::new());
+    // Its routes have the MTU that fits; the device's own it would restore, and say that somebody changed it.
+    assert_eq!(given_an_mtu(&record.commands), 0);
     let mut carried = 0.0;
     for dut in ["plain", "ironswan", "ironswan-raw"] {
         for direction in ["encrypting", "decrypting"] {

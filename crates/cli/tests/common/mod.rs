@@ -37,11 +37,17 @@ impl Drop for Scratch {
     }
 }
 
-/// Starts an experiment whose folder is `run` in `scratch`.
-pub fn start(scratch: &Scratch, line: &str) -> Child {
+/// An experiment whose folder is `run` in `scratch`.
+pub fn experiment(scratch: &Scratch, line: &str) -> Command {
     let mut command = Command::new(IRONSWAN);
     command.arg("lab").args(line.split(' ')).arg("--out").arg(scratch.path("run"));
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ironswan")
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Starts it.
+pub fn start(scratch: &Scratch, line: &str) -> Child {
+    experiment(scratch, line).spawn().expect("ironswan")
 }
 
 /// The end of a run, which comes.

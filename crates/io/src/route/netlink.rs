@@ -1,5 +1,6 @@
 //! The socket: one request, its replies.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
@@ -27,6 +28,28 @@ pub struct Netlink {
     sequence: u32,
     /// What was received last.
     buffer: Vec<u8>,
+    left_out: LeftOut,
+}
+
+/// Lists with objects that were not understood.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// What was asked.
+    lists: BTreeSet<String>,
+    /// What is still to be told of it.
+    lines: Vec<String>,
+}
+
+impl LeftOut {
+    fn add(&mut self, what: &str, objects: usize) {
+        if self.lists.insert(what.into()) {
+            let are = if objects == 1 { "1 object is".into() } else { format!("{objects} objects are") };
+            self.lines.push(format!(
+                "of the kernel's answer to a request to {what}, {are} not understood and left out: the kernel is newer than this \
+                 program, which is to be updated"
+            ));
+        }
+    }
 }
 
 impl Netlink {
@@ -45,7 +68,7 @@ impl Netlink {
             Ok(socket)
         };
         let socket = open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
-        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER) })
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER), left_out: LeftOut::default() })
     }
 
     /// Its netlink address: notices of what it has changed carry it ([`super::Watch::but_not`]).
@@ -58,6 +81,11 @@ impl Netlink {
             .get_address(&mut addr)
             .map_err(|source| Error::System { what: "asking for a netlink address", source })?;
         Ok(addr.port_number())
+    }
+
+    /// What is to be said of lists with objects that were not understood, which such a list is without: each list once.
+    pub fn left_out(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.left_out.lines)
     }
 
     /// A request that changes something; `what` completes "the kernel refused to ...".
@@ -73,7 +101,7 @@ impl Netlink {
         }
     }
 
-    /// All objects of a kind.
+    /// All objects of a kind, but those that are not understood ([`Self::left_out`]).
     pub(super) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -84,7 +112,12 @@ impl Netlink {
             match self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP) {
                 // The tables changed meanwhile, or were too much for the socket's buffer: what came is not all there is.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENOBUFS)) => last = e,
-                other => return other.map_err(|source| Error::Netlink { what: what(), source }),
+                Err(source) => return Err(Error::Netlink { what: what(), source }),
+                Ok((all, 0)) => return Ok(all),
+                Ok((all, unknown)) => {
+                    self.left_out.add(&what(), unknown);
+                    return Ok(all);
+                }
             }
         }
         Err(Error::Netlink { what: what(), source: last })
@@ -93,10 +126,16 @@ impl Netlink {
     /// One object. The kernel's answer is the message itself, or an error. `InvalidData`: the parser does not know what it is,
     /// which is not the same as none ([`Error::asking`]).
     pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
-        self.exchange(message, NLM_F_REQUEST)?.into_iter().next().ok_or(io::ErrorKind::InvalidData.into())
+        let (answer, _) = self.exchange(message, NLM_F_REQUEST)?;
+        answer.into_iter().next().ok_or(io::ErrorKind::InvalidData.into())
     }
 
-    fn exchange(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+    /// The replies, and how many there are besides that the parser does not know.
+    fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<(Vec<RouteNetlinkMessage>, usize)> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.flags = flags;
@@ -108,7 +147,7 @@ impl Netlink {
         self.socket.send(&bytes, 0)?;
         // What asks for neither a list nor an acknowledgement is answered by one message.
         let single = flags & (NLM_F_ACK | NLM_F_DUMP) == 0;
-        let mut replies = Vec::new();
+        let (mut replies, mut unknown) = (Vec::new(), 0);
         let mut interrupted = false;
         loop {
             self.buffer.clear();
@@ -121,22 +160,25 @@ impl Netlink {
                 if sequence_of(bytes) != Some(self.sequence) {
                     continue;
                 }
-                let Some(message) = parse(bytes, single)? else { continue };
+                let Some(message) = parse(bytes, single)? else {
+                    unknown += 1;
+                    continue;
+                };
                 interrupted |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 match message.payload {
                     NetlinkPayload::InnerMessage(m) => {
                         replies.push(m);
                         if single {
-                            return Ok(replies);
+                            return Ok((replies, unknown));
                         }
                     }
                     NetlinkPayload::Done(_) if interrupted => {
                         return Err(io::Error::from_raw_os_error(libc::EBUSY));
                     }
-                    NetlinkPayload::Done(_) => return Ok(replies),
+                    NetlinkPayload::Done(_) => return Ok((replies, unknown)),
                     // Also the acknowledgement, which is error 0.
                     NetlinkPayload::Error(e) => match e.code {
-                        None => return Ok(replies),
+                        None => return Ok((replies, unknown)),
                         Some(_) => return Err(e.to_io()),
                     },
                     _ => {}
@@ -146,8 +188,8 @@ impl Netlink {
     }
 }
 
-/// One message. `None`: it has an attribute of a newer kernel than the parser knows, and of a list that one object is not seen;
-/// where a `single` one was asked for that is an error.
+/// One message. `None`: it has an attribute of a newer kernel than the parser knows, and a list is without that one object; where a
+/// `single` one was asked for that is an error.
 fn parse(bytes: &[u8], single: bool) -> io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
     match NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
         Ok(message) => Ok(Some(message)),
@@ -190,6 +232,20 @@ mod tests {
         let all = (m.len() as u32).to_ne_bytes();
         m[..4].copy_from_slice(&all);
         m
+    }
+
+    #[test]
+    fn what_lists_are_without_is_told_once_for_each() {
+        let mut left_out = LeftOut::default();
+        for (what, objects) in [("list rules", 1), ("list interfaces", 3), ("list rules", 2)] {
+            left_out.add(what, objects);
+        }
+        let [rules, links] = &left_out.lines[..] else { panic!("{left_out:?}") };
+        assert!(
+            rules.contains("to list rules, 1 object is not understood") && rules.contains("updated"),
+            "{rules}"
+        );
+        assert!(links.contains("to list interfaces, 3 objects are not understood"), "{links}");
     }
 
     #[test]

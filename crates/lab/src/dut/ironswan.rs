@@ -226,6 +226,10 @@ impl Running for Gateways {
         Some("ipsec0".into())
     }
 
+    fn takes_mtu(&self) -> bool {
+        false
+    }
+
     fn describe(&mut self) -> Result<String, LabError> {
         let done = self.operator(&["status"], 5)?;
         if done.status.success() {

@@ -208,6 +208,12 @@ pub trait Running {
     /// The interface on the first gateway through which the traffic must go.
     fn tunnel_device(&self) -> Option<String>;
 
+    /// Whether that interface is to be given the MTU of larger inner packets than usual. Not that of a system which keeps its
+    /// interface as it made it, and whose routes have the MTU that fits the path.
+    fn takes_mtu(&self) -> bool {
+        true
+    }
+
     /// What the system itself says of the tunnel, for the record and for people.
     fn describe(&mut self) -> Result<String, LabError>;
 

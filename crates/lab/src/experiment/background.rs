@@ -94,7 +94,7 @@ enum Traffic<'a> {
 /// Traffic at work, with what keeps it going.
 enum Flow {
     Tcp(Ttcp),
-    App { _server: Server, client: Process },
+    App { server: Server, client: Process },
 }
 
 struct Plan {
@@ -191,15 +191,12 @@ impl Flow {
         }
     }
 
-    fn finish(self) -> Result<(), LabError> {
+    fn finish(self, alive: impl FnMut() -> Result<(), LabError>) -> Result<(), LabError> {
         match self {
             Self::Tcp(ttcp) => ttcp.finish().map(|_| ()),
-            Self::App { mut client, .. } => match client.ended() {
-                None => Ok(()),
-                Some(status) => {
-                    let said = client.tail(3).lines.join(" ");
-                    Err(LabError::Measurement(format!("{} ended early ({status}): {said}", client.name())))
-                }
+            Self::App { mut server, mut client } => match client.ended() {
+                None => server.alive(),
+                Some(status) => Err(server.failed(&client, &format!("ended early ({status})"), alive)),
             },
         }
     }
@@ -224,7 +221,7 @@ impl Plan {
         let server = Server::start(app, path.to, &files, &stage.dir().join(app.name()), journal)?;
         let argv = server.fetch(&path, &file, Path::new("/dev/null"), Some(self.rate as u64));
         let client = Process::start(journal, app.name(), &argv, &stage.dir().join("client.log"))?;
-        Ok(Flow::App { _server: server, client })
+        Ok(Flow::App { server, client })
     }
 
     /// The sieve, then the soaker, beside the traffic.
@@ -261,7 +258,7 @@ impl Plan {
             stage.alive()?;
         }
         if let Some(flow) = flow {
-            flow.finish()?;
+            flow.finish(|| stage.as_mut().map_or(Ok(()), Stage::alive))?;
         }
         if matches!(traffic, Traffic::None) {
             let soaker = self.calibration.of(from, to);

@@ -89,7 +89,8 @@ fn stopped_share(stalls: &[Stalls], seconds: f64, cpus: usize) -> f64 {
 
 impl Rig {
     /// Builds the line and starts the system, where `placement` puts it. With an inner MTU above the usual one the outer link's
-    /// is raised to as much more as any tunnel adds, and the tunnel's device to the inner one: nothing is fragmented.
+    /// is raised to as much more as any tunnel adds, and the tunnel's device, where the system leaves that to others, to the inner
+    /// one: nothing is fragmented.
     pub(super) fn start(
         owner: &Owner,
         dut: &dyn Dut,
@@ -138,7 +139,8 @@ impl Rig {
             None => dut.start(&sites, &dir)?,
         };
         drop(sites);
-        if let Some(device) = running.tunnel_device().filter(|_| inner_mtu > USUAL_MTU) {
+        let large = inner_mtu > USUAL_MTU && running.takes_mtu();
+        if let Some(device) = running.tunnel_device().filter(|_| large) {
             for gateway in if alone { &GATEWAYS[..1] } else { &GATEWAYS[..] } {
                 line.ip(*gateway, &["link", "set", &device, "mtu", &inner_mtu.to_string()])?;
             }

@@ -205,16 +205,22 @@ impl Task<'_> {
     ) -> Result<Vec<(&'static str, f64)>, LabError> {
         let dir = stage.dir().join(format!("{}-{}", app.name(), store.name));
         let _ = fs::remove_file(store.sink());
-        let path = stage.topology.paths()[0];
-        let journal = stage.topology.journal().clone();
-        let server = Server::start(app, path.to, &store.scratch.0, &dir, &journal)?;
+        let (topology, mut alive) = stage.parts();
+        let path = topology.paths()[0];
+        let journal = topology.journal().clone();
+        let mut server = Server::start(app, path.to, &store.scratch.0, &dir, &journal)?;
         let argv = server.fetch(&path, &store.source(), &store.sink(), None);
-        let parties = parties(&stage.topology);
+        let parties = parties(topology);
         let (before, meter) = (server.children(), Meter::start(&parties, &[], soak)?);
         let start = clock::now();
         let mut client = Process::start(&journal, "client", &argv, &dir.join("client.log"))?;
         let at_most = Duration::from_secs(30 + self.data.len() as u64 / 1_000_000);
-        let ended = interrupt::wait_until(at_most, || over(client.id()))?;
+        let ended = interrupt::wait_until(at_most, || {
+            // A client waits long for a gateway that is gone.
+            alive()?;
+            server.alive()?;
+            over(client.id())
+        })?;
         let seconds = (clock::now() - start).as_secs_f64();
         // What has ended but is not yet waited for still has its account.
         let client_seconds =
@@ -222,11 +228,13 @@ impl Task<'_> {
         let used = meter.stop_late(&parties, "server", || server.settle(&before))?;
         let status = if ended { client.wait(Duration::from_secs(1))? } else { None };
         if !status.is_some_and(|s| s.success()) {
-            let said = client.tail(3).lines.join(" ");
-            return Err(LabError::Measurement(format!("the {} client failed: {said}", app.name())));
+            let seconds = at_most.as_secs();
+            let how = status.map_or(format!("did not end within {seconds} s"), |s| format!("ended ({s})"));
+            return Err(server.failed(&client, &how, alive));
         }
+        alive()?;
+        server.alive()?;
         drop(server);
-        stage.alive()?;
         let copy = fs::read(store.sink()).map_err(LabError::io("reading the copy that arrived"))?;
         if copy != self.data {
             return Err(LabError::Measurement(format!("{}: the copy is not the file", app.name())));

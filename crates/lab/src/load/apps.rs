@@ -31,6 +31,8 @@ pub enum App {
 pub const CIPHER: &str = "AES-128-GCM";
 /// What a short helper command may take.
 const COMMAND: Duration = Duration::from_secs(10);
+/// How long a process may be about to end whose sockets are closed.
+const ENDING: Duration = Duration::from_millis(500);
 /// The interpreter of the distribution, whose packages it sees.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -152,6 +154,44 @@ impl Server {
             return Err(LabError::Measurement(format!("the {} server did not start: {tail}", app.name())));
         }
         Ok(server)
+    }
+
+    /// An error once it has ended.
+    pub fn alive(&mut self) -> Result<(), LabError> {
+        match self.process.ended() {
+            Some(status) => Err(self.stopped(&format!("server ended ({status})"), None)),
+            None => Ok(()),
+        }
+    }
+
+    /// Its client has come to an end that it should not have, such as "ended (exit status: 56)". Where the server has ended, or
+    /// `alive` has an error, that is why; else it is what both say.
+    pub fn failed(
+        &mut self,
+        client: &Process,
+        how: &str,
+        mut alive: impl FnMut() -> Result<(), LabError>,
+    ) -> LabError {
+        let found = interrupt::wait_until(ENDING, || {
+            alive()?;
+            self.alive().map(|()| false)
+        });
+        match found {
+            Err(why) => why,
+            Ok(_) => self.stopped(&format!("client {how}"), Some(client)),
+        }
+    }
+
+    /// With the last lines of a client and of the server.
+    fn stopped(&self, what: &str, client: Option<&Process>) -> LabError {
+        let mut why = format!("the load stopped: the {} {what}", self.app.name());
+        for (end, process) in client.map(|c| ("client", c)).into_iter().chain([("server", &self.process)]) {
+            let lines: String = process.tail(3).lines.iter().map(|line| format!("\n    {line}")).collect();
+            if !lines.is_empty() {
+                why.push_str(&format!("\n  last lines of the {end}:{lines}"));
+            }
+        }
+        LabError::Measurement(why)
     }
 
     /// Ids of the processes that descend from it, those included that have ended and are not yet waited for.

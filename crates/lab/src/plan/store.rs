@@ -1,6 +1,7 @@
 //! Where the model is, and whether it says anything about this machine.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::model::{MODEL_SCHEMA, Model};
@@ -19,22 +20,68 @@ fn own() -> Option<PathBuf> {
     Some(state.or_else(home)?.join("ironswan/plan.json"))
 }
 
-/// Writes a model: to `file`, or where everybody finds it, or where this user does. Returns the place.
-pub fn write(model: &Model, file: Option<&Path>) -> Result<PathBuf, LabError> {
-    let text = serde_json::to_string_pretty(model)
-        .map_err(|e| LabError::Measurement(format!("the model cannot be written as JSON: {e}")))?;
-    let places: Vec<PathBuf> = match file {
+/// The places of `file`, or where everybody looks, and where this user does.
+fn places(file: Option<&Path>) -> Vec<PathBuf> {
+    match file {
         Some(file) => vec![file.to_path_buf()],
         None => [Some(PathBuf::from(SYSTEM)), own()].into_iter().flatten().collect(),
-    };
+    }
+}
+
+/// The first of the places with which `done` succeeds; its last error when it does with none.
+fn first(file: Option<&Path>, done: impl Fn(&Path) -> Result<(), LabError>) -> Result<PathBuf, LabError> {
     let mut last = LabError::Usage("there is no place for the model: name one with --model FILE".into());
-    for place in places {
-        match put(&place, &text) {
+    for place in places(file) {
+        match done(&place) {
             Ok(()) => return Ok(place),
             Err(e) => last = e,
         }
     }
     Err(last)
+}
+
+/// More than a model has, bytes.
+const ROOM: usize = 256 << 10;
+
+/// Tries whether a model can be written ([`write()`]), before anything is measured for it. A model that is there stays as it
+/// is, and no folder is made.
+pub fn check(file: Option<&Path>) -> Result<(), LabError> {
+    let possible = |place: &Path| {
+        let tried = match place.is_dir() {
+            true => Err(io::ErrorKind::IsADirectory.into()),
+            false => try_beside(place),
+        };
+        let place = place.display();
+        tried.map_err(|e| {
+            LabError::Usage(format!(
+                "the model cannot be written to {place} ({e}): name another file with --model"
+            ))
+        })
+    };
+    first(file, possible).map(drop)
+}
+
+/// Writes as much as a model has where the new file will be made, or in the folder in which that one's will.
+fn try_beside(place: &Path) -> io::Result<()> {
+    let there = place.ancestors().skip(1).find(|folder| folder.exists());
+    let new = beside(place);
+    let new = there.unwrap_or(Path::new("")).join(new.file_name().unwrap_or_default());
+    let tried = fs::write(&new, vec![b' '; ROOM]);
+    // Where it was not made there is none.
+    let _ = fs::remove_file(&new);
+    tried
+}
+
+/// Writes a model: to `file`, or where everybody finds it, or where this user does. Returns the place.
+pub fn write(model: &Model, file: Option<&Path>) -> Result<PathBuf, LabError> {
+    let text = serde_json::to_string_pretty(model)
+        .map_err(|e| LabError::Measurement(format!("the model cannot be written as JSON: {e}")))?;
+    first(file, |place| put(place, &text))
+}
+
+/// What takes the place when it is whole.
+fn beside(place: &Path) -> PathBuf {
+    place.with_extension(format!("new-{}", std::process::id()))
 }
 
 /// Whole or not at all.
@@ -43,7 +90,7 @@ fn put(place: &Path, text: &str) -> Result<(), LabError> {
     if let Some(folder) = place.parent().filter(|f| !f.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(failed())?;
     }
-    let new = place.with_extension(format!("new-{}", std::process::id()));
+    let new = beside(place);
     fs::write(&new, format!("{text}\n")).and_then(|()| fs::rename(&new, place)).map_err(|e| {
         // Nothing to lose: it is the one that failed.
         let _ = fs::remove_file(&new);
@@ -53,20 +100,14 @@ fn put(place: &Path, text: &str) -> Result<(), LabError> {
 
 /// Reads the model of `file`, or of the first place that has one.
 pub fn read(file: Option<&Path>) -> Result<Model, LabError> {
-    let place = match file {
-        Some(file) => file.to_path_buf(),
-        None => [Some(PathBuf::from(SYSTEM)), own()]
-            .into_iter()
-            .flatten()
-            .find(|p| p.exists())
-            .ok_or_else(|| {
-                LabError::Usage(format!(
-                    "there is no model of this machine ({SYSTEM}): make one with `ironswan plan --calibrate` (root, less than two \
-                     minutes)"
-                ))
-            })?,
-    };
-    let text = fs::read_to_string(&place).map_err(LabError::io(format!("reading {}", place.display())))?;
+    let all = places(file);
+    let place = all.iter().find(|p| file.is_some() || p.exists()).ok_or_else(|| {
+        LabError::Usage(format!(
+            "there is no model of this machine ({SYSTEM}): make one with `ironswan plan --calibrate` (root, less than two \
+             minutes)"
+        ))
+    })?;
+    let text = fs::read_to_string(place).map_err(LabError::io(format!("reading {}", place.display())))?;
     parse(&text).map_err(|why| LabError::Usage(format!("{}: {why}", place.display())))
 }
 
@@ -140,6 +181,30 @@ mod tests {
         assert!(e.contains("breaks its schema") && e.contains("per_byte: minimum 0"), "{e}");
         fs::remove_dir_all(&folder).expect("removed");
         assert!(matches!(read(Some(&file)), Err(LabError::Io { .. })));
+    }
+
+    #[test]
+    fn a_place_is_tried_without_a_trace() {
+        let folder = std::env::temp_dir().join(format!("ironswan-plan-try-{}", std::process::id()));
+        let file = folder.join("plan.json");
+        fs::create_dir(&folder).expect("a folder");
+        fs::write(&file, "old").expect("written");
+        let below = file.join("plan.json");
+        for (place, refused) in [
+            (&file, false),
+            (&folder.join("another.json"), false),
+            (&folder.join("deep/down/plan.json"), false),
+            (&folder, true),
+            (&below, true),
+        ] {
+            let tried = check(Some(place)).map_err(|e| e.to_string());
+            assert_eq!(tried.is_err(), refused, "{tried:?}");
+            let named = |e: &String| e.contains(&place.display().to_string()) && e.contains("--model");
+            assert!(tried.as_ref().err().is_none_or(named), "{tried:?}");
+        }
+        assert_eq!(fs::read_to_string(&file).expect("what was there"), "old");
+        assert_eq!(fs::read_dir(&folder).expect("the folder").count(), 1);
+        fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

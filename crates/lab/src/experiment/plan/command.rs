@@ -116,6 +116,7 @@ fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     };
     if o.what == PlanWhat::Calibrate {
         let options = CalibrateOptions { suites: o.suites.clone(), ..o.calibrate.clone() };
+        store::check(o.model.as_deref())?;
         let model = calibrate(&options)?;
         let place = store::write(&model, o.model.as_deref())?;
         let mut lines = text::about(&model, &here(&model));
