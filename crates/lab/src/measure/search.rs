@@ -58,6 +58,8 @@ pub struct Search {
     limit: f64,
     /// From one rate of the bracket to the next higher one.
     grow: f64,
+    /// All steps of the bracket are of one size.
+    steady: bool,
     trials: u32,
 }
 
@@ -73,8 +75,15 @@ impl Search {
             high: None,
             limit: limit.max(1.0),
             grow: 1.5,
+            steady: false,
             trials: 0,
         }
+    }
+
+    /// The same, going up from a rate that is too low in steps of the same size. A system that loses packets at some rate and
+    /// carries higher ones again is found at the lower edge of that.
+    pub fn upwards(goal: Goal, low: f64, limit: f64) -> Self {
+        Self { grow: 1.3, steady: true, ..Self::new(goal, low, limit) }
     }
 
     /// What to try now.
@@ -123,7 +132,9 @@ impl Search {
             (Some(low), None) => {
                 self.at = (low * self.grow).min(self.limit);
                 // A first guess may be far too low: steps become longer.
-                self.grow = (self.grow * self.grow).min(16.0);
+                if !self.steady {
+                    self.grow = (self.grow * self.grow).min(16.0);
+                }
             }
             // What came through is a good guess for what can; not so for a system that collapses.
             (None, _) => self.at *= (1.0 - lost).clamp(1.0 / 3.0, 1.0 - self.goal.width / 2.0),
@@ -152,7 +163,10 @@ mod tests {
     const GOAL: Goal = Goal { loss: 0.005, width: 0.05, packets: 1_000_000, trials: 30 };
 
     fn run(goal: Goal, guess: f64, limit: f64, loss: impl Fn(f64, u32) -> f64) -> (Option<f64>, u32) {
-        let mut search = Search::new(goal, guess, limit);
+        ended(Search::new(goal, guess, limit), limit, loss)
+    }
+
+    fn ended(mut search: Search, limit: f64, loss: impl Fn(f64, u32) -> f64) -> (Option<f64>, u32) {
         loop {
             match search.step() {
                 Step::Probe(rate) | Step::Decide(rate) => {
@@ -196,6 +210,19 @@ mod tests {
         let (result, _) = run(GOAL, 1e4, 1e6, loss);
         let found = result.expect("a rate");
         assert!((0.94e5..=1e5).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn upwards_the_lower_edge_is_found_of_a_system_that_carries_higher_rates_again() {
+        let loss =
+            |rate: f64, _| if (1.9e5..3e5).contains(&rate) { 0.3 } else { (1.0 - 4e5 / rate).max(0.0) };
+        let from_above = run(GOAL, 4e5, 1e6, loss).0.expect("a rate");
+        assert!(from_above > 3e5, "{from_above}");
+        for low in [2e3, 6e4, 1.8e5, 2.2e5] {
+            let (found, trials) = ended(Search::upwards(GOAL, low, 1e6), 1e6, loss);
+            let found = found.expect("a rate");
+            assert!((1.7e5..=1.9e5).contains(&found) && trials <= 25, "{found} after {trials} from {low}");
+        }
     }
 
     #[test]

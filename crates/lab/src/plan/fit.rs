@@ -27,12 +27,34 @@ pub fn line(points: &[(f64, f64)]) -> Option<Line> {
     Some(Line { slope, intercept, residual: (missed / n).sqrt() })
 }
 
+/// Relative errors up to this count by their squares, larger ones by their size.
+const LARGE: f64 = 0.1;
+/// Fits with weights from the one before; they settle long before.
+const ROUNDS: usize = 20;
+
+/// As [`non_negative`], but a cell that is far off counts by how far, and not by the square of it (Huber 1964): where one load in ten was
+/// disturbed, or is of another kind, the costs are those of the others.
+pub fn robust(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
+    let mut costs = non_negative(rows, y)?;
+    for _ in 0..ROUNDS {
+        let off = rows.iter().zip(y).map(|(r, y)| (dot(r, &costs) / y - 1.0).abs());
+        let weights: Vec<f64> = off.map(|off| (LARGE / off.max(LARGE)).sqrt()).collect();
+        costs = weighted(rows, y, &weights)?;
+    }
+    Some(costs)
+}
+
 /// The costs `x`, none negative, for which `rows . x` comes nearest to `y` in the sense of least squares of the *relative*
 /// error: a cell that costs ten times as much counts no more. Active set method (Lawson and Hanson 1974): costs enter one by one, the most
 /// promising first, and leave when they would become negative.
 ///
 /// `None` when there are no rows, the rows differ in length, a measured value is not positive, or anything is not finite.
 pub fn non_negative(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
+    weighted(rows, y, &vec![1.0; y.len()])
+}
+
+/// The same, each cell's error times its weight.
+fn weighted(rows: &[Vec<f64>], y: &[f64], weights: &[f64]) -> Option<Vec<f64>> {
     let columns = rows.first()?.len();
     let sound = rows.len() == y.len()
         && y.iter().all(|v| v.is_finite() && *v > 0.0)
@@ -40,18 +62,19 @@ pub fn non_negative(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
     if !sound {
         return None;
     }
-    // Each row by its measured value, each column by its size: numbers near one.
+    // Each row by its measured value and weight, each column by its size: numbers near one.
+    let by: Vec<f64> = y.iter().zip(weights).map(|(y, w)| w / y).collect();
     let scale: Vec<f64> = (0..columns)
-        .map(|c| rows.iter().zip(y).map(|(r, y)| (r[c] / y).powi(2)).sum::<f64>().sqrt())
+        .map(|c| rows.iter().zip(&by).map(|(r, by)| (r[c] * by).powi(2)).sum::<f64>().sqrt())
         .map(|s| if s > 0.0 { s } else { 1.0 })
         .collect();
-    let a: Vec<Vec<f64>> =
-        rows.iter().zip(y).map(|(r, y)| r.iter().zip(&scale).map(|(v, s)| v / y / s).collect()).collect();
+    let scaled = |(r, by): (&Vec<f64>, &f64)| r.iter().zip(&scale).map(|(v, s)| v * by / s).collect();
+    let a: Vec<Vec<f64>> = rows.iter().zip(&by).map(scaled).collect();
     let mut x = vec![0.0; columns];
     let mut active = vec![false; columns];
     // Each round adds a column; the method ends by itself, the bound is against rounding.
     for _ in 0..3 * columns {
-        let left: Vec<f64> = a.iter().map(|r| 1.0 - dot(r, &x)).collect();
+        let left: Vec<f64> = a.iter().zip(weights).map(|(r, w)| w - dot(r, &x)).collect();
         let gain = |c: usize| a.iter().zip(&left).map(|(r, l)| r[c] * l).sum::<f64>();
         let best = (0..columns)
             .filter(|c| !active[*c])
@@ -60,7 +83,7 @@ pub fn non_negative(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
             .max_by(|p, q| p.1.total_cmp(&q.1));
         let Some((enters, _)) = best else { break };
         active[enters] = true;
-        while let Some(z) = solve(&a, &active) {
+        while let Some(z) = solve(&a, weights, &active) {
             // How far towards z before a cost becomes negative.
             let step = (0..columns)
                 .filter(|c| active[*c] && z[*c] <= 0.0)
@@ -82,8 +105,9 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Least squares over the active columns (normal equations, Gauss with pivots); the others are 0. `None` without an active column.
-fn solve(a: &[Vec<f64>], active: &[bool]) -> Option<Vec<f64>> {
+/// Least squares for `a . x = b` over the active columns (normal equations, Gauss with pivots); the others are 0. `None` without an
+/// active column.
+fn solve(a: &[Vec<f64>], b: &[f64], active: &[bool]) -> Option<Vec<f64>> {
     let on: Vec<usize> = (0..active.len()).filter(|c| active[*c]).collect();
     let n = on.len();
     if n == 0 {
@@ -93,7 +117,7 @@ fn solve(a: &[Vec<f64>], active: &[bool]) -> Option<Vec<f64>> {
         .iter()
         .map(|p| {
             let products = on.iter().map(|q| a.iter().map(|r| r[*p] * r[*q]).sum());
-            products.chain([a.iter().map(|r| r[*p]).sum()]).collect()
+            products.chain([a.iter().zip(b).map(|(r, b)| r[*p] * b).sum()]).collect()
         })
         .collect();
     for c in 0..n {
@@ -167,6 +191,18 @@ mod tests {
         // Minimum of sum (1 - c/y)^2: c = sum(1/y) / sum(1/y^2).
         let best = (1.0 / 30.0 + 1.0 / 20.0 + 0.1) / (1.0 / 900.0 + 1.0 / 400.0 + 0.01);
         assert!(near(found[0], best), "{found:?}");
+    }
+
+    #[test]
+    fn one_cell_that_is_far_off_does_not_carry_the_others_away() {
+        let rows: Vec<Vec<f64>> = (0..9).map(|n| vec![1.0, 100.0 * f64::from(n)]).collect();
+        let mut y: Vec<f64> = rows.iter().map(|r| dot(r, &[1_000.0, 0.5])).collect();
+        let of = |costs: Option<Vec<f64>>| dot(&rows[4], &costs.expect("costs"));
+        assert!(near(of(robust(&rows, &y)), 1_200.0));
+        y[4] /= 2.5;
+        let (squares, robust) = (of(non_negative(&rows, &y)), of(robust(&rows, &y)));
+        assert!(squares < 1_020.0 && (robust - 1_200.0).abs() < 60.0, "{squares} {robust}");
+        assert_eq!(super::robust(&[vec![1.0]], &[0.0]), None);
     }
 
     #[test]

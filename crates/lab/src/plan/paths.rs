@@ -34,7 +34,7 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
             y.push(ns);
         }
     }
-    let costs = fit::non_negative(&rows, &y)
+    let costs = fit::robust(&rows, &y)
         .filter(|_| rows.len() * 2 > own.len())
         .ok_or_else(|| lacking("the loads have no fit; measure again when the machine is quiet"))?;
     let residual = missed(&rows, &y, &costs).sqrt();

@@ -9,6 +9,7 @@ mod loads;
 mod observe;
 mod soaked;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ironswan_crypto::engines::{EngineId, Engines};
@@ -49,6 +50,10 @@ const DISTURBED: f64 = 0.05;
 const AGAIN_AT_MOST: u32 = 12;
 /// Numbers of SAs.
 const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
+
+/// Packets a second that a search for the highest rate begins at, and the share of what the last of the same gateway ended at.
+const FIRST: f64 = 60_000.0;
+const BELOW: f64 = 0.8;
 
 /// Rigs that take turns, by suite and path: lines, or gateways that are alone with the tester.
 struct Bench {
@@ -93,24 +98,36 @@ impl Bench {
         progress: &mut Progress,
     ) -> Result<Vec<Cell>, LabError> {
         let mut cells: Vec<Cell> = Vec::new();
+        // Where the last search of a rig and way ended.
+        let mut ended: HashMap<(usize, &str), f64> = HashMap::new();
         // On a machine that is busy throughout nothing is gained by it.
         let mut spare = AGAIN_AT_MOST;
-        for _ in 0..repeats {
+        for repeat in 0..repeats {
             let mut at = 0;
             for load in loads {
-                for (suite, path, rig) in &mut self.rigs {
+                for (nth, (suite, path, rig)) in self.rigs.iter_mut().enumerate() {
                     interrupt::check()?;
                     if !load.is_for(suite, *path) {
+                        continue;
+                    }
+                    if repeat > 0 && !load.is_repeated() {
+                        at += 1;
                         continue;
                     }
                     progress.says(&format!("{}, {}", rig.name(), load.name()));
                     let before = cells.get(at).and_then(|cell: &Cell| cell.seen.first().copied());
                     let measure = |rig: &mut Rig| match load {
                         Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
-                        Load::Highest(mix, way) => {
-                            let found = before.map(|seen| seen.side(*way).pps);
-                            rig.highest(mix, *way, found, self.load)
-                        }
+                        Load::Highest(mix, way) => match before {
+                            Some(seen) => rig.alone(mix, *way, seen.side(*way).pps, self.load),
+                            None => {
+                                let last = ended.get(&(nth, way.name()));
+                                let low = last.map_or(FIRST, |pps| pps * BELOW);
+                                let seen = rig.highest(mix, *way, low, self.load)?;
+                                ended.insert((nth, way.name()), seen.side(*way).pps);
+                                Ok(seen)
+                            }
+                        },
                         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
                     };
                     let mut once = || match &mut self.soaked {

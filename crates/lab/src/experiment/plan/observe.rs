@@ -32,7 +32,7 @@ const START: Duration = Duration::from_millis(700);
 /// What may be lost at the highest rate of one gateway: half a percent.
 pub(super) const LOSS: &str = "0.5%";
 /// The search for it: how close it is looked for, and in how many trials.
-const HIGHEST: Goal = Goal { loss: 0.005, width: 0.06, packets: u64::MAX, trials: 12 };
+const HIGHEST: Goal = Goal { loss: 0.005, width: 0.06, packets: u64::MAX, trials: 18 };
 /// Of a load's length, that of a trial of this search that does not decide.
 const PROBE: u32 = 4;
 /// The generator never offers more.
@@ -140,27 +140,29 @@ impl Rig {
         Ok(before.until(&after, (count, mix.bytes()), loss, engines.zip(asked), true))
     }
 
-    /// Packets of a mix through one gateway alone, at `pps` or as many as the generator sends.
-    fn alone(&mut self, mix: &Mix, way: Way, pps: Option<f64>, duration: Duration) -> Result<Seen, LabError> {
-        let offer = Offer { rate: pps, packets: u64::MAX, at_most: duration };
+    /// Packets of a mix through one gateway alone, at `pps`.
+    pub(super) fn alone(
+        &mut self,
+        mix: &Mix,
+        way: Way,
+        pps: f64,
+        duration: Duration,
+    ) -> Result<Seen, LabError> {
+        let offer = Offer { rate: Some(pps), packets: u64::MAX, at_most: duration };
         let direction = if way == Way::Out { Direction::Forward } else { Direction::Reverse };
         let passed = self.pass(shape(mix, 0), offer, direction)?;
         Ok(seen_alone(&passed, way, mix.bytes()))
     }
 
-    /// The same at the highest rate at which hardly anything is lost: that of the load before, where there was one, or it is looked for.
+    /// The same at the highest rate up to which hardly anything is lost, looked for from `low` upwards.
     pub(super) fn highest(
         &mut self,
         mix: &Mix,
         way: Way,
-        before: Option<f64>,
+        low: f64,
         duration: Duration,
     ) -> Result<Seen, LabError> {
-        if let Some(pps) = before {
-            return self.alone(mix, way, Some(pps), duration);
-        }
-        let flood = self.alone(mix, way, None, duration / PROBE)?;
-        let mut search = Search::new(HIGHEST, flood.side(way).pps, LIMIT);
+        let mut search = Search::upwards(HIGHEST, low, LIMIT);
         // Where nothing passes, on a machine that is disturbed again and again, what lost least.
         let mut least: Option<Seen> = None;
         loop {
@@ -170,7 +172,7 @@ impl Rig {
                 Step::Decide(pps) => (pps, duration),
                 Step::Done(_) => break,
             };
-            let seen = self.alone(mix, way, Some(pps), time)?;
+            let seen = self.alone(mix, way, pps, time)?;
             search.tell(seen.loss);
             let decided = time == duration;
             if decided && least.is_none_or(|l| seen.loss <= l.loss) {
