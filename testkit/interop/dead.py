@@ -13,7 +13,7 @@ import sys
 import time
 
 from gateway import SECRET, IronSwan
-from lab import HERE, check, main, say, take_seed, until
+from lab import HERE, check, halves, main, say, take_seed, until
 from traffic import Numbered
 from wan import Rest, Watch, balance, conf, connection, counters, internet, pair_at_rest, pings, site, status_of, uplink
 
@@ -311,4 +311,7 @@ def come_back(lab, full):
     say(f"       {status_of(us.process, 'VmRSS')[0]} KiB resident with {COUNT + 1} tunnels")
 
 
-main({f.__name__: f for f in (cost, trapped, come_back)}, 'dead')
+TESTS = {f.__name__: f for f in (trapped, cost, come_back)}
+
+halves(TESTS, __file__)
+main(TESTS, 'dead')

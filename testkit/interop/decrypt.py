@@ -171,7 +171,7 @@ print(json.dumps({"opened": opened, "sent": sent}))
 
 RECEIVER = '''
 import json, socket
-s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("10.1.0.2", 7003)); s.settimeout(6)
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("10.1.0.2", 7003)); s.settimeout(30)
 got = []
 print("ready", flush=True)
 try:

@@ -10,14 +10,13 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
 
 from backends import BACKENDS, check_used
 from gateway import Charon, IronSwan
-from lab import check, main, say, take_seed, until
+from lab import check, halves, main, say, take_seed, until
 from vici import CMD_REQUEST, EVENT_REGISTER, Vici, emit
 from wan import (Flow, Rest, Watch, check_flow, conf, connection, counters, internet, kernel, pair_at_rest, pings, site,
                  status_of, uplink)
@@ -475,16 +474,5 @@ TESTS = {f.__name__: f for f in (
     clients, xdp, single)}
 
 
-def both_halves():
-    """Most of the time is waiting: two halves side by side, each in a lab of its own."""
-    names = list(TESTS)
-    runs = [subprocess.Popen([sys.executable, __file__, *sys.argv[1:], *half], stdout=subprocess.PIPE, text=True)
-            for half in (names[::2], names[1::2])]
-    out = [run.communicate()[0] for run in runs]
-    say(''.join(out).rstrip())
-    sys.exit(max(run.returncode for run in runs))
-
-
-if all(a.startswith('-') for a in sys.argv[1:]) and '--list' not in sys.argv and '--help' not in sys.argv:
-    both_halves()
+halves(TESTS, __file__)
 main(TESTS, 'faults')

@@ -14,7 +14,7 @@ import sys
 import time
 
 from gateway import program
-from lab import Failed, call, check, main, need, say, until
+from lab import Failed, call, check, halves, main, need, say, until
 from leakfaults import DISTURBANCES, OTHER, delete_rules, kill, stopped, table_220, unbound
 import leakbackends
 import leakmodes
@@ -542,6 +542,7 @@ def left_behind():
 
 
 if __name__ == '__main__':
+    halves(TESTS, __file__)
     try:
         main(TESTS, 'leak')
     finally:
