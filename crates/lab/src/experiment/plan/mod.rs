@@ -116,17 +116,13 @@ impl Bench {
                     }
                     progress.says(&format!("{}, {}", rig.name(), load.name()));
                     let before = cells.get(at).and_then(|cell: &Cell| cell.seen.first().copied());
+                    let way = load.alone().map(|way| (nth, way.name()));
+                    let low = way.and_then(|way| ended.get(&way)).map_or(FIRST, |pps| pps * BELOW);
                     let measure = |rig: &mut Rig| match load {
                         Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
                         Load::Highest(mix, way) => match before {
                             Some(seen) => rig.alone(mix, *way, seen.side(*way).pps, self.load),
-                            None => {
-                                let last = ended.get(&(nth, way.name()));
-                                let low = last.map_or(FIRST, |pps| pps * BELOW);
-                                let seen = rig.highest(mix, *way, low, self.load)?;
-                                ended.insert((nth, way.name()), seen.side(*way).pps);
-                                Ok(seen)
-                            }
+                            None => rig.highest(mix, *way, low, self.load),
                         },
                         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
                     };
@@ -141,6 +137,7 @@ impl Bench {
                         let again = once()?;
                         seen = if again.other_share < seen.other_share { again } else { seen };
                     }
+                    ended.extend(load.alone().zip(way).map(|(of, way)| (way, seen.side(of).pps)));
                     watch.look();
                     progress.step();
                     match cells.get_mut(at) {
