@@ -8,7 +8,7 @@
 //!
 //! The first worker has one epoll loop, level-triggered: every descriptor that is ready gets one bounded turn a round, so
 //! neither direction starves the other, and an idle gateway sleeps (an SA that sends dummy packets is never idle). When that
-//! leaves a backlog, others help ([`lanes`]). The engine works in place on buffers that belong to a batch; memory that is
+//! leaves a backlog, others help (`lanes`). The engine works in place on buffers that belong to a batch; memory that is
 //! never used is never resident. Nothing is global.
 //!
 //! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), steering and guard.

@@ -13,7 +13,7 @@
 //!
 //! What the kernel would have done and nobody does for these packets: firewall rules on the outer packets (`nft` input
 //! and prerouting), reverse path filtering, connection tracking, counting under `/proc/net`. What it would have refused by
-//! their headers alone, [`frame`] refuses.
+//! their headers alone, `frame` refuses.
 //!
 //! | module | what it does |
 //! |---|---|
