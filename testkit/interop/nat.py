@@ -11,7 +11,7 @@ import sys
 import time
 
 from gateway import Charon, IronSwan
-from lab import HERE, Failed, check, main, say
+from lab import HERE, Failed, check, main, need, say
 from uml import Guest, plug, with_guest
 from wan import (Flow, Rest, Watch, answered, check_flow, conf, connection, drops, flows_again, inner, installed, internet,
                  mappings, nat, pair_at_rest, pings, remap, site, uplink)
@@ -286,6 +286,8 @@ def kernel_inside(lab, full):
 
 class Attacker:
     def __init__(self, lab):
+        # A burst of small packets crosses the router as one frame to be cut later; on a wire they are separate.
+        lab.run('r', 'ethtool', '-K', 'g2', 'tx-udp-segmentation', 'off')
         self.process = lab.spawn('r', sys.executable, f'{HERE}/spy.py', 'g2', G2, name='spy', stdin=subprocess.PIPE,
                                  stdout=subprocess.PIPE)
         if self.process.popen.stdout.readline() != 'ready\n':
@@ -294,7 +296,10 @@ class Attacker:
     def send(self, what, source, port, count=1):
         self.process.popen.stdin.write(f'{what} {source} {port} {count}\n')
         self.process.popen.stdin.flush()
-        answer = json.loads(self.process.popen.stdout.readline())
+        line = self.process.popen.stdout.readline()
+        if not line:
+            raise Failed(f'the attacker ended: {self.process.log()}')
+        answer = json.loads(line)
         if 'error' in answer:
             raise Failed(f"the attacker: {answer['error']}")
         return answer
@@ -302,6 +307,7 @@ class Attacker:
 
 def attacked(lab, full):
     """Who reads every packet and sends copies and forgeries from elsewhere moves nothing, and stops nothing."""
+    need('ethtool')
     watch, (us,), them = start(lab, (IronSwan, IronSwan))
     rest = Rest(lab, us, them)
     attacker = Attacker(lab)
