@@ -27,7 +27,7 @@ use out_common::{Receiver, Sender, TRANSPORT, ah, between, inbound, outbound, wi
 /// What a gateway does at once (`crates/gateway/src/worker/outbound.rs`).
 const BURST_FRAMES: usize = 64;
 const BURST_BYTES: usize = 16 * 1024;
-const TX: TxConfig = TxConfig { capacity: 256 * 1024, max_segments: 64, max_bytes: 65_507 };
+const TX: TxConfig = TxConfig { capacity: 256 * 1024, max_segments: 64, max_bytes: 65_400 };
 const SLOTS: usize = 64;
 const LARGE: u32 = 16 * 1024;
 const LARGE_SLOTS: usize = 8;

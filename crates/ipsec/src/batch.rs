@@ -18,10 +18,10 @@ use crate::stages::{Laps, Stage, StageTimes, Stopwatch, Watch};
 pub(crate) const MAX_OVERHEAD: usize = 40 + 48;
 /// Upper bound of the headers of one segment, IPv6 extension headers included.
 pub(crate) const MAX_HEADERS: usize = 256;
-/// Longest UDP payload over IPv4 (65,535 less 20 and 8).
-const MAX_UDP_V4: usize = 65_507;
-/// Longest UDP payload over IPv6 (65,535 less 8).
-const MAX_UDP_V6: usize = 65_527;
+/// Most bytes of what is sent or written as one and cut by the kernel. With the headers of IP, UDP and the link it stays
+/// below a device's `gso_max_size`, 65,536: what reaches that is cut before the driver sees it, packet by packet
+/// (`gso_features_check` in net/core/dev.c).
+pub(crate) const MAX_SUPER: usize = 65_400;
 
 /// More than [`TxBatch::has_room`] lets key indices become.
 const NO_KEY: u16 = u16::MAX;
@@ -33,13 +33,13 @@ pub struct TxConfig {
     pub capacity: usize,
     /// Segments of one send: 64 before Linux 6.9, 128 since; 1 switches segmented sends off.
     pub max_segments: u16,
-    /// Bytes of one send, at most 65,507 over IPv4 and 65,527 over IPv6.
+    /// Bytes of one send of several packets.
     pub max_bytes: usize,
 }
 
 impl Default for TxConfig {
     fn default() -> Self {
-        Self { capacity: 512 * 1024, max_segments: 64, max_bytes: MAX_UDP_V4 }
+        Self { capacity: 512 * 1024, max_segments: 64, max_bytes: MAX_SUPER }
     }
 }
 
@@ -353,8 +353,7 @@ impl TxBatch {
             && last.segments < self.config.max_segments
             && (self.last_key == key || (last.remote == path.remote && last.local == path.local))
         {
-            let limit = if path.remote.is_ipv4() { MAX_UDP_V4 } else { MAX_UDP_V6 };
-            if last.len as usize + len <= limit.min(self.config.max_bytes) {
+            if last.len as usize + len <= self.config.max_bytes {
                 last.len += len as u32;
                 last.segments += 1;
                 self.last_key = key;

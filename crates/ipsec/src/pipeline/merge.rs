@@ -15,14 +15,12 @@ use ironswan_wire::offload::{Gso, Offload};
 
 use super::inbound::Sum;
 use super::opened::Opened;
-use crate::batch::{RxBatch, Write};
+use crate::batch::{MAX_SUPER, RxBatch, Write};
 
 /// `UDP_MAX_SEGMENTS` of the kernels that this runs on is 64 or 128.
 const MAX_UDP_SEGMENTS: u32 = 64;
 /// Ranges of one `writev` stay below IOV_MAX with the offload header.
 const MAX_TCP_SEGMENTS: u32 = 128;
-/// Length of a merged packet: what an IPv4 header can say.
-const MAX_TOTAL: usize = 65_535;
 /// Flows that are followed at a time. A power of two.
 const SLOTS: usize = 64;
 const NONE: u32 = u32::MAX;
@@ -262,7 +260,7 @@ fn matches(run: &Run, memory: (&[u8], &[u8]), packet: &[u8], info: &IpInfo, c: &
             && a[12..20] == b[12..20]
             && (b[6] & DF != 0 || b[4..6] == run.next_id.to_be_bytes())
     };
-    if !ip || c.body > run.size as usize || run.total as usize + c.body > MAX_TOTAL {
+    if !ip || c.body > run.size as usize || run.total as usize + c.body > MAX_SUPER {
         return false;
     }
     let (a, b) = (&a[upper..], &b[upper..]);
