@@ -192,25 +192,46 @@ def unit(key):
     return found
 
 
+def worker_nice(gateway):
+    """The nice value of a gateway's first worker."""
+    tasks = f'/proc/{gateway.process.pid}/task'
+    for task in os.listdir(tasks):
+        with open(f'{tasks}/{task}/stat') as f:
+            name, _, rest = f.read().partition('(')[2].rpartition(')')
+        if name == 'ipsec-data-0':
+            return int(rest.split()[16])
+    raise Failed('no worker runs')
+
+
 def confined(lab, full):
-    """Root with exactly the capabilities of the systemd unit and its drop-in: ESP comes through AF_XDP. With little locked
-    memory it does not, and the daemon says why."""
+    """Root with exactly the capabilities of the systemd unit and its drop-in: ESP comes through AF_XDP, and the workers go
+    before other programs. With little locked memory and no leave for that they do not, and the daemon says why."""
     check('AF_XDP' in unit('RestrictAddressFamilies') and 'bpf' in unit('SystemCallFilter'), 'the drop-in allows both calls')
     check(unit('LimitMEMLOCK') == ['infinity'], 'and locked memory')
     caps = ','.join(['-all'] + ['+' + cap.removeprefix('CAP_').lower() for cap in unit('CapabilityBoundingSet')])
-    rights = ('setpriv', '--bounding-set', caps, '--inh-caps', caps, '--no-new-privs')
+
+    def rights(caps):
+        return 'setpriv', '--bounding-set', caps, '--inh-caps', caps, '--no-new-privs'
     lab.line()
     spawn = lab.spawn
     gateways = []
     # The frames of a socket are 4 MiB: what this machine lets anybody lock has to be more.
-    for box, before in (('g1', ('prlimit', '--memlock=65536', *rights)), ('g2', rights)):
+    nice = int(unit('LimitNICE')[0])
+    # Not everywhere may a limit be raised: a capability stands for LimitNICE.
+    for box, before in (('g1', ('prlimit', '--memlock=65536', '--nice=0', *rights(caps))), ('g2', rights(caps + ',+sys_nice'))):
         lab.spawn = lambda box, *args, before=before, **kw: spawn(box, *before, *args, **kw)
         gateways.append(IronSwan(lab, box).start(tunnel(box), SETTINGS))
         lab.spawn = spawn
     g1, g2 = gateways
     with open(f'/proc/{g2.process.pid}/status') as f:
         kept = int(next(line.split()[1] for line in f if line.startswith('CapEff')), 16)
-    check(kept == 1 << 10 | 1 << 12 | 1 << 13 | 1 << 39, f'effective capabilities {kept:x}')
+    check(kept == 1 << 10 | 1 << 12 | 1 << 13 | 1 << 23 | 1 << 39, f'effective capabilities {kept:x}')
+    check(worker_nice(g2) == nice == -10, f'its worker has the nice value {nice}')
+    if os.path.exists('/proc/self/autogroup'):
+        with open(f'/proc/{g2.process.pid}/autogroup') as f:
+            check(f.read().split()[-1] == str(nice), 'and so has its session')
+    check(worker_nice(g1) == 0 and 'data.nice = -10: the workers may not' in g1.log(), 'g1 may not, and says so')
+    check(g1.log().count('data.nice') == 1, 'once')
     for gateway in gateways:
         gateway.load(tunnel(gateway.box))
     g1.initiate()

@@ -47,7 +47,8 @@ fn main() {
                 let per = |s: Stage| stages.of(s) as f64 / stages.packets.max(1) as f64;
                 let text: Vec<_> =
                     Stage::ALL.iter().map(|s| format!("{} {:.0}", s.name(), per(*s))).collect();
-                println!("    {workers}: {}", text.join(", "));
+                let share = stages.packets as f64 / (packets * rounds.max(2) as u64) as f64 * 100.0;
+                println!("    {workers}: {} (of {share:.2} % of the packets)", text.join(", "));
             }
         }
     }

@@ -147,6 +147,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let plane_config = DataPlaneConfig {
         device: TunConfig {
             name: settings.device.clone(),
+            queue_len: settings.tuning.tun_queue,
             offload: settings.tuning.tun_offload,
             ..TunConfig::default()
         },

@@ -42,6 +42,7 @@ mod packet_io;
 mod pool;
 mod refused;
 mod sampling;
+mod scheduling;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -353,6 +354,7 @@ impl DataPlane {
         let mut plane =
             Self { device_index, tun_offloads, busy_poll, sockets, stop, lanes, threads: Vec::new() };
         let (lanes, stop) = (plane.lanes.clone(), plane.stop.clone());
+        scheduling::prefer_session(tuning.nice);
         plane.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
         for _ in 1..workers {
             let lanes = plane.lanes.clone();
@@ -368,12 +370,14 @@ impl DataPlane {
     fn spawn(&mut self, tuning: &Tuning, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
         let n = self.threads.len();
         let cpu = (!tuning.pin.is_empty()).then(|| tuning.pin[n % tuning.pin.len()]);
+        let nice = tuning.nice;
         let end = End { lanes: self.lanes.clone(), stop: self.stop.clone() };
         let bound = move || {
             let _end = end;
             if let Some(cpu) = cpu {
-                pin(cpu);
+                scheduling::bind(cpu);
             }
+            scheduling::prefer(nice);
             work();
         };
         let thread = std::thread::Builder::new().name(format!("ipsec-data-{n}")).spawn(bound);
@@ -517,17 +521,6 @@ fn sources<'a>(
         .chain(udp(&sockets.ike, token::IKE))
         .chain(raw(&sockets.raw, token::RAW))
         .chain(raw(&sockets.ah, token::AH))
-}
-
-/// Binds this thread to a processor.
-fn pin(cpu: usize) {
-    let mut set = rustix::thread::CpuSet::new();
-    if cpu < rustix::thread::CpuSet::MAX_CPU {
-        set.set(cpu);
-    }
-    if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!("a worker cannot be bound to processor {cpu}, and runs on any: {e}");
-    }
 }
 
 /// The first worker's loop.

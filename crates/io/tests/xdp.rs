@@ -125,6 +125,16 @@ fn kernel(socket: &UdpSocket) -> Vec<Vec<u8>> {
     got.iter().map(|r| buf[r.offset..r.offset + r.len].to_vec()).collect()
 }
 
+/// The same of a frame that is sent again when it did not come: a program that another test is just starting has a copy of what
+/// was closed before this, until it runs.
+fn kernel_at_last(socket: &UdpSocket, frame: &[u8]) -> Vec<Vec<u8>> {
+    let mut attempts = (0..3).map(|_| {
+        send(&[frame.to_vec()]);
+        kernel(socket)
+    });
+    attempts.find(|got| !got.is_empty()).unwrap_or_default()
+}
+
 fn natt(ipv6: bool) -> UdpSocket {
     UdpSocket::bind(UdpConfig { gro: false, ..UdpConfig::esp(ipv6, PORT, 0) }).unwrap()
 }
@@ -219,12 +229,14 @@ fn without_its_socket_or_its_program_esp_reaches_the_kernels_sockets_again() {
         send(&[frame(OURS, Some(PORT), &a)]);
         assert_eq!(receive(&mut xdp, 1)[0].0, a);
         drop(xdp);
-        send(&[frame(OURS, Some(PORT), &b)]);
-        assert_eq!(kernel(&natt), std::slice::from_ref(&b), "no socket");
+        assert_eq!(
+            kernel_at_last(&natt, &frame(OURS, Some(PORT), &b)),
+            std::slice::from_ref(&b),
+            "no socket"
+        );
         drop(attachment);
-        send(&[frame(OURS, Some(PORT), &c)]);
-        assert_eq!(kernel(&natt), [c], "no program");
-        assert!(!ip("link show dev wan").contains("xdp"));
+        assert_eq!(kernel_at_last(&natt, &frame(OURS, Some(PORT), &c)), [c], "no program");
+        assert!((0..50).any(|_| !ip("link show dev wan").contains("xdp")));
         // And with a new one it comes through again.
         let (_attachment, mut xdp) = open();
         send(&[frame(OURS, Some(PORT), &b)]);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use ironswan_io::mmsg::{Received, RecvSlots};
-use ironswan_ipsec::{Carrier, Datagram, Engine, RxBatch, Stage, Worker, demux};
+use ironswan_ipsec::{Carrier, Datagram, Engine, RxBatch, Stage, StageTimes, Worker, demux};
 use ironswan_wire::esp::UdpKind;
 
 use super::lanes::{Lanes, lock};
@@ -191,8 +191,8 @@ impl<D: Device> InExit<D> {
         }
     }
 
-    /// Delivers a batch: IKE to the control plane, packets to the device.
-    fn deliver(&mut self, b: &mut InBatch, notice: impl FnMut(Notice)) {
+    /// Delivers a batch: IKE to the control plane, packets to the device. What its stages took, if it was measured.
+    fn deliver(&mut self, b: &mut InBatch, notice: impl FnMut(Notice)) -> Option<StageTimes> {
         b.rx.resume();
         self.begin(b.now);
         self.stats.receive_errors += std::mem::take(&mut b.errors);
@@ -208,9 +208,11 @@ impl<D: Device> InExit<D> {
             self.write(b, notice);
         }
         b.rx.lap(Stage::Send);
-        if let Some(times) = b.rx.times() {
-            self.stats.stages.inbound.merge(&times);
+        let times = b.rx.times();
+        if let Some(times) = &times {
+            self.stats.stages.inbound.merge(times);
         }
+        times
     }
 
     fn ike(&mut self, buf: &[u8], datagram: &Datagram, range: Range<usize>) {
@@ -305,7 +307,7 @@ impl<I: PacketIo> Lanes<I> {
             let mut lane = lock(&self.input);
             // IKE is not what is measured.
             let ike = source & !token::V6 == token::IKE;
-            let measured = !ike && lane.sampling.is_due(now);
+            let measured = !ike && lane.sampling.is_due(now, &self.in_took);
             if measured {
                 b.rx.measure(self.stopwatch);
             }
@@ -342,8 +344,11 @@ impl<I: PacketIo> Lanes<I> {
     /// Delivers a batch whose turn it is.
     pub(super) fn leave_in(&self, mut b: Box<InBatch>) {
         let mut exit = lock(&self.in_exit);
-        exit.deliver(&mut b, |notice| self.notice(notice));
+        let times = exit.deliver(&mut b, |notice| self.notice(notice));
         drop(exit);
+        if let Some(times) = &times {
+            self.in_took.is(times);
+        }
         self.in_pool.put(b);
     }
 }

@@ -22,6 +22,7 @@ use super::order::Order;
 use super::outbound::{OutBatch, OutExit, OutLane};
 use super::packet_io::PacketIo;
 use super::pool::Pool;
+use super::sampling::Took;
 use super::{IkeDatagram, Notice, WorkerStats};
 
 /// Batches beyond one for each worker.
@@ -40,10 +41,12 @@ pub(super) struct Lanes<I: PacketIo> {
     pub(super) out_order: Order<Box<OutBatch>>,
     pub(super) out_exit: Mutex<OutExit>,
     pub(super) out_pool: Pool<OutBatch>,
+    pub(super) out_took: Took,
     pub(super) input: Mutex<InLane>,
     pub(super) in_order: Order<Box<InBatch>>,
     pub(super) in_exit: Mutex<InExit<I::Device>>,
     pub(super) in_pool: Pool<InBatch>,
+    pub(super) in_took: Took,
     /// How many batches each lane has: the first worker lets no more leave at a time, since it has other things to do.
     pub(super) batches: usize,
     /// The device has more than one worker takes.
@@ -86,10 +89,12 @@ impl<I: PacketIo> Lanes<I> {
             out_order: Order::new(batches),
             out_exit: Mutex::new(OutExit::new()),
             out_pool: Pool::new(batches, || OutBatch::new(config.batch_bytes, max_segments)),
+            out_took: Took::default(),
             input: Mutex::new(InLane::new()),
             in_order: Order::new(batches),
             in_exit: Mutex::new(InExit::new(device, engine.clone(), ike_sink)),
             in_pool: Pool::new(batches, || InBatch::new(std::mem::take(&mut resident))),
+            in_took: Took::default(),
             batches,
             out_more: AtomicBool::new(false),
             in_more: AtomicU64::new(0),

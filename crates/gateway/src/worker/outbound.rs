@@ -252,8 +252,8 @@ impl OutExit {
         stats
     }
 
-    /// Sends a batch.
-    fn send<I: PacketIo>(&mut self, io: &I, b: &mut OutBatch) {
+    /// Sends a batch. What its stages took, if it was measured.
+    fn send<I: PacketIo>(&mut self, io: &I, b: &mut OutBatch) -> Option<StageTimes> {
         self.seals += 1;
         b.tx.resume();
         let mut sends = &b.tx.sends[..];
@@ -276,9 +276,11 @@ impl OutExit {
             sends = &sends[run..];
         }
         b.tx.lap(Stage::Send);
-        if let Some(times) = b.tx.times() {
-            self.stages.merge(&times);
+        let times = b.tx.times();
+        if let Some(times) = &times {
+            self.stages.merge(times);
         }
+        times
     }
 
     /// What sending has found out: peers whose path has become narrow, of each again only after a while, since every packet
@@ -338,7 +340,7 @@ impl<I: PacketIo> Lanes<I> {
     /// Takes a batch from the device, and its ticket unless it is empty. Also how many in a row were worth sharing.
     fn take_out(&self, b: &mut OutBatch, now: Duration) -> (Option<u64>, State, u32) {
         let mut lane = lock(&self.out);
-        let measured = lane.sampling.is_due(now);
+        let measured = lane.sampling.is_due(now, &self.out_took);
         if measured {
             b.tx.measure(self.stopwatch);
         }
@@ -374,7 +376,9 @@ impl<I: PacketIo> Lanes<I> {
     /// Sends a batch whose turn it is.
     pub(super) fn leave_out(&self, mut b: Box<OutBatch>) {
         let mut exit = lock(&self.out_exit);
-        exit.send(&self.io, &mut b);
+        if let Some(times) = exit.send(&self.io, &mut b) {
+            self.out_took.is(&times);
+        }
         exit.news(b.now, |notice| self.notice(notice));
         drop(exit);
         b.tx.clear();

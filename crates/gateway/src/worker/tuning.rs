@@ -9,6 +9,10 @@ pub struct Tuning {
     pub workers: usize,
     /// Processors that the workers are bound to, in turns; empty binds none.
     pub pin: Vec<usize>,
+    /// Nice value of the workers, -20 to 19; 0 leaves them as the daemon is. The default puts them before other programs: a
+    /// worker that has a backlog never sleeps, so the scheduler leaves it where it is, beside another busy thread, even while
+    /// a processor idles.
+    pub nice: i8,
     /// Bytes of the batch that is sealed at once.
     pub batch_bytes: usize,
     /// Bytes of buffer of each socket, each way.
@@ -19,6 +23,9 @@ pub struct Tuning {
     pub gro: bool,
     /// Take and give super-packets at the TUN device.
     pub tun_offload: bool,
+    /// Packets that may wait in the TUN device. They last as long as a worker may have to wait for a processor: some
+    /// milliseconds of small packets.
+    pub tun_queue: u32,
     /// How long a worker polls its sockets before it sleeps (`SO_BUSY_POLL`); zero does not.
     pub busy_poll: Duration,
     /// Interfaces on which ESP is received through `AF_XDP`.
@@ -32,11 +39,13 @@ impl Default for Tuning {
         Self {
             workers: 0,
             pin: Vec::new(),
+            nice: -10,
             batch_bytes: 256 * 1024,
             socket_buffer: 2 << 20,
             gso: true,
             gro: true,
             tun_offload: true,
+            tun_queue: 4_000,
             busy_poll: Duration::ZERO,
             xdp: Vec::new(),
             threaded_napi: Vec::new(),

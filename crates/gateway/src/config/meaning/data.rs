@@ -4,12 +4,14 @@
 //! data {
 //!   workers = auto           threads that move packets: auto (by processors), or a number
 //!   pin = 0,2-5              processors that they are bound to, in turns; default: none is bound
+//!   nice = -10               their priority before other programs: -20 (first) to 19; 0: as the daemon is
 //!   engine = auto            cryptographic engine: auto (the fastest of a test at start), or one of `ironswan list algs`
 //!   batch = 256k             bytes that are sealed at once
 //!   socket_buffer = 2m       buffer of each socket, each way
 //!   gso = yes                the kernel cuts what is sent in UDP
 //!   gro = yes                the kernel merges what is received in UDP
 //!   tun_offload = yes        the TUN device takes and gives super-packets
+//!   tun_queue = 4000         packets that wait in the TUN device
 //!   busy_poll = 0            how long a thread polls network cards before it sleeps
 //!   xdp = wan0,wan1          interfaces on which ESP is received through AF_XDP; default: none
 //!   threaded_napi = lan,wan  interfaces that kernel threads poll, not softirqs; default: none
@@ -30,12 +32,14 @@ use crate::worker::Tuning;
 pub(super) const KEYS: &[&str] = &[
     "workers",
     "pin",
+    "nice",
     "engine",
     "batch",
     "socket_buffer",
     "gso",
     "gro",
     "tun_offload",
+    "tun_queue",
     "busy_poll",
     "xdp",
     "threaded_napi",
@@ -48,6 +52,8 @@ const MAX_CPU: u64 = 1023;
 const BATCH: (u64, u64) = (192 << 10, 8 << 20);
 /// Two merged buffers with the kernel's own share, up to what the kernel takes.
 const SOCKET_BUFFER: (u64, u64) = (256 << 10, 512 << 20);
+/// What keeps a large flow going (`docs/performance.md`), up to half a second of small packets.
+const TUN_QUEUE: (u64, u64) = (100, 200_000);
 const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
 /// Interfaces of one list.
 const MAX_INTERFACES: usize = 32;
@@ -70,6 +76,7 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
         let (n, m) = (t.workers, t.pin.len());
         r.warn("pin", format!("{n} workers share {m} processors; name as many, or set workers = {m}"));
     }
+    t.nice = r.get("nice", nice).unwrap_or(t.nice);
     let engine = r.get("engine", engine).flatten();
     let size = |(min, max): (u64, u64)| move |text: &str| sized(text, min, max);
     t.batch_bytes = r.get("batch", size(BATCH)).map_or(t.batch_bytes, |n| n as usize);
@@ -77,6 +84,7 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
     t.gso = r.get("gso", value::boolean).unwrap_or(t.gso);
     t.gro = r.get("gro", value::boolean).unwrap_or(t.gro);
     t.tun_offload = r.get("tun_offload", value::boolean).unwrap_or(t.tun_offload);
+    t.tun_queue = r.get("tun_queue", tun_queue).unwrap_or(t.tun_queue);
     t.busy_poll = r.get("busy_poll", busy_poll).unwrap_or(t.busy_poll);
     t.xdp = interfaces(&mut r, "xdp", tun, ["that lead to the peers", "leave the rest to sockets"]);
     t.threaded_napi =
@@ -114,6 +122,16 @@ fn workers(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Packets.
+fn tun_queue(text: &str) -> Result<u32, String> {
+    let (min, max) = TUN_QUEUE;
+    match value::number(text, max) {
+        Ok(n) if n < min => Err(format!("`{}` is less than {min}", show(text))),
+        Ok(n) => Ok(n as u32),
+        Err(e) => Err(format!("{e}; write a number of packets")),
+    }
+}
+
 /// A processor's number, or a range of them.
 fn cpus(text: &str) -> Result<std::ops::RangeInclusive<usize>, String> {
     let wrong = |e| format!("{e}; write processors as 0,2-5");
@@ -124,6 +142,13 @@ fn cpus(text: &str) -> Result<std::ops::RangeInclusive<usize>, String> {
         return Err(format!("`{}` goes backwards; write {last}-{first}", show(text)));
     }
     Ok(first..=last)
+}
+
+fn nice(text: &str) -> Result<i8, String> {
+    match text.trim().parse() {
+        Ok(n) if (-20..=19).contains(&n) => Ok(n),
+        _ => Err(format!("`{}` is no nice value; write -20 (first of all) to 19 (last)", show(text))),
+    }
 }
 
 /// A name. Whether that engine is built in and can be used on this machine is said when it is chosen: files are also checked
@@ -187,18 +212,20 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let (t, engine, lines) = read(
-            "data {\n workers = 3\n pin = 0, 2-3\n engine = aws-lc\n batch = 512k\n socket_buffer = 32m\n gso = no\n gro = no\n \
-             tun_offload = no\n busy_poll = 50us\n xdp = wan0, wan1\n threaded_napi = lan, wan0\n}",
+            "data {\n workers = 3\n pin = 0, 2-3\n nice = -5\n engine = aws-lc\n batch = 512k\n socket_buffer = 32m\n gso = no\n gro = no\n \
+             tun_offload = no\n tun_queue = 500\n busy_poll = 50us\n xdp = wan0, wan1\n threaded_napi = lan, wan0\n}",
         );
         assert_eq!(lines, [""; 0]);
         let want = Tuning {
             workers: 3,
             pin: vec![0, 2, 3],
+            nice: -5,
             batch_bytes: 512 << 10,
             socket_buffer: 32 << 20,
             gso: false,
             gro: false,
             tun_offload: false,
+            tun_queue: 500,
             busy_poll: Duration::from_micros(50),
             xdp: vec!["wan0".into(), "wan1".into()],
             threaded_napi: vec!["lan".into(), "wan0".into()],
@@ -216,6 +243,9 @@ mod tests {
             ("pin = 5-2", "data.pin: `5-2` goes backwards; write 2-5"),
             ("pin = 0-2,1", "data.pin: processor 1 is named twice"),
             ("pin = a", "data.pin: `a` is not a number"),
+            ("nice = 20", "data.nice: `20` is no nice value; write -20 (first of all) to 19 (last)"),
+            ("nice = -21", "data.nice: `-21` is no nice value"),
+            ("nice = high", "data.nice: `high` is no nice value"),
             ("engine = openssl", "data.engine: `openssl` is none of auto, aws-lc, vaes, avx2, ipsec-mb"),
             ("batch = 64k", "data.batch: `64k` is less than 192k"),
             ("batch = 1g", "data.batch: `1g` is more than 8m"),
@@ -224,6 +254,11 @@ mod tests {
             ("gso = maybe", "data.gso: `maybe` is neither yes nor no"),
             ("gro = 2", "data.gro: `2` is neither yes nor no"),
             ("tun_offload = x", "data.tun_offload: `x` is neither yes nor no"),
+            ("tun_queue = 99", "data.tun_queue: `99` is less than 100"),
+            (
+                "tun_queue = 1m",
+                "data.tun_queue: `1m` is not a number up to 200000; write a number of packets",
+            ),
             (
                 "busy_poll = 50",
                 "data.busy_poll: `50` has no unit; write 0, or a time up to 10ms such as 50us",

@@ -1,0 +1,75 @@
+//! Where the workers run, and before whom.
+
+use std::sync::Once;
+
+/// Binds this thread to a processor.
+pub(super) fn bind(cpu: usize) {
+    let mut set = rustix::thread::CpuSet::new();
+    if cpu < rustix::thread::CpuSet::MAX_CPU {
+        set.set(cpu);
+    }
+    if let Err(e) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("a worker cannot be bound to processor {cpu}, and runs on any: {e}");
+    }
+}
+
+/// Gives this thread a nice value; 0 leaves it as the daemon is. All workers are refused it, or none: it is said once.
+pub(super) fn prefer(nice: i8) {
+    static SAID: Once = Once::new();
+    if nice == 0 {
+        return;
+    }
+    if let Err(e) = rustix::process::setpriority_process(None, nice.into()) {
+        SAID.call_once(|| {
+            tracing::warn!(
+                "data.nice = {nice}: the workers may not ({e}), and keep the daemon's priority: give it CAP_SYS_NICE or a unit \
+                 with LimitNICE={nice}, or write nice = 0"
+            );
+        });
+    }
+}
+
+/// Where the kernel groups processes by session (`kernel.sched_autogroup_enabled`), nice values count within a session only, and
+/// each service has its own. A daemon that leads its session gives the whole of it the value; in somebody's shell it leaves that
+/// alone. Who may not do this may not do the other ([`prefer`]), which says so.
+pub(super) fn prefer_session(nice: i8) {
+    if nice == 0 || !std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| leads_session(&stat)) {
+        return;
+    }
+    if let Err(e) = std::fs::write("/proc/self/autogroup", nice.to_string()) {
+        tracing::debug!("the session keeps its priority: {e}");
+    }
+}
+
+/// Whether the process of this `/proc/PID/stat` (proc_pid_stat(5)) leads its session. That is 0 where the leader is outside of
+/// this container, which is why `getsid` is not asked: its caller takes the answer for the number of a process.
+fn leads_session(stat: &str) -> bool {
+    // The name in parentheses is any text, which may look like the rest.
+    let (Some((pid, _)), Some((_, rest))) = (stat.split_once(' '), stat.rsplit_once(") ")) else {
+        return false;
+    };
+    rest.split(' ').nth(3).is_some_and(|session| session == pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_led_by_the_process_of_its_number() {
+        let own = std::fs::read_to_string("/proc/self/stat").expect("of this process");
+        assert!(own.rsplit_once(") ").is_some(), "{own}");
+        for (stat, leads) in [
+            ("812 (ironswan) S 1 812 812 0 -1 4194560 0", true),
+            ("812 (ironswan) S 640 812 640 34816 812 4194560 0", false),
+            // The leader is outside of the container.
+            ("7 (ironswan) S 1 7 0 0 -1 4194560 0", false),
+            ("812 (a) S 1 812 812 (b) S 1 812 640 0 -1", false),
+            ("812 (a) S 1 812 640 (b) S 1 812 812 0 -1", true),
+            ("812 (ironswan) S 1", false),
+            ("", false),
+        ] {
+            assert_eq!(leads_session(stat), leads, "{stat}");
+        }
+    }
+}
