@@ -83,6 +83,8 @@ fn a_run_has_a_figure_for_every_cell_and_leaves_nothing_behind() {
         topologies(TopologiesOptions { common, writes, ..TopologiesOptions::default() }).expect("a run");
     let r = &report.record;
     assert_eq!(r.samples.len(), 3 * duts.len() * 2);
+    // Links that are not emulated are not spoken of.
+    assert!(r.measure("rtt_ms").is_none() && !r.settings.contains_key("link"));
     for s in &r.samples {
         let m = &s.measures;
         assert!(m["gbps"] > 0.0 && m["bytes"] > 0.0 && m["writes"] > 0.0, "{s:?}");
@@ -105,5 +107,33 @@ fn a_run_has_a_figure_for_every_cell_and_leaves_nothing_behind() {
     assert!(text.contains("line: share of plain") && text.contains("512 B"), "{text}");
     assert_eq!(left(&r.commands), [""; 0]);
     assert!(report.folder.join("run.json").exists());
+    common::recomputed(&report.folder);
+}
+
+#[test]
+fn over_emulated_links_the_round_trip_and_the_rate_are_those_of_the_link() {
+    let mut common = common_with_program("topologies-link");
+    let duts = common.duts.clone();
+    common.duration = Some(Duration::from_secs(1));
+    let link = "rate=20mbit,delay=15ms".parse().expect("a link");
+    let options =
+        TopologiesOptions { common, writes: vec![8192], link: Some(link), ..TopologiesOptions::default() };
+    let report = topologies(options).expect("a run");
+    let r = &report.record;
+    assert_eq!(r.settings["link"], "rate=20mbit,queue=250kb,delay=15ms");
+    assert_eq!(r.samples.len(), 3 * duts.len());
+    for s in &r.samples {
+        let m = &s.measures;
+        // There and back; more only where a processor had to be waited for.
+        assert!(m["rtt_ms"] >= 30.0 && m["rtt_ms"] < 300.0, "{s:?}");
+        // A link carries its rate and what its queue let out, on a busy machine within a window that is not quite the link's; without
+        // one it were hundreds of times that. The warriors have one each.
+        let links = if s.factors["topology"] == "road-warrior" { 3.0 } else { 1.0 };
+        assert!(m["gbps"] > 0.0 && m["gbps"] <= 0.04 * links, "{s:?}");
+        assert!((0.0..=1.0).contains(&m["link_lost"]) && (0.0..=1.0).contains(&m["relay_busy"]), "{s:?}");
+    }
+    let text = report.text(100);
+    assert!(text.contains("line: the emulated link (rate=20mbit,queue=250kb,delay=15ms)"), "{text}");
+    assert_eq!(left(&r.commands), [""; 0]);
     common::recomputed(&report.folder);
 }

@@ -237,7 +237,7 @@ mod tests {
     }
 
     /// Options of experiments that are words, or lists of them.
-    const WORDS: [&str; 16] = [
+    const WORDS: [&str; 17] = [
         "dut",
         "encap",
         "suite",
@@ -254,6 +254,7 @@ mod tests {
         "engine",
         "dispatch",
         "check",
+        "link",
     ];
     /// Those in which 0 has a meaning: no limit, none.
     const ZERO: [(&str, &str); 5] = [

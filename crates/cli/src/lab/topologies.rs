@@ -1,6 +1,7 @@
 //! `lab topologies`: its options.
 
 use ironswan_lab::TopologiesOptions;
+use ironswan_lab::relay::Link;
 
 use super::common::{Common, within};
 
@@ -20,6 +21,10 @@ pub(crate) struct Topologies {
     /// The kernel may join small writes (no TCP_NODELAY)
     #[arg(long)]
     join: bool,
+    /// Emulates the links between the gateways, each way alike: for instance rate=100mbit,delay=20ms,loss=0.1%; also
+    /// burst, queue, jitter, reorder, reorder-by, duplicate, corrupt, mtu, seed [default: links as fast as they go]
+    #[arg(long, value_name = "LINK")]
+    link: Option<Link>,
 }
 
 impl Topologies {
@@ -35,6 +40,7 @@ impl Topologies {
             writes: self.sizes,
             connections: self.connections,
             join: self.join,
+            link: self.link,
         })
     }
 }

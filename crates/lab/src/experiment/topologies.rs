@@ -6,36 +6,56 @@ use std::time::Duration;
 
 use super::budget;
 use super::campaign::{About, Campaign, Common, Conclusion, Report, useful};
+use super::emulated::Emulated;
 use super::line::once;
 use super::stage::{Stage, systems};
 use crate::dut::{Dut, DutOptions, Suite};
 use crate::error::LabError;
 use crate::interrupt;
-use crate::load::{Ttcp, TtcpLoad};
+use crate::load::{Ttcp, TtcpLoad, round_trip};
 use crate::record::{
     Better, Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors,
 };
+use crate::relay::{Link, RelaySpec};
 use crate::topology::{HostToHost, Line, LineSpec, Mode, Owner, Path, RoadWarriors, Topology};
 
 const ABOUT: About = About {
     name: "topologies",
     number: "E2",
     question: "What does TCP get through a tunnel as a share of plain, by topology, algorithm and size of write?",
-    measures: &[
-        ("gbps", "Gb/s", "Gb/s", "TCP payload that arrived, all connections together", Better::More),
-        (
-            "machine_ns",
-            "ns/byte",
-            "ns",
-            "non-idle time of all processors per byte that arrived",
-            Better::Less,
-        ),
-        ("writes", "writes/s", "1/s", "writes of the senders", Better::More),
-        ("bytes", "bytes", "bytes", "that arrived in the window", Better::Neither),
-        ("busy", "busy", "share", "of the machine's processor time that was not idle", Better::Neither),
-    ],
+    measures: MEASURES,
     baseline: Some(("system", "plain")),
 };
+
+/// Over emulated links.
+const LINKED: About = About { measures: &ALL_MEASURES, ..ABOUT };
+
+type Measured = (&'static str, &'static str, &'static str, &'static str, Better);
+
+/// Those without a link come first.
+const ALL_MEASURES: [Measured; 8] = [
+    ("gbps", "Gb/s", "Gb/s", "TCP payload that arrived, all connections together", Better::More),
+    ("machine_ns", "ns/byte", "ns", "non-idle time of all processors per byte that arrived", Better::Less),
+    ("writes", "writes/s", "1/s", "writes of the senders", Better::More),
+    ("bytes", "bytes", "bytes", "that arrived in the window", Better::Neither),
+    ("busy", "busy", "share", "of the machine's processor time that was not idle", Better::Neither),
+    ("rtt_ms", "round trip", "ms", "the least of five on a path without other traffic", Better::Less),
+    (
+        "link_lost",
+        "lost on links",
+        "share",
+        "of the frames on the emulated links, by their loss, queue and MTU",
+        Better::Neither,
+    ),
+    (
+        "relay_busy",
+        "relay",
+        "share",
+        "of the window for which the busiest direction of a relay did not wait",
+        Better::Neither,
+    ),
+];
+const MEASURES: &[Measured] = ALL_MEASURES.split_at(5).0;
 
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
@@ -50,6 +70,8 @@ pub struct TopologiesOptions {
     pub connections: Option<u32>,
     /// The kernel may join small writes (no TCP_NODELAY), as ttcp's sockets did by default.
     pub join: bool,
+    /// Emulates the outer links.
+    pub link: Option<Link>,
 }
 
 /// The topologies that are measured.
@@ -61,6 +83,8 @@ const INNER_MTU: u32 = 1400;
 const WARRIORS: usize = 3;
 /// TCP's start is not measured.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// How many round trips of an emulated link that takes.
+const TRIPS: u32 = 20;
 
 /// A size is a dip when its share of plain is below this part of the shares of both its neighbours.
 const DIP: f64 = 0.85;
@@ -73,6 +97,7 @@ struct Plan {
     repeats: u32,
     window: Duration,
     warm_up: Duration,
+    link: Option<Link>,
 }
 
 /// Makes the experiment.
@@ -85,18 +110,28 @@ pub fn topologies(options: TopologiesOptions) -> Result<Report, LabError> {
         dut_options.suites =
             suites.iter().map(|s| s.parse::<Suite>()).collect::<Result<_, _>>().map_err(LabError::Usage)?;
     }
-    let systems = systems(common, &dut_options, &["plain", "ironswan"], false, Line::lacks(Mode::Offload))?;
+    let systems = systems(
+        common,
+        &dut_options,
+        &["plain", "ironswan"],
+        plan.link.is_some(),
+        Line::lacks(Mode::Offload),
+    )?;
     if options.writes.is_empty() {
         plan.fit(common, systems.duts.len());
     }
     let steps = plan.topologies.len() * systems.duts.len() * plan.writes.len() * plan.repeats as usize;
-    let mut c = Campaign::begin(ABOUT, common, steps, plan.window + plan.warm_up)?;
+    let about = if plan.link.is_some() { LINKED } else { ABOUT };
+    let mut c = Campaign::begin(about, common, steps, plan.window + plan.warm_up)?;
     c.introduce(&systems, plan.repeats, plan.window);
     c.settings.insert("suites".into(), dut_options.esp());
     c.settings.insert("window".into(), format!("{} s", plan.window.as_secs_f64()));
     c.settings.insert("connections per sender".into(), plan.load.connections.to_string());
     c.settings.insert("TCP_NODELAY".into(), if plan.load.nodelay { "yes" } else { "no" }.into());
     c.settings.insert("inner MTU".into(), INNER_MTU.to_string());
+    if let Some(link) = plan.link {
+        c.settings.insert("link".into(), link.to_string());
+    }
     let owner = c.claim_for_tcp()?;
     for repeat in 0..plan.repeats {
         for topology in &plan.topologies {
@@ -141,13 +176,15 @@ impl Plan {
             Duration::from_millis(200),
         ));
         useful("--duration", window, 0.1..=3600.0)?;
+        let start = o.link.map_or(Duration::ZERO, |link| link.round_trip() * TRIPS);
         Ok(Self {
             topologies,
             writes,
             load: TtcpLoad { connections, write: 0, nodelay: !o.join, rate: None },
             repeats: c.repeats.unwrap_or(c.by_care(5, 1, 1)),
             window,
-            warm_up: c.by_care(WARM_UP, WARM_UP / 2, WARM_UP / 3),
+            warm_up: c.by_care(WARM_UP, WARM_UP / 2, WARM_UP / 3).max(start),
+            link: o.link,
         })
     }
 
@@ -168,6 +205,19 @@ impl Plan {
         }
     }
 
+    /// The first of the emulated links.
+    fn relay(&self) -> Option<RelaySpec> {
+        self.link.map(|link| link.relay(0))
+    }
+
+    /// That of the first path over an emulated link, in seconds.
+    fn round_trip(&self, topology: &dyn Topology) -> Result<Option<f64>, LabError> {
+        match self.link {
+            Some(_) => round_trip(&topology.paths()[0]),
+            None => Ok(None),
+        }
+    }
+
     /// All sizes of write of one system on one topology.
     fn one(
         &self,
@@ -179,21 +229,27 @@ impl Plan {
     ) -> Result<(), LabError> {
         c.says(&format!("{topology}, {}", dut.name()))?;
         let built: Box<dyn Topology> = match topology {
-            "host-to-host" => Box::new(HostToHost::build(owner, INNER_MTU, None)?),
-            "line" => Box::new(Line::build(owner, LineSpec { mode: Mode::Offload, inner_mtu: INNER_MTU })?),
-            _ => Box::new(RoadWarriors::build(owner, WARRIORS, INNER_MTU)?),
+            "host-to-host" => Box::new(HostToHost::build(owner, INNER_MTU, self.relay())?),
+            "line" => {
+                let spec = LineSpec { mode: Mode::Offload, inner_mtu: INNER_MTU };
+                Box::new(Line::build_over(owner, spec, self.relay())?)
+            }
+            _ => Box::new(RoadWarriors::build_over(owner, WARRIORS, INNER_MTU, self.link.as_ref())?),
         };
         let mut stage = Stage::start(owner, built, dut)?;
         for &write in &self.writes {
             c.says(&format!("{topology}, {}, {write} B", dut.name()))?;
             let began = c.elapsed();
             let load = TtcpLoad { write, ..self.load };
+            let trip = self.round_trip(&stage.topology)?;
             let ttcp = Ttcp::start(&stage.topology.paths() as &[Path<'_>], load)?;
             interrupt::pause(self.warm_up)?;
+            let before = Emulated::look(stage.topology.relays());
             let (meter, bytes, writes) = (stage.meter(c)?, ttcp.received(), ttcp.writes());
             interrupt::pause(self.window)?;
             let (bytes, writes) = (ttcp.received() - bytes, ttcp.writes() - writes);
             let used = stage.measured(meter)?;
+            let crossed = Emulated::look(stage.topology.relays()).since(&before, used.seconds);
             ttcp.finish()?;
             let mut measures = vec![
                 ("gbps", bytes as f64 * 8.0 / used.seconds / 1e9),
@@ -204,6 +260,12 @@ impl Plan {
                 ("busy", used.busy_share()),
             ];
             measures.extend(used.by_soaker());
+            if self.link.is_some() {
+                measures.push(("rtt_ms", trip.unwrap_or(f64::NAN) * 1e3));
+                measures.extend([("link_lost", crossed.lost), ("relay_busy", crossed.busy)]);
+                let cell = format!("{topology}, {write} B");
+                crossed.doubt(&dut.name(), &cell).into_iter().for_each(|d| c.doubt(d));
+            }
             let f = factors([("topology", topology), ("system", &dut.name()), ("write", &write.to_string())]);
             c.sample(f, repeat, began, &measures, vec![]);
         }
@@ -272,6 +334,16 @@ fn conclude(record: &Record) -> Conclusion {
         table("throughput by bytes per write", "gbps", Which::Median);
         table("share of plain", "gbps", Which::Ratio);
         table("cost", "machine_ns", Which::Median);
+        if record.measure("rtt_ms").is_some() {
+            views.push(View::Table(Table {
+                title: format!("{topology}: the emulated link ({})", record.settings["link"]),
+                only: only.clone(),
+                rows: vec!["system".into(), "write".into()],
+                columns: Columns::Measures(
+                    ["rtt_ms", "link_lost", "relay_busy"].map(|m| (m.into(), Which::Median)).to_vec(),
+                ),
+            }));
+        }
         views.push(View::Plot(Plot {
             name: topology.into(),
             title: format!("{topology}: throughput as a share of plain"),

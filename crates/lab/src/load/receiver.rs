@@ -32,9 +32,11 @@ const FRAME: usize = 2048;
 const BUFFER: u32 = 128 << 20;
 /// So many full calls in a row mean that more is waiting than can be taken in.
 const BEHIND: u32 = 64;
-/// After the last packet was sent: no longer than this, and shorter when nothing has come for [`QUIET`].
+/// After the last packet was sent: no longer than this, and shorter when nothing has come for [`QUIET`], or, of what was sent in less
+/// time, for as long as that took, and not less than [`SHORT`].
 const DRAIN: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_millis(50);
 /// While packets come closer together than [`SPARSE`], the thread looks again after so long instead of asking to be woken: a waking
 /// for each would be paid by whoever delivers it, which is the system under test. A network card that moderates its interrupts
 /// does the same for a host.
@@ -171,9 +173,14 @@ impl Receiver {
         self.shared.unique.load(Ordering::Relaxed)
     }
 
-    /// Says that no more will be sent, waits until nothing comes any more, and returns what was counted.
-    pub fn finish(mut self) -> Counted {
+    /// Says that no more will be sent.
+    pub fn all_sent(&self) {
         self.shared.over.store(true, Ordering::Release);
+    }
+
+    /// Says so, waits until nothing comes any more, and returns what was counted.
+    pub fn finish(mut self) -> Counted {
+        self.all_sent();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(counted)) => counted,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -275,7 +282,8 @@ fn receive(
     let mut slots = RecvSlots::new(messages);
     let mut buffer = vec![0; messages * room];
     let (mut got, mut stamped) = (Vec::with_capacity(messages), Vec::with_capacity(messages));
-    let (mut ended, mut heard) = (None, clock::now());
+    let began = clock::now();
+    let (mut ended, mut heard) = (None, began);
     let mut full = 0u32;
     let mut dense = false;
     loop {
@@ -299,7 +307,8 @@ fn receive(
         if shared.over.load(Ordering::Acquire) {
             let since = *ended.get_or_insert(now);
             // Also while something arrives: what is sent for ever, or again and again, is waited for no longer.
-            if now - since >= DRAIN || (now - heard >= QUIET && now - since >= QUIET) {
+            let quiet = (since - began).clamp(SHORT, QUIET);
+            if now - since >= DRAIN || (now - heard >= quiet && now - since >= quiet) {
                 break;
             }
         }

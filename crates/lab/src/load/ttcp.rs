@@ -41,6 +41,9 @@ pub struct TtcpCounts {
 
 /// First port of the receivers, one for each path.
 const PORT: u16 = 5010;
+/// A port where nobody listens, and how often it is tried.
+const NOBODY: u16 = 9;
+const TRIPS: usize = 5;
 /// A blocked call looks whether it has to end.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// For what is under way to arrive.
@@ -230,6 +233,24 @@ pub fn carry(
     interrupt::check()?;
     ended.map_or(Ok(()), Err)?;
     arrived.map_err(failed)
+}
+
+/// The least of some round trips along a path on which nothing else is sent, seconds: of an attempt to connect to a port
+/// where nobody listens, which the far host refuses at once. `None` when none was refused.
+pub fn round_trip(path: &Path<'_>) -> Result<Option<f64>, LabError> {
+    let to = SocketAddrV4::new(path.to.address, NOBODY);
+    let mut least: Option<f64> = None;
+    for _ in 0..TRIPS {
+        interrupt::check()?;
+        let trip = path.from.netns.inside(|| {
+            let start = clock::now();
+            let refused = connect_from(path.from.address, to);
+            let seconds = (clock::now() - start).as_secs_f64();
+            refused.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused).then_some(seconds)
+        })?;
+        least = least.into_iter().chain(trip).reduce(f64::min);
+    }
+    Ok(least)
 }
 
 fn joined(thread: JoinHandle<io::Result<()>>) -> io::Result<()> {

@@ -8,6 +8,7 @@
 //! Link ends next to a relay must send whole, separate packets (no segmentation or checksum offload): the topologies see
 //! to that.
 
+mod link;
 mod nat;
 mod packet;
 mod random;
@@ -26,6 +27,7 @@ use ironswan_io::packet::PacketSocket;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
+pub use link::Link;
 pub use nat::{Nat, NatCounts, NatSpec, Passage};
 pub use random::Random;
 pub use shaper::{ETHERNET, Impairment, Pushed, Shaper, ShaperCounts};
@@ -41,6 +43,8 @@ const BATCH: usize = 32;
 const ROOM: usize = 16 << 10;
 /// Bytes of frames that wait in the kernel for the relay.
 const BUFFER: u32 = 16 << 20;
+/// How old its counts may become while it never waits, nanoseconds.
+const STALE: u64 = 5_000_000;
 /// Longest sleep: how soon a thread sees that it has to end.
 const NAP: u64 = 20_000_000;
 
@@ -89,6 +93,8 @@ pub struct DirectionCounts {
     pub refused: u64,
     /// The most that a frame left later than it should have, microseconds.
     pub latest_us: u64,
+    /// For how long its thread has waited since nothing was due, microseconds. One that never waits cannot keep up.
+    pub idle_us: u64,
 }
 
 /// A relay at work; dropping it ends its threads and removes its namespace.
@@ -127,6 +133,7 @@ impl Relay {
                 stop: relay.stop.clone(),
                 shared: relay.counts[side].clone(),
                 counts: DirectionCounts::default(),
+                idle: 0,
                 epoch,
             };
             let thread = thread::Builder::new().name(format!("lab-relay-{}", ENDS[side]));
@@ -172,6 +179,8 @@ struct Direction {
     stop: Arc<AtomicBool>,
     shared: Arc<Mutex<DirectionCounts>>,
     counts: DirectionCounts,
+    /// For how long it has waited, nanoseconds.
+    idle: u64,
     epoch: Instant,
 }
 
@@ -182,6 +191,7 @@ impl Direction {
         let mut slots = RecvSlots::new(BATCH);
         let mut buffer = vec![0; BATCH * ROOM];
         let mut got = Vec::with_capacity(BATCH);
+        let mut published = 0;
         while !self.stop.load(Ordering::Acquire) {
             got.clear();
             let n = slots.recv(self.from.as_fd(), &mut buffer, ROOM, 0, &mut got).unwrap_or(0);
@@ -198,8 +208,9 @@ impl Direction {
                 }
             }
             self.forward(now);
-            if n < BATCH {
+            if n < BATCH || now - published > STALE {
                 self.publish();
+                published = now;
             }
             if n == 0 {
                 let now = self.now();
@@ -207,6 +218,7 @@ impl Direction {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: wait as i64 };
                 // Ready, late or interrupted: the next receive shows.
                 let _ = poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&timeout));
+                self.idle += self.now() - now;
             }
         }
         self.publish();
@@ -236,6 +248,7 @@ impl Direction {
     /// Shows the counts to others.
     fn publish(&mut self) {
         self.counts.shaper = self.shaper.counts();
+        self.counts.idle_us = self.idle / 1000;
         self.counts.overrun += u64::from(self.from.take_drops());
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = self.counts;
     }

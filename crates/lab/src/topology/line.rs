@@ -15,9 +15,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::netns::Netns;
+use super::network::{beside_relay, silence};
 use super::owner::Owner;
 use crate::error::{LabError, Remedy};
 use crate::process::{self, Journal};
+use crate::relay::{ENDS, Relay, RelaySpec};
 
 pub(super) const COMMAND: Duration = Duration::from_secs(10);
 
@@ -108,6 +110,8 @@ pub struct LineSpec {
 /// Four boxes in a line. Dropping it removes them and every process inside.
 #[derive(Debug)]
 pub struct Line {
+    // First: it works on a link between the boxes.
+    relays: Vec<Relay>,
     nodes: [Netns; 4],
     journal: Journal,
     number: u32,
@@ -142,15 +146,26 @@ impl Line {
 
     /// Builds a line under the name of `owner`.
     pub fn build(owner: &Owner, spec: LineSpec) -> Result<Self, LabError> {
+        Self::build_over(owner, spec, None)
+    }
+
+    /// The same, with a relay in the link between the gateways, g1 on its left.
+    pub fn build_over(owner: &Owner, spec: LineSpec, relay: Option<RelaySpec>) -> Result<Self, LabError> {
         let journal = Journal::default();
         let (name, number) = owner.next();
         // Each is a guard from the moment it exists: an error further down removes the ones before.
         let make =
             |node: Node| Netns::create(&journal, format!("{name}-{}", node.name()), owner.congestion());
         let nodes = [make(Node::A)?, make(Node::G1)?, make(Node::G2)?, make(Node::B)?];
-        let line = Self { nodes, journal, number };
+        let mut line = Self { relays: Vec::new(), nodes, journal, number };
         for link in &LINKS {
-            line.connect(link)?;
+            match relay.filter(|_| link.left.1 == "wan") {
+                Some(spec) => {
+                    let between = Netns::create(&line.journal, format!("{name}-relay0"), owner.congestion())?;
+                    line.connect_through(link, between, spec)?;
+                }
+                None => line.connect(link)?,
+            }
         }
         let mtu = spec.inner_mtu.to_string();
         for (host, gateway) in [(Node::A, "10.1.0.1"), (Node::B, "10.2.0.1")] {
@@ -176,19 +191,40 @@ impl Line {
 
     fn connect(&self, link: &Link) -> Result<(), LabError> {
         let ((ln, ldev, laddr), (rn, rdev, raddr)) = (link.left, link.right);
-        let (lns, rns) = (self.node(ln).name(), self.node(rn).name());
+        self.veth((self.node(ln).name(), ldev), (self.node(rn).name(), rdev))?;
+        for (node, dev, addr) in [(ln, ldev, laddr), (rn, rdev, raddr)] {
+            self.ip(node, &["addr", "add", addr, "dev", dev])?;
+            self.ip(node, &["link", "set", dev, "up"])?;
+        }
+        Ok(())
+    }
+
+    fn veth(&self, (lns, ldev): (&str, &str), (rns, rdev): (&str, &str)) -> Result<(), LabError> {
         // Two queues at each end, so that two cores can work on one link.
         let command = format!(
             "ip link add {ldev} netns {lns} numrxqueues 2 numtxqueues 2 type veth \
              peer name {rdev} netns {rns} numrxqueues 2 numtxqueues 2"
         );
         let argv: Vec<&str> = command.split(' ').collect();
-        process::run(&self.journal, &argv, COMMAND)?;
-        for (node, dev, addr) in [(ln, ldev, laddr), (rn, rdev, raddr)] {
+        process::run(&self.journal, &argv, COMMAND).map(|_| ())
+    }
+
+    fn connect_through(&mut self, link: &Link, between: Netns, spec: RelaySpec) -> Result<(), LabError> {
+        silence(&self.journal, &between);
+        for ((node, dev, addr), end) in [link.left, link.right].into_iter().zip(ENDS) {
+            self.veth((self.node(node).name(), dev), (between.name(), end))?;
+            beside_relay(&self.journal, self.node(node), dev)?;
             self.ip(node, &["addr", "add", addr, "dev", dev])?;
             self.ip(node, &["link", "set", dev, "up"])?;
+            process::run(&self.journal, &["ip", "-n", between.name(), "link", "set", end, "up"], COMMAND)?;
         }
+        self.relays.push(Relay::start(between, spec)?);
         Ok(())
+    }
+
+    /// The relay between the gateways, when there is one.
+    pub fn relays(&self) -> &[Relay] {
+        &self.relays
     }
 
     /// Turns segmentation offload off on every link end, leaving GRO on.

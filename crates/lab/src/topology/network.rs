@@ -9,7 +9,7 @@ use super::owner::Owner;
 use super::sites::Sites;
 use crate::error::{LabError, Remedy};
 use crate::process::{self, Journal};
-use crate::relay::{ENDS, Relay, RelaySpec};
+use crate::relay::{ENDS, Link, Relay, RelaySpec};
 
 /// A topology, as experiments see it.
 pub trait Topology {
@@ -24,6 +24,11 @@ pub trait Topology {
 
     /// Its number among the topologies of its owner.
     fn number(&self) -> u32;
+
+    /// The relays in its outer links; none where these are not emulated.
+    fn relays(&self) -> &[Relay] {
+        &[]
+    }
 }
 
 /// A host that sends or receives.
@@ -166,12 +171,10 @@ impl Network {
         spec: RelaySpec,
     ) -> Result<(), LabError> {
         let relay = self.netns(&format!("relay{}", self.relays.len()))?;
-        // Without IPv6 the relay says nothing itself; a kernel without IPv6 has no such parameter.
-        let _ = relay.sysctl(&self.journal, "net.ipv6.conf.all.disable_ipv6", "1");
+        silence(&self.journal, &relay);
         for ((node, device, address), end) in [left, right].into_iter().zip(ENDS) {
             self.veth((self.boxes[node].name(), device), (relay.name(), end))?;
-            let argv = ["ethtool", "-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
-            process::run(&self.journal, &self.boxes[node].exec(&argv), COMMAND)?;
+            beside_relay(&self.journal, &self.boxes[node], device)?;
             self.addressed((node, device, address))?;
         }
         self.relays.push(Relay::start(relay, spec)?);
@@ -180,12 +183,25 @@ impl Network {
 
     /// A switch with one link to each of these ends.
     pub fn switch(&mut self, name: &str, ends: &[LinkEnd<'_>]) -> Result<(), LabError> {
+        self.switch_through(name, ends, None)
+    }
+
+    /// The same, with a relay in each link but the first.
+    pub fn switch_through(
+        &mut self,
+        name: &str,
+        ends: &[LinkEnd<'_>],
+        link: Option<&Link>,
+    ) -> Result<(), LabError> {
         let switch = self.add(name)?;
         self.ip(switch, &["link", "add", "br0", "type", "bridge"])?;
         self.ip(switch, &["link", "set", "br0", "up"])?;
         for (n, end) in ends.iter().enumerate() {
             let port = format!("p{n}");
-            self.connect(*end, (switch, &port, ""))?;
+            match link.filter(|_| n > 0) {
+                Some(link) => self.connect_through(*end, (switch, &port, ""), link.relay(n - 1))?,
+                None => self.connect(*end, (switch, &port, ""))?,
+            }
             self.ip(switch, &["link", "set", &port, "master", "br0"])?;
         }
         Ok(())
@@ -209,6 +225,17 @@ impl Network {
     }
 }
 
+/// Keeps the kernel of a relay's namespace from saying anything itself, as it does with IPv6. One without IPv6 has no such parameter.
+pub(super) fn silence(journal: &Journal, relay: &Netns) {
+    let _ = relay.sysctl(journal, "net.ipv6.conf.all.disable_ipv6", "1");
+}
+
+/// Readies a link end for a relay at the other: packets leave one by one, with their checksums.
+pub(super) fn beside_relay(journal: &Journal, netns: &Netns, device: &str) -> Result<(), LabError> {
+    let argv = ["ethtool", "-K", device, "tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+    process::run(journal, &netns.exec(&argv), COMMAND).map(|_| ())
+}
+
 /// An IPv4 address that the laboratory made up itself.
 pub(super) fn ipv4(text: &str) -> Ipv4Addr {
     text.parse().unwrap_or(Ipv4Addr::UNSPECIFIED)
@@ -230,6 +257,10 @@ impl<T: Topology + ?Sized> Topology for Box<T> {
     fn number(&self) -> u32 {
         (**self).number()
     }
+
+    fn relays(&self) -> &[Relay] {
+        (**self).relays()
+    }
 }
 
 impl Topology for Line {
@@ -248,5 +279,9 @@ impl Topology for Line {
 
     fn number(&self) -> u32 {
         Self::number(self)
+    }
+
+    fn relays(&self) -> &[Relay] {
+        Self::relays(self)
     }
 }

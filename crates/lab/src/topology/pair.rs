@@ -67,4 +67,8 @@ impl Topology for HostToHost {
     fn number(&self) -> u32 {
         self.0.number()
     }
+
+    fn relays(&self) -> &[Relay] {
+        self.0.relays()
+    }
 }

@@ -5,6 +5,7 @@ use super::owner::Owner;
 use super::sites::{Site, Sites};
 use crate::error::LabError;
 use crate::process::Journal;
+use crate::relay::{Link, Relay};
 
 /// Hosts far from home, each with a tunnel of its own to one gateway, and a server behind that:
 ///
@@ -45,12 +46,13 @@ fn inside(n: usize) -> String {
     format!("10.1.{n}.2")
 }
 
-/// The outer boxes and the switch that joins them with `middle`.
+/// The outer boxes and the switch that joins them with `middle`, with a relay in the link of each outer box if wanted.
 fn star(
     network: &mut Network,
     names: &[String],
     middle: usize,
     inner_mtu: u32,
+    link: Option<&Link>,
 ) -> Result<Vec<usize>, LabError> {
     let mut outer = Vec::new();
     for (n, name) in names.iter().enumerate() {
@@ -61,7 +63,7 @@ fn star(
     let addresses: Vec<String> = (0..names.len()).map(|n| format!("{}/24", outside(n))).collect();
     let mut ends = vec![(middle, "wan", "192.0.2.1/24")];
     ends.extend(outer.iter().zip(&addresses).map(|(node, address)| (*node, "wan", address.as_str())));
-    network.switch("net", &ends)?;
+    network.switch_through("net", &ends, link)?;
     network.forwards(middle)?;
     Ok(outer)
 }
@@ -104,10 +106,20 @@ fn host(network: &Network, n: usize) -> Host<'_> {
 impl RoadWarriors {
     /// Builds it with `hosts` warriors under the name of `owner`.
     pub fn build(owner: &Owner, hosts: usize, inner_mtu: u32) -> Result<Self, LabError> {
+        Self::build_over(owner, hosts, inner_mtu, None)
+    }
+
+    /// The same, with an emulated link from each warrior to the switch.
+    pub fn build_over(
+        owner: &Owner,
+        hosts: usize,
+        inner_mtu: u32,
+        link: Option<&Link>,
+    ) -> Result<Self, LabError> {
         let names = names('h', hosts)?;
         let mut network = Network::new(owner);
         let gateway = network.add("gw")?;
-        star(&mut network, &names, gateway, inner_mtu)?;
+        star(&mut network, &names, gateway, inner_mtu, link)?;
         let server = network.add("server")?;
         network.connect((gateway, "lan", "10.2.0.1/24"), (server, "eth0", "10.2.0.2/24"))?;
         let mtu = inner_mtu.to_string();
@@ -135,6 +147,10 @@ impl Topology for RoadWarriors {
     fn number(&self) -> u32 {
         self.network.number()
     }
+
+    fn relays(&self) -> &[Relay] {
+        self.network.relays()
+    }
 }
 
 impl HubSpokes {
@@ -143,7 +159,7 @@ impl HubSpokes {
         let names = names('s', spokes)?;
         let mut network = Network::new(owner);
         let hub = network.add("hub")?;
-        star(&mut network, &names, hub, inner_mtu)?;
+        star(&mut network, &names, hub, inner_mtu, None)?;
         Ok(Self { network, names })
     }
 }
