@@ -13,6 +13,8 @@ ETHERNET = 18
 ALONE = 2.0
 # Bursts from here on go to engines that work on packets side by side.
 WORTH = 8
+# What a rate may lose that a verification looks for itself; no run asks for it.
+OWN_LOSS = "0.5%"
 WAYS = {"out": ("out", "seal"), "in": ("into", "open")}
 
 
@@ -83,11 +85,22 @@ def crypto(suite, work, mix, burst):
     return low * (1 - share) + high * share
 
 
+def gathered_end(gathering, end, alone):
+    """The end of a curve for packets that crypto takes so long for, each by itself: dearer ones share calls with more others."""
+    low, high = gathering["crypto"]
+    share = min(max((alone - low) / (high - low), 0.0), 1.0)
+    calls, burst = (a * (b / a) ** share for a, b in (gathering["calls"], gathering["burst"]))
+    return {**end, "calls": calls, "burst": burst, "ns": max(end["ns"] + gathering["per_call"] * (calls - end["calls"]), 0.0)}
+
+
 def predicted(model, suite, path, way, mix, pps):
     """Nanoseconds of a gateway for a packet, by the model; with one SA."""
     suite = next(s for s in model["suites"] if s["suite"] == suite)
     cost = next(p for p in model["paths"] if p["path"] == path and p["way"] == way)
-    at = base(cost["merged" if mix["merged"] else "packets"], pps)
+    curve = list(cost["merged" if mix["merged"] else "packets"])
+    if "gathering" in cost and not mix["merged"]:
+        curve[-1] = gathered_end(cost["gathering"], curve[-1], crypto(suite, WAYS[way][1], mix, 1))
+    at = base(curve, pps)
     gathered = min(max(1 - at["calls"] / ALONE, 0.0), 1.0)
     mean = sum(part["share"] * (part["frame"] - ETHERNET) for part in mix["parts"])
     of_bytes = 0.0 if mix["merged"] else cost["per_byte"] * mean
@@ -151,11 +164,25 @@ def load_key(cell):
 
 
 def busy_at_most(model, path, way):
-    """The share of the processors that were busy at the highest rates of one gateway alone."""
+    """The share of the processors that were busy at the highest rates of one gateway alone: that of the fullest load."""
     own = [c for c in model["cells"] if c["alone"] == way and c["path"] == path]
     capacity = model["machine"]["cpus"] * 1e9
     busy = [s["machine_ns"] * s["packets"] / s["seconds"] / capacity for c in own for s in c["seen"]]
-    return min(median(busy), 1.0) if busy else 1.0
+    return min(max(busy), 1.0) if busy else 1.0
+
+
+def found_by_searches(verify, rate):
+    """Of a rate that the verification looked for itself: what its searches found, and how far they are apart."""
+    if rate["loss"] != OWN_LOSS:
+        return {}
+    key = rate["suite"], rate["path"], rate["way"], rate["mix"]["name"]
+    own = [c for c in verify["measured"] if (c["suite"], c["path"], c["alone"], c["mix"]["name"]) == key]
+    pps = [seen[WAYS[rate["way"]][0]]["pps"] for cell in own for seen in cell["seen"]]
+    if not pps:
+        return {"measured_pps": None}
+    # Before searches were repeated only their loads were, and nothing was said of how far they are apart.
+    apart = {"spread": (max(pps) - min(pps)) / median(pps)} if "spread" in rate else {}
+    return {"measured_pps": median(pps), **apart}
 
 
 def check_rates(model, verify):
@@ -165,6 +192,7 @@ def check_rates(model, verify):
         cost = lambda pps: predicted(model, rate["suite"], rate["path"], rate["way"], rate["mix"], pps)
         at, error = rate["predicted_pps"], rate["predicted_pps"] / rate["measured_pps"] - 1
         expected = {
+            **found_by_searches(verify, rate),
             "beside_ns": rate["machine_ns"] - rate["measured_ns"],
             "busy_at_most": busy_at_most(model, rate["path"], rate["way"]),
             "predicted_ns": cost(rate["measured_pps"]),
@@ -190,7 +218,9 @@ def check_whole(verify):
         "worst_goal": 0.25,
     }
     yield from differing("all", verify, expected)
-    met = expected["median_error"] <= expected["median_goal"] and expected["worst_error"] <= expected["worst_goal"]
+    # Each prediction may be off by a quarter, or by twice the spread of its own repeats.
+    each = all(abs(c["error"]) <= max(0.25, 2 * c.get("spread", 0.0)) for c in verify["cells"] + verify["rates"])
+    met = expected["median_error"] <= expected["median_goal"] and each
     if verify["met"] is not met:
         yield f"all: met is {verify['met']} in verify.json and {met} by the errors"
 

@@ -11,7 +11,7 @@ use ironswan_lab::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Plan {
-    /// Measures this machine, in less than two minutes (root); the model stays in /var/lib/ironswan/plan.json
+    /// Measures this machine, in about two minutes (root); the model stays in /var/lib/ironswan/plan.json
     #[arg(long, group = "what")]
     calibrate: bool,
     /// Predicts loads that calibration left out, measures them, and shows the errors (root)

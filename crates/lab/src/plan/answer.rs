@@ -277,7 +277,10 @@ fn packet(model: &Model, ask: &Ask, suite: &SuiteCost, pps: f64) -> Result<Packe
         sas: c.sas * slower,
     };
     let cost = |way| model.cost(suite, ask.path, way, (&ask.mix, pps), f64::from(ask.tunnels)).map(scale);
-    let at = |way| model.path(ask.path, way)?.base(&ask.mix, pps);
+    let at = |way| {
+        let alone = suite.of_mix(way, &ask.mix, 1.0);
+        model.path(ask.path, way)?.base(&ask.mix, pps, alone)
+    };
     let (out, into) = (at(Way::Out)?, at(Way::In)?);
     Ok(Packet {
         out: cost(Way::Out)?,

@@ -64,6 +64,22 @@ pub fn fitted(model: &Model) -> Vec<String> {
         }
     }
     lines.extend(paths.render(" ").lines().map(String::from));
+    for p in &model.paths {
+        let Some(g) = &p.gathering else { continue };
+        let [low, high] = [0, 1].map(|n| {
+            format!(
+                "{} ns of crypto: {} packets a call of it, {:.2} calls",
+                number(g.crypto[n]),
+                number(g.burst[n]),
+                g.calls[n]
+            )
+        });
+        lines.push(format!(
+            "{} {} at the highest rate, by what crypto takes for a packet alone: {low}; {high}",
+            p.path.name(),
+            p.way.name()
+        ));
+    }
     let f = &model.forwarding;
     lines.push(format!(
         "forwarding without a tunnel: a box adds {} ns to the {} of the hosts, at {} packets/s (half of the loads within {} ns)",

@@ -11,6 +11,7 @@
 pub mod answer;
 pub mod fit;
 pub mod fitted;
+pub mod gathering;
 pub mod links;
 pub mod mix;
 pub mod model;

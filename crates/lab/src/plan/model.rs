@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::gathering::Gathering;
 use super::mix::Mix;
 use super::suite::SuiteCost;
 use crate::error::LabError;
@@ -126,6 +127,9 @@ pub struct PathCost {
     pub packets: Vec<Point>,
     /// Of packets that are merged on the way, as TCP's are.
     pub merged: Vec<Point>,
+    /// How packets by themselves gather at the end, where dearer ones were seen to gather more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gathering: Option<Gathering>,
     /// Root mean square of the relative error over the loads it was fitted to.
     pub residual: f64,
     /// How many loads.
@@ -184,9 +188,13 @@ impl PathCost {
         if mix.merged { &self.merged } else { &self.packets }
     }
 
-    /// The base for a mix.
-    pub fn base(&self, mix: &Mix, pps: f64) -> Result<Point, LabError> {
-        Point::at(self.curve(mix), pps).ok_or_else(|| {
+    /// The base for a mix whose crypto takes so long for a packet by itself, nanoseconds.
+    pub fn base(&self, mix: &Mix, pps: f64, crypto: f64) -> Result<Point, LabError> {
+        let mut curve = self.curve(mix).to_vec();
+        if let (Some(gathering), Some(end), false) = (&self.gathering, curve.last_mut(), mix.merged) {
+            *end = gathering.end(end, crypto);
+        }
+        Point::at(&curve, pps).ok_or_else(|| {
             LabError::Usage(format!(
                 "the model has no measurement of mix {} on path {}; calibrate again",
                 mix.name,
@@ -272,6 +280,11 @@ impl Cell {
     pub fn measured(&self, way: Way) -> Option<(f64, f64)> {
         let s = crate::stats::Summary::of(&self.values(way, |s| s.ns))?;
         Some((s.median, s.relative_range()))
+    }
+
+    /// Packets a second that it handled of one direction, over the repeats.
+    pub fn rates(&self, way: Way) -> Option<crate::stats::Summary> {
+        crate::stats::Summary::of(&self.values(way, |s| s.pps))
     }
 
     /// Whether it says something of that way.
@@ -408,7 +421,7 @@ impl Model {
         sas: f64,
     ) -> Result<Cost, LabError> {
         let p = self.path(path, way)?;
-        let base = p.base(mix, pps)?;
+        let base = p.base(mix, pps, suite.of_mix(way, mix, 1.0))?;
         Ok(Cost {
             base: base.ns + p.per_change * mix.change * base.gathered(),
             bytes: p.per_byte * mix.of_bytes(),
@@ -418,12 +431,13 @@ impl Model {
     }
 
     /// The share of the processors that are busy when one gateway alone carries as much as it can without loss: they are waited for before
-    /// they are full.
+    /// they are full. That of the fullest load, since a search that a disturbance ended early shows less.
     pub fn busy_at_most(&self, path: Path, way: Way) -> f64 {
         let own = self.cells.iter().filter(|c| c.alone == Some(way) && c.path == path);
         let capacity = self.machine.cpus.max(1) as f64 * 1e9;
         let busy = own.flat_map(|c| &c.seen).map(|s| s.machine_ns * s.packets / s.seconds / capacity);
-        crate::stats::median(&busy.collect::<Vec<_>>())
+        busy.filter(|share| share.is_normal())
+            .reduce(f64::max)
             .map_or(1.0, |share| share.clamp(f64::MIN_POSITIVE, 1.0))
     }
 

@@ -1,6 +1,7 @@
 //! From measured loads to the costs of a path: a base for each rate, and what a byte costs. Pure.
 
 use super::fit;
+use super::gathering::{Gathering, Load};
 use super::model::{Cell, Model, Path, PathCost, Point, Way};
 use super::suite::SuiteCost;
 use crate::error::LabError;
@@ -18,7 +19,7 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
             None => levels.push(Level(vec![cell])),
         }
     }
-    let (mut rows, mut y) = (Vec::new(), Vec::new());
+    let (mut rows, mut y, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for cell in &own {
         let suite = suites.iter().find(|s| s.suite == cell.suite);
         let suite = suite.ok_or_else(|| lacking(&format!("{} was not measured alone", cell.suite)))?;
@@ -32,6 +33,12 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
         if side.pps > 0.0 && ns > 0.0 {
             rows.push(row);
             y.push(ns);
+            if cell.offered.is_none() && !cell.mix.merged {
+                ends.push((
+                    *cell,
+                    Load { suite: &suite.suite, crypto: suite.of_mix(way, &cell.mix, 1.0), seen: point },
+                ));
+            }
         }
     }
     let costs = fit::robust(&rows, &y)
@@ -47,6 +54,11 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
     let [packets, merged] = [false, true].map(curve);
     let found = packets.zip(merged).ok_or_else(|| lacking("a load has no repeats"))?;
     let [per_byte, per_change] = [2, 1].map(|n| costs.get(costs.len() - n).copied().unwrap_or(0.0));
+    for (cell, load) in &mut ends {
+        let beside = per_byte * cell.mix.of_bytes() + per_change * cell.mix.change * load.seen.gathered();
+        load.seen.ns -= beside;
+    }
+    let ends: Vec<Load<'_>> = ends.into_iter().map(|(_, load)| load).collect();
     Ok(PathCost {
         path,
         way,
@@ -54,6 +66,7 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
         per_change,
         packets: found.0,
         merged: found.1,
+        gathering: Gathering::of(&ends),
         residual,
         cells: rows.len(),
     })

@@ -20,7 +20,7 @@ use super::store;
 use crate::dut::Suite;
 use crate::error::LabError;
 use crate::record::{Figure, Record, Which};
-use crate::stats;
+use crate::stats::{self, Summary};
 
 /// One size and direction.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -39,6 +39,9 @@ pub struct Rate {
     pub loss: String,
     /// Packets a second that were carried.
     pub measured_pps: f64,
+    /// How far the rates that several searches found lie apart, as a share of their median; absent where there was one search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<f64>,
     /// What the machine took for one then, nanoseconds.
     pub machine_ns: f64,
     /// Of this the gateway's processes.
@@ -132,9 +135,15 @@ fn rate(model: &Model, suites: &[Suite], figure: &Figure) -> Result<Option<(f64,
         Err(_) => Mix::rows(size, [64, 570, 1518]),
     };
     let allowed = loss.trim_end_matches('%').parse().unwrap_or(0.0);
-    let load =
-        Load { dut, suite, path, way, mix, loss, pps: kpps * 1e3, machine_ns, gateway_ns: measured_ns };
+    let spread = figure.measures.get("kpps").and_then(|q| spread(&q.summary));
+    let (pps, gateway_ns) = (kpps * 1e3, measured_ns);
+    let load = Load { dut, suite, path, way, mix, loss, pps, spread, machine_ns, gateway_ns };
     Ok(Some((allowed, load.rate(model)?)))
+}
+
+/// How far repeats lie apart, where there were several.
+fn spread(repeats: &Summary) -> Option<f64> {
+    (repeats.n > 1).then(|| repeats.relative_range())
 }
 
 /// What was measured of a highest rate.
@@ -146,6 +155,7 @@ struct Load<'a> {
     mix: Mix,
     loss: &'a str,
     pps: f64,
+    spread: Option<f64>,
     machine_ns: f64,
     gateway_ns: f64,
 }
@@ -153,8 +163,8 @@ struct Load<'a> {
 impl Load<'_> {
     /// What the model says of it.
     fn rate(self, model: &Model) -> Result<Rate, LabError> {
-        let Self { dut, suite, path, way, mix, loss, pps: measured_pps, machine_ns, gateway_ns: measured_ns } =
-            self;
+        let Self { dut, suite, path, way, mix, loss, spread, machine_ns, .. } = self;
+        let (measured_pps, measured_ns) = (self.pps, self.gateway_ns);
         let beside_ns = machine_ns - measured_ns;
         let cost = model.suite(suite)?;
         let of_gateway = |pps: f64| Ok(model.cost(cost, path, way, (&mix, pps), 1.0)?.total());
@@ -169,6 +179,7 @@ impl Load<'_> {
             way,
             loss: loss.into(),
             measured_pps,
+            spread,
             machine_ns,
             measured_ns,
             beside_ns,
@@ -200,6 +211,7 @@ pub fn own(model: &Model, cells: &[Cell], loss: &str) -> Result<Vec<Rate>, LabEr
                 mix,
                 loss,
                 pps: side.pps,
+                spread: cell.rates(way).as_ref().and_then(spread),
                 machine_ns,
                 gateway_ns: side.ns,
             };
@@ -281,8 +293,18 @@ mod tests {
         assert_eq!((full.len(), full[0].way, full[0].busy_at_most), (1, Way::In, 1.0), "{full:?}");
         let ns = 1_500.0 + 238.0 * 0.25 + 40.0 + 24.0;
         assert!((full[0].predicted_pps / (2e9 / (ns + 3_000.0)) - 1.0).abs() < 1e-6, "{full:?}");
-        // 60,000 x 8 us in 0.3 s: 1.6 of two processors.
-        model.cells.push(cell.clone());
+        assert_eq!(full[0].spread, None);
+        // Three searches: their median, and how far they are apart.
+        let found = [180_000.0, 210_000.0, 200_000.0];
+        let found = found.map(|pps| Seen { into: Side { pps, ..side }, ..seen }).into();
+        let [thrice] = &own(&model, &[Cell { seen: found, ..cell.clone() }], "0.5%").expect("rates")[..]
+        else {
+            panic!("one rate")
+        };
+        assert_eq!((thrice.measured_pps, thrice.spread), (200_000.0, Some(0.15)));
+        // 60,000 x 8 us in 0.3 s: 1.6 of two processors. A search that ended early, by half of that, says nothing.
+        let early = cell.seen.iter().map(|s| Seen { packets: s.packets / 2.0, ..*s }).collect();
+        model.cells.extend([cell.clone(), Cell { seen: early, ..cell.clone() }]);
         let less = of(&model);
         assert!((less[0].busy_at_most - 0.8).abs() < 1e-9, "{less:?}");
         assert!((less[0].predicted_pps / full[0].predicted_pps - 0.8).abs() < 1e-6, "{less:?}");

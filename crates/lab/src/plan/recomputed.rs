@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::mix::Mix;
 use super::model::{Cell, Model, Path, Seen, Side, Way};
-use super::rates::Rate;
+use super::rates::{Rate, own};
 use super::record::{self, Told};
 use super::sample;
 use super::suite::{BURSTS, Burst, Linear};
@@ -47,7 +47,8 @@ fn load(suite: &str, path: Path, mix: Mix, offered: Option<f64>, ns: f64) -> Cel
             calls: 0.9,
             burst: 3.0,
         };
-        Seen { seconds: 0.3, packets: 1e4, out: side(70.0), into: side(-50.0), ..sample::EMPTY }
+        let (out, into) = (side(70.0), side(-50.0));
+        Seen { seconds: 0.3, packets: 1e4, out, into, machine_ns: 9_000.0, ..sample::EMPTY }
     };
     Cell { suite: suite.into(), path, mix, offered, alone: None, seen: [2.0, 0.0, 1.0].map(seen).into() }
 }
@@ -81,7 +82,9 @@ fn verification(model: &Model) -> Verification {
         ..sample::rate()
     };
     let against = Some("2026-11-22T10:30:00Z".to_string());
-    let taken = Taken { measured, against, rates: vec![rate], ..sample::taken() };
+    // Those of a run first, as a verification has them.
+    let rates = [vec![rate], own(model, &measured, "0.5%").expect("rates")].concat();
+    let taken = Taken { measured, against, rates, ..sample::taken() };
     Verification::made(model, taken).expect("predictions").expect("loads")
 }
 
@@ -111,7 +114,7 @@ fn a_second_program_predicts_the_same_and_finds_what_was_falsified() {
     let (status, said) = recompute(&out);
     let (median, worst) = (v.median_error * 100.0, v.worst_error * 100.0);
     let expected =
-        format!("8 predictions follow from the model: median error {median:.1} %, worst {worst:.1} %");
+        format!("9 predictions follow from the model: median error {median:.1} %, worst {worst:.1} %");
     assert!(status == Some(0) && said.contains(&expected), "{expected:?} is not in {said}");
     for (pointer, value, expected) in [
         ("/cells/0/predicted_ns", json!(3_000.0), "predicted_ns is 3000.0"),
@@ -125,6 +128,8 @@ fn a_second_program_predicts_the_same_and_finds_what_was_falsified() {
         ("/rates/0/error", json!(0.0), "error is 0.0"),
         ("/rates/0/predicted_pps", json!(500_000.0), "and there are 1.75"),
         ("/rates/0/beside_ns", json!(9.0), "beside_ns is 9.0"),
+        ("/rates/1/measured_pps", json!(88_000.0), "measured_pps is 88000.0"),
+        ("/rates/1/spread", json!(0.5), "spread is 0.5"),
         ("/median_error", json!(0.01), "all: median_error is 0.01"),
         ("/worst_error", json!(0.01), "all: worst_error is 0.01"),
         ("/met", json!(!v.met), "all: met is"),

@@ -30,6 +30,7 @@ pub(crate) fn model() -> Model {
         per_change: 0.0,
         packets: points(&[1_000.0, 10_000.0, 90_000.0]),
         merged: points(&[40_000.0]),
+        gathering: None,
         residual: 0.02,
         cells: 10,
     };
@@ -108,6 +109,7 @@ pub(crate) fn rate() -> Rate {
         mix: Mix::frames(64),
         loss: "0".into(),
         measured_pps: 500_000.0,
+        spread: None,
         machine_ns: 4_000.0,
         measured_ns: 1_500.0,
         beside_ns: 2_500.0,

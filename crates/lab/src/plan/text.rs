@@ -395,7 +395,7 @@ pub fn verification(v: &Verification) -> Vec<String> {
     lines.extend(rates(v));
     lines.push(format!(
         "median error {:.1} % (goal {:.1} %: a tenth, or twice the repeats' median spread of {:.1} %; the largest spread is {:.0} %), \
-         worst {:.1} % (goal {:.0} %): {}",
+         worst {:.1} % (goal {:.0} %, or twice the spread of its own repeats): {}",
         v.median_error * 100.0,
         v.median_goal * 100.0,
         v.median_spread * 100.0,
@@ -404,6 +404,16 @@ pub fn verification(v: &Verification) -> Vec<String> {
         v.worst_goal * 100.0,
         if v.met { "met" } else { "not met" }
     ));
+    lines.extend(v.beyond().iter().map(|b| {
+        let (off, apart) = (b.error * 100.0, b.spread.map(|s| s * 100.0));
+        let apart = apart.map_or("measured once".into(), |s| format!("its repeats lie {s:.0} % apart"));
+        let verdict = if b.is_allowed() { "within twice their spread" } else { "missed" };
+        format!(
+            " off by more than {:.0} %: {}, {off:+.1} %; {apart}: {verdict}",
+            v.worst_goal * 100.0,
+            b.what
+        )
+    }));
     lines.push(format!(
         "loads of the calibration measured again beside them: {} ({} loads, median {:.1} %, worst {:.1} %): the part of the errors \
          that is the machine's",
@@ -438,6 +448,7 @@ fn rates(v: &Verification) -> Vec<String> {
             "loss",
             "predicted kpps",
             "measured kpps",
+            "spread",
             "error",
             "gateway: predicted ns",
             "measured ns",
@@ -457,6 +468,7 @@ fn rates(v: &Verification) -> Vec<String> {
             r.loss.clone(),
             number(r.predicted_pps / 1e3),
             number(r.measured_pps / 1e3),
+            r.spread.map_or_else(|| "-".into(), |s| format!("{:.0} %", s * 100.0)),
             format!("{:+.0} %", r.error * 100.0),
             number(r.predicted_ns),
             number(r.measured_ns),

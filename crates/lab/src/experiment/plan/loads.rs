@@ -40,6 +40,9 @@ const PLAIN_RATE: f64 = 60_000.0;
 const SMOKE_RATE: f64 = 1_000.0;
 /// Around a load of packets: until the way is quiet, and the daemons have told their counters.
 const AROUND: Duration = Duration::from_millis(300);
+/// TCP's start, and for how long it goes on after what is measured.
+const TCP_START: Duration = Duration::from_millis(700);
+const TCP_AFTER: Duration = Duration::from_millis(500);
 /// A search for the highest rate, before its last trial.
 const SEARCH: Duration = Duration::from_millis(900);
 
@@ -125,7 +128,7 @@ pub struct CalibrateOptions {
 
 impl Default for CalibrateOptions {
     fn default() -> Self {
-        let load = Duration::from_millis(300);
+        let load = Duration::from_millis(260);
         Self { suites: vec![], program: None, repeats: 2, load, quick: false, smoke: false, soaker: false }
     }
 }
@@ -166,7 +169,7 @@ impl CalibrateOptions {
 
     /// Numbers of tunnels that are brought up.
     pub(super) fn tunnels(&self) -> [u32; 2] {
-        self.by_care([100, 1_000], [50, 400], [3, 20])
+        self.by_care([100, 1_000], [50, 300], [3, 50])
     }
 
     /// Loads that the paths are fitted with.
@@ -182,6 +185,11 @@ impl CalibrateOptions {
     /// The highest rates of one gateway that they are fitted with, each searched for once.
     pub(super) fn highest(&self) -> Vec<Load> {
         both_ways(self.by_care(&HIGHEST[..], &HIGHEST[..2], &HIGHEST[2..]).iter().map(|f| mix(*f)))
+    }
+
+    /// Trials of a search for one of these at most.
+    pub(super) fn trials(&self) -> u32 {
+        self.by_care(18, 10, 3)
     }
 
     /// How many measurements that is.
@@ -228,7 +236,10 @@ impl CalibrateOptions {
             Load::Packets(..) => self.load() + AROUND,
             Load::Highest(..) => self.load() + SEARCH,
             // iperf3 counts in whole seconds.
-            Load::Tcp(_) => Duration::from_secs((self.load() * 2).as_secs() + 2) + AROUND,
+            Load::Tcp(_) => {
+                let (_, whole) = around(self.load() * 2);
+                Duration::from_secs(whole.as_millis().div_ceil(1_000) as u64) + AROUND
+            }
         };
         let rigs = || self.fitted().iter().flat_map(|suite| Path::BOTH.map(|path| (suite, path)));
         let all = |loads: Vec<Load>| -> Duration {
@@ -249,8 +260,15 @@ impl CalibrateOptions {
     }
 
     pub(super) fn load(&self) -> Duration {
-        self.by_care(self.load, Duration::from_millis(200), Duration::from_millis(100))
+        self.by_care(self.load, Duration::from_millis(150), Duration::from_millis(60))
     }
+}
+
+/// TCP that is measured for so long: its start, which is left out, and how long it goes on in all. The start is half as long again as what
+/// is measured, and no longer than it takes.
+pub(super) fn around(measured: Duration) -> (Duration, Duration) {
+    let start = TCP_START.min(measured * 3 / 2);
+    (start, start + measured + TCP_AFTER)
 }
 
 /// Frames of a calibration.
@@ -317,6 +335,6 @@ mod tests {
         assert!(quick.guess() < Duration::from_secs(55), "{:?}", quick.guess());
         let guess = |smoke| CalibrateOptions { smoke, ..CalibrateOptions::default() }.guess();
         assert!(guess(false) < Duration::from_secs(120), "{:?}", guess(false));
-        assert!(guess(true) <= Duration::from_secs(12), "{:?}", guess(true));
+        assert!(guess(true) < Duration::from_secs(10), "{:?}", guess(true));
     }
 }

@@ -51,14 +51,18 @@ const AGAIN_AT_MOST: u32 = 12;
 /// Numbers of SAs.
 const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
 
-/// Packets a second that a search for the highest rate begins at, and the share of what the last of the same gateway ended at.
+/// Packets a second that a search for the highest rate begins at, and the share of what the last of the same gateway ended at, or of
+/// another.
 const FIRST: f64 = 60_000.0;
 const BELOW: f64 = 0.8;
+const BELOW_OTHERS: f64 = 0.4;
 
 /// Rigs that take turns, by suite and path: lines, or gateways that are alone with the tester.
 struct Bench {
     rigs: Vec<(String, Path, Rig)>,
     load: Duration,
+    /// Of a search for a highest rate, at most.
+    trials: u32,
     soaked: Option<Soaked>,
 }
 
@@ -86,7 +90,7 @@ impl Bench {
                 }
             }
         }
-        Ok(Self { rigs, load: o.load(), soaked })
+        Ok(Self { rigs, load: o.load(), trials: o.trials(), soaked })
     }
 
     /// All loads on all rigs that they are for, interleaved, several repeats; one cell for each.
@@ -115,15 +119,12 @@ impl Bench {
                         continue;
                     }
                     progress.says(&format!("{}, {}", rig.name(), load.name()));
-                    let before = cells.get(at).and_then(|cell: &Cell| cell.seen.first().copied());
                     let way = load.alone().map(|way| (nth, way.name()));
-                    let low = way.and_then(|way| ended.get(&way)).map_or(FIRST, |pps| pps * BELOW);
+                    let low = way.map_or(FIRST, |way| begin(&ended, way));
                     let measure = |rig: &mut Rig| match load {
                         Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
-                        Load::Highest(mix, way) => match before {
-                            Some(seen) => rig.alone(mix, *way, seen.side(*way).pps, self.load),
-                            None => rig.highest(mix, *way, low, self.load),
-                        },
+                        // Each repeat searches by itself: a search that a disturbance ended early is one of several.
+                        Load::Highest(mix, way) => rig.highest(mix, *way, low, self.load, self.trials),
                         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
                     };
                     let mut once = || match &mut self.soaked {
@@ -159,6 +160,13 @@ impl Bench {
     fn doubts(self) -> Vec<Warning> {
         self.soaked.map(Soaked::doubts).unwrap_or_default()
     }
+}
+
+/// Where the search of this rig and way begins, by where others ended.
+fn begin(ended: &HashMap<(usize, &str), f64>, (rig, way): (usize, &str)) -> f64 {
+    let others = ended.iter().filter(|((_, of), _)| *of == way).map(|(_, pps)| *pps).reduce(f64::min);
+    let own = ended.get(&(rig, way)).map(|pps| pps * BELOW);
+    own.or(others.map(|pps| pps * BELOW_OTHERS)).map_or(FIRST, |pps| pps.max(1.0))
 }
 
 fn duts(o: &CalibrateOptions, encaps: &[Encap], suites: &[&str]) -> Result<Vec<Box<dyn Dut>>, LabError> {
@@ -203,7 +211,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
     let steps = o.steps() + names.len() + 4;
     let mut progress = Progress::new(steps, o.guess() / steps as u32);
-    let stretch = o.by_care(15, 4, 1);
+    let stretch = o.by_care(8, 4, 1);
     let time = Duration::from_millis(stretch);
     let engines = engines();
     let mut suites = Vec::new();
@@ -374,7 +382,7 @@ pub fn verify(
     let both: Vec<Load> = sizes.into_iter().chain(again).collect();
     let parts = [(o.fitted(), both), (&[KEPT_SUITE][..], whole)];
     let steps = parts.iter().map(|(suites, loads)| loads::measurements(loads, suites)).sum::<usize>();
-    let mut progress = Progress::new(steps * repeats as usize, Duration::from_millis(650));
+    let mut progress = Progress::new(steps * repeats as usize, Duration::from_millis(1_000));
     progress.says("starting gateways");
     let (mut all, mut soaked) = (Vec::new(), Vec::new());
     for (suites, loads) in parts {
@@ -422,6 +430,18 @@ mod tests {
         assert_eq!(lost(&[slow.clone(), flood]), Some(Warning::Saturated { share: 0.05 }));
         // Nothing says that more would go.
         assert_eq!(lost(&[slow]), None);
+    }
+
+    #[test]
+    fn a_search_begins_below_where_others_ended() {
+        let ended = HashMap::from([((0, "out"), 5e5), ((1, "out"), 2e5), ((1, "in"), 1e5)]);
+        assert_eq!(
+            [begin(&ended, (1, "out")), begin(&ended, (2, "out")), begin(&ended, (0, "in"))],
+            [1.6e5, 8e4, 4e4]
+        );
+        assert_eq!(begin(&HashMap::new(), (0, "out")), FIRST);
+        // Of a gateway that let nothing by.
+        assert_eq!(begin(&HashMap::from([((0, "out"), 0.0)]), (0, "out")), 1.0);
     }
 
     #[test]
