@@ -315,7 +315,7 @@ def flood(run, _folder):
                 quantities += 1
                 goal, pps = found["goal"], found["pps"]
                 carried = [
-                    t["offered_pps"] for t in own if t["purpose"] == "decide" and t["goal"] == goal and t["loss"] <= goal
+                    t["offered_pps"] for t in own if t["purpose"] == "decide" and t["goal"] <= goal and t["loss"] <= goal
                 ]
                 if pps is not None and not any(same(rate, pps) for rate in carried):
                     wrong.append(f"{where}: no deciding trial carried {pps} packets/s with a loss of {goal}")

@@ -113,7 +113,7 @@ fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
 }
 
 /// Of each kind of warning a test that provokes it: the file and the test.
-const PROVOKED: [(&str, &str, &str); 35] = [
+const PROVOKED: [(&str, &str, &str); 37] = [
     ("accounting", "src/report/accounting.rs", "a_difference_that_nothing_explains_is_said_where_it_is"),
     ("backlog-drops", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
     ("calibration", "src/report/accounting.rs", "a_calibration_beside_other_work_is_a_doubt"),
@@ -151,6 +151,11 @@ const PROVOKED: [(&str, &str, &str); 35] = [
         "src/experiment/plan/mod.rs",
         "a_load_is_doubted_that_loses_packets_where_twice_as_many_go",
     ),
+    (
+        "relay-limited",
+        "src/experiment/emulated.rs",
+        "a_relay_that_never_waits_or_loses_what_it_should_not_is_said",
+    ),
     ("shared-cores", GENERAL, CALM),
     ("short-window", "src/experiment/doubts.rs", "a_debug_build_few_repeats_and_no_plain_are_said"),
     ("smoke", GENERAL, CALM),
@@ -164,6 +169,11 @@ const PROVOKED: [(&str, &str, &str); 35] = [
     ),
     ("unprotected", "src/experiment/rfc2544.rs", CROSSES),
     ("unsteady", "src/experiment/doubts.rs", "each_doubt_has_its_cause"),
+    (
+        "wide-search",
+        "src/experiment/flood_doubts.rs",
+        "a_calm_flood_has_no_doubt_and_each_doubt_has_its_cause",
+    ),
     (
         "wrong-packets",
         "src/experiment/rfc2544/single.rs",

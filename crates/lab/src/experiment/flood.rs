@@ -112,7 +112,7 @@ const AT_MOST: Duration = Duration::from_secs(60);
 /// The same for `quick` and `smoke`.
 const AT_MOST_QUICK: Duration = Duration::from_secs(8);
 /// Most trials of one search.
-const TRIALS: u32 = 18;
+const TRIALS: u32 = 24;
 /// The same for `smoke`.
 const TRIALS_SMOKE: u32 = 5;
 /// From one trial to the next: the way has to be quiet.
@@ -157,7 +157,6 @@ pub fn flood(mut options: FloodOptions) -> Result<FloodReport, LabError> {
         began: clock::now(),
         soak,
         trials: Vec::new(),
-        found: Vec::new(),
         commands: BTreeMap::new(),
         warnings,
     };
@@ -175,7 +174,6 @@ struct Work<'a> {
     began: std::time::Instant,
     soak: Option<Arc<Soak>>,
     trials: Vec<FloodTrial>,
-    found: Vec<(TrialKey, String, f64, Option<f64>)>,
     commands: BTreeMap<String, Vec<String>>,
     warnings: Vec<Warning>,
 }
@@ -214,7 +212,7 @@ impl Work<'_> {
                 repeats: o.repeats,
                 inner_mtu: o.inner_mtu,
             },
-            results: FloodResults::of(&self.trials, &self.found),
+            results: FloodResults::of(&self.trials, &o.goals),
             trials: std::mem::take(&mut self.trials),
             commands: std::mem::take(&mut self.commands),
             warnings: Vec::new(),
@@ -255,11 +253,10 @@ impl Work<'_> {
                 .map(|((guess, limit), known)| Search::new(goal, known.unwrap_or(*guess), *limit))
                 .collect();
             self.search(cell, goal, &mut rigs, &mut searches, says)?;
-            for ((rig, search), known) in rigs.iter().zip(&searches).zip(&mut throughput) {
-                let pps = if let Step::Done(pps) = search.step() { pps } else { None };
-                self.found.push((cell, rig.name().to_string(), loss, pps));
-                if nth == 0 {
-                    *known = pps;
+            if nth == 0 {
+                // What the curve takes multiples of.
+                for (search, known) in searches.iter().zip(&mut throughput) {
+                    *known = if let Step::Done(pps) = search.step() { pps } else { None };
                 }
             }
         }

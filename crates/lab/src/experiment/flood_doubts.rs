@@ -41,6 +41,13 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
                 });
             }
             let own = || run.trials.iter().filter(|t| t.cell == cell.key && t.dut == row.dut);
+            list.extend(row.throughput.iter().filter_map(|t| {
+                let (pps, failed) = (t.pps?, failed_above(t, own())?.offered_pps?);
+                // Some steps are the width of the upper rate. Rates are computed from one another.
+                let wide = failed * (1.0 - run.settings.width) > pps * 1.000_001;
+                let (dut, cell) = (dut.clone(), name.clone());
+                wide.then_some(Warning::WideSearch { dut, cell, goal: t.goal, pps, failed })
+            }));
             // The rate was held, but for what the generator itself left out.
             let late = own()
                 .filter(|t| t.purpose == Purpose::Decide)
@@ -61,25 +68,30 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
     list
 }
 
+/// Of the trials of this throughput's search that failed above it, the one at the lowest rate.
+fn failed_above<'a>(
+    found: &Throughput,
+    trials: impl Iterator<Item = &'a FloodTrial>,
+) -> Option<&'a FloodTrial> {
+    let pps = found.pps?;
+    let failed = trials.filter(|t| t.goal == Some(found.goal) && t.loss > found.goal);
+    let above = failed.filter_map(|t| t.offered_pps.filter(|rate| *rate > pps).map(|rate| (rate, t)));
+    above.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, t)| t)
+}
+
 /// Whether the generator's own maximum ended the search among these trials: the result is what it sends at most, or nothing but
 /// packets that it left out made the next higher rate fail.
 fn is_all_that_was_sent<'a>(
     found: &Throughput,
-    trials: impl Iterator<Item = &'a FloodTrial>,
+    trials: impl Iterator<Item = &'a FloodTrial> + Clone,
     width: f64,
 ) -> bool {
     let Some(pps) = found.pps else { return false };
-    let (mut most, mut next): (f64, Option<&FloodTrial>) = (f64::INFINITY, None);
-    for t in trials {
-        let offered = t.offered_pps.unwrap_or(0.0);
-        if t.purpose == Purpose::Flood {
-            most = t.sent.sent as f64 / t.sent.seconds.max(1e-9);
-        } else if t.goal == Some(found.goal) && t.loss > found.goal && offered > pps {
-            next = next.filter(|n| n.offered_pps.unwrap_or(0.0) <= offered).or(Some(t));
-        }
-    }
+    let flood = trials.clone().filter(|t| t.purpose == Purpose::Flood).last();
+    let most = flood.map_or(f64::INFINITY, |t| t.sent.sent as f64 / t.sent.seconds.max(1e-9));
     let lost = |t: &FloodTrial| t.sent.sent.saturating_sub(t.received.unique) as f64;
-    pps >= most * (1.0 - width) || next.is_some_and(|t| lost(t) <= found.goal * t.sent.intended as f64)
+    let by_generator = |t: &FloodTrial| lost(t) <= found.goal * t.sent.intended as f64;
+    pps >= most * (1.0 - width) || failed_above(found, trials).is_some_and(by_generator)
 }
 
 #[cfg(test)]
@@ -114,7 +126,7 @@ mod tests {
     fn a_calm_flood_has_no_doubt_and_each_doubt_has_its_cause() {
         assert_eq!(kinds(|_| {}), [""; 0]);
         type Change = fn(&mut FloodRun);
-        let cases: [(&str, Change); 10] = [
+        let cases: [(&str, Change); 11] = [
             ("few-repeats", |r| r.settings.repeats = 1),
             ("few-packets", |r| {
                 // A million were asked for.
@@ -133,6 +145,16 @@ mod tests {
             ("tester-limited", |r| {
                 let decide = r.trials.iter_mut().find(|t| t.purpose == Purpose::Decide).expect("a trial");
                 decide.sent.unsent = decide.sent.intended;
+            }),
+            ("wide-search", |r| {
+                // Above the throughput everything fails by far: what did at less was never tried.
+                let row = &r.results.cells[0].rows[1];
+                let (dut, goal) = (row.dut.clone(), Some(row.throughput[0].goal));
+                let pps = row.throughput[0].pps.expect("a throughput");
+                let above = |t: &&mut FloodTrial| t.offered_pps.is_some_and(|o| o > pps) && t.goal == goal;
+                for t in r.trials.iter_mut().filter(|t| t.dut == dut).filter(above) {
+                    t.offered_pps = t.offered_pps.map(|o| o * 2.0);
+                }
             }),
             ("unexplained-loss", |r| {
                 let ours = r.trials.iter_mut().find(|t| t.dut == "ironswan").expect("a trial");

@@ -11,6 +11,7 @@ mod compression;
 mod demo;
 mod doubts;
 mod driver;
+mod emulated;
 mod flood;
 mod flood_doubts;
 mod fragments;

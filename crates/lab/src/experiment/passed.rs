@@ -78,6 +78,11 @@ impl Passed {
         self.ways.iter().map(of).sum()
     }
 
+    /// Packets that were given to the kernel.
+    pub(super) fn sent(&self) -> u64 {
+        self.sum(|(s, _)| s.sent)
+    }
+
     /// Packets that arrived, each once.
     pub(super) fn received(&self) -> u64 {
         self.sum(|(_, c)| c.arrived())

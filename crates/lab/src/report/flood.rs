@@ -256,8 +256,8 @@ pub struct CurvePoint {
 }
 
 impl FloodResults {
-    /// From the trials, in the order of their first appearance; `found` are the searches' results by cell, system and goal.
-    pub(crate) fn of(trials: &[FloodTrial], found: &[(TrialKey, String, f64, Option<f64>)]) -> Self {
+    /// From the trials, in the order of their first appearance.
+    pub(crate) fn of(trials: &[FloodTrial], goals: &[f64]) -> Self {
         let mut keys: Vec<TrialKey> = Vec::new();
         trials.iter().for_each(|t| {
             if !keys.contains(&t.cell) {
@@ -268,7 +268,7 @@ impl FloodResults {
             let mut rows: Vec<FloodRow> = Vec::new();
             for t in trials.iter().filter(|t| t.cell == key) {
                 if !rows.iter().any(|r| r.dut == t.dut) {
-                    rows.push(FloodRow::of(key, &t.dut, trials, found));
+                    rows.push(FloodRow::of(key, &t.dut, trials, goals));
                 }
             }
             let reference = rows.iter().find(|r| r.dut == "wireguard-go").map(|r| r.throughput.clone());
@@ -284,12 +284,7 @@ impl FloodResults {
 }
 
 impl FloodRow {
-    fn of(
-        key: TrialKey,
-        dut: &str,
-        trials: &[FloodTrial],
-        found: &[(TrialKey, String, f64, Option<f64>)],
-    ) -> Self {
+    fn of(key: TrialKey, dut: &str, trials: &[FloodTrial], goals: &[f64]) -> Self {
         let own: Vec<&FloodTrial> = trials.iter().filter(|t| t.cell == key && t.dut == dut).collect();
         let peak_pps = own.iter().map(|t| t.forwarded_pps).fold(0.0, f64::max);
         let mut multiples: Vec<f64> = Vec::new();
@@ -311,11 +306,16 @@ impl FloodRow {
                 trials: at.len(),
             })
         });
-        let throughput = found.iter().filter(|(k, d, ..)| *k == key && d == dut);
+        // A search for a smaller loss decides for a larger one, too.
+        let highest = |goal| {
+            let decide = own.iter().filter(|t| t.purpose == Purpose::Decide && t.goal.is_some_and(|g| g <= goal));
+            decide.filter(|t| t.loss <= goal).filter_map(|t| t.offered_pps).max_by(f64::total_cmp)
+        };
         Self {
             dut: dut.into(),
-            throughput: throughput
-                .map(|(_, _, goal, pps)| Throughput { goal: *goal, pps: *pps, of_wireguard_go: None })
+            throughput: goals
+                .iter()
+                .map(|&goal| Throughput { goal, pps: highest(goal), of_wireguard_go: None })
                 .collect(),
             peak_pps,
             curve: curve.collect(),

@@ -44,6 +44,9 @@ fn trial(dut: &str, multiple: Option<f64>, sent: u64, got: u64) -> FloodTrial {
     let mut t = FloodTrial::new(dut.into(), KEY, Some(1e5), sent, received, account, Cost::default());
     t.multiple = multiple;
     t.purpose = if multiple.is_some() { Purpose::Curve } else { Purpose::Decide };
+    if multiple.is_none() {
+        (t.goal, t.offered_pps) = (Some(0.005), Some(got as f64));
+    }
     t
 }
 
@@ -53,11 +56,6 @@ fn run() -> FloodRun {
         trial("wireguard-go", Some(4.0), 80_000, 10_000),
         trial("ironswan", None, 120_001, 120_000),
         trial("ironswan", Some(4.0), 480_000, 60_000),
-    ];
-    let found = [
-        (KEY, "wireguard-go".to_string(), 0.005, Some(20_000.0)),
-        (KEY, "ironswan".to_string(), 0.005, Some(120_000.0)),
-        (KEY, "ironswan".to_string(), 0.000_01, None),
     ];
     FloodRun {
         schema: FLOOD_SCHEMA.into(),
@@ -79,10 +77,33 @@ fn run() -> FloodRun {
             repeats: 1,
             inner_mtu: 1400,
         },
-        results: FloodResults::of(&trials, &found),
+        results: FloodResults::of(&trials, &[0.005, 0.000_01]),
         trials,
         commands: BTreeMap::from([("x: ironswan".to_string(), vec!["ip netns add x".to_string()])]),
         warnings: vec![Warning::FewPackets { packets: 10 }.record()],
+    }
+}
+
+#[test]
+fn what_a_search_for_a_smaller_loss_carried_counts_for_a_larger_one() {
+    let decided = |goal, rate: f64, loss| {
+        let mut t = trial("ironswan", None, 120_001, 120_000);
+        (t.goal, t.offered_pps, t.loss) = (Some(goal), Some(rate), loss);
+        t
+    };
+    let (large, small) = (0.005, 0.000_01);
+    let cases = [
+        (vec![decided(large, 1e5, 0.0), decided(small, 9e4, 0.0)], [Some(1e5), Some(9e4)]),
+        // The search for the larger loss was disturbed, and ended lower.
+        (vec![decided(large, 1e5, 0.0), decided(small, 1.2e5, 0.0)], [Some(1.2e5), Some(1.2e5)]),
+        (vec![decided(large, 1e5, 0.01), decided(small, 1.2e5, 0.004)], [Some(1.2e5), None]),
+        // But not the other way round: that would be more trials for the smaller loss than its own.
+        (vec![decided(large, 1e5, 0.0), decided(small, 9e4, 0.1)], [Some(1e5), None]),
+    ];
+    for (trials, want) in cases {
+        let results = FloodResults::of(&trials, &[large, small]);
+        let got: Vec<_> = results.cells[0].rows[0].throughput.iter().map(|t| t.pps).collect();
+        assert_eq!(got, want);
     }
 }
 

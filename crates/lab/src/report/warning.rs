@@ -100,6 +100,19 @@ pub enum Warning {
         /// What was carried all the same, packets a second, when the search ran out of trials.
         least: Option<f64>,
     },
+    /// A search ran out of trials before its rate was known as closely as was asked for.
+    WideSearch {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The share of loss that was allowed.
+        goal: f64,
+        /// The throughput, packets a second.
+        pps: f64,
+        /// The lowest rate above it that failed, packets a second.
+        failed: f64,
+    },
     /// A system lost clearly more at or below its throughput than that allows.
     Contradicted {
         /// The system under test.
@@ -233,6 +246,17 @@ pub enum Warning {
         /// The last tenth's cost over the second's.
         growth: f64,
     },
+    /// An emulated link could not keep up with what it was given.
+    RelayLimited {
+        /// The system under test.
+        dut: String,
+        /// The cell.
+        cell: String,
+        /// The largest share of a window for which a direction of it did not wait.
+        busy: f64,
+        /// Frames that it lost for that reason, and none on purpose.
+        frames: u64,
+    },
     /// Simulated peers have refused something that the system under test did.
     PeerTrouble {
         /// The first such thing.
@@ -313,6 +337,7 @@ impl Warning {
             Self::FewPackets { .. } => "few-packets",
             Self::TesterLimited { .. } => "tester-limited",
             Self::NoThroughput { .. } => "no-throughput",
+            Self::WideSearch { .. } => "wide-search",
             Self::Contradicted { .. } => "contradicted",
             Self::Impossible { .. } => "impossible",
             Self::Unexplained { .. } => "unexplained-loss",
@@ -329,6 +354,7 @@ impl Warning {
             Self::FrequencyScaling { .. } => "frequency-scaling",
             Self::NotAllUp { .. } => "not-all-up",
             Self::CostGrows { .. } => "cost-grows",
+            Self::RelayLimited { .. } => "relay-limited",
             Self::PeerTrouble { .. } => "peer-trouble",
             Self::Calibration { .. } => "calibration",
             Self::Accounting { .. } => "accounting",
@@ -409,6 +435,13 @@ impl Warning {
                     report_percent(*goal)
                 )
             }
+            Self::WideSearch { dut, cell, goal, pps, failed } => format!(
+                "{dut}, {cell}: the search for a loss of {} ran out of trials: {:.1} kpps passed, {:.1} did not, and between them \
+                 nothing is known",
+                report_percent(*goal),
+                pps / 1e3,
+                failed / 1e3
+            ),
             Self::Contradicted { dut, cell, goal, pps, trials, of, rate, lost, explained } => format!(
                 "{dut}, {cell}: {:.1} kpps is its throughput for a loss of {goal}, but in {trials} of {of} trials of latency and of the \
                  curve at or below that it lost more, most of all {:.1} % at {:.1} kpps, where the search's width and a pause of \
@@ -470,6 +503,11 @@ impl Warning {
             Self::CostGrows { dut, tunnels, growth } => format!(
                 "{dut}: of {tunnels} tunnels one of the last tenth cost {growth:.2} times as much as one of the second: \
                  the time is not in proportion to their number"
+            ),
+            Self::RelayLimited { dut, cell, busy, frames } => format!(
+                "{dut}, {cell}: the relay that emulates the link was at work for {} of a window and lost {frames} frames that it \
+                 should not have: the figure is the relay's, not the link's",
+                percent(busy)
             ),
             Self::PeerTrouble { why } => {
                 format!("not every exchange was as it should be, first of all: {why}")
