@@ -308,7 +308,8 @@ impl FloodRow {
         });
         // A search for a smaller loss decides for a larger one, too.
         let highest = |goal| {
-            let decide = own.iter().filter(|t| t.purpose == Purpose::Decide && t.goal.is_some_and(|g| g <= goal));
+            let decide =
+                own.iter().filter(|t| t.purpose == Purpose::Decide && t.goal.is_some_and(|g| g <= goal));
             decide.filter(|t| t.loss <= goal).filter_map(|t| t.offered_pps).max_by(f64::total_cmp)
         };
         Self {
