@@ -2,47 +2,78 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
-/// The batches that nobody works on. The last one put back, which the cache still has, is taken first.
+/// The batches that nobody works on. A thread takes the one that it took last, which its own cache still has, before those of others.
 #[derive(Debug)]
 pub(super) struct Pool<T> {
-    free: Mutex<Vec<Box<T>>>,
+    free: Mutex<Free<T>>,
     back: Condvar,
     waiting: AtomicUsize,
 }
 
+#[derive(Debug)]
+struct Free<T> {
+    batches: Vec<Box<T>>,
+    /// Of every batch, by its address, who took it last.
+    takers: Vec<(usize, Option<ThreadId>)>,
+}
+
+impl<T> Free<T> {
+    /// The last one put back of those that this thread took last, or else of all.
+    fn take(&mut self) -> Option<Box<T>> {
+        let me = Some(std::thread::current().id());
+        let own = |b: &Box<T>| self.takers.iter().any(|(at, taker)| *at == address(&**b) && *taker == me);
+        let at = self.batches.iter().rposition(own).or(self.batches.len().checked_sub(1))?;
+        let batch = self.batches.remove(at);
+        if let Some((_, taker)) = self.takers.iter_mut().find(|(at, _)| *at == address(&*batch)) {
+            *taker = me;
+        }
+        Some(batch)
+    }
+}
+
+fn address<T>(batch: &T) -> usize {
+    std::ptr::from_ref(batch).addr()
+}
+
 impl<T> Pool<T> {
     pub(super) fn new(size: usize, make: impl FnMut() -> Box<T>) -> Self {
-        let free = std::iter::repeat_with(make).take(size).collect();
-        Self { free: Mutex::new(free), back: Condvar::new(), waiting: AtomicUsize::new(0) }
+        let batches: Vec<Box<T>> = std::iter::repeat_with(make).take(size).collect();
+        let takers = batches.iter().map(|b| (address(&**b), None)).collect();
+        Self {
+            free: Mutex::new(Free { batches, takers }),
+            back: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// `None` when all are being worked on.
     pub(super) fn take(&self) -> Option<Box<T>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// `None` when no more than one is free: that is left to a thread that has more than one thing to do.
     pub(super) fn take_spare(&self) -> Option<Box<T>> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() > 1 { free.pop() } else { None }
+        if free.batches.len() > 1 { free.take() } else { None }
     }
 
     /// Waits so long for one.
     pub(super) fn take_within(&self, patience: Duration) -> Option<Box<T>> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.is_empty() {
+        if free.batches.is_empty() {
             self.waiting.fetch_add(1, Relaxed);
-            let waited = self.back.wait_timeout_while(free, patience, |free| free.is_empty());
+            let waited = self.back.wait_timeout_while(free, patience, |free| free.batches.is_empty());
             free = waited.unwrap_or_else(PoisonError::into_inner).0;
             self.waiting.fetch_sub(1, Relaxed);
         }
-        free.pop()
+        free.take()
     }
 
     pub(super) fn put(&self, batch: Box<T>) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).batches.push(batch);
         if self.waiting.load(Relaxed) != 0 {
             self.back.notify_one();
         }
@@ -75,6 +106,29 @@ mod tests {
         taken.into_iter().for_each(|batch| pool.put(batch));
         assert!(pool.take_spare().is_some() && pool.take_spare().is_none() && pool.take().is_some());
         assert_eq!(made, 3);
+    }
+
+    #[test]
+    fn a_thread_gets_back_what_it_took_last_and_what_others_took_when_that_is_all() {
+        let mut made = 0;
+        let pool = Pool::new(2, || {
+            made += 1;
+            Box::new(made)
+        });
+        let mine = pool.take().unwrap();
+        let name = *mine;
+        std::thread::scope(|s| {
+            let other = s.spawn(|| pool.take().unwrap()).join().unwrap();
+            pool.put(mine);
+            pool.put(other);
+            // Theirs is the last one put back.
+            let again = pool.take_spare().unwrap();
+            assert_eq!(*again, name);
+            assert_ne!(*pool.take().unwrap(), name);
+            pool.put(again);
+            let other = s.spawn(|| pool.take_within(SOON).unwrap()).join().unwrap();
+            assert_eq!(*other, name, "another's, as there is no more");
+        });
     }
 
     #[test]
