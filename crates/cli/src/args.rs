@@ -339,7 +339,7 @@ pub(crate) struct Flood {
     /// Numbers of flows
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 1_000_000))]
     pub(crate) flows: Vec<u32>,
-    /// Which processors the parts have: free, own-core (the generator alone on the first; the gateways, all receiving, in software
+    /// Which processors the parts have: free, apart (each gateway has one of its own), own-core (the generator alone on the first; the gateways, all receiving, in software
     /// interrupts, and the receiver together on the second), own-core-threads (the same, but threads of the kernel poll the links
     /// and take turns with the gateways)
     #[arg(long, value_delimiter = ',')]

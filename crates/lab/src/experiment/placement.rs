@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::LabError;
-use crate::topology::{Cpus, Line};
+use crate::topology::{Cpus, Line, Node};
 
 /// How work is spread over the processors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +14,8 @@ use crate::topology::{Cpus, Line};
 pub enum Spread {
     /// As the kernel's scheduler likes; what a link receives is handled in its sender's context, as veth does.
     Free,
+    /// Each gateway has a processor of its own, as it would on a machine of its own; hosts and links as with `Free`.
+    Apart,
     /// The generator has the first processor for itself. Both gateways, what every link receives (by receive packet
     /// steering) and the receiving host share the second: a gateway must not be starved by what arrives for it.
     OwnCore,
@@ -26,6 +28,7 @@ impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Free => "free",
+            Self::Apart => "apart",
             Self::OwnCore => "own-core",
             Self::OwnCoreThreads => "own-core-threads",
         })
@@ -38,10 +41,11 @@ impl FromStr for Spread {
     fn from_str(s: &str) -> Result<Self, String> {
         match s {
             "free" => Ok(Self::Free),
+            "apart" => Ok(Self::Apart),
             "own-core" => Ok(Self::OwnCore),
             "own-core-threads" => Ok(Self::OwnCoreThreads),
             _ => Err(format!(
-                "`{s}` is not a placement; the placements are free, own-core and own-core-threads"
+                "`{s}` is not a placement; the placements are free, apart, own-core and own-core-threads"
             )),
         }
     }
@@ -53,19 +57,19 @@ pub(super) struct Placement {
     generator: Option<Cpus>,
     rest: Option<Cpus>,
     threads: bool,
+    apart: bool,
 }
 
 impl Placement {
     /// Of `spread` on a machine with `cpus` processors.
     pub(super) fn new(spread: Spread, cpus: usize) -> Result<Self, String> {
+        let (threads, apart) = (spread == Spread::OwnCoreThreads, spread == Spread::Apart);
         match spread {
-            Spread::Free => Ok(Self { generator: None, rest: None, threads: false }),
-            Spread::OwnCore | Spread::OwnCoreThreads if cpus >= 2 => {
-                let threads = spread == Spread::OwnCoreThreads;
-                Ok(Self { generator: Some(Cpus::new([0])), rest: Some(Cpus::new([1])), threads })
-            }
+            Spread::Free => Ok(Self { generator: None, rest: None, threads, apart }),
+            _ if cpus < 2 => Err(format!("placement {spread} needs two processors")),
+            Spread::Apart => Ok(Self { generator: None, rest: None, threads, apart }),
             Spread::OwnCore | Spread::OwnCoreThreads => {
-                Err(format!("placement {spread} needs two processors"))
+                Ok(Self { generator: Some(Cpus::new([0])), rest: Some(Cpus::new([1])), threads, apart })
             }
         }
     }
@@ -76,6 +80,17 @@ impl Placement {
 
     pub(super) fn gateways(&self) -> Option<&Cpus> {
         self.rest.as_ref()
+    }
+
+    /// Keeps the processes of gateways that run where they belong.
+    pub(super) fn hold(&self, line: &Line) -> Result<(), LabError> {
+        if self.apart {
+            for (gateway, cpu) in [(Node::G1, 0), (Node::G2, 1)] {
+                let cpus = Cpus::new([cpu]);
+                line.node(gateway).pids().into_iter().try_for_each(|pid| cpus.hold_process(pid))?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether it has links receive by polling, in whatever mode.

@@ -139,6 +139,7 @@ impl Rig {
             None => dut.start(&sites, &dir)?,
         };
         drop(sites);
+        placement.hold(&line)?;
         let large = inner_mtu > USUAL_MTU && running.takes_mtu();
         if let Some(device) = running.tunnel_device().filter(|_| large) {
             for gateway in if alone { &GATEWAYS[..1] } else { &GATEWAYS[..] } {

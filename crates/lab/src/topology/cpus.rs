@@ -6,6 +6,7 @@
 //! interface has. But it does so in software interrupts, which come before everything that a processor has to run: what arrives
 //! starves what carries. Threads that poll (threaded NAPI) take their turn with all others, as the scheduler sees fit.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 
@@ -40,12 +41,32 @@ impl Cpus {
             .map_err(|e| LabError::io(format!("keeping a thread on processor {self}"))(e.into()))
     }
 
-    /// Keeps one of the kernel's threads, by its id, on them.
+    /// Keeps a thread, by its id, on them.
     fn hold(&self, thread: u32) -> Result<(), LabError> {
         let pid = i32::try_from(thread).ok().and_then(Pid::from_raw);
-        sched_setaffinity(pid, &self.set()).map_err(|e| {
-            LabError::io(format!("keeping the kernel's thread {thread} on processor {self}"))(e.into())
-        })
+        sched_setaffinity(pid, &self.set())
+            .map_err(|e| LabError::io(format!("keeping thread {thread} on processor {self}"))(e.into()))
+    }
+
+    /// Keeps all threads of a process that runs on them; threads that these start later inherit that.
+    pub(crate) fn hold_process(&self, pid: u32) -> Result<(), LabError> {
+        let tasks = format!("/proc/{pid}/task");
+        let mut held = BTreeSet::new();
+        // What a thread starts before it is held is in the next list.
+        loop {
+            let list = fs::read_dir(&tasks).map_err(LabError::io(format!("listing {tasks}")))?;
+            let threads = list.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
+            let new: Vec<u32> = threads.filter(|t| held.insert(*t)).collect();
+            if new.is_empty() {
+                return Ok(());
+            }
+            for thread in new {
+                match self.hold(thread) {
+                    Err(e) if fs::exists(format!("{tasks}/{thread}")).unwrap_or(true) => return Err(e),
+                    _ => {}
+                }
+            }
+        }
     }
 
     /// Calls `work` with the calling thread kept on them; what it starts stays there.
@@ -140,6 +161,8 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
 
     #[test]
     fn masks_are_words_of_32_with_the_highest_first() {
@@ -147,5 +170,38 @@ mod tests {
         assert_eq!(Cpus::new([0, 1, 5]).mask(), "00000023");
         assert_eq!(Cpus::new([33]).mask(), "00000002,00000000");
         assert_eq!(Cpus::new([]).mask(), "00000000");
+    }
+
+    #[test]
+    fn a_process_is_held_with_all_its_threads_and_those_that_they_start() {
+        let cpus = sched_getaffinity(None).expect("of this thread");
+        let last = (0..CpuSet::MAX_CPU).rfind(|n| cpus.is_set(*n)).expect("a processor");
+        let script = "import sys, threading, time\nstart = lambda: threading.Thread(target=time.sleep, args=(60,), \
+                      daemon=True).start()\nstart(); start()\nprint(flush=True)\nsys.stdin.readline()\nstart()\n\
+                      print(flush=True)\nsys.stdin.readline()";
+        let mut child = Command::new("python3")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("python3");
+        let (mut to, from) = (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+        let mut lines = BufReader::new(from).lines();
+        lines.next().expect("a line").expect("text");
+        let only = Cpus::new([last]);
+        only.hold_process(child.id()).expect("held");
+        to.write_all(b"\n").expect("written");
+        lines.next().expect("a line").expect("text");
+        let tasks = fs::read_dir(format!("/proc/{}/task", child.id())).expect("tasks").flatten();
+        let threads: Vec<i32> = tasks.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+        assert_eq!(threads.len(), 4);
+        for thread in threads {
+            let set = sched_getaffinity(Pid::from_raw(thread)).expect("of a thread");
+            let on: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|n| set.is_set(*n)).collect();
+            assert_eq!(on, [last]);
+        }
+        drop(to);
+        child.wait().expect("ended");
+        assert!(only.hold_process(child.id()).is_err(), "of a process that is over");
     }
 }
