@@ -41,7 +41,7 @@ impl Default for Tuning {
             pin: Vec::new(),
             nice: -10,
             batch_bytes: 256 * 1024,
-            socket_buffer: 2 << 20,
+            socket_buffer: 8 << 20,
             gso: true,
             gro: true,
             tun_offload: true,

@@ -7,7 +7,7 @@
 //!   nice = -10               their priority before other programs: -20 (first) to 19; 0: as the daemon is
 //!   engine = auto            cryptographic engine: auto (the fastest of a test at start), or one of `ironswan list algs`
 //!   batch = 256k             bytes that are sealed at once
-//!   socket_buffer = 2m       buffer of each socket, each way
+//!   socket_buffer = 8m       buffer of each socket, each way
 //!   gso = yes                the kernel cuts what is sent in UDP
 //!   gro = yes                the kernel merges what is received in UDP
 //!   tun_offload = yes        the TUN device takes and gives super-packets
