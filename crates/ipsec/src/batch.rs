@@ -352,15 +352,14 @@ impl TxBatch {
             && path.udp_encap
             && last.segments < self.config.max_segments
             && (self.last_key == key || (last.remote == path.remote && last.local == path.local))
+            && last.len as usize + len <= self.config.max_bytes
         {
-            if last.len as usize + len <= self.config.max_bytes {
-                last.len += len as u32;
-                last.segments += 1;
-                self.last_key = key;
-                // "Only the last shorter": after a shorter one the send is complete.
-                self.closed = len < usize::from(last.segment_size);
-                return;
-            }
+            last.len += len as u32;
+            last.segments += 1;
+            self.last_key = key;
+            // "Only the last shorter": after a shorter one the send is complete.
+            self.closed = len < usize::from(last.segment_size);
+            return;
         }
         self.sends.push(Send {
             offset: at as u32,

@@ -24,8 +24,9 @@ impl<T> Free<T> {
     /// The last one put back of those that this thread took last, or else of all.
     fn take(&mut self) -> Option<Box<T>> {
         let me = Some(std::thread::current().id());
-        let own = |b: &Box<T>| self.takers.iter().any(|(at, taker)| *at == address(&**b) && *taker == me);
-        let at = self.batches.iter().rposition(own).or(self.batches.len().checked_sub(1))?;
+        let own = |batch: usize| self.takers.iter().any(|(at, taker)| *at == batch && *taker == me);
+        let mine = self.batches.iter().rposition(|b| own(address(&**b)));
+        let at = mine.or(self.batches.len().checked_sub(1))?;
         let batch = self.batches.remove(at);
         if let Some((_, taker)) = self.takers.iter_mut().find(|(at, _)| *at == address(&*batch)) {
             *taker = me;
