@@ -14,7 +14,7 @@ use ironswan_io::clock;
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
 use ironswan_io::send::Sender;
 use ironswan_io::tun::Offloads;
-use ironswan_ipsec::{Carrier, Config, Engine, StageTimes, Stopwatch};
+use ironswan_ipsec::{Carrier, Config, Engine, StageTimes, Stages, Stopwatch};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
 use ironswan_wire::ip::v4;
@@ -344,20 +344,38 @@ fn first(lanes: &Lanes<Arc<MemoryIo>>, now: impl Fn() -> Duration, done: &dyn Fn
     }
 }
 
-/// Seals so many packets of one SA with this many workers: how long that took, and the stages of the measured batches. Panics
-/// when they leave out of order.
-pub fn outbound(workers: usize, payload: usize, packets: u64) -> (Duration, StageTimes) {
-    let sent = Arc::new(AtomicU64::new(0));
-    let mut io = MemoryIo::new();
-    let seen = sent.clone();
-    io.sent = Some(Box::new(move |packet| {
-        let number = seen.fetch_add(1, Relaxed) + 1;
-        assert_eq!(packet[4..8], (number as u32).to_be_bytes(), "the order of sequence numbers");
-    }));
-    let frames = (0..64).map(|_| frame(1, payload)).collect();
-    let lanes = lanes(io, device(frames, packets), engine(1), workers, stopwatch());
-    let took = drive(&[&lanes], workers, || sent.load(Relaxed) >= packets);
-    (took, lanes.stats().stages.outbound)
+/// Runs these gateways side by side, each with so many workers, until all are done: how long that took, and the stages of the
+/// measured batches of all.
+fn run(
+    gateways: &[Arc<Lanes<Arc<MemoryIo>>>],
+    workers: usize,
+    done: impl Fn() -> bool,
+) -> (Duration, Stages) {
+    let took = drive(&gateways.iter().collect::<Vec<_>>(), workers, done);
+    let mut stages = Stages::default();
+    gateways.iter().for_each(|lanes| stages.merge(&lanes.stats().stages));
+    (took, stages)
+}
+
+/// Seals so many packets of one SA in each of this many gateways, with this many workers each: how long that took, and the
+/// stages of the measured batches. Panics when they leave out of order.
+pub fn outbound(gateways: usize, workers: usize, payload: usize, packets: u64) -> (Duration, StageTimes) {
+    let all: Vec<_> = (0..gateways)
+        .map(|_| {
+            let sent = Arc::new(AtomicU64::new(0));
+            let mut io = MemoryIo::new();
+            let seen = sent.clone();
+            io.sent = Some(Box::new(move |packet| {
+                let number = seen.fetch_add(1, Relaxed) + 1;
+                assert_eq!(packet[4..8], (number as u32).to_be_bytes(), "the order of sequence numbers");
+            }));
+            let frames = (0..64).map(|_| frame(1, payload)).collect();
+            (lanes(io, device(frames, packets), engine(1), workers, stopwatch()), sent)
+        })
+        .collect();
+    let (lanes, sent): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+    let (took, stages) = run(&lanes, workers, || sent.iter().all(|sent| sent.load(Relaxed) >= packets));
+    (took, stages.outbound)
 }
 
 /// Datagrams with so many packets of one SA, as a kernel merges them, for [`inbound`].
@@ -371,19 +389,28 @@ pub fn sealed(payload: usize, packets: u64) -> Vec<(Vec<u8>, usize)> {
     queue.into()
 }
 
-/// Opens and delivers these with this many workers: how long that took, and the stages of the measured batches. Ends only when
-/// none is missing.
-pub fn inbound(workers: usize, datagrams: Vec<(Vec<u8>, usize)>, packets: u64) -> (Duration, StageTimes) {
-    let mut io = MemoryIo::new();
-    io.limit = datagrams.len() as u64;
-    io.sealed = datagrams;
-    let lanes = lanes(io, device(vec![vec![0; 20]], 0), engine(2), workers, stopwatch());
-    let delivered = || {
+/// Opens and delivers these in each of so many gateways, with this many workers each: how long that took, and the stages of the
+/// measured batches. Ends only when none is missing.
+pub fn inbound(
+    datagrams: Vec<Vec<(Vec<u8>, usize)>>,
+    workers: usize,
+    packets: u64,
+) -> (Duration, StageTimes) {
+    let lanes: Vec<_> = datagrams
+        .into_iter()
+        .map(|datagrams| {
+            let mut io = MemoryIo::new();
+            io.limit = datagrams.len() as u64;
+            io.sealed = datagrams;
+            lanes(io, device(vec![vec![0; 20]], 0), engine(2), workers, stopwatch())
+        })
+        .collect();
+    let delivered = |lanes: &Arc<Lanes<Arc<MemoryIo>>>| {
         let t = lanes.engine.counters().traffic;
         t.in_writes + t.in_merged >= packets
     };
-    let took = drive(&[&lanes], workers, delivered);
-    (took, lanes.stats().stages.inbound)
+    let (took, stages) = run(&lanes, workers, || lanes.iter().all(delivered));
+    (took, stages.inbound)
 }
 
 #[cfg(test)]
