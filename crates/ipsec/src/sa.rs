@@ -149,7 +149,10 @@ impl Usage {
     /// Counts traffic and says which limits it reached.
     #[inline(always)]
     pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> Reached {
-        self.last_use.store(now, Relaxed);
+        // Once a second: it may lie in another cache line than the counters.
+        if self.last_use.load(Relaxed) != now {
+            self.last_use.store(now, Relaxed);
+        }
         self.add_unused(limits, packets, bytes)
     }
 
@@ -448,6 +451,7 @@ impl InSa {
 #[repr(C, align(64))]
 pub(crate) struct InState {
     pub(crate) replay: Mutex<Replay>,
+    pub(crate) usage: Usage,
     pub(crate) spi: Spi,
     lens: Lens,
     /// ESP, not AH.
@@ -459,7 +463,6 @@ pub(crate) struct InState {
     /// Of IPv4 and of IPv6: the selectors have addresses that no packet on a wire has.
     martians: [bool; 2],
     pub(crate) reqid: ReqId,
-    pub(crate) usage: Usage,
     ranges_v4: Ranges<u32>,
     ranges_v6: Ranges<u128>,
     pub(crate) key: SaKey,
@@ -566,7 +569,9 @@ mod tests {
     fn what_every_packet_needs_lies_in_the_first_lines() {
         use std::mem::offset_of;
         assert_eq!(offset_of!(OutState, key), 64);
-        assert!(offset_of!(InState, usage) < 64 && offset_of!(InState, ranges_v6) <= 128);
+        // A packet in order writes to no other line of its SA than the first.
+        assert!(offset_of!(InState, usage) + offset_of!(Usage, last_use) <= 64);
+        assert!(offset_of!(InState, ranges_v6) <= 128);
         assert_eq!(offset_of!(InState, key), 192);
     }
 
