@@ -10,8 +10,8 @@ pub(super) const QUICK: Duration = Duration::from_secs(55);
 /// What `--smoke` has, of ten seconds.
 pub(super) const SMOKE: Duration = Duration::from_secs(9);
 
-/// Between two trials of packets, and what a repeated one takes of it: the way has to be quiet.
-const PAUSE: Duration = Duration::from_millis(450);
+/// Between two trials of packets: the way has to be quiet.
+const PAUSE: Duration = Duration::from_millis(350);
 /// Fewer trials find nothing.
 const LEAST: u32 = 3;
 

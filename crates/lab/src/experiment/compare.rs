@@ -198,7 +198,8 @@ impl Budget {
         let warm_up = window.min(Duration::from_secs(1));
         let flood = budget::trials(&[Duration::from_secs_f64(care.last)]);
         let tcp = warm_up + window + Duration::from_millis(500);
-        (Duration::from_millis(900) + (tcp + flood * sizes as u32) * repeats) * systems as u32
+        // Starting a system, and the trials that are made again.
+        (Duration::from_millis(1_700) + (tcp + flood * sizes as u32) * repeats) * systems as u32
     }
 }
 
