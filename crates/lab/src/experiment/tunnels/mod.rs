@@ -222,7 +222,7 @@ impl Plan {
         Ok(Self {
             systems,
             tunnels,
-            strongswan_most: o.common.by_care(1_000, 100, 20),
+            strongswan_most: o.common.by_care(1_000, 100, 100),
             simulated,
             repeats: o.common.repeats.unwrap_or(1),
             window,
