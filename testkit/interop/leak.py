@@ -72,7 +72,8 @@ def nat(lab, full):
 
 def gone(line):
     """What the guard leaves when it is told to go, is nothing."""
-    line.g1.stop()
+    if line.g1.process:
+        line.g1.stop()
     line.lab.run('g1', program(), 'guard', '--remove')
     rules = ''.join(line.ip(*family, 'rule', 'show') for family in ((), ('-6',)))
     left = {'table': bool(line.table()), 'rule': '220' in rules or '219' in rules,
@@ -102,6 +103,28 @@ def boot(lab, full):
     lab.run('g1', *install)
     watch.phase('boot, daemon started', line.start_g1, 0)
     watch.flows('tunnel up')
+    watch.end()
+    gone(line)
+
+
+def replaced(lab, full):
+    """The table is replaced again and again under a flood, with nothing else between that and the outer link: the kernel
+    changes rules at once, but not what maps hold."""
+    need('ip', 'nft')
+    line = Line(lab)
+    line.up('g1')
+    line.write_g1(line.text('g1'))
+    lab.run('g1', program(), 'guard', '--install', '--config', lab.path('g1-etc'))
+    lab.write('table.nft', f'table inet ironswan\ndelete table inet ironswan\n{line.table()}')
+    delete_rules(line)
+    watch = Watch(line, kinds(('udp',), ('a', 'bound')), echo=(), rate=100_000)
+    times = 1000 if full else 150
+
+    def again():
+        for _ in range(times):
+            line.nft(f"include \"{lab.path('table.nft')}\"")
+    watch.phase('the table stands', hold=0.5, must=stopped)
+    watch.phase(f'replaced {times} times', again, 0, must=stopped)
     watch.end()
     gone(line)
 
@@ -490,7 +513,7 @@ def control_global(lab, full):
     leaks(lab, settings='guard = no\n')
 
 
-TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'start': start, 'trap': trap, 'dead': dead,
+TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'replaced': replaced, 'start': start, 'trap': trap, 'dead': dead,
          'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
          'ports': ports, 'everything': everything, 'host': host, 'children': children, 'wide': wide, 'narrow': narrow,
          'inbound': inbound, 'inbound_finer': inbound_finer}

@@ -242,7 +242,7 @@ class Report:
 class Watch:
     """The load and the judgement."""
 
-    def __init__(self, line, load, allowed=(), nets=INNER, guarded=True, echo=('b', 'r', 'g1', 'g2')):
+    def __init__(self, line, load, allowed=(), nets=INNER, guarded=True, echo=('b', 'r', 'g1', 'g2'), rate=RATE):
         self.line, self.load, self.guarded = line, load, guarded
         # Kinds that may be clear, and those that may only with an outer address.
         self.allowed = {k['name'] for k in load if k['name'].startswith(tuple(allowed))} if allowed else set()
@@ -250,7 +250,7 @@ class Watch:
         control = {'g1': {'device': 'wan', 'mac': line.mac('r', 'west')},
                    'g2': {'device': 'wan', 'mac': line.mac('r', 'east')}}
         spec = line.lab.write('load.json', json.dumps({
-            'rate': RATE, 'kinds': load, 'control': control, 'nets': nets,
+            'rate': rate, 'kinds': load, 'control': control, 'nets': nets,
             'outer': [*G1.values(), *G2.values()]}))
         self.sniffer = Helper(line.lab, 'r', 'sniff.py', spec, 'west', 'east')
         answering = [Helper(line.lab, box, 'trafficmix.py', 'echo', spec) for box in echo]

@@ -153,6 +153,16 @@ fn address(v: u128, ipv6: bool) -> IpAddr {
     if ipv6 { IpAddr::V6(v.into()) } else { IpAddr::V4((v as u32).into()) }
 }
 
+/// The addresses of a family between two ranges; `None` for a range: from its first address, to its last.
+pub(super) fn between(left: Option<&AddrRange>, right: Option<&AddrRange>, ipv6: bool) -> Option<AddrRange> {
+    let any = AddrRange::any(ipv6);
+    let first = left.map_or(Some(bits(any.start())), |l| bits(l.end()).checked_add(1))?;
+    let last = right.map_or(Some(bits(any.end())), |r| bits(r.start()).checked_sub(1))?;
+    (first <= last && last <= bits(any.end()))
+        .then(|| AddrRange::new(address(first, ipv6), address(last, ipv6)))
+        .flatten()
+}
+
 /// A list of steps, first asked first, and whether table 220 takes what they leave over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct List {

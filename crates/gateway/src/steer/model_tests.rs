@@ -74,11 +74,10 @@ impl Table {
                 ["map", name, ..] => map = Some((*name).to_owned()),
                 ["chain", name, "{"] => chain = Some((*name).to_owned()),
                 ["}", ..] => (map, chain) = (None, None),
-                [key, ":", "goto", to] if map.is_some() => t
-                    .maps
-                    .entry(map.clone().unwrap())
-                    .or_default()
-                    .push((range(key), to.trim_end_matches(',').to_owned())),
+                [key, ":", verdict @ ..] if map.is_some() => {
+                    let to = verdict.last().unwrap().trim_end_matches(',').to_owned();
+                    t.maps.entry(map.clone().unwrap()).or_default().push((range(key), to));
+                }
                 words => {
                     if let Some(name) = &chain {
                         let rule = words.iter().map(|w| (*w).to_owned()).collect();
@@ -101,11 +100,11 @@ impl Table {
                     ["goto", to] => return self.run(to, p),
                     [_, field, "vmap", map] => {
                         let key = if *field == "daddr" { p.dst } else { p.src };
-                        let found =
-                            self.maps.get(&map[1..]).and_then(|m| m.iter().find(|(r, _)| r.contains(key)));
-                        if let Some((_, to)) = found {
-                            return self.run(to, p);
-                        }
+                        let mut found = self.maps[&map[1..]].iter().filter(|(r, _)| r.contains(key));
+                        let (Some((_, to)), None) = (found.next(), found.next()) else {
+                            panic!("{key} is not in {map} once");
+                        };
+                        return if to == "accept" { Fate::Passed } else { self.run(to, p) };
                     }
                     other => panic!("{other:?}"),
                 }
@@ -145,6 +144,9 @@ impl Packet {
         match words {
             ["accept"] | ["return"] | ["goto", _] => Some(words),
             [ip, "daddr" | "saddr", "vmap", _] => is_v6(ip).then_some(words),
+            ["meta", "nfproto", family, "accept"] => {
+                ((*family == "ipv6") == self.src.is_ipv6()).then_some(&words[3..])
+            }
             [ip @ ("ip" | "ip6"), side @ ("saddr" | "daddr"), rest @ ..] => {
                 let addr = if *side == "saddr" { self.src } else { self.dst };
                 let (not, r, rest) = match rest {

@@ -15,6 +15,11 @@
 //!
 //! What returns from `out` or `in` is guarded, and nothing else does; so the guard trusts no mark.
 //!
+//! The maps name every address, also those that no policy covers (`accept`). The kernel replaces rules at once, but not what
+//! maps hold: while a table takes another's place, a packet may find none of the elements, of the old map or of the new one,
+//! in all chains that it meets. It returns then, and is dropped; with an `accept` at the end it left in clear, one in some
+//! hundred thousand.
+//!
 //! A list is written up to three times: for packets that show ports (or type and code), for those that do not (later fragments,
 //! and what is too short), and for IPv6 packets whose protocol the kernel reads differently from the engine (behind extension
 //! headers and AH) or not at all. What cannot be seen closes: a PROTECT or DISCARD that might cover the packet does, a
@@ -25,7 +30,7 @@ use std::fmt::Write;
 
 use ironswan_wire::selector::AddrRange;
 
-use super::cut::{Cut, List, MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
+use super::cut::{self, Cut, List, MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
 use super::{Settings, TABLE, quoted};
 
 /// ESP and AH: what the engine gets without UDP, and takes no packet from that has not its ICV.
@@ -115,6 +120,7 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
         let _ = writeln!(t, "\tchain {name} {{");
         for (cut, ipv6) in cuts.into_iter().zip([false, true]) {
             if !cut.lists.iter().any(|l| asks(l, flow)) {
+                let _ = writeln!(t, "\t\tmeta nfproto ipv{} accept", number(ipv6));
                 continue;
             }
             if ipv6 {
@@ -124,7 +130,8 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
             let ip = if ipv6 { "ip6" } else { "ip" };
             let _ = writeln!(t, "\t\t{ip} {field} vmap @{name}{}", number(ipv6));
         }
-        t.push_str("\t\taccept\n\t}\n");
+        // No `accept` behind them: see the head of this file.
+        t.push_str("\t}\n");
     }
     base(&mut t, settings, own.map(|o| !o.is_empty()), closes(Flow::Out), closes(Flow::In));
     t.push_str("}\n");
@@ -260,28 +267,35 @@ fn sets(t: &mut String) {
     }
 }
 
+/// Where each remote address leads: the whole family, so that an address without an element is only one that a replacement of
+/// the table hides for an instant.
 fn map(t: &mut String, cut: &Cut, flow: Flow, ipv6: bool) {
-    let mut first = true;
+    if !cut.lists.iter().any(|l| asks(l, flow)) {
+        return;
+    }
+    let name = if flow == Flow::Out { "out" } else { "in" };
+    let (n, kind) = (number(ipv6), kind(ipv6));
+    let _ = write!(t, "\tmap {name}{n} {{ type {kind} : verdict; flags interval; elements = {{");
+    let mut comma = "";
+    let mut element = |range: &AddrRange, verdict: std::fmt::Arguments<'_>| {
+        let _ = write!(t, "{comma}\n\t\t{} : {verdict}", text(range));
+        comma = ",";
+    };
+    let mut left = None;
     for (range, list) in &cut.intervals {
         if !cut.lists.get(*list).is_some_and(|l| asks(l, flow)) {
             continue;
         }
-        if first {
-            let name = if flow == Flow::Out { "out" } else { "in" };
-            let _ = write!(
-                t,
-                "\tmap {name}{} {{ type {} : verdict; flags interval; elements = {{",
-                number(ipv6),
-                kind(ipv6)
-            );
+        if let Some(gap) = cut::between(left, Some(range), ipv6) {
+            element(&gap, format_args!("accept"));
         }
-        let comma = if first { "" } else { "," };
-        let _ = write!(t, "{comma}\n\t\t{} : goto {}", text(range), chain(flow, ipv6, *list));
-        first = false;
+        element(range, format_args!("goto {}", chain(flow, ipv6, *list)));
+        left = Some(range);
     }
-    if !first {
-        t.push_str("\n\t} }\n");
+    if let Some(gap) = cut::between(left, None, ipv6) {
+        element(&gap, format_args!("accept"));
     }
+    t.push_str("\n\t} }\n");
 }
 
 /// The chain of a list, and what it branches into.

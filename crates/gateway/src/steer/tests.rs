@@ -45,7 +45,12 @@ fn routes(plan: &Plan) -> Vec<String> {
 }
 
 /// The elements of a map.
+/// The elements of a map that lead to a chain.
 fn map(plan: &Plan, name: &str) -> Vec<String> {
+    elements(plan, name).into_iter().filter(|e| !e.ends_with(" : accept")).collect()
+}
+
+fn elements(plan: &Plan, name: &str) -> Vec<String> {
     let text = plan.nft.as_deref().unwrap();
     let Some((_, rest)) = text.split_once(&format!("map {name} {{")) else { return Vec::new() };
     let body = rest.split_once('}').unwrap().0;
@@ -77,6 +82,41 @@ fn one_tunnel_has_one_route_one_element_each_way_and_the_rules_of_its_family() {
     assert!(!p.nft.as_ref().unwrap().contains("out6"));
     assert_eq!((p.serving[0].chains.as_slice(), p.serving[0].routes.len()), (&["o4_0".to_owned()][..], 1));
     assert_eq!(p.warnings, [""; 0]);
+}
+
+#[test]
+fn every_address_has_an_element_and_a_family_without_policies_one_rule() {
+    let p = plan(
+        &settings(),
+        &[
+            policy(Verdict::Protect, "10.1.0.0/16", "0.0.0.0/8"),
+            policy(Verdict::Protect, "10.1.0.0/16", "10.2.0.0/16"),
+            policy(Verdict::Protect, "10.1.0.0/16[6/any]", "10.3.0.0/16[6/80]"),
+            policy(Verdict::Protect, "10.1.0.0/16", "255.255.255.255/32"),
+        ],
+    );
+    let list = |name: &str| chain(&p, name).len();
+    assert_eq!(
+        elements(&p, "out4"),
+        [
+            "0.0.0.0/8 : goto o4_0",
+            "1.0.0.0-10.1.255.255 : accept",
+            "10.2.0.0/16 : goto o4_0",
+            "10.3.0.0/16 : goto o4_1",
+            "10.4.0.0-255.255.255.254 : accept",
+            "255.255.255.255/32 : goto o4_0",
+        ]
+    );
+    assert!(list("o4_0") > 0 && list("o4_1") > 0);
+    for flow in ["out", "in"] {
+        let field = if flow == "out" { "daddr" } else { "saddr" };
+        let last = format!("ip {field} vmap @{flow}4");
+        assert_eq!(chain(&p, flow), [&last, "meta nfproto ipv6 accept"], "nothing is let through behind the maps");
+    }
+    let six = plan(&settings(), &[policy(Verdict::Protect, "::/0", "::/0")]);
+    assert_eq!(chain(&six, "out")[0], "meta nfproto ipv4 accept");
+    let passed: Vec<_> = elements(&six, "in6").into_iter().filter(|e| e.ends_with(" : accept")).collect();
+    assert_eq!(passed, ["fe80::/10 : accept", "ff00::/8 : accept"], "link scope alone");
 }
 
 #[test]
