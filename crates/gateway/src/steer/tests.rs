@@ -111,7 +111,11 @@ fn every_address_has_an_element_and_a_family_without_policies_one_rule() {
     for flow in ["out", "in"] {
         let field = if flow == "out" { "daddr" } else { "saddr" };
         let last = format!("ip {field} vmap @{flow}4");
-        assert_eq!(chain(&p, flow), [&last, "meta nfproto ipv6 accept"], "nothing is let through behind the maps");
+        assert_eq!(
+            chain(&p, flow),
+            [&last, "meta nfproto ipv6 accept"],
+            "nothing is let through behind the maps"
+        );
     }
     let six = plan(&settings(), &[policy(Verdict::Protect, "::/0", "::/0")]);
     assert_eq!(chain(&six, "out")[0], "meta nfproto ipv4 accept");
