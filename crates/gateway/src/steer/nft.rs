@@ -17,8 +17,7 @@
 //!
 //! The maps name every address, also those that no policy covers (`accept`). The kernel replaces rules at once, but not what
 //! maps hold: while a table takes another's place, a packet may find none of the elements, of the old map or of the new one,
-//! in all chains that it meets. It returns then, and is dropped; with an `accept` at the end it left in clear, one in some
-//! hundred thousand.
+//! in all chains that it meets. It returns then, and is dropped; with an `accept` behind the maps it would leave in clear.
 //!
 //! A list is written up to three times: for packets that show ports (or type and code), for those that do not (later fragments,
 //! and what is too short), and for IPv6 packets whose protocol the kernel reads differently from the engine (behind extension
