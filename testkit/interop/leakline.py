@@ -316,9 +316,7 @@ class Watch:
             return report
         if leaks:
             for key, n in sorted(leaks.items(), key=lambda i: -i[1])[:12]:
-                say(f'       clear: {n} x {key}')
-            for example in report.examples[:3]:
-                say(f'       {example}')
+                say(f'       clear: {n} x {key}: {report.examples[key]}')
         check(not leaks and (must is None or bool(must(report))), text)
         return report
 

@@ -189,8 +189,8 @@ class Counts:
     def __init__(self):
         self.frames = self.other = 0
         self.encrypted, self.clear, self.others = (collections.Counter() for _ in range(3))
-        # When the last of each clear kind was seen, by the kernel's clock (CLOCK_REALTIME, seconds).
-        self.local, self.last, self.examples = collections.Counter(), {}, []
+        # When the last of each clear kind was seen, by the kernel's clock (CLOCK_REALTIME, seconds), and the beginning of the first.
+        self.local, self.last, self.examples = collections.Counter(), {}, {}
 
 
 class Sniffer:
@@ -236,8 +236,7 @@ class Sniffer:
                 self.counts.clear[f'{name} | {way}'] += 1
                 seconds, nanos = struct.unpack('qq', ancillary[0][2][:16])
                 self.counts.last[f'{name} | {way}'] = seconds + nanos / 1e9
-                if len(self.counts.examples) < 8:
-                    self.counts.examples.append(f'{way}: {name}: {frame[:96].hex()}')
+                self.counts.examples.setdefault(f'{name} | {way}', frame[:96].hex())
             else:
                 self.counts.others[name] += 1
         return limit
