@@ -144,6 +144,8 @@ impl Packet {
         match words {
             ["accept"] | ["return"] | ["goto", _] => Some(words),
             [ip, "daddr" | "saddr", "vmap", _] => is_v6(ip).then_some(words),
+            // Behind the maps, where each address has been found.
+            ["meta", "oif", ..] | ["oifname", ..] => panic!("not found in the maps"),
             ["meta", "nfproto", family, "accept"] => {
                 ((*family == "ipv6") == self.src.is_ipv6()).then_some(&words[3..])
             }

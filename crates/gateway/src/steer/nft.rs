@@ -17,7 +17,9 @@
 //!
 //! The maps name every address, also those that no policy covers (`accept`). The kernel replaces rules at once, but not what
 //! maps hold: while a table takes another's place, a packet may find none of the elements, of the old map or of the new one,
-//! in all chains that it meets. It returns then, and is dropped; with an `accept` behind the maps it would leave in clear.
+//! in all chains that it meets. It returns then: it is steered, where it is routed by table 220 whatever its mark would have been,
+//! and dropped behind that; with an `accept` behind the maps it would leave in clear. What comes out of a tunnel and has been
+//! routed, and what is forwarded into one, is let go on, or each replacement would cost tunnels packets.
 //!
 //! A list is written up to three times: for packets that show ports (or type and code), for those that do not (later fragments,
 //! and what is too short), and for IPv6 packets whose protocol the kernel reads differently from the engine (behind extension
@@ -130,6 +132,8 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
             let _ = writeln!(t, "\t\t{ip} {field} vmap @{name}{}", number(ipv6));
         }
         // No `accept` behind them: see the head of this file.
+        let tunnelled = if flow == Flow::Out { "meta oif != 0 iifname" } else { "oifname" };
+        let _ = writeln!(t, "\t\t{tunnelled} \"{}\" accept", settings.device);
         t.push_str("\t}\n");
     }
     base(&mut t, settings, own.map(|o| !o.is_empty()), closes(Flow::Out), closes(Flow::In));
