@@ -267,8 +267,9 @@ def flood(lab, full):
     answered = json.loads(first.log())['full responses'] + report['full responses']
     check(0 < answered <= 200 and exchanges <= 200, f'{answered} requests got an answer, with {exchanges} key exchanges')
     check(most <= 1000, f'at most {most} half-open IKE_SAs at once')
-    # What waits for the control thread comes and goes with how busy the machine is; 100,000 of anything would be more.
-    check(most_memory <= before + 1024, f'resident: {before} KiB before, {most_memory} at most, {after} after')
+    check(after <= before * 1.05, f'resident: {before} KiB before, {after} after')
+    # Meanwhile messages wait for the control thread; how many, the machine says. 100,000 of anything would be more.
+    check(most_memory <= before + 1024, f'resident: {before} KiB before, {most_memory} at most')
     grown = len(g1.log().splitlines()) - lines
     check(grown < 1000, f'the log grew by {grown} lines')
     ping(lab)

@@ -513,8 +513,8 @@ def control_global(lab, full):
     leaks(lab, settings='guard = no\n')
 
 
-TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'replaced': replaced, 'start': start, 'trap': trap, 'dead': dead,
-         'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
+TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'replaced': replaced, 'start': start,
+         'trap': trap, 'dead': dead, 'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
          'ports': ports, 'everything': everything, 'host': host, 'children': children, 'wide': wide, 'narrow': narrow,
          'inbound': inbound, 'inbound_finer': inbound_finer}
 

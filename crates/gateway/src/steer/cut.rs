@@ -158,9 +158,11 @@ pub(super) fn between(left: Option<&AddrRange>, right: Option<&AddrRange>, ipv6:
     let any = AddrRange::any(ipv6);
     let first = left.map_or(Some(bits(any.start())), |l| bits(l.end()).checked_add(1))?;
     let last = right.map_or(Some(bits(any.end())), |r| bits(r.start()).checked_sub(1))?;
-    (first <= last && last <= bits(any.end()))
-        .then(|| AddrRange::new(address(first, ipv6), address(last, ipv6)))
-        .flatten()
+    // Behind the last address of IPv4 begins no other.
+    if first > last {
+        return None;
+    }
+    AddrRange::new(address(first, ipv6), address(last, ipv6))
 }
 
 /// A list of steps, first asked first, and whether table 220 takes what they leave over.
@@ -180,6 +182,22 @@ pub(super) struct Cut {
     pub(super) lists: Vec<List>,
     /// By policy (its place in the argument): the lists in which it is asked; not more than a few are remembered.
     pub(super) serving: Vec<Vec<usize>>,
+}
+
+impl Cut {
+    /// True when tunnels meet: what is one's local side is guarded as another's remote side, as between the peers of a hub.
+    pub(super) fn meets(&self) -> bool {
+        let guarded = |list: &List| list.steps.iter().any(|s| s.outcome == Outcome::Guarded);
+        let steps = self.lists.iter().flat_map(|list| &list.steps);
+        let local: BTreeSet<AddrRange> =
+            steps.filter(|s| s.outcome != Outcome::Passed).map(|s| s.local).collect();
+        local.iter().any(|local| {
+            let first = self.intervals.partition_point(|(remote, _)| remote.end() < local.start());
+            let mut overlapping =
+                self.intervals[first..].iter().take_while(|(remote, _)| remote.start() <= local.end());
+            overlapping.any(|(_, list)| guarded(&self.lists[*list]))
+        })
+    }
 }
 
 /// How many lists of one policy [`Cut::serving`] remembers.

@@ -17,9 +17,10 @@
 //!
 //! The maps name every address, also those that no policy covers (`accept`). The kernel replaces rules at once, but not what
 //! maps hold: while a table takes another's place, a packet may find none of the elements, of the old map or of the new one,
-//! in all chains that it meets. It returns then: it is steered, where it is routed by table 220 whatever its mark would have been,
-//! and dropped behind that; with an `accept` behind the maps it would leave in clear. What comes out of a tunnel and has been
-//! routed, and what is forwarded into one, is let go on, or each replacement would cost tunnels packets.
+//! in all chains that it meets. It returns then as if it were guarded: it is steered, so that table 220 routes it whatever its mark
+//! would have been, and dropped behind that; with an `accept` behind the maps it would leave in clear. What has come out of a
+//! tunnel, and what is forwarded into one, goes on, or each replacement would cost tunnels packets. Not where tunnels meet
+//! ([`Cut::meets`]): what comes out of one may have to go into another, and what claims to be from one may not come in clear.
 //!
 //! A list is written up to three times: for packets that show ports (or type and code), for those that do not (later fragments,
 //! and what is too short), and for IPv6 packets whose protocol the kernel reads differently from the engine (behind extension
@@ -117,10 +118,11 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
             }
         }
     }
+    let meets = cuts.iter().any(|cut| cut.meets());
     for (flow, name, field) in [(Flow::Out, "out", "daddr"), (Flow::In, "in", "saddr")] {
         let _ = writeln!(t, "\tchain {name} {{");
         for (cut, ipv6) in cuts.into_iter().zip([false, true]) {
-            if !cut.lists.iter().any(|l| asks(l, flow)) {
+            if !asked(cut, flow) {
                 let _ = writeln!(t, "\t\tmeta nfproto ipv{} accept", number(ipv6));
                 continue;
             }
@@ -131,9 +133,11 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
             let ip = if ipv6 { "ip6" } else { "ip" };
             let _ = writeln!(t, "\t\t{ip} {field} vmap @{name}{}", number(ipv6));
         }
-        // No `accept` behind them: see the head of this file.
-        let tunnelled = if flow == Flow::Out { "meta oif != 0 iifname" } else { "oifname" };
-        let _ = writeln!(t, "\t\t{tunnelled} \"{}\" accept", settings.device);
+        // No `accept` behind them: see the head of this file. Before packets are routed, in prerouting, there is no `oif`.
+        if !meets {
+            let tunnelled = if flow == Flow::Out { "meta oif != 0 iifname" } else { "oifname" };
+            let _ = writeln!(t, "\t\t{tunnelled} \"{}\" accept", settings.device);
+        }
         t.push_str("\t}\n");
     }
     base(&mut t, settings, own.map(|o| !o.is_empty()), closes(Flow::Out), closes(Flow::In));
@@ -242,6 +246,11 @@ fn text(range: &AddrRange) -> String {
     }
 }
 
+/// True when a family has a map for this direction.
+fn asked(cut: &Cut, flow: Flow) -> bool {
+    cut.lists.iter().any(|list| asks(list, flow))
+}
+
 /// True when a list has anything to say about packets of this direction.
 fn asks(list: &List, flow: Flow) -> bool {
     match flow {
@@ -273,7 +282,7 @@ fn sets(t: &mut String) {
 /// Where each remote address leads: the whole family, so that an address without an element is only one that a replacement of
 /// the table hides for an instant.
 fn map(t: &mut String, cut: &Cut, flow: Flow, ipv6: bool) {
-    if !cut.lists.iter().any(|l| asks(l, flow)) {
+    if !asked(cut, flow) {
         return;
     }
     let name = if flow == Flow::Out { "out" } else { "in" };
