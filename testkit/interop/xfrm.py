@@ -187,9 +187,10 @@ class Kernel:
     def __init__(self, lab):
         need('linux.uml', 'modprobe', 'nft')
         self.lab = lab
-        self.program = os.path.join(os.path.dirname(gateway.program()), 'examples', 'static_tunnel')
+        target = os.environ.get('CARGO_TARGET_DIR') or os.path.join(gateway.REPO, 'target')
+        self.program = os.path.join(target, 'debug', 'examples', 'static_tunnel')
         if not os.access(self.program, os.X_OK):
-            raise Failed(f'no program at {self.program}: run `cargo build --release --examples -p ironswan-gateway`')
+            raise Failed(f'no program at {self.program}: run `cargo build -p ironswan-gateway --example static_tunnel`')
         lab.box('g1', 'g2')
         lab.wire('g1', 'wan', [f'{OURS}/16', f'{OURS6}/64', '198.51.100.1/24'], 'g2', 'eth0', [])
         for address in (f'{INNER}/32', f'{INNER6}/128'):

@@ -1,4 +1,5 @@
-//! Runs the fuzz targets for some seconds each on stable Rust: seeds first, then mutations of what was interesting.
+//! Runs the fuzz targets for some seconds of processor time each on stable Rust: seeds first, then mutations of what was
+//! interesting.
 //!
 //! Every run is determined by its seed. A panic, an input that takes too long and an input that allocates too much end
 //! the program with status 1 and print the input and the command that runs it again.
@@ -18,7 +19,7 @@ use ironswan_fuzz::mutate::{Rng, mutate};
 use ironswan_fuzz::{TARGETS, Target, find};
 
 const USAGE: &str = "\
-usage: short [--seconds N] [--seed N] [--limit-ms N] [TARGET ...]   all targets, 5 s each, seed 1, 1000 ms an input
+usage: short [--seconds N] [--seed N] [--limit-ms N] [TARGET ...]   all targets, 5 s of processor time each, seed 1, 1000 ms an input
        short --replay TARGET HEX | @FILE                            one input
        short [--seconds N] --expect-crash TARGET                    status 0 when a planted defect is found
        short --list";
@@ -163,10 +164,10 @@ impl Runner {
             }
         }
         let mut rng = Rng::new(self.seed);
-        let (began, start) = (Instant::now(), corpus.len());
+        let (began, start) = (cpu_time(), corpus.len());
         let mut runs = 0u64;
         let mut input = Vec::new();
-        while !runs.is_multiple_of(64) || began.elapsed() < time {
+        while !runs.is_multiple_of(64) || cpu_time() - began < time {
             runs += 1;
             input.clear();
             // What was found last is as likely to lead on as all else together.
@@ -189,8 +190,8 @@ impl Runner {
                 }
             }
         }
-        let (found, per_second) =
-            (corpus.len() - start, runs * 1000 / began.elapsed().as_millis().max(1) as u64);
+        let (found, took) = (corpus.len() - start, (cpu_time() - began).as_millis().max(1));
+        let per_second = u128::from(runs) * 1000 / took;
         println!(
             "{}: seed {}, {runs} inputs ({per_second}/s), {start} seeds, {found} kept",
             target.name, self.seed
