@@ -78,7 +78,7 @@ impl Crossed {
     }
 }
 
-/// tcpdump on the outer link, listening.
+/// tcpdump on the outer link, listening. Of its buffer each packet takes 64 KiB, since one may be as large.
 fn capture(line: &Line, file: &std::path::Path) -> Child {
     let file = file.to_str().expect("a name");
     let argv = [
@@ -92,7 +92,7 @@ fn capture(line: &Line, file: &std::path::Path) -> Child {
         "-s",
         "0",
         "-B",
-        "65536",
+        "262144",
         "-w",
         file,
     ];
