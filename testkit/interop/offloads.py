@@ -6,6 +6,7 @@ Every case carries numbered UDP in super-packets and a TCP transfer, both ways, 
 """
 import errno
 import json
+import os
 import re
 import signal
 import subprocess
@@ -285,6 +286,24 @@ def threads(lab, full):
     for box, gateway in ends.items():
         gateway.stop()
         check([state(box, name) for name in ('lan', 'wan')] == ['0', '0'], f'{box}: the end puts both back')
+    several = os.sched_getaffinity(0)
+    # What is started inherits it.
+    os.sched_setaffinity(0, {min(several)})
+    try:
+        ends = pair(lab, '# nothing\n')
+        for box, gateway in ends.items():
+            said = plane(gateway)[0]['threaded-napi']
+            check(sorted(said) == ['lan', 'wan'] and [state(box, name) for name in said] == ['1', '1'],
+                  f'{box}: with one processor kernel threads poll both links unasked: {said}')
+            check(not warnings(gateway, 'threaded_napi: '), f'{box}: that other interfaces cannot be is no warning')
+        carry(lab, 'kernel threads, one processor')
+        lab.write('g1-etc/ironswan.conf', wanted('no'))
+        ends['g1'].process.popen.send_signal(signal.SIGHUP)
+        until('a reload with `no` puts both back', lambda: [state('g1', name) for name in ('lan', 'wan')] == ['0', '0'], 10)
+        for gateway in ends.values():
+            gateway.stop()
+    finally:
+        os.sched_setaffinity(0, several)
 
 
 if __name__ == '__main__':

@@ -1,24 +1,26 @@
 //! `data { threaded_napi = lan, wan }`: interfaces that kernel threads poll, so that under a flood the scheduler shares the
 //! processors between what arrives and this gateway. Softirqs run at the end of every system call that sends, for up to a tick
-//! (Linux 6.5 on), in the time of whoever sends.
+//! (Linux 6.5 on), in the time of whoever sends. `auto`, the default, is every interface where there is one processor, which
+//! otherwise carries nothing any more when more arrives than it carries.
 //!
 //! ```text
-//! start, reload ─ want(names) ─┐
+//! start, reload ─ want(which) ─┐
 //! links change (`watch`) ──────┴─ look ─▶ named, and 0 there: write 1      not named any more, or renamed: write 0
 //! end ─ release ─▶ write 0
 //! ```
 //! Only what stood at 0 is set, and only what was set is put back. What somebody else writes meanwhile is his. A failure is
-//! said once, and tried again when links change.
+//! said once, and tried again when links change; with `auto` an interface that cannot be polled by threads is nothing to be said.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
-use ironswan_io::napi::{self, NapiError};
+use ironswan_io::napi::{self, NapiError, Why};
 use ironswan_io::route::{Link, Netlink};
 
 use crate::log;
+use crate::worker::ThreadedNapi;
 
 /// An interface that is polled by threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,13 +33,25 @@ struct Held {
     set: bool,
 }
 
-#[derive(Default)]
 struct State {
     netlink: Option<Netlink>,
-    wanted: Vec<String>,
+    wanted: ThreadedNapi,
     held: Vec<Held>,
     /// What was last said of a name.
     said: BTreeMap<String, String>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { netlink: None, wanted: NOTHING, held: Vec::new(), said: BTreeMap::new() }
+    }
+}
+
+const NOTHING: ThreadedNapi = ThreadedNapi::Named(Vec::new());
+
+/// The daemon may use no other.
+fn one_processor() -> bool {
+    std::thread::available_parallelism().is_ok_and(|n| n.get() == 1)
 }
 
 /// The interfaces that kernel threads poll. Lives on the control thread.
@@ -46,11 +60,14 @@ pub struct Threaded(RefCell<State>);
 
 impl Threaded {
     /// These are to be polled by threads, and no others.
-    pub fn want(&self, names: &[String]) {
+    pub fn want(&self, which: &ThreadedNapi) {
         let state = &mut *self.0.borrow_mut();
-        state.wanted = names.to_vec();
+        state.wanted = match which {
+            ThreadedNapi::Auto if !one_processor() => NOTHING,
+            which => which.clone(),
+        };
         // Who is named again is told again.
-        state.said.retain(|name, _| names.contains(name) || state.held.iter().any(|h| h.name == *name));
+        state.said.retain(|name, _| state.wanted.has(name) || state.held.iter().any(|h| h.name == *name));
         state.look();
     }
 
@@ -66,13 +83,23 @@ impl Threaded {
 
     /// Puts back what was set, at the end.
     pub fn release(&self) {
-        self.want(&[]);
+        self.want(&NOTHING);
+    }
+}
+
+impl ThreadedNapi {
+    /// True when kernel threads are to poll this interface, if they can.
+    fn has(&self, name: &String) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Named(names) => names.contains(name),
+        }
     }
 }
 
 impl State {
     fn look(&mut self) {
-        if self.wanted.is_empty() && self.held.is_empty() {
+        if self.wanted == NOTHING && self.held.is_empty() {
             return;
         }
         let mut netlink = match self.netlink.take().map_or_else(Netlink::open, Ok) {
@@ -96,7 +123,7 @@ impl State {
                     continue;
                 }
             };
-            let wanted = link.name == held.name && self.wanted.contains(&held.name);
+            let wanted = link.name == held.name && self.wanted.has(&held.name);
             if !wanted && let Err(e) = put_back(&link, held.set) {
                 self.say(&held.name, &format!("{e}; until then kernel threads poll it"));
             } else if !wanted {
@@ -109,7 +136,14 @@ impl State {
     }
 
     fn take(&mut self, netlink: &mut Netlink) {
-        for name in self.wanted.clone() {
+        let names = match &self.wanted {
+            ThreadedNapi::Named(names) => names.clone(),
+            ThreadedNapi::Auto => match netlink.links() {
+                Ok(links) => links.into_iter().filter(|l| l.up && !l.loopback).map(|l| l.name).collect(),
+                Err(e) => return self.say("", &e.to_string()),
+            },
+        };
+        for name in names {
             if self.held.iter().any(|h| h.name == name) {
                 continue;
             }
@@ -130,6 +164,9 @@ impl State {
                     self.said.remove(&name);
                     self.held.push(held);
                 }
+                // Not every interface has a driver that receives by itself.
+                Err(NapiError { why: Why::NoNapi | Why::NoFile, .. })
+                    if self.wanted == ThreadedNapi::Auto => {}
                 Err(e) => self.say(&name, &format!("{e}; until then softirqs poll it")),
             }
         }

@@ -69,6 +69,10 @@ fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(ToString::to_string).collect()
 }
 
+fn named(list: &[&str]) -> ThreadedNapi {
+    ThreadedNapi::Named(names(list))
+}
+
 #[test]
 fn an_interface_is_polled_by_threads_while_it_is_named_and_then_as_before() {
     in_namespace(true, || {
@@ -82,18 +86,63 @@ fn an_interface_is_polled_by_threads_while_it_is_named_and_then_as_before() {
             ("0".into(), vec![]),
             "nothing is touched unless asked for"
         );
-        threaded.want(&names(&["tna", "tnb"]));
+        threaded.want(&named(&["tna", "tnb"]));
         assert_eq!((file("tna"), file("tnb")), ("1".into(), "1".into()));
         assert_eq!(threaded.names(), ["tna", "tnb"]);
         assert!(has_thread("tna"));
-        threaded.want(&names(&["tnb"]));
+        threaded.want(&named(&["tnb"]));
         assert_eq!((file("tna"), threaded.names()), ("0".into(), names(&["tnb"])));
         assert!(!has_thread("tna"), "its thread has ended");
-        threaded.want(&names(&["tna"]));
+        threaded.want(&named(&["tna"]));
         threaded.release();
         // What stood at 1 before is not ours to put back.
         assert_eq!((file("tna"), file("tnb")), ("0".into(), "1".into()));
         assert_eq!(threaded.names(), [""; 0]);
+    });
+}
+
+/// Leaves the calling thread one processor.
+fn one() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let all = sched_getaffinity(None).unwrap();
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).unwrap());
+    sched_setaffinity(None, &one).unwrap();
+}
+
+#[test]
+fn with_one_processor_all_interfaces_that_can_be_are_polled_by_threads_unless_it_is_refused() {
+    in_namespace(true, || {
+        run("ip link set lo up");
+        veth("tni", true);
+        veth("tnj", false);
+        let threaded = Threaded::default();
+        if !one_processor() {
+            threaded.want(&ThreadedNapi::Auto);
+            assert_eq!((file("tni"), threaded.names()), ("0".into(), vec![]));
+        }
+        one();
+        threaded.want(&ThreadedNapi::Auto);
+        assert_eq!((file("tni"), file("tnj"), threaded.names()), ("1".into(), "0".into(), names(&["tni"])));
+        run("ethtool -K tnj gro on");
+        veth("tnk", true);
+        threaded.look();
+        assert_eq!((file("tnj"), file("tnk")), ("1".into(), "1".into()));
+        run("ip link set tnk down");
+        run("ip link set tnk name tnl");
+        run("ip link set tnl up");
+        threaded.look();
+        assert_eq!((file("tnl"), threaded.names()), ("1".into(), names(&["tni", "tnj", "tnl"])));
+        assert_eq!(
+            threaded.0.borrow().said,
+            BTreeMap::new(),
+            "that an interface has no NAPI is nothing to be said"
+        );
+        threaded.want(&named(&["tnj"]));
+        assert_eq!([file("tni"), file("tnj"), file("tnl")], ["0", "1", "0"]);
+        threaded.want(&ThreadedNapi::Auto);
+        threaded.release();
+        assert_eq!([file("tni"), file("tnj"), file("tnl")], ["0", "0", "0"]);
     });
 }
 
@@ -102,7 +151,7 @@ fn what_is_in_the_way_is_said_once_with_its_remedy_and_tried_again() {
     in_namespace(true, || {
         veth("tnc", false);
         let threaded = Threaded::default();
-        threaded.want(&names(&["tnc", "nosuch"]));
+        threaded.want(&named(&["tnc", "nosuch"]));
         assert_eq!(threaded.names(), [""; 0]);
         let why = said(&threaded, "tnc");
         assert!(why.contains("ethtool -K tnc gro on") && why.contains("softirqs poll it"), "{why}");
@@ -121,7 +170,7 @@ fn what_is_in_the_way_is_said_once_with_its_remedy_and_tried_again() {
         threaded.look();
         assert_eq!((file("tnc"), threaded.names()), ("0".into(), vec![]));
         run("mount -o remount,bind,ro /sys");
-        threaded.want(&names(&["tnc"]));
+        threaded.want(&named(&["tnc"]));
         assert!(said(&threaded, "tnc").contains("a writable /sys"), "{}", said(&threaded, "tnc"));
     });
 }
@@ -131,7 +180,7 @@ fn an_interface_that_is_renamed_is_put_back_and_its_successor_is_polled() {
     in_namespace(true, || {
         veth("tnd", true);
         let threaded = Threaded::default();
-        threaded.want(&names(&["tnd"]));
+        threaded.want(&named(&["tnd"]));
         run("ip link set tnd down");
         run("ip link set tnd name tnold");
         run("ip link set tnold up");
@@ -152,7 +201,7 @@ fn an_interface_of_another_namespace_is_not_touched() {
     in_namespace(false, || {
         veth("tne", true);
         let threaded = Threaded::default();
-        threaded.want(&names(&["tne"]));
+        threaded.want(&named(&["tne"]));
         assert!(said(&threaded, "tne").contains("or is of another network namespace"));
         assert_eq!(threaded.names(), [""; 0]);
     });
@@ -162,7 +211,7 @@ fn an_interface_of_another_namespace_is_not_touched() {
         namespace::unshare().unwrap();
         run("ip link add tnf index 77 address 02:00:00:00:00:02 type veth peer name tnfp");
         let threaded = Threaded::default();
-        threaded.want(&names(&["tnf"]));
+        threaded.want(&named(&["tnf"]));
         assert!(said(&threaded, "tnf").contains("or is of another network namespace"));
     });
 }

@@ -52,7 +52,7 @@ mod xdp;
 use crate::offloads::{Offloads, Slower};
 use lanes::{Lanes, LanesConfig};
 pub use stats::WorkerStats;
-pub use tuning::Tuning;
+pub use tuning::{ThreadedNapi, Tuning};
 use xdp::Xdp;
 
 /// What to make.

@@ -31,7 +31,16 @@ pub struct Tuning {
     /// Interfaces on which ESP is received through `AF_XDP`.
     pub xdp: Vec<String>,
     /// Interfaces that kernel threads poll, not softirqs; the data plane itself has no part in it (`crate::napi`).
-    pub threaded_napi: Vec<String>,
+    pub threaded_napi: ThreadedNapi,
+}
+
+/// Interfaces that kernel threads poll.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ThreadedNapi {
+    /// All that can be, where the daemon may use one processor only: what arrives takes it there from what carries. Else none.
+    Auto,
+    /// These.
+    Named(Vec<String>),
 }
 
 impl Default for Tuning {
@@ -48,7 +57,7 @@ impl Default for Tuning {
             tun_queue: 4_000,
             busy_poll: Duration::ZERO,
             xdp: Vec::new(),
-            threaded_napi: Vec::new(),
+            threaded_napi: ThreadedNapi::Auto,
         }
     }
 }

@@ -14,7 +14,7 @@
 //!   tun_queue = 4000         packets that wait in the TUN device
 //!   busy_poll = 0            how long a thread polls network cards before it sleeps
 //!   xdp = wan0,wan1          interfaces on which ESP is received through AF_XDP; default: none
-//!   threaded_napi = lan,wan  interfaces that kernel threads poll, not softirqs; default: none
+//!   threaded_napi = auto     interfaces that kernel threads poll, not softirqs: auto (with one processor all), no, or names
 //! }
 //! ```
 
@@ -27,7 +27,7 @@ use super::super::tree::Section;
 use super::super::value::{self, show};
 use super::Reader;
 use super::daemon::device;
-use crate::worker::Tuning;
+use crate::worker::{ThreadedNapi, Tuning};
 
 pub(super) const KEYS: &[&str] = &[
     "workers",
@@ -87,9 +87,24 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
     t.tun_queue = r.get("tun_queue", tun_queue).unwrap_or(t.tun_queue);
     t.busy_poll = r.get("busy_poll", busy_poll).unwrap_or(t.busy_poll);
     t.xdp = interfaces(&mut r, "xdp", tun, ["that lead to the peers", "leave the rest to sockets"]);
-    t.threaded_napi =
-        interfaces(&mut r, "threaded_napi", tun, ["that packets arrive on", "leave the rest to softirqs"]);
+    t.threaded_napi = threaded_napi(&mut r, tun);
     (t, engine)
+}
+
+/// `auto`, `no`, or names.
+fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
+    let key = "threaded_napi";
+    let names = interfaces(r, key, tun, ["that packets arrive on", "leave the rest to softirqs"]);
+    let word = |name: &String| ["auto", "no"].into_iter().find(|w| name.eq_ignore_ascii_case(w));
+    match (names.as_slice(), names.iter().find_map(word)) {
+        ([], _) | ([_], Some("auto")) => ThreadedNapi::Auto,
+        ([_], Some(_)) => ThreadedNapi::Named(Vec::new()),
+        (_, None) => ThreadedNapi::Named(names),
+        (_, Some(word)) => {
+            r.error(key, format!("{word} stands alone; write {word}, or the names of interfaces"));
+            ThreadedNapi::Auto
+        }
+    }
 }
 
 /// The names of a list; `say` completes what is said of the TUN device, and of too many.
@@ -204,7 +219,9 @@ mod tests {
 
     #[test]
     fn nothing_written_is_the_default() {
-        for text in ["", "data { }", "data { workers = auto\n engine = AUTO\n busy_poll = 0\n gso = yes }"] {
+        for text in
+            ["", "data { }", "data { workers = auto\n engine = AUTO\n busy_poll = 0\n threaded_napi = auto }"]
+        {
             assert_eq!(read(text), (Tuning::default(), None, vec![]), "{text}");
         }
     }
@@ -228,7 +245,7 @@ mod tests {
             tun_queue: 500,
             busy_poll: Duration::from_micros(50),
             xdp: vec!["wan0".into(), "wan1".into()],
-            threaded_napi: vec!["lan".into(), "wan0".into()],
+            threaded_napi: ThreadedNapi::Named(vec!["lan".into(), "wan0".into()]),
         };
         assert_eq!((t, engine), (want, Some(EngineId::AwsLc)));
     }
@@ -271,6 +288,8 @@ mod tests {
             ("threaded_napi = a/b", "data.threaded_napi: `a/b` is not a device's name"),
             ("threaded_napi = lan,lan", "data.threaded_napi: lan is named twice"),
             ("threaded_napi = ipsec0", "data.threaded_napi: ipsec0 is the TUN device"),
+            ("threaded_napi = lan,Auto", "data.threaded_napi: auto stands alone; write auto, or the names"),
+            ("threaded_napi = no,lan", "data.threaded_napi: no stands alone"),
             ("worker = 2", "data.worker: unknown key; did you mean `workers`?"),
             ("sockets = 2", "data.sockets: unknown key"),
         ] {
