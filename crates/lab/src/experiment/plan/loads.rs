@@ -128,7 +128,7 @@ pub struct CalibrateOptions {
 
 impl Default for CalibrateOptions {
     fn default() -> Self {
-        let load = Duration::from_millis(260);
+        let load = Duration::from_millis(240);
         Self { suites: vec![], program: None, repeats: 2, load, quick: false, smoke: false, soaker: false }
     }
 }
@@ -251,7 +251,7 @@ impl CalibrateOptions {
         let (again, once): (Vec<Load>, Vec<Load>) = self.loads().into_iter().partition(Load::is_repeated);
         let loads = all(again) * self.repeats() + all(once) + all(self.highest());
         let plain = (self.load() + AROUND) * (self.plain().len() as u32 * self.plain_repeats() * 2);
-        let alone = Duration::from_secs(self.by_care(14, 5, 1));
+        let alone = Duration::from_secs(self.by_care(13, 5, 1));
         // Lines, and gateways alone.
         let highest = self.highest();
         let single = rigs().filter(|(suite, path)| highest.iter().any(|l| l.is_for(suite, *path)));

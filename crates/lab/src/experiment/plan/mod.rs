@@ -211,7 +211,7 @@ pub fn calibrate(o: &CalibrateOptions) -> Result<Model, LabError> {
     let made = Utc::from_epoch(clock::since_epoch()).rfc3339();
     let steps = o.steps() + names.len() + 4;
     let mut progress = Progress::new(steps, o.guess() / steps as u32);
-    let stretch = o.by_care(8, 4, 1);
+    let stretch = o.by_care(7, 4, 1);
     let time = Duration::from_millis(stretch);
     let engines = engines();
     let mut suites = Vec::new();
