@@ -11,7 +11,7 @@ import time
 
 import keys
 from gateway import REFERENCE, Charon, Ours, tunnel
-from lab import Failed, check, main, need, say, until
+from lab import Failed, check, halves, main, need, say, until
 from traffic import Iperf, Numbered, check_no_loss, own_losses, ping
 
 CHARON_LOG = 'default = 1, ike = 2, cfg = 2'
@@ -269,6 +269,9 @@ def same_keys(lab, full):
     check(ours_child == their_child, f'our {len(ours_child)} CHILD_SAs have the same KEYMAT')
 
 
-main({f.__name__: f for f in (
+TESTS = {f.__name__: f for f in (
     rekeys_as_initiator, rekeys_as_responder, suites, invalid_ke, delete, wrong_psk, wrong_identity, no_ike_proposal,
-    no_child, narrowing, same_keys)}, 'strongswan')
+    no_child, narrowing, same_keys)}
+# Two that wait for half a minute, one in each.
+halves(TESTS, __file__)
+main(TESTS, 'strongswan')
