@@ -12,7 +12,7 @@ import time
 import keys
 from gateway import REFERENCE, Charon, Ours, tunnel
 from lab import Failed, check, halves, main, need, say, until
-from traffic import Iperf, Numbered, check_no_loss, own_losses, ping
+from traffic import Iperf, Numbered, check_no_loss, full_sockets, own_losses, ping
 
 CHARON_LOG = 'default = 1, ike = 2, cfg = 2'
 
@@ -54,9 +54,11 @@ def rekeys(lab, full, ours):
     for _ in range(3):
         # charon's socket buffer holds 92 packets. When this machine holds charon up for longer than that, a trial
         # says nothing about the rekeying, and is made again. What we drop always counts.
-        before = own_losses(lab, them.box)
+        before, of_iperf = own_losses(lab, them.box), full_sockets(lab, 'b')
         report, iperf = rekeys_under_load(lab, us, them, rounds)
         overflown = own_losses(lab, them.box) - before
+        # iperf3's holds a sixth of a second; what it loses there itself has come through.
+        of_iperf = full_sockets(lab, 'b') - of_iperf
         if not overflown:
             break
         say(f'  seen {overflown} packets lost in the buffers of charon, which was held up: once more')
@@ -64,8 +66,9 @@ def rekeys(lab, full, ours):
         raise Failed('charon was held up in each of three trials: the machine is too busy to judge')
     check(True, f'each side rekeyed the CHILD_SA and the IKE_SA {rounds} times')
     check_no_loss(report, at_least=1000)
-    check(iperf['lost_packets'] == 0 and iperf['packets'] > 10_000,
-          f"iperf3: {iperf['bits_per_second'] / 1e6:.2f} Mbit/s, {iperf['packets']} packets, {iperf['lost_packets']} lost")
+    check(iperf['lost_packets'] <= of_iperf and iperf['packets'] > 10_000,
+          f"iperf3: {iperf['bits_per_second'] / 1e6:.2f} Mbit/s, {iperf['packets']} packets, {iperf['lost_packets']} lost, "
+          f'{of_iperf} of these by its own socket')
     for gateway in (us, them):
         sas = gateway.sas()
         check(len(sas) == 1 and sas[0]['state'] == 'ESTABLISHED', f'{gateway.kind} has one IKE_SA')

@@ -103,6 +103,12 @@ def own_losses(lab, box):
     return sockets + queue
 
 
+def full_sockets(lab, box):
+    """Datagrams over IPv4 that a host's kernel dropped because its programs did not fetch what they had, also of closed sockets."""
+    names, values = (line.split() for line in lab.run(box, 'cat', '/proc/net/snmp').splitlines() if line.startswith('Udp:'))
+    return int(dict(zip(names, values))['RcvbufErrors'])
+
+
 def ping(lab, box='a', to='10.2.0.2', count=3, size=56, fragment=True, wait=2, fail=True):
     args = ['ping', '-n', '-q', '-c', count, '-i', '0.2', '-W', wait, '-s', size]
     if not fragment:
