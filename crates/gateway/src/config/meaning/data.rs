@@ -302,6 +302,12 @@ mod tests {
     }
 
     #[test]
+    fn no_is_no_interface() {
+        let (t, _, lines) = read("data { threaded_napi = no }");
+        assert_eq!((t.threaded_napi, lines), (ThreadedNapi::Named(vec![]), vec![]));
+    }
+
+    #[test]
     fn a_list_of_interfaces_has_an_end() {
         let names: Vec<String> = (0..=MAX_INTERFACES).map(|n| format!("eth{n}")).collect();
         for (key, say) in
