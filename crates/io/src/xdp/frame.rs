@@ -70,6 +70,7 @@ fn v6(ip: &[u8], index: u32, port: u16) -> Option<Esp> {
         || source.is_multicast()
         || source.is_loopback()
         || source.to_ipv4_mapped().is_some()
+        || local.to_ipv4_mapped().is_some()
     {
         return None;
     }

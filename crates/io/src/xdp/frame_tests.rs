@@ -159,6 +159,7 @@ fn headers_that_contradict_each_other_or_the_standards_are_refused() {
         ("multicast source", 22, &[0xff][..]),
         ("no source", 22, &[0; 16][..]),
         ("IPv4 source", 22, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff][..]),
+        ("IPv4 destination", 38, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff][..]),
     ] {
         let mut frame = ipv6(OURS6, 50, &esp(256, 32));
         frame[at..at + bytes.len()].copy_from_slice(bytes);

@@ -231,14 +231,15 @@ pub(super) struct Program<'a> {
     pub port: u16,
     /// ESP without UDP is ours too.
     pub raw_esp: bool,
-    /// Keys are our addresses, IPv4 as `::ffff:a.b.c.d`.
+    /// Keys are our addresses, each with its IP version: see [`key`].
     pub addresses: BorrowedFd<'a>,
     /// Sockets by queue.
     pub sockets: BorrowedFd<'a>,
 }
 
 impl Program<'_> {
-    /// The program: R6 context, R2 frame, R3 its end, R1 and R4 scratch, 16 bytes of stack for the address.
+    /// The program: R6 context, R2 frame, R3 its end, R1 and R4 scratch, 20 bytes of stack for the key of the
+    /// address map.
     fn assemble(&self) -> Vec<Instruction> {
         let mut a = Assembler::default();
         let (mut pass, mut v6, mut look_up) = (Label::default(), Label::default(), Label::default());
@@ -266,11 +267,12 @@ impl Program<'_> {
         a.push(AND32_K, R1, 0, 0, 0x3fff);
         a.jump(JNE32_K, R1, 0, &mut pass);
         a.esp(ETHERNET + IPV4, ETHERNET + 9, self, &mut pass);
-        a.keep_bytes(-16, [0; 4]);
-        a.keep_bytes(-12, [0; 4]);
-        a.keep_bytes(-8, [0, 0, 0xff, 0xff]);
+        a.keep_bytes(KEY, V4);
         a.load(Word, R1, R2, ETHERNET + 16);
-        a.keep(-4, R1);
+        a.keep(KEY + 4, R1);
+        for word in 1..4 {
+            a.keep_bytes(KEY + 4 + 4 * word, [0; 4]);
+        }
         a.jump(JA, R0, 0, &mut look_up);
 
         a.here(v6);
@@ -279,15 +281,16 @@ impl Program<'_> {
         a.push(AND32_K, R1, 0, 0, 0xf0);
         a.jump(JNE32_K, R1, 0x60, &mut pass);
         a.esp(ETHERNET + IPV6, ETHERNET + 6, self, &mut pass);
+        a.keep_bytes(KEY, V6);
         for word in 0..4 {
             a.load(Word, R1, R2, ETHERNET + 24 + 4 * word);
-            a.keep(4 * word - 16, R1);
+            a.keep(KEY + 4 + 4 * word, R1);
         }
 
         a.here(look_up);
         a.map(R1, self.addresses);
         a.copy(R2, R10);
-        a.add(R2, -16);
+        a.add(R2, KEY.into());
         a.call(MAP_LOOKUP_ELEM);
         a.jump(JEQ_K, R0, 0, &mut pass);
         a.map(R1, self.sockets);
@@ -308,13 +311,21 @@ impl Program<'_> {
     }
 }
 
+/// Length of a key of the address map: the IP version, then the address, IPv4 with zeros behind it. Without the version an
+/// IPv6 frame to `::ffff:a.b.c.d` would pass for one to our IPv4 address.
+const KEY_LEN: usize = 20;
+/// Where the program keeps the key: the end of the stack.
+const KEY: i16 = -(KEY_LEN as i16);
+const V4: [u8; 4] = [4, 0, 0, 0];
+const V6: [u8; 4] = [6, 0, 0, 0];
+
 /// Most of our own addresses; with more, those that come last go the kernel's way.
 pub(super) const MAX_ADDRESSES: u32 = 4096;
 
 /// The two maps.
 #[derive(Debug)]
 pub(super) struct Maps {
-    pub addresses: Map<16, 4>,
+    pub addresses: Map<KEY_LEN, 4>,
     pub sockets: Map<4, 4>,
 }
 
@@ -342,11 +353,21 @@ impl Maps {
     }
 }
 
-fn key(address: IpAddr) -> [u8; 16] {
+/// An address as the map has it.
+fn key(address: IpAddr) -> [u8; KEY_LEN] {
+    let mut key = [0; KEY_LEN];
+    let (version, octets) = key.split_at_mut(4);
     match address {
-        IpAddr::V4(a) => a.to_ipv6_mapped().octets(),
-        IpAddr::V6(a) => a.octets(),
+        IpAddr::V4(a) => {
+            version.copy_from_slice(&V4);
+            octets[..4].copy_from_slice(&a.octets());
+        }
+        IpAddr::V6(a) => {
+            version.copy_from_slice(&V6);
+            octets.copy_from_slice(&a.octets());
+        }
     }
+    key
 }
 
 #[cfg(test)]

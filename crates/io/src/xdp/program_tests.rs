@@ -78,6 +78,7 @@ fn everything_else_is_the_kernels() {
     let packet = esp(256, 100);
     let marker = [&[0; 4][..], &[0xaa; 60]].concat();
     let other = [192, 0, 2, 2];
+    let mapped = std::net::Ipv4Addr::from(OURS4).to_ipv6_mapped().to_string();
     for (what, frame) in [
         ("IKE", in_udp(&marker)),
         ("IKE over IPv6", ipv6(OURS6, 17, &udp(4500, PORT, &marker))),
@@ -97,7 +98,9 @@ fn everything_else_is_the_kernels() {
         ("to another address", ipv4(other, 17, &udp(4500, PORT, &packet))),
         ("ESP to another address", ipv4(other, 50, &packet)),
         ("to another IPv6 address", ipv6("2001:db8::2", 50, &packet)),
-        ("to our IPv4 address in IPv6", ipv6("::ffff:192.0.2.9", 50, &packet)),
+        ("ESP to our IPv4 address as IPv6 writes it", ipv6(&mapped, 50, &packet)),
+        ("UDP to our IPv4 address as IPv6 writes it", ipv6(&mapped, 17, &udp(4500, PORT, &packet))),
+        ("to our IPv4 address in front of zeros", ipv6("c000:201::", 50, &packet)),
         ("to all", ipv4([255; 4], 17, &udp(4500, PORT, &packet))),
         ("to another station", with(in_udp(&packet), 5, &[9])),
         ("to all stations", with(in_udp(&packet), 0, &[0xff; 6])),
