@@ -14,7 +14,9 @@ use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Reques
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::rekey_ike::RekeyIke;
-use crate::task::{Kont, Task, answer_child, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::task::{
+    Kont, Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
+};
 use crate::timer::Timer;
 
 /// A command that is not over.
@@ -263,8 +265,8 @@ impl Endpoint {
             Kont::Resolve(names) => self.name_known(now, sa, names, completion),
             Kont::InitKey => sa_init::have_key(self, now, sa, pair(completion)),
             Kont::InitShared => sa_init::have_shared(self, now, sa, shared(completion)),
-            Kont::AnswerInitKey => sa_init::answer_have_key(self, now, sa, pair(completion)),
-            Kont::AnswerInitShared => sa_init::answer_have_shared(self, now, sa, shared(completion)),
+            Kont::AnswerInitKey => answer_init::have_key(self, now, sa, pair(completion)),
+            Kont::AnswerInitShared => answer_init::have_shared(self, now, sa, shared(completion)),
             Kont::ChildKey(new) => create_child::have_key(self, now, sa, new, pair(completion)),
             Kont::ChildShared(new, answer) => {
                 create_child::have_shared(self, now, sa, new, *answer, shared(completion));

@@ -11,7 +11,9 @@ use ironswan_wire::ike::{Header, ParseError, Payload};
 use super::{Close, Endpoint};
 use crate::event::{IkeState, Level};
 use crate::sa::{Answering, Datagram, IkeSa, OpenError};
-use crate::task::{Task, answer_child, auth, create_child, delete, liveness, rekey_ike, sa_init};
+use crate::task::{
+    Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
+};
 use crate::timer::Timer;
 use crate::window::{Inbound, Window, digest};
 
@@ -111,7 +113,7 @@ impl Endpoint {
             if header.is_response() { c.in_rsp += 1 } else { c.in_req += 1 }
         }
         if header.exchange == ExchangeType::IKE_SA_INIT && header.is_request() {
-            return sa_init::answer(self, now, local, remote, &header, bytes);
+            return answer_init::answer(self, now, local, remote, &header, bytes);
         }
         let spi = header.receiver_spi();
         let Some(&id) = self.by_spi.get(&spi) else {
@@ -167,7 +169,7 @@ impl Endpoint {
             let first_auth = header.exchange == ExchangeType::IKE_AUTH
                 && header.is_request()
                 && sa.window.judge(header.message_id) == Inbound::New;
-            if sa.initiator || !first_auth || !sa_init::agree(self, sa) {
+            if sa.initiator || !first_auth || !answer_init::agree(self, sa) {
                 self.counters.out_of_order += 1;
                 return;
             }

@@ -2,6 +2,7 @@
 //! `answer` (the peer's request), as far as it applies.
 
 pub(crate) mod answer_child;
+pub(crate) mod answer_init;
 pub(crate) mod auth;
 pub(crate) mod create_child;
 pub(crate) mod delete;
