@@ -425,24 +425,6 @@ fn rekeying_what_is_not_there_is_answered_and_harms_nothing() {
 }
 
 #[test]
-fn a_child_must_be_proposed_whole() {
-    let (mut w, mut f) = up(21);
-    let [tsi, tsr] = ts(&w);
-    let nonce = Payload::Nonce(Nonce(vec![1; 32]));
-    let all = [proposal(0xc111_1111, &[]), nonce, tsi, tsr];
-    for missing in 0..4 {
-        let p: Vec<_> =
-            all.iter().enumerate().filter(|(i, _)| *i != missing).map(|(_, p)| p.clone()).collect();
-        let answer = ask(&mut w, &mut f, ExchangeType::CREATE_CHILD_SA, 2 + missing as u32, &p).unwrap();
-        assert_eq!(kinds(&answer), [NotifyType::INVALID_SYNTAX], "without {missing}");
-    }
-    let reserved = [proposal(255, &[]), all[1].clone(), all[2].clone(), all[3].clone()];
-    let answer = ask(&mut w, &mut f, ExchangeType::CREATE_CHILD_SA, 6, &reserved).unwrap();
-    assert_eq!(kinds(&answer), [NotifyType::INVALID_SYNTAX], "an SPI that is reserved");
-    w.assert_one();
-}
-
-#[test]
 fn deletes_of_all_kinds() {
     let (mut w, mut f) = up(22);
     let ours = w.child(0);

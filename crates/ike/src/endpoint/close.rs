@@ -41,6 +41,8 @@ pub(crate) enum Close {
     ByUs,
     /// It was established, and the peer is dead or misbehaves.
     Lost(String),
+    /// It was established, and one side cannot read what the other has sent: both have dropped it (RFC 7296 section 2.21.3).
+    Syntax(String),
     /// It was not established, and will not be.
     Failed(String),
     /// It was not established, and the peer does not answer.
@@ -81,7 +83,11 @@ impl Endpoint {
         let reason = match &how {
             Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
             Close::ByUs => "the IKE_SA was terminated".to_owned(),
-            Close::Lost(why) | Close::Failed(why) | Close::NoRoute(why) | Close::Rerouted(why) => why.clone(),
+            Close::Lost(why)
+            | Close::Syntax(why)
+            | Close::Failed(why)
+            | Close::NoRoute(why)
+            | Close::Rerouted(why) => why.clone(),
             Close::NoAnswer => "establishing IKE_SA failed, peer not responding".to_owned(),
             Close::Replaced => "the IKE_SA was rekeyed".to_owned(),
             Close::Forgotten => "the peer has lost the IKE_SA".to_owned(),
@@ -123,8 +129,20 @@ impl Endpoint {
         if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
             self.emit(Event::IkeDown(info));
         }
+        let mut later = Vec::new();
         for (name, action) in again {
-            self.act(&sa.conn.name.clone(), &name, action);
+            match (&how, action) {
+                // What could not be read may come again: not in a loop that takes no time.
+                (Close::Syntax(_), ChildAction::Start) => later.push(Some(name)),
+                _ => self.act(&sa.conn.name.clone(), &name, action),
+            }
+        }
+        if !later.is_empty() && self.conns.contains_key(&sa.conn.name) {
+            let pause = self.limits.retry_initial;
+            let pause = self.less_jitter(pause, pause / 2);
+            let line = format!("bringing it up again in {:.1}s", pause.as_secs_f64());
+            self.log(Level::Info, sa, line);
+            self.start_later(now, &sa.conn.name.clone(), later, None, pause);
         }
         if let Some(old) = sa.roam.replaces.filter(|_| was_up) {
             self.todo.push_back(Todo::Stay(old));
@@ -278,7 +296,6 @@ impl Endpoint {
     /// A new child that found the peer busy: once more, soon.
     pub(crate) fn child_later(&mut self, now: Instant, sa: &IkeSa, new: Box<NewChild>) {
         self.abandon(&new);
-        let id = self.new_retry_id();
         let pause = self.soon();
         let line = format!(
             "the peer is busy, trying CHILD_SA {} again in {} seconds",
@@ -286,15 +303,27 @@ impl Endpoint {
             pause.as_secs()
         );
         self.log(Level::Info, sa, line);
-        let (conn, children) = (sa.conn.name.clone(), vec![Some(new.config.name.clone())]);
+        self.start_later(now, &sa.conn.name, vec![Some(new.config.name.clone())], new.ticket, pause);
+    }
+
+    /// Brings these children of a connection up after a pause.
+    fn start_later(
+        &mut self,
+        now: Instant,
+        conn: &str,
+        children: Vec<Option<String>>,
+        ticket: Option<Ticket>,
+        pause: Duration,
+    ) {
+        let id = self.new_retry_id();
         self.retries.insert(
             id,
             Retry {
-                conn,
+                conn: conn.to_owned(),
                 children,
                 attempt: 1,
                 automatic: true,
-                ticket: new.ticket,
+                ticket,
                 replaces: None,
                 prefer: None,
                 kept: None,
@@ -310,6 +339,9 @@ fn action(how: &Close, config: &ChildConfig) -> ChildAction {
     match how {
         Close::ByPeer => config.close_action,
         Close::Lost(_) => config.dpd_action,
+        // Neither a peer that closes nor a dead one: whichever of the two brings it back.
+        Close::Syntax(_) if config.dpd_action == ChildAction::None => config.close_action,
+        Close::Syntax(_) => config.dpd_action,
         _ => ChildAction::None,
     }
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
+use ironswan_wire::ike::payload::{Delete, find_notify};
 use ironswan_wire::ike::{Header, ParseError, Payload};
 
 use super::{Close, Endpoint};
@@ -288,13 +289,21 @@ impl Endpoint {
         }
         self.log(Level::Error, sa, format!("received invalid {} request: {e}", header.exchange));
         self.begin_answer(sa, header, d);
-        self.respond_notify(sa, e.notify(), e.notify_data());
-        // INVALID_SYNTAX after authentication "is considered fatal in both peers, meaning the IKE SA is deleted without
-        // needing an explicit Delete payload" (RFC 7296 section 2.21.3). An unknown critical payload is not.
-        if e.notify() == NotifyType::INVALID_SYNTAX {
-            self.bury(now, sa);
-            self.close_ike(now, sa, Close::Lost(format!("the peer sent invalid syntax: {e}")));
+        match e.notify() {
+            NotifyType::INVALID_SYNTAX => self.refuse_syntax(now, sa, &e.to_string()),
+            // An unknown critical payload is not fatal.
+            other => self.respond_notify(sa, other, e.notify_data()),
         }
+    }
+
+    /// Answers a request of an authenticated peer with INVALID_SYNTAX, which "is considered fatal in both peers, meaning that
+    /// the IKE SA is deleted without needing an explicit Delete payload" (RFC 7296 section 2.21.3).
+    pub(crate) fn refuse_syntax(&mut self, now: Instant, sa: &mut IkeSa, why: &str) {
+        self.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+        self.bury(now, sa);
+        let why = format!("the peer sent invalid syntax: {why}");
+        self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+        self.close_ike(now, sa, Close::Syntax(why));
     }
 
     fn response(&mut self, now: Instant, sa: &mut IkeSa, d: &Datagram) {
@@ -312,12 +321,27 @@ impl Endpoint {
             Err(OpenError::Syntax(e)) => {
                 let why = format!("received invalid {} response: {e}", active.exchange);
                 self.log(Level::Error, sa, why.clone());
-                self.fail_task(active.task, &why);
-                let how = if sa.is_up() { Close::Lost(why) } else { Close::Failed(why) };
+                if sa.is_up() {
+                    // The peer cannot know that its answer was of no use.
+                    self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+                }
+                let how = if sa.is_up() { Close::Syntax(why) } else { Close::Failed(why) };
+                sa.active = Some(active);
                 return self.close_ike(now, sa, how);
             }
             Err(OpenError::Junk) => return,
         };
+        // "considered fatal in both peers" (RFC 7296 section 2.21.3): the peer has dropped the IKE_SA. What was asked to
+        // be closed is closed.
+        if sa.is_up()
+            && !matches!(active.task, Task::DeleteIke(_))
+            && find_notify(&payloads, NotifyType::INVALID_SYNTAX).is_some()
+        {
+            let why = format!("the peer cannot read our {} request (INVALID_SYNTAX)", active.exchange);
+            self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+            sa.active = Some(active);
+            return self.close_ike(now, sa, Close::Syntax(why));
+        }
         match active.task {
             Task::Init => {}
             Task::Auth(child) => auth::process(self, now, sa, child, &payloads),

@@ -334,7 +334,8 @@ fn accept(
     Ok((id, payloads))
 }
 
-/// The child in an IKE_AUTH request: adds its part to the response, an error if need be.
+/// The child in an IKE_AUTH request: adds its part to the response, an error if need be. False: the request cannot be read, and
+/// there is to be no IKE_SA.
 pub(crate) fn answer_first(
     ep: &mut Endpoint,
     now: Instant,
@@ -343,7 +344,7 @@ pub(crate) fn answer_first(
     ni: Vec<u8>,
     nr: Vec<u8>,
     response: &mut Vec<Payload>,
-) {
+) -> bool {
     let made = consider(ep, sa, payloads, None, true).and_then(|mut o| {
         (o.ni, o.nr) = (ni, nr);
         accept(ep, now, sa, *o, None)
@@ -352,10 +353,15 @@ pub(crate) fn answer_first(
         Ok((id, more)) => {
             response.extend(more);
             ep.announce_child(sa, id);
+            true
         }
+        // "the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and AUTHENTICATION_FAILED notifications are the only ones to
+        // cause the IKE SA to be deleted or not created, without a Delete payload" (RFC 7296 section 2.21.2).
+        Err(Refusal { kind: NotifyType::INVALID_SYNTAX, .. }) => false,
         Err(refusal) => {
             ep.log(Level::Error, sa, "failed to establish CHILD_SA, keeping IKE_SA");
             response.push(Payload::Notify(Notify::new(refusal.kind, refusal.data)));
+            true
         }
     }
 }
@@ -382,7 +388,16 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
                 None => conclude(ep, now, sa, *o, None),
             }
         }
-        Err(r) => ep.respond_notify(sa, r.kind, r.data),
+        Err(r) => refuse(ep, now, sa, r),
+    }
+}
+
+fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, r: Refusal) {
+    match r.kind {
+        NotifyType::INVALID_SYNTAX => {
+            ep.refuse_syntax(now, sa, "a CREATE_CHILD_SA request without what it needs")
+        }
+        kind => ep.respond_notify(sa, kind, r.data),
     }
 }
 
@@ -412,10 +427,8 @@ pub(crate) fn answer_have_shared(
 ) {
     match shared {
         Some(shared) => conclude(ep, now, sa, *o, Some(&shared)),
-        None => {
-            ep.log(Level::Error, sa, "the peer's key exchange value is not acceptable");
-            ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
-        }
+        // "MUST immediately drop the IKE SA" (RFC 6989 section 2.5).
+        None => ep.refuse_syntax(now, sa, "a key exchange value that is not acceptable"),
     }
 }
 
@@ -433,6 +446,6 @@ fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared:
             }
             ep.respond(sa, &response);
         }
-        Err(r) => ep.respond_notify(sa, r.kind, r.data),
+        Err(r) => refuse(ep, now, sa, r),
     }
 }

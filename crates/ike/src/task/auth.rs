@@ -52,6 +52,17 @@ fn check_auth(sa: &IkeSa, psk: &Secret, id: &Id, auth: &Auth) -> bool {
     auth.method == AuthMethod::PSK && (signed(message) || (!init.twin.is_empty() && signed(&init.twin)))
 }
 
+/// "the only ones to cause the IKE SA to be deleted or not created, without a Delete payload", in IKE_AUTH "or in the
+/// INFORMATIONAL exchange immediately following it" (RFC 7296 section 2.21.2).
+pub(crate) fn is_fatal(kind: NotifyType) -> bool {
+    matches!(
+        kind,
+        NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD
+            | NotifyType::INVALID_SYNTAX
+            | NotifyType::AUTHENTICATION_FAILED
+    )
+}
+
 /// Whom we expect to meet, for finding the key before the peer has said who it is.
 fn expected_peer(sa: &IkeSa) -> Identity {
     match &sa.conn.remote_id {
@@ -185,6 +196,13 @@ pub(crate) fn process(
     }
     let line = format!("authentication of '{peer}' with pre-shared key successful");
     ep.log(Level::Info, sa, line);
+    if let Some(kind) = notifies(payloads).map(|n| n.kind).find(|kind| is_fatal(*kind)) {
+        // The peer is who it says, and has no IKE_SA all the same.
+        let why = format!("received {kind} notify error");
+        ep.log(Level::Error, sa, why.clone());
+        ep.fail_task(Task::Auth(child), &why);
+        return ep.close_ike(now, sa, Close::Failed(why));
+    }
     sa.remote_id = Some(peer.clone());
     if !ep.check_unique(now, sa, &peer, false) {
         let why = "an IKE_SA with this peer exists and is kept".to_owned();
@@ -273,8 +291,10 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     let mut response = vec![Payload::IdR(id), auth];
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
     ep.establish(now, sa);
-    if let (true, Some((ni, nr))) = (has_child, nonces) {
-        answer_child::answer_first(ep, now, sa, payloads, ni, nr, &mut response);
+    if let (true, Some((ni, nr))) = (has_child, nonces)
+        && !answer_child::answer_first(ep, now, sa, payloads, ni, nr, &mut response)
+    {
+        return ep.refuse_syntax(now, sa, "an IKE_AUTH request for a child without what it needs");
     }
     ep.respond(sa, &response);
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::Payload;
-use ironswan_wire::ike::payload::{Delete, find_notify};
+use ironswan_wire::ike::payload::{Delete, notifies};
 use ironswan_wire::sadb::Spi;
 
 use super::create_child::NewChild;
-use super::{Kont, Task};
+use super::{Kont, Task, auth};
 use crate::config::ChildAction;
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
@@ -123,11 +123,21 @@ pub(crate) fn process_ike(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task:
 /// Any INFORMATIONAL request.
 pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
     let deletes = || payloads.iter().filter_map(|p| if let Payload::Delete(d) = p { Some(d) } else { None });
-    let failed = find_notify(payloads, NotifyType::AUTHENTICATION_FAILED).is_some();
-    if failed || deletes().any(|d| d.protocol == ProtocolId::IKE) {
-        if failed {
-            ep.log(Level::Error, sa, "received AUTHENTICATION_FAILED notify error");
-        }
+    let after_auth = sa.half_open.is_some() && sa.answering.is_some_and(|a| a.mid == 2);
+    let error = notifies(payloads).map(|n| n.kind).find(|kind| match *kind {
+        NotifyType::AUTHENTICATION_FAILED | NotifyType::INVALID_SYNTAX => true,
+        kind => after_auth && auth::is_fatal(kind),
+    });
+    if let Some(kind) = error {
+        ep.log(Level::Error, sa, format!("received {kind} notify error"));
+    }
+    if error == Some(NotifyType::INVALID_SYNTAX) {
+        ep.respond(sa, &[]);
+        ep.bury(now, sa);
+        let why = "the peer cannot read what we have sent (INVALID_SYNTAX)".to_owned();
+        return ep.close_ike(now, sa, Close::Syntax(why));
+    }
+    if error.is_some() || deletes().any(|d| d.protocol == ProtocolId::IKE) {
         return answer_ike(ep, now, sa);
     }
     let mut spis = Vec::new();

@@ -301,7 +301,7 @@ fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, task: RekeyIke, why: 
 
 // ---- responder ----
 
-pub(crate) fn answer(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
+pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
     // "If a peer receives a request to rekey the IKE SA, and it is currently, creating, rekeying, or closing a Child SA
     // of that IKE SA, it SHOULD reply with TEMPORARY_FAILURE", and so when "it is currently trying to close" it
     // (RFC 7296 sections 2.8.2, 2.25.2).
@@ -325,7 +325,7 @@ pub(crate) fn answer(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, payloads:
         }
     }
     let (Some(offered), Some(nonce), Some(ke)) = (offered, nonce, ke) else {
-        return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+        return ep.refuse_syntax(now, sa, "a rekeying of the IKE_SA without what it needs");
     };
     let selected = match negotiate::select_ike(&sa.conn.proposals, offered, Some(ke.group)) {
         Ok(selected) => selected,
@@ -344,7 +344,11 @@ pub(crate) fn answer(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, payloads:
     }
     let spi = <[u8; 8]>::try_from(selected.answer.spi.as_slice()).map(u64::from_be_bytes).unwrap_or(0);
     if spi == 0 || kex::public_len(suite.ke) != Some(ke.data.len()) {
-        return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+        return ep.refuse_syntax(
+            now,
+            sa,
+            "a rekeying of the IKE_SA with an SPI or a KE payload that cannot be",
+        );
     }
     if ep.sas.len() >= ep.limits.ike_sa_max {
         return ep.respond_notify(sa, NotifyType::NO_ADDITIONAL_SAS, []);
@@ -391,8 +395,7 @@ pub(crate) fn answer_have_shared(
     let keys = shared.and_then(|s| derive(sa, &o.suite, &s, (&o.ni, &o.nr), spis, false));
     let Some(keys) = keys else {
         ep.by_spi.remove(&spi);
-        ep.log(Level::Error, sa, "the peer's key exchange value is not acceptable");
-        return ep.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
+        return ep.refuse_syntax(now, sa, "a key exchange value that is not acceptable");
     };
     let mut new = successor(ep, now, sa, Made { id, suite: o.suite, keys, spis, initiator: false });
     log_keys(ep, &mut new);
