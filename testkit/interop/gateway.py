@@ -183,7 +183,8 @@ def program():
 class IronSwan(Gateway):
     kind = 'IronSwan'
 
-    def start(self, text=None, settings='', keys=False, env=None, wait=True):
+    def start(self, text=None, settings='', keys=False, env=None, wait=True, through=()):
+        """`through`: a command that ends by running what follows it, such as one that gives standard error away."""
         self.config = os.path.dirname(self.lab.write(f'{self.box}-etc/swanctl.conf', text or '# empty\n'))
         if keys:
             self.keys = self.lab.path(f'{self.box}-keys')
@@ -191,7 +192,7 @@ class IronSwan(Gateway):
             settings += f'keylog = {self.keys}\n'
         if settings:
             self.lab.write(f'{self.box}-etc/ironswan.conf', settings)
-        self.process = self.lab.spawn(self.box, program(), 'run', '--config', self.config, '--vici',
+        self.process = self.lab.spawn(self.box, *through, program(), 'run', '--config', self.config, '--vici',
                                       f'unix://{self.socket}', name='ironswan', private_run=True, env=env)
         if wait:
             until(f'IronSwan in {self.box} answers', self.answers)

@@ -70,8 +70,12 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            for line in &failure.lines {
-                eprintln!("ironswan {name}: error: {line}");
+            let line = |line: &String| format!("ironswan {name}: error: {line}");
+            let lines: Vec<String> = failure.lines.iter().map(line).collect();
+            match name {
+                // A service ends although nobody reads its log.
+                "run" => ironswan_gateway::log::last_words(&lines),
+                _ => lines.iter().for_each(|line| eprintln!("{line}")),
             }
             ExitCode::from(failure.status)
         }

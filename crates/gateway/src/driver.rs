@@ -31,7 +31,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::enforce::Enforcing;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
-use crate::log;
+use crate::log::{self, Repeated, RepeatedBy};
 use crate::steer::from_config;
 
 /// Addresses of one name that are tried.
@@ -69,8 +69,9 @@ struct Inner {
     epoch: Instant,
     deadline: Cell<Option<Instant>>,
     deadline_moved: Notify,
-    /// Sends that failed in a row.
-    send_failures: Cell<u64>,
+    /// Lines about sends that failed, for each peer: retransmissions to many that cannot be reached would be many lines, and
+    /// a stranger may choose the address that is answered.
+    send_lines: RefCell<RepeatedBy<IpAddr>>,
     /// The last thing that could not be sent: to whom, and why. `None` after a send that worked.
     send_error: RefCell<Option<(IpAddr, String)>>,
     /// Sends that failed, in all.
@@ -102,7 +103,7 @@ impl Driver {
             epoch,
             deadline: Cell::new(None),
             deadline_moved: Notify::new(),
-            send_failures: Cell::new(0),
+            send_lines: RefCell::default(),
             send_error: RefCell::default(),
             send_errors: Cell::new(0),
             send_failed: Notify::new(),
@@ -167,6 +168,12 @@ impl Driver {
             tokio::time::sleep(PATHS).await;
             self.install(|i| i.forgotten(clock::now()));
         }
+    }
+
+    /// Ends the key log, once it is written.
+    pub fn end_keylog(&self) {
+        let keylog = self.0.state.borrow_mut().keylog.take();
+        drop(keylog);
     }
 
     /// Looks at the installer.
@@ -361,7 +368,8 @@ impl Driver {
             Request::GenerateKey { ke, seed } => self.compute(id, move || match kex::generate(ke, &seed) {
                 Ok((private, public)) => Completion::KeyPair { private, public },
                 Err(e) => {
-                    log::line(Level::Error, None, &format!("unable to make a {ke} key: {e}"));
+                    static LINES: Repeated = Repeated::new();
+                    LINES.line(Level::Error, || format!("unable to make a {ke} key: {e}"));
                     Completion::Failed { error: e.to_string() }
                 }
             }),
@@ -416,7 +424,8 @@ impl Driver {
         let driver = self.clone();
         tokio::task::spawn_local(async move {
             let completion = tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
-                log::line(Level::Error, None, &format!("a key exchange ended badly: {e}"));
+                static LINES: Repeated = Repeated::new();
+                LINES.line(Level::Error, || format!("a key exchange ended badly: {e}"));
                 Completion::Failed { error: e.to_string() }
             });
             driver.act(|e, now| e.complete(now, id, completion));
@@ -426,9 +435,7 @@ impl Driver {
     fn transmit(&self, t: &Transmit) {
         let sent = (self.0.state.borrow_mut().send)(t);
         let Err(e) = sent else {
-            if self.0.send_failures.replace(0) > 0 {
-                self.0.send_error.replace(None);
-            }
+            self.0.send_error.replace(None);
             return;
         };
         let text = match e.kind() {
@@ -447,11 +454,10 @@ impl Driver {
             }
             _ => format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote),
         };
-        // A dead network makes every retransmission of every peer fail: few lines are written, in growing distances.
-        let n = self.0.send_failures.get() + 1;
-        self.0.send_failures.set(n);
         self.cannot_send(t.remote.ip(), text.clone());
-        if n <= 3 || n.is_power_of_two() {
+        let due = self.0.send_lines.borrow_mut().admit(t.remote.ip(), clock::now());
+        if let Some(numbered) = due {
+            let text = numbered(text);
             let sa =
                 self.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.remote.ip() == t.remote.ip()));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));

@@ -1,24 +1,44 @@
 //! Key material on disk for those who debug their own tunnels: the tables that Wireshark and tshark read
 //! (`ikev2_decryption_table`, `esp_sa`), in the format of strongSwan's save-keys plugin, and `ike_sk` with every SK_*.
 //!
-//! Off unless `keylog = DIR` is set, and said loudly in the log when it is on. The files are the owner's only.
+//! Off unless `keylog = DIR` is set, and said loudly in the log when it is on. The files are the owner's only. A thread writes
+//! them, so that a file system that is slow or hangs holds up no key exchange: then the key log ends.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::time::Duration;
 
 use ironswan_ike::event::KeyLog;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::secret::Secret;
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-/// The two tables, open for appending.
+/// So many lines may wait for the file system.
+const MAX_WAITING: usize = 4_096;
+/// How long the end of the daemon waits for lines that have not been written yet.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+/// A line, and the table it belongs to.
+type Entry = (Table, Zeroizing<String>);
+
+#[derive(Clone, Copy, Debug)]
+enum Table {
+    Ike,
+    Sk,
+    Esp,
+}
+
+/// The tables, and the thread that appends to them.
 #[derive(Debug)]
 pub struct KeyLogger {
-    ike: File,
-    esp: File,
-    sk: File,
+    /// `None` only while it is dropped.
+    lines: Option<SyncSender<Entry>>,
+    /// What the file system refused; disconnected when the thread has ended.
+    refused: Receiver<io::Error>,
 }
 
 impl KeyLogger {
@@ -30,23 +50,74 @@ impl KeyLogger {
         if !dir.is_dir() {
             DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
         }
-        let open = |name: &str| OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join(name));
-        Ok(Self { ike: open("ikev2_decryption_table")?, esp: open("esp_sa")?, sk: open("ike_sk")? })
+        let open = |name: &str| regular(&dir.join(name));
+        let mut tables = [open("ikev2_decryption_table")?, open("ike_sk")?, open("esp_sa")?];
+        let (tx, waiting) = sync_channel::<Entry>(MAX_WAITING);
+        let (refuse, refused) = channel();
+        let write = move || {
+            for (table, line) in waiting {
+                let [ike, sk, esp] = &mut tables;
+                let file = match table {
+                    Table::Ike => ike,
+                    Table::Sk => sk,
+                    Table::Esp => esp,
+                };
+                if let Err(e) = file.write_all(line.as_bytes()) {
+                    // The logger may have gone.
+                    let _ = refuse.send(e);
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("ipsec-keylog".into()).stack_size(256 * 1024).spawn(write)?;
+        Ok(Self { lines: Some(tx), refused })
     }
 
-    /// Appends one line.
+    /// Appends the lines of an entry soon. Never blocks.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system said of an earlier entry, or that too many wait for it.
     pub fn write(&mut self, entry: &KeyLog) -> io::Result<()> {
-        let line = line(entry);
         match entry {
             KeyLog::Ike { spi_i, spi_r, keys, .. } => {
-                self.ike.write_all(line.as_bytes())?;
-                self.sk.write_all(all_sk(*spi_i, *spi_r, keys).as_bytes())
+                self.put(Table::Ike, line(entry))?;
+                self.put(Table::Sk, all_sk(*spi_i, *spi_r, keys))
             }
-            KeyLog::Child { .. } => self.esp.write_all(line.as_bytes()),
+            KeyLog::Child { .. } => self.put(Table::Esp, line(entry)),
         }
+    }
+
+    fn put(&self, table: Table, line: Zeroizing<String>) -> io::Result<()> {
+        match self.lines.as_ref().map(|lines| lines.try_send((table, line))) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(TrySendError::Full(_))) => {
+                Err(io::Error::other(format!("{MAX_WAITING} lines wait for the file system")))
+            }
+            Some(Err(TrySendError::Disconnected(_))) | None => {
+                Err(self.refused.try_recv().unwrap_or_else(|_| io::Error::other("its thread has ended")))
+            }
+        }
+    }
+}
+
+impl Drop for KeyLogger {
+    /// Waits until everything is written, but not for a file system that hangs.
+    fn drop(&mut self) {
+        self.lines = None;
+        // The thread drops its end when it has written all; nothing else comes but an error, which nobody asks for any more.
+        let _ = self.refused.recv_timeout(FLUSH_LIMIT);
+    }
+}
+
+/// Opens a regular file for appending, or makes it. A named pipe is not waited for.
+fn regular(path: &Path) -> io::Result<File> {
+    let nonblocking = OFlags::NONBLOCK.bits() as i32;
+    let file =
+        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nonblocking).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other(format!("{} is not a regular file", path.display())))
     }
 }
 

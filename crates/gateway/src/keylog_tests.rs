@@ -123,6 +123,8 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
     let mut log = KeyLogger::open(&keys).unwrap();
     log.write(&ike).unwrap();
     log.write(&esp).unwrap();
+    // Its end waits for what has not been written yet.
+    drop(log);
     let read = |n: &str| std::fs::read_to_string(keys.join(n)).unwrap();
     assert_eq!(
         read("ikev2_decryption_table"),

@@ -1,7 +1,15 @@
-//! The log on stderr: one event, one line, `<time> <level> <conn> text`, or one JSON object a line.
+//! The log on standard error: one event, one line, `<time> <level> <conn> text`, or one JSON object a line.
+//!
+//! Whoever logs never waits: lines go through a bounded [`queue`], and one thread writes them. Events below the level are
+//! not even formatted. [`Repeated`] is for lines that something outside can cause without end.
+
+mod queue;
+mod repeated;
 
 use std::fmt::Write as _;
+use std::io;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use ironswan_ike::event::Level;
 use tracing::field::{Field, Visit};
@@ -9,23 +17,114 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
 use crate::config::LogFormat;
+use queue::{Queue, StandardError};
+pub use repeated::{Repeated, RepeatedBy};
+
+/// How long the end of the process waits for lines that have not been written yet.
+const FLUSH_LIMIT: Duration = Duration::from_secs(1);
 
 /// Starts logging; only the first call of a process has an effect.
-pub fn init(level: Level, format: LogFormat) {
+///
+/// # Errors
+/// There can be no thread that writes.
+pub fn init(level: Level, format: LogFormat) -> Result<(), String> {
+    let json = format == LogFormat::Json;
     let (filter, handle) = reload::Layer::new(filter(level));
+    let queue = open(json)?;
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .event_format(Line { json: format == LogFormat::Json });
+        .with_ansi(false)
+        .with_writer(Lines(queue.clone()))
+        .event_format(Line { json });
     // A second subscriber is refused; the first one goes on.
     if tracing_subscriber::registry().with(filter).with(lines).try_init().is_ok() {
         let _ = LEVEL.set(handle);
+        // The standard library's hook would wait for standard error.
+        std::panic::set_hook(Box::new(|info| {
+            tracing::error!("internal error, please report it: {info}");
+            flush();
+        }));
+    }
+    Ok(())
+}
+
+/// Waits until the log is written, at most a second. To be called before the process ends.
+pub fn flush() {
+    if let Some(queue) = QUEUE.get() {
+        queue.flush(FLUSH_LIMIT);
+    }
+}
+
+/// Writes these lines to standard error as they are, behind what has been logged, and waits for that at most a second: the last
+/// words of a process.
+pub fn last_words(lines: &[String]) {
+    match open(false) {
+        Ok(queue) => {
+            lines.iter().for_each(|line| queue.push(format!("{line}\n").as_bytes()));
+            queue.flush(FLUSH_LIMIT);
+        }
+        // Without a thread they are written here.
+        Err(_) => lines.iter().for_each(|line| eprintln!("{line}")),
+    }
+}
+
+/// The queue of the process. Its form is that of the first call.
+fn open(json: bool) -> Result<&'static Queue, String> {
+    if let Some(queue) = QUEUE.get() {
+        return Ok(queue);
+    }
+    let queue = Queue::start(StandardError, if json { lost_json } else { lost_text })
+        .map_err(|e| format!("cannot start the thread that writes the log: {e}"))?;
+    Ok(QUEUE.get_or_init(|| queue))
+}
+
+/// Standard error is one for the whole process, and so is the queue to it.
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+fn lost_text(n: u64) -> Vec<u8> {
+    lost(false, n)
+}
+
+fn lost_json(n: u64) -> Vec<u8> {
+    lost(true, n)
+}
+
+/// The line about lines that were lost.
+fn lost(json: bool, n: u64) -> Vec<u8> {
+    let text = format!("{n} lines were lost here: standard error did not take them");
+    let mut out = String::new();
+    // Writing to a string does not fail.
+    let _ = compose(&mut Writer::new(&mut out), json, "warn", "", &text);
+    out.into_bytes()
+}
+
+/// Makes what one event becomes, which `fmt` writes in one piece, a line of the queue.
+struct Lines(Queue);
+
+struct OneLine<'a>(&'a Queue);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = OneLine<'a>;
+
+    fn make_writer(&'a self) -> OneLine<'a> {
+        OneLine(&self.0)
+    }
+}
+
+impl io::Write for OneLine<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -108,29 +207,34 @@ where
     ) -> std::fmt::Result {
         let mut fields = Fields::default();
         event.record(&mut fields);
-        let mut time = String::new();
-        SystemTime.format_time(&mut Writer::new(&mut time))?;
         let level = match *event.metadata().level() {
             tracing::Level::ERROR => "error",
             tracing::Level::WARN => "warn",
             tracing::Level::INFO => "info",
             _ => "debug",
         };
-        // Whatever got into the text, it stays one line.
-        let text = fields.text.replace(|c: char| c.is_control(), " ");
-        if self.json {
-            let mut object = serde_json::Map::new();
-            object.insert("time".into(), time.into());
-            object.insert("level".into(), level.into());
-            if !fields.conn.is_empty() {
-                object.insert("conn".into(), fields.conn.into());
-            }
-            object.insert("text".into(), text.into());
-            return writeln!(w, "{}", serde_json::Value::Object(object));
-        }
-        let conn = if fields.conn.is_empty() { "-" } else { &fields.conn };
-        writeln!(w, "{time} {level} {conn} {text}")
+        compose(&mut w, self.json, level, &fields.conn, &fields.text)
     }
+}
+
+/// Writes one line, with the time of now.
+fn compose(w: &mut Writer<'_>, json: bool, level: &str, conn: &str, text: &str) -> std::fmt::Result {
+    let mut time = String::new();
+    SystemTime.format_time(&mut Writer::new(&mut time))?;
+    // Whatever got into the text, it stays one line.
+    let text = text.replace(|c: char| c.is_control(), " ");
+    if json {
+        let mut object = serde_json::Map::new();
+        object.insert("time".into(), time.into());
+        object.insert("level".into(), level.into());
+        if !conn.is_empty() {
+            object.insert("conn".into(), conn.into());
+        }
+        object.insert("text".into(), text.into());
+        return writeln!(w, "{}", serde_json::Value::Object(object));
+    }
+    let conn = if conn.is_empty() { "-" } else { conn };
+    writeln!(w, "{time} {level} {conn} {text}")
 }
 
 #[cfg(test)]
@@ -181,5 +285,13 @@ mod tests {
         assert_eq!((&json[0]["level"], &json[0]["conn"]), (&"error".into(), &"net".into()));
         assert_eq!(json[0]["text"], "bad \"peer\" forged line");
         assert!(json[1].get("conn").is_none() && json[1]["time"].is_string());
+    }
+
+    #[test]
+    fn the_line_about_lost_lines_looks_like_the_others() {
+        let text = String::from_utf8(lost_text(12)).unwrap();
+        assert!(text.contains(" warn - 12 lines were lost here: ") && text.ends_with('\n'), "{text}");
+        let json: serde_json::Value = serde_json::from_slice(&lost_json(12)).unwrap();
+        assert_eq!(json["level"], "warn");
     }
 }

@@ -1,4 +1,5 @@
-//! Tells the service manager how it stands (sd_notify(3)): one datagram to the socket that `NOTIFY_SOCKET` names.
+//! Tells the service manager how it stands (sd_notify(3)): one datagram to the socket that `NOTIFY_SOCKET` names. A service
+//! manager that does not read is not waited for.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -17,7 +18,9 @@ fn send(path: &[u8], state: &str) -> std::io::Result<()> {
         Some((b'@', name)) => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(std::str::from_utf8(path).map_err(std::io::Error::other)?)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &addr).map(|_| ())
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to_addr(state.as_bytes(), &addr).map(|_| ())
 }
 
 #[cfg(test)]
@@ -40,5 +43,8 @@ mod tests {
         let n = by_name.recv(&mut buf).unwrap();
         assert_eq!(&buf[..n], b"STOPPING=1");
         assert!(send(b"/nonexistent/x", "READY=1").is_err());
+        // Nobody reads any more, and the queue is full at some time.
+        let full = (0..10_000).find_map(|_| send(path.as_os_str().as_encoded_bytes(), "READY=1").err());
+        assert_eq!(full.map(|e| e.kind()), Some(std::io::ErrorKind::WouldBlock));
     }
 }

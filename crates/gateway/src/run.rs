@@ -84,7 +84,7 @@ impl From<String> for RunError {
 /// When it could not start, or had to end; nothing is left behind then.
 pub fn run(options: &RunOptions) -> Result<(), RunError> {
     let (config, diags) = load(&options.config)?;
-    crate::log::init(config.daemon.log_level, config.daemon.log_format);
+    crate::log::init(config.daemon.log_level, config.daemon.log_format)?;
     report(&diags);
     selftest::run()
         .map_err(|e| format!("the cryptographic self-test failed: {e}; do not use this program"))?;
@@ -106,7 +106,9 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
         .thread_stack_size(512 * 1024)
         .build()
         .map_err(|e| format!("cannot start the control thread: {e}"))?;
-    LocalSet::new().block_on(&runtime, daemon(options, config, sockets))
+    let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets));
+    crate::log::flush();
+    ended
 }
 
 fn vici_paths(options: &RunOptions, daemon: &Daemon) -> Result<Vec<PathBuf>, RunError> {
@@ -325,6 +327,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     if let Some(plane) = Rc::into_inner(plane) {
         plane.stop();
     }
+    driver.end_keylog();
     match failed {
         None => {
             tracing::info!("stopped");

@@ -29,7 +29,7 @@ use tokio::time::sleep_until;
 
 use crate::driver::Driver;
 use crate::enforce::Table;
-use crate::log;
+use crate::log::{self, Repeated};
 use crate::napi::Threaded;
 use crate::worker::DataPlane;
 
@@ -283,7 +283,10 @@ impl Watcher {
 pub fn tell_network(driver: &Driver) {
     match driver.install(|i| i.addresses()) {
         Ok(addresses) => driver.act(|e, now| e.network_changed(now, &addresses)),
-        Err(e) => log::line(Level::Warn, None, &e.to_string()),
+        Err(e) => {
+            static LINES: Repeated = Repeated::new();
+            LINES.line(Level::Warn, || e.to_string());
+        }
     }
 }
 

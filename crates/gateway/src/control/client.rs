@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use ironswan_ike::event::Level;
 use ironswan_wire::vici::{FrameReader, Packet, Section};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::queue::Queue;
 use super::{Control, EVENTS};
+use crate::log::Repeated;
 
 /// A client that takes nothing for so long, while something waits for it, is given up.
 const STALLED: Duration = Duration::from_secs(30);
@@ -40,7 +42,7 @@ impl Client {
         if self.wants(name) {
             match (Packet::Event { name: name.to_owned(), message: message.clone() }).emit() {
                 Ok(frame) => self.queue.push(frame),
-                Err(e) => tracing::warn!("the VICI event {name} does not fit a frame: {e}"),
+                Err(e) => too_large(name, e),
             }
         }
     }
@@ -53,7 +55,7 @@ impl Client {
         match (Packet::Event { name: name.to_owned(), message }).emit() {
             Ok(frame) => self.queue.push_when_room(frame).await,
             Err(e) => {
-                tracing::warn!("the VICI event {name} does not fit a frame: {e}");
+                too_large(name, e);
                 true
             }
         }
@@ -72,6 +74,11 @@ impl Client {
             .as_ref()
             .is_some_and(|w| level <= w.level && conn.is_some_and(|c| w.conns.contains(c)))
     }
+}
+
+fn too_large(event: &str, e: impl std::fmt::Display) {
+    static LINES: Repeated = Repeated::new();
+    LINES.line(Level::Warn, || format!("the VICI event {event} does not fit a frame: {e}"));
 }
 
 pub(super) struct WatchGuard<'a>(&'a Client);

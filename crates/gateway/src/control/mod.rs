@@ -30,9 +30,10 @@ mod socket;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ironswan_crypto::engines::Selection;
+use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::vici::Section;
 
@@ -40,10 +41,14 @@ pub use plane::Plane;
 pub use socket::{Listener, is_alive};
 
 use crate::driver::Driver;
+use crate::log::Repeated;
 use client::Client;
 
 /// Clients at one time, over all sockets.
 const MAX_CLIENTS: usize = 1_000;
+
+/// Pause after a client could not be accepted, which is so until the process has descriptors again. The client waits as long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Names of events that can be registered for.
 const EVENTS: &[&str] = &[
@@ -103,13 +108,15 @@ impl Control {
             let stream = match listener.accept().await {
                 Ok(stream) => stream,
                 Err(e) => {
-                    tracing::warn!("cannot accept a VICI client: {e}");
-                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                    static LINES: Repeated = Repeated::new();
+                    LINES.line(Level::Warn, || format!("cannot accept a VICI client: {e}"));
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
             if self.clients.borrow().len() >= MAX_CLIENTS {
-                tracing::warn!("a VICI client was turned away: there are {MAX_CLIENTS}");
+                static LINES: Repeated = Repeated::new();
+                LINES.line(Level::Warn, || format!("a VICI client was turned away: there are {MAX_CLIENTS}"));
                 continue;
             }
             while self.clients.borrow().contains_key(&next_id) {
