@@ -208,6 +208,21 @@ mod tests {
     }
 
     #[test]
+    fn the_old_prf_makes_the_seed_and_the_new_one_the_keys() {
+        let old = keys(true);
+        let suite = IkeSuite { prf: PrfId::HMAC_SHA2_512, ..IKE };
+        let shared = Secret::from(&[8; 32][..]);
+        let new = SkeySeed::rekeyed(&old, &[1; 32], &[2; 32], &shared);
+        let new = new.expand(&suite, &[1; 32], &[2; 32], 6, 7, true).unwrap();
+        let (sha256, sha512) =
+            (prf::get(PrfId::HMAC_SHA2_256).unwrap(), prf::get(PrfId::HMAC_SHA2_512).unwrap());
+        let seed = sha256.mac(old.sk_d.expose(), &[&[8; 32], &[1; 32], &[2; 32]]);
+        let spis = [6u64.to_be_bytes(), 7u64.to_be_bytes()].concat();
+        let first = sha512.mac(seed.expose(), &[&[1; 32], &[2; 32], &spis, &[1]]);
+        assert_eq!(new.sk_d.expose(), first.expose(), "SK_d is as long as the new PRF's output");
+    }
+
+    #[test]
     fn a_rekeyed_ike_sa_depends_on_the_old_one() {
         let old = keys(true);
         let shared = Secret::from(&[8; 32][..]);

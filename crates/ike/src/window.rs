@@ -18,7 +18,8 @@ pub(crate) enum Inbound {
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     next_out: u32,
-    next_in: u32,
+    /// Wider than an ID: behind the last one comes none.
+    next_in: u64,
     answered: Option<Answered>,
 }
 
@@ -49,9 +50,10 @@ impl Window {
 
     /// Judges the peer's request by its ID.
     pub(crate) fn judge(&self, mid: u32) -> Inbound {
+        let mid = u64::from(mid);
         if mid == self.next_in {
             Inbound::New
-        } else if mid.checked_add(1) == Some(self.next_in) {
+        } else if mid + 1 == self.next_in {
             Inbound::Again
         } else {
             Inbound::Outside
@@ -70,7 +72,7 @@ impl Window {
 
     /// The peer's request with the next ID has been answered. `request` is its [`digest`].
     pub(crate) fn answered(&mut self, request: u64, response: Vec<u8>) {
-        self.next_in = self.next_in.saturating_add(1);
+        self.next_in += 1;
         self.answered = Some(Answered { request, response });
     }
 }
@@ -101,5 +103,14 @@ mod tests {
         assert_eq!(w.next_out(), Some(u32::MAX - 1));
         w.response_seen();
         assert_eq!(w.next_out(), None);
+    }
+
+    #[test]
+    fn behind_the_peers_last_number_no_request_is_new() {
+        let mut w = Window { next_in: u64::from(u32::MAX), ..Window::default() };
+        assert_eq!(w.judge(u32::MAX), Inbound::New);
+        w.answered(digest(b"the last"), Vec::new());
+        assert_eq!(w.judge(u32::MAX), Inbound::Again);
+        assert_eq!(w.judge(0), Inbound::Outside);
     }
 }

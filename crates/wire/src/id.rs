@@ -27,7 +27,8 @@ impl Identity {
     /// A distinguished name (`C=CH, ...`) is `None` until certificates are read.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        if text.is_empty() || text.contains('\0') {
+        // "The string MUST NOT contain any terminators (e.g., NULL, CR, etc.)" (RFC 7296 section 3.5).
+        if text.is_empty() || text.contains(char::is_control) {
             return None;
         }
         if let Ok(addr) = text.parse::<IpAddr>() {
@@ -187,6 +188,9 @@ mod tests {
         assert_eq!(kind("keyid:joe"), IdType::KEY_ID);
         assert_eq!(Identity::parse("C=CH, O=x"), None);
         assert_eq!(Identity::parse(""), None);
+        for bad in ["a\0b", "fqdn:a\rb", "email:a@b\nc", "@a\x7f"] {
+            assert_eq!(Identity::parse(bad), None, "{bad:?}");
+        }
     }
 
     #[test]
