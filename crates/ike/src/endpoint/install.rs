@@ -297,9 +297,7 @@ impl Endpoint {
         child.state = ChildState::Rekeyed;
         child.replaced_by = Some(new);
         if out_stands && child.out_installed {
-            child.out_installed = false;
-            let outbound = child.sa_ref(Direction::Out, sa.remote.ip());
-            self.sadb(Command::SaDelete(outbound));
+            self.remove_outbound(sa, old);
         }
         self.timers.cancel(Timer::RekeyChild(old));
         self.counters.child_rekey += 1;
@@ -350,6 +348,16 @@ impl Endpoint {
             self.emit(Event::ChildDown { ike: Box::new(info) });
         }
         Some(child)
+    }
+
+    /// Sends on this child no more. It is taken out of its IKE_SA later, by [`Self::remove_child`].
+    pub(crate) fn remove_outbound(&mut self, sa: &mut IkeSa, id: ChildId) {
+        let Some(child) = sa.children.get_mut(&id) else { return };
+        child.pending_out = None;
+        if std::mem::take(&mut child.out_installed) {
+            let outbound = child.sa_ref(Direction::Out, sa.remote.ip());
+            self.sadb(Command::SaDelete(outbound));
+        }
     }
 
     /// The inbound SA of a rekeyed child has been kept long enough.

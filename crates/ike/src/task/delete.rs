@@ -204,6 +204,10 @@ fn answer_child(
         _ => false,
     };
     if deleting {
+        // Both sides delete it: "it MUST delete the outgoing SAs while processing the request and the incoming SAs while
+        // processing the response. In that case, the responses MUST NOT include Delete payloads for the deleted SAs"
+        // (RFC 7296 section 1.4.1).
+        ep.remove_outbound(sa, id);
         return None;
     }
     if let Some(new) = replaced_by {
