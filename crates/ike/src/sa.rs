@@ -155,6 +155,8 @@ pub(crate) struct IkeSa {
     pub choices: u32,
     /// How it stands when our addresses change.
     pub roam: Roam,
+    /// The peer answers TEMPORARY_FAILURE: since when without anything else, and when last.
+    pub busy_peer: Option<(Instant, Instant)>,
     /// To be removed.
     pub dead: bool,
 }
@@ -211,6 +213,7 @@ impl IkeSa {
             ticket: None,
             choices: 0,
             roam: Roam::default(),
+            busy_peer: None,
             dead: false,
             conn,
         }

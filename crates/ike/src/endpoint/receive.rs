@@ -21,6 +21,13 @@ use crate::window::{Inbound, Window, digest};
 /// So many datagrams wait for an IKE_SA that waits for a key; with a window of one, an honest peer has two.
 const BACKLOG: usize = 8;
 
+/// A peer that has answered nothing but TEMPORARY_FAILURE for this long is out of step with us.
+const BUSY_PEER_PATIENCE: Duration = Duration::from_secs(300);
+
+/// A TEMPORARY_FAILURE that came this long before the next one has nothing to do with that: requests that meet a busy peer are
+/// repeated after 5 to 15 s, and a lost response delays one by up to 165 s.
+const BUSY_PEER_FORGOTTEN: Duration = Duration::from_secs(200);
+
 /// Messages longer than this are not looked at (charon's `max_packet`): what a half-open IKE_SA keeps is bounded by it.
 const MAX_MESSAGE: usize = 10_000;
 
@@ -250,8 +257,7 @@ impl Endpoint {
             Err(OpenError::Syntax(e)) => return self.bad_request(now, sa, header, d, e),
         };
         if !may_come(sa, header.exchange) {
-            self.counters.out_of_order += 1;
-            return;
+            return self.out_of_place(now, sa, header, d);
         }
         self.alive(now, sa, d, header.exchange == ExchangeType::IKE_AUTH);
         self.begin_answer(sa, header, d);
@@ -281,18 +287,37 @@ impl Endpoint {
         });
     }
 
+    /// An authentic request of an exchange that cannot come now, or that nobody has heard of. "Once the IKE SA is
+    /// authenticated, all requests having errors MUST result in a response notifying the peer" (RFC 7296 section 2.21.3); before
+    /// that, none does.
+    fn out_of_place(&mut self, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+        self.counters.out_of_order += 1;
+        if !sa.is_up() {
+            return;
+        }
+        let why = format!("an {} request, which has no place in this IKE_SA", header.exchange);
+        self.begin_answer(sa, header, d);
+        self.refuse_syntax(now, sa, &why);
+    }
+
     /// An authentic request that cannot be read.
     fn bad_request(&mut self, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram, e: ParseError) {
         self.counters.invalid += 1;
         if !may_come(sa, header.exchange) {
-            return;
+            return self.out_of_place(now, sa, header, d);
         }
         self.log(Level::Error, sa, format!("received invalid {} request: {e}", header.exchange));
         self.begin_answer(sa, header, d);
         match e.notify() {
-            NotifyType::INVALID_SYNTAX => self.refuse_syntax(now, sa, &e.to_string()),
-            // An unknown critical payload is not fatal.
-            other => self.respond_notify(sa, other, e.notify_data()),
+            // An unknown critical payload is fatal in IKE_AUTH only (RFC 7296 section 2.21.2).
+            other if other != NotifyType::INVALID_SYNTAX => {
+                self.respond_notify(sa, other, e.notify_data());
+                if header.exchange == ExchangeType::IKE_AUTH {
+                    self.bury(now, sa);
+                    self.close_ike(now, sa, Close::Failed(e.to_string()));
+                }
+            }
+            _ => self.refuse_syntax(now, sa, &e.to_string()),
         }
     }
 
@@ -342,6 +367,13 @@ impl Endpoint {
             sa.active = Some(active);
             return self.close_ike(now, sa, Close::Syntax(why));
         }
+        if active.exchange == ExchangeType::CREATE_CHILD_SA && out_of_step(now, sa, &payloads) {
+            let why = "the peer has answered TEMPORARY_FAILURE for minutes".to_owned();
+            self.log(Level::Error, sa, why.clone());
+            self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+            sa.active = Some(active);
+            return self.close_ike(now, sa, Close::Syntax(why));
+        }
         match active.task {
             Task::Init => {}
             Task::Auth(child) => auth::process(self, now, sa, child, &payloads),
@@ -352,6 +384,23 @@ impl Endpoint {
             Task::Liveness => liveness::rearm(self, sa),
         }
     }
+}
+
+/// Counts TEMPORARY_FAILURE in responses to CREATE_CHILD_SA. "If a peer continues to receive TEMPORARY_FAILURE notifications
+/// on the same IKE SA after several minutes, then it SHOULD conclude that the state information is out of sync and close the
+/// IKE SA" (RFC 7296 section 2.25): true then.
+fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
+    if find_notify(payloads, NotifyType::TEMPORARY_FAILURE).is_none() {
+        sa.busy_peer = None;
+        return false;
+    }
+    let pause = |last: Instant| now.saturating_duration_since(last);
+    let since = match sa.busy_peer {
+        Some((since, last)) if pause(last) < BUSY_PEER_FORGOTTEN => since,
+        _ => now,
+    };
+    sa.busy_peer = Some((since, now));
+    now.saturating_duration_since(since) >= BUSY_PEER_PATIENCE
 }
 
 /// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything else only when it is.

@@ -121,7 +121,7 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
         (Some(new), _) => {
             let line = format!("establishing CHILD_SA {}{{{}}}", new.config.name, new.id.0);
             ep.log(Level::Info, sa, line);
-            payloads.extend(create_child::sa_and_ts(new));
+            payloads.extend(create_child::sa_and_ts(new, Vec::new()));
         }
         _ => {}
     }
@@ -221,19 +221,26 @@ pub(crate) fn process(
 // ---- responder ----
 
 pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: &[Payload]) {
-    let (mut idi, mut idr, mut auth, mut has_child) = (None, None, None, false);
+    let (mut idi, mut idr, mut auth, mut of_child) = (None, None, None, 0);
     for p in payloads {
         match p {
             Payload::IdI(p) => idi = Some(p),
             Payload::IdR(p) => idr = Some(p),
             Payload::Auth(p) => auth = Some(p),
-            Payload::Sa(_) => has_child = true,
+            // Each comes once at most.
+            Payload::Sa(_) | Payload::TsI(_) | Payload::TsR(_) => of_child += 1,
             _ => {}
         }
     }
     let (Some(idi), Some(suite)) = (idi, sa.suite) else {
         return refuse(ep, now, sa, NotifyType::INVALID_SYNTAX, "the IKE_AUTH request lacks IDi".to_owned());
     };
+    // Requests "where the whole message is malformed ... MUST be rejected in their entirety, and MUST only lead to an
+    // UNSUPPORTED_CRITICAL_PAYLOAD or INVALID_SYNTAX Notification sent as a response" (RFC 7296 section 2.21.2).
+    if !matches!(of_child, 0 | 3) {
+        let why = "the IKE_AUTH request has a part of SA, TSi and TSr only".to_owned();
+        return refuse(ep, now, sa, NotifyType::INVALID_SYNTAX, why);
+    }
     let peer = idi.identity.clone();
     let asked = idr.map(|p| &p.identity);
     let (local, remote) = (sa.local.ip(), sa.remote.ip());
@@ -291,10 +298,10 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     let mut response = vec![Payload::IdR(id), auth];
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
     ep.establish(now, sa);
-    if let (true, Some((ni, nr))) = (has_child, nonces)
+    if let (3, Some((ni, nr))) = (of_child, nonces)
         && !answer_child::answer_first(ep, now, sa, payloads, ni, nr, &mut response)
     {
-        return ep.refuse_syntax(now, sa, "an IKE_AUTH request for a child without what it needs");
+        return ep.refuse_syntax(now, sa, "an IKE_AUTH request for a child that cannot be");
     }
     ep.respond(sa, &response);
 }
