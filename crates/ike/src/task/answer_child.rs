@@ -89,8 +89,8 @@ impl Selectors<'_> {
     }
 }
 
-/// The children that the peer's selectors are for: exactly configured ones before those that have to be narrowed, and those
-/// of the mode that it asks for before others.
+/// The children that the peer's selectors are for: those that hold its first selectors before others, exactly configured ones
+/// before those that have to be narrowed, and those of the mode that it asks for before others.
 fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
     let wanted = if asked.transport.is_some() { Mode::Transport } else { Mode::Tunnel };
@@ -104,7 +104,13 @@ fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
             _ => (asked.tsi, asked.tsr),
         };
         let whole = u8::from(narrow::is_narrowed(tsr, &ours) && narrow::is_narrowed(tsi, &theirs));
-        let score = (exact + whole, config.mode == wanted);
+        // "If the responder's policy allows it to accept the first selector of TSi and TSr, then the responder MUST narrow
+        // the Traffic Selectors to a subset that includes the initiator's first choices" (RFC 7296 section 2.9).
+        let holds = |ts: &[TrafficSelector], by: &[TrafficSelector]| {
+            ts.first().is_some_and(|first| by.iter().any(|have| first.is_subset_of(have)))
+        };
+        let first = holds(tsi, &seen.remote) && holds(tsr, &seen.local);
+        let score = (first, exact + whole, config.mode == wanted);
         found.push((score, Candidate { config: Arc::new(config.clone()), mode, seen }));
     }
     found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
@@ -213,7 +219,8 @@ fn consider(
             sa,
             format!("the peer proposes SPI {spi_out}, which another CHILD_SA of it has"),
         );
-        return Err(NotifyType::INVALID_SYNTAX.into());
+        // The message can be read: that is no reason to end the IKE_SA.
+        return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     }
     let mut peer_public = Vec::new();
     if let Some(wanted) = selected.suite.ke {
@@ -292,6 +299,7 @@ fn accept(
     sa: &mut IkeSa,
     mut o: Offered,
     shared: Option<&Secret>,
+    nonce_and_ke: Vec<Payload>,
 ) -> Result<(ChildId, Vec<Payload>), Refusal> {
     let (protocol, suite) = (o.agreed.protocol, o.agreed.suite);
     let keys = sa.keys.as_ref().and_then(|k| k.child(protocol, &suite, shared, &o.ni, &o.nr));
@@ -314,6 +322,7 @@ fn accept(
     }
     let answer = Proposal { spi: spi_in.0.to_be_bytes().to_vec(), ..o.answer };
     payloads.push(Payload::Sa(vec![answer]));
+    payloads.extend(nonce_and_ke);
     payloads.push(Payload::TsI(o.agreed.remote_ts.clone()));
     payloads.push(Payload::TsR(o.agreed.local_ts.clone()));
     ep.install(
@@ -347,7 +356,7 @@ pub(crate) fn answer_first(
 ) -> bool {
     let made = consider(ep, sa, payloads, None, true).and_then(|mut o| {
         (o.ni, o.nr) = (ni, nr);
-        accept(ep, now, sa, *o, None)
+        accept(ep, now, sa, *o, None, Vec::new())
     });
     match made {
         Ok((id, more)) => {
@@ -436,10 +445,9 @@ pub(crate) fn answer_have_shared(
 fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared: Option<&Secret>) {
     let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
     let ke = o.agreed.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
-    match accept(ep, now, sa, o, shared) {
-        Ok((id, mut response)) => {
-            response.push(Payload::Nonce(Nonce(nr.clone())));
-            response.extend(ke);
+    let nonce = Payload::Nonce(Nonce(nr.clone()));
+    match accept(ep, now, sa, o, shared, std::iter::once(nonce).chain(ke).collect()) {
+        Ok((id, response)) => {
             match rekey {
                 Some(old) => rekey_child::answered(ep, now, sa, old, id, ni, nr),
                 None => ep.announce_child(sa, id),

@@ -162,7 +162,8 @@ pub(crate) fn answer(
         request: bytes.to_vec(),
         ke: suite.ke,
         peer_public: request.ke.data.clone(),
-        proposals: vec![selected.answer],
+        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section 3.3.1).
+        proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
         ..Init::default()
     };
     let answering =

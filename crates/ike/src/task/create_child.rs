@@ -162,14 +162,17 @@ pub(crate) fn prepare(
     Ok(())
 }
 
-/// The payloads that IKE_AUTH and CREATE_CHILD_SA have in common, without nonce and KE.
-pub(crate) fn sa_and_ts(new: &NewChild) -> Vec<Payload> {
+/// What IKE_AUTH and CREATE_CHILD_SA say about a child. Nonce and KE, which only CREATE_CHILD_SA has, stand between SA
+/// and TSi: "implementations SHOULD send the payloads defined in this specification in the order shown in the figures"
+/// (RFC 7296 section 2.5).
+pub(crate) fn sa_and_ts(new: &NewChild, nonce_and_ke: Vec<Payload>) -> Vec<Payload> {
     let mut out = Vec::new();
     out.extend(new.cpi_in.map(ipcomp::payload));
     if new.mode == Mode::Transport {
         out.push(Payload::Notify(Notify::new(NotifyType::USE_TRANSPORT_MODE, [])));
     }
     out.push(Payload::Sa(new.proposals.clone()));
+    out.extend(nonce_and_ke);
     out.push(Payload::TsI(new.local_ts.clone()));
     out.push(Payload::TsR(new.remote_ts.clone()));
     out
@@ -242,16 +245,20 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>) {
         let protocol = old.agreed.protocol;
         payloads.push(Payload::Notify(Notify::about(NotifyType::REKEY_SA, protocol, old.spi_in.0)));
     }
-    payloads.extend(sa_and_ts(&new));
-    payloads.push(Payload::Nonce(Nonce(new.nonce.clone())));
-    if let Some(group) = new.ke {
-        payloads.push(Payload::Ke(Ke { group, data: new.public.clone() }));
-    }
+    let ke = new.ke.map(|group| Payload::Ke(Ke { group, data: new.public.clone() }));
+    let nonce = Payload::Nonce(Nonce(new.nonce.clone()));
+    payloads.extend(sa_and_ts(&new, std::iter::once(nonce).chain(ke).collect()));
     ep.send_request(now, sa, ExchangeType::CREATE_CHILD_SA, Task::Child(new), &payloads);
 }
 
 /// Reads the response to a proposal of ours.
 fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -> Result<Answered, String> {
+    // Of an error that it does not know, whoever receives it "in a response MUST assume that the corresponding request has
+    // failed entirely" (RFC 7296 section 3.10.1); one that is known says so by itself. What else is in the response does
+    // not count then.
+    if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
+        return Err(format!("received {} notify error", n.kind));
+    }
     let (mut answer, mut nonce, mut ke, mut tsi, mut tsr) = (None, Vec::new(), None, None, None);
     for p in payloads {
         match p {
@@ -264,10 +271,7 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
         }
     }
     let (Some(answer), Some(tsi), Some(tsr)) = (answer, tsi, tsr) else {
-        return Err(match notifies(payloads).find(|n| n.kind.is_error()) {
-            Some(n) => format!("received {} notify error", n.kind),
-            None => "the response lacks SA, TSi or TSr".to_owned(),
-        });
+        return Err("the response lacks SA, TSi or TSr".to_owned());
     };
     let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
         return Err(format!("the peer chose what was never offered: {}", negotiate::list(answer)));

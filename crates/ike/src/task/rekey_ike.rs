@@ -198,6 +198,11 @@ pub(crate) fn process(
             _ => failed(ep, now, sa, *task, "received INVALID_KE_PAYLOAD notify error"),
         };
     }
+    // As in `create_child`: with an error, nothing else counts.
+    if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
+        let why = format!("received {} notify error", n.kind);
+        return failed(ep, now, sa, *task, &why);
+    }
     let (mut answer, mut nonce, mut ke) = (None, None, None);
     for p in payloads {
         match p {
@@ -208,11 +213,7 @@ pub(crate) fn process(
         }
     }
     let (Some(answer), Some(nonce), Some(ke)) = (answer, nonce, ke) else {
-        let why = match notifies(payloads).find(|n| n.kind.is_error()) {
-            Some(n) => format!("received {} notify error", n.kind),
-            None => "the response lacks SA, nonce or KE".to_owned(),
-        };
-        return failed(ep, now, sa, *task, &why);
+        return failed(ep, now, sa, *task, "the response lacks SA, nonce or KE");
     };
     let chosen = negotiate::check_ike(&task.proposals, answer)
         .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
