@@ -66,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     Target { hidden: true, ..engines("planted_changed", engine_pair::changed) },
     Target { hidden: true, ..engines("planted_reordered", engine_pair::reordered) },
     Target { hidden: true, ..engines("planted_leaked", engine_pair::leaked) },
+    Target { hidden: true, ..engines("planted_impersonated", engine_pair::impersonated) },
 ];
 
 /// The target of this name.

@@ -36,6 +36,7 @@ fn planted_defects_of_the_packet_engine_are_found_and_come_again() {
         ("planted_changed", "packet "),
         ("planted_reordered", "packet "),
         ("planted_leaked", "left by"),
+        ("planted_impersonated", "panic: "),
     ] {
         let (status, text) = short(&["--expect-crash", name]);
         assert!(status == 0 && text.contains("panic: ") && text.contains(says), "{text}");

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Shunts: what `mode = pass` lets through goes in clear, whether the tunnel around it is up or down, and nothing else
-does; what `mode = drop` names goes nowhere and is counted; list pols and swanctl show them.
+does; what `mode = drop` names goes nowhere and is counted; list pols and swanctl show them. A spoke whose SA with a hub has
+0.0.0.0/0 speaks neither for another peer of the hub nor for a network that `mode = pass` names.
 """
 import json
 import subprocess
@@ -66,4 +67,112 @@ def hole_and_drop(lab, full):
     check('net/hole, PASS' in listed and 'net/no, DROP' in listed, 'and so does swanctl --list-pols')
 
 
-main({f.__name__: f for f in (hole_and_drop,)}, 'shunts')
+SPOKES = """
+connections {
+  spoke {
+    version = 2
+    local_addrs = 192.0.2.2
+    remote_addrs = 192.0.2.1
+    proposals = aes128gcm16-prfsha256-x25519
+    local { auth = psk
+ id = g2.example }
+    remote { auth = psk
+ id = g1.example }
+    children {
+      wide { local_ts = 10.2.0.0/24
+ remote_ts = 0.0.0.0/0 }
+      clear { mode = pass
+ local_ts = 10.2.0.0/24
+ remote_ts = 10.4.0.0/24
+ start_action = trap }
+    }
+  }
+  second {
+    version = 2
+    local_addrs = 198.51.100.2
+    remote_addrs = 198.51.100.3
+    proposals = aes128gcm16-prfsha256-x25519
+    local { auth = psk
+ id = g2.example }
+    remote { auth = psk
+ id = g3.example }
+    children {
+      net { local_ts = 10.2.0.0/24
+ remote_ts = 10.3.0.0/24 }
+    }
+  }
+}
+secrets { ike-1 { secret = "correct horse battery staple" } }
+"""
+# Answers what arrives, and says from where each came.
+LISTENER = """
+import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind(('10.2.0.2', 7000))
+while True:
+    data, source = s.recvfrom(64)
+    print(source[0], data.decode(), flush=True)
+    s.sendto(data, source)
+"""
+SENDER = """
+import socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.bind((sys.argv[1], 0))
+s.settimeout(0.4)
+for _ in range(5):
+    s.sendto(sys.argv[2].encode(), ('10.2.0.2', 7000))
+    try:
+        print(s.recv(64).decode())
+    except OSError:
+        pass
+"""
+
+
+def wide_spoke(lab, full):
+    """A spoke with 0.0.0.0/0 sends in the name of the hub's second peer and of a network in clear."""
+    need('ip', 'nft', 'swanctl')
+    lab.line()
+    lab.box('g3', 'c', 'p')
+    lab.forward('g3')
+    lab.wire('g2', 'wan3', ['198.51.100.2/24'], 'g3', 'wan', ['198.51.100.3/24'])
+    lab.wire('g3', 'lan', ['10.3.0.1/24'], 'c', 'eth0', ['10.3.0.2/24'])
+    lab.wire('g2', 'clear', ['10.4.0.1/24'], 'p', 'eth0', ['10.4.0.2/24'])
+    lab.ip('c', 'route', 'add', 'default', 'via', '10.3.0.1')
+    lab.ip('p', 'route', 'add', 'default', 'via', '10.4.0.1')
+    for source in ('10.3.0.2', '10.4.0.2', '10.9.0.2'):
+        lab.ip('a', 'addr', 'add', f'{source}/32', 'dev', 'eth0')
+        lab.ip('g1', 'route', 'add', f'{source}/32', 'dev', 'lan')
+    g1 = IronSwan(lab, 'g1').start(tunnel('g1', local_ts='0.0.0.0/0', remote_ts='10.2.0.0/24'))
+    hub = IronSwan(lab, 'g2').start(SPOKES)
+    third = tunnel('g1', my_id='g3.example', local_ts='10.3.0.0/24', remote_ts='10.2.0.0/24')
+    IronSwan(lab, 'g3').start(third.replace('192.0.2.1', '198.51.100.3').replace('192.0.2.2', '198.51.100.2')).initiate()
+    g1.initiate()
+    log = lab.spawn('b', sys.executable, '-c', LISTENER, name='listener')
+    until('the listener listens', lambda: ':7000' in lab.run('b', 'ss', '-lun'))
+
+    def answers(box, source, word):
+        return lab.run(box, sys.executable, '-c', SENDER, source, word).split().count(word)
+
+    def refused():
+        return int(counters(hub)['drops'].get('InTmplMismatch', 0))
+
+    def heard(word):
+        return sum(line.endswith(f' {word}') for line in log.log().splitlines())
+
+    check(answers('c', '10.3.0.2', 'second') == 5, 'the second peer is heard and answered')
+    check(answers('p', '10.4.0.2', 'clear') == 5, 'so is the network in clear')
+    for source in ('10.1.0.2', '10.9.0.2'):
+        check(answers('a', source, 'own') == 5, f'so is the spoke, as {source}, which is nobody else\'s')
+    check(refused() == 0, 'nothing was refused so far')
+    for i, (source, whose) in enumerate((('10.3.0.2', 'second peer'), ('10.4.0.2', 'network in clear')), 1):
+        answers('a', source, f'forged{i}')
+        until('the hub has counted them', lambda i=i: refused() >= 5 * i, 3)
+        check(heard(f'forged{i}') == 0, f'the spoke in the name of the {whose}: 5 packets, 0 delivered')
+    check(refused() == 10, 'they are counted as InTmplMismatch')
+    until('and told', lambda: 'InTmplMismatch' in hub.log(), 3)
+    g1.rekey('child')
+    check(answers('a', '10.1.0.2', 'later') == 5, 'the spoke goes on, through a rekeying too')
+    check(answers('a', '10.3.0.2', 'forged3') == 0 and heard('forged3') == 0, 'and still speaks for itself only')
+
+
+main({f.__name__: f for f in (hole_and_drop, wide_spoke)}, 'shunts')

@@ -70,7 +70,7 @@ drop_reasons! {
     InHdrError,
     /// The SPI is one of the reserved 0 to 255.
     InReservedSpi,
-    /// The AH packet, or what a transport mode SA carried, is a fragment.
+    /// The AH packet, or what a transport mode SA carried, or an ICMP error, is a fragment.
     InFragment,
     /// No SA has the packet's SPI.
     InNoStates,
@@ -102,6 +102,8 @@ drop_reasons! {
     InStateMismatch,
     /// A DISCARD policy covers the inner packet.
     InPolBlock,
+    /// Another policy than that of its SA covers the inner packet, or the packet that it complains about, first.
+    InTmplMismatch,
     /// The outer header says congestion experienced and the inner packet cannot carry it (RFC 6040).
     InEcnError,
 }

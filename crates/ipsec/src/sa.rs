@@ -21,6 +21,7 @@ use crate::flow::FlowKey;
 use crate::ipcomp::Adaptive;
 use crate::mtu::{self, Encapsulation};
 use crate::replay::Replay;
+use crate::spd::Spd;
 use ranges::{Ranges, have_martians, number_v4, number_v6};
 
 mod ranges;
@@ -463,6 +464,9 @@ pub(crate) struct InState {
     /// Of IPv4 and of IPv6: the selectors have addresses that no packet on a wire has.
     martians: [bool; 2],
     pub(crate) reqid: ReqId,
+    /// Twice the version of the SPD in which other policies were last looked for that come before those of this SA, and 1
+    /// if there are any.
+    others: AtomicU64,
     ranges_v4: Ranges<u32>,
     ranges_v6: Ranges<u128>,
     pub(crate) key: SaKey,
@@ -487,6 +491,8 @@ impl InState {
             ranges_v6: Ranges::new(&selectors, number_v6),
             spi: sa.spi,
             reqid: sa.reqid,
+            // What is true of the SPD of version 0, which has no policies.
+            others: AtomicU64::new(0),
             lens: key.lens(),
             replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
             usage: Usage::new(&sa.lifetime),
@@ -530,6 +536,24 @@ impl InState {
     #[inline(always)]
     pub(crate) fn may_let_martians_in(&self, ipv6: bool) -> bool {
         self.martians[usize::from(ipv6)]
+    }
+
+    /// True when it is known of this SPD that no other policy covers a packet of this SA's selectors before its own do: the
+    /// quick answer, of which false says nothing.
+    #[inline(always)]
+    pub(crate) fn is_alone_in(&self, spd: &Spd) -> bool {
+        self.others.load(Relaxed) == spd.version() << 1
+    }
+
+    /// The same, found out unless it is known. Once for each SPD, so that no packet pays for policies that did not change.
+    pub(crate) fn find_others(&self, spd: &Spd) -> bool {
+        let known = self.others.load(Relaxed);
+        if known >> 1 == spd.version() {
+            return known & 1 != 0;
+        }
+        let others = spd.others_first(&self.selectors.local, &self.selectors.remote, self.reqid);
+        self.others.store(spd.version() << 1 | u64::from(others), Relaxed);
+        others
     }
 
     /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is opening's business.

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ironswan_wire::ip::ext;
-use ironswan_wire::sadb::{Action, PolicyAdd};
+use ironswan_wire::sadb::{Action, PolicyAdd, ReqId};
 use ironswan_wire::selector::{AddrRange, PacketSelector, Precedence, TrafficSelector};
 
 mod build;
@@ -46,8 +46,8 @@ pub(crate) struct Spd {
     v4: Option<Node<u32>>,
     v6: Option<Node<u128>>,
     len: usize,
-    /// Some policy discards: inbound packets have to be looked up as well.
-    discards: u32,
+    /// Grows with each change, from 0, which is that of an SPD that never had a policy.
+    version: u64,
 }
 
 /// Ports that cannot be seen.
@@ -64,11 +64,15 @@ fn ports(ts: &TrafficSelector) -> (u32, u32) {
     }
 }
 
-fn area<A: Value>(policy: &PolicyAdd, of: impl Fn(&AddrRange) -> (A, A)) -> Area<A> {
-    let (remote, local) = (of(&policy.remote.range), of(&policy.local.range));
-    let (remote_ports, local_ports) = (ports(&policy.remote), ports(&policy.local));
+fn area<A: Value>(
+    remote_ts: &TrafficSelector,
+    local_ts: &TrafficSelector,
+    of: impl Fn(&AddrRange) -> (A, A),
+) -> Area<A> {
+    let (remote, local) = (of(&remote_ts.range), of(&local_ts.range));
+    let (remote_ports, local_ports) = (ports(remote_ts), ports(local_ts));
     // Both sides have to agree to the protocol; two that differ agree to none.
-    let protocol = match (policy.remote.protocol, policy.local.protocol) {
+    let protocol = match (remote_ts.protocol, local_ts.protocol) {
         (0, 0) => (0, 255),
         (p, 0) | (0, p) => (u32::from(p), u32::from(p)),
         (p, q) if p == q => (u32::from(p), u32::from(p)),
@@ -80,15 +84,15 @@ fn area<A: Value>(policy: &PolicyAdd, of: impl Fn(&AddrRange) -> (A, A)) -> Area
 }
 
 /// A range of the other family contains no address of this one.
-fn area_v4(policy: &PolicyAdd) -> Area<u32> {
-    area(policy, |range| match (range.start(), range.end()) {
+fn area_v4(remote: &TrafficSelector, local: &TrafficSelector) -> Area<u32> {
+    area(remote, local, |range| match (range.start(), range.end()) {
         (IpAddr::V4(start), IpAddr::V4(end)) => (start.into(), end.into()),
         _ => (u32::MAX, 0),
     })
 }
 
-fn area_v6(policy: &PolicyAdd) -> Area<u128> {
-    area(policy, |range| match (range.start(), range.end()) {
+fn area_v6(remote: &TrafficSelector, local: &TrafficSelector) -> Area<u128> {
+    area(remote, local, |range| match (range.start(), range.end()) {
         (IpAddr::V6(start), IpAddr::V6(end)) => (start.into(), end.into()),
         _ => (u128::MAX, 0),
     })
@@ -124,11 +128,45 @@ fn hidden<A: Value>(tree: Option<&Node<A>>, p: &Point<A>, known: bool) -> Result
     Ok(found.map(|i| i.found().0))
 }
 
+/// Nodes that may be read to find out whether other policies come before an SA's own.
+const OTHERS_STEPS: u32 = 256;
+/// Pairs of a local and a remote selector of one SA for which that is found out.
+const MAX_PAIRS: usize = 64;
+
+/// True when a policy that is not PROTECT by `reqid` covers some packet of `area` before all policies that are. False also
+/// needs a policy of this reqid around the whole of it, unless no other policy touches it.
+fn others_first<A: Value>(tree: Option<&Node<A>>, area: &Area<A>, reqid: ReqId) -> bool {
+    let Some(tree) = tree else { return false };
+    let own = tree.rank_of(area, Action::Protect(reqid));
+    tree.has_other(area, own, Action::Protect(reqid), &mut { OTHERS_STEPS })
+}
+
 impl Spd {
-    /// True when some policy is DISCARD.
-    #[inline]
-    pub(crate) fn has_discards(&self) -> bool {
-        self.discards != 0
+    /// Which SPD it is: another after each change.
+    #[inline(always)]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// True when of the packets that these selectors cover some may have to come by something else than an SA of `reqid`:
+    /// another policy covers them first. False is certain, true is not: then each flow has to be looked up.
+    pub(crate) fn others_first(
+        &self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        reqid: ReqId,
+    ) -> bool {
+        // A peer chooses how many selectors it asks for.
+        if local.len() * remote.len() > MAX_PAIRS {
+            return true;
+        }
+        let pairs = local.iter().flat_map(|l| remote.iter().map(move |r| (r, l)));
+        pairs.into_iter().any(|(r, l)| match (r.range.is_ipv6(), l.range.is_ipv6()) {
+            (false, false) => others_first(self.v4.as_ref(), &area_v4(r, l), reqid),
+            (true, true) => others_first(self.v6.as_ref(), &area_v6(r, l), reqid),
+            // No packet is of both families.
+            _ => false,
+        })
     }
 
     /// How many policies there are, however often they are counted.
@@ -152,7 +190,7 @@ impl Spd {
             list.insert(at, Arc::new(Policy { policy: policy.clone(), rank, count: 1 }));
         });
         self.len += usize::from(fresh);
-        self.discards += u32::from(fresh && policy.action == Action::Discard);
+        self.version += 1;
     }
 
     /// Removes a policy once; false when it is not there.
@@ -169,16 +207,16 @@ impl Spd {
             }
         });
         self.len -= usize::from(gone);
-        self.discards -= u32::from(gone && policy.action == Action::Discard);
+        self.version += 1;
         found
     }
 
     /// Changes the list of policies that have the selectors of `policy`.
     fn edit(&mut self, policy: &PolicyAdd, change: impl FnOnce(&mut Vec<Arc<Policy>>)) {
         if policy.remote.range.is_ipv6() {
-            Node::edit(&mut self.v6, &area_v6(policy), change);
+            Node::edit(&mut self.v6, &area_v6(&policy.remote, &policy.local), change);
         } else {
-            Node::edit(&mut self.v4, &area_v4(policy), change);
+            Node::edit(&mut self.v4, &area_v4(&policy.remote, &policy.local), change);
         }
     }
 
@@ -188,10 +226,9 @@ impl Spd {
         self.find(p.dst, p.src, p.dst_port, p.src_port, p.protocol).map(|(action, _)| action)
     }
 
-    /// The policy for a packet that arrived.
-    pub(crate) fn lookup_in(&self, p: &PacketSelector) -> Option<&Policy> {
-        let (_, policies) = self.find(p.src, p.dst, p.src_port, p.dst_port, p.protocol)?;
-        policies.first().map(|p| &**p)
+    /// The action of the policy that covers a packet that arrived: the one that its answer would take.
+    pub(crate) fn lookup_in(&self, p: &PacketSelector) -> Option<Action> {
+        self.find(p.src, p.dst, p.src_port, p.dst_port, p.protocol).map(|(action, _)| action)
     }
 
     #[inline]

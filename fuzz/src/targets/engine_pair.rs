@@ -42,3 +42,8 @@ pub fn reordered(data: &[u8]) -> u64 {
 pub fn leaked(data: &[u8]) -> u64 {
     engine_pair_with(data, Defect::Leaked)
 }
+
+/// With a packet delivered on purpose that another policy covers before that of its SA.
+pub fn impersonated(data: &[u8]) -> u64 {
+    engine_pair_with(data, Defect::Impersonated)
+}

@@ -1,5 +1,6 @@
-//! Two engines that face each other. What one seals, the other opens to the same packets; what leaves is what a list of
-//! policies says has to be protected, by an SA of the policy that says so; and the books balance.
+//! Two engines that face each other. What one seals, the other opens to the same packets, unless it has a policy of its own that
+//! covers them before that of the SA; what leaves is what a list of policies says has to be protected, by an SA of the policy
+//! that says so; and the books balance.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -22,7 +23,7 @@ use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, PacketSelector, TrafficSelector};
 
 use super::reference::{Policies, canonical, cut, flow};
-use crate::{Carrier, Config, Datagram, Engine, RxBatch, TxBatch, TxConfig, Worker};
+use crate::{Carrier, Config, Datagram, DropReason, Engine, RxBatch, TxBatch, TxConfig, Worker};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -39,6 +40,8 @@ pub enum Defect {
     Reordered,
     /// A packet that a policy says to discard leaves.
     Leaked,
+    /// A packet that another policy covers before that of its SA is delivered.
+    Impersonated,
 }
 
 /// Bytes to choose by; zeros when they are used up.
@@ -304,6 +307,10 @@ struct World {
     rx: RxBatch,
     sas: Vec<SaAdd>,
     policies: Policies,
+    /// Those of B, seen from A.
+    theirs: Policies,
+    /// What must be refused, of the frames that have been taken since the last delivery.
+    refused: Vec<Vec<u8>>,
     /// What must arrive, flow by flow, of the frames that have been taken since the last delivery.
     expected: HashMap<PacketSelector, Vec<Vec<u8>>>,
     defect: Defect,
@@ -333,8 +340,8 @@ impl World {
             eb.apply(SECOND, &Command::SaAdd(Box::new(mirrored(&sa)))).expect("its mirror image");
             sas.push(sa);
         }
-        let mut policies = Policies::default();
-        for n in 0..1 + u32::from(choice.byte() % 6) {
+        let (mut policies, mut theirs) = (Policies::default(), Policies::default());
+        let policy = |choice: &mut Choice<'_>, n: u32| {
             let bits = choice.byte();
             let ipv6 = bits & 1 != 0;
             let action = match bits >> 1 & 7 {
@@ -345,18 +352,38 @@ impl World {
             };
             let priority = if bits & 0x80 != 0 { u32::from(bits >> 4) } else { 0 };
             let (local, remote) = (selector(choice, ipv6), selector(choice, ipv6));
-            let policy = PolicyAdd { name: n.to_string(), action, local, remote, priority };
+            PolicyAdd { name: n.to_string(), action, local, remote, priority }
+        };
+        let at_b = |policy: &PolicyAdd| {
+            let mirror = PolicyAdd { local: policy.remote, remote: policy.local, ..policy.clone() };
+            eb.apply(SECOND, &Command::PolicyAdd(mirror))
+                .expect("the mirror image of the target's own policy");
+        };
+        let mut all = Vec::new();
+        for n in 0..1 + u32::from(choice.byte() % 6) {
+            let policy = policy(choice, n);
             ea.apply(SECOND, &Command::PolicyAdd(policy.clone())).expect("the target's own policy");
-            let mirror = PolicyAdd { local: remote, remote: local, ..policy.clone() };
-            eb.apply(SECOND, &Command::PolicyAdd(mirror)).expect("its mirror image");
-            policies.add(policy);
+            at_b(&policy);
+            policies.add(policy.clone());
+            theirs.add(policy.clone());
+            all.push(policy);
+        }
+        // Of B alone: one that comes before another with the same selectors, and any.
+        for n in 0..u32::from(choice.byte() % 8).saturating_sub(5) {
+            let mut policy = policy(choice, 10 + n);
+            if n == 0 {
+                let before = &all[usize::from(choice.byte()) % all.len()];
+                (policy.local, policy.remote, policy.priority) = (before.local, before.remote, 1);
+            }
+            at_b(&policy);
+            theirs.add(policy);
         }
         let (mut a, mut b) = (Worker::new(engines[0].clone()), Worker::new(engines[1].clone()));
         a.begin(SECOND);
         b.begin(SECOND);
         let tx = TxBatch::new(TxConfig { capacity: 256 * 1024, ..TxConfig::default() });
-        let (rx, expected) = (RxBatch::new(), HashMap::new());
-        Self { engines, a, b, tx, rx, sas, policies, expected, defect, delivered: 0 }
+        let (rx, refused, expected) = (RxBatch::new(), Vec::new(), HashMap::new());
+        Self { engines, a, b, tx, rx, sas, policies, theirs, refused, expected, defect, delivered: 0 }
     }
 
     /// The SA that packet number `n` of the batch's ESP or AH jobs is for.
@@ -404,6 +431,11 @@ impl World {
             assert_eq!(packets.len(), sent.len(), "as many packets as the device would make");
             for p in packets {
                 let (key, _) = flow(&p).expect("a packet of our own");
+                let first = self.theirs.outbound(&key);
+                if first.is_some_and(|action| action != Action::Protect(sa.reqid)) {
+                    self.refused.push(p);
+                    continue;
+                }
                 self.expected.entry(key).or_default().push(comparable(&p, &sa).expect("a packet of our own"));
             }
         }
@@ -445,14 +477,22 @@ impl World {
         for engine in &self.engines {
             assert!(engine.counters().balance(), "{:?}", engine.counters());
         }
-        let expected = std::mem::take(&mut self.expected);
+        let (expected, refused) = (std::mem::take(&mut self.expected), std::mem::take(&mut self.refused));
         if !ours {
             return;
         }
         let dropped: Vec<_> =
-            after.drops().filter(|(r, n)| *n != before.dropped(*r)).map(|(r, _)| r.name()).collect();
-        assert!(dropped.is_empty(), "what was sealed is dropped: {dropped:?}");
+            after.drops().map(|(r, n)| (r, n - before.dropped(r))).filter(|(_, n)| *n != 0).collect();
+        let by_policy = |(r, _): &&(_, u64)| matches!(r, DropReason::InPolBlock | DropReason::InTmplMismatch);
+        let (others, blocked) = (dropped.iter().any(|d| !by_policy(&d)), dropped.iter().filter(by_policy));
+        assert!(!others, "what was sealed is dropped: {dropped:?}");
+        assert_eq!(blocked.map(|(_, n)| n).sum::<u64>(), refused.len() as u64, "{dropped:?}");
         let mut got: HashMap<PacketSelector, Vec<Vec<u8>>> = HashMap::new();
+        if self.defect == Defect::Impersonated {
+            for p in refused {
+                got.entry(flow(&p).expect("a packet of our own").0).or_default().push(p);
+            }
+        }
         for write in &self.rx.writes {
             let whole = self.rx.gather(&buf, write);
             let mut packets = cut(&whole, &write.offload).expect("a write that the device takes");
@@ -537,7 +577,8 @@ pub fn engine_pair_with(data: &[u8], defect: Defect) -> u64 {
     }
     world.deliver(true);
     let (a, b) = (world.engines[0].counters(), world.engines[1].counters());
-    let numbers = [world.delivered, a.traffic.out_sent, a.held, b.traffic.in_merged];
+    let blocked = b.dropped(DropReason::InTmplMismatch);
+    let numbers = [world.delivered, a.traffic.out_sent, a.held, b.traffic.in_merged, blocked];
     let drops = a.drops().chain(b.drops()).map(|(_, n)| n);
     let kinds = world
         .sas
@@ -576,8 +617,9 @@ mod tests {
     #[test]
     fn every_planted_defect_is_found() {
         std::panic::set_hook(Box::new(|_| ()));
-        for defect in [Defect::Lost, Defect::Changed, Defect::Reordered, Defect::Leaked] {
-            let found = inputs(1_500).any(|data| catch_unwind(|| engine_pair_with(&data, defect)).is_err());
+        for defect in [Defect::Lost, Defect::Changed, Defect::Reordered, Defect::Leaked, Defect::Impersonated]
+        {
+            let found = inputs(3_000).any(|data| catch_unwind(|| engine_pair_with(&data, defect)).is_err());
             assert!(found, "{defect:?}");
         }
     }

@@ -1,11 +1,11 @@
-//! Whether an inner packet may come out of its SA: addresses, selectors, DISCARD policies (RFC 4301 section 5.2, step 4). The
-//! answer is the same for all packets of one flow, so it is asked for once for each.
+//! Whether an inner packet may come out of its SA: addresses, selectors, and whether the policy that covers the packet first is
+//! the SA's own (RFC 4301 section 5.2, step 4). The answer is the same for all packets of one flow, so it is asked for once for
+//! each. Most SAs are alone in their selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
 
 use std::net::Ipv4Addr;
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::sadb::Action;
-use ironswan_wire::selector::PacketSelector;
 
 use super::opened::Asked;
 use crate::counters::DropReason;
@@ -38,17 +38,37 @@ pub(super) fn accept<W>(
 fn covered(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> bool {
     let state = &*sa.state;
     state.covers_addresses(flow)
-        && !snap.spd.has_discards()
+        && state.is_alone_in(&snap.spd)
         && !(state.may_let_martians_in(info.ipv6) && martian(packet, info.ipv6))
+        && !icmp::is_icmp(info)
 }
 
 #[cold]
 #[inline(never)]
 fn unknown<W>(asked: &mut Asked<'_, W>, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
+    let result = judge(asked, &flow, packet, info, sa);
+    // An SA is found as soon as it is there, and its own policies follow it: they may have come within this round.
+    if result == Err(DropReason::InTmplMismatch) && asked.engine.generation() != asked.snap.generation {
+        let snap = asked.engine.snapshot();
+        let Asked { engine, now, .. } = *asked;
+        let (accepted, fragments) = (&mut *asked.accepted, &mut *asked.fragments);
+        let mut again = Asked { snap: &snap, engine, accepted, fragments, now, watch: &mut *asked.watch };
+        return judge(&mut again, &flow, packet, info, sa);
+    }
+    result
+}
+
+fn judge<W>(
+    asked: &mut Asked<'_, W>,
+    flow: &FlowKey,
+    packet: &[u8],
+    info: &IpInfo,
+    sa: &InSa,
+) -> Result<(), DropReason> {
     match info.fragment {
-        Fragment::No => whole(asked, &flow, packet, info, sa),
-        _ => fragment(asked, &flow, packet, info, sa),
+        Fragment::No => whole(asked, flow, packet, info, sa),
+        _ => fragment(asked, flow, packet, info, sa),
     }
 }
 
@@ -59,12 +79,11 @@ fn whole<W>(
     info: &IpInfo,
     sa: &InSa,
 ) -> Result<(), DropReason> {
+    if icmp::is_error(packet, info) {
+        return error(asked.snap, flow, packet, info, sa);
+    }
     if !asked.accepted.has(flow, sa.state.spi.0) {
-        match acceptable(asked.snap, flow, packet, info, sa) {
-            // Every error quotes something else: nothing is remembered.
-            Err(DropReason::InStateMismatch) => return by_quoted(asked.snap, packet, info, sa),
-            result => result?,
-        }
+        acceptable(asked.snap, flow, packet, info, sa)?;
         asked.accepted.insert(flow, sa.state.spi.0);
     }
     Ok(())
@@ -111,28 +130,52 @@ fn acceptable(
     if !sa.state.selectors.covers_in(&selector) {
         return Err(DropReason::InStateMismatch);
     }
-    if !snap.spd.has_discards() {
+    if !sa.state.find_others(&snap.spd) {
         return Ok(());
     }
-    let action = match flow.is_hidden() {
-        false => snap.spd.lookup_in(&selector).map(|p| p.policy.action),
+    let first = match flow.is_hidden() {
+        false => snap.spd.lookup_in(&selector),
         // Where it depends on the ports, its first fragment has to be known.
         true => snap.spd.lookup_in_hidden(&selector).map_err(|_| DropReason::InStateMismatch)?,
     };
-    if action == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
+    permitted(first, sa)
 }
 
-/// An ICMP error that the selectors do not cover: it is accepted when they cover the answer to what it quotes, since routers
-/// on the peer's side speak with addresses of their own (RFC 4301 section 6.2).
+/// Whether a packet may come out of an SA for the policy that covers its answer first: the SPD is ordered (RFC 4301 section
+/// 4.4.1), and whose networks these are is what that policy says, not the SA's selectors, which may be wider. Of an SA without
+/// policies (`policies = no`) everything may that no policy covers.
+fn permitted(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
+    match first {
+        None => Ok(()),
+        Some(Action::Protect(reqid)) if reqid == sa.state.reqid => Ok(()),
+        Some(Action::Discard) => Err(DropReason::InPolBlock),
+        Some(Action::Protect(_) | Action::Bypass) => Err(DropReason::InTmplMismatch),
+    }
+}
+
+/// An ICMP error is about the packet that it quotes, and each quotes another: nothing of it is remembered. That packet's answer
+/// has to be one that may come out of this SA, or else a peer could end or narrow the flows of others (RFC 4301 section 6.2).
+///
+/// An error that the selectors do not cover is accepted when they cover that answer, since routers on the peer's side speak with
+/// addresses of their own. These may be anybody's: the error says nothing that the peer could not say in its own name.
 #[cold]
-fn by_quoted(snap: &Snapshot, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
-    let answer = icmp::quoted_answer(packet, info).filter(|answer| sa.state.selectors.covers_in(answer));
-    let answer = answer.ok_or(DropReason::InStateMismatch)?;
-    let discards = |s: &PacketSelector| {
-        snap.spd.lookup_in(s).is_some_and(|found| found.policy.action == Action::Discard)
-    };
-    let blocked = discards(&answer) || info.selector(packet).is_none_or(|own| discards(&own));
-    if blocked { Err(DropReason::InPolBlock) } else { Ok(()) }
+fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+    // Whoever puts the fragments together would believe what has not been looked at. No error is longer than what passes
+    // everywhere (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4).
+    if info.fragment != Fragment::No {
+        return Err(DropReason::InFragment);
+    }
+    let answer = icmp::quoted_answer(packet, info);
+    match acceptable(snap, flow, packet, info, sa) {
+        Err(DropReason::InStateMismatch) => {
+            let answer = answer.filter(|answer| sa.state.selectors.covers_in(answer));
+            permitted(snap.spd.lookup_in(&answer.ok_or(DropReason::InStateMismatch)?), sa)?;
+            let own = info.selector(packet).and_then(|own| snap.spd.lookup_in(&own));
+            if own == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
+        }
+        Ok(()) => answer.map_or(Ok(()), |answer| permitted(snap.spd.lookup_in(&answer), sa)),
+        refused => refused,
+    }
 }
 
 /// Addresses that no packet on a wire has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5):

@@ -273,6 +273,7 @@ impl Worker {
         let mut carried = carried.iter();
         let mut asked = Asked {
             snap: &self.snap,
+            engine: &self.engine,
             accepted: &mut self.accepted,
             fragments: &mut self.fragments_in,
             now: self.now,

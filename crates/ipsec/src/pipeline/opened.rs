@@ -27,7 +27,7 @@ use crate::ah::Ah;
 use crate::batch::RxBatch;
 use crate::counters::DropReason;
 use crate::ecn;
-use crate::engine::Snapshot;
+use crate::engine::{Engine, Snapshot};
 use crate::flow::Accepted;
 use crate::fragment::Fragments;
 use crate::ipcomp::Compressor;
@@ -56,6 +56,7 @@ pub(super) struct Carried {
 /// What is asked while packets are opened.
 pub(super) struct Asked<'a, W> {
     pub(super) snap: &'a Snapshot,
+    pub(super) engine: &'a Engine,
     pub(super) accepted: &'a mut Accepted,
     pub(super) fragments: &'a mut Fragments,
     pub(super) now: Duration,

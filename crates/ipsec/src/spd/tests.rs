@@ -53,11 +53,10 @@ fn agree(spd: &Spd, listed: &Listed, p: &PacketSelector) {
     let want = listed.out(p);
     assert_eq!(out_policy(spd, p), want, "{p:?}");
     assert_eq!(spd.lookup_out(p), want.map(|q| q.action));
-    assert_eq!(spd.lookup_in(&reversed(p)).map(|q| &q.policy), want);
+    assert_eq!(spd.lookup_in(&reversed(p)), want.map(|q| q.action));
 }
 
 fn agree_in_all(spd: &Spd, listed: &Listed) {
-    assert_eq!(spd.has_discards(), listed.0.iter().any(|(p, ..)| p.action == Action::Discard));
     let mut sorted: Vec<_> = listed.0.iter().collect();
     sorted.sort_by_key(|(p, rank, _)| (p.remote.range.is_ipv6(), *rank));
     let all = spd.all();
@@ -209,6 +208,96 @@ proptest! {
 }
 
 /// Sets of policies as they are found, and as someone with ill will would make them. `n` of them.
+/// What [`Spd::others_first`] says of an SA, beside the definition: some packet that the SA's selectors cover has a first policy
+/// that is not its own.
+fn others_agree(
+    listed: &Listed,
+    spd: &Spd,
+    (local, remote): (&[TrafficSelector], &[TrafficSelector]),
+    reqid: ReqId,
+    packets: &[PacketSelector],
+) {
+    if spd.others_first(local, remote, reqid) {
+        return;
+    }
+    for p in packets {
+        let covered = local.iter().any(|t| t.matches(p.src, p.protocol, p.src_port))
+            && remote.iter().any(|t| t.matches(p.dst, p.protocol, p.dst_port));
+        let first = listed.out(p).map(|q| q.action);
+        assert!(!covered || first.is_none_or(|action| action == Action::Protect(reqid)), "{p:?}: {first:?}");
+    }
+}
+
+proptest! {
+    /// An SA that is said to be alone in its selectors is: of whatever selectors, with and without policies of its own.
+    #[test]
+    fn who_is_said_to_be_alone_is_alone(
+        policies in proptest::collection::vec(any_policy(), 0..40),
+        sides in proptest::collection::vec((any_selector(false), any_selector(false)), 1..4),
+        own in any::<[bool; 4]>(),
+        packets in proptest::collection::vec(any_packet(), 200),
+    ) {
+        let (mut spd, mut listed) = (Spd::default(), Listed::default());
+        let reqid = ReqId(1);
+        let mut add = |p: &PolicyAdd, serial| {
+            spd.add(p, serial);
+            listed.add(p, serial);
+        };
+        let mut serial = 0;
+        for (i, p) in policies.iter().enumerate() {
+            serial += 1;
+            add(p, serial);
+            if let Some((l, r)) = sides.get(i).filter(|_| own[i % 4]) {
+                serial += 1;
+                add(&policy(*l, *r, Action::Protect(reqid), 0), serial);
+            }
+        }
+        let (local, remote): (Vec<_>, Vec<_>) = sides.into_iter().unzip();
+        others_agree(&listed, &spd, (&local, &remote), reqid, &packets);
+    }
+}
+
+/// Nobody pays who need not: an SA with its own policy beside thousands of others, inside of a wider one, beside one of the same
+/// selectors that is younger. And who has to, does.
+#[test]
+fn who_is_alone_is_said_to_be() {
+    let net = |addr: [u8; 4], len| TrafficSelector::addresses(AddrRange::prefix(addr.into(), len).unwrap());
+    let (here, all) = (net([10, 0, 0, 0], 8), net([0, 0, 0, 0], 0));
+    let spoke = |k: u32| net((0x0b00_0000 + (k << 8)).to_be_bytes(), 24);
+    let mut spd = Spd::default();
+    let mut serial = 0;
+    let mut add = |spd: &mut Spd, p: PolicyAdd| {
+        serial += 1;
+        spd.add(&p, serial);
+    };
+    let protect = |n: u32| Action::Protect(ReqId(n));
+    add(&mut spd, policy(here, all, protect(1), 0));
+    for k in 2..5_000 {
+        add(&mut spd, policy(here, spoke(k), protect(k), 0));
+    }
+    add(&mut spd, policy(here, spoke(7), protect(9_999), 0));
+    let others = |spd: &Spd, local, remote, n| spd.others_first(&[local], &[remote], ReqId(n));
+    for k in [2, 7, 4_999] {
+        assert!(!others(&spd, here, spoke(k), k), "{k}");
+    }
+    assert!(others(&spd, here, all, 1));
+    assert!(others(&spd, here, spoke(7), 9_999), "an older one has the same");
+    assert!(others(&spd, here, spoke(3), 4), "no policy of its own");
+    // A part of its policy has no policy of its own, and is not said to be.
+    let half = net([11, 0, 2, 0], 25);
+    assert!(others(&spd, here, half, 2));
+    add(&mut spd, policy(here, half, Action::Bypass, 0));
+    assert!(others(&spd, here, spoke(2), 2));
+    assert!(spd.remove(&policy(here, half, Action::Bypass, 0)) && !others(&spd, here, spoke(2), 2));
+    // The other family is another world.
+    let v6 = TrafficSelector::addresses(AddrRange::any(true));
+    assert!(!others(&spd, v6, v6, 77) && !others(&spd, here, v6, 77));
+    let many: Vec<_> = (0..65).map(spoke).collect();
+    assert!(
+        spd.others_first(&[here], &many, ReqId(77)) && Spd::default().others_first(&[here], &many, ReqId(77))
+    );
+}
+
 fn shapes(n: u32) -> Vec<(&'static str, Vec<PolicyAdd>)> {
     let mut rng = Seeded::new(4);
     let mut random = move |below: u32| {

@@ -64,6 +64,10 @@ impl<A: Value> Area<A> {
         inside
     }
 
+    fn meets(&self, other: &Self) -> bool {
+        (0..DIMS).all(|d| self.lo[d] <= other.hi[d] && other.lo[d] <= self.hi[d])
+    }
+
     pub(super) fn extend(&mut self, other: &Self) {
         for d in 0..DIMS {
             self.lo[d] = self.lo[d].min(other.lo[d]);
@@ -300,6 +304,46 @@ impl<A: Value> Node<A> {
                 .filter(|m| around(&m.around))
                 .flat_map(|m| &m.node)
                 .any(|n| n.looks_at_ports(p, known, before, steps)),
+        }
+    }
+
+    /// Rank of the first policy of exactly this box with this action.
+    pub(super) fn rank_of(&self, area: &Area<A>, action: Action) -> Option<Rank> {
+        let policies = self.get(area)?.policies.iter();
+        policies.filter(|p| p.policy.action == action).map(|p| p.rank).min()
+    }
+
+    /// True when a policy that ranks before `before` and has another action than `own` meets the box. Also when it takes more
+    /// than `steps` nodes to find out.
+    pub(super) fn has_other(
+        &self,
+        area: &Area<A>,
+        before: Option<Rank>,
+        own: Action,
+        steps: &mut u32,
+    ) -> bool {
+        let Some(left) = steps.checked_sub(1) else { return true };
+        *steps = left;
+        let first = |rank: Rank| before.is_none_or(|before| rank < before);
+        match self {
+            Self::Leaf(items) => {
+                let other = |p: &Arc<Policy>| first(p.rank) && p.policy.action != own;
+                let items = items.iter().take_while(|i| first(i.best));
+                items.filter(|i| i.area.meets(area)).any(|i| i.policies.iter().any(other))
+            }
+            Self::Cut(cut) => {
+                let (from, to) = (cut.child(area.lo[cut.dim]), cut.child(area.hi[cut.dim]));
+                let children = cut.children[from..=to.max(from)].iter().flatten();
+                let wide = cut.wide.iter().filter(|(rank, _)| first(*rank)).map(|(_, wide)| wide);
+                wide.chain(children).any(|n| n.has_other(area, before, own, steps))
+            }
+            Self::Group(group) => group
+                .members
+                .iter()
+                .take_while(|m| first(m.best))
+                .filter(|m| m.around.meets(area))
+                .flat_map(|m| &m.node)
+                .any(|n| n.has_other(area, before, own, steps)),
         }
     }
 

@@ -7,6 +7,7 @@ mod in_ah;
 mod in_common;
 mod in_ipcomp;
 mod in_options;
+mod in_others;
 mod in_transport;
 mod lifecycle;
 mod moved;

@@ -8,7 +8,7 @@ use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId};
 use crate::common::*;
 
 /// "Too big" or "unreachable" from `from` to `to` about `quoted`, of which it quotes `keep` bytes.
-fn error(from: &str, to: &str, quoted: &Spec, keep: usize) -> Vec<u8> {
+pub fn error(from: &str, to: &str, quoted: &Spec, keep: usize) -> Vec<u8> {
     let mut quoted_bytes = quoted.build();
     quoted_bytes.truncate(keep);
     let mut icmp = vec![if quoted.v6 { 2 } else { 3 }, if quoted.v6 { 0 } else { 4 }, 0, 0, 0, 0, 5, 0];

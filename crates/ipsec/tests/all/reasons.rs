@@ -116,6 +116,12 @@ fn case(reason: DropReason) {
             let packet = Spec { src: ip("10.1.0.9"), ..Spec::udp(10) }.build();
             r.esp_of(1, 1, &text(&packet, 4, 16))
         }),
+        InTmplMismatch => arriving(reason, Make::default(), |r| {
+            r.engine.apply(SECOND, &policy("10.2.0.0/16", "10.1.0.9/32", PROTECT)).unwrap();
+            r.worker.begin(SECOND);
+            let packet = Spec { src: ip("10.1.0.9"), ..Spec::udp(10) }.build();
+            r.esp_of(1, 1, &text(&packet, 4, 16))
+        }),
         InEcnError => {
             arriving(reason, Make::default(), |r| Arriving { tos: 3, ..r.esp_of(1, 1, &good_text()) })
         }

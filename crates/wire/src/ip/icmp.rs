@@ -13,25 +13,28 @@ use crate::selector::PacketSelector;
 /// Bytes in front of what is quoted.
 const HEADER: usize = 8;
 
+/// True for a packet of ICMP, of its own family.
+#[inline(always)]
+pub fn is_icmp(info: &IpInfo) -> bool {
+    info.protocol == if info.ipv6 { protocol::ICMPV6 } else { protocol::ICMP }
+}
+
 /// True for the errors: IPv4 destination unreachable, source quench, time exceeded, parameter problem; IPv6 those below 128 (RFC
 /// 4443 section 2.1). A redirect quotes a packet too, but is of a router on the receiver's own link (RFC 1122 section 3.2.2.2),
 /// in whose name nobody may speak from behind a tunnel.
-fn is_error(ipv6: bool, kind: u8) -> bool {
-    if ipv6 { kind < 128 } else { matches!(kind, 3 | 4 | 11 | 12) }
+pub fn is_error(packet: &[u8], info: &IpInfo) -> bool {
+    let kind = packet.get(info.upper).filter(|_| is_icmp(info) && info.fragment != Fragment::Later);
+    kind.is_some_and(|kind| if info.ipv6 { *kind < 128 } else { matches!(kind, 3 | 4 | 11 | 12) })
 }
 
 /// The selectors of the packet that an ICMP error quotes, turned around, as if it were the answer to it: what RFC 4301 section
 /// 6.2 looks the error up by. `None` for all other packets, for fragments, and unless the error goes to the sender of what
 /// it quotes.
 pub fn quoted_answer(packet: &[u8], info: &IpInfo) -> Option<PacketSelector> {
-    let icmp = if info.ipv6 { protocol::ICMPV6 } else { protocol::ICMP };
-    if info.protocol != icmp || info.fragment != Fragment::No {
+    if info.fragment != Fragment::No || !is_error(packet, info) {
         return None;
     }
     let message = packet.get(info.upper..info.total_len)?;
-    if !is_error(info.ipv6, *message.first()?) {
-        return None;
-    }
     let quoted = message.get(HEADER..)?;
     let header = header(quoted, info.ipv6)?;
     let selector = header.selector(quoted)?;
