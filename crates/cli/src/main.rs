@@ -16,6 +16,7 @@ mod lab;
 mod operate;
 mod plan;
 mod plane;
+mod status;
 mod vici;
 mod view;
 
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
         Command::Up(a) => ("up", operate::up(&a)),
         Command::Down(a) => ("down", operate::down(&a)),
         Command::Rekey(a) => ("rekey", operate::rekey(&a)),
-        Command::Status(a) => ("status", view::status(&a)),
+        Command::Status(a) => ("status", status::status(&a)),
         Command::List(a) => match a.what {
             What::Conns => ("list conns", view::conns(&a)),
             What::Sas => ("list sas", view::sas(&a)),

@@ -1,4 +1,5 @@
-//! The data plane in `status`: workers, engines, what the kernel does for us, and where the time of a packet goes.
+//! The data plane in `status` (workers, engines, what the kernel does for us) and in `list counters` (where the time of a
+//! packet goes).
 
 use ironswan_wire::vici::Section;
 
@@ -42,14 +43,20 @@ pub(crate) fn text(stats: &Section) -> String {
     if !slower.is_empty() {
         out += &format!("  refused by the kernel: {slower}\n");
     }
+    out
+}
+
+/// Where the time of a packet goes, a line for each direction. Nothing for a direction without measurements.
+pub(crate) fn times(stages: &Section) -> String {
+    let mut out = String::new();
     for (name, title) in [("outbound", "out"), ("inbound", "in")] {
-        let times = stats.section("stages").and_then(|s| s.section(name));
-        out += &format!("  {title}: {}\n", or_dash(times.map(per_packet).unwrap_or_default()));
+        let times = stages.section(name).map(per_packet).filter(|t| !t.is_empty());
+        out += &times.map(|t| format!("{title}: {t}\n")).unwrap_or_default();
     }
     out
 }
 
-/// The sums behind [`text`], of both directions.
+/// The sums behind [`times`], of both directions.
 pub(crate) fn table(stages: &Section) -> String {
     let keys = ["packets", "bytes"].iter().chain(&STAGES);
     let cell = |direction: &str, key: &str| {
@@ -114,13 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn workers_offloads_and_times_are_shown_and_what_was_not_measured_is_a_dash() {
+    fn workers_offloads_and_times_are_shown_and_what_was_not_measured_is_left_out() {
         assert_eq!(
             text(&stats()),
             "data plane: 2 workers, engines aws-lc, vaes\n  \
-             TUN: TSO and USO; UDP: cut (up to 128), merged, buffers 8.4M and 8.4M; XDP: -\n  \
-             out: 280 ns a packet of 1400 bytes: receive 10, parse 20, policy 30, sequence 40, encapsulation 50, crypto 60, \
-             send 70\n  in: -\n"
+             TUN: TSO and USO; UDP: cut (up to 128), merged, buffers 8.4M and 8.4M; XDP: -\n"
+        );
+        assert_eq!(
+            times(stats().section("stages").unwrap()),
+            "out: 280 ns a packet of 1400 bytes: receive 10, parse 20, policy 30, sequence 40, encapsulation 50, crypto 60, \
+             send 70\n"
         );
     }
 
@@ -146,7 +156,7 @@ mod tests {
             "{got}"
         );
         assert!(got.contains("XDP: -; threaded NAPI: lan, wan\n"), "{got}");
-        assert!(got.contains("refused by the kernel: merging of UDP\n  out: -\n  in: -\n"), "{got}");
+        assert!(got.contains("refused by the kernel: merging of UDP\n"), "{got}");
         // A daemon of another version.
         assert_eq!(text(&Section::new()), "");
     }

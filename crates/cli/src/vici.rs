@@ -138,16 +138,15 @@ impl Client {
         &mut self,
         only: Option<&str>,
     ) -> Result<(Vec<(String, Section)>, Section), Failure> {
-        let mut filter = Section::new();
-        if let Some(only) = only {
-            filter.put("ike", only);
-        }
-        let mut list = Vec::new();
-        let all =
-            self.stream("ironswan-policies", "list-policy", filter, Some(Duration::ZERO), |message| {
-                list.extend(message.sections().map(|(n, s)| (n.to_owned(), s.clone())));
-            })?;
-        Ok((list, all))
+        self.items_and_answer("ironswan-policies", "list-policy", only)
+    }
+
+    /// What keeps traffic from passing: tunnels that should be up and are not, by connection, and what is said of the machine.
+    pub(crate) fn troubles(
+        &mut self,
+        only: Option<&str>,
+    ) -> Result<(Vec<(String, Section)>, Section), Failure> {
+        self.items_and_answer("ironswan-troubles", "list-trouble", only)
     }
 
     fn items(
@@ -156,15 +155,24 @@ impl Client {
         event: &str,
         only: Option<&str>,
     ) -> Result<Vec<(String, Section)>, Failure> {
+        self.items_and_answer(name, event, only).map(|(list, _)| list)
+    }
+
+    fn items_and_answer(
+        &mut self,
+        name: &str,
+        event: &str,
+        only: Option<&str>,
+    ) -> Result<(Vec<(String, Section)>, Section), Failure> {
         let mut filter = Section::new();
         if let Some(only) = only {
             filter.put("ike", only);
         }
         let mut list = Vec::new();
-        self.stream(name, event, filter, Some(Duration::ZERO), |message| {
+        let answer = self.stream(name, event, filter, Some(Duration::ZERO), |message| {
             list.extend(message.sections().map(|(n, s)| (n.to_owned(), s.clone())));
         })?;
-        Ok(list)
+        Ok((list, answer))
     }
 }
 

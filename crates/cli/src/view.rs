@@ -1,34 +1,34 @@
-//! `status` and `list`.
+//! `list`.
 
 use ironswan_wire::vici::{Section, Value};
 use serde_json::json;
 
-use crate::args::{List, View};
+use crate::args::List;
 use crate::text::{amount, duration, table};
 use crate::vici::Client;
 use crate::{Failure, json, plane};
 
-type Named = [(String, Section)];
+pub(crate) type Named = [(String, Section)];
 
-fn get<'a>(s: &'a Section, key: &str) -> &'a str {
+pub(crate) fn get<'a>(s: &'a Section, key: &str) -> &'a str {
     s.get_str(key).unwrap_or("-")
 }
 
-fn seconds(s: &Section, key: &str) -> String {
+pub(crate) fn seconds(s: &Section, key: &str) -> String {
     s.get_str(key).and_then(|t| t.parse().ok()).map_or_else(|| "-".to_owned(), duration)
 }
 
-fn count(s: &Section, key: &str) -> String {
+pub(crate) fn count(s: &Section, key: &str) -> String {
     s.get_str(key).and_then(|t| t.parse().ok()).map_or_else(|| "-".to_owned(), amount)
 }
 
-fn joined(s: &Section, key: &str) -> String {
+pub(crate) fn joined(s: &Section, key: &str) -> String {
     let items = s.get_list(key).unwrap_or_default();
     items.iter().map(|i| String::from_utf8_lossy(i).into_owned()).collect::<Vec<_>>().join(" ")
 }
 
 /// `AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519`, as swanctl prints it.
-fn suite(s: &Section) -> String {
+pub(crate) fn suite(s: &Section) -> String {
     let mut parts = Vec::new();
     if let Some(encr) = s.get_str("encr-alg") {
         parts.push(match s.get_str("encr-keysize") {
@@ -41,7 +41,7 @@ fn suite(s: &Section) -> String {
 }
 
 /// How a child's packets are carried: `tunnel ESP in UDP`, `transport AH + IPComp`.
-fn carriage(c: &Section) -> String {
+pub(crate) fn carriage(c: &Section) -> String {
     let mut out = get(c, "mode").to_ascii_lowercase();
     let protocols = joined(c, "protocols").replace(' ', " or ");
     let protocol = c.get_str("protocol").unwrap_or(&protocols);
@@ -57,7 +57,24 @@ fn carriage(c: &Section) -> String {
     out
 }
 
-fn objects(list: &Named) -> serde_json::Value {
+/// Where a NAT is between the ends, or that UDP encapsulation is forced; `None` where neither is.
+pub(crate) fn nat(sa: &Section) -> Option<&'static str> {
+    let yes = |key: &str| sa.get_str(key) == Some("yes");
+    // A peer that forces UDP encapsulation makes its address look translated, as ours does with `encap = yes`. A NAT that
+    // serves several hosts changes the port too, so the port tells the two apart in most cases.
+    let own_port = matches!(sa.get_str("remote-port"), None | Some("500" | "4500"));
+    match (yes("nat-local"), yes("nat-remote"), yes("nat-fake")) {
+        (true, true, false) => Some("NAT at both ends"),
+        (true, true, true) if !own_port => Some("NAT at both ends"),
+        (true, ..) => Some("behind a NAT"),
+        (false, true, _) if !own_port => Some("peer behind a NAT"),
+        (false, true, false) => Some("peer behind a NAT, or it forces UDP encapsulation"),
+        (false, _, true) => Some("UDP encapsulation forced"),
+        (false, false, false) => None,
+    }
+}
+
+pub(crate) fn objects(list: &Named) -> serde_json::Value {
     list.iter()
         .map(|(name, s)| {
             let mut o = json::object(s);
@@ -65,114 +82,6 @@ fn objects(list: &Named) -> serde_json::Value {
             o
         })
         .collect()
-}
-
-/// One screen.
-pub(crate) fn status(a: &View) -> Result<(), Failure> {
-    let mut client = Client::connect(&a.daemon.vici)?;
-    let version = client.request("version", Section::new())?;
-    let stats = client.request("stats", Section::new())?;
-    let conns = client.conns(a.name.as_deref())?;
-    let sas = client.sas(a.name.as_deref())?;
-    let missing = a.name.as_ref().filter(|_| conns.is_empty() && sas.is_empty());
-    if a.daemon.json {
-        let uptime = stats.section("uptime").map(json::object);
-        let ikesas = stats.section("ikesas").map(json::object);
-        let data_plane = stats.section("data-plane").map(json::object);
-        let stages = stats.section("stages").map(json::numbers);
-        json::print(
-            "status",
-            json!({ "version": json::object(&version), "uptime": uptime, "ikesas": ikesas,
-                    "data_plane": data_plane, "stages": stages,
-                    "connections": objects(&conns), "sas": objects(&sas) }),
-        );
-    } else if missing.is_none() {
-        let nothing = Section::new();
-        let (up, ike) =
-            (stats.section("uptime").unwrap_or(&nothing), stats.section("ikesas").unwrap_or(&nothing));
-        say!(
-            "{} {}, up {}, {} connections, {} IKE_SAs ({} half-open)",
-            get(&version, "daemon"),
-            get(&version, "version"),
-            get(up, "running"),
-            conns.len(),
-            get(ike, "total"),
-            get(ike, "half-open"),
-        );
-        say_text!("{}", plane::text(&stats));
-        for (name, conn) in &conns {
-            say_text!("{}", one_status(name, conn, &sas));
-        }
-        // SAs of connections that were unloaded live on until they are closed.
-        for (name, sa) in sas.iter().filter(|(n, _)| !conns.iter().any(|(c, _)| c == n)) {
-            say_text!("{}", ike_line(name, sa));
-        }
-    }
-    match missing {
-        Some(name) => Err(Failure::no(format!("{name}: no connection of that name is loaded"))),
-        None => Ok(()),
-    }
-}
-
-fn one_status(name: &str, conn: &Section, sas: &Named) -> String {
-    let mine: Vec<&(String, Section)> = sas.iter().filter(|(n, _)| n == name).collect();
-    let mut out = String::new();
-    if mine.is_empty() {
-        out +=
-            &format!("\n{name}: down, {} -> {}\n", joined(conn, "local_addrs"), joined(conn, "remote_addrs"));
-    }
-    for (_, sa) in &mine {
-        out += "\n";
-        out += &ike_line(name, sa);
-    }
-    // Children that are configured and not up.
-    let up: Vec<&str> = mine
-        .iter()
-        .filter_map(|(_, sa)| sa.section("child-sas"))
-        .flat_map(|c| c.sections().map(|(_, s)| get(s, "name")))
-        .collect();
-    for (child, s) in conn.section("children").into_iter().flat_map(Section::sections) {
-        if !up.contains(&child) {
-            let state = match get(s, "mode") {
-                "TUNNEL" | "TRANSPORT" => "down".to_owned(),
-                shunt => shunt.to_ascii_lowercase(),
-            };
-            out += &format!("  {child}: {state}, {} === {}\n", joined(s, "local-ts"), joined(s, "remote-ts"));
-        }
-    }
-    out
-}
-
-fn ike_line(name: &str, sa: &Section) -> String {
-    let nat = if sa.get_str("nat-any") == Some("yes") { ", NAT" } else { "" };
-    let mut out = format!(
-        "{name}: {} {}[{}] -> {}[{}], {}{nat}, for {}, rekeying in {}\n",
-        get(sa, "state"),
-        get(sa, "local-host"),
-        get(sa, "local-id"),
-        get(sa, "remote-host"),
-        get(sa, "remote-id"),
-        suite(sa),
-        seconds(sa, "established"),
-        seconds(sa, "rekey-time"),
-    );
-    for (_, c) in sa.section("child-sas").into_iter().flat_map(Section::sections) {
-        out += &format!(
-            "  {}: {} {} === {}, {} ({}), in {} B / {} packets, out {} B / {} packets, rekeying in {}\n",
-            get(c, "name"),
-            get(c, "state"),
-            joined(c, "local-ts"),
-            joined(c, "remote-ts"),
-            carriage(c),
-            suite(c),
-            count(c, "bytes-in"),
-            count(c, "packets-in"),
-            count(c, "bytes-out"),
-            count(c, "packets-out"),
-            seconds(c, "rekey-time"),
-        );
-    }
-    out
 }
 
 /// `list conns`.
@@ -215,7 +124,7 @@ pub(crate) fn sas(a: &List) -> Result<(), Failure> {
         rows.push(vec![
             format!("{name} #{}", get(sa, "uniqueid")),
             get(sa, "state").to_owned(),
-            if sa.get_str("nat-any") == Some("yes") { "IKEv2, NAT" } else { "IKEv2" }.to_owned(),
+            nat(sa).map_or_else(|| "IKEv2".to_owned(), |nat| format!("IKEv2, {nat}")),
             format!("{}_i {}_r", get(sa, "initiator-spi"), get(sa, "responder-spi")),
             suite(sa),
             seconds(sa, "established"),
@@ -297,7 +206,7 @@ pub(crate) fn pols(a: &List) -> Result<(), Failure> {
     }
 }
 
-fn list(s: &Section, key: &str) -> Vec<String> {
+pub(crate) fn list(s: &Section, key: &str) -> Vec<String> {
     let items = s.get_list(key).unwrap_or_default();
     items.iter().map(|i| String::from_utf8_lossy(i).into_owned()).collect()
 }
@@ -333,6 +242,7 @@ pub(crate) fn counters(a: &List) -> Result<(), Failure> {
     // The times of a packet have a column for each direction.
     if let Some(stages) = all.section("stages") {
         say_text!("{}", plane::table(stages));
+        say_text!("{}", plane::times(stages));
     }
     Ok(())
 }
@@ -340,45 +250,6 @@ pub(crate) fn counters(a: &List) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_status_shows_what_is_up_and_what_is_not() {
-        let child = Section::new()
-            .with("mode", "TUNNEL")
-            .with("local-ts", ["10.1.0.0/24"])
-            .with("remote-ts", ["10.2.0.0/24"]);
-        let conn = Section::new()
-            .with("local_addrs", ["192.0.2.1"])
-            .with("remote_addrs", ["192.0.2.2"])
-            .with("children", Section::new().with("net", child.clone()).with("other", child));
-        assert_eq!(
-            one_status("c", &conn, &[]),
-            "\nc: down, 192.0.2.1 -> 192.0.2.2\n  net: down, 10.1.0.0/24 === 10.2.0.0/24\n  other: down, 10.1.0.0/24 === 10.2.0.0/24\n"
-        );
-        let kid = Section::new()
-            .with("name", "net")
-            .with("state", "INSTALLED")
-            .with("mode", "TUNNEL")
-            .with("protocol", "ESP")
-            .with("encap", "yes")
-            .with("encr-alg", "AES_GCM_16")
-            .with("encr-keysize", "128")
-            .with("bytes-in", "1500")
-            .with("packets-in", "2");
-        let sa = Section::new()
-            .with("state", "ESTABLISHED")
-            .with("nat-any", "yes")
-            .with("established", "75")
-            .with("child-sas", Section::new().with("net-1", kid));
-        let text = one_status("c", &conn, &[("c".into(), sa)]);
-        assert!(text.contains("c: ESTABLISHED") && text.contains(", NAT, for 75s, rekeying in -"), "{text}");
-        assert!(
-            text.contains("net: INSTALLED")
-                && text.contains("tunnel ESP in UDP (AES_GCM_16-128), in 1.5k B / 2 packets"),
-            "{text}"
-        );
-        assert!(text.contains("  other: down"), "{text}");
-    }
 
     #[test]
     fn how_packets_are_carried_is_shown_of_sas_and_of_connections() {

@@ -67,6 +67,19 @@ impl Facts {
         })
     }
 
+    /// Looks only at what [`carries`] and [`unusable`] ask for.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn carrying(netlink: &mut Netlink) -> Result<Self, IoError> {
+        Ok(Self {
+            addresses: netlink.addresses()?,
+            links: netlink.links()?,
+            forwarding: [false, true].map(sysctl::forwarding),
+            ..Self::default()
+        })
+    }
+
     fn device_name(&self, index: u32) -> String {
         self.links.iter().find(|l| l.index == index).map_or_else(|| format!("#{index}"), |l| l.name.clone())
     }
@@ -102,6 +115,25 @@ pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[I
     reverse_path(facts, settings, policies, peers, &mut out);
     forwarding(facts, policies, &mut out);
     out
+}
+
+/// What keeps tunnels that are up from carrying anything, a line each.
+pub fn carries(facts: &Facts, policies: &[Policy]) -> Vec<String> {
+    let mut out = Vec::new();
+    forwarding(facts, policies, &mut out);
+    out
+}
+
+/// Why this address of ours cannot be used at present; `None`: it can, as far as this machine is concerned.
+pub fn unusable(facts: &Facts, ip: IpAddr) -> Option<String> {
+    let Some(address) = facts.addresses.iter().find(|a| a.ip == ip) else {
+        return Some(format!("{ip} is no longer an address of this machine"));
+    };
+    let link = facts.links.iter().find(|l| l.index == address.link)?;
+    if !link.up {
+        return Some(format!("the link {} is down: `ip link set {} up`", link.name, link.name));
+    }
+    (!link.carrier).then(|| format!("the link {} has no carrier: look at its cable or its peer", link.name))
 }
 
 /// Routes of other programs in table 220: the tunnels' way leads over them.

@@ -8,6 +8,7 @@
 //! | `algs` | get-algorithms, and our own ironswan-engines |
 //! | `conns` | list-conns |
 //! | `pols` | list-policies, and our own ironswan-policies |
+//! | `troubles` | our own ironswan-troubles: what keeps traffic from passing |
 //! | `sas` | list-sas, and the sections that events share with it |
 //! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
 //!
@@ -26,6 +27,7 @@ mod queue;
 mod run;
 mod sas;
 mod socket;
+mod troubles;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -56,6 +58,7 @@ const EVENTS: &[&str] = &[
     "control-log",
     "list-sa",
     "list-policy",
+    "list-trouble",
     "list-conn",
     "list-cert",
     "list-authority",
@@ -167,6 +170,7 @@ impl Control {
             "rekey" => self.rekey(client, &message).await,
             "list-sas" => self.list_sas(client, &message).await,
             "list-policies" => self.list_policies(client, &message).await,
+            "ironswan-troubles" => self.troubles(client, &message).await,
             "ironswan-policies" => self.policies(client, &message).await,
             _ => return None,
         })

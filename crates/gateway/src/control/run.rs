@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use ironswan_ike::event::Level;
 use ironswan_ike::{CommandError, Target};
 use ironswan_wire::vici::Section;
 use tokio::sync::oneshot;
@@ -10,6 +11,7 @@ use tokio::sync::oneshot;
 use super::client::{Client, Watch};
 use super::{Control, failure, flag, number, success, text};
 use crate::driver::Outcome;
+use crate::log;
 
 /// How long the kernel may take to guard what has come up.
 const GUARDED: Duration = Duration::from_secs(10);
@@ -42,7 +44,7 @@ impl Control {
                 .map(|c| c.name.clone())
                 .collect::<HashSet<_>>()
         });
-        tracing::info!("vici initiate {what}");
+        say(&conns, &format!("vici initiate {what}"));
         let seen = self.driver.send_errors();
         let _watch = client.watch(Watch { level, conns: conns.clone() });
         let begun = self.driver.command(|e, now| e.initiate(now, ike, child).map(|ticket| (1, ticket)));
@@ -74,7 +76,11 @@ impl Control {
                 let answer = failure(format!("establishing {what} failed: {why}"));
                 if unreachable { answer.with("unreachable", true) } else { answer }
             }
-            Some(End::TimedOut) => failure(format!("{what} not established after {timeout}ms")),
+            Some(End::TimedOut) => {
+                let why = self.driver.view(|e, _| e.obstacle(conns.iter(), child));
+                let why = why.map_or_else(String::new, |why| format!(": {why}"));
+                failure(format!("{what} not established after {timeout}ms{why}"))
+            }
             // Nobody waits for a network that is not there; the attempt goes on, in case it comes. The extra field
             // is ours: the fault is on this side.
             Some(End::Unreachable(why)) => {
@@ -90,8 +96,9 @@ impl Control {
             Ok(read) => read,
             Err(e) => return failure(e),
         };
-        let _watch = client.watch(Watch { level, conns: self.conns_of(&target) });
-        tracing::info!("vici terminate {}", show(&target));
+        let conns = self.conns_of(&target);
+        say(&conns, &format!("vici terminate {}", show(&target)));
+        let _watch = client.watch(Watch { level, conns });
         let (matches, end) = match self.driver.command(|e, now| e.terminate(now, &target, force)) {
             Ok((n, end)) if n > 0 => (n, end),
             Ok(_) | Err(CommandError::NotFound(_)) => {
@@ -115,8 +122,9 @@ impl Control {
             Ok(read) => read,
             Err(e) => return failure(e),
         };
-        let _watch = client.watch(Watch { level, conns: self.conns_of(&target) });
-        tracing::info!("vici rekey {}", show(&target));
+        let conns = self.conns_of(&target);
+        say(&conns, &format!("vici rekey {}", show(&target)));
+        let _watch = client.watch(Watch { level, conns });
         let (matches, end) = match self.driver.command(|e, now| e.rekey(now, &target, reauth)) {
             Ok((n, end)) if n > 0 => (n, end),
             Ok(_) | Err(CommandError::NotFound(_)) => {
@@ -172,6 +180,12 @@ fn target(message: &Section) -> Result<Target, String> {
     } else {
         Ok(t)
     }
+}
+
+/// Logs a command under the name of the connection it is about, or without one where it may be about several.
+fn say(conns: &HashSet<String>, text: &str) {
+    let only = conns.iter().next().filter(|_| conns.len() == 1);
+    log::line(Level::Info, only.map(String::as_str), text);
 }
 
 fn show(t: &Target) -> String {

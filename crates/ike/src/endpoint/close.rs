@@ -126,6 +126,16 @@ impl Endpoint {
                 again.push((config.name.clone(), action(&how, &config)));
             }
         }
+        let lost = again.iter().map(|(name, _)| Some(name.clone()));
+        let failed = wanted.iter().filter(|_| sa.initiator && !was_up).cloned();
+        for child in lost.chain(failed) {
+            match &how {
+                Close::ByUs => self.troubles.remove(&sa.conn.name, child.as_deref().unwrap_or_default()),
+                // The new one has, or is about to have, what this one had.
+                Close::Replaced | Close::Rerouted(_) => {}
+                _ => self.ended(now, &sa.conn.name, child.as_deref(), &reason),
+            }
+        }
         if let Some(info) = snapshot.filter(|_| how != Close::Replaced) {
             self.emit(Event::IkeDown(info));
         }

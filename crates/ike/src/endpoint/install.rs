@@ -277,6 +277,7 @@ impl Endpoint {
     pub(crate) fn announce_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         if let Some(child) = sa.children.get_mut(&id) {
             child.announced = true;
+            self.troubles.remove(&sa.conn.name, &child.config.name);
             self.emit(Event::ChildUp { ike: sa.id, child: id });
             self.todo.push_back(Todo::Collapse(sa.id));
         }

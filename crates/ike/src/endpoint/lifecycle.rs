@@ -139,9 +139,10 @@ impl Endpoint {
     /// Begins, or says why not.
     pub(super) fn start_or_say(&mut self, now: Instant, start: Start) {
         let ticket = start.ticket;
-        let conn = start.conn.clone();
+        let (conn, child) = (start.conn.clone(), start.child.clone());
         if let Err(why) = self.start(now, start) {
             self.note(Level::Error, Some(&conn), why.clone());
+            self.ended(now, &conn, child.as_deref(), &why);
             self.done(ticket, Err(why));
         }
     }
@@ -179,6 +180,7 @@ impl Endpoint {
         }
         // What it should take over from may be gone by now.
         let start = Start { replaces: start.replaces.filter(|old| self.sas.contains_key(old)), ..start };
+        self.wanted(now, &conn.name, start.child.as_deref());
         self.begin(now, conn, child, start)
     }
 

@@ -66,6 +66,7 @@ impl Endpoint {
         self.waiting_traps.retain(|(conn, _)| conn != name);
         self.forget_names(&old);
         self.cancel_retries(name);
+        self.troubles.forget(name, |_| false);
         Some(old)
     }
 
@@ -232,6 +233,8 @@ impl Endpoint {
         }
         self.waiting_traps.retain(|(conn, _)| *conn != name);
         self.conns.insert(new.clone());
+        let negotiated = |child: &str| child_of(&new, child).is_some_and(|c| c.kind == ChildKind::Protect);
+        self.troubles.forget(&name, negotiated);
         if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
             self.forget_names(old);
             self.watch_names(now, &new);

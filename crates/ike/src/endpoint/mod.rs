@@ -28,6 +28,7 @@ mod roam;
 mod select;
 mod send;
 mod timeout;
+mod trouble;
 mod unique;
 mod view;
 
@@ -57,6 +58,7 @@ pub(crate) use pace::Pace;
 pub(crate) use policy::Spd;
 pub(crate) use roam::Roam;
 pub(crate) use select::local_identity;
+pub use trouble::{Down, Next};
 
 /// What an endpoint is told once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,6 +116,8 @@ pub struct Endpoint {
     /// Our addresses, once we have been told ([`Self::network_changed`]).
     pub(crate) addresses: Option<BTreeSet<IpAddr>>,
     pub(crate) names: names::Names,
+    /// Tunnels that should be up and are not.
+    troubles: trouble::Troubles,
     /// Children whose trap waits until a DNS name is resolved.
     pub(crate) waiting_traps: BTreeSet<(String, String)>,
     /// Limits lines and answers about what is not authenticated.
@@ -185,6 +189,7 @@ impl Endpoint {
             counters: Counters::default(),
             addresses: None,
             names: names::Names::default(),
+            troubles: trouble::Troubles::default(),
             waiting_traps: BTreeSet::new(),
             junk: send::RateLimit::default(),
             events: VecDeque::new(),

@@ -39,6 +39,11 @@ impl Pace {
         self.waiting.push_back(start);
     }
 
+    /// True when this child (or with `None`, the IKE_SA) of a connection waits for its turn.
+    pub(crate) fn waits(&self, conn: &str, child: Option<&str>) -> bool {
+        self.waiting.iter().any(|s| s.conn == conn && s.child.as_deref() == child)
+    }
+
     /// This one has begun.
     pub(crate) fn begun(&mut self, now: Instant, id: IkeId) {
         self.under_way.insert(id, now);

@@ -150,6 +150,9 @@ impl Endpoint {
             delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
         }
         sa.queue.push_back(Task::DeleteChild(delete));
+        if let Some((name, _)) = &again {
+            self.ended(now, &sa.conn.name, Some(name), "its lifetime was over and it had not been rekeyed");
+        }
         if let Some((name, action @ ChildAction::Start)) = again {
             self.act(&sa.conn.name.clone(), &name, action);
         }

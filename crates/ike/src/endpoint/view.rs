@@ -32,6 +32,7 @@ impl Endpoint {
             ("tickets", self.tickets.len()),
             ("requests outside", self.pending.len()),
             ("waiting traps", self.waiting_traps.len()),
+            ("tunnels that are down", self.troubles.len()),
             ("names without connection", self.names.len().saturating_sub(self.conns.names())),
             ("timers", self.timers.len()),
         ]

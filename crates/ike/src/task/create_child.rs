@@ -431,6 +431,7 @@ fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why
         return rekey_child::failed(ep, now, sa, new, why);
     }
     ep.log(Level::Error, sa, format!("establishing CHILD_SA {} failed: {why}", new.config.name));
+    ep.ended(now, &sa.conn.name, Some(&new.config.name), why);
     ep.fail_task(Task::Child(new), why);
 }
 
@@ -529,6 +530,7 @@ pub(crate) fn finish_first(
             if !told {
                 sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
             }
+            ep.ended(now, &sa.conn.name, Some(&new.config.name), &why);
             ep.fail_task(Task::Child(new), &why);
         }
     }

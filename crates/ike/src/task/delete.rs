@@ -232,6 +232,7 @@ fn answer_child(
     let rekeying = in_rekeying(sa, id).is_some();
     ep.remove_child(now, sa, id);
     if announced && !rekeying {
+        ep.ended(now, &sa.conn.name, Some(&name), "the peer deleted the CHILD_SA");
         match action {
             ChildAction::Start => {
                 sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));

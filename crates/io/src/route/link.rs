@@ -25,6 +25,8 @@ pub struct Link {
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
+    /// The driver says that the other end is there (IFF_LOWER_UP).
+    pub carrier: bool,
     /// The loopback interface.
     pub loopback: bool,
     /// Transmit queue length in packets.
@@ -40,6 +42,7 @@ impl Link {
         let mut link = Self {
             index: m.header.index,
             up: m.header.flags.contains(LinkFlags::Up),
+            carrier: m.header.flags.contains(LinkFlags::LowerUp),
             loopback: m.header.flags.contains(LinkFlags::Loopback),
             ..Self::default()
         };

@@ -1,0 +1,65 @@
+//! Our own `ironswan-troubles`: what keeps traffic from passing, for `ironswan status` to say before anything else.
+//!
+//! ```text
+//! list-trouble event   NAME { child = net  since = 12  why = ..  next = retry  next-try = 4 }
+//! answer               machine = [ "forwarding is off: .." ]  links { 192.0.2.1 = "the link wan is down" }
+//! ```
+//! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA alone was asked for.
+//! `since` and `next-try` are seconds. `next` is `trying`, `retry` (with `next-try`), `packet` or `nothing`. `machine` names
+//! what on this machine keeps the tunnels from carrying anything; `links` has the local addresses of IKE_SAs that no longer
+//! work, and why.
+
+use std::collections::BTreeSet;
+
+use ironswan_ike::endpoint::{Down, Next};
+use ironswan_io::route::Netlink;
+use ironswan_wire::vici::{Section, Value};
+
+use super::client::Client;
+use super::{Control, text};
+use crate::fitness::{self, Facts};
+
+impl Control {
+    /// `ironswan-troubles`.
+    pub(super) async fn troubles(&self, client: &Client, message: &Section) -> Section {
+        let only = text(message, "ike");
+        let down = self.driver.view(|e, now| e.down(now));
+        for d in down.iter().filter(|d| only.is_none_or(|n| d.conn == n)) {
+            if !client.stream("list-trouble", Section::new().with(d.conn.as_str(), trouble(d))).await {
+                break;
+            }
+        }
+        // The answer is about the present, so the kernel is asked each time; both lists are short.
+        let facts = match Netlink::open().and_then(|mut netlink| Facts::carrying(&mut netlink)) {
+            Ok(facts) => facts,
+            Err(e) => {
+                let line = format!("cannot look at this machine's addresses and links: {e}");
+                return Section::new().with("machine", vec![line]);
+            }
+        };
+        let machine = self.driver.installed(|i| fitness::carries(&facts, i.steering().policies()));
+        let (sas, _) = self.driver.ike_sas();
+        let locals: BTreeSet<_> =
+            sas.iter().map(|sa| sa.local.ip()).filter(|ip| !ip.is_unspecified()).collect();
+        let links: Section = locals
+            .into_iter()
+            .filter_map(|ip| Some((ip.to_string(), Value::from(fitness::unusable(&facts, ip)?))))
+            .collect();
+        Section::new().with("machine", machine).with("links", links)
+    }
+}
+
+fn trouble(d: &Down) -> Section {
+    let mut s = Section::new();
+    if let Some(child) = &d.child {
+        s.put("child", child.as_str());
+    }
+    s.put("since", d.since.as_secs()).put("why", d.why.as_str());
+    match d.next {
+        Next::Trying => s.put("next", "trying"),
+        Next::In(pause) => s.put("next", "retry").put("next-try", pause.as_secs()),
+        Next::Packet => s.put("next", "packet"),
+        Next::Nothing => s.put("next", "nothing"),
+    };
+    s
+}

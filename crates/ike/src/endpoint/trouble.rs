@@ -1,0 +1,185 @@
+//! Why a tunnel that should be up is not: since when, for what reason, and when it is tried again.
+//!
+//! There is one entry for each child of a loaded connection that was asked for or was up (and one for the connection itself
+//! where an IKE_SA without child was asked for), so the configuration bounds the table. An entry is made when an attempt
+//! begins and when something ends that the operator did not close. It goes when the child is up, when the operator closes
+//! it, and when the connection is unloaded. What a stranger sends never makes an entry.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use crate::sa::IkeSa;
+use crate::task::{Kont, Task};
+use crate::timer::Timer;
+
+/// A tunnel that should be up and is not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Down {
+    /// The connection's name.
+    pub conn: String,
+    /// The child's name; `None`: an IKE_SA alone was asked for.
+    pub child: Option<String>,
+    /// For how long it has been down.
+    pub since: Duration,
+    /// Why, as far as is known; without a full stop.
+    pub why: String,
+    /// What is being done about it.
+    pub next: Next,
+}
+
+/// What is being done about a tunnel that is down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// An attempt is under way.
+    Trying,
+    /// The next attempt begins after this time.
+    In(Duration),
+    /// It begins with the next packet: the policy is installed as a trap.
+    Packet,
+    /// Nothing: it waits for the peer or for an operator.
+    Nothing,
+}
+
+struct Trouble {
+    since: Instant,
+    /// Why the last attempt, or the SA itself, ended. `None` while the first attempt is under way.
+    why: Option<String>,
+}
+
+/// The table, by connection and child.
+#[derive(Default)]
+pub(crate) struct Troubles(BTreeMap<(String, Option<String>), Trouble>);
+
+impl Troubles {
+    /// How many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// This is up, or is not wanted any more. An IKE_SA was asked for alone only until any child is up on it.
+    pub(super) fn remove(&mut self, conn: &str, child: &str) {
+        self.0.remove(&(conn.to_owned(), Some(child.to_owned())));
+        self.0.remove(&(conn.to_owned(), None));
+    }
+
+    /// Forgets this connection, or only those children of it that `keep` does not keep.
+    pub(super) fn forget(&mut self, conn: &str, keep: impl Fn(&str) -> bool) {
+        self.0.retain(|(of, child), _| of != conn || child.as_deref().is_some_and(&keep));
+    }
+}
+
+impl Endpoint {
+    /// An attempt to bring this up begins.
+    pub(super) fn wanted(&mut self, now: Instant, conn: &str, child: Option<&str>) {
+        let key = (conn.to_owned(), child.map(str::to_owned));
+        self.troubles.0.entry(key).or_insert(Trouble { since: now, why: None });
+    }
+
+    /// This has ended, or an attempt to bring it up has.
+    pub(crate) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
+        let loaded = self
+            .conns
+            .get(conn)
+            .is_some_and(|c| child.is_none_or(|name| c.children.iter().any(|k| k.name == name)));
+        if loaded {
+            self.wanted(now, conn, child);
+            let key = (conn.to_owned(), child.map(str::to_owned));
+            if let Some(trouble) = self.troubles.0.get_mut(&key) {
+                trouble.why = Some(why.to_owned());
+            }
+        }
+    }
+
+    /// Every tunnel that should be up and is not, by connection and child.
+    pub fn down(&self, now: Instant) -> Vec<Down> {
+        self.troubles.0.iter().filter_map(|((conn, child), t)| self.one_down(now, conn, child, t)).collect()
+    }
+
+    fn one_down(&self, now: Instant, conn: &str, child: &Option<String>, t: &Trouble) -> Option<Down> {
+        let sas = || self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id));
+        let up = |sa: &IkeSa| match child {
+            Some(name) => sa.children.values().any(|c| c.announced && c.config.name == *name),
+            None => sa.is_up(),
+        };
+        if sas().any(|sa| up(sa)) {
+            return None;
+        }
+        let wants = |sa: &&Box<IkeSa>| match child {
+            Some(name) => super::lifecycle::names_in_work(sa).any(|n| n == name),
+            None => true,
+        };
+        let attempt = sas().filter(|sa| sa.initiator).find(wants);
+        let retry = self
+            .retries
+            .iter()
+            .filter(|(_, r)| r.conn == conn && r.children.contains(child))
+            .filter_map(|(id, _)| self.timers.get(Timer::Retry(*id)))
+            .min();
+        let queued = self.pace.waits(conn, child.as_deref());
+        let trapped = child.as_ref().is_some_and(|c| self.spd.has_trap(conn, c));
+        let next = match (attempt, retry) {
+            (Some(_), _) => Next::Trying,
+            (None, Some(at)) => Next::In(at.saturating_duration_since(now)),
+            (None, None) if queued => Next::Trying,
+            (None, None) if trapped => Next::Packet,
+            (None, None) => Next::Nothing,
+        };
+        let why = match (&t.why, attempt) {
+            (Some(why), _) => why.clone(),
+            (None, Some(sa)) => progress(sa),
+            (None, None) => "waits for its turn".to_owned(),
+        };
+        Some(Down {
+            conn: conn.to_owned(),
+            child: child.clone(),
+            since: now.saturating_duration_since(t.since),
+            why,
+            next,
+        })
+    }
+
+    /// What stands between now and this child (or with `None`, the IKE_SA) of one of these connections being up: how far the
+    /// attempt under way is, or else why the last one ended. `None` when nothing is known.
+    pub fn obstacle(
+        &self,
+        mut conns: impl Iterator<Item = impl AsRef<str>>,
+        child: Option<&str>,
+    ) -> Option<String> {
+        conns.find_map(|conn| {
+            let conn = conn.as_ref();
+            let sas = self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id));
+            let under_way = sas.filter(|sa| sa.initiator && (sa.active.is_some() || sa.wait.is_some()));
+            let last = || {
+                let key = (conn.to_owned(), child.map(str::to_owned));
+                self.troubles.0.get(&key).and_then(|t| t.why.clone())
+            };
+            under_way.map(|sa| progress(sa)).next().or_else(last)
+        })
+    }
+}
+
+/// How far the work of an IKE_SA of ours is: what it waits for.
+fn progress(sa: &IkeSa) -> String {
+    let peer = sa.remote.ip();
+    match (&sa.active, sa.wait.as_ref().map(|w| &w.kont)) {
+        (Some(active), _) if matches!(active.task, Task::Child(_)) && active.tries == 0 => {
+            format!("waiting for {peer} to answer CREATE_CHILD_SA")
+        }
+        (Some(active), _) => {
+            let times = active.tries + 1;
+            format!(
+                "peer not responding: no answer from {} to {}, sent {}",
+                sa.remote,
+                active.exchange,
+                if times == 1 { "once".to_owned() } else { format!("{times} times") },
+            )
+        }
+        (None, Some(Kont::Resolve(names))) => {
+            format!("waiting for the resolver to look up '{}'", names.last().map_or("", String::as_str))
+        }
+        (None, Some(Kont::Route)) => format!("waiting for the route to {peer}"),
+        (None, Some(_)) => "waiting for the key exchange to be computed".to_owned(),
+        (None, None) => "waiting to begin".to_owned(),
+    }
+}

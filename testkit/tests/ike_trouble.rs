@@ -1,0 +1,102 @@
+//! What the endpoint says of a tunnel that should be up and is not: since when, why, and what is being done about it.
+
+use std::time::Duration;
+
+use ironswan_ike::Target;
+use ironswan_ike::config::{ChildAction, Limits};
+use ironswan_ike::endpoint::{Down, Next};
+use ironswan_testkit::{World, config};
+
+const S: Duration = Duration::from_secs(1);
+
+fn down(w: &World, node: usize) -> Vec<Down> {
+    w.nodes[node].endpoint.down(w.now())
+}
+
+fn obstacle(w: &World, node: usize) -> Option<String> {
+    w.nodes[node].endpoint.obstacle(["gw"].into_iter(), Some("net"))
+}
+
+fn one(w: &World, node: usize) -> Down {
+    let all = down(w, node);
+    assert_eq!(all.len(), 1, "{all:?}");
+    let one = all.into_iter().next().unwrap();
+    assert_eq!((one.conn.as_str(), one.child.as_deref()), ("gw", Some("net")));
+    one
+}
+
+#[test]
+fn a_silent_peer_is_named_with_what_was_sent_to_it_and_when_it_is_tried_again() {
+    let mut w = World::pair(71, |c| {
+        c[0].keyingtries = 0;
+        c[0].children[0].start_action = ChildAction::Start;
+    });
+    assert!(down(&w, 1).is_empty(), "nobody wants it there");
+    w.net.mute.insert(1);
+    w.run(10 * S);
+    let d = one(&w, 0);
+    assert_eq!(d.next, Next::Trying);
+    assert_eq!(d.why, "peer not responding: no answer from 192.0.2.2:500 to IKE_SA_INIT, sent 2 times");
+    assert_eq!(obstacle(&w, 0).as_ref(), Some(&d.why), "what `up` says when its time is over");
+    assert!(d.since >= 9 * S && d.since <= 11 * S, "{:?}", d.since);
+    // The schedule is over after 165 s; then there is a pause.
+    assert!(w.run_until(200 * S, |w| matches!(down(w, 0)[0].next, Next::In(_))));
+    let d = one(&w, 0);
+    assert_eq!(d.why, "establishing IKE_SA failed, peer not responding");
+    assert!(matches!(d.next, Next::In(pause) if pause <= Limits::default().retry_initial), "{:?}", d.next);
+    assert!(d.since > 150 * S, "down since the first attempt began, not since the last one: {:?}", d.since);
+    w.net.mute.clear();
+    assert!(w.run_until(60 * S, |w| down(w, 0).is_empty()));
+    w.assert_one();
+}
+
+#[test]
+fn a_refusal_is_told_until_the_tunnel_is_up_or_the_connection_is_gone() {
+    let mut w = World::pair(72, |c| c[1].children[0].local_ts = vec![config::net("10.9.0.0/24")]);
+    let _ = w.establish(0);
+    let d = one(&w, 0);
+    assert!(d.why.contains("TS_UNACCEPTABLE"), "{}", d.why);
+    assert_eq!(d.next, Next::Nothing);
+    let before = d.since;
+    w.run(5 * S);
+    assert_eq!(one(&w, 0).since, before + 5 * S);
+    assert!(down(&w, 1).is_empty(), "the responder did not ask for it");
+    let now = w.now();
+    w.nodes[0].endpoint.unload_connection(now, "gw");
+    assert!(down(&w, 0).is_empty());
+}
+
+#[test]
+fn a_lost_tunnel_is_down_since_it_was_lost_and_a_closed_one_is_not_in_trouble() {
+    let mut w = World::pair(73, |c| {
+        c[0].dpd_delay = S;
+        c[0].children[0].dpd_action = ChildAction::Start;
+        c[0].keyingtries = 0;
+    });
+    w.establish(0).unwrap();
+    assert!(down(&w, 0).is_empty() && obstacle(&w, 0).is_none());
+    w.run(100 * S);
+    w.net.mute.insert(1);
+    assert!(w.run_until(400 * S, |w| !down(w, 0).is_empty()));
+    let d = one(&w, 0);
+    assert_eq!((d.why.as_str(), d.next), ("the peer does not respond", Next::Trying));
+    assert!(d.since <= S, "not since the start: {:?}", d.since);
+    w.net.mute.clear();
+    assert!(w.run_until(400 * S, |w| down(w, 0).is_empty()));
+    let now = w.now();
+    let all = Target { ike: Some("gw".into()), ..Target::default() };
+    w.nodes[0].endpoint.terminate(now, &all, false).unwrap();
+    w.run(5 * S);
+    assert!(w.up(0).is_empty() && down(&w, 0).is_empty(), "the operator closed it");
+}
+
+#[test]
+fn what_a_peer_closes_is_told_with_what_brings_it_back() {
+    let mut w = World::pair(74, |c| c[0].children[0].close_action = ChildAction::Trap);
+    w.establish(0).unwrap();
+    w.terminate(1, false);
+    w.run(5 * S);
+    let d = one(&w, 0);
+    assert_eq!((d.why.as_str(), d.next), ("the peer deleted the IKE_SA", Next::Packet));
+    assert!(down(&w, 1).is_empty(), "there an operator closed it");
+}
