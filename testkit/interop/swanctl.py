@@ -211,7 +211,7 @@ def own_commands(lab, full):
               + (f", says {', '.join(words)}" if words else ''))
         return done.stdout
 
-    ask('status', *uri, words=['1 connections', '0 IKE_SAs'])
+    ask('status', *uri, words=['1 connection,', '0 IKE_SAs'])
     ask('up', 'net', *uri, words=['IKE_SA net[1] established between', 'net is up'])
     ping(lab)
     ask('status', *uri, words=['net: ESTABLISHED 192.0.2.1[g1.example]', '10.1.0.0/24 === 10.2.0.0/24', '3 packets'])
@@ -229,7 +229,8 @@ def own_commands(lab, full):
     ask('up', 'nope', *uri, status=2, words=['no connection and no child of that name'])
     ask('status', '--vici', 'unix:///nonexistent', status=2, words=['no gateway answers', 'ironswan run'])
     g2.process.stop()
-    ask('up', 'net', '--timeout', '2', *uri, status=1, words=['not established'])
+    ask('up', 'net', '--timeout', '2', *uri, status=1, words=[
+        'not established after 2000ms: no answer yet from 192.0.2.2:500 to IKE_SA_INIT'])
     good = os.path.dirname(lab.write('good/swanctl.conf', tunnel('g1')))
     bad = os.path.dirname(lab.write('bad/swanctl.conf', tunnel('g1', conn='remote_adrs = 192.0.2.9')))
     ask('check', good, words=['0 errors'])

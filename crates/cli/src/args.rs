@@ -51,6 +51,12 @@ pub(crate) enum Command {
         could be read. Algorithms that RFC 8221 and RFC 8247 say SHOULD NOT or MUST NOT of are warned about."
     )]
     Check(Check),
+    /// Makes keys
+    #[command(
+        after_help = "Example:\n  ironswan pki --psk\n\nPrints 32 random bytes as 0s and base64, for `secret =` in swanctl.conf \
+        and in ipsec.secrets. Write the same one on both gateways."
+    )]
+    Pki(Pki),
     /// Shows, or removes, what keeps protected traffic from leaving or entering in clear, with a daemon or without (root)
     #[command(
         after_help = "Examples:\n  ironswan guard\n  ironswan guard --remove\n  ironswan guard --install --config \
@@ -90,6 +96,16 @@ pub(crate) struct Run {
     /// Where VICI listens; several are allowed [default: vici.listen of ironswan.conf, or unix:///run/ironswan.vici]
     #[arg(long, value_name = "URI")]
     pub(crate) vici: Vec<String>,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct Pki {
+    /// Prints a random pre-shared key
+    #[arg(long, required = true)]
+    pub(crate) psk: bool,
+    /// Prints one JSON document instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Debug)]

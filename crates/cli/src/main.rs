@@ -14,6 +14,7 @@ mod guard;
 mod json;
 mod lab;
 mod operate;
+mod pki;
 mod plan;
 mod plane;
 mod status;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
             What::Algs => ("list algs", algs::algs(&a)),
         },
         Command::Check(a) => ("check", check::check(&a)),
+        Command::Pki(a) => ("pki", pki::pki(&a)),
         Command::Guard(a) => ("guard", guard::guard(&a)),
         Command::Demo(a) => return exit(lab::demo(a)),
         Command::Lab(a) => return exit(lab::lab(a)),

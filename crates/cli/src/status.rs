@@ -34,12 +34,12 @@ pub(crate) fn status(a: &View) -> Result<(), Failure> {
         let (up, ike) =
             (stats.section("uptime").unwrap_or(&nothing), stats.section("ikesas").unwrap_or(&nothing));
         say!(
-            "{} {}, up {}, {} connections, {} IKE_SAs ({} half-open)",
+            "{} {}, up {}, {}, {} ({} half-open)",
             get(&version, "daemon"),
             get(&version, "version"),
             get(up, "running"),
-            conns.len(),
-            get(ike, "total"),
+            plural(conns.len(), "connection"),
+            plural(get(ike, "total").parse().unwrap_or(0), "IKE_SA"),
             get(ike, "half-open"),
         );
         let troubles = Troubles { down: &down, machine: &machine };
@@ -50,6 +50,10 @@ pub(crate) fn status(a: &View) -> Result<(), Failure> {
         Some(name) => Err(Failure::no(format!("{name}: no connection of that name is loaded"))),
         None => Ok(()),
     }
+}
+
+fn plural(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
 /// What keeps traffic from passing, as `ironswan-troubles` answers.

@@ -260,7 +260,7 @@ fn forwarding(facts: &Facts, policies: &[Policy], out: &mut Vec<String>) {
         let Some(p) = policies.iter().find(others).filter(|_| !on) else { continue };
         let key = if ipv6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
         out.push(format!(
-            "{} protects {}, which is more than this machine's own addresses, and the kernel does not forward: `sysctl -w {key}=1` \
+            "the kernel does not forward, and {} protects {}, which is more than this machine's own addresses: `sysctl -w {key}=1` \
              (and in /etc/sysctl.d for good)",
             p.name, p.local
         ));

@@ -23,7 +23,10 @@ pub(crate) fn load(dir: &Path) -> Result<(Config, Diagnostics), RunError> {
     let mut diags = Diagnostics::default();
     let config = config::load_dir(dir, &mut diags);
     match config {
-        Some(config) if diags.errors() == 0 => Ok((config, diags)),
+        Some(config) if diags.errors() == 0 => {
+            config::check::documented(&config, Severity::Warning, &mut diags);
+            Ok((config, diags))
+        }
         _ => {
             let mut lines = diags.error_lines();
             if diags.lost() > 0 {

@@ -10,6 +10,7 @@ use ironswan_wire::selector::TrafficSelector;
 
 use super::diag::{Diagnostics, Severity};
 use super::load::Config;
+use super::psk;
 
 /// Overlaps reported, at most: ten thousand connections with the same selectors would give fifty million.
 const MAX_OVERLAPS: usize = 100;
@@ -227,13 +228,24 @@ fn own_address(config: &Config, diags: &mut Diagnostics) {
 
 /// Keys that can be guessed (RFC 7296 section 2.15: a PSK needs as much unpredictability as the strongest key).
 fn strength(config: &Config, diags: &mut Diagnostics) {
+    documented(config, Severity::Error, diags);
     for key in &config.secrets {
         let path = format!("secrets.{}", key.name);
-        let remedy = "whoever answers as the peer once can try keys offline; use 32 random bytes: 0s$(head -c32 /dev/urandom | base64)";
+        let remedy = "whoever answers as the peer once can try keys offline; `ironswan pki --psk` makes one of 32 random bytes";
         match key.secret.len() {
             0..8 => warn(config, diags, Severity::Warning, &path, format!("a very short key; {remedy}")),
             8..16 => warn(config, diags, Severity::Note, &path, format!("a short key; {remedy}")),
             _ => {}
         }
+    }
+}
+
+/// Keys that stand in our documents, where everybody reads them: an error to a check; the daemon warns and uses them, since
+/// taking tunnels down would not mend it.
+pub(crate) fn documented(config: &Config, severity: Severity, diags: &mut Diagnostics) {
+    for key in config.secrets.iter().filter(|key| psk::is_documented(&key.secret)) {
+        let message = "this key is an example in IronSwan's documents, and everybody knows it; `ironswan pki --psk` makes a \
+                       new one for both gateways";
+        warn(config, diags, severity, &format!("secrets.{}.secret", key.name), message.to_owned());
     }
 }

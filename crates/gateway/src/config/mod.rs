@@ -13,6 +13,7 @@ mod include;
 mod load;
 mod meaning;
 mod proposal;
+pub mod psk;
 mod syntax;
 pub mod tree;
 mod ts;
@@ -20,6 +21,11 @@ mod value;
 
 pub use load::{Config, load_dir, load_files};
 pub use meaning::{Daemon, LogFormat, connection, vici_uri};
+
+/// A random pre-shared key in the form that `secret =` takes.
+pub fn random_psk() -> zeroize::Zeroizing<String> {
+    psk::random(&mut ironswan_crypto::rng::System)
+}
 
 /// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are not opened and
 /// names are not looked up. The result tells inputs apart by what was found in them.

@@ -8,6 +8,7 @@ use ironswan_wire::vici::{Section, Value};
 use super::{Control, failure, success, text};
 use crate::config::connection;
 use crate::config::diag::Diagnostics;
+use crate::config::psk;
 use crate::config::tree::{self, Node, Origin};
 
 impl Control {
@@ -95,6 +96,11 @@ impl Control {
             Some(Value::Text(bytes)) if !bytes.is_empty() => Secret::new(bytes),
             _ => return failure("missing shared key data"),
         };
+        if psk::is_documented(&secret) {
+            tracing::warn!(
+                "a shared key loaded by VICI is an example in IronSwan's documents, and everybody knows it"
+            );
+        }
         let mut owners = Vec::new();
         for item in message.get_list("owners").unwrap_or_default() {
             let id = std::str::from_utf8(item).ok().and_then(IdPattern::parse);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::Endpoint;
 use crate::sa::IkeSa;
-use crate::task::{Kont, Task};
+use crate::task::Kont;
 use crate::timer::Timer;
 
 /// A tunnel that should be up and is not.
@@ -105,11 +105,11 @@ impl Endpoint {
         if sas().any(|sa| up(sa)) {
             return None;
         }
-        let wants = |sa: &&Box<IkeSa>| match child {
+        let wants = |sa: &IkeSa| match child {
             Some(name) => super::lifecycle::names_in_work(sa).any(|n| n == name),
             None => true,
         };
-        let attempt = sas().filter(|sa| sa.initiator).find(wants);
+        let attempt = sas().filter(|sa| sa.initiator).find(|sa| wants(sa));
         let retry = self
             .retries
             .iter()
@@ -163,18 +163,15 @@ impl Endpoint {
 fn progress(sa: &IkeSa) -> String {
     let peer = sa.remote.ip();
     match (&sa.active, sa.wait.as_ref().map(|w| &w.kont)) {
-        (Some(active), _) if matches!(active.task, Task::Child(_)) && active.tries == 0 => {
-            format!("waiting for {peer} to answer CREATE_CHILD_SA")
+        (Some(active), _) if active.tries == 0 => {
+            format!("no answer yet from {} to {}", sa.remote, active.exchange)
         }
-        (Some(active), _) => {
-            let times = active.tries + 1;
-            format!(
-                "peer not responding: no answer from {} to {}, sent {}",
-                sa.remote,
-                active.exchange,
-                if times == 1 { "once".to_owned() } else { format!("{times} times") },
-            )
-        }
+        (Some(active), _) => format!(
+            "peer not responding: no answer from {} to {}, sent {} times",
+            sa.remote,
+            active.exchange,
+            active.tries + 1
+        ),
         (None, Some(Kont::Resolve(names))) => {
             format!("waiting for the resolver to look up '{}'", names.last().map_or("", String::as_str))
         }
