@@ -156,8 +156,8 @@ impl Worker {
         if longest * packets as usize > tx.room() {
             return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(false) };
         }
-        if let (Cut::Whole, Some((start, offset))) = (cut, offload.csum) {
-            split::finish_in_place(frame, info.upper, start, offset).ok_or(DropReason::OutOffloadError)?;
+        if let (Cut::Whole, Some(csum)) = (cut, offload.csum) {
+            split::finish_in_place(frame, info, csum).ok_or(DropReason::OutOffloadError)?;
         }
         let first = numbers(&self.engine, sa, packets)?;
         let Outbound { scratch, compressor, ident, .. } = &mut self.outbound;

@@ -168,7 +168,7 @@ impl Worker {
         if longest * packets as usize > tx.room() {
             return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(Step::Done(false)) };
         }
-        if matches!(cut, Cut::Whole) && !split::can_finish(offload.csum, frame.len(), info.upper) {
+        if matches!(cut, Cut::Whole) && !split::can_finish(offload.csum, frame, &info) {
             return Err(DropReason::OutOffloadError);
         }
         watch.lap(Stage::Encapsulation);

@@ -7,7 +7,7 @@ use ironswan_crypto::batch::Job;
 use ironswan_crypto::sum::sum;
 use ironswan_wire::esp;
 use ironswan_wire::ip::checksum::{be16, fold, pseudo};
-use ironswan_wire::ip::{IpInfo, protocol, tcp, udp, v6};
+use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
 use crate::batch::{MAX_HEADERS, TxBatch};
@@ -32,7 +32,8 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// Checks what the offload header says against the packet; its `hdr_len` and checksum offsets are not trusted.
+    /// Checks what the offload header says against the packet: protocol, family, and where the checksum is. Its `hdr_len` is a
+    /// hint of the kernel's (bytes that lie together in its memory) and is not looked at.
     pub(super) fn plan(frame: &[u8], info: &IpInfo, offload: &Offload) -> Option<Self> {
         let upper = frame.get(info.upper..)?;
         let length = match (offload.gso, info.protocol, info.ipv6) {
@@ -42,6 +43,11 @@ impl Cut {
         };
         let header = info.upper + length;
         let size = usize::from(offload.segment_size);
+        if !can_finish(offload.csum, frame, info)
+            || offload.csum.is_some_and(|c| usize::from(c.0) != info.upper)
+        {
+            return None;
+        }
         if header > MAX_HEADERS || size == 0 {
             return None;
         }
@@ -181,14 +187,47 @@ impl Planned {
     }
 }
 
-/// True when a checksum that covers everything from `start` on and is `offset` bytes further can be completed: it is in the
-/// frame, and not in what policy was asked about, everything in front of `upper`.
+/// Where a header has its checksum, of the protocols whose checksum a kernel leaves to the device.
 #[inline]
-pub(super) fn can_finish(csum: Option<(u16, u16)>, frame: usize, upper: usize) -> bool {
-    csum.is_none_or(|(start, offset)| {
-        let (start, offset) = (usize::from(start), usize::from(offset));
-        start >= upper && start + offset + 2 <= frame
-    })
+fn checksum_of(protocol: u8) -> Option<usize> {
+    match protocol {
+        protocol::TCP => Some(tcp::CHECKSUM),
+        protocol::UDP => Some(udp::CHECKSUM),
+        _ => None,
+    }
+}
+
+/// True when what an offload header says of a packet's checksum is true: what it wants completed, from `start` on and `offset`
+/// bytes further, is the checksum of the packet's TCP or UDP. Anywhere else the device's word would let a sender write over
+/// what policy was asked about, its ports for example.
+#[inline]
+pub(super) fn can_finish(csum: Option<(u16, u16)>, frame: &[u8], info: &IpInfo) -> bool {
+    let Some((start, offset)) = csum else { return true };
+    let (start, offset) = (usize::from(start), usize::from(offset));
+    // Who fragments finishes checksums before.
+    let whole = info.fragment == Fragment::No && start + offset + 2 <= frame.len();
+    whole
+        && (start == info.upper && checksum_of(info.protocol) == Some(offset)
+            || inside(frame, info, start, offset))
+}
+
+/// The same of TCP or UDP in a packet that this one carries (VXLAN, Geneve, GRE, IP in IP): Linux leaves its checksum to a device
+/// since 6.17. The header of the inner packet has to be in front of what is to be completed, and name the protocol.
+#[cold]
+fn inside(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
+    let headers = match info.protocol {
+        protocol::UDP => info.upper + udp::HEADER,
+        protocol::GRE | protocol::IPV4 | protocol::IPV6 => info.upper,
+        _ => return false,
+    };
+    let Some(between) = frame.get(headers..start) else { return false };
+    let is = |protocol: u8| checksum_of(protocol) == Some(offset);
+    let v6 = between.last_chunk::<{ v6::HEADER }>().is_some_and(|h| h[0] >> 4 == 6 && is(h[6]));
+    let v4 = (v4::MIN_HEADER..=60).step_by(4).any(|len| {
+        let h = between.len().checked_sub(len).map(|at| &between[at..]);
+        h.is_some_and(|h| usize::from(h[0]) == 0x40 + len / 4 && is(h[9]))
+    });
+    v4 || v6
 }
 
 /// Copies a packet and completes its checksum, whose field holds the sum of the pseudo-header ([`can_finish`]).
@@ -202,11 +241,11 @@ fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) {
 }
 
 /// Completes the checksum of a packet where it is, as [`finish`] does.
-pub(super) fn finish_in_place(frame: &mut [u8], upper: usize, start: u16, offset: u16) -> Option<()> {
-    let (start, offset) = (usize::from(start), usize::from(offset));
-    if start < upper {
+pub(super) fn finish_in_place(frame: &mut [u8], info: &IpInfo, (start, offset): (u16, u16)) -> Option<()> {
+    if !can_finish(Some((start, offset)), frame, info) {
         return None;
     }
+    let (start, offset) = (usize::from(start), usize::from(offset));
     let covered = frame.get_mut(start..)?;
     let value = udp::no_zero(!fold(sum(covered)));
     covered.get_mut(offset..offset + 2)?.copy_from_slice(&value.to_ne_bytes());

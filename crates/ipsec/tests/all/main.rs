@@ -20,6 +20,7 @@ mod out_dummies;
 mod out_kinds;
 mod out_matrix;
 mod out_mss;
+mod out_offload;
 mod out_options;
 mod out_rekey;
 mod out_sequence;

@@ -27,6 +27,8 @@ pub mod protocol {
     pub const UDP: u8 = 17;
     /// IPv6 in IP, the next header of ESP tunnel mode.
     pub const IPV6: u8 = 41;
+    /// Generic routing encapsulation.
+    pub const GRE: u8 = 47;
     /// ESP.
     pub const ESP: u8 = 50;
     /// AH.
