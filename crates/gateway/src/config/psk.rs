@@ -30,7 +30,8 @@ pub fn is_documented(key: &Secret) -> bool {
 mod tests {
     use ironswan_crypto::rng::System;
 
-    use super::super::value;
+    use super::super::diag::{Diagnostics, Severity};
+    use super::super::{check, load_files, value};
     use super::*;
 
     #[test]
@@ -39,6 +40,21 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!((a.len(), value::secret(&a).unwrap().expose().len()), (46, 32));
         assert!(!is_documented(&value::secret(&a).unwrap()));
+    }
+
+    #[test]
+    fn a_key_of_the_documents_is_an_error_to_a_check_and_a_warning_at_load() {
+        let dir = crate::scratch::Scratch::new();
+        let text = "secrets {\n ike-a {\n secret = the-key-that-pki-printed\n }\n}\n";
+        let file = dir.write("swanctl.conf", text);
+        for (severity, errors) in [(Severity::Error, 1), (Severity::Warning, 0)] {
+            let mut diags = Diagnostics::default();
+            let config = load_files(&[file.clone()], &mut diags).unwrap();
+            check::documented(&config, severity, &mut diags);
+            let found: Vec<_> = diags.iter().filter(|d| d.message.contains("everybody knows it")).collect();
+            assert_eq!((found.len(), diags.errors()), (1, errors));
+            assert_eq!(found[0].origin.as_ref().unwrap().line, 3);
+        }
     }
 
     #[test]
