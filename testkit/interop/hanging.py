@@ -5,14 +5,18 @@ must not notice.
 usage: hanging.py [--full] [NAME ...]      --full: floods of 60 s instead of 5
 """
 import fcntl
+import json
 import os
 import re
 import resource
+import shutil
 import signal
+import statistics
+import sys
 import time
 
-from gateway import Charon, IronSwan, tunnel
-from lab import Failed, check, main, need, say, until
+from gateway import OTHER, Charon, IronSwan, tunnel
+from lab import HERE, check, main, need, say, until
 from traffic import Numbered, check_no_loss, ping
 from vici import Vici, ViciError
 
@@ -162,6 +166,169 @@ def descriptors(lab, full):
     ends(us, 'at the end')
 
 
-TESTS = {f.__name__.replace('_', '-'): f for f in (log, log_at_the_end, descriptors)}
+class SilentResolver:
+    """A resolv.conf for a box whose name server takes every question and answers none, and what it was asked."""
+
+    def __init__(self, lab, box):
+        self.folder = f'/etc/netns/{lab.ns(box)}'
+        os.makedirs(self.folder, exist_ok=True)
+        with open(f'{self.folder}/resolv.conf', 'w') as f:
+            # Longer than any test: a thread that asks hangs until the process ends.
+            f.write('nameserver 127.0.0.1\noptions timeout:30 attempts:5\n')
+        with open(f'{self.folder}/nsswitch.conf', 'w') as f:
+            f.write('hosts: dns\n')
+        self.server = lab.spawn(box, sys.executable, '-uc', """
+import socket
+sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+sock.bind(('127.0.0.1', 53))
+print('ready', flush=True)
+while True:
+    print(sock.recvfrom(4096)[0][12:40], flush=True)
+""", name='silent-resolver')
+        until('the name server is there', lambda: 'ready' in self.server.log())
+
+    def questions(self):
+        return self.server.log().count('\n') - 1
+
+    def close(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            os.rmdir('/etc/netns')
+        except OSError:
+            pass
+
+
+def silent(n):
+    """A connection to a name that nobody resolves, to be started at once."""
+    return f"""
+  s{n} {{
+    version = 2
+    local_addrs = 192.0.2.1
+    remote_addrs = s{n}.silent.test
+    keyingtries = 0
+    local {{
+      auth = psk
+      id = g1.example
+    }}
+    remote {{
+      auth = psk
+      id = s{n}.example
+    }}
+    children {{
+      s{n} {{
+        local_ts = 10.1.0.0/24
+        remote_ts = 10.{100 + n}.0.0/24
+        start_action = start
+      }}
+    }}
+  }}"""
+
+
+def other(box):
+    """A second connection between the two, with identities and networks of its own."""
+    far = {'g1': {'local_ts': '10.8.0.0/24'}, 'g2': {'remote_ts': '10.8.0.0/24'}}[box]
+    ids = {'my_id': f'{box}-other.example', 'remote_id': f'{OTHER[box]}-other.example'}
+    return tunnel(box, **ids, **far).split('connections {', 1)[1].split('\n}\nsecrets', 1)[0].replace('net {', 'other {')
+
+
+def with_silent_names(lab, count=8):
+    """The line with IronSwan in g1, whose configuration has names of a silent resolver besides strongSwan's literal address."""
+    need('ip', 'swanctl', 'charon-systemd', 'nft', 'ping')
+    lab.line()
+    resolver = SilentResolver(lab, 'g1')
+
+    def conf(box, more=''):
+        return tunnel(box).replace('connections {', 'connections {' + other(box) + more, 1)
+
+    them = Charon(lab, 'g2').start(conf('g2'))
+    us = IronSwan(lab, 'g1').start(conf('g1', ''.join(map(silent, range(count)))))
+    until('the resolver is asked', lambda: resolver.questions() >= 2)
+    return resolver, us, them
+
+
+def up_and_down(us, until_then=None, times=3):
+    """Seconds that `initiate` of the other connection took, each time from nothing: so many times, or until then."""
+    took = []
+    while len(took) < times or until_then and time.monotonic() < until_then:
+        began = time.monotonic()
+        with us.vici(60) as v:
+            v.request('initiate', {'child': 'other', 'ike': 'other', 'timeout': '30000'})
+            took.append(time.monotonic() - began)
+            v.request('terminate', {'ike': 'other', 'timeout': '10000'})
+        time.sleep(0.2)
+    return took
+
+
+def memory(us):
+    """Bytes of memory that the daemon has."""
+    with open(f'/proc/{us.process.pid}/statm') as f:
+        return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+
+def repaired(lab):
+    """Seconds until the guard's table is back after somebody flushed all of nftables."""
+    lab.run('g1', 'nft', 'flush', 'ruleset')
+    began = time.monotonic()
+    until('the guard is back', lambda: lab.run('g1', 'nft', 'list', 'table', 'inet', 'ironswan', fail=False).returncode == 0,
+          30, 0.01)
+    return time.monotonic() - began
+
+
+def resolver(lab, full):
+    """Eight peers have names and the resolver is silent: a tunnel to a literal address is up at once, the guard is repaired, what
+    fails says why, and the end does not wait for the resolver."""
+    names, us, them = with_silent_names(lab)
+    try:
+        took = up_and_down(us)
+        check(max(took) < SOON, f'up beside eight silent names: {", ".join(f"{t:.2f}" for t in took)} s')
+        took = repaired(lab)
+        check(took < SOON, f'the guard stood again {took:.2f} s after nft flush ruleset')
+        us.initiate()
+        serves(us, them, 'eight names hang', rounds=1)
+        until('it is said that the resolver does not answer',
+              lambda: us.log().count('no answer from the resolver within 10 s') >= 8, 30)
+        check(True, 'each name: no answer from the resolver within 10 s')
+        ends(us, 'threads hang in the resolver')
+    finally:
+        names.close()
+
+
+def strangers(lab, full):
+    """Strangers' IKE_SA_INITs beside names that nobody resolves: no packet of a tunnel is lost, no name is asked for because of them,
+    another tunnel comes up, the log stays small."""
+    names, us, them = with_silent_names(lab)
+    try:
+        us.initiate()
+        ping(lab)
+        # The first look-ups have ended without an answer.
+        until('the names cannot be resolved', lambda: us.log().count('no answer from the resolver') >= 8, 30)
+        seconds, rate = 60 if full else 5, 2000
+        load = Numbered(lab)
+        before, rss, log_size = names.questions(), memory(us), len(us.log())
+        flood = lab.spawn('g2', sys.executable, os.path.join(HERE, 'flood.py'), '192.0.2.1', '10.200', rate * seconds, rate,
+                          name='flood')
+        took = up_and_down(us, time.monotonic() + seconds - 1)
+        flood.popen.wait(seconds + 60)
+        sent = json.loads(flood.log())
+        rate_was = sent['sent'] / sent['seconds']
+        check(rate_was > rate / 4, f"strangers sent {sent['sent']} IKE_SA_INITs in {sent['seconds']} s ({rate_was:.0f}/s)")
+        check_no_loss(load.end())
+        asked = names.questions() - before
+        # Each of 8 names is asked for again after 5, 10, 20 s, and for its attempts; each question is one of A and one of AAAA.
+        limit = 2 * 8 * (2 + seconds // 5)
+        check(asked <= limit, f'the resolver was asked {asked} times meanwhile (by schedule at most {limit})')
+        check(statistics.median(took) < SOON,
+              f'the other tunnel was up {len(took)} times meanwhile, median {statistics.median(took):.2f} s, max {max(took):.2f} s')
+        grown = memory(us) - rss
+        check(grown < 32 << 20, f'memory grew by {grown / 1e6:.1f} MB')
+        log_size = len(us.log()) - log_size
+        check(log_size < 1_000_000, f'the log grew by {log_size} bytes')
+        serves(us, them, 'after the flood', rounds=1)
+        ends(us, 'after the flood')
+    finally:
+        names.close()
+
+
+TESTS = {f.__name__.replace('_', '-'): f for f in (log, log_at_the_end, descriptors, resolver, strangers)}
 if __name__ == '__main__':
     main(TESTS, 'hanging')

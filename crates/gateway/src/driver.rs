@@ -32,10 +32,12 @@ use crate::enforce::Enforcing;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
 use crate::log::{self, Repeated, RepeatedBy};
+use crate::pool::{Pools, Turn};
 use crate::steer::from_config;
 
-/// Addresses of one name that are tried.
-const ADDRS_PER_NAME: usize = 16;
+/// So many key pairs for strangers may wait for a thread; for more, half-open IKE_SAs end before they are answered. With the
+/// slowest group that is a second's work.
+const STRANGERS_WAITING: usize = 256;
 
 /// How long after the kernel has forgotten a path MTU it is looked up again, at most.
 const PATHS: Duration = Duration::from_secs(10);
@@ -63,6 +65,7 @@ struct State {
 struct Inner {
     state: RefCell<State>,
     enforcing: Enforcing,
+    pools: Pools,
     observers: RefCell<Vec<Rc<dyn Observer>>>,
     engine: Arc<Engine>,
     /// Zero of the engine's clock.
@@ -98,6 +101,7 @@ impl Driver {
         Self(Rc::new(Inner {
             state: RefCell::new(state),
             enforcing: Enforcing::default(),
+            pools: Pools::default(),
             observers: RefCell::default(),
             engine,
             epoch,
@@ -197,6 +201,11 @@ impl Driver {
         };
         lines.iter().for_each(|l| log::line(Level::Warn, None, l));
         self.0.enforcing.wanted(wanted);
+    }
+
+    /// The threads for what blocks.
+    pub(crate) fn pools(&self) -> &Pools {
+        &self.0.pools
     }
 
     /// Who enforces steering, and how far that is.
@@ -365,16 +374,20 @@ impl Driver {
 
     fn serve(&self, now: Instant, id: RequestId, request: Request) {
         match request {
-            Request::GenerateKey { ke, seed } => self.compute(id, move || match kex::generate(ke, &seed) {
-                Ok((private, public)) => Completion::KeyPair { private, public },
-                Err(e) => {
-                    static LINES: Repeated = Repeated::new();
-                    LINES.line(Level::Error, || format!("unable to make a {ke} key: {e}"));
-                    Completion::Failed { error: e.to_string() }
-                }
+            Request::GenerateKey { ke, seed } => {
+                self.compute(now, id, STRANGERS_WAITING, move || match kex::generate(ke, &seed) {
+                    Ok((private, public)) => Completion::KeyPair { private, public },
+                    Err(e) => {
+                        static LINES: Repeated = Repeated::new();
+                        LINES.line(Level::Error, || format!("unable to make a {ke} key: {e}"));
+                        Completion::Failed { error: e.to_string() }
+                    }
+                })
+            }
+            // A stranger that has come so far has been answered, and there are no more of them than half-open IKE_SAs.
+            Request::Agree { ke, private, peer_public } => self.compute(now, id, usize::MAX, move || {
+                Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
             }),
-            Request::Agree { ke, private, peer_public } => self
-                .compute(id, move || Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())),
             Request::Usage { spis } => {
                 // Inbound SPIs are ours and unique, whoever sends on them.
                 let remote = std::net::Ipv4Addr::UNSPECIFIED.into();
@@ -385,7 +398,7 @@ impl Driver {
                 let last_inbound = last.map(|secs| self.0.epoch + Duration::from_secs(secs));
                 self.0.state.borrow_mut().endpoint.complete(now, id, Completion::Usage { last_inbound });
             }
-            Request::Resolve { name } => self.resolve(id, name),
+            Request::Resolve { name } => self.resolve(id, &name),
             Request::Route { remote } => {
                 let state = &mut *self.0.state.borrow_mut();
                 // That there is none is an answer; where the kernel gave none, the endpoint goes by what it knows.
@@ -399,34 +412,42 @@ impl Driver {
     }
 
     /// Looks a name up; however long that takes, nothing else waits.
-    fn resolve(&self, id: RequestId, name: String) {
+    fn resolve(&self, id: RequestId, name: &str) {
         let driver = self.clone();
+        let found = self.0.pools.names.look_up(name);
         tokio::task::spawn_local(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await;
-            let completion = match found {
-                Ok(list) => {
-                    let mut addrs: Vec<IpAddr> = Vec::new();
-                    for ip in list.map(|a| a.ip()) {
-                        if !addrs.contains(&ip) && addrs.len() < ADDRS_PER_NAME {
-                            addrs.push(ip);
-                        }
-                    }
-                    Completion::Addresses { addrs, error: None }
-                }
-                Err(e) => Completion::Addresses { addrs: Vec::new(), error: Some(e.to_string()) },
+            let completion = match found.await {
+                Ok(addrs) => Completion::Addresses { addrs, error: None },
+                Err(e) => Completion::Addresses { addrs: Vec::new(), error: Some(e) },
             };
             driver.act(|e, now| e.complete(now, id, completion));
         });
     }
 
-    /// Runs an expensive computation on another thread.
-    fn compute(&self, id: RequestId, work: impl FnOnce() -> Completion + std::marker::Send + 'static) {
+    /// Runs an expensive computation on another thread: for peers that are established and for our own attempts before
+    /// those for strangers, of which at most `room` wait.
+    fn compute(
+        &self,
+        now: Instant,
+        id: RequestId,
+        room: usize,
+        work: impl FnOnce() -> Completion + std::marker::Send + 'static,
+    ) {
+        let stranger = self.0.state.borrow().endpoint.is_for_stranger(id);
+        let (turn, room) = if stranger { (Turn::Later, room) } else { (Turn::First, usize::MAX) };
+        let computed = match self.0.pools.kex.run(turn, room, work) {
+            Ok(computed) => computed,
+            Err(_) if stranger => return self.0.state.borrow_mut().endpoint.refuse(now, id),
+            Err(why) => {
+                let completion = Completion::Failed { error: why.to_string() };
+                return self.0.state.borrow_mut().endpoint.complete(now, id, completion);
+            }
+        };
         let driver = self.clone();
         tokio::task::spawn_local(async move {
-            let completion = tokio::task::spawn_blocking(work).await.unwrap_or_else(|e| {
-                static LINES: Repeated = Repeated::new();
-                LINES.line(Level::Error, || format!("a key exchange ended badly: {e}"));
-                Completion::Failed { error: e.to_string() }
+            let completion = computed.await.unwrap_or_else(|_| {
+                // The panic itself has been logged.
+                Completion::Failed { error: "the key exchange ended badly".to_owned() }
             });
             driver.act(|e, now| e.complete(now, id, completion));
         });

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::driver::Driver;
 use crate::guard::{Counters, Nft};
+use crate::pool::Turn;
 use crate::steer::{Policy, from_config};
 
 /// Shortest pause between two passes.
@@ -32,6 +33,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// client that loads one connection is told when it is guarded, one that loads thousands is not held up by each.
 const PATIENCE: Duration = Duration::from_secs(1);
 const PATIENCE_SHARE: u32 = 10;
+
+/// So many commands may wait for the counters of the nft table.
+const MAX_READERS: usize = 64;
 
 /// Replaces the nft table by this text. Blocks; called by one thread at a time.
 pub type Replace = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
@@ -145,9 +149,11 @@ impl Driver {
                 let (replace, text) = (replace.clone(), Arc::<str>::from(text));
                 let shared = text.clone();
                 self.enforcing().replacing.set(true);
-                let result = tokio::task::spawn_blocking(move || replace(&shared)).await;
+                let result = match self.pools().nft.run(Turn::First, usize::MAX, move || replace(&shared)) {
+                    Ok(replaced) => replaced.await.unwrap_or_else(|_| Err("nft ended badly".to_owned())),
+                    Err(why) => Err(why.to_string()),
+                };
                 self.enforcing().replacing.set(false);
-                let result = result.unwrap_or_else(|e| Err(e.to_string()));
                 self.install(|i| i.steering_mut().table_replaced(&text, result));
             }
             self.open(generation);
@@ -189,10 +195,12 @@ impl Driver {
         self.enforcing().pass.notify_waiters();
     }
 
-    /// What the guard dropped; `None` without a guard.
+    /// What the guard dropped; `None` without a guard, or when too many others ask.
     pub async fn guard_counters(&self) -> Option<Counters> {
         let table = self.enforcing().table.borrow().clone()?;
-        tokio::task::spawn_blocking(move || table.counters()).await.ok()
+        // After a replacement that is due, and not for more clients than a few.
+        let counted = self.pools().nft.run(Turn::Later, MAX_READERS, move || table.counters());
+        counted.ok()?.await.ok()
     }
 
     /// This table is the guard's.

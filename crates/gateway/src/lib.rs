@@ -11,6 +11,7 @@
 //! | [`fitness`], [`offloads`] | what on this machine stands in the way, or makes packets slower |
 //! | [`napi`] | which interfaces kernel threads poll |
 //! | [`control`] | the VICI server |
+//! | `pool`, `names` | threads for what blocks or takes long; name look-ups |
 //! | [`run`], `reload` | start, end; reload by difference |
 //! | [`keylog`], [`log`], [`notify`] | key tables, log lines, the service manager |
 
@@ -24,9 +25,11 @@ pub mod guard;
 pub mod install;
 pub mod keylog;
 pub mod log;
+mod names;
 pub mod napi;
 pub mod notify;
 pub mod offloads;
+mod pool;
 mod reload;
 pub mod run;
 #[cfg(test)]

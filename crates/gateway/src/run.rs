@@ -98,12 +98,9 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
             .into());
         }
     }
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    // What blocks has pools of its own: the runtime's would be waited for at the end.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .max_blocking_threads(cores.max(2))
-        .thread_keep_alive(Duration::from_secs(5))
-        .thread_stack_size(512 * 1024)
         .build()
         .map_err(|e| format!("cannot start the control thread: {e}"))?;
     let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets));

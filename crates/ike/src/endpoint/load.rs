@@ -35,7 +35,7 @@ impl Endpoint {
             Some(old) => self.change(now, &old, conn),
             None => {
                 self.conns.insert(conn.clone());
-                self.watch_names(now, &conn);
+                self.watch_names(&conn);
                 conn.children.iter().for_each(|child| self.begin_child(&conn.name, child));
             }
         }
@@ -237,7 +237,7 @@ impl Endpoint {
         self.troubles.forget(&name, negotiated);
         if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
             self.forget_names(old);
-            self.watch_names(now, &new);
+            self.watch_names(&new);
         }
         // What starts below is not to wait twice, and a shunt has nothing to start.
         let starts = |child: &str| {

@@ -253,6 +253,22 @@ impl Endpoint {
         self.run_todo(now);
     }
 
+    /// True when a request is for a peer that has begun and that nobody knows yet: it goes after all others.
+    pub fn is_for_stranger(&self, id: RequestId) -> bool {
+        let sa = match self.pending.get(&id) {
+            Some(Pending::Sa(ike)) => self.sas.get(ike),
+            _ => None,
+        };
+        sa.is_some_and(|sa| !sa.initiator && !sa.is_up())
+    }
+
+    /// Too much waits already, and this request of a stranger's will not be answered: its half-open IKE_SA ends without a
+    /// word. An honest peer asks again.
+    pub fn refuse(&mut self, now: Instant, id: RequestId) {
+        self.counters.half_open_refused += 1;
+        self.complete(now, id, Completion::Failed { error: "too many wait".to_owned() });
+    }
+
     // ---- what the driver must do, in this order ----
 
     /// The next event. Drain these before anything else.

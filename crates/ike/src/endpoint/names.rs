@@ -1,8 +1,8 @@
 //! DNS names in `local_addrs` and `remote_addrs`: what they stand for, asked of the driver ([`Request::Resolve`]).
 //!
-//! A name is looked up when its connection is loaded, for every attempt to initiate, when nobody else is known at an
-//! address that speaks to us, and every few minutes (how long an answer holds is not told). An answer that fails leaves
-//! what was known; one name that cannot be resolved holds up nothing but its own connection.
+//! A name is looked up when its connection is loaded, for every attempt to initiate, and every minute (how long an answer
+//! holds is not told). Nothing that a stranger sends causes a look-up. An answer that fails leaves what was known; one name
+//! that cannot be resolved holds up nothing but its own connection.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use crate::event::{Level, Request};
 use crate::narrow;
 use crate::timer::Timer;
 
-/// Between two look-ups of a name that is known, less a random fifth.
-const PERIOD: Duration = Duration::from_secs(300);
+/// Between two look-ups of a name that is known, less a random fifth: so long a peer that has moved may be unknown to us.
+const PERIOD: Duration = Duration::from_secs(60);
 
-/// The first pause after a failure; doubled each time up to [`PERIOD`].
+/// With many names the period is longer: so much for each, which makes about ten look-ups a second in all.
+const PERIOD_PER_NAME: Duration = Duration::from_millis(100);
+
+/// The first pause after a failure; doubled each time up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 
-/// No name is looked up more often than this because a stranger speaks to us.
-const STRANGERS: Duration = Duration::from_secs(30);
-
-/// And no more names than this at once.
-const STRANGERS_MAX: usize = 16;
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 
 /// No more addresses of one name are used.
 const MAX_ADDRS: usize = 16;
@@ -36,8 +36,6 @@ struct Name {
     asked: bool,
     /// How often in a row it could not be resolved.
     failures: u32,
-    /// When it was last asked for.
-    last: Instant,
 }
 
 /// All of them.
@@ -56,15 +54,15 @@ impl Names {
 
 impl Endpoint {
     /// A connection has been loaded: its names are looked up now, and from time to time.
-    pub(super) fn watch_names(&mut self, now: Instant, conn: &Connection) {
+    pub(super) fn watch_names(&mut self, conn: &Connection) {
         for name in dns_names(conn) {
             if !self.names.by_name.contains_key(&name) {
                 self.names.next += 1;
                 let id = self.names.next;
                 self.names.by_id.insert(id, name.clone());
-                self.names.by_name.insert(name.clone(), Name { id, asked: false, failures: 0, last: now });
+                self.names.by_name.insert(name.clone(), Name { id, asked: false, failures: 0 });
             }
-            self.look_up(now, &name);
+            self.look_up(&name);
         }
     }
 
@@ -82,36 +80,19 @@ impl Endpoint {
         }
     }
 
-    fn look_up(&mut self, now: Instant, name: &str) {
+    fn look_up(&mut self, name: &str) {
         if let Some(known) = self.names.by_name.get_mut(name)
             && !std::mem::replace(&mut known.asked, true)
         {
-            known.last = now;
             let name = name.to_owned();
             self.ask(Pending::Name(name.clone()), Request::Resolve { name });
         }
     }
 
     /// The timer of a name has fired.
-    pub(super) fn look_up_again(&mut self, now: Instant, id: u64) {
+    pub(super) fn look_up_again(&mut self, id: u64) {
         if let Some(name) = self.names.by_id.get(&id).cloned() {
-            self.look_up(now, &name);
-        }
-    }
-
-    /// Somebody speaks to us from an address that no connection has: perhaps a name stands for it by now.
-    pub(crate) fn look_up_for_stranger(&mut self, now: Instant) {
-        let due = |n: &Name| !n.asked && now.saturating_duration_since(n.last) >= STRANGERS;
-        let mut due: Vec<(Instant, String)> = self
-            .names
-            .by_name
-            .iter()
-            .filter(|(_, n)| due(n))
-            .map(|(name, n)| (n.last, name.clone()))
-            .collect();
-        due.sort_unstable();
-        for (_, name) in due.into_iter().take(STRANGERS_MAX) {
-            self.look_up(now, &name);
+            self.look_up(&name);
         }
     }
 
@@ -137,12 +118,13 @@ impl Endpoint {
         mut addrs: Vec<std::net::IpAddr>,
         error: Option<String>,
     ) {
+        let all = u32::try_from(self.names.len()).unwrap_or(u32::MAX).min(100_000);
         let Some(known) = self.names.by_name.get_mut(name) else { return };
         let (id, before) = (known.id, known.failures);
         known.failures = if addrs.is_empty() { before.saturating_add(1) } else { 0 };
         let period = match known.failures {
-            0 => PERIOD,
-            n => (FIRST_PAUSE * 2u32.pow(n.min(12) - 1)).min(PERIOD),
+            0 => PERIOD.max(PERIOD_PER_NAME * all),
+            n => (FIRST_PAUSE * 2u32.pow(n.min(12) - 1)).min(LONGEST_PAUSE),
         };
         let pause = self.less_jitter(period, period / 5);
         self.timers.set(Timer::Name(id), now + pause);

@@ -39,7 +39,7 @@ impl Endpoint {
             Timer::OldInbound(id) => self.drop_old_inbound(id),
             Timer::Retry(id) => self.retry(id),
             Timer::Paths => self.ask_lost_paths(now),
-            Timer::Name(id) => self.look_up_again(now, id),
+            Timer::Name(id) => self.look_up_again(id),
             // What waits is looked at after every timer.
             Timer::Pace => {}
             Timer::Tombs => self.expire_tombs(now),

@@ -108,7 +108,6 @@ pub(crate) fn answer(
         }
     }
     if !any {
-        ep.look_up_for_stranger(now);
         ep.counters.no_proposal += 1;
         if ep.junk.take(now) {
             let line = format!(

@@ -1,0 +1,196 @@
+//! Name look-ups by the system's resolver, on threads of their own: a resolver that is silent holds up nothing but names.
+//!
+//! A name is looked up once at a time, whoever asks. Whoever asks has an answer within [`TIME_LIMIT`], although the thread may
+//! hang in the resolver for longer. The RFC 7296 side of it (which name, when) is `ike`'s `endpoint::names`.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::pool::{Pool, Turn};
+
+/// How long an answer is waited for.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// Look-ups at a time. Each of that many silent names may hang a thread for as long as the resolver tries.
+const THREADS: usize = 16;
+/// Names that wait for a thread.
+const MAX_WAITING: usize = 4_096;
+/// Addresses of one name that are used.
+const ADDRS_PER_NAME: usize = 16;
+
+/// What a name stands for, or why that is not known.
+type Answer = Result<Vec<IpAddr>, String>;
+
+/// Asks the system.
+type Ask = dyn Fn(&str) -> Answer + Send + Sync;
+
+/// Names that are being looked up, and who waits for each.
+type Waiting = HashMap<String, Vec<oneshot::Sender<Answer>>>;
+
+/// The resolver.
+pub(crate) struct Resolver {
+    pool: Pool,
+    waiting: Arc<Mutex<Waiting>>,
+    ask: Arc<Ask>,
+    limit: Duration,
+}
+
+impl Default for Resolver {
+    fn default() -> Self {
+        Self::new(THREADS, TIME_LIMIT, Arc::new(system))
+    }
+}
+
+impl Resolver {
+    fn new(threads: usize, limit: Duration, ask: Arc<Ask>) -> Self {
+        Self { pool: Pool::new("ipsec-names", threads), waiting: Arc::default(), ask, limit }
+    }
+
+    /// Begins to look a name up. The future ends with the answer, or within the time limit without.
+    pub(crate) fn look_up(&self, name: &str) -> impl Future<Output = Answer> + 'static + use<> {
+        let (tx, rx) = oneshot::channel();
+        let begun = self.begin(name, tx);
+        let limit = self.limit;
+        async move {
+            begun?;
+            match tokio::time::timeout(limit, rx).await {
+                Ok(Ok(answer)) => answer,
+                Ok(Err(_)) => Err("the look-up ended badly".to_owned()),
+                Err(_) => Err(format!("no answer from the resolver within {} s", limit.as_secs())),
+            }
+        }
+    }
+
+    fn begin(&self, name: &str, tx: oneshot::Sender<Answer>) -> Result<(), String> {
+        let mut waiting = lock(&self.waiting);
+        if let Some(others) = waiting.get_mut(name) {
+            others.retain(|other| !other.is_closed());
+            others.push(tx);
+            return Ok(());
+        }
+        let (all, ask, of) = (self.waiting.clone(), self.ask.clone(), name.to_owned());
+        let look_up = move || {
+            // It may have waited for a thread longer than anybody waits for it.
+            let mut waiting = lock(&all);
+            let wanted = waiting.get_mut(&of).is_some_and(|list| {
+                list.retain(|w| !w.is_closed());
+                !list.is_empty()
+            });
+            if !wanted {
+                waiting.remove(&of);
+                return;
+            }
+            drop(waiting);
+            // Not left behind by a panic: the name could never be looked up again.
+            let gone = Gone(&all, &of);
+            let answer = ask(&of);
+            let list = lock(&all).remove(&of).unwrap_or_default();
+            drop(gone);
+            for w in list {
+                let _ = w.send(answer.clone());
+            }
+        };
+        self.pool
+            .run(Turn::Later, MAX_WAITING, look_up)
+            .map_err(|why| format!("the resolver is not asked: {why}"))?;
+        waiting.insert(name.to_owned(), vec![tx]);
+        Ok(())
+    }
+}
+
+/// Takes a name out of the table.
+struct Gone<'a>(&'a Mutex<Waiting>, &'a str);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(self.0).remove(self.1);
+        }
+    }
+}
+
+fn lock(waiting: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waiting.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `getaddrinfo`; blocks for as long as that likes to.
+fn system(name: &str) -> Answer {
+    let found = (name, 0).to_socket_addrs().map_err(|e| e.to_string())?;
+    let mut addrs: Vec<IpAddr> = Vec::new();
+    for ip in found.map(|a| a.ip()) {
+        if !addrs.contains(&ip) && addrs.len() < ADDRS_PER_NAME {
+            addrs.push(ip);
+        }
+    }
+    Ok(addrs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Names that begin with `silent` hang until the sender is dropped; all others have one address.
+    fn resolver(threads: usize) -> (Resolver, Arc<AtomicUsize>, mpsc::Sender<()>) {
+        let (tx, rx) = mpsc::channel::<()>();
+        let rx = Mutex::new(rx);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let ask = move |name: &str| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if name.starts_with("silent") {
+                let _ = rx.lock().unwrap().recv();
+            }
+            Ok(vec![IpAddr::from([192, 0, 2, 1])])
+        };
+        (Resolver::new(threads, Duration::from_millis(300), Arc::new(ask)), asked, tx)
+    }
+
+    #[tokio::test]
+    async fn a_silent_resolver_is_waited_for_so_long_and_asked_once_for_each_name() {
+        let (resolver, asked, hanging) = resolver(3);
+        let first = resolver.look_up("silent-1");
+        let (again, other) = (resolver.look_up("silent-1"), resolver.look_up("silent-2"));
+        let answers = tokio::join!(first, again, other);
+        for answer in [answers.0, answers.1, answers.2] {
+            assert_eq!(answer.unwrap_err(), "no answer from the resolver within 0 s");
+        }
+        // Both hang on; a third thread serves others.
+        assert!(resolver.look_up("a").await.is_ok());
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        // The same name is not asked for by another thread, and whoever waits when the answer comes has it.
+        let late = resolver.look_up("silent-1");
+        drop(hanging);
+        assert!(late.await.is_ok());
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+    }
+
+    #[tokio::test]
+    async fn when_all_threads_hang_names_fail_in_time_and_are_not_looked_up_for_nobody() {
+        let (resolver, asked, hanging) = resolver(2);
+        let silent = [resolver.look_up("silent-1"), resolver.look_up("silent-2")];
+        let mut more: Vec<_> = (0..100).map(|n| Box::pin(resolver.look_up(&format!("n{n}")))).collect();
+        for look_up in silent {
+            assert!(look_up.await.is_err());
+        }
+        for look_up in &mut more {
+            assert!(look_up.await.is_err());
+        }
+        drop(more);
+        drop(hanging);
+        assert!(resolver.look_up("a").await.is_ok());
+        assert_eq!(asked.load(Ordering::SeqCst), 3, "of 100 that nobody waits for any more, none is asked");
+        assert!(lock(&resolver.waiting).is_empty());
+    }
+
+    #[test]
+    fn the_system_knows_itself_and_no_such_name() {
+        assert!(system("127.0.0.1").is_ok_and(|a| a == [IpAddr::from([127, 0, 0, 1])]));
+        assert!(system("no such name").is_err());
+    }
+}
