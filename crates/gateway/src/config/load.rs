@@ -144,6 +144,9 @@ pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Dia
                 config.secrets = meaning::secrets(s, diags);
                 for (n, sub) in s.sections() {
                     config.places.insert(format!("secrets.{n}"), sub.origin.clone());
+                    if let Some(Node::Value(v)) = sub.get("secret") {
+                        config.places.insert(format!("secrets.{n}.secret"), v.origin.clone());
+                    }
                 }
             }
             ("pools" | "authorities", Node::Section(s)) => {
