@@ -205,12 +205,18 @@ pub struct Limits {
     pub retransmit_base: f64,
     /// Retransmissions before the peer is given up (5).
     pub retransmit_tries: u32,
-    /// Half-open IKE_SAs (as responder) die after this (30 s).
+    /// Half-open IKE_SAs (as responder) die after this (30 s), after a third of it while there are more than half of
+    /// `half_open_max`.
     pub half_open_timeout: Duration,
-    /// Cookies are asked for from this many half-open IKE_SAs on (30), of one address from three on; `usize::MAX`: never.
+    /// Cookies are asked for from this many half-open IKE_SAs on (30), of one address from three on, and while many requests
+    /// are refused; `usize::MAX`: never because of any of these. A response that would be larger than its request by more
+    /// than a fifth takes a cookie in any case.
     pub cookie_threshold: usize,
     /// No more half-open IKE_SAs than this at all (1,000).
     pub half_open_max: usize,
+    /// No more half-open IKE_SAs than this from one network, a /24 or /64; 0: a quarter of `half_open_max`, at least
+    /// `half_open_per_addr`.
+    pub half_open_per_net: usize,
     /// No more half-open IKE_SAs than this from one address (200: many peers may be behind one NAT). From the fourth on,
     /// each must have brought a cookie back, so that no address can be made to use up its share by others.
     pub half_open_per_addr: usize,
@@ -235,6 +241,7 @@ impl Default for Limits {
             half_open_timeout: Duration::from_secs(30),
             cookie_threshold: 30,
             half_open_max: 1_000,
+            half_open_per_net: 0,
             half_open_per_addr: 200,
             delete_rekeyed_delay: Duration::from_secs(5),
             retry_initial: Duration::from_secs(5),
@@ -242,5 +249,20 @@ impl Default for Limits {
             ike_sa_max: 100_000,
             child_sa_max: 1_000,
         }
+    }
+}
+
+impl Limits {
+    /// No more half-open IKE_SAs than this from one network.
+    pub(crate) fn per_net(&self) -> usize {
+        match self.half_open_per_net {
+            0 => (self.half_open_max / 4).max(self.half_open_per_addr),
+            n => n,
+        }
+    }
+
+    /// And from one site: half of all, or more if one network may have more.
+    pub(crate) fn per_site(&self) -> usize {
+        (self.half_open_max / 2).max(self.per_net())
     }
 }

@@ -1,6 +1,7 @@
 //! Stateless cookies (RFC 7296 section 2.6).
 //!
-//! `Cookie = VersionIDofSecret | HMAC(secret, Ni | IPi | SPIi)`. The secret changes by time; the one before it is good
+//! `Cookie = VersionIDofSecret | HMAC(secret, Ni | IPi | SPIi)`, 17 bytes, so that a request to return one is always smaller than
+//! the request that it answers. The secret changes by time; the one before it is good
 //! for one more period. Nothing is stored for who asks.
 
 use std::net::IpAddr;
@@ -13,6 +14,9 @@ use ironswan_wire::secret::{Secret, ct_eq};
 
 /// A secret makes cookies for this long, and is honoured for as long again.
 const PERIOD: Duration = Duration::from_secs(60);
+
+/// So much of the HMAC is sent: a guess is right once in 2^128.
+const MAC_LEN: usize = 16;
 
 struct Generation {
     version: u8,
@@ -67,7 +71,7 @@ impl Cookies {
 
 fn compute(generation: &Generation, ni: &[u8], addr: IpAddr, spi_i: u64) -> Vec<u8> {
     // Lengths are bound in, so that no two (nonce, address) pairs run into each other.
-    let mut tail = vec![u8::try_from(ni.len() - 1).unwrap_or(u8::MAX)];
+    let mut tail = vec![u8::try_from(ni.len().saturating_sub(1)).unwrap_or(u8::MAX)];
     match addr {
         IpAddr::V4(a) => tail.extend(a.octets()),
         IpAddr::V6(a) => tail.extend(a.octets()),
@@ -76,7 +80,7 @@ fn compute(generation: &Generation, ni: &[u8], addr: IpAddr, spi_i: u64) -> Vec<
     let prf = prf::get(PrfId::HMAC_SHA2_256).expect("HMAC-SHA2-256 is built in");
     let mac = prf.mac(generation.secret.expose(), &[ni, &tail]);
     let mut cookie = vec![generation.version];
-    cookie.extend_from_slice(mac.expose());
+    cookie.extend_from_slice(&mac.expose()[..MAC_LEN]);
     cookie
 }
 
@@ -94,7 +98,7 @@ mod tests {
         let mut c = Cookies::default();
         let (a, b): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let cookie = c.make(t0, &mut rng, &[1; 32], a, 7);
-        assert!(cookie.len() <= 64, "RFC 7296 section 2.6");
+        assert_eq!(cookie.len(), 1 + MAC_LEN, "1 to 64 (RFC 7296 section 2.6)");
         assert!(c.check(t0, &cookie, &[1; 32], a, 7));
         assert!(!c.check(t0, &cookie, &[1; 32], b, 7));
         assert!(!c.check(t0, &cookie, &[2; 32], a, 7));

@@ -51,6 +51,8 @@ pub struct Counters {
     pub cookies_invalid: u64,
     /// IKE_SA_INIT requests dropped at a limit.
     pub half_open_refused: u64,
+    /// Half-open IKE_SAs that gave way to one from a network with fewer.
+    pub half_open_displaced: u64,
     /// Half-open IKE_SAs that died of age.
     pub half_open_expired: u64,
     /// Half-open IKE_SAs at this moment (a gauge).
@@ -63,6 +65,8 @@ pub struct Counters {
     pub auth_failed: u64,
     /// No proposal in common.
     pub no_proposal: u64,
+    /// Pairs of proposals compared because of IKE_SA_INIT requests.
+    pub compared: u64,
     /// No traffic selector in common.
     pub ts_unacceptable: u64,
 }

@@ -11,7 +11,7 @@
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_wire::algorithm;
-use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, ProtocolId, TransformType};
+use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, IkeSuite, Proposal, Transform};
 
 /// What two proposals agree on.
@@ -47,6 +47,9 @@ pub(crate) struct NoProposal {
     pub lines: Vec<String>,
 }
 
+/// No line of an explanation is longer than this, whatever the peer has proposed.
+const MAX_LINE: usize = 1_000;
+
 /// Numbers that stand for "none of this type".
 fn is_none(t: &Transform) -> bool {
     matches!(t, Transform::Integ(IntegId::NONE) | Transform::Ke(KeId::NONE))
@@ -70,13 +73,7 @@ fn kinds(protocol: ProtocolId) -> &'static [TransformType] {
 fn alternatives(p: &Proposal, kind: TransformType) -> Vec<Transform> {
     let mut all: Vec<_> = p.of_type(kind).copied().collect();
     if all.is_empty() {
-        match kind {
-            TransformType::INTEG => all.push(Transform::Integ(IntegId::NONE)),
-            TransformType::KE => all.push(Transform::Ke(KeId::NONE)),
-            // ESP and AH proposals MUST have one; what was meant by leaving it out is the old behaviour.
-            TransformType::ESN => all.push(Transform::Esn(EsnId::NO_ESN)),
-            _ => {}
-        }
+        all.extend(default(kind));
     }
     all
 }
@@ -136,34 +133,111 @@ fn agree(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Result<Vec<Transform
     if differ.is_empty() { Ok(chosen) } else { Err(differ) }
 }
 
+/// What [`agree`] agrees on, in the order of the types; nothing when it does not. Strangers' proposals are compared with
+/// this one, which allocates nothing.
+fn choose(ours: &Proposal, theirs: &Proposal, ke: KeRule) -> Option<[Option<Transform>; 4]> {
+    let mut chosen = [None; 4];
+    let mut aead = false;
+    for (slot, &kind) in chosen.iter_mut().zip(kinds(theirs.protocol)) {
+        if kind == TransformType::KE && ke == KeRule::Ignore {
+            continue;
+        }
+        let integ = kind == TransformType::INTEG;
+        let none = Transform::Integ(IntegId::NONE);
+        // As in `agree`: with a combined-mode cipher, NONE is what a proposal with both kinds of cipher means.
+        let only_none = |p: &Proposal| {
+            integ && aead && (has(p, kind, &none) || p.of_type(TransformType::ENCR).any(|t| !is_aead(t)))
+        };
+        let (ours_none, theirs_none) = (only_none(ours), only_none(theirs));
+        let offered = |t: &Transform| if theirs_none { *t == none } else { has(theirs, kind, t) };
+        let mine = |t: &Transform| {
+            let is_mine = if ours_none { *t == none } else { has(ours, kind, t) };
+            is_mine && !(integ && !aead && is_none(t))
+        };
+        let preferred = match ke {
+            KeRule::Prefer(Some(id)) if kind == TransformType::KE => Some(Transform::Ke(id)),
+            _ => None,
+        };
+        let fits = |t: &Transform| mine(t) && offered(t);
+        let pick = preferred
+            .filter(fits)
+            .or_else(|| ours.of_type(kind).copied().find(fits))
+            .or_else(|| default(kind).filter(fits));
+        let pick = pick?;
+        aead |= is_aead(&pick);
+        *slot = Some(pick);
+    }
+    let odd = |t: &Transform| {
+        let unknown = matches!(t, Transform::Unknown { .. }) && !(1..=5).contains(&t.kind().0);
+        unknown || theirs.protocol == ProtocolId::AH && t.kind() == TransformType::ENCR
+    };
+    (!theirs.transforms.iter().any(odd)).then_some(chosen)
+}
+
+/// True when the proposal has this transform, or means it by having none of its type.
+fn has(p: &Proposal, kind: TransformType, t: &Transform) -> bool {
+    p.transforms.contains(t) || (default(kind) == Some(*t) && p.of_type(kind).next().is_none())
+}
+
+/// What a proposal without any transform of a type means.
+fn default(kind: TransformType) -> Option<Transform> {
+    match kind {
+        TransformType::INTEG => Some(Transform::Integ(IntegId::NONE)),
+        TransformType::KE => Some(Transform::Ke(KeId::NONE)),
+        // ESP and AH proposals MUST have one; what was meant by leaving it out is the old behaviour.
+        TransformType::ESN => Some(Transform::Esn(EsnId::NO_ESN)),
+        _ => None,
+    }
+}
+
 fn is_aead(t: &Transform) -> bool {
     matches!(t, Transform::Encr(id, _) if id.is_aead())
 }
 
-/// Chooses among the configured proposals of these protocols; `suite` makes of the transforms what is supported.
-fn select<S>(
+/// Chooses among the configured proposals of these protocols; `suite` makes of the transforms what is supported. Counts the
+/// pairs of proposals that it compares.
+fn fit<S>(
     configured: &[Proposal],
     offered: &[Proposal],
     protocols: &[ProtocolId],
     ke: KeRule,
+    compared: &mut u64,
     suite: impl Fn(ProtocolId, &[Transform]) -> Option<S>,
-) -> Result<Selected<S>, NoProposal> {
+) -> Option<Selected<S>> {
+    for ours in configured.iter().filter(|p| protocols.contains(&p.protocol)) {
+        for theirs in offered.iter().filter(|p| p.protocol == ours.protocol) {
+            *compared += 1;
+            let Some(chosen) = choose(ours, theirs, ke) else { continue };
+            let chosen: Vec<Transform> = chosen.into_iter().flatten().collect();
+            if let Some(suite) = suite(theirs.protocol, &chosen) {
+                return Some(Selected { suite, answer: reduced(theirs, &chosen) });
+            }
+        }
+    }
+    None
+}
+
+/// An offered proposal with the transforms that were chosen, and nothing that the offer only means by leaving it out.
+fn reduced(theirs: &Proposal, chosen: &[Transform]) -> Proposal {
+    let said = |t: &&Transform| !is_none(t) && theirs.transforms.contains(t);
+    let transforms = chosen.iter().filter(said).copied().collect();
+    let (number, protocol, spi) = (theirs.number, theirs.protocol, theirs.spi.clone());
+    Proposal { number, protocol, spi, transforms }
+}
+
+/// Why nothing fits: the nearest pair, and what is agreed on and not supported.
+fn why_not(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    protocols: &[ProtocolId],
+    ke: KeRule,
+) -> NoProposal {
     let mut nearest: Option<(Vec<Difference>, &Proposal, &Proposal)> = None;
     let mut unsupported = None;
     for ours in configured.iter().filter(|p| protocols.contains(&p.protocol)) {
         for theirs in offered.iter().filter(|p| p.protocol == ours.protocol) {
             match agree(ours, theirs, ke) {
-                Ok(chosen) => {
-                    // Nothing that the offer only means by leaving it out.
-                    let said = |t: &&Transform| !is_none(t) && theirs.transforms.contains(t);
-                    let transforms = chosen.iter().filter(said).copied().collect();
-                    let (number, protocol, spi) = (theirs.number, theirs.protocol, theirs.spi.clone());
-                    let answer = Proposal { number, protocol, spi, transforms };
-                    match suite(protocol, &chosen) {
-                        Some(suite) => return Ok(Selected { suite, answer }),
-                        None => unsupported = Some(answer),
-                    }
-                }
+                Ok(chosen) => unsupported = Some(reduced(theirs, &chosen)),
                 Err(differ) => {
                     if nearest.as_ref().is_none_or(|(best, ..)| differ.len() < best.len()) {
                         nearest = Some((differ, ours, theirs));
@@ -174,7 +248,17 @@ fn select<S>(
     }
     let mut no = explain(configured, offered, nearest);
     no.lines.extend(unsupported.map(|answer| format!("{answer} is configured but not supported here")));
-    Err(no)
+    no.lines.iter_mut().for_each(shorten);
+    no
+}
+
+/// Cuts a line that a peer can make long.
+fn shorten(line: &mut String) {
+    if line.len() > MAX_LINE {
+        let at = (0..=MAX_LINE).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        line.truncate(at);
+        line.push_str(" ...");
+    }
 }
 
 fn explain(
@@ -282,7 +366,22 @@ pub(crate) fn select_ike(
     offered: &[Proposal],
     ke: Option<KeId>,
 ) -> Result<Selected<IkeSuite>, NoProposal> {
-    select(configured, offered, &[ProtocolId::IKE], KeRule::Prefer(ke), |_, chosen| ike_suite(chosen))
+    fit_ike(configured, offered, ke, &mut 0).ok_or_else(|| why_not_ike(configured, offered, ke))
+}
+
+/// The same for what strangers propose: the reason is not worked out. Counts the pairs of proposals that it compares.
+pub(crate) fn fit_ike(
+    configured: &[Proposal],
+    offered: &[Proposal],
+    ke: Option<KeId>,
+    compared: &mut u64,
+) -> Option<Selected<IkeSuite>> {
+    fit(configured, offered, &[ProtocolId::IKE], KeRule::Prefer(ke), compared, |_, chosen| ike_suite(chosen))
+}
+
+/// Why [`fit_ike`] finds nothing.
+pub(crate) fn why_not_ike(configured: &[Proposal], offered: &[Proposal], ke: Option<KeId>) -> NoProposal {
+    why_not(configured, offered, &[ProtocolId::IKE], KeRule::Prefer(ke))
 }
 
 /// The protocols that a CHILD_SA can have. Through a NAT, ESP only: AH protects the addresses that a NAT changes (RFC 3715
@@ -307,7 +406,8 @@ pub(crate) fn select_child(
     protocols: &[ProtocolId],
     ke: KeRule,
 ) -> Result<Selected<EspSuite>, NoProposal> {
-    select(configured, offered, protocols, ke, child_suite)
+    fit(configured, offered, protocols, ke, &mut 0, child_suite)
+        .ok_or_else(|| why_not(configured, offered, protocols, ke))
 }
 
 /// What the peer answered must be one of the proposals that we sent, reduced to one transform of each type.
@@ -412,9 +512,14 @@ fn all_ke(proposals: &[Proposal]) -> impl Iterator<Item = KeId> {
     })
 }
 
-/// PRF output lengths decide nothing about nonces, but "MUST be at least half the key size of the negotiated PRF" binds
-/// what we send (RFC 7296 section 2.10): 32 bytes are enough for every PRF here.
+/// "MUST be at least half the key size of the negotiated PRF" (RFC 7296 section 2.10): 32 bytes are enough for every PRF
+/// here.
 pub(crate) const NONCE_LEN: usize = 32;
+
+/// Whether a peer's nonce is long enough for this PRF. The preferred length of an HMAC's key is that of its output.
+pub(crate) fn nonce_fits(prf_id: PrfId, nonce: &[u8]) -> bool {
+    prf::get(prf_id).is_some_and(|prf| 2 * nonce.len() >= prf.output_len())
+}
 
 const _: () = assert!(NONCE_LEN * 2 >= 64, "half of PRF_HMAC_SHA2_512's key");
 

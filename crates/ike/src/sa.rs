@@ -102,6 +102,10 @@ pub(crate) struct Init {
     pub cookie: Option<Vec<u8>>,
     /// How often the responder has sent us back with COOKIE or INVALID_KE_PAYLOAD.
     pub rounds: u32,
+    /// Responder: the request had NAT detection.
+    pub natd: bool,
+    /// Responder: when the response was last sent.
+    pub answered: Option<Instant>,
     /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
     pub childless: bool,
 }

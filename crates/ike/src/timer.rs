@@ -42,6 +42,8 @@ pub(crate) enum Timer {
     Name(u64),
     /// The first of the starts that wait has its turn, whatever has become of those under way.
     Pace,
+    /// What was not written about those who are not authenticated is summed up.
+    Strangers,
     /// The oldest stored answer of an IKE_SA that is gone is forgotten.
     Tombs,
 }

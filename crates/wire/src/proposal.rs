@@ -54,7 +54,7 @@ impl std::fmt::Display for Transform {
 }
 
 /// One proposal: every transform of one type is an alternative to the others of that type.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Proposal {
     /// Position, from 1.
     pub number: u8,

@@ -96,11 +96,13 @@ impl Control {
                 ("cookies-invalid", c.cookies_invalid),
                 ("half-open", c.half_open),
                 ("half-open-refused", c.half_open_refused),
+                ("half-open-displaced", c.half_open_displaced),
                 ("half-open-expired", c.half_open_expired),
                 ("kex-generated", c.kex_generated),
                 ("kex-agreed", c.kex_agreed),
                 ("auth-failed", c.auth_failed),
                 ("no-proposal", c.no_proposal),
+                ("compared", c.compared),
                 ("ts-unacceptable", c.ts_unacceptable),
             ] {
                 ike.put(name, n);

@@ -321,10 +321,8 @@ impl Endpoint {
     }
 
     pub(crate) fn leave_half_open(&mut self, sa: &mut IkeSa) {
-        if let Some((_, remote)) = sa.half_open
-            && sa.init.is_some()
-        {
-            self.half_open.close(remote);
+        if sa.half_open.is_some() {
+            self.half_open.close(sa.id);
             self.counters.half_open = self.half_open.count() as u64;
         }
     }

@@ -27,6 +27,7 @@ mod receive;
 mod roam;
 mod select;
 mod send;
+mod strangers;
 mod timeout;
 mod trouble;
 mod unique;
@@ -52,12 +53,13 @@ use crate::timer::Timers;
 
 pub(crate) use close::Close;
 pub use commands::{CommandError, Target};
-pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen};
+pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen, Room};
 pub(crate) use install::{NewSas, OldInbound};
 pub(crate) use pace::Pace;
 pub(crate) use policy::Spd;
 pub(crate) use roam::Roam;
-pub(crate) use select::local_identity;
+pub(crate) use select::{Fit, local_identity};
+pub(crate) use strangers::About;
 pub use trouble::{Down, Next};
 
 /// What an endpoint is told once.
@@ -120,8 +122,8 @@ pub struct Endpoint {
     troubles: trouble::Troubles,
     /// Children whose trap waits until a DNS name is resolved.
     pub(crate) waiting_traps: BTreeSet<(String, String)>,
-    /// Limits lines and answers about what is not authenticated.
-    pub(crate) junk: send::RateLimit,
+    /// Limits what those who are not authenticated cost.
+    pub(crate) strangers: strangers::Strangers,
 
     events: VecDeque<Event>,
     requests: VecDeque<(RequestId, Request)>,
@@ -191,7 +193,7 @@ impl Endpoint {
             names: names::Names::default(),
             troubles: trouble::Troubles::default(),
             waiting_traps: BTreeSet::new(),
-            junk: send::RateLimit::default(),
+            strangers: strangers::Strangers::default(),
             events: VecDeque::new(),
             requests: VecDeque::new(),
             transmits: VecDeque::new(),

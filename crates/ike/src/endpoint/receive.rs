@@ -9,7 +9,7 @@ use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::{Delete, find_notify};
 use ironswan_wire::ike::{Header, ParseError, Payload};
 
-use super::{Close, Endpoint};
+use super::{About, Close, Endpoint};
 use crate::event::{IkeState, Level};
 use crate::sa::{Answering, Datagram, IkeSa, OpenError};
 use crate::task::{
@@ -102,12 +102,11 @@ impl Endpoint {
                 self.counters.invalid_version += 1;
                 // "SHOULD send an unauthenticated Notify message of type INVALID_MAJOR_VERSION" (RFC 7296 section 2.5):
                 // never to a response, rarely, and never longer than what came.
-                if !peek.flags.response() && bytes.len() >= 37 && self.junk.take(now) {
-                    self.note(
-                        Level::Warn,
-                        None,
-                        format!("received unsupported IKE version {major} from {remote}"),
-                    );
+                if !peek.flags.response() && bytes.len() >= 37 && self.may_answer_version(now) {
+                    if self.may_write(now, remote.ip(), About::Message) {
+                        let line = format!("received unsupported IKE version {major} from {remote}");
+                        self.note(Level::Warn, None, line);
+                    }
                     self.respond_stateless(local, remote, &peek, NotifyType::INVALID_MAJOR_VERSION, [2]);
                 }
                 return;
@@ -306,7 +305,10 @@ impl Endpoint {
         if !may_come(sa, header.exchange) {
             return self.out_of_place(now, sa, header, d);
         }
-        self.log(Level::Error, sa, format!("received invalid {} request: {e}", header.exchange));
+        // Who has only done a key exchange can send these without end.
+        if sa.is_up() || self.may_write(now, d.remote.ip(), About::Authentication) {
+            self.log(Level::Error, sa, format!("received invalid {} request: {e}", header.exchange));
+        }
         self.begin_answer(sa, header, d);
         match e.notify() {
             // An unknown critical payload is fatal in IKE_AUTH only (RFC 7296 section 2.21.2).

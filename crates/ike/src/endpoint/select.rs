@@ -1,18 +1,42 @@
 //! Which connection a peer belongs to: by addresses when it speaks, by identities when it says who it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ironswan_wire::iana::KeId;
 use ironswan_wire::id::{IdPattern, Identity};
-use ironswan_wire::proposal::IkeSuite;
+use ironswan_wire::proposal::{IkeSuite, Proposal};
 
 use super::Endpoint;
 use crate::auth::psk::index_key;
 use crate::config::{AddrSpec, Connection};
+use crate::negotiate::{self, Selected};
 use crate::sa::IkeSa;
 
 type Names = BTreeSet<String>;
+
+/// A stranger's proposals are compared with no more lists of proposals than this.
+const MAX_COMPARED: usize = 64;
+
+/// With so many lists at most, all are compared before any connection is looked for.
+const FEW: usize = 16;
+
+/// What comes of an IKE_SA_INIT request's addresses and proposals.
+pub(crate) enum Fit {
+    /// The best connection for these addresses that accepts one of the proposals.
+    Connection(Arc<Connection>, Selected<IkeSuite>),
+    /// No connection for these addresses accepts one.
+    NoProposal,
+    /// There is no connection for these addresses.
+    NoConnection,
+}
+
+/// A list of proposals that connections have in common.
+struct List {
+    id: u64,
+    connections: usize,
+}
 
 /// The connections, found by name, by addresses and by the peer's identity without looking at each.
 #[derive(Default)]
@@ -22,8 +46,12 @@ pub(crate) struct Connections {
     by_pair: BTreeMap<(IpAddr, IpAddr), Names>,
     /// Names by single remote address.
     by_remote: BTreeMap<IpAddr, Names>,
-    /// Names of those that are for ranges of peers or for anyone.
-    general: Names,
+    /// Those that are for ranges of peers or for anyone.
+    general: BTreeMap<String, Arc<Connection>>,
+    /// Every list of proposals, so that one is compared once however many connections have it.
+    lists: HashMap<Vec<Proposal>, List>,
+    by_list: BTreeMap<u64, Vec<Proposal>>,
+    next_list: u64,
     /// Names by the one identity that the peer must have.
     by_id: BTreeMap<Identity, Names>,
     /// Names of those that accept several.
@@ -69,7 +97,27 @@ impl Connections {
         Some(conn)
     }
 
-    fn index(&mut self, conn: &Connection, add: bool) {
+    /// Remembers or forgets the connection's list of proposals.
+    fn list(&mut self, conn: &Connection, add: bool) {
+        if add {
+            let next = &mut self.next_list;
+            let list = self.lists.entry(conn.proposals.clone()).or_insert_with(|| {
+                *next += 1;
+                List { id: *next, connections: 0 }
+            });
+            list.connections += 1;
+            self.by_list.entry(list.id).or_insert_with(|| conn.proposals.clone());
+        } else if let Some(list) = self.lists.get_mut(&conn.proposals) {
+            list.connections -= 1;
+            if list.connections == 0 {
+                self.by_list.remove(&list.id);
+                self.lists.remove(&conn.proposals);
+            }
+        }
+    }
+
+    fn index(&mut self, conn: &Arc<Connection>, add: bool) {
+        self.list(conn, add);
         let name = &conn.name;
         let only_hosts = |specs: &[AddrSpec]| !specs.is_empty() && literal(specs).count() == specs.len();
         let single = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
@@ -84,7 +132,10 @@ impl Connections {
         }
         let set = |names: &mut Names| if add { names.insert(name.clone()) } else { names.remove(name) };
         if conn.remote_addrs.is_empty() || !conn.remote_addrs.iter().all(single) {
-            set(&mut self.general);
+            match add {
+                true => _ = self.general.insert(name.clone(), conn.clone()),
+                false => _ = self.general.remove(name),
+            }
         }
         for dns in dns_names(conn) {
             index(&mut self.by_dns, dns, name, add);
@@ -171,22 +222,59 @@ impl Connections {
     /// thousands for one pair.
     pub(crate) fn for_addrs(&self, local: IpAddr, remote: IpAddr) -> impl Iterator<Item = &Arc<Connection>> {
         let exact = self.by_pair.get(&(local, remote));
-        let others = self.by_remote.get(&remote).into_iter().flatten().chain(&self.general);
+        let from = self.by_remote.get(&remote);
         let rest = move || {
-            let names: BTreeSet<&String> = others.collect();
-            let mut found: Vec<_> = names
-                .into_iter()
-                .filter(|name| exact.is_none_or(|e| !e.contains(*name)))
-                .filter_map(|name| self.by_name.get(name))
-                .filter_map(|c| {
-                    Some(((self.fit(&c.remote_addrs, remote)?, self.fit(&c.local_addrs, local)?), c))
+            let known = |names: Option<&Names>, name: &String| names.is_some_and(|n| n.contains(name));
+            let others = from.into_iter().flatten().filter_map(|name| self.by_name.get_key_value(name));
+            let general = self.general.iter().filter(|(name, _)| !known(from, name));
+            let mut found: Vec<_> = others
+                .chain(general)
+                .filter_map(|(name, c)| {
+                    let score = (self.fit(&c.remote_addrs, remote)?, self.fit(&c.local_addrs, local)?);
+                    (!known(exact, name)).then_some((std::cmp::Reverse(score), name, c))
                 })
                 .collect();
-            found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
-            found.into_iter().map(|(_, c)| c)
+            found.sort_unstable_by_key(|(score, name, _)| (*score, *name));
+            found.into_iter().map(|(_, _, c)| c)
         };
         let first = exact.into_iter().flatten().filter_map(|name| self.by_name.get(name));
         first.chain(std::iter::once_with(rest).flatten())
+    }
+
+    /// The best connection for these addresses that accepts what a stranger proposes. Costs one comparison for each list of
+    /// proposals, whatever the number of connections, and nothing more where none of all lists accepts it. Counts the pairs
+    /// of proposals that it compares.
+    pub(crate) fn fitting(
+        &self,
+        (local, remote): (IpAddr, IpAddr),
+        offered: &[Proposal],
+        ke: KeId,
+        compared: &mut u64,
+    ) -> Fit {
+        let mut known: BTreeMap<u64, Option<Selected<IkeSuite>>> = BTreeMap::new();
+        if self.by_list.len() <= FEW {
+            for (id, list) in &self.by_list {
+                known.insert(*id, negotiate::fit_ike(list, offered, Some(ke), compared));
+            }
+            if !known.is_empty() && known.values().all(Option::is_none) {
+                return Fit::NoProposal;
+            }
+        }
+        let mut any = false;
+        for conn in self.for_addrs(local, remote) {
+            any = true;
+            let Some(list) = self.lists.get(&conn.proposals) else { continue };
+            if known.len() >= MAX_COMPARED && !known.contains_key(&list.id) {
+                break;
+            }
+            let fits = known
+                .entry(list.id)
+                .or_insert_with(|| negotiate::fit_ike(&conn.proposals, offered, Some(ke), compared));
+            if let Some(selected) = fits.take() {
+                return Fit::Connection(conn.clone(), selected);
+            }
+        }
+        if any { Fit::NoProposal } else { Fit::NoConnection }
     }
 
     /// All that can be meant by a peer with this identity at these addresses, and perhaps others: found by what fewer
@@ -200,12 +288,10 @@ impl Connections {
         let (exact, pair, from) =
             (self.by_id.get(&index_key(id)), self.by_pair.get(&(local, remote)), self.by_remote.get(&remote));
         let len = |names: Option<&Names>| names.map_or(0, Names::len);
-        let sets = if len(exact) + self.any_id.len() <= len(pair) + len(from) + self.general.len() {
-            [exact, Some(&self.any_id), None]
-        } else {
-            [pair, from, Some(&self.general)]
-        };
-        let names: BTreeSet<&String> = sets.into_iter().flatten().flatten().collect();
+        let by_id = len(exact) + self.any_id.len() <= len(pair) + len(from) + self.general.len();
+        let sets = if by_id { [exact, Some(&self.any_id)] } else { [pair, from] };
+        let general = (!by_id).then(|| self.general.keys()).into_iter().flatten();
+        let names: BTreeSet<&String> = sets.into_iter().flatten().flatten().chain(general).collect();
         names.into_iter().filter_map(|name| self.by_name.get(name))
     }
 }

@@ -1,7 +1,7 @@
 //! Making messages and putting them into the queue of datagrams.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::payload::Notify;
@@ -13,28 +13,6 @@ use crate::event::{Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
-
-/// At most so many lines and answers per second about what nobody has authenticated.
-const JUNK_PER_SECOND: u32 = 5;
-
-/// A counter that starts again every second.
-#[derive(Default)]
-pub(crate) struct RateLimit {
-    since: Option<Instant>,
-    used: u32,
-}
-
-impl RateLimit {
-    /// True while there is some left.
-    pub(crate) fn take(&mut self, now: Instant) -> bool {
-        if self.since.is_none_or(|t| now.saturating_duration_since(t) >= Duration::from_secs(1)) {
-            self.since = Some(now);
-            self.used = 0;
-        }
-        self.used += 1;
-        self.used <= JUNK_PER_SECOND
-    }
-}
 
 impl Endpoint {
     /// Queues a datagram; on the port for NAT traversal with the non-ESP marker (RFC 3948 section 2.2).

@@ -42,6 +42,7 @@ impl Endpoint {
             Timer::Name(id) => self.look_up_again(id),
             // What waits is looked at after every timer.
             Timer::Pace => {}
+            Timer::Strangers => self.sum_up_strangers(),
             Timer::Tombs => self.expire_tombs(now),
         }
     }

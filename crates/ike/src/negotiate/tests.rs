@@ -164,3 +164,43 @@ fn through_a_nat_only_esp_is_agreed_on() {
     let encrypting = Proposal { protocol: ProtocolId::AH, ..esp(1, &[CBC128, SHA256, NO_ESN]) };
     assert!(select_child(&[ah(1)], &[encrypting], carried(false), KeRule::Ignore).is_err());
 }
+
+/// Every way to take some of these transforms for a proposal.
+fn some_of(transforms: &[Transform], bits: u32) -> Vec<Transform> {
+    (0..transforms.len()).filter(|i| bits >> i & 1 == 1).map(|i| transforms[i]).collect()
+}
+
+#[test]
+fn what_fits_is_what_is_agreed_on_with_its_reason() {
+    let unknown = Transform::Unknown { kind: 3, id: 1 };
+    let none = [Transform::Integ(IntegId::NONE), Transform::Ke(KeId::NONE)];
+    let all = [GCM128, CBC128, SHA256, PRF256, X25519, none[0], none[1], ESN];
+    let mut fitted = 0;
+    for protocol in [ProtocolId::IKE, ProtocolId::ESP, ProtocolId::AH] {
+        let p = |bits: u32| {
+            let mut transforms = some_of(&all, bits);
+            transforms.extend((bits & 1 << 8 != 0).then_some(unknown));
+            Proposal { number: 1, protocol, spi: Vec::new(), transforms }
+        };
+        // An odd step walks through all pairs of 2^9 in an order that has nothing to do with the bits.
+        for n in 0..40_000u32 {
+            let n = n.wrapping_mul(2_654_435_761);
+            let (ours, theirs) = (p(n >> 23), p(n >> 14 & 511));
+            for ke in [KeRule::Ignore, KeRule::Prefer(None), KeRule::Prefer(Some(KeId::CURVE_25519))] {
+                let fits = choose(&ours, &theirs, ke).map(|c| c.into_iter().flatten().collect::<Vec<_>>());
+                assert_eq!(fits, agree(&ours, &theirs, ke).ok(), "{ours} {theirs} {ke:?}");
+                fitted += u32::from(fits.is_some());
+            }
+        }
+    }
+    assert!(fitted > 1_000, "{fitted}");
+}
+
+#[test]
+fn an_explanation_has_lines_of_bounded_length() {
+    let many: Vec<_> = (0..200).map(|n| Transform::Unknown { kind: 200, id: n }).collect();
+    let theirs: Vec<_> = (1..=20).map(|n| ike(n, &many)).collect();
+    let no = why_not_ike(&[ike(1, &[GCM256, PRF256, X25519])], &theirs, None);
+    assert_eq!(no.lines.len(), 3);
+    assert!(no.lines.iter().all(|l| l.len() <= MAX_LINE + 4), "{}", no.lines[0].len());
+}

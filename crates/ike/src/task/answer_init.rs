@@ -1,21 +1,31 @@
 //! IKE_SA_INIT as responder: requests from anyone. The exchange itself stands in `sa_init`.
 //!
-//! Nothing here is authenticated, and nothing expensive is computed before the initiator has shown that it is where it says
-//! (when cookies are asked for); the shared secret when IKE_AUTH comes, once.
+//! Nothing here is authenticated, so each step costs more than the one before it and is taken by fewer:
+//!
+//! ```text
+//! too short for a request            dropped
+//! a repeated request                 its stored response, once a second
+//! many half-open or refused          a cookie is asked for; nothing but the nonce has been read
+//! a table that is full               dropped (see `endpoint::halfopen`)
+//! proposals, nonce, KE do not fit    an answer that says so, to each network a few a second (see `endpoint::strangers`)
+//! a response of more than 1.2 times  a cookie is asked for
+//! everything else                    a half-open IKE_SA, and a key pair
+//! IKE_AUTH comes                     the shared secret, once
+//! ```
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify};
-use ironswan_wire::ike::{HEADER_LEN, Header, Message, Payload};
+use ironswan_wire::ike::{HEADER_LEN, Header, Message, ParseError, Payload, walk};
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
 use super::Kont;
 use super::sa_init::{KeyPair, derive};
-use crate::endpoint::{Close, Endpoint, HalfOpen};
+use crate::endpoint::{About, COOKIE_THRESHOLD_ADDR, Close, Endpoint, Fit, Room};
 use crate::event::{IkeState, Level, Request};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
@@ -23,8 +33,11 @@ use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
 
-/// No more connections than this are compared with the proposals of one request: nobody is authenticated yet.
-const MAX_CANDIDATES: usize = 64;
+/// No IKE_SA_INIT request is shorter: header, one proposal, the smallest public value and nonce are 124 bytes.
+const MIN_REQUEST: usize = 100;
+
+/// The same response is sent to the same request once in this time: requests can be repeated in the name of others.
+const REPEAT: Duration = Duration::from_secs(1);
 
 struct Request1<'a> {
     proposals: &'a [Proposal],
@@ -45,6 +58,26 @@ fn read_request(message: &Message) -> Option<Request1<'_>> {
     Some(Request1 { proposals: proposals?, ke: ke?, nonce: nonce? })
 }
 
+/// What has to be known of a request to ask for a cookie or to check one.
+struct Peek<'a> {
+    nonce: &'a [u8],
+    /// The data of the COOKIE notification that is the first payload.
+    cookie: Option<&'a [u8]>,
+}
+
+fn peek<'a>(header: &Header, bytes: &'a [u8]) -> Option<Peek<'a>> {
+    let mut payloads = walk(header.next_payload, bytes.get(HEADER_LEN..)?);
+    let mut cookie = None;
+    let first = payloads.next()?;
+    if let (PayloadType::NOTIFY, [_, 0, high, low, data @ ..]) = first
+        && u16::from_be_bytes([*high, *low]) == NotifyType::COOKIE.0
+    {
+        cookie = Some(data);
+    }
+    let (_, nonce) = std::iter::once(first).chain(payloads).find(|(kind, _)| *kind == PayloadType::NONCE)?;
+    (16..=256).contains(&nonce.len()).then_some(Peek { nonce, cookie })
+}
+
 /// A request, from anyone.
 pub(crate) fn answer(
     ep: &mut Endpoint,
@@ -58,113 +91,87 @@ pub(crate) fn answer(
         ep.counters.out_of_order += 1;
         return;
     }
-    if let Some(id) = ep.half_open.find(header.initiator_spi, remote) {
-        // Either a retransmission, which has its answer stored; or the same with a cookie, as two copies of the request were
-        // answered differently; or nothing that this initiator would send.
-        let first = ep.sas.get(&id).and_then(|sa| sa.init.as_ref());
-        let twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes))
-            && brings_cookie(ep, now, remote, header, bytes);
-        let init = ep.sas.get_mut(&id).and_then(|sa| sa.init.as_mut());
-        let stored = init.filter(|init| twin || init.request == bytes).map(|init| {
-            if twin {
-                init.twin = bytes.to_vec();
-            }
-            init.response.clone()
-        });
-        match stored {
-            Some(response) if !response.is_empty() => {
-                ep.counters.retransmits_in += 1;
-                ep.transmit(local, remote, &response);
-            }
-            // The answer is being made.
-            Some(_) => ep.counters.retransmits_in += 1,
-            None => ep.counters.out_of_order += 1,
-        }
-        return;
-    }
-    let Ok(message) = Message::parse(bytes) else {
+    let Some(seen) = peek(header, bytes).filter(|_| bytes.len() >= MIN_REQUEST) else {
         ep.counters.invalid += 1;
         return;
+    };
+    if ep.half_open.find(header.initiator_spi, remote).is_some() {
+        return repeated(ep, now, local, remote, header, bytes, &seen);
+    }
+    let from = Stranger { local, remote, header, seen, proved: false };
+    let Some(from) = asked_for_cookie(ep, now, from) else { return };
+    let message = match Message::parse(bytes) {
+        Ok(message) => message,
+        Err(e @ ParseError::UnsupportedCritical(_)) => {
+            return from.refuse(ep, now, e.notify(), e.notify_data(), || (None, e.to_string()));
+        }
+        Err(_) => {
+            ep.counters.invalid += 1;
+            return;
+        }
     };
     let Some(request) = read_request(&message) else {
         ep.counters.invalid += 1;
         return;
     };
-    if !admit(ep, now, local, remote, header, &message, request.nonce) {
-        return;
-    }
-
-    let (mut refusal, mut chosen, mut any) = (None, None, false);
-    for conn in ep.conns.for_addrs(local.ip(), remote.ip()).take(MAX_CANDIDATES) {
-        any = true;
-        match negotiate::select_ike(&conn.proposals, request.proposals, Some(request.ke.group)) {
-            Ok(selected) => {
-                chosen = Some((conn.clone(), selected));
-                break;
-            }
-            Err(no) => {
-                refusal.get_or_insert((conn.name.clone(), no));
-            }
-        }
-    }
-    if !any {
-        ep.counters.no_proposal += 1;
-        if ep.junk.take(now) {
-            let line = format!(
-                "no IKE config found for {}...{}, sending NO_PROPOSAL_CHOSEN",
-                local.ip(),
-                remote.ip()
-            );
-            ep.note(Level::Error, None, line);
-            ep.respond_stateless(local, remote, header, NotifyType::NO_PROPOSAL_CHOSEN, []);
-        }
-        return;
-    }
-    let Some((conn, selected)) = chosen else {
-        ep.counters.no_proposal += 1;
-        if let Some((name, no)) = refusal
-            && ep.junk.take(now)
-        {
-            ep.note(
-                Level::Error,
-                Some(&name),
-                format!("no acceptable proposal found for {remote}, sending NO_PROPOSAL_CHOSEN"),
-            );
-            for line in no.lines {
-                ep.note(Level::Error, Some(&name), line);
-            }
-            ep.respond_stateless(local, remote, header, NotifyType::NO_PROPOSAL_CHOSEN, []);
-        }
+    let Some(gives_way) = room(ep, now, remote) else {
+        ep.counters.half_open_refused += 1;
         return;
     };
+    let Some((conn, selected)) = choose(ep, now, &from, &request) else { return };
     let suite = selected.suite;
     if request.ke.group != suite.ke {
-        if ep.junk.take(now) {
+        let (kind, data) = (NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
+        ep.count_refusal(now);
+        if ep.may_write(now, remote.ip(), About::Message) {
             let line =
                 format!("key exchange method {} unacceptable, requesting {}", request.ke.group, suite.ke);
             ep.note(Level::Info, Some(&conn.name), line);
         }
-        ep.respond_stateless(local, remote, header, NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
+        ep.respond_stateless(local, remote, header, kind, data);
         return;
     }
-    if kex::public_len(suite.ke) != Some(request.ke.data.len()) {
+    // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated pseudorandom function" (RFC 7296
+    // section 2.10).
+    if !negotiate::nonce_fits(suite.prf, request.nonce) {
+        ep.counters.invalid += 1;
+        let (prf, len) = (suite.prf, request.nonce.len());
+        return from.refuse(ep, now, NotifyType::INVALID_SYNTAX, Vec::new(), || {
+            (Some(conn.name.clone()), format!("a nonce of {len} bytes is too short for {prf}"))
+        });
+    }
+    let Some(public_len) = kex::public_len(suite.ke).filter(|len| *len == request.ke.data.len()) else {
         ep.counters.invalid += 1;
         return;
+    };
+    let nat = natd::detect(&message.payloads, header.initiator_spi, 0, local, remote);
+    let mut init = Init {
+        ni: request.nonce.to_vec(),
+        nr: vec![0; NONCE_LEN],
+        request: bytes.to_vec(),
+        ke: suite.ke,
+        public: vec![0; public_len],
+        peer_public: request.ke.data.clone(),
+        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section 3.3.1).
+        proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
+        natd: nat.supported,
+        ..Init::default()
+    };
+    // To an address that may be somebody else's, at most 1.2 times what came from it.
+    let response = Message { header: *header, payloads: response(&init, 0, 0, (local, remote), false) };
+    let len = response.emit().map_or(usize::MAX, |r| r.len());
+    if !from.proved && len.saturating_mul(5) > bytes.len().saturating_mul(6) {
+        return from.ask_for_cookie(ep, now);
+    }
+    init.nr = ep.random(NONCE_LEN);
+    init.public.clear();
+    if let Some(id) = gives_way {
+        ep.counters.half_open_displaced += 1;
+        give_up(ep, now, id, "gave way to a peer from elsewhere, as too many were not authenticated");
     }
 
     let id = ep.new_ike_id();
     let spi_r = ep.new_ike_spi(id);
-    let nat = natd::detect(&message.payloads, header.initiator_spi, 0, local, remote);
-    let init = Init {
-        ni: request.nonce.to_vec(),
-        nr: ep.random(NONCE_LEN),
-        request: bytes.to_vec(),
-        ke: suite.ke,
-        peer_public: request.ke.data.clone(),
-        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section 3.3.1).
-        proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
-        ..Init::default()
-    };
     let answering =
         Answering { mid: 0, exchange: ExchangeType::IKE_SA_INIT, digest: digest(bytes), local, remote };
     let mut sa = Box::new(IkeSa {
@@ -176,13 +183,176 @@ pub(crate) fn answer(
         half_open: Some((header.initiator_spi, remote)),
         ..IkeSa::new(id, conn, false, (header.initiator_spi, spi_r), (local, remote), now)
     });
-    ep.half_open.add(header.initiator_spi, remote, id);
+    ep.half_open.add(now, header.initiator_spi, remote, id);
     ep.counters.half_open = ep.half_open.count() as u64;
     ep.timers.set(Timer::HalfOpen(id), now + ep.limits.half_open_timeout);
     ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
     ep.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
     ep.wait_for_key(&mut sa, suite.ke, Kont::AnswerInitKey);
     ep.settle(sa);
+}
+
+/// The sender of a request that belongs to no IKE_SA yet.
+struct Stranger<'a> {
+    local: SocketAddr,
+    remote: SocketAddr,
+    header: &'a Header,
+    seen: Peek<'a>,
+    /// It has brought a cookie back: it receives what is sent to its address.
+    proved: bool,
+}
+
+impl Stranger<'_> {
+    /// Sends a cookie. Nothing is kept for it.
+    fn ask_for_cookie(&self, ep: &mut Endpoint, now: Instant) {
+        ep.counters.cookies_invalid += u64::from(self.seen.cookie.is_some());
+        ep.counters.cookies_sent += 1;
+        let spi = self.header.initiator_spi;
+        let cookie = ep.cookies.make(now, &mut ep.rng, self.seen.nonce, self.remote.ip(), spi);
+        ep.respond_stateless(self.local, self.remote, self.header, NotifyType::COOKIE, cookie);
+    }
+
+    /// Refuses the request. The line that says why, and the connection it is about, are made only if it is written.
+    fn refuse(
+        &self,
+        ep: &mut Endpoint,
+        now: Instant,
+        kind: NotifyType,
+        data: impl Into<Vec<u8>>,
+        why: impl FnOnce() -> (Option<String>, String),
+    ) {
+        ep.count_refusal(now);
+        if ep.may_write(now, self.remote.ip(), About::Message) {
+            let (conn, why) = why();
+            let line = format!("refused an IKE_SA_INIT request of {}, sending {kind}: {why}", self.remote);
+            ep.note(Level::Error, conn.as_deref(), line);
+        }
+        if ep.may_answer(now, self.remote.ip()) {
+            ep.respond_stateless(self.local, self.remote, self.header, kind, data);
+        }
+    }
+}
+
+/// Asks for a cookie when it has to be; gives the stranger back when its request is to be looked at.
+fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> Option<Stranger<'a>> {
+    let remote = from.remote.ip();
+    let threshold = ep.limits.cookie_threshold;
+    let per_addr = COOKIE_THRESHOLD_ADDR.min(ep.limits.half_open_per_addr);
+    let demanded = threshold < usize::MAX
+        && (ep.half_open.count() >= threshold
+            || ep.half_open.from(remote) >= per_addr
+            || ep.refuses_many(now));
+    let spi = from.header.initiator_spi;
+    let valid = |c: &[u8]| ep.cookies.check(now, c, from.seen.nonce, remote, spi);
+    let proved = from.seen.cookie.is_some_and(valid);
+    if demanded && !proved {
+        from.ask_for_cookie(ep, now);
+        return None;
+    }
+    Some(Stranger { proved, ..from })
+}
+
+/// Whether one more may become half-open, and which other one gives way to it.
+fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<crate::event::IkeId>> {
+    // Two for each that comes, so that they become fewer.
+    for _ in 0..2 {
+        if let Some(id) = ep.half_open.stale(now, &ep.limits) {
+            ep.counters.half_open_expired += 1;
+            give_up(ep, now, id, "the peer did not authenticate in time, which is short under load");
+        }
+    }
+    if ep.sas.len() >= ep.limits.ike_sa_max {
+        return None;
+    }
+    match ep.half_open.room(now, remote.ip(), &ep.limits) {
+        Room::Free => Some(None),
+        // While its key pair is being made it stays, so that no more are asked for than there are entries.
+        Room::InsteadOf(id) => ep.sas.get(&id).is_some_and(|sa| sa.wait.is_none()).then_some(Some(id)),
+        Room::None => None,
+    }
+}
+
+fn give_up(ep: &mut Endpoint, now: Instant, id: crate::event::IkeId, why: &str) {
+    ep.with_sa(now, id, |ep, sa| {
+        ep.log(Level::Debug, sa, format!("deleting half open IKE_SA: {why}"));
+        ep.close_ike(now, sa, Close::Failed(why.to_owned()));
+    });
+}
+
+/// Finds the connection and the suite, or refuses the request.
+fn choose(
+    ep: &mut Endpoint,
+    now: Instant,
+    from: &Stranger<'_>,
+    request: &Request1<'_>,
+) -> Option<(std::sync::Arc<crate::config::Connection>, negotiate::Selected<ironswan_wire::proposal::IkeSuite>)>
+{
+    let (local, remote) = (from.local.ip(), from.remote.ip());
+    let group = request.ke.group;
+    let fit = ep.conns.fitting((local, remote), request.proposals, group, &mut ep.counters.compared);
+    if let Fit::Connection(conn, selected) = fit {
+        return Some((conn, selected));
+    }
+    ep.counters.no_proposal += 1;
+    ep.count_refusal(now);
+    // Saying why costs more than all of the above.
+    if ep.may_write(now, remote, About::Message) {
+        let best = ep.conns.for_addrs(local, remote).next().cloned();
+        match best {
+            None => {
+                let line = format!("no IKE config found for {local}...{remote}, sending NO_PROPOSAL_CHOSEN");
+                ep.note(Level::Error, None, line);
+            }
+            Some(conn) => {
+                let first =
+                    format!("no acceptable proposal found for {}, sending NO_PROPOSAL_CHOSEN", from.remote);
+                let no = negotiate::why_not_ike(&conn.proposals, request.proposals, Some(group));
+                for line in std::iter::once(first).chain(no.lines) {
+                    ep.note(Level::Error, Some(&conn.name), line);
+                }
+            }
+        }
+    }
+    if ep.may_answer(now, remote) {
+        ep.respond_stateless(from.local, from.remote, from.header, NotifyType::NO_PROPOSAL_CHOSEN, []);
+    }
+    None
+}
+
+/// A request with the SPI and from the address of one that was taken: a retransmission, which has its answer stored; or the same
+/// with a cookie, as two copies of the request were answered differently; or nothing that this initiator would send.
+fn repeated(
+    ep: &mut Endpoint,
+    now: Instant,
+    local: SocketAddr,
+    remote: SocketAddr,
+    header: &Header,
+    bytes: &[u8],
+    seen: &Peek<'_>,
+) {
+    let Some(id) = ep.half_open.find(header.initiator_spi, remote) else { return };
+    let first = ep.sas.get(&id).and_then(|sa| sa.init.as_ref());
+    let may_be_twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes));
+    let valid = |c: &[u8]| ep.cookies.check(now, c, seen.nonce, remote.ip(), header.initiator_spi);
+    let twin = may_be_twin && seen.cookie.is_some_and(valid);
+    let init = ep.sas.get_mut(&id).and_then(|sa| sa.init.as_mut());
+    let Some(init) = init.filter(|init| twin || init.request == bytes) else {
+        ep.counters.out_of_order += 1;
+        return;
+    };
+    ep.counters.retransmits_in += 1;
+    let due = init.answered.is_none_or(|t| now.saturating_duration_since(t) >= REPEAT);
+    // Who brings its first cookie has perhaps not got the answer to the copy without.
+    let due = due || (twin && init.twin.is_empty());
+    if twin {
+        init.twin = bytes.to_vec();
+    }
+    // Without a response, it is being made.
+    if due && !init.response.is_empty() {
+        init.answered = Some(now);
+        let response = init.response.clone();
+        ep.transmit(local, remote, &response);
+    }
 }
 
 /// True when two IKE_SA_INIT requests differ in nothing but a COOKIE in front of the payloads of either.
@@ -204,70 +374,36 @@ fn is_twin(one: &[u8], other: &[u8]) -> bool {
     matches!((parts(one), parts(other)), (Some(a), Some(b)) if a == b)
 }
 
-/// True when the first payload of a request is a cookie that we have made for its sender.
-fn brings_cookie(ep: &mut Endpoint, now: Instant, remote: SocketAddr, header: &Header, bytes: &[u8]) -> bool {
-    let Ok(message) = Message::parse(bytes) else { return false };
-    let (Some(request), Some(Payload::Notify(n))) = (read_request(&message), message.payloads.first()) else {
-        return false;
-    };
-    n.kind == NotifyType::COOKIE
-        && ep.cookies.check(now, &n.data, request.nonce, remote.ip(), header.initiator_spi)
-}
-
-/// Cookies and limits. False: the request has been dealt with, or is dropped.
-fn admit(
-    ep: &mut Endpoint,
-    now: Instant,
-    local: SocketAddr,
-    remote: SocketAddr,
-    header: &Header,
-    message: &Message,
-    nonce: &[u8],
-) -> bool {
-    let from_addr = ep.half_open.from(remote.ip());
-    let crowded = |h: &HalfOpen, threshold| h.count() >= threshold;
-    if crowded(&ep.half_open, ep.limits.cookie_threshold)
-        || (ep.limits.cookie_threshold < usize::MAX
-            && from_addr >= crate::endpoint::COOKIE_THRESHOLD_ADDR.min(ep.limits.half_open_per_addr))
-    {
-        let brought = match message.payloads.first() {
-            Some(Payload::Notify(n)) if n.kind == NotifyType::COOKIE => Some(n.data.as_slice()),
-            _ => None,
-        };
-        let spi = header.initiator_spi;
-        let valid = brought.is_some_and(|c| ep.cookies.check(now, c, nonce, remote.ip(), spi));
-        if !valid {
-            ep.counters.cookies_invalid += u64::from(brought.is_some());
-            ep.counters.cookies_sent += 1;
-            let cookie = ep.cookies.make(now, &mut ep.rng, nonce, remote.ip(), spi);
-            ep.respond_stateless(local, remote, header, NotifyType::COOKIE, cookie);
-            return false;
-        }
-    }
-    if crowded(&ep.half_open, ep.limits.half_open_max)
-        || from_addr >= ep.limits.half_open_per_addr
-        || ep.sas.len() >= ep.limits.ike_sa_max
-    {
-        ep.counters.half_open_refused += 1;
-        return false;
-    }
-    true
-}
-
 pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
     let Some((private, public)) = pair else {
         return ep.close_ike(now, sa, Close::Failed("no key pair could be made".to_owned()));
     };
     let Some(init) = sa.init.as_mut() else { return };
-    (init.private, init.public) = (Some(private), public.clone());
+    (init.private, init.public) = (Some(private), public);
+    init.answered = Some(now);
+    let payloads = response(init, sa.spi_i, sa.spi_r, (sa.local, sa.remote), sa.nat.fake);
+    ep.respond(sa, &payloads);
+}
+
+/// The payloads of the response.
+fn response(
+    init: &Init,
+    spi_i: u64,
+    spi_r: u64,
+    (local, remote): (SocketAddr, SocketAddr),
+    fake_nat: bool,
+) -> Vec<Payload> {
     let mut payloads = vec![
         Payload::Sa(init.proposals.clone()),
-        Payload::Ke(Ke { group: init.ke, data: public }),
+        Payload::Ke(Ke { group: init.ke, data: init.public.clone() }),
         Payload::Nonce(Nonce(init.nr.clone())),
     ];
-    payloads.extend(natd::payloads(sa.spi_i, sa.spi_r, sa.local, sa.remote, sa.nat.fake));
+    // For an initiator that detects NATs itself (RFC 7296 section 2.23). Nobody else has a use for them.
+    if init.natd {
+        payloads.extend(natd::payloads(spi_i, spi_r, local, remote, fake_nat));
+    }
     payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
-    ep.respond(sa, &payloads);
+    payloads
 }
 
 /// Asks for the shared secret, when IKE_AUTH comes. False when it has been asked for before: then it was no good.

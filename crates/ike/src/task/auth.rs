@@ -18,7 +18,7 @@ use ironswan_wire::secret::Secret;
 use super::create_child::{self, NewChild};
 use super::{Task, answer_child};
 use crate::auth::{SignedOctets, psk};
-use crate::endpoint::{Close, Endpoint};
+use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{IkeState, Level};
 use crate::negotiate::KeRule;
 use crate::sa::IkeSa;
@@ -248,23 +248,22 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         "looking for peer configs matching {local}[{}]...{remote}[{peer}]",
         asked.map_or_else(|| "%any".to_owned(), ToString::to_string)
     );
-    ep.log(Level::Info, sa, looking);
     let Some(conn) = ep.select_by_identity(local, remote, &suite, &peer, asked) else {
-        let why = "no matching peer config found".to_owned();
         let known: Vec<_> = ep
             .conns
             .for_addrs(local, remote)
             .take(8)
             .map(|c| format!("{}: {}...{}", c.name, crate::endpoint::local_identity(c, local), c.remote_id))
             .collect();
-        ep.log(Level::Error, sa, format!("configured for these addresses: {}", known.join(", ")));
+        let why = format!(
+            "no matching peer config found ({looking}); configured for these addresses: {}",
+            known.join(", ")
+        );
         return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
     };
     if !std::sync::Arc::ptr_eq(&conn, &sa.conn) {
         ep.move_to_conn(sa, conn);
     }
-    let line = format!("selected peer config '{}'", sa.conn.name);
-    ep.log(Level::Info, sa, line);
     let verdict = key(ep, &sa.local_id, &peer).and_then(|(psk, name)| {
         let right = auth.is_some_and(|auth| check_auth(sa, &psk, idi, auth));
         right.then_some(psk).ok_or_else(|| {
@@ -283,6 +282,10 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
             return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
         }
     };
+    // Only now, for who fails is written about in one line, and not without end.
+    ep.log(Level::Info, sa, looking);
+    let line = format!("selected peer config '{}'", sa.conn.name);
+    ep.log(Level::Info, sa, line);
     let line = format!("authentication of '{peer}' with pre-shared key successful");
     ep.log(Level::Info, sa, line);
     sa.remote_id = Some(peer.clone());
@@ -308,7 +311,11 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
 
 /// Says no, and forgets the IKE_SA. Only who has done the key exchange with us comes here, so this cannot be forged.
 fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: NotifyType, why: String) {
-    ep.log(Level::Error, sa, why.clone());
+    // A key exchange is all that an attempt costs its sender.
+    if ep.may_write(now, sa.remote.ip(), About::Authentication) {
+        let line = format!("refused IKE_SA {} of {}: {why}", sa.name(), sa.remote);
+        ep.log(Level::Error, sa, line);
+    }
     ep.respond_notify(sa, kind, []);
     ep.bury(now, sa);
     sa.state = IkeState::Deleting;

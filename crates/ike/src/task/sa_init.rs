@@ -19,7 +19,7 @@ use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::secret::Secret;
 
 use super::{Kont, Task};
-use crate::endpoint::{Close, Endpoint};
+use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{Event, IkeState, KeyLog, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
@@ -153,7 +153,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         }
         ep.counters.invalid += 1;
         if let Some(n) = notifies(payloads).find(|n| n.kind.is_error())
-            && ep.junk.take(now)
+            && ep.may_write(now, d.remote.ip(), About::Message)
         {
             ep.log(Level::Warn, sa, format!("received unprotected {} notify error, ignored", n.kind));
         }
@@ -161,7 +161,10 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     };
     let Some((suite, _)) = negotiate::check_ike(&init.proposals, answer) else {
         ep.counters.invalid += 1;
-        return ep.log(Level::Warn, sa, "received a proposal that was never offered, ignored");
+        if ep.may_write(now, d.remote.ip(), About::Message) {
+            ep.log(Level::Warn, sa, "received a proposal that was never offered, ignored");
+        }
+        return;
     };
     if header.responder_spi == 0 || suite.ke != init.ke || ke.group != init.ke {
         ep.counters.invalid += 1;

@@ -53,6 +53,7 @@ impl Node {
         let limits = Limits {
             cookie_threshold: usize::MAX,
             half_open_max: usize::MAX,
+            half_open_per_net: usize::MAX,
             half_open_per_addr: usize::MAX,
             ike_sa_max: 2 * n + 1,
             ..Limits::default()

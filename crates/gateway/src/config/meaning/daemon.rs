@@ -12,7 +12,7 @@
 //! log { level = info  format = text }
 //! data { .. }                how packets are moved: see `data`
 //! retransmit_timeout, retransmit_base, retransmit_tries, half_open_timeout, cookie_threshold, half_open_max,
-//! half_open_per_addr, delete_rekeyed_delay, retry_initial, retry_max, ike_sa_max, child_sa_max
+//! half_open_per_net, half_open_per_addr, delete_rekeyed_delay, retry_initial, retry_max, ike_sa_max, child_sa_max
 //! ```
 
 use std::path::PathBuf;
@@ -103,6 +103,7 @@ const KEYS: &[&str] = &[
     "half_open_timeout",
     "cookie_threshold",
     "half_open_max",
+    "half_open_per_net",
     "half_open_per_addr",
     "delete_rekeyed_delay",
     "retry_initial",
@@ -222,6 +223,7 @@ fn limits(r: &mut Reader<'_>, l: &mut Limits) {
     read!(half_open_timeout, positive);
     read!(cookie_threshold as usize, count(0, 1_000_000));
     read!(half_open_max as usize, count(1, 1_000_000));
+    read!(half_open_per_net as usize, count(0, 1_000_000));
     read!(half_open_per_addr as usize, count(1, 1_000_000));
     read!(delete_rekeyed_delay, value::fine_time);
     read!(retry_initial, positive);

@@ -265,6 +265,27 @@ pub(super) fn parse_from(
     Ok(payloads)
 }
 
+/// The payloads of a chain as they stand, type and body, without understanding or keeping any. Ends at the first that does not
+/// fit, and behind SK or SKF. For a look at a message that may not be worth reading whole.
+pub fn walk(first: PayloadType, bytes: &[u8]) -> impl Iterator<Item = (PayloadType, &[u8])> {
+    let (mut kind, mut rest) = (first, bytes);
+    let next = move || {
+        if matches!(kind, PayloadType::NONE) {
+            return None;
+        }
+        let [next, _, high, low] = *rest.first_chunk::<4>()?;
+        let (payload, behind) = rest.split_at_checked(u16::from_be_bytes([high, low]).into())?;
+        let found = (kind, payload.get(4..)?);
+        rest = behind;
+        kind = match kind {
+            PayloadType::SK | PayloadType::SKF => PayloadType::NONE,
+            _ => PayloadType(next),
+        };
+        Some(found)
+    };
+    std::iter::from_fn(next).take(MAX_PAYLOADS)
+}
+
 /// No exchange has two of these, and code that takes the first must not differ from code that takes the last.
 fn once_only(kind: PayloadType) -> bool {
     matches!(

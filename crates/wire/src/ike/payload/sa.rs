@@ -17,13 +17,22 @@ use crate::read::{EmitError, Reader, Writer};
 /// Attribute 14 with the AF bit: "Key Length (in bits)", always in the short form.
 const KEY_LENGTH: u16 = 0x8000 | 14;
 const AF: u16 = 0x8000;
+/// More transforms than this in one payload are a syntax error. What is understood costs memory and is compared with what is
+/// configured; the longest proposals of common peers have a fifth of it.
+const MAX_TRANSFORMS: usize = 512;
+/// More proposals than this are one, too. Each may be compared with each that is configured.
+const MAX_PROPOSALS: usize = 64;
 const LAST: u8 = 0;
 const MORE_PROPOSALS: u8 = 2;
 const MORE_TRANSFORMS: u8 = 3;
 
 pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<Proposal>, Fault> {
     let mut proposals: Vec<Proposal> = Vec::new();
+    let mut left = MAX_TRANSFORMS;
     loop {
+        if proposals.len() == MAX_PROPOSALS {
+            return Err(Fault::Invalid("too many proposals"));
+        }
         let more = match r.u8("proposal")? {
             LAST => false,
             MORE_PROPOSALS => true,
@@ -32,7 +41,7 @@ pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<Proposal>, Fault> {
         r.u8("RESERVED")?;
         let length = usize::from(r.u16("proposal length")?);
         let body = length.checked_sub(4).ok_or(Fault::Invalid("proposal length below 4"))?;
-        let proposal = parse_proposal(r.sub(body, "proposal")?)?;
+        let proposal = parse_proposal(r.sub(body, "proposal")?, &mut left)?;
         // "The first proposal in an SA payload MUST be 1, and subsequent proposals MUST be one more than the previous
         // proposal"; an answer has one, with the number it had. Numbers that only grow cannot be confused, so gaps
         // are let through, and there are at most 255.
@@ -46,7 +55,8 @@ pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<Proposal>, Fault> {
     }
 }
 
-fn parse_proposal(mut r: Reader<'_>) -> Result<Proposal, Fault> {
+/// `allowed` is how many transforms there may be from here on.
+fn parse_proposal(mut r: Reader<'_>, allowed: &mut usize) -> Result<Proposal, Fault> {
     let number = r.u8("proposal number")?;
     let protocol = ProtocolId(r.u8("protocol")?);
     let spi_size = r.u8("SPI size")?;
@@ -61,7 +71,8 @@ fn parse_proposal(mut r: Reader<'_>) -> Result<Proposal, Fault> {
         _ => {}
     }
     let spi = r.bytes(spi_size.into(), "SPI")?.to_vec();
-    let mut transforms = Vec::new();
+    *allowed = allowed.checked_sub(count.into()).ok_or(Fault::Invalid("too many transforms"))?;
+    let mut transforms = Vec::with_capacity(count.into());
     for left in (0..count).rev() {
         let expected = if left == 0 { LAST } else { MORE_TRANSFORMS };
         if r.u8("transform")? != expected {

@@ -1,0 +1,249 @@
+//! What senders that nobody has authenticated may cost beside memory (`halfopen`): comparing proposals, answers that say no, and
+//! lines in the log. Each has a limit of its own, so that none of them silences another.
+//!
+//! | what | limit | beyond it |
+//! |---|---|---|
+//! | requests refused | [`REFUSALS_PER_SECOND`] | cookies are asked for before anything is compared |
+//! | answers that say no | [`ANSWERS_PER_SECOND`] to one network | silence |
+//! | events written about | [`LINES_PER_SECOND`] in all, [`BURST`] at once, one a second about one network | counted, and the number is written every [`SUMMARY`] |
+//!
+//! A network is a /24 or /64. Networks share [`BUCKETS`] counters by a hash that nobody can predict: who sends from one network
+//! silences one in a thousand others at most, and not one of its choice.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::rng::Rng;
+
+use super::halfopen::Prefix;
+use super::{Endpoint, Level};
+use crate::timer::Timer;
+
+/// Refusing one costs a comparison with what is configured. An honest peer that is refused asks again after seconds.
+const REFUSALS_PER_SECOND: u32 = 30;
+/// An honest peer needs one; there may be several behind one NAT.
+const ANSWERS_PER_SECOND: u8 = 5;
+/// Each is up to four lines of up to 1,000 bytes.
+const LINES_PER_SECOND: u32 = 2;
+/// As many at once, after a time in which there were few.
+const BURST: u32 = 10;
+/// Networks share as many counters.
+const BUCKETS: usize = 1_024;
+/// Between two lines that say how many were not written.
+const SUMMARY: Duration = Duration::from_secs(10);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What a line is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum About {
+    /// A message outside of any IKE_SA, or of its first exchange.
+    Message,
+    /// A peer that has done a key exchange with us and is not who it says.
+    Authentication,
+}
+
+/// Counts in each second anew.
+#[derive(Default)]
+struct Counted {
+    since: Option<Instant>,
+    now: u32,
+    before: u32,
+}
+
+impl Counted {
+    /// True when the second has just begun.
+    fn turn(&mut self, now: Instant) -> bool {
+        let age = self.since.map(|t| now.saturating_duration_since(t));
+        match age {
+            Some(age) if age < SECOND => return false,
+            Some(age) if age < 2 * SECOND => self.before = self.now,
+            _ => self.before = 0,
+        }
+        (self.since, self.now) = (Some(now), 0);
+        true
+    }
+}
+
+/// A counter for each network, of the current second.
+struct Buckets {
+    second: Counted,
+    used: Box<[u8; BUCKETS]>,
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self { second: Counted::default(), used: Box::new([0; BUCKETS]) }
+    }
+}
+
+impl Buckets {
+    fn take(&mut self, now: Instant, bucket: usize, limit: u8) -> bool {
+        if self.second.turn(now) {
+            self.used.fill(0);
+        }
+        let used = &mut self.used[bucket];
+        let left = *used < limit;
+        *used = used.saturating_add(1);
+        left
+    }
+}
+
+/// All of it.
+#[derive(Default)]
+pub(crate) struct Strangers {
+    /// Drawn when it is first needed.
+    seed: Option<u64>,
+    refused: Counted,
+    answers: Buckets,
+    lines_of_net: Buckets,
+    /// Events that may be written about, in thousandths; full at the start.
+    spent: u32,
+    refilled: Option<Instant>,
+    silent: [u64; 2],
+    versions: Counted,
+}
+
+impl Strangers {
+    fn bucket(&mut self, rng: &mut dyn Rng, from: IpAddr) -> usize {
+        let seed = *self.seed.get_or_insert_with(|| rng.u64());
+        let mut h = DefaultHasher::new();
+        (seed, Prefix::net(from)).hash(&mut h);
+        // Below `BUCKETS`, which is a power of two.
+        (h.finish() % BUCKETS as u64) as usize
+    }
+
+    /// True while there is some left for an event that may be written about.
+    fn afford(&mut self, now: Instant) -> bool {
+        let since = self.refilled.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
+        let grown = u32::try_from(since.as_millis()).unwrap_or(u32::MAX).saturating_mul(LINES_PER_SECOND);
+        self.refilled = Some(now);
+        self.spent = self.spent.saturating_sub(grown);
+        let left = self.spent + 1_000 <= BURST * 1_000;
+        self.spent += if left { 1_000 } else { 0 };
+        left
+    }
+}
+
+impl Endpoint {
+    /// A request of a stranger has been refused.
+    pub(crate) fn count_refusal(&mut self, now: Instant) {
+        self.strangers.refused.turn(now);
+        self.strangers.refused.now = self.strangers.refused.now.saturating_add(1);
+    }
+
+    /// True while so many requests are refused that each must bring a cookie before it is compared with anything.
+    pub(crate) fn refuses_many(&mut self, now: Instant) -> bool {
+        let refused = &mut self.strangers.refused;
+        refused.turn(now);
+        refused.now.max(refused.before) >= REFUSALS_PER_SECOND
+    }
+
+    /// Whether to answer this address that something is refused.
+    pub(crate) fn may_answer(&mut self, now: Instant, to: IpAddr) -> bool {
+        let bucket = self.strangers.bucket(&mut self.rng, to);
+        self.strangers.answers.take(now, bucket, ANSWERS_PER_SECOND)
+    }
+
+    /// Whether to answer a message of another version. It may come from anywhere, and nobody waits for the answer.
+    pub(crate) fn may_answer_version(&mut self, now: Instant) -> bool {
+        let versions = &mut self.strangers.versions;
+        versions.turn(now);
+        versions.now = versions.now.saturating_add(1);
+        versions.now <= u32::from(ANSWERS_PER_SECOND)
+    }
+
+    /// Whether to write about something that this address has done; what is not written is counted.
+    pub(crate) fn may_write(&mut self, now: Instant, from: IpAddr, about: About) -> bool {
+        let bucket = self.strangers.bucket(&mut self.rng, from);
+        let s = &mut self.strangers;
+        if s.lines_of_net.take(now, bucket, 1) && s.afford(now) {
+            return true;
+        }
+        s.silent[usize::from(about == About::Authentication)] += 1;
+        if self.timers.get(Timer::Strangers).is_none() {
+            self.timers.set(Timer::Strangers, now + SUMMARY);
+        }
+        false
+    }
+
+    /// Says how much has not been written.
+    pub(crate) fn sum_up_strangers(&mut self) {
+        let [messages, authentications] = std::mem::take(&mut self.strangers.silent);
+        let line = format!(
+            "not written in the last {} s: lines about {messages} messages that are not authenticated and \
+             {authentications} peers that failed to authenticate themselves",
+            SUMMARY.as_secs()
+        );
+        self.note(Level::Warn, None, line);
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
+mod tests {
+    use ironswan_crypto::rng::Seeded;
+
+    use super::*;
+    use crate::config::Limits;
+    use crate::endpoint::Options;
+    use crate::event::Event;
+
+    fn endpoint() -> (Endpoint, Instant) {
+        (Endpoint::new(Limits::default(), Box::new(Seeded::new(1)), Options::default()), Instant::now())
+    }
+
+    fn ip(n: u32) -> IpAddr {
+        IpAddr::from((0xc633_6400u32.wrapping_add(n << 8)).to_be_bytes())
+    }
+
+    #[test]
+    fn lines_have_a_rate_and_the_rest_is_counted() {
+        let (mut e, t0) = endpoint();
+        let mut written = 0;
+        for ms in 0..60_000 {
+            for n in 0..2 {
+                let at = t0 + Duration::from_millis(ms);
+                written += u32::from(e.may_write(at, ip((ms * 2 + n) as u32 % 5_000), About::Message));
+                if e.poll_timeout().is_some_and(|due| due <= at) {
+                    e.handle_timeout(at);
+                }
+            }
+        }
+        assert!((100..=60 * LINES_PER_SECOND + BURST).contains(&written), "{written}");
+        let mut lines = Vec::new();
+        while let Some(Event::Log { text, .. }) = e.poll_event() {
+            lines.push(text);
+        }
+        assert!((5..=6).contains(&lines.len()), "{lines:?}");
+        assert!(lines[0].contains("lines about 1"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn one_network_neither_silences_another_nor_uses_all_lines_up() {
+        let (mut e, t0) = endpoint();
+        let mut written = 0;
+        for n in 0..10_000 {
+            let at = t0 + Duration::from_millis(n);
+            written += u32::from(e.may_write(at, ip(1), About::Message));
+            e.may_answer(at, ip(1));
+            if n % 1_000 == 999 {
+                let other = ip(1_000 + n as u32);
+                assert!(e.may_answer(at, other) && e.may_write(at, other, About::Authentication), "{n}");
+            }
+        }
+        assert_eq!(written, 10, "one a second");
+    }
+
+    #[test]
+    fn many_refusals_are_remembered_for_a_second() {
+        let (mut e, t0) = endpoint();
+        for n in 0..REFUSALS_PER_SECOND {
+            assert!(!e.refuses_many(t0));
+            e.count_refusal(t0 + Duration::from_millis(n.into()));
+        }
+        assert!(e.refuses_many(t0 + Duration::from_millis(30)));
+        assert!(e.refuses_many(t0 + Duration::from_millis(1_900)));
+        assert!(!e.refuses_many(t0 + Duration::from_millis(3_000)));
+    }
+}
