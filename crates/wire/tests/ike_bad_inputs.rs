@@ -400,11 +400,30 @@ fn proposal_numbers_must_grow_from_one() {
     refused(PayloadType::SA, &p(0, 0), "do not grow");
     refused(PayloadType::SA, &[p(2, 1), p(0, 1)].concat(), "do not grow");
     refused(PayloadType::SA, &[p(2, 2), p(0, 1)].concat(), "do not grow");
-    let three_hundred: Vec<u8> = (1..=300).flat_map(|i: u16| p(2, i as u8)).collect();
-    refused(PayloadType::SA, &three_hundred, "do not grow");
+    let around: Vec<u8> = (250..=300).flat_map(|i: u16| p(2, i as u8)).collect();
+    refused(PayloadType::SA, &around, "do not grow");
     // An answer carries the number that was chosen.
     assert_eq!(sa(&p(0, 2))[0].number, 2);
     assert_eq!(sa(&[p(2, 1), p(2, 2), p(0, 3)].concat()).len(), 3);
+}
+
+#[test]
+fn proposals_and_transforms_are_counted_before_they_are_kept() {
+    let t = transform(0, 2, 5, &[]);
+    let list = |n: u8| -> Vec<u8> {
+        (1..=n).flat_map(|i| proposal(if i == n { 0 } else { 2 }, i, 1, &[], 1, &t)).collect()
+    };
+    assert_eq!(sa(&list(64)).len(), 64);
+    refused(PayloadType::SA, &list(65), "too many proposals");
+    let transforms = |n: u8| -> Vec<u8> {
+        (1..=n).flat_map(|i| transform(if i == n { 0 } else { 3 }, 2, 5, &[])).collect()
+    };
+    let three = |last| {
+        let full = |more, number, n| proposal(more, number, 1, &[], n, &transforms(n));
+        [full(2, 1, 255), full(2, 2, 255), full(0, 3, last)].concat()
+    };
+    assert_eq!(sa(&three(2)).iter().map(|p| p.transforms.len()).sum::<usize>(), 512);
+    refused(PayloadType::SA, &three(3), "too many transforms");
 }
 
 #[test]
