@@ -140,6 +140,15 @@ fn payloads_come_in_the_order_of_the_figures() {
             _ => continue,
         };
         assert_eq!(types(&payloads), wanted, "{s:?}");
+        // The SPI is in the header first, then 8 bytes for an IKE_SA, and 4 for a child; proposals are numbered from 1.
+        let Some(Payload::Sa(list)) = payloads.iter().find(|p| p.kind() == T::SA) else { panic!() };
+        let spi = match (s.exchange, s.mid) {
+            (ExchangeType::IKE_SA_INIT, _) => 0,
+            (CREATE, 4) => 8,
+            _ => 4,
+        };
+        assert!(list.iter().all(|p| p.spi.len() == spi), "{s:?}: {list:?}");
+        assert!(list.iter().zip(1..).all(|(p, n)| p.number == n), "{list:?}");
         if s.exchange == ExchangeType::IKE_AUTH {
             let Some(Payload::Sa(list)) = payloads.iter().find(|p| p.kind() == T::SA) else { panic!() };
             let any_ke = list.iter().flat_map(|p| &p.transforms).any(|t| matches!(t, Transform::Ke(_)));

@@ -278,6 +278,9 @@ mod tests {
         assert_eq!(secret("0x73776f").unwrap().expose(), b"swo");
         assert_eq!(secret("0sc3dvcmQ=").unwrap().expose(), b"sword");
         assert_eq!(secret("0sc3dv").unwrap().expose(), b"swo");
+        // At least 64 octets of ASCII, and no terminator behind them (RFC 7296 section 2.15).
+        let long = "0123456789 abcdefghijklmnopqrstuvwxyz~".repeat(4);
+        assert_eq!(secret(&long).unwrap().expose(), long.as_bytes());
         for bad in ["", "0x", "0x1", "0xzz", "0s", "0sA", "0s==", "0sab!d"] {
             assert!(secret(bad).is_err(), "{bad}");
         }
