@@ -545,3 +545,59 @@ fn a_rekeyed_ike_sa_begins_with_message_id_0_and_its_initiator_is_who_rekeyed() 
         }
     }
 }
+
+#[test]
+fn the_whole_offer_is_made_again_with_another_method_and_with_a_cookie() {
+    for cookie_threshold in [30, 0] {
+        let limits = ironswan_ike::config::Limits { cookie_threshold, ..Default::default() };
+        let mut w = World::pair_at(24, a().ip(), b().ip(), limits, |c| {
+            c[0].proposals = vec![
+                config::ike_proposal(&[KeId::ECP_256, KeId::CURVE_25519]),
+                Proposal { number: 2, ..config::ike_proposal_cbc(&[KeId::CURVE_25519]) },
+            ];
+        });
+        w.establish(0).unwrap();
+        let sent = w.net.log.iter().filter(|(s, _)| s.node == 0 && s.exchange == ExchangeType::IKE_SA_INIT);
+        let requests: Vec<Message> = sent.map(|(_, p)| Message::parse(&p.payload).unwrap()).collect();
+        assert_eq!(requests.len(), if cookie_threshold == 0 { 3 } else { 2 });
+        let of = |m: &Message, kind| m.payloads.iter().find(|p| p.kind() == kind).cloned();
+        for again in &requests[1..] {
+            assert_eq!(again.header.message_id, 0);
+            assert_eq!(again.header.initiator_spi, requests[0].header.initiator_spi);
+            for kind in [PayloadType::SA, PayloadType::NONCE] {
+                assert_eq!(of(again, kind), of(&requests[0], kind), "unchanged");
+            }
+        }
+        if cookie_threshold == 0 {
+            // The cookie leads, everything behind it is as before; and it stays for the other method.
+            let Payload::Notify(cookie) = &requests[1].payloads[0] else { panic!() };
+            assert_eq!(cookie.kind, NotifyType::COOKIE);
+            assert_eq!(requests[1].payloads[1..], requests[0].payloads);
+            assert_eq!(requests[2].payloads[0], requests[1].payloads[0]);
+        }
+    }
+}
+
+#[test]
+fn what_belongs_to_no_ike_sa_is_not_answered_and_changes_nothing() {
+    let (mut w, _) = up(25);
+    let sa = w.up(0)[0].clone();
+    let before = w.net.log.len();
+    for exchange in [34, 35, 36, 37, 0, 43, 255] {
+        for flags in [(true, false), (true, true), (false, false), (false, true)] {
+            // SPIs of nobody, and one of the right ones beside a wrong one.
+            for (spi_i, spi_r) in [(1, 2), (sa.spi_i, 2), (1, sa.spi_r)] {
+                let header =
+                    Header::new(spi_i, spi_r, ExchangeType(exchange), Flags::new(flags.0, flags.1), 2);
+                let payloads = vec![notify(NotifyType::INVALID_IKE_SPI.0), notify(NotifyType::INVALID_SPI.0)];
+                let bytes = Message { header, payloads }.emit().unwrap();
+                w.inject(b(), a(), bytes.clone());
+                w.inject(a(), b(), bytes);
+            }
+        }
+    }
+    w.run(10 * S);
+    assert_eq!(w.net.log.len(), before, "not one answer");
+    w.assert_one();
+    assert_eq!(w.up(0)[0].spi_i, sa.spi_i);
+}
