@@ -92,13 +92,18 @@ impl Forger {
 
     /// What a message of either end says; `None` when it is not of this IKE_SA.
     pub fn open(&self, bytes: &[u8]) -> Option<(Header, Vec<Payload>)> {
+        let (header, first, plain) = self.plain(bytes)?;
+        Some((header, parse_chain(first, &plain, Within::Sk).ok()?))
+    }
+
+    /// The same in bytes: the type of the first payload, and the payloads without padding.
+    pub fn plain(&self, bytes: &[u8]) -> Option<(Header, ironswan_wire::iana::PayloadType, Vec<u8>)> {
         let message = Message::parse(bytes).ok()?;
         let Some(Payload::Sk(sk)) = message.payloads.last() else { return None };
         let ranges = message.sealed(self.geometry).ok()?;
         let mut text = bytes[ranges.text.clone()].to_vec();
         let key = if message.header.flags.initiator() { &self.initiator } else { &self.responder };
         key.open(&bytes[ranges.aad], &bytes[ranges.iv], &mut text, &bytes[ranges.icv]).ok()?;
-        let payloads = parse_chain(sk.inner, sealed::unpad(&text).ok()?, Within::Sk).ok()?;
-        Some((message.header, payloads))
+        Some((message.header, sk.inner, sealed::unpad(&text).ok()?.to_vec()))
     }
 }

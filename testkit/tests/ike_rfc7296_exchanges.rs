@@ -140,6 +140,20 @@ fn payloads_come_in_the_order_of_the_figures() {
             _ => continue,
         };
         assert_eq!(types(&payloads), wanted, "{s:?}");
+        for p in &payloads {
+            let Payload::Notify(n) = p else { continue };
+            let (of_child, none) = (n.kind == NotifyType::REKEY_SA, ProtocolId::NONE);
+            assert!(of_child || (n.protocol == none && n.spi.is_empty()), "{n:?} concerns no child");
+        }
+        // Behind each "next payload" stands a byte with the critical flag and reserved bits.
+        let mut chain = match clear {
+            true => p.payload[28..].to_vec(),
+            false => f.plain(&p.payload).unwrap().2,
+        };
+        while !chain.is_empty() {
+            assert_eq!(chain[1], 0, "{s:?}: critical, or reserved");
+            chain.drain(..usize::from(u16::from_be_bytes([chain[2], chain[3]])));
+        }
         // The SPI is in the header first, then 8 bytes for an IKE_SA, and 4 for a child; proposals are numbered from 1.
         let Some(Payload::Sa(list)) = payloads.iter().find(|p| p.kind() == T::SA) else { panic!() };
         let spi = match (s.exchange, s.mid) {
@@ -173,7 +187,9 @@ fn an_error_in_a_response_means_that_nothing_was_made_whatever_else_is_in_it() {
         silence(&mut w, 0);
         w.rekey_child(0);
         w.run(20 * MS);
-        let answer = [agreement(&w, 0xc999_9999), vec![notify(kind)]].concat();
+        // Protocol and SPI mean nothing here, and are ignored.
+        let n = Notify { protocol: ProtocolId(77), spi: vec![1; 5], ..Notify::new(NotifyType(kind), []) };
+        let answer = [agreement(&w, 0xc999_9999), vec![Payload::Notify(n)]].concat();
         w.inject(b(), a(), f.message(false, CREATE, true, 2, &answer));
         w.run(20 * MS);
         assert_eq!(w.child(0).spi_in, old.spi_in, "{kind}: the old one stands");

@@ -190,6 +190,34 @@ fn what_comes_while_something_is_under_way_is_answered_by_the_table_of_section_2
 }
 
 #[test]
+fn nothing_is_begun_on_an_ike_sa_that_is_being_rekeyed() {
+    for node in 0..2 {
+        let mut w = World::pair(6, |_| {});
+        w.establish(0).unwrap();
+        let old = w.up(0)[0].spi_i;
+        // The rekeying takes two seconds. Meanwhile both ends want to rekey the child.
+        w.net.rules.push(Box::new(move |s| {
+            if s.exchange == CREATE && s.spi_i == old && s.response {
+                Verdict::Delay(2 * S)
+            } else {
+                Verdict::Pass
+            }
+        }));
+        w.rekey_ike(node);
+        w.run(S);
+        let before = w.net.log.len();
+        for n in 0..2 {
+            w.rekey_child_if_any(n);
+        }
+        w.run(60 * S);
+        w.assert_one();
+        let begun = w.net.log[before..].iter().filter(|(s, _)| s.exchange == CREATE && !s.response);
+        let spis: Vec<u64> = begun.map(|(s, _)| s.spi_i).collect();
+        assert!(!spis.is_empty() && !spis.contains(&old), "node {node}: the child waits for the new IKE_SA");
+    }
+}
+
+#[test]
 fn a_responder_repeats_its_answer_only_when_it_is_asked_again() {
     let mut w = World::pair(2, |_| {});
     // The initiator says nothing behind its first message.

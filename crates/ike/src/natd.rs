@@ -143,6 +143,9 @@ mod tests {
         assert_eq!(detect(&sent, 1, 0, b, nat), Nat { supported: true, local: false, remote: true });
         assert_eq!(detect(&sent, 1, 0, nat, a), Nat { supported: true, local: true, remote: false });
         assert_eq!(detect(&sent[..1], 1, 0, nat, a), Nat::default());
+        // A host that does not know its address names several: one that fits is enough.
+        let several = [payloads(1, 0, nat, b, false), payloads(1, 0, a, b, false)].concat();
+        assert_eq!(detect(&several, 1, 0, b, a), Nat { supported: true, local: false, remote: false });
         assert!(detect(&payloads(1, 0, a, b, true), 1, 0, b, a).remote);
     }
 }

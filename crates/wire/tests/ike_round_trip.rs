@@ -175,6 +175,7 @@ proptest! {
         prop_assert_eq!((r.aad.start, r.aad.end, r.iv.end, r.text.end, r.icv.end),
                         (0, r.iv.start, r.text.start, r.icv.start, draft.bytes.len()));
         prop_assert_eq!((r.iv.len(), r.icv.len(), r.text.len() % g.block), (g.iv, g.icv, 0));
+        prop_assert!(r.text.len() < plain.len() + 1 + g.block, "no more padding than the block needs");
 
         let message = Message::parse(&draft.bytes).unwrap();
         prop_assert!(message.is_sealed());
