@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use super::initiate::{Kept, Start};
 use super::lifecycle::{Todo, names_in_work, unborn};
+use super::unique::identities;
 use crate::config::{ChildAction, ChildConfig};
 use crate::event::{ChildId, Event, IkeId, Level, Ticket};
 use crate::sa::IkeSa;
@@ -76,8 +77,8 @@ impl Endpoint {
         }
         self.by_spi.remove(&sa.our_spi());
         remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
-        if let Some(remote) = &sa.remote_id {
-            remove_from(&mut self.by_ids, &(sa.local_id.clone(), remote.clone()), sa.id);
+        if let Some(ids) = identities(sa) {
+            remove_from(&mut self.by_ids, &ids, sa.id);
         }
 
         let reason = match &how {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::close::{Close, remove_from};
 use super::initiate::Start;
 use super::select::local_identity;
+use super::unique::identities;
 use super::{Endpoint, Pace, Pending};
 use crate::config::{ChildConfig, ChildKind};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
@@ -315,8 +316,8 @@ impl Endpoint {
     }
 
     pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
-        if let Some(remote) = &sa.remote_id {
-            self.by_ids.entry((sa.local_id.clone(), remote.clone())).or_default().insert(sa.id);
+        if let Some(ids) = identities(sa) {
+            self.by_ids.entry(ids).or_default().insert(sa.id);
         }
     }
 
@@ -399,8 +400,8 @@ impl Endpoint {
         self.log(Level::Info, &sa, line);
         self.emit(Event::IkeRekeyed { old: snapshot, new });
         old.announced = false;
-        if let Some(remote) = &old.remote_id {
-            remove_from(&mut self.by_ids, &(old.local_id.clone(), remote.clone()), old.id);
+        if let Some(ids) = identities(old) {
+            remove_from(&mut self.by_ids, &ids, old.id);
         }
         self.pump(now, &mut sa);
         self.settle(sa);

@@ -92,7 +92,7 @@ pub struct Endpoint {
     /// Our SPI to IKE_SA. Never iterated, so its order cannot show.
     pub(crate) by_spi: HashMap<u64, IkeId>,
     pub(crate) by_conn: BTreeMap<String, BTreeSet<IkeId>>,
-    /// Established IKE_SAs by (local, remote) identity.
+    /// Established IKE_SAs by (local, remote) identity, as [`unique::identities`] writes them.
     pub(crate) by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
     pub(crate) half_open: HalfOpen,
     pub(crate) tombs: receive::Tombs,

@@ -45,6 +45,8 @@ pub(crate) struct Connections {
     /// Names by single (local, remote) address, where both are configured as such.
     by_pair: BTreeMap<(IpAddr, IpAddr), Names>,
     /// Names by single remote address.
+    by_peer: BTreeMap<IpAddr, Names>,
+    /// The same of those whose local address is not single.
     by_remote: BTreeMap<IpAddr, Names>,
     /// Those that are for ranges of peers or for anyone.
     general: BTreeMap<String, Arc<Connection>>,
@@ -126,6 +128,7 @@ impl Connections {
             for local in literal(&conn.local_addrs) {
                 index(&mut self.by_pair, (local, remote), name, add);
             }
+            index(&mut self.by_peer, remote, name, add);
             if !only_hosts(&conn.local_addrs) {
                 index(&mut self.by_remote, remote, name, add);
             }
@@ -275,6 +278,23 @@ impl Connections {
             }
         }
         if any { Fit::NoProposal } else { Fit::NoConnection }
+    }
+
+    /// Names of the connections of which an IKE_SA may be with the same peer as this one's, which is at one of these addresses:
+    /// those that name the same identity, and those for one of the addresses where either of the two leaves the identity open.
+    pub(crate) fn that_may_meet<'a>(
+        &'a self,
+        conn: &Connection,
+        here: &BTreeSet<IpAddr>,
+    ) -> BTreeSet<&'a String> {
+        let at = here.iter().filter_map(|addr| self.by_peer.get(addr)).flatten();
+        match &conn.remote_id {
+            IdPattern::Exact(id) => {
+                let same = self.by_id.get(&index_key(id)).into_iter().flatten();
+                same.chain(at.filter(|name| self.any_id.contains(*name))).collect()
+            }
+            IdPattern::Any | IdPattern::Suffix(..) => at.chain(self.general.keys()).collect(),
+        }
     }
 
     /// All that can be meant by a peer with this identity at these addresses, and perhaps others: found by what fewer

@@ -1,12 +1,15 @@
 //! `unique` and INITIAL_CONTACT (RFC 7296 section 2.4): what a new IKE_SA means for those with the same pair of identities.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ironswan_wire::id::Identity;
+use ironswan_wire::id::{IdPattern, Identity};
 
 use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
+use crate::auth::psk::index_key;
 use crate::child::Child;
 use crate::config::Unique;
 use crate::event::{IkeId, IkeState, Level};
@@ -18,7 +21,52 @@ use crate::timer::Timer;
 /// How long a peer has for deleting the IKE_SA of its own that is one too many.
 const TWIN: Duration = Duration::from_secs(20);
 
+/// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
+pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
+    Some((index_key(&sa.local_id), index_key(sa.remote_id.as_ref()?)))
+}
+
 impl Endpoint {
+    /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on its way out, or is being
+    /// initiated, of whatever connection. Where the connection does not name one identity, the peer is whoever is at
+    /// its addresses. What others initiate counts only when it is authenticated.
+    pub(crate) fn is_initial_contact(&self, sa: &IkeSa) -> bool {
+        if sa.conn.unique == Unique::Never {
+            return false;
+        }
+        let ours = index_key(&sa.local_id);
+        if let IdPattern::Exact(id) = &sa.conn.remote_id
+            && let Some(ids) = self.by_ids.get(&(ours.clone(), index_key(id)))
+            && ids.iter().any(|id| *id != sa.id)
+        {
+            return false;
+        }
+        let here: BTreeSet<IpAddr> =
+            self.conns.hosts(&sa.conn.remote_addrs).chain([sa.remote.ip()]).collect();
+        let same_peer = |o: &IkeSa| {
+            if o.id == sa.id || o.dead || index_key(&o.local_id) != ours {
+                return false;
+            }
+            let id = match &o.remote_id {
+                Some(id) => IdPattern::Exact(id.clone()),
+                None => o.conn.remote_id.clone(),
+            };
+            // Two names are the same peer or not; where one is open, the address tells.
+            (o.is_up() || o.initiator)
+                && match (&sa.conn.remote_id, &id) {
+                    (IdPattern::Exact(_), IdPattern::Exact(id)) => sa.conn.remote_id.matches(id),
+                    (pattern, IdPattern::Exact(id)) | (IdPattern::Exact(id), pattern) => {
+                        pattern.matches(id) && here.contains(&o.remote.ip())
+                    }
+                    _ => here.contains(&o.remote.ip()),
+                }
+        };
+        let names = self.conns.that_may_meet(&sa.conn, &here);
+        let known = names.iter().filter_map(|name| self.by_conn.get(*name)).flatten();
+        let moved = self.by_conn.get(&sa.conn.name).into_iter().flatten();
+        !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
+    }
+
     /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities. False: the
     /// new one is refused.
     pub(crate) fn check_unique(
@@ -30,7 +78,7 @@ impl Endpoint {
     ) -> bool {
         let others: Vec<IkeId> = self
             .by_ids
-            .get(&(sa.local_id.clone(), remote_id.clone()))
+            .get(&(index_key(&sa.local_id), index_key(remote_id)))
             .into_iter()
             .flatten()
             .copied()
@@ -120,7 +168,7 @@ impl Endpoint {
         if sa.conn.unique == Unique::Never || !settled(sa) {
             return;
         }
-        let Some(remote_id) = sa.remote_id.clone() else { return };
+        let Some(ids) = identities(sa) else { return };
         let needless = self.needless_attempt(sa);
         if let Some(attempt) = needless {
             return self.with_sa(now, attempt, |ep, sa| {
@@ -140,7 +188,7 @@ impl Endpoint {
                 ep.close_ike(now, sa, Close::Replaced);
             });
         }
-        let twins = self.by_ids.get(&(sa.local_id.clone(), remote_id)).into_iter().flatten();
+        let twins = self.by_ids.get(&ids).into_iter().flatten();
         let twin = twins
             .filter_map(|other| self.sas.get(other))
             .find(|o| o.id != id && crossed(sa, o) && settled(o) && Arc::ptr_eq(&o.conn, &sa.conn));

@@ -87,7 +87,7 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let mut payloads = vec![Payload::IdI(id)];
     // "This notification asserts that this IKE SA is the only IKE SA currently active between the authenticated
     // identities" (RFC 7296 section 2.4).
-    if !ep.by_ids.contains_key(&(sa.local_id.clone(), expected.clone())) {
+    if ep.is_initial_contact(sa) {
         payloads.push(Payload::Notify(Notify::new(NotifyType::INITIAL_CONTACT, [])));
     }
     if let IdPattern::Exact(id) = &sa.conn.remote_id {

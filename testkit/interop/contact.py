@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Several IKE_SAs with one strongSwan 5.9.8: two connections with the same identities stand beside each other.
+
+usage: contact.py [--full] [NAME ...]         --full: ten rekeyings of each kind from each side instead of five
+INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
+"""
+import re
+
+from gateway import Charon, Ours, tunnel
+from lab import check, main, need, until
+from traffic import Numbered, check_no_loss, own_losses, ping
+
+# The far half of the far network, for the second connection.
+HALVES = ('10.2.0.0/25', '10.2.0.128/25')
+SECOND = '10.2.0.130'
+
+
+def spis(gateway):
+    """The SPIs of its established IKE_SAs, and those of their installed children."""
+    up = [sa for sa in gateway.sas() if sa['state'] == 'ESTABLISHED']
+    children = {(c['spi-in'], c['spi-out']) for sa in up for c in sa['child-sas'].values() if c['state'] == 'INSTALLED'}
+    return {(sa['initiator-spi'], sa['responder-spi']) for sa in up}, children
+
+
+def rekey_all(gateway, what, names):
+    """Rekeys both IKE_SAs, or both children, and waits until only the new ones are up on this side."""
+    at = 0 if what == 'ike' else 1
+    old = spis(gateway)[at]
+    for name in names:
+        gateway.swanctl('--rekey', f'--{what}', name)
+    until(f'{gateway.kind}: both rekeyed, {what}', lambda: len(now := spis(gateway)[at]) == 2 and not now & old, 20)
+
+
+def one_of_two(text, name, child, remote_ts):
+    """The configuration of one end of the line as that of connection `name` with this child."""
+    text = re.sub(r'(?m)^  net \{', f'  {name} {{', text)
+    text = re.sub(r'(?m)^      net \{', f'      {child} {{', text)
+    return re.sub(r'remote_ts = \S+', f'remote_ts = {remote_ts}', text)
+
+
+def two_connections(lab, full, ids, together):
+    need('ip', 'swanctl', 'charon-systemd', 'ping')
+    lab.line()
+    lab.ip('b', 'addr', 'add', f'{SECOND}/24', 'dev', 'eth0')
+    start = 'start_action = start' if together else ''
+    both = ''.join(one_of_two(tunnel('g1', remote_id=remote, child=start), *rest)
+                   for remote, rest in zip(ids, (('one', 'c1', HALVES[0]), ('two', 'c2', HALVES[1]))))
+    theirs = one_of_two(tunnel('g2', local_ts=HALVES[0]), 'net', 'c1', '10.1.0.0/24')
+    child = theirs[theirs.index('      c1 {'):theirs.index('      }', theirs.index('      c1 {')) + 8]
+    second = child.replace('c1 {', 'c2 {').replace(HALVES[0], HALVES[1])
+    them = Charon(lab, 'g2').start(theirs.replace(child, child + '\n' + second))
+    us = Ours(lab, 'g1').start(both)
+    if not together:
+        us.initiate('c1')
+        us.initiate('c2')
+    until('both are up at both ends', lambda: all(tuple(map(len, spis(g))) == (2, 2) for g in (us, them)))
+    for to in ('10.2.0.2', SECOND):
+        ping(lab, to=to)
+    before, load = own_losses(lab, 'g2'), [Numbered(lab, rate=100), Numbered(lab, b=SECOND, rate=100, port=7001)]
+    for n in range(10 if full else 5):
+        for gateway, ikes in ((us, ('one', 'two')), (them, ('net',))):
+            rekey_all(gateway, 'child', ('c1', 'c2'))
+            rekey_all(gateway, 'ike', ikes)
+    check(True, f'both children and both IKE_SAs were rekeyed {n + 1} times from each side')
+    for report in load:
+        report = report.end()
+        if own_losses(lab, 'g2') == before:
+            check_no_loss(report)
+    for gateway in (us, them):
+        check(tuple(map(len, spis(gateway))) == (2, 2), f'{gateway.kind} has two IKE_SAs, each with its child')
+        check('destroying duplicate' not in gateway.log(), f'{gateway.kind} has taken neither for a duplicate of the other')
+    for to in ('10.2.0.2', SECOND):
+        ping(lab, to=to)
+
+
+def any_identity(lab, full):
+    """Both connections take whoever is at the peer's address."""
+    two_connections(lab, full, ('%any', '%any'), False)
+
+
+def another_case(lab, full):
+    """One takes anybody, the other writes the identity in capitals."""
+    two_connections(lab, full, ('%any', 'G2.EXAMPLE'), False)
+
+
+def begun_together(lab, full):
+    """Both are started when they are loaded."""
+    two_connections(lab, full, ('g2.example', 'G2.example'), True)
+
+
+TESTS = {f.__name__: f for f in (any_identity, another_case, begun_together)}
+main(TESTS, 'contact')
