@@ -10,9 +10,9 @@ from gateway import Charon, Ours, tunnel
 from lab import check, main, need, until
 from traffic import Numbered, check_no_loss, own_losses, ping
 
-# The far half of the far network, for the second connection.
-HALVES = ('10.2.0.0/25', '10.2.0.128/25')
-SECOND = '10.2.0.130'
+# Our network is in halves, one a connection: strongSwan's kernel-libipsec wants an address of its own in what it protects.
+HALVES = ('10.1.0.0/25', '10.1.0.128/25')
+SECOND = '10.1.0.130'
 
 
 def spis(gateway):
@@ -31,32 +31,31 @@ def rekey_all(gateway, what, names):
     until(f'{gateway.kind}: both rekeyed, {what}', lambda: len(now := spis(gateway)[at]) == 2 and not now & old, 20)
 
 
-def one_of_two(text, name, child, remote_ts):
-    """The configuration of one end of the line as that of connection `name` with this child."""
+def named(text, name, child):
+    """The configuration of one end of the line under other names of connection and child."""
     text = re.sub(r'(?m)^  net \{', f'  {name} {{', text)
-    text = re.sub(r'(?m)^      net \{', f'      {child} {{', text)
-    return re.sub(r'remote_ts = \S+', f'remote_ts = {remote_ts}', text)
+    return re.sub(r'(?m)^      net \{', f'      {child} {{', text)
 
 
 def two_connections(lab, full, ids, together):
     need('ip', 'swanctl', 'charon-systemd', 'ping')
     lab.line()
-    lab.ip('b', 'addr', 'add', f'{SECOND}/24', 'dev', 'eth0')
+    lab.ip('a', 'addr', 'add', f'{SECOND}/24', 'dev', 'eth0')
     start = 'start_action = start' if together else ''
-    both = ''.join(one_of_two(tunnel('g1', remote_id=remote, child=start), *rest)
-                   for remote, rest in zip(ids, (('one', 'c1', HALVES[0]), ('two', 'c2', HALVES[1]))))
-    theirs = one_of_two(tunnel('g2', local_ts=HALVES[0]), 'net', 'c1', '10.1.0.0/24')
-    child = theirs[theirs.index('      c1 {'):theirs.index('      }', theirs.index('      c1 {')) + 8]
-    second = child.replace('c1 {', 'c2 {').replace(HALVES[0], HALVES[1])
-    them = Charon(lab, 'g2').start(theirs.replace(child, child + '\n' + second))
+    both = ''.join(named(tunnel('g1', remote_id=remote, child=start, local_ts=half), name, child)
+                   for remote, half, name, child in zip(ids, HALVES, ('one', 'two'), ('c1', 'c2')))
+    theirs = named(tunnel('g2', remote_ts=HALVES[0]), 'net', 'c1')
+    first = re.search(r'(?ms)^      c1 \{.*?^      \}\n', theirs).group()
+    theirs = theirs.replace(first, first + first.replace('c1', 'c2').replace(HALVES[0], HALVES[1]))
+    them = Charon(lab, 'g2').start(theirs)
     us = Ours(lab, 'g1').start(both)
     if not together:
         us.initiate('c1')
         us.initiate('c2')
     until('both are up at both ends', lambda: all(tuple(map(len, spis(g))) == (2, 2) for g in (us, them)))
-    for to in ('10.2.0.2', SECOND):
-        ping(lab, to=to)
-    before, load = own_losses(lab, 'g2'), [Numbered(lab, rate=100), Numbered(lab, b=SECOND, rate=100, port=7001)]
+    for to in ('10.1.0.2', SECOND):
+        ping(lab, 'b', to=to)
+    before, load = own_losses(lab, 'g2'), [Numbered(lab, rate=100), Numbered(lab, a=SECOND, rate=100, port=7001)]
     for n in range(10 if full else 5):
         for gateway, ikes in ((us, ('one', 'two')), (them, ('net',))):
             rekey_all(gateway, 'child', ('c1', 'c2'))
@@ -69,8 +68,8 @@ def two_connections(lab, full, ids, together):
     for gateway in (us, them):
         check(tuple(map(len, spis(gateway))) == (2, 2), f'{gateway.kind} has two IKE_SAs, each with its child')
         check('destroying duplicate' not in gateway.log(), f'{gateway.kind} has taken neither for a duplicate of the other')
-    for to in ('10.2.0.2', SECOND):
-        ping(lab, to=to)
+    for to in ('10.1.0.2', SECOND):
+        ping(lab, 'b', to=to)
 
 
 def any_identity(lab, full):

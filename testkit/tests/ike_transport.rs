@@ -296,12 +296,13 @@ fn a_responder_that_answers_what_it_was_asked_is_understood() {
 }
 
 #[test]
-fn an_answer_for_more_than_was_asked_is_refused_in_transport_mode_too() {
+fn an_answer_for_more_or_less_than_was_asked_is_refused_in_transport_mode_too() {
     let wide = TrafficSelector::addresses(AddrRange::prefix(config::ip("0.0.0.0"), 0).unwrap());
     let udp = TrafficSelector { protocol: 17, ..host(B) };
     for (tsi, tsr, good) in [
         (vec![host(NA)], vec![host(B)], true),
-        (vec![host(NA)], vec![udp], true),
+        // A rekeying must not narrow (RFC 7296 section 2.9.2).
+        (vec![host(NA)], vec![udp], false),
         // Node 1 is not behind a NAT: its address is not replaced.
         (vec![host(NA)], vec![host("198.51.100.9")], false),
         (vec![host(NA)], vec![wide], false),

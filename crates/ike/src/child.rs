@@ -62,6 +62,8 @@ pub(crate) struct Child {
     pub announced: bool,
     /// The child that took over. Set by the responder of a rekeying, and by its initiator once the new one stands.
     pub replaced_by: Option<ChildId>,
+    /// The peer made it while we made this one, and it is the one to go: the peer is to delete it.
+    pub redundant_to: Option<ChildId>,
 }
 
 impl Child {

@@ -56,6 +56,39 @@ pub(crate) fn is_narrowed(answer: &[TrafficSelector], asked: &[TrafficSelector])
     !answer.is_empty() && answer.iter().all(|a| asked.iter().any(|q| a.is_subset_of(q)))
 }
 
+/// True when every packet that `all` means is meant by `by` as well. A selector of `all` may be covered by several that are
+/// pieces of its address range.
+pub(crate) fn covers(by: &[TrafficSelector], all: &[TrafficSelector]) -> bool {
+    all.iter().all(|whole| {
+        let end = whole.range.end();
+        // Those that are as wide in everything but addresses, so that only these are left to put together.
+        let as_wide = |piece: &&TrafficSelector| {
+            let there = TrafficSelector { range: piece.range, ..*whole };
+            there.is_subset_of(piece)
+        };
+        let mut pieces: Vec<&AddrRange> = by.iter().filter(as_wide).map(|piece| &piece.range).collect();
+        pieces.sort_unstable_by_key(|r| r.start());
+        // The first address that is not covered yet.
+        let mut next = Some(whole.range.start());
+        for piece in pieces {
+            match next {
+                Some(addr) if piece.contains(addr) && piece.end() >= end => return true,
+                Some(addr) if piece.contains(addr) => next = successor(piece.end()),
+                _ => {}
+            }
+        }
+        false
+    })
+}
+
+/// The next address.
+fn successor(addr: IpAddr) -> Option<IpAddr> {
+    match addr {
+        IpAddr::V4(a) => u32::from(a).checked_add(1).map(|n| IpAddr::from(n.to_be_bytes())),
+        IpAddr::V6(a) => u128::from(a).checked_add(1).map(|n| IpAddr::from(n.to_be_bytes())),
+    }
+}
+
 /// Selectors as charon lists them: separated by spaces.
 pub(crate) fn list(ts: &[TrafficSelector]) -> String {
     ts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
@@ -94,6 +127,24 @@ mod tests {
         assert!(is_narrowed(&[net("10.1.2.0", 24)], &[net("10.1.0.0", 16)]));
         assert!(!is_narrowed(&[net("0.0.0.0", 0)], &[net("10.1.0.0", 16)]));
         assert!(!is_narrowed(&[], &[net("10.1.0.0", 16)]));
+    }
+
+    #[test]
+    fn pieces_cover_the_whole_and_less_does_not() {
+        let (net8, a, b) = (net("10.0.0.0", 8), net("10.0.0.0", 9), net("10.128.0.0", 9));
+        assert!(covers(&[net8], &[net8]) && covers(&[net8], &[a, b]) && covers(&[b, a], &[net8]));
+        assert!(covers(&[net("0.0.0.0", 0)], &[net8, net("192.0.2.0", 24)]));
+        assert!(!covers(&[a], &[net8]) && !covers(&[], &[net8]) && covers(&[], &[]));
+        assert!(!covers(&[net("10.0.0.0", 9), net("10.129.0.0", 16)], &[net8]));
+        let all = net("255.255.255.0", 24);
+        assert!(covers(&[net("255.255.255.0", 25), net("255.255.255.128", 25)], &[all]));
+        assert!(!covers(&[net("255.255.255.0", 25)], &[all]));
+        assert!(!covers(&[net("::", 0)], &[net8]));
+        // Fewer protocols or ports are less, however many addresses there are.
+        let tcp = TrafficSelector { protocol: 6, ..net("0.0.0.0", 0) };
+        let low = TrafficSelector { end_port: 1023, ..tcp };
+        assert!(!covers(&[tcp], &[net8]) && !covers(&[low], &[tcp]));
+        assert!(covers(&[net("0.0.0.0", 0)], &[tcp, low]) && covers(&[tcp], &[low]));
     }
 
     #[test]

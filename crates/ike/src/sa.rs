@@ -21,6 +21,7 @@ use crate::config::Connection;
 use crate::endpoint::Roam;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 use crate::keymat::IkeKeys;
+use crate::task::create_child::NewChild;
 use crate::task::{Kont, Task};
 use crate::window::Window;
 
@@ -147,6 +148,8 @@ pub(crate) struct IkeSa {
     pub usage_asked: bool,
     /// The IKE_SA that replaced this one.
     pub successor: Option<IkeId>,
+    /// The IKE_SA that this one replaced.
+    pub predecessor: Option<IkeId>,
     /// IkeUp has been told.
     pub announced: bool,
     /// Which attempt of `keyingtries` this is, from 1.
@@ -211,6 +214,7 @@ impl IkeSa {
             last_in: now,
             usage_asked: false,
             successor: None,
+            predecessor: None,
             announced: false,
             attempt: 1,
             automatic: false,
@@ -303,8 +307,21 @@ impl IkeSa {
         format!("{}[{}]...{}[{remote}]", self.local.ip(), self.local_id, self.remote.ip())
     }
 
-    /// True when our request in flight, or the key pair it waits for, is for rekeying this child.
+    /// Our rekeying of a child that is in flight.
+    pub(crate) fn rekeying(&self) -> Option<&NewChild> {
+        match &self.active {
+            Some(Active { task: Task::Child(n), .. }) if n.rekey.is_some() => Some(n),
+            _ => None,
+        }
+    }
+
+    /// True when our request in flight is for rekeying this child.
     pub(crate) fn rekeys_child(&self, id: ChildId) -> bool {
-        matches!(&self.active, Some(Active { task: Task::Child(n), .. }) if n.rekey == Some(id))
+        self.rekeying().is_some_and(|n| n.rekey == Some(id))
+    }
+
+    /// What the peer has made of this child while our rekeying of it is in flight.
+    pub(crate) fn collision_over(&self, id: ChildId) -> Option<ChildId> {
+        self.rekeying().filter(|n| n.rekey == Some(id))?.collision.as_ref().map(|c| c.child)
     }
 }

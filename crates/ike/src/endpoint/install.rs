@@ -204,6 +204,7 @@ impl Endpoint {
             out_installed: false,
             announced: false,
             replaced_by: None,
+            redundant_to: None,
         };
         if new.hold_out {
             child.pending_out = Some(outbound);
@@ -258,7 +259,8 @@ impl Endpoint {
 
     /// Sends on this child from now on, if its outbound SA was kept back.
     pub(crate) fn activate(&mut self, sa: &mut IkeSa, id: ChildId) {
-        let Some(child) = sa.children.get_mut(&id) else { return };
+        // The peer is to delete that one, whatever it sends on it until then.
+        let Some(child) = sa.children.get_mut(&id).filter(|c| c.redundant_to.is_none()) else { return };
         let Some(mut out) = child.pending_out.take() else { return };
         // The peer may have moved since.
         (out.local, out.remote, out.udp_encap) = (sa.local, sa.remote, sa.nat.encap());
@@ -269,7 +271,6 @@ impl Endpoint {
         child.out_installed = true;
         let line = established("outbound ", child);
         self.sadb(Command::SaAdd(out));
-        self.timers.cancel(Timer::Redundant(id));
         self.log(Level::Info, sa, line);
     }
 
@@ -290,11 +291,16 @@ impl Endpoint {
     pub(crate) fn replace_child(&mut self, now: Instant, sa: &mut IkeSa, old: ChildId, new: ChildId) {
         let snapshot = sa.children.get(&old).map(|c| Box::new(self.child_snapshot(now, c)));
         let out_stands = sa.children.get(&new).is_some_and(|c| c.out_installed);
-        if let Some(child) = sa.children.get_mut(&new) {
-            child.announced = true;
-        }
         self.timers.cancel(Timer::Redundant(new));
-        let Some(child) = sa.children.get_mut(&old) else { return };
+        if let Some(child) = sa.children.get_mut(&new) {
+            child.redundant_to = None;
+            child.announced |= snapshot.is_some();
+        }
+        let Some(child) = sa.children.get_mut(&old) else {
+            // It has expired meanwhile.
+            self.activate(sa, new);
+            return self.announce_child(sa, new);
+        };
         child.state = ChildState::Rekeyed;
         child.replaced_by = Some(new);
         if out_stands && child.out_installed {
@@ -309,9 +315,12 @@ impl Endpoint {
     }
 
     /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA for packets that are
-    /// still under way.
+    /// still under way, and whoever is to take over from it sends from now on.
     pub(crate) fn remove_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
         let child = sa.children.remove(&id)?;
+        if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
+            self.activate(sa, heir);
+        }
         let linger = child.replaced_by.is_some() && !sa.dead;
         for timer in Timer::of_child(id) {
             self.timers.cancel(timer);

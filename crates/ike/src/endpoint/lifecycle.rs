@@ -386,6 +386,7 @@ impl Endpoint {
             }
         }
         old.successor = Some(new);
+        sa.predecessor = Some(old.id);
         old.state = IkeState::Rekeyed;
         let (rekey, over) = (Timer::RekeyIke(old.id), Timer::OverTime(old.id));
         for timer in [rekey, over, Timer::Liveness(old.id), Timer::Keepalive(old.id)] {

@@ -199,6 +199,24 @@ impl Endpoint {
         }
     }
 
+    /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal implementations", RFC 7296
+    /// section 4): a new one, with all the children, takes over before the old one ends.
+    pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
+        let reachable = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
+        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.remote_addrs.iter().any(reachable));
+        if !loaded {
+            self.log(
+                Level::Warn,
+                sa,
+                "the peer takes no rekeying, and has no address to initiate a new IKE_SA to",
+            );
+        } else if !std::mem::replace(&mut sa.roam.leaving, true) {
+            let line = format!("the peer takes no rekeying, a new IKE_SA takes over from {}", sa.name());
+            self.log(Level::Info, sa, line);
+            self.succeed(sa, Some(sa.remote.ip()));
+        }
+    }
+
     /// Names of the children that stand or are on their way; `None` alone for an IKE_SA without any.
     fn children_wanted(&self, sa: &IkeSa) -> Vec<Option<String>> {
         let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);

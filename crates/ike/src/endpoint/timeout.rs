@@ -127,7 +127,7 @@ impl Endpoint {
     pub(crate) fn rekey_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         let Some(child) = sa.children.get(&id) else { return };
         let queued = sa.queue.iter().any(|t| matches!(t, Task::Child(n) if n.rekey == Some(id)));
-        if child.state == ChildState::Installed && !queued {
+        if child.state == ChildState::Installed && child.redundant_to.is_none() && !queued {
             let new = NewChild::new(child.config.clone(), Some(id), None);
             sa.queue.push_back(Task::Child(Box::new(new)));
         }
@@ -144,6 +144,10 @@ impl Endpoint {
         let again =
             child.replaced_by.is_none().then(|| (child.config.name.clone(), child.config.start_action));
         self.log(Level::Warn, sa, line);
+        if let Some(heir) = child.replaced_by {
+            // Nothing is sent on the old one any more, whatever the peer has still to say about it.
+            self.activate(sa, heir);
+        }
         let mut delete = DeleteChild::of(vec![id], None);
         if sa.active.is_some() || sa.wait.is_some() {
             // The peer is told when there is time, perhaps after minutes of retransmissions of a rekeying.

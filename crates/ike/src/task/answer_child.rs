@@ -142,7 +142,8 @@ fn consider(
     if !first && nonce.is_empty() {
         return Err(NotifyType::INVALID_SYNTAX.into());
     }
-    if sa.children.len() >= ep.limits.child_sa_max {
+    // A rekeying replaces one: refusing it would end that.
+    if rekey.is_none() && sa.children.len() >= ep.limits.child_sa_max {
         let line = format!("the limit of {} CHILD_SAs is reached", ep.limits.child_sa_max);
         ep.log(Level::Warn, sa, line);
         return Err(NotifyType::NO_ADDITIONAL_SAS.into());
@@ -152,10 +153,14 @@ fn consider(
     let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
     let asked = Selectors { tsi, tsr, transport };
     let configs = match rekey.and_then(|id| sa.children.get(&id)) {
-        // "the responder ... MUST NOT narrow down the Traffic Selectors narrower than the scope currently in use" (RFC 7296
-        // section 2.9.2): a proposal that holds the old selectors gives the old selectors.
+        // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2): a proposal that holds the
+        // old selectors gives the old selectors, another one nothing.
         Some(old) => asked
             .narrow(sa, old.config.mode, &old.agreed.local_ts, &old.agreed.remote_ts)
+            .filter(|(_, seen)| {
+                narrow::covers(&seen.local, &old.agreed.local_ts)
+                    && narrow::covers(&seen.remote, &old.agreed.remote_ts)
+            })
             .map(|(mode, seen)| Candidate { config: old.config.clone(), mode, seen })
             .into_iter()
             .collect(),
@@ -165,6 +170,12 @@ fn consider(
         ep.counters.ts_unacceptable += 1;
         let line = format!("traffic selectors {} === {} unacceptable", narrow::list(tsr), narrow::list(tsi));
         ep.log(Level::Error, sa, line);
+        if let Some(old) = rekey.and_then(|id| sa.children.get(&id)) {
+            let (local, remote) = (narrow::list(&old.agreed.local_ts), narrow::list(&old.agreed.remote_ts));
+            let line = format!("{} has {local} === {remote}, which a rekeying must not narrow", old.name());
+            ep.log(Level::Error, sa, line);
+            return Err(NotifyType::TS_UNACCEPTABLE.into());
+        }
         let configured: Vec<_> = sa
             .conn
             .children

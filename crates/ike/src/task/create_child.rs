@@ -194,14 +194,17 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
     if let Some(old) = new.rekey {
         match sa.children.get_mut(&old) {
             Some(old)
-                if old.state == ChildState::Installed
-                    || (old.state == ChildState::Rekeying && new.id.0 != 0) =>
+                if old.redundant_to.is_none()
+                    && (old.state == ChildState::Installed
+                        || (old.state == ChildState::Rekeying && new.id.0 != 0)) =>
             {
                 old.state = ChildState::Rekeying;
                 in_use = old.agreed.suite.ke;
             }
             // The peer was faster.
-            Some(old) if old.replaced_by.is_some() => return ep.done(new.ticket, Ok(())),
+            Some(old) if old.replaced_by.or(old.redundant_to).is_some() => {
+                return ep.done(new.ticket, Ok(()));
+            }
             _ => return ep.fail_task(Task::Child(new), "the CHILD_SA is gone"),
         }
     }
@@ -302,6 +305,17 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
     if !narrow::is_narrowed(&seen.local, &local) || !narrow::is_narrowed(&seen.remote, &remote) {
         return Err(format!(
             "the peer answered traffic selectors {} === {}, which are not inside {} === {}",
+            narrow::list(tsi),
+            narrow::list(tsr),
+            narrow::list(&new.local_ts),
+            narrow::list(&new.remote_ts)
+        ));
+    }
+    // "the new SA MUST NOT have narrower selectors than the original" (section 2.9.2).
+    if new.rekey.is_some() && !(narrow::covers(&seen.local, &local) && narrow::covers(&seen.remote, &remote))
+    {
+        return Err(format!(
+            "the peer answered traffic selectors {} === {}, which are narrower than {} === {} in use",
             narrow::list(tsi),
             narrow::list(tsr),
             narrow::list(&new.local_ts),

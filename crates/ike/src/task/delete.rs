@@ -17,6 +17,7 @@ use crate::endpoint::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
 use crate::narrow;
 use crate::sa::{Active, IkeSa};
+use crate::timer::Timer;
 
 /// Children to close.
 #[derive(Default)]
@@ -216,6 +217,9 @@ fn answer_child(
         ep.remove_child(now, sa, id);
         return Some(ours);
     }
+    if in_rekeying(sa, id).is_none() && hand_back(ep, now, sa, id) {
+        return Some(ours);
+    }
     // Both rekey it, and the peer has settled before our answer came: on its own child if there is one, else it just
     // closes this one.
     let rekeying = in_rekeying(sa, id);
@@ -241,6 +245,40 @@ fn answer_child(
         }
     }
     Some(ours)
+}
+
+/// The peer closes a child that has taken over from another, or been kept instead of another, which is still there: that other
+/// one goes on. False when there is none.
+fn hand_back(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, id: ChildId) -> bool {
+    let closing = |sa: &IkeSa, id: ChildId| {
+        let queued = |t: &Task| matches!(t, Task::DeleteChild(d) if d.ids.contains(&id));
+        sa.queue.iter().any(queued) || sa.active.as_ref().is_some_and(|a| queued(&a.task))
+    };
+    let rival = sa.children.values().find(|c| c.redundant_to == Some(id) && !closing(sa, c.id)).map(|c| c.id);
+    if let Some(rival) = rival {
+        for before in sa.children.values_mut().filter(|c| c.replaced_by == Some(id)) {
+            before.replaced_by = Some(rival);
+        }
+        ep.log(Level::Info, sa, "the peer keeps its own child of the rekey collision");
+        ep.replace_child(now, sa, id, rival);
+        ep.remove_child(now, sa, id);
+        return true;
+    }
+    let before = sa.children.values().find(|c| {
+        c.replaced_by == Some(id) && c.state == ChildState::Rekeyed && c.out_installed && !closing(sa, c.id)
+    });
+    let Some(before) = before.map(|c| c.id) else { return false };
+    ep.remove_child(now, sa, id);
+    if let Some(child) = sa.children.get_mut(&before) {
+        (child.state, child.replaced_by) = (ChildState::Installed, None);
+        let line = format!("the peer has closed the successor of CHILD_SA {}, which goes on", child.name());
+        ep.log(Level::Warn, sa, line);
+    }
+    ep.timers.cancel(Timer::Redundant(before));
+    let pause = ep.soon();
+    ep.timers.set(Timer::RekeyChild(before), now + pause);
+    ep.announce_child(sa, before);
+    true
 }
 
 /// Our rekeying of this child that is under way.

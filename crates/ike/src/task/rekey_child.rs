@@ -26,6 +26,10 @@ use crate::timer::Timer;
 /// A redundant child that the peer has not deleted after this long is deleted by us.
 const REDUNDANT: Duration = Duration::from_secs(10);
 
+/// A peer may rekey a child, or an IKE_SA, again before it has deleted those before it, this often: no limit stands in the way
+/// of a rekeying, so that one peer could have SAs without end.
+pub(crate) const MAX_PREDECESSORS: usize = 3;
+
 /// The peer's rekeying of the child that we are rekeying.
 pub(crate) struct Collision {
     /// What it made.
@@ -67,6 +71,7 @@ pub(crate) fn finish(
         sa.queue.push_front(Task::DeleteChild(DeleteChild::of_unborn(&new)));
         if !new.old_gone {
             ep.replace_child(now, sa, old, theirs);
+            await_delete(ep, now, old);
         }
         ep.abandon(&new);
         return ep.done(new.ticket, Ok(()));
@@ -83,6 +88,9 @@ pub(crate) fn finish(
     }
     if let Some(theirs) = theirs {
         ep.log(Level::Info, sa, "CHILD_SA rekey collision won, the peer deletes its redundant child");
+        if let Some(child) = sa.children.get_mut(&theirs) {
+            child.redundant_to = Some(id);
+        }
         ep.timers.set(Timer::Redundant(theirs), now + REDUNDANT);
         ep.timers.cancel(Timer::RekeyChild(theirs));
     }
@@ -115,7 +123,16 @@ pub(crate) fn refused(
         }
         return;
     }
+    if kind == NotifyType::NO_ADDITIONAL_SAS && !collided(sa, &new) {
+        ep.renew(sa);
+    }
     failed(ep, now, sa, new, why);
+}
+
+/// The peer has rekeyed this one, and owes its DELETE.
+fn await_delete(ep: &mut Endpoint, now: Instant, old: ChildId) {
+    let patience = ep.patience();
+    ep.timers.set(Timer::Redundant(old), now + patience);
 }
 
 fn collided(sa: &IkeSa, new: &NewChild) -> bool {
@@ -130,6 +147,7 @@ pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<N
         let theirs = new.collision.as_ref().map_or(old, |c| c.child);
         if !new.old_gone {
             ep.replace_child(now, sa, old, theirs);
+            await_delete(ep, now, old);
         }
         return ep.done(new.ticket, Ok(()));
     }
@@ -149,15 +167,33 @@ pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<N
 pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<ChildId, Notify> {
     let found = n.child_spi().and_then(|spi| sa.child_by_spi_out(n.protocol, Spi(spi)));
     let Some(child) = found.and_then(|id| sa.children.get(&id)) else {
+        if matches!(&sa.active, Some(a) if matches!(a.task, Task::Child(_))) {
+            // Its request has overtaken its response to ours, which makes that child.
+            return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
+        }
         ep.log(Level::Warn, sa, "the peer wants to rekey a CHILD_SA that does not exist");
         let spi = n.child_spi().unwrap_or(0);
         return Err(Notify::about(NotifyType::CHILD_SA_NOT_FOUND, n.protocol, spi));
     };
-    match child.state {
-        ChildState::Installed | ChildState::Rekeying => Ok(child.id),
-        // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed.
-        _ => Err(Notify::new(NotifyType::TEMPORARY_FAILURE, [])),
+    // "it is currently trying to close" (RFC 7296 section 2.25.1): also when it has been rekeyed, or lost a collision.
+    let stands =
+        matches!(child.state, ChildState::Installed | ChildState::Rekeying) && child.redundant_to.is_none();
+    // While our own rekeying is in flight the peer has one of its own, which is not rekeyed before it is settled which
+    // of the two stays.
+    let unsettled = sa.rekeying().is_some_and(|ours| {
+        let theirs = ours.collision.as_ref().map(|c| c.child).filter(|id| sa.children.contains_key(id));
+        theirs.is_some_and(|theirs| theirs == child.id || ours.rekey == Some(child.id))
+    });
+    if !stands || unsettled || predecessors(sa, child.id) >= MAX_PREDECESSORS {
+        return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
     }
+    Ok(child.id)
+}
+
+/// How many generations before this child the peer has rekeyed and not yet deleted.
+fn predecessors(sa: &IkeSa, id: ChildId) -> usize {
+    let before = |id: &ChildId| sa.children.values().find(|c| c.replaced_by == Some(*id)).map(|c| c.id);
+    std::iter::successors(Some(id), before).skip(1).take(MAX_PREDECESSORS).count()
 }
 
 /// We have agreed to the peer's rekeying of `old` by `new`.
@@ -182,6 +218,7 @@ pub(crate) fn answered(
     }
     // A rekeying of ours that still waits in the queue finds that it has been done.
     ep.replace_child(now, sa, old, new);
+    await_delete(ep, now, old);
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::secret::Secret;
 
 use super::delete::DeleteIke;
-use super::rekey_child::has_lowest;
+use super::rekey_child::{MAX_PREDECESSORS, has_lowest};
 use super::sa_init::{KeyPair, log_keys};
 use super::{Kont, Task};
 use crate::endpoint::Endpoint;
@@ -201,6 +201,10 @@ pub(crate) fn process(
     // As in `create_child`: with an error, nothing else counts.
     if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
         let why = format!("received {} notify error", n.kind);
+        let settled = task.collision.as_ref().is_some_and(|c| ep.sas.contains_key(&c.new));
+        if n.kind == NotifyType::NO_ADDITIONAL_SAS && !settled {
+            ep.renew(sa);
+        }
         return failed(ep, now, sa, *task, &why);
     }
     let (mut answer, mut nonce, mut ke) = (None, None, None);
@@ -351,8 +355,12 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
             "a rekeying of the IKE_SA with an SPI or a KE payload that cannot be",
         );
     }
-    if ep.sas.len() >= ep.limits.ike_sa_max {
-        return ep.respond_notify(sa, NotifyType::NO_ADDITIONAL_SAS, []);
+    // It replaces one, so that no limit on their number is in its way: but not again before the peer has deleted those before.
+    let before =
+        |id: &IkeId| ep.sas.get(id).and_then(|sa| sa.predecessor).filter(|id| ep.sas.contains_key(id));
+    let first = sa.predecessor.filter(|id| ep.sas.contains_key(id));
+    if std::iter::successors(first, before).take(MAX_PREDECESSORS).count() == MAX_PREDECESSORS {
+        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let offered = OfferedIke {
         suite,
