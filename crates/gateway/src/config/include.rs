@@ -1,4 +1,4 @@
-//! Files: reading them with limits, `include` with globs, and section references (`name : other { }`).
+//! Files: reading them with limits, and `include` with globs.
 
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -11,8 +11,9 @@ use std::time::SystemTime;
 use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
+use super::references;
 use super::syntax::{self, Includes};
-use super::tree::{Node, Origin, Section};
+use super::tree::{Origin, Section};
 
 /// A file is at most this long (10 MB).
 pub const MAX_FILE: u64 = 10_000_000;
@@ -22,11 +23,6 @@ pub const MAX_TOTAL: u64 = 64_000_000;
 const MAX_DEPTH: usize = 10;
 /// No more files than this.
 const MAX_FILES: usize = 20_000;
-/// References may add so many entries, and so many more for each that was written: a template of 50 keys for every
-/// connection, and no more than a few megabytes out of a few kilobytes.
-const ADDED_ENTRIES: usize = 20_000;
-const ADDED_PER_ENTRY: usize = 50;
-
 /// A file that was read.
 #[derive(Clone, Debug)]
 pub struct Source {
@@ -65,7 +61,7 @@ impl Reader {
     pub fn read(&mut self, path: &Path, diags: &mut Diagnostics) -> bool {
         let mut root = std::mem::replace(&mut self.root, Section::new(Origin::source("")));
         let at = Origin { file: path.to_string_lossy().into(), line: 0 };
-        let ok = self.file(path, &at, &mut root, 0, diags);
+        let ok = self.file(path, &at, &mut root, &mut Vec::new(), diags);
         self.root = root;
         ok
     }
@@ -91,7 +87,7 @@ impl Reader {
 
     /// The tree with every reference resolved, and the files it came from.
     pub fn finish(mut self, diags: &mut Diagnostics) -> (Section, Vec<Source>) {
-        resolve(&mut self.root, diags);
+        references::resolve(&mut self.root, diags);
         (self.root, self.sources)
     }
 
@@ -100,7 +96,7 @@ impl Reader {
         path: &Path,
         at: &Origin,
         into: &mut Section,
-        depth: usize,
+        sections: &mut Vec<String>,
         diags: &mut Diagnostics,
     ) -> bool {
         let name = path.to_string_lossy().escape_debug().to_string();
@@ -134,7 +130,7 @@ impl Reader {
         let (mode, written) = (meta.permissions().mode(), meta.modified().ok());
         self.sources.push(Source { name: source.clone(), mode, written, empty: bytes.is_empty() });
         self.open.push(canonical);
-        syntax::parse(&source, &bytes, into, depth, self, diags);
+        syntax::parse(&source, &bytes, into, sections, self, diags);
         self.open.pop();
         true
     }
@@ -174,20 +170,20 @@ impl Includes for Reader {
         pattern: &str,
         at: &Origin,
         into: &mut Section,
-        depth: usize,
+        sections: &mut Vec<String>,
         diags: &mut Diagnostics,
     ) {
         let base = Path::new(&*at.file).parent().unwrap_or(Path::new("")).to_path_buf();
         let path = if Path::new(pattern).is_absolute() { PathBuf::from(pattern) } else { base.join(pattern) };
         if !has_glob(pattern) {
-            self.file(&path, at, into, depth, diags);
+            self.file(&path, at, into, sections, diags);
             return;
         }
         // A glob that matches nothing is no error: `conf.d/*.conf` of an empty folder.
         match glob(&path) {
             Ok(found) => {
                 for p in found {
-                    self.file(&p, at, into, depth, diags);
+                    self.file(&p, at, into, sections, diags);
                 }
             }
             Err(message) => diags.error(at, "", format!("include {}: {message}", pattern.escape_debug())),
@@ -291,104 +287,6 @@ fn class(pattern: &[u8], c: u8) -> Option<(bool, usize)> {
             }
         }
     }
-}
-
-/// Resolves every `name : a, b.c { }`: what `a` has and `name` has not is taken over, then what `b.c` has.
-pub(super) fn resolve(root: &mut Section, diags: &mut Diagnostics) {
-    let mut paths = Vec::new();
-    collect(root, &mut Vec::new(), &mut paths);
-    let mut done = HashSet::new();
-    let mut budget = ADDED_ENTRIES + ADDED_PER_ENTRY * root.size();
-    for path in paths {
-        resolve_one(root, &path, &mut Vec::new(), &mut done, &mut budget, diags);
-    }
-}
-
-fn collect(section: &Section, at: &mut Vec<String>, out: &mut Vec<Vec<String>>) {
-    if !section.refs.is_empty() {
-        out.push(at.clone());
-    }
-    for (name, sub) in section.sections() {
-        at.push(name.to_owned());
-        collect(sub, at, out);
-        at.pop();
-    }
-}
-
-fn find<'a>(root: &'a Section, path: &[String]) -> Option<&'a Section> {
-    path.iter().try_fold(root, |s, name| s.section(name))
-}
-
-fn find_mut<'a>(root: &'a mut Section, path: &[String]) -> Option<&'a mut Section> {
-    let mut at = root;
-    for name in path {
-        at = match at.nodes_mut().find(|(n, _)| n == name)?.1 {
-            Node::Section(s) => s,
-            Node::Value(_) => return None,
-        };
-    }
-    Some(at)
-}
-
-fn resolve_one(
-    root: &mut Section,
-    path: &[String],
-    stack: &mut Vec<Vec<String>>,
-    done: &mut HashSet<Vec<String>>,
-    budget: &mut usize,
-    diags: &mut Diagnostics,
-) {
-    if !done.insert(path.to_vec()) {
-        return;
-    }
-    let refs = match find_mut(root, path) {
-        Some(s) => std::mem::take(&mut s.refs),
-        None => return,
-    };
-    stack.push(path.to_vec());
-    for (name, origin) in refs {
-        let target: Vec<String> = name.split('.').map(str::to_owned).collect();
-        if stack.contains(&target) || path.starts_with(&target) {
-            diags.error(
-                &origin,
-                &path.join("."),
-                format!("inherits from `{name}`, which contains or inherits from this section"),
-            );
-            continue;
-        }
-        if find(root, &target).is_none() {
-            let known: Vec<String> = root.sections().map(|(n, _)| n.to_owned()).collect();
-            let near = super::diag::nearest(&name, known.iter().map(String::as_str));
-            let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
-            diags.error(
-                &origin,
-                &path.join("."),
-                format!("inherits from `{name}`, which is no section{hint}"),
-            );
-            continue;
-        }
-        // What is inherited must be complete itself, its own sub-sections included.
-        let mut inner = Vec::new();
-        if let Some(s) = find(root, &target) {
-            collect(s, &mut target.clone(), &mut inner);
-        }
-        for p in inner {
-            if !stack.contains(&p) {
-                resolve_one(root, &p, stack, done, budget, diags);
-            }
-        }
-        let Some(base) = find(root, &target).cloned() else { continue };
-        let size = base.size();
-        if size > *budget {
-            diags.error(&origin, &path.join("."), format!("inheriting from `{name}` makes too many entries"));
-            continue;
-        }
-        *budget -= size;
-        if let Some(s) = find_mut(root, path) {
-            s.inherit(&base);
-        }
-    }
-    stack.pop();
 }
 
 #[cfg(test)]

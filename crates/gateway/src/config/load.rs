@@ -24,6 +24,9 @@ pub struct Config {
     pub written: Option<SystemTime>,
     /// A file without one byte.
     pub empty: Option<String>,
+    /// A file could not be read to its end, or a section inherits from what is not there: nothing was understood, since
+    /// most of what could be said about the rest would only follow from that.
+    pub unread: bool,
     /// Where things were written, by key (`connections.net`, `connections.net.children.net.local_ts`).
     pub(super) places: HashMap<String, Origin>,
 }
@@ -91,6 +94,7 @@ pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
 pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
     let mut reader = Reader::default();
     let mut any = false;
+    let before = diags.errors();
     for file in files {
         // `swanctl.conf` usually includes `conf.d/*.conf` itself.
         if !reader.has(file) {
@@ -102,10 +106,13 @@ pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> 
     }
     let used = reader.referenced();
     let (root, sources) = reader.finish(diags);
+    let unread = diags.errors() > before;
     secret_files(&root, &sources, diags);
     let written = sources.iter().filter_map(|s| s.written).max();
     let empty = sources.iter().find(|s| s.empty).map(|s| s.name.to_string());
-    Some(Config { written, empty, ..understand(&root, &used, diags) })
+    let config =
+        if unread { Config { unread, ..Config::default() } } else { understand(&root, &used, diags) };
+    Some(Config { written, empty, ..config })
 }
 
 /// Files with secrets that others may read are refused.

@@ -14,6 +14,7 @@ mod load;
 mod meaning;
 mod proposal;
 pub mod psk;
+mod references;
 mod syntax;
 pub mod tree;
 mod ts;
@@ -27,6 +28,23 @@ pub fn random_psk() -> zeroize::Zeroizing<String> {
     psk::random(&mut ironswan_crypto::rng::System)
 }
 
+/// For the test of the grammar: one file as a tree, what it includes and inherits taken in, what was found while reading,
+/// the keys in its `secrets`, and what was found there.
+#[doc(hidden)]
+pub fn tree_of(
+    file: &std::path::Path,
+) -> (tree::Section, diag::Diagnostics, Vec<ironswan_ike::config::SharedKey>, diag::Diagnostics) {
+    let (mut read, mut refused) = (diag::Diagnostics::default(), diag::Diagnostics::default());
+    let mut reader = include::Reader::default();
+    reader.read(file, &mut read);
+    let (root, _) = reader.finish(&mut read);
+    let secrets = match root.section("secrets") {
+        Some(section) if read.errors() == 0 => meaning::secrets(section, &mut refused),
+        _ => Vec::new(),
+    };
+    (root, read, secrets, refused)
+}
+
 /// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are not opened and
 /// names are not looked up. The result tells inputs apart by what was found in them.
 #[doc(hidden)]
@@ -34,11 +52,11 @@ pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
     let file = "fuzz".into();
     let mut diags = diag::Diagnostics::default();
     let mut root = tree::Section::new(tree::Origin::source("fuzz"));
-    syntax::parse(&file, bytes, &mut root, 0, &mut syntax::NoIncludes, &mut diags);
-    include::resolve(&mut root, &mut diags);
+    syntax::parse(&file, bytes, &mut root, &mut Vec::new(), &mut syntax::NoIncludes, &mut diags);
+    references::resolve(&mut root, &mut diags);
     // A second pass finds nothing more to resolve.
     let size = root.size();
-    include::resolve(&mut root, &mut diag::Diagnostics::default());
+    references::resolve(&mut root, &mut diag::Diagnostics::default());
     assert_eq!(root.size(), size);
     let config = load::understand(&root, &Default::default(), &mut diags);
     check::check(&config, &mut diags);

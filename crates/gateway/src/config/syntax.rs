@@ -4,19 +4,23 @@
 //! # comment
 //! include conf.d/*.conf
 //! name : other, third.sub {      inherits from sections written elsewhere
-//!     key = value up to the end of the line, a `}` or a `#`
-//!     text = "quoted: \" \\ \n \r \t, may go over lines, \<newline> joins"
+//!     key = words up to the end of the line, a `}` or a `#`: one blank between them, however many are written
+//!     text = "quoted: \" \\ \n \r \t, may go over lines, \<newline> joins" and "more"    joined by one blank, too
+//!     unset =                    takes away what was written before, or would be inherited
 //! }
 //! ```
-//! A key written twice: the last one holds. A section written twice: its parts are merged. CRLF, tabs and a byte order
-//! mark are harmless; a NUL, bytes that are not UTF-8, and a name with `.` are errors with their line. What keys
-//! mean is `meaning`'s affair; files and globs are `include`'s.
+//! A key written twice: the last one holds, with a warning. A section written twice: its parts are merged. CRLF, tabs
+//! and a byte order mark are harmless. `testkit/interop/grammar.py` compares this reader with Debian's `swanctl`. Refused
+//! although `swanctl` takes them, since they hide mistakes: a NUL, bytes that are not UTF-8, control characters and
+//! Unicode blanks outside of quotes, a key and a section of one name, a section that begins in one file and ends in
+//! another. What keys mean is `meaning`'s affair; files and globs are `include`'s.
 
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
+use super::meaning::join;
 use super::tree::{Node, Origin, Section, Value};
 
 /// Sections inside sections, at most.
@@ -26,13 +30,14 @@ const MAX_NAME: usize = 255;
 
 /// Reads what an `include` names into the section where it stands.
 pub(super) trait Includes {
-    /// Reads every file that `pattern` (relative to the including file) names.
+    /// Reads every file that `pattern` (relative to the including file) names. `path`: the names of the sections that are
+    /// open, of which `into` is the last.
     fn include(
         &mut self,
         pattern: &str,
         at: &Origin,
         into: &mut Section,
-        depth: usize,
+        path: &mut Vec<String>,
         diags: &mut Diagnostics,
     );
 }
@@ -41,7 +46,14 @@ pub(super) trait Includes {
 pub(super) struct NoIncludes;
 
 impl Includes for NoIncludes {
-    fn include(&mut self, pattern: &str, at: &Origin, _: &mut Section, _: usize, diags: &mut Diagnostics) {
+    fn include(
+        &mut self,
+        pattern: &str,
+        at: &Origin,
+        _: &mut Section,
+        _: &mut Vec<String>,
+        diags: &mut Diagnostics,
+    ) {
         diags.error(
             at,
             "",
@@ -50,13 +62,13 @@ impl Includes for NoIncludes {
     }
 }
 
-/// Reads one text into `root`. The first thing that cannot be read ends it, with an error in `diags`; what was read
-/// before stays in `root`.
+/// Reads one text into `root`, which is the section that `path` names. The first thing that cannot be read ends it, with
+/// an error in `diags`; what was read before stays in `root`.
 pub(super) fn parse(
     file: &Arc<str>,
     bytes: &[u8],
     root: &mut Section,
-    depth: usize,
+    path: &mut Vec<String>,
     includes: &mut dyn Includes,
     diags: &mut Diagnostics,
 ) {
@@ -75,11 +87,14 @@ pub(super) fn parse(
         diags.error(&at, "", "a NUL byte; this is not a text file, or it is damaged");
         return;
     }
-    let mut p = Parser { file, rest: text, line: 1, includes, diags };
-    if let Err((line, message)) = p.statements(root, depth, None) {
+    let layout = Layout { line_start: 0, fresh: true, unclosed: None, superfluous: None };
+    let mut p = Parser { file, text, rest: text, line: 1, layout, path, includes, diags };
+    let depth = p.path.len();
+    if let Err((line, message)) = p.statements(root, None) {
         let at = Origin { file: file.clone(), line };
         p.diags.error(&at, "", message);
     }
+    p.path.truncate(depth);
 }
 
 fn memchr_nul(bytes: &[u8]) -> Option<usize> {
@@ -93,15 +108,41 @@ fn line_of(bytes: &[u8], pos: usize) -> u32 {
 
 type Stop = (u32, String);
 
-struct Parser<'a> {
-    file: &'a Arc<str>,
-    rest: &'a str,
-    line: u32,
-    includes: &'a mut dyn Includes,
-    diags: &'a mut Diagnostics,
+/// What the indentation says about braces. A missing `}` shows only at the end of the file, far from its place; people
+/// indent what is inside, so the first line that stands too far out, or the first `}` that stands too far in, tells more.
+struct Layout<'a> {
+    /// Where the current line begins in the text.
+    line_start: usize,
+    /// Nothing of the current line has been read.
+    fresh: bool,
+    /// The first section that ends by its indentation and not by a brace: name, line of its beginning, line of its end.
+    unclosed: Option<(&'a str, u32, u32)>,
+    /// The line of the first `}` that stands further in than the section that it closes.
+    superfluous: Option<u32>,
 }
 
-impl<'a> Parser<'a> {
+/// A section whose `}` has not come yet.
+struct Open<'a> {
+    name: &'a str,
+    line: u32,
+    /// The blanks in front of its name, when it is the first of its line.
+    indent: Option<&'a str>,
+    /// One of its lines stands further in than its name.
+    indented: bool,
+}
+
+struct Parser<'a, 'b> {
+    file: &'b Arc<str>,
+    text: &'a str,
+    rest: &'a str,
+    line: u32,
+    layout: Layout<'a>,
+    path: &'b mut Vec<String>,
+    includes: &'b mut dyn Includes,
+    diags: &'b mut Diagnostics,
+}
+
+impl<'a> Parser<'a, '_> {
     fn here(&self) -> Origin {
         Origin { file: self.file.clone(), line: self.line }
     }
@@ -115,6 +156,8 @@ impl<'a> Parser<'a> {
         self.rest = &self.rest[c.len_utf8()..];
         if c == '\n' {
             self.line = self.line.saturating_add(1);
+            self.layout.line_start = self.text.len() - self.rest.len();
+            self.layout.fresh = true;
         }
         Some(c)
     }
@@ -124,8 +167,18 @@ impl<'a> Parser<'a> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r']);
     }
 
+    /// A comment ends with its line. What is behind a carriage return in the middle of one `swanctl` reads in some places and
+    /// not in others.
     fn comment(&mut self) {
         let end = self.rest.find('\n').unwrap_or(self.rest.len());
+        if self.rest[..end].trim_end_matches('\r').contains('\r') {
+            let at = self.here();
+            self.diags.error(
+                &at,
+                "",
+                "a carriage return in the middle of a comment; end lines with LF or CR LF",
+            );
+        }
         self.rest = &self.rest[end..];
     }
 
@@ -146,46 +199,96 @@ impl<'a> Parser<'a> {
         Err((self.line, message.into()))
     }
 
-    /// Statements up to the end of the file, or to the `}` that closes `open` (its name and line).
-    fn statements(
-        &mut self,
-        into: &mut Section,
-        depth: usize,
-        open: Option<(&str, u32)>,
-    ) -> Result<(), Stop> {
+    /// The blanks in front of what is read next, when it is the first of its line.
+    fn indent(&mut self) -> Option<&'a str> {
+        let here = self.text.len() - self.rest.len();
+        std::mem::take(&mut self.layout.fresh).then(|| &self.text[self.layout.line_start..here])
+    }
+
+    /// Statements up to the end of the file, or to the `}` that closes `open`.
+    fn statements(&mut self, into: &mut Section, mut open: Option<Open<'a>>) -> Result<(), Stop> {
         loop {
             self.space();
-            match (self.peek(), open) {
+            let indent = self.indent();
+            match (self.peek(), &mut open) {
                 (None, None) => return Ok(()),
-                (None, Some((name, line))) => {
-                    return Err((line, format!("section `{name}` is never closed; add a `}}`")));
-                }
-                (Some('}'), None) => return self.fail("a `}` that closes nothing; remove it"),
-                (Some('}'), Some(_)) => {
+                (None, Some(open)) => return Err(self.never_closed(open)),
+                (Some('}'), None) => return Err(self.closes_nothing()),
+                (Some('}'), Some(open)) => {
+                    if let (Some(inner), Some(outer)) = (indent, open.indent) {
+                        if further_in(outer, inner) {
+                            self.layout.unclosed.get_or_insert((open.name, open.line, self.line));
+                        } else if further_in(inner, outer) {
+                            self.layout.superfluous.get_or_insert(self.line);
+                        }
+                    }
                     self.bump();
                     return Ok(());
                 }
-                (Some(_), _) => self.statement(into, depth)?,
+                (Some(_), open) => {
+                    if let (Some(open), Some(inner)) = (open, indent)
+                        && let Some(outer) = open.indent
+                    {
+                        if further_in(inner, outer) {
+                            open.indented = true;
+                        } else if open.indented && outer.starts_with(inner) {
+                            self.layout.unclosed.get_or_insert((open.name, open.line, self.line));
+                        }
+                    }
+                    self.statement(into, indent)?;
+                }
+            }
+            self.layout.fresh = false;
+        }
+    }
+
+    /// The end of the file came before the `}` of `open`.
+    fn never_closed(&self, open: &Open<'_>) -> Stop {
+        match self.layout.unclosed {
+            None => (open.line, format!("section `{}` is never closed; add a `}}`", open.name)),
+            Some((name, begins, ends)) => {
+                let message = format!(
+                    "section `{name}` is never closed; by the indentation its `}}` is missing before line {ends}"
+                );
+                let last = if begins == open.line {
+                    String::new()
+                } else {
+                    format!(
+                        " (by the braces alone `{}` of line {} is open at the end of the file)",
+                        open.name, open.line
+                    )
+                };
+                (begins, message + &last)
             }
         }
     }
 
-    fn statement(&mut self, into: &mut Section, depth: usize) -> Result<(), Stop> {
+    /// A `}` came and no section was open.
+    fn closes_nothing(&self) -> Stop {
+        let message = match self.layout.superfluous {
+            Some(line) => {
+                format!("a `}}` that closes nothing; by the indentation the one of line {line} is too many")
+            }
+            None => "a `}` that closes nothing; remove it".to_owned(),
+        };
+        (self.line, message)
+    }
+
+    fn statement(&mut self, into: &mut Section, indent: Option<&'a str>) -> Result<(), Stop> {
         let at = self.here();
         let name = self.name()?;
-        self.blanks();
-        if name == "include" && !matches!(self.peek(), Some('=' | '{' | ':')) {
+        // With one blank before the `=` it is a key, with two a directive that lacks its file: so does `swanctl` read it.
+        if name == "include" && self.rest.starts_with([' ', '\t']) && !self.rest[1..].starts_with('=') {
+            self.blanks();
             let pattern = self.include_pattern()?;
-            self.includes.include(&pattern, &at, into, depth, self.diags);
+            self.includes.include(&pattern, &at, into, self.path, self.diags);
             return Ok(());
         }
+        self.space();
         if self.peek() == Some('=') {
             self.bump();
             let value = self.value(&at)?;
-            if let Some(Node::Section(s)) = into.set(name, Node::Value(value)) {
-                return Err((at.line, format!("`{name}` is a section already, opened at {}", s.origin)));
-            }
-            return Ok(());
+            return self.assign(into, name, value);
         }
         let mut refs = Vec::new();
         if self.peek() == Some(':') {
@@ -197,6 +300,7 @@ impl<'a> Parser<'a> {
             Some('{') => {
                 self.bump();
             }
+            _ if name == "include" => return Err((at.line, "include names no file".to_owned())),
             _ => {
                 return Err((
                     at.line,
@@ -207,7 +311,7 @@ impl<'a> Parser<'a> {
                 ));
             }
         }
-        if depth >= MAX_DEPTH {
+        if self.path.len() >= MAX_DEPTH {
             return Err((
                 at.line,
                 format!("section `{name}`: more than {MAX_DEPTH} sections inside each other"),
@@ -217,7 +321,35 @@ impl<'a> Parser<'a> {
             return Err((at.line, format!("`{name}` is a key already, it cannot be a section too")));
         };
         section.refs.extend(refs);
-        self.statements(section, depth + 1, Some((name, at.line)))
+        self.path.push(name.to_owned());
+        self.layout.fresh = false;
+        self.statements(section, Some(Open { name, line: at.line, indent, indented: false }))?;
+        self.path.pop();
+        Ok(())
+    }
+
+    fn assign(&mut self, into: &mut Section, name: &str, value: Value) -> Result<(), Stop> {
+        let at = value.origin.clone();
+        match into.set(name, Node::Value(value)) {
+            None => {}
+            Some(Node::Section(s)) => {
+                return Err((at.line, format!("`{name}` is a section already, opened at {}", s.origin)));
+            }
+            Some(Node::Value(before)) => {
+                let key = join(&self.path.join("."), name);
+                let first = if before.origin.file == at.file {
+                    format!("line {}", before.origin.line)
+                } else {
+                    before.origin.to_string()
+                };
+                self.diags.warn(
+                    &at,
+                    &key,
+                    format!("is written twice, first at {first}: the last one holds; remove one"),
+                );
+            }
+        }
+        Ok(())
     }
 
     /// A name, quoted by nothing: everything printable but `. , : { } = " #` and blanks (strongswan.conf(5)).
@@ -238,8 +370,9 @@ impl<'a> Parser<'a> {
                 "a name must not contain `.`: `{name}.`; write nested sections, or `-` instead of the dot"
             )),
             Some(c @ (',' | '"')) => self.fail(format!("`{c}` after the name `{name}`")),
-            Some(c) if c.is_control() && !c.is_whitespace() => {
-                self.fail(format!("a control character ({}) after `{name}`", c.escape_default()))
+            Some(c) if (c.is_control() || c.is_whitespace()) && !" \t\r\n".contains(c) => {
+                let what = if c.is_control() { "control character" } else { "blank that is not ASCII" };
+                self.fail(format!("a {what} ({}) after `{name}`", c.escape_unicode()))
             }
             _ => Ok(name),
         }
@@ -268,81 +401,124 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// A file's name or glob, up to a blank unless it is quoted; a `\` keeps what stands behind it.
     fn include_pattern(&mut self) -> Result<String, Stop> {
         if self.peek() == Some('"') {
-            let text = self.quoted()?;
-            return Ok(text.to_string());
+            return Ok(self.quoted()?.to_string());
         }
-        let end = self.rest.find(['\n', '#', '{', '}']).unwrap_or(self.rest.len());
-        let pattern = self.rest[..end].trim();
-        if pattern.is_empty() {
-            return self.fail("include names no file");
+        let mut pattern = String::new();
+        while let Some(c) = self.peek() {
+            match c {
+                '=' if pattern.is_empty() => break,
+                ' ' | '\t' | '\r' | '\n' | '#' | '}' | '"' => break,
+                '\\' => {
+                    self.bump();
+                    match self.peek() {
+                        Some(c @ (' ' | '\t' | '#' | '}' | '"')) => {
+                            self.bump();
+                            pattern.push(c);
+                        }
+                        _ => pattern.push('\\'),
+                    }
+                }
+                c => {
+                    self.bump();
+                    pattern.push(c);
+                }
+            }
         }
-        self.rest = &self.rest[end..];
-        Ok(pattern.to_owned())
+        if pattern.is_empty() { self.fail("include names no file") } else { Ok(pattern) }
     }
 
+    /// Words and quoted texts, in any order, with one blank between them.
     fn value(&mut self, at: &Origin) -> Result<Value, Stop> {
-        self.blanks();
-        if self.peek() == Some('"') {
-            let text = self.quoted()?;
+        let mut out = Zeroizing::new(String::new());
+        let mut parts = 0;
+        let mut after_word = false;
+        loop {
+            let before = self.rest.len();
             self.blanks();
-            return match self.peek() {
-                None | Some('\n' | '#' | '}') => Ok(Value::text(text.as_str(), at.clone())),
-                Some(_) => self.fail("text after the closing quote; put all of the value inside the quotes"),
-            };
-        }
-        let end = self.rest.find(['\n', '#', '}', '"', '{']).unwrap_or(self.rest.len());
-        let text = self.rest[..end].trim_end_matches([' ', '\t', '\r']);
-        let hash_inside = self.rest[end..].starts_with('#') && text.len() == end && !text.is_empty();
-        self.rest = &self.rest[end..];
-        match self.peek() {
-            Some(c @ ('"' | '{')) => {
-                return self.fail(format!(
-                    "`{c}` inside a value; put the whole value in quotes, or start a new line before it"
-                ));
+            after_word &= before == self.rest.len();
+            match self.peek() {
+                None | Some('\n' | '}') => break,
+                Some('#') => {
+                    if after_word {
+                        self.diags.warn(
+                            at,
+                            "",
+                            "`#` starts a comment in the middle of this value; quote the value if it belongs to it",
+                        );
+                    }
+                    break;
+                }
+                Some(_) if parts > 0 => push(&mut out, " "),
+                Some(_) => {}
             }
-            _ if hash_inside => {
-                self.diags.warn(
-                    at,
-                    "",
-                    "`#` starts a comment in the middle of this value; quote the value if it belongs to it",
-                );
+            parts += 1;
+            if self.peek() == Some('"') {
+                let text = self.quoted()?;
+                push(&mut out, &text);
+                after_word = false;
+                continue;
             }
-            _ => {}
+            let end = self.rest.find([' ', '\t', '\r', '\n', '#', '}', '"']).unwrap_or(self.rest.len());
+            let (word, rest) = self.rest.split_at(end);
+            if let Some(c) = word.chars().find(|c| c.is_control()) {
+                return self.fail(format!("a control character ({}) in a value", c.escape_default()));
+            }
+            push(&mut out, word);
+            self.rest = rest;
+            after_word = true;
         }
-        if let Some(c) = text.chars().find(|c| c.is_control() && *c != '\t') {
-            return self.fail(format!("a control character ({}) in a value", c.escape_default()));
-        }
-        Ok(Value::text(text, at.clone()))
+        Ok(if parts == 0 { Value::unset(at.clone()) } else { Value::text(out.as_str(), at.clone()) })
     }
 
-    /// A quoted text, standing on its opening quote.
+    /// A quoted text, standing on its opening quote. Every carriage return is left out, so that line ends inside are the same
+    /// whatever the file's are.
     fn quoted(&mut self) -> Result<Zeroizing<String>, Stop> {
         let opened = self.line;
+        let never = || (opened, "a quoted text that is never closed".to_owned());
         self.bump();
         let mut out = Zeroizing::new(String::new());
         loop {
+            let end = self.rest.find(['"', '\\', '\n', '\r']).ok_or_else(never)?;
+            let (plain, rest) = self.rest.split_at(end);
+            push(&mut out, plain);
+            self.rest = rest;
             match self.bump() {
-                None => return Err((opened, "a quoted text that is never closed".to_owned())),
+                None => return Err(never()),
                 Some('"') => return Ok(out),
-                Some('\\') => match self.bump() {
-                    Some('n') => out.push('\n'),
-                    Some('r') => out.push('\r'),
-                    Some('t') => out.push('\t'),
-                    Some('\r') if self.peek() == Some('\n') => {
+                Some('\\') => match self.bump().ok_or_else(never)? {
+                    'n' => push(&mut out, "\n"),
+                    'r' => push(&mut out, "\r"),
+                    't' => push(&mut out, "\t"),
+                    '\r' if self.peek() == Some('\n') => {
                         self.bump();
                     }
-                    Some('\n') => {}
-                    Some(c) => out.push(c),
-                    None => return Err((opened, "a quoted text that is never closed".to_owned())),
+                    '\n' => {}
+                    c => push(&mut out, c.encode_utf8(&mut [0; 4])),
                 },
-                // A line end inside a quoted text is itself, whatever the file's line ends are.
-                Some('\r') if self.peek() == Some('\n') => {}
-                Some(c) => out.push(c),
+                Some('\n') => push(&mut out, "\n"),
+                Some(_) => {}
             }
         }
     }
+}
+
+/// True when a line indented by `inner` stands further in than one indented by `outer`. Blanks and tabs are not compared.
+fn further_in(inner: &str, outer: &str) -> bool {
+    inner.len() > outer.len() && inner.starts_with(outer)
+}
+
+/// Appends to what may be a secret: what grows is copied, and the old copy wiped.
+fn push(out: &mut Zeroizing<String>, text: &str) {
+    if out.capacity() - out.len() < text.len() {
+        let mut larger =
+            Zeroizing::new(String::with_capacity((out.len() + text.len()).max(2 * out.capacity())));
+        larger.push_str(out);
+        *out = larger;
+    }
+    out.push_str(text);
 }
 
 fn shorten(text: &str) -> String {

@@ -46,6 +46,16 @@ impl Value {
         Self { items: vec![Zeroizing::new(text.into())], list: false, origin }
     }
 
+    /// `key =` with nothing behind it: takes away what would be inherited.
+    pub fn unset(origin: Origin) -> Self {
+        Self { items: Vec::new(), list: false, origin }
+    }
+
+    /// True for [`Value::unset`].
+    pub fn is_unset(&self) -> bool {
+        self.items.is_empty() && !self.list
+    }
+
     /// A list, as VICI has them.
     pub fn list(items: impl IntoIterator<Item = String>, origin: Origin) -> Self {
         Self { items: items.into_iter().map(Zeroizing::new).collect(), list: true, origin }
@@ -64,18 +74,31 @@ impl Value {
         self.items.iter().all(|i| i.trim().is_empty())
     }
 
-    /// The items of a list: a text is split at commas, blanks are trimmed, empty items are left out.
+    /// The items of a list: a text is split at commas, blanks are trimmed, empty items are left out. An item in quotes of
+    /// its own (`'CN=a, O=b', c`) ends with them, as `swanctl` splits lists.
     pub fn items(&self) -> impl Iterator<Item = &str> {
         let list = self.list;
         self.items
             .iter()
-            .flat_map(move |i| {
-                let separator = if list { '\0' } else { ',' };
-                i.split(separator)
-            })
+            .flat_map(move |i| if list { vec![i.as_str()] } else { split(i) })
             .map(str::trim)
             .filter(|i| !i.is_empty())
     }
+}
+
+fn split(text: &str) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = text.trim_start_matches(' ');
+    while !rest.is_empty() {
+        let quoted = rest.strip_prefix(['\'', '"']).and_then(|inside| {
+            let quote = &rest[..1];
+            inside.split_once(quote)
+        });
+        let (item, behind) = quoted.or_else(|| rest.split_once(',')).unwrap_or((rest, ""));
+        out.push(item);
+        rest = behind.trim_start_matches(' ');
+    }
+    out
 }
 
 impl fmt::Debug for Value {
@@ -201,23 +224,6 @@ impl Section {
         }
     }
 
-    /// Puts what `base` has and this section has not behind its own entries; sections that both have are merged.
-    /// What is written here wins.
-    pub fn inherit(&mut self, base: &Section) {
-        for (name, node) in &base.entries {
-            match self.position(name) {
-                None => {
-                    self.set(name, node.clone());
-                }
-                Some(at) => {
-                    if let (Node::Section(own), Node::Section(theirs)) = (&mut self.entries[at].1, node) {
-                        own.inherit(theirs);
-                    }
-                }
-            }
-        }
-    }
-
     /// The sub-sections, to be changed.
     pub(super) fn nodes_mut(&mut self) -> impl Iterator<Item = (&str, &mut Node)> {
         self.entries.iter_mut().map(|(n, e)| (n.as_str(), e))
@@ -258,6 +264,13 @@ mod tests {
     #[test]
     fn a_file_s_text_is_a_list_by_commas_and_a_vici_list_is_not_split_again() {
         assert_eq!(Value::text(" a, b,,c ", at()).items().collect::<Vec<_>>(), ["a", "b", "c"]);
+        for (text, items) in [
+            ("'a b', c", &["a b", "c"][..]),
+            ("'a, b','c'd,'e", &["a, b", "c", "d", "'e"]),
+            ("\"a, 'b\" , '' ,x'y,z'", &["a, 'b", "x'y", "z'"]),
+        ] {
+            assert_eq!(Value::text(text, at()).items().collect::<Vec<_>>(), items, "{text}");
+        }
         let list = Value::list(["CN=a, O=b".into(), "c".into()], at());
         assert_eq!(list.items().collect::<Vec<_>>(), ["CN=a, O=b", "c"]);
         assert_eq!(format!("{:?}", Value::text("swordfish", at())), "Value(f:1)");

@@ -177,7 +177,8 @@ pub(super) fn secret(text: &str) -> Result<Secret, String> {
     let bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         from_hex(hex).ok_or("0x is not followed by an even number of hexadecimal digits")?
     } else if let Some(b64) = text.strip_prefix("0s").or(text.strip_prefix("0S")) {
-        from_base64(b64).ok_or("0s is not followed by base64")?
+        from_base64(b64)
+            .ok_or("0s is not followed by base64, with = at its end to a multiple of four digits")?
     } else {
         text.as_bytes().to_vec()
     };
@@ -188,17 +189,19 @@ pub(super) fn secret(text: &str) -> Result<Secret, String> {
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Zeroizing<Vec<u8>> = Zeroizing::new(text.bytes().filter(|b| *b != b':').collect());
-    if digits.is_empty() || !digits.len().is_multiple_of(2) {
+    // Colons may stand between bytes. Elsewhere other readers take them for digits.
+    if text.split(':').any(|bytes| bytes.is_empty() || !bytes.len().is_multiple_of(2)) {
         return None;
     }
+    let digits: Zeroizing<Vec<u8>> = Zeroizing::new(text.bytes().filter(|b| *b != b':').collect());
     let nibble = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
     digits.chunks(2).map(|p| Some((nibble(p[0])? << 4) | nibble(p[1])?)).collect()
 }
 
 fn from_base64(text: &str) -> Option<Vec<u8>> {
     let body = text.trim_end_matches('=');
-    if text.len() - body.len() > 2 || body.len() % 4 == 1 {
+    // Other readers make other keys of what is not padded: swanctl drops what is behind the last four digits.
+    if text.len() - body.len() > 2 || !text.len().is_multiple_of(4) || body.is_empty() {
         return None;
     }
     let mut out = Vec::with_capacity(body.len() * 3 / 4);
@@ -281,7 +284,11 @@ mod tests {
         // At least 64 octets of ASCII, and no terminator behind them (RFC 7296 section 2.15).
         let long = "0123456789 abcdefghijklmnopqrstuvwxyz~".repeat(4);
         assert_eq!(secret(&long).unwrap().expose(), long.as_bytes());
-        for bad in ["", "0x", "0x1", "0xzz", "0s", "0sA", "0s==", "0sab!d"] {
+        assert_eq!(secret("0x73:776F").unwrap().expose(), b"swo");
+        for bad in [
+            "", "0x", "0x1", "0x7:37", "0x:", "0x73::77", "0xzz", "0s", "0sA", "0sYWI", "0sYW=I", "0s====",
+            "0s==", "0sab!d",
+        ] {
             assert!(secret(bad).is_err(), "{bad}");
         }
     }

@@ -223,7 +223,7 @@ pub(super) fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> 
 }
 
 /// A key's full name.
-pub(super) fn join(path: &str, name: &str) -> String {
+pub(in super::super) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 

@@ -12,7 +12,7 @@ mod secrets;
 
 use super::diag::Diagnostics;
 use super::tree::{Origin, Section};
-use keys::join;
+pub(super) use keys::join;
 
 pub use conn::connection;
 pub use daemon::{Daemon, LogFormat, daemon, vici_uri};

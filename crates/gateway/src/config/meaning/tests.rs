@@ -15,7 +15,7 @@ pub(super) fn tree(text: &str) -> Section {
     let file: Arc<str> = "t.conf".into();
     let mut root = Section::new(Origin { file: file.clone(), line: 1 });
     let mut d = Diagnostics::default();
-    parse(&file, text.as_bytes(), &mut root, 0, &mut NoIncludes, &mut d);
+    parse(&file, text.as_bytes(), &mut root, &mut Vec::new(), &mut NoIncludes, &mut d);
     assert!(d.is_empty(), "{d:?}");
     root
 }
