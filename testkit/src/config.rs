@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironswan_ike::config::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, SharedKey, TsSpec, Unique,
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, SharedKey, TsSpec, Unique,
 };
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -96,6 +96,7 @@ pub fn connection(local: IpAddr, remote: IpAddr, ids: (&str, &str), nets: (&str,
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         unique: Unique::No,
+        childless: Childless::Allow,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,

@@ -96,7 +96,7 @@ fn another_key_exchange_method_is_tried_when_asked_for() {
 fn a_method_that_was_not_offered_is_not_asked_for() {
     let mut w = World::pair(3, |c| c[0].proposals = vec![config::ike_proposal(&[KeId::ECP_384])]);
     let err = w.establish(0).unwrap_err();
-    assert_eq!(err, "received NO_PROPOSAL_CHOSEN notify error");
+    assert_eq!(err, "received NO_PROPOSAL_CHOSEN notify error (not authenticated)");
     assert!(w.nodes[1].logged("no acceptable proposal found"));
     assert!(
         w.nodes[1].logged("differ in KEY_EXCHANGE_METHOD: received ECP_384, configured CURVE_25519"),
@@ -301,7 +301,7 @@ fn a_peer_with_another_identity_is_refused_by_both() {
 #[test]
 fn an_address_without_connection_is_told_so() {
     let mut w = World::pair(13, |c| c[1].remote_addrs = vec![AddrSpec::Host(config::ip("192.0.2.77"))]);
-    assert_eq!(w.establish(0).unwrap_err(), "received NO_PROPOSAL_CHOSEN notify error");
+    assert_eq!(w.establish(0).unwrap_err(), "received NO_PROPOSAL_CHOSEN notify error (not authenticated)");
     assert!(w.nodes[1].logged("no IKE config found for 192.0.2.2...192.0.2.1, sending NO_PROPOSAL_CHOSEN"));
     w.assert_empty();
 }

@@ -89,6 +89,20 @@ pub enum Unique {
     Replace,
 }
 
+/// `childless`: IKE_SAs that are made without a CHILD_SA (RFC 6023).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Childless {
+    /// Neither offered nor asked for nor accepted.
+    Never,
+    /// Offered and accepted; asked for when an IKE_SA alone is to be made.
+    #[default]
+    Allow,
+    /// Offered and accepted, and asked for whenever the responder offers it.
+    Prefer,
+    /// The only way that is asked for or accepted.
+    Force,
+}
+
 /// One `connections.<name>.children.<name>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChildConfig {
@@ -174,6 +188,8 @@ pub struct Connection {
     pub keyingtries: u32,
     /// Same peer again.
     pub unique: Unique,
+    /// IKE_SAs without CHILD_SA.
+    pub childless: Childless,
     /// Rekey the IKE_SA after this; zero: never.
     pub rekey_time: Duration,
     /// Close the IKE_SA this long after `rekey_time` if it has not been rekeyed.

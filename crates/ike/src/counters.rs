@@ -63,6 +63,8 @@ pub struct Counters {
     pub kex_agreed: u64,
     /// AUTH payloads that did not verify.
     pub auth_failed: u64,
+    /// IKE_SA_INIT messages with an SPI, nonce or public value of our own: they are ours, sent back.
+    pub reflected: u64,
     /// No proposal in common.
     pub no_proposal: u64,
     /// Pairs of proposals compared because of IKE_SA_INIT requests.

@@ -109,6 +109,22 @@ pub(crate) struct Init {
     pub answered: Option<Instant>,
     /// The responder offers CHILDLESS_IKEV2_SUPPORTED (RFC 6023).
     pub childless: bool,
+    /// Initiator: requests that were given up because of INVALID_KE_PAYLOAD, which anyone may have sent.
+    pub earlier: Vec<Earlier>,
+    /// Initiator: the first error that came as a response, and when. Anyone may have sent it.
+    pub refusal: Option<(Instant, String)>,
+    /// Initiator: a cookie that is not returned at once, as the one before may have been a forgery.
+    pub doubtful_cookie: Option<Vec<u8>>,
+    /// Initiator: another response came that would have been as good as the one that was taken.
+    pub contested: bool,
+}
+
+/// An IKE_SA_INIT request that another one has replaced. Its answer may still come.
+pub(crate) struct Earlier {
+    pub ke: KeId,
+    pub private: Option<Secret>,
+    pub public: Vec<u8>,
+    pub request: Vec<u8>,
 }
 
 /// One IKE_SA.
@@ -154,6 +170,8 @@ pub(crate) struct IkeSa {
     pub announced: bool,
     /// Which attempt of `keyingtries` this is, from 1.
     pub attempt: u32,
+    /// How often this attempt has begun again from the start, as somebody may have interfered.
+    pub restarts: u32,
     /// Not commanded: comes from an action, so an error is a reason to try again.
     pub automatic: bool,
     /// Waits for the IKE_SA to be established (an initiation without child).
@@ -217,6 +235,7 @@ impl IkeSa {
             predecessor: None,
             announced: false,
             attempt: 1,
+            restarts: 0,
             automatic: false,
             ticket: None,
             choices: 0,

@@ -101,6 +101,7 @@ impl Control {
                 ("kex-generated", c.kex_generated),
                 ("kex-agreed", c.kex_agreed),
                 ("auth-failed", c.auth_failed),
+                ("reflected", c.reflected),
                 ("no-proposal", c.no_proposal),
                 ("compared", c.compared),
                 ("ts-unacceptable", c.ts_unacceptable),

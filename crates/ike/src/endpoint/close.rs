@@ -68,6 +68,9 @@ impl Endpoint {
         let was_up = sa.is_up();
         let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
         self.leave_half_open(sa);
+        if let Some(init) = &sa.init {
+            self.disown(init, sa.initiator);
+        }
         self.pace.over(sa.id);
         if let Some((spi_i, remote)) = sa.half_open {
             self.half_open.forget(spi_i, remote);

@@ -311,7 +311,9 @@ impl Endpoint {
         self.emit(Event::IkeUp(sa.id));
         let ticket = sa.ticket.take();
         self.done(ticket, Ok(()));
-        sa.init = None;
+        if let Some(init) = sa.init.take() {
+            self.disown(&init, sa.initiator);
+        }
         self.todo.push_back(Todo::Collapse(sa.id));
     }
 

@@ -21,6 +21,7 @@ mod install;
 mod lifecycle;
 mod load;
 mod names;
+mod own;
 mod pace;
 mod policy;
 mod receive;
@@ -34,7 +35,7 @@ mod unique;
 mod view;
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -96,6 +97,8 @@ pub struct Endpoint {
     pub(crate) by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
     pub(crate) half_open: HalfOpen,
     pub(crate) tombs: receive::Tombs,
+    /// Our nonces and public values that are under way. Never iterated.
+    pub(crate) own: HashSet<own::Own>,
 
     /// Our inbound SPIs, reserved or installed.
     pub(crate) spis_in: HashMap<Spi, ChildId>,
@@ -175,6 +178,7 @@ impl Endpoint {
             by_ids: BTreeMap::new(),
             half_open: HalfOpen::default(),
             tombs: receive::Tombs::default(),
+            own: HashSet::new(),
             spis_in: HashMap::new(),
             spis_out: HashMap::new(),
             cpis: HashMap::new(),

@@ -161,7 +161,9 @@ impl Endpoint {
         // The flag tells the original initiator of the IKE_SA from the responder; our own messages that come back to us
         // have it the wrong way round.
         let peer_spi_fits = if sa.initiator {
-            header.responder_spi == sa.spi_r || sa.spi_r == 0
+            // Another response to IKE_SA_INIT says that one of the two is forged.
+            let another = header.exchange == ExchangeType::IKE_SA_INIT && !sa.is_up();
+            header.responder_spi == sa.spi_r || sa.spi_r == 0 || another
         } else {
             header.initiator_spi == sa.spi_i
         };
@@ -329,7 +331,9 @@ impl Endpoint {
         self.respond_notify(sa, NotifyType::INVALID_SYNTAX, []);
         self.bury(now, sa);
         let why = format!("the peer sent invalid syntax: {why}");
-        self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+        if sa.is_up() {
+            self.log(Level::Error, sa, format!("{why}; both ends drop the IKE_SA"));
+        }
         self.close_ike(now, sa, Close::Syntax(why));
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Connections {
     by_id: BTreeMap<Identity, Names>,
     /// Names of those that accept several.
     any_id: Names,
+    /// Names by our own identity.
+    by_local_id: BTreeMap<Identity, Names>,
     /// What the DNS names in them stand for, as far as that is known.
     resolved: BTreeMap<String, Vec<IpAddr>>,
     /// Names of connections by DNS name.
@@ -143,6 +145,9 @@ impl Connections {
         for dns in dns_names(conn) {
             index(&mut self.by_dns, dns, name, add);
         }
+        if let Some(id) = &conn.local_id {
+            index(&mut self.by_local_id, index_key(id), name, add);
+        }
         match &conn.remote_id {
             IdPattern::Exact(id) => index(&mut self.by_id, index_key(id), name, add),
             IdPattern::Any | IdPattern::Suffix(..) => {
@@ -206,6 +211,11 @@ impl Connections {
     /// How many DNS names the connections have.
     pub(crate) fn names(&self) -> usize {
         self.by_dns.len()
+    }
+
+    /// True for an identity that is ours on some connection.
+    fn is_ours(&self, id: &Identity) -> bool {
+        self.by_local_id.contains_key(&index_key(id))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Connection>> {
@@ -322,6 +332,12 @@ pub(crate) fn local_identity(conn: &Connection, local: IpAddr) -> Identity {
 }
 
 impl Endpoint {
+    /// True when a peer says that it is us, and the configuration does not say that this is whom we expect.
+    pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
+        let ours = self.conns.is_ours(peer) || index_key(&sa.local_id) == index_key(peer);
+        ours && !matches!(sa.conn.remote_id, IdPattern::Exact(_))
+    }
+
     /// The best of the candidates for a peer that says it is `idi`, and perhaps that we are `idr`. `suite` has been
     /// agreed already, so the connection must allow it.
     pub(crate) fn select_by_identity(

@@ -12,7 +12,7 @@ use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::delete::{DeleteChild, DeleteIke};
-use crate::task::{Task, liveness};
+use crate::task::{Task, liveness, restart};
 use crate::timer::Timer;
 
 impl Endpoint {
@@ -55,6 +55,9 @@ impl Endpoint {
     }
 
     fn retransmit(&mut self, now: Instant, sa: &mut IkeSa) {
+        if restart::unanswered(self, now, sa) {
+            return;
+        }
         let (local, remote) = (sa.local, sa.remote);
         let Some(active) = sa.active.as_mut() else { return };
         if active.tries < self.limits.retransmit_tries {
@@ -79,6 +82,8 @@ impl Endpoint {
         self.log(Level::Error, sa, format!("giving up after {tries} retransmits"));
         if sa.is_up() {
             self.close_ike(now, sa, Close::Lost("the peer does not respond".to_owned()));
+        } else if let Some((_, why)) = sa.init.as_mut().and_then(|init| init.refusal.take()) {
+            self.close_ike(now, sa, Close::Failed(why));
         } else {
             self.log(Level::Error, sa, "establishing IKE_SA failed, peer not responding");
             self.close_ike(now, sa, Close::NoAnswer);

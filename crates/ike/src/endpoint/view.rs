@@ -21,6 +21,7 @@ impl Endpoint {
             ("half-open IKE_SAs", self.half_open.count()),
             ("IKE_SA_INIT requests", self.half_open.requests()),
             ("addresses of half-open IKE_SAs", self.half_open.addresses()),
+            ("own values under way", self.own.len()),
             ("inbound SPIs", self.spis_in.len()),
             ("outbound SPIs", self.spis_out.len()),
             ("CPIs", self.cpis.len()),

@@ -25,6 +25,7 @@ use ironswan_wire::secret::Secret;
 
 use super::Kont;
 use super::sa_init::{KeyPair, derive};
+use crate::config::Childless;
 use crate::endpoint::{About, COOKIE_THRESHOLD_ADDR, Close, Endpoint, Fit, Room};
 use crate::event::{IkeState, Level, Request};
 use crate::natd;
@@ -98,6 +99,9 @@ pub(crate) fn answer(
     if ep.half_open.find(header.initiator_spi, remote).is_some() {
         return repeated(ep, now, local, remote, header, bytes, &seen);
     }
+    if ep.by_spi.contains_key(&header.initiator_spi) || ep.is_own(seen.nonce) {
+        return reflected(ep, now, remote);
+    }
     let from = Stranger { local, remote, header, seen, proved: false };
     let Some(from) = asked_for_cookie(ep, now, from) else { return };
     let message = match Message::parse(bytes) {
@@ -114,6 +118,9 @@ pub(crate) fn answer(
         ep.counters.invalid += 1;
         return;
     };
+    if ep.is_own(&request.ke.data) {
+        return reflected(ep, now, remote);
+    }
     let Some(gives_way) = room(ep, now, remote) else {
         ep.counters.half_open_refused += 1;
         return;
@@ -155,6 +162,7 @@ pub(crate) fn answer(
         // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section 3.3.1).
         proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
         natd: nat.supported,
+        childless: conn.childless != Childless::Never,
         ..Init::default()
     };
     // To an address that may be somebody else's, at most 1.2 times what came from it.
@@ -190,6 +198,15 @@ pub(crate) fn answer(
     ep.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
     ep.wait_for_key(&mut sa, suite.ke, Kont::AnswerInitKey);
     ep.settle(sa);
+}
+
+/// A message of our own has come back. An answer would keep whoever mirrors it going.
+pub(super) fn reflected(ep: &mut Endpoint, now: Instant, remote: SocketAddr) {
+    ep.counters.reflected += 1;
+    if ep.may_write(now, remote.ip(), About::Message) {
+        let line = format!("{remote} sends our own IKE_SA_INIT messages back to us, ignored");
+        ep.note(Level::Warn, None, line);
+    }
 }
 
 /// The sender of a request that belongs to no IKE_SA yet.
@@ -381,6 +398,7 @@ pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: Ke
     let Some(init) = sa.init.as_mut() else { return };
     (init.private, init.public) = (Some(private), public);
     init.answered = Some(now);
+    ep.own(init, false);
     let payloads = response(init, sa.spi_i, sa.spi_r, (sa.local, sa.remote), sa.nat.fake);
     ep.respond(sa, &payloads);
 }
@@ -402,7 +420,9 @@ fn response(
     if init.natd {
         payloads.extend(natd::payloads(spi_i, spi_r, local, remote, fake_nat));
     }
-    payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
+    if init.childless {
+        payloads.push(Payload::Notify(Notify::new(NotifyType::CHILDLESS_IKEV2_SUPPORTED, [])));
+    }
     payloads
 }
 

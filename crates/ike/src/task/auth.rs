@@ -16,8 +16,9 @@ use ironswan_wire::ike::payload::{Auth, Delete, Id, Notify, find_notify, notifie
 use ironswan_wire::secret::Secret;
 
 use super::create_child::{self, NewChild};
-use super::{Task, answer_child};
+use super::{Task, answer_child, restart};
 use crate::auth::{SignedOctets, psk};
+use crate::config::Childless;
 use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{IkeState, Level};
 use crate::negotiate::KeRule;
@@ -97,8 +98,15 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let line = format!("authentication of '{}' (myself) with pre-shared key", sa.local_id);
     ep.log(Level::Info, sa, line);
 
+    // RFC 6023: without the responder's CHILDLESS_IKEV2_SUPPORTED, it would not understand an IKE_AUTH without child.
+    let offered = sa.init.as_ref().is_some_and(|init| init.childless);
     let (mut child, mut refused) = (None, Vec::new());
-    while child.is_none() {
+    let alone = match sa.conn.childless {
+        Childless::Force => true,
+        Childless::Prefer => offered,
+        Childless::Allow | Childless::Never => false,
+    };
+    while child.is_none() && !alone {
         let first = sa.queue.iter().position(|t| matches!(t, Task::Child(n) if n.rekey.is_none()));
         let Some(Task::Child(mut new)) = first.and_then(|at| sa.queue.remove(at)) else { break };
         // The first child has the IKE_SA's own key exchange.
@@ -128,6 +136,13 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     for (new, why) in refused {
         ep.fail_task(Task::Child(new), why);
     }
+    if child.is_none() && (!offered || sa.conn.childless == Childless::Never) {
+        let why = match sa.conn.childless {
+            Childless::Never => "an IKE_SA without CHILD_SA is not made with childless = never",
+            _ => "the peer does not support IKE_SAs without CHILD_SA (RFC 6023)",
+        };
+        return ep.close_ike(now, sa, Close::Failed(why.to_owned()));
+    }
     ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
 }
 
@@ -153,7 +168,9 @@ pub(crate) fn process(
             None => "the IKE_AUTH response lacks IDr or AUTH".to_owned(),
         };
         ep.log(Level::Error, sa, why.clone());
-        if kind == Some(NotifyType::AUTHENTICATION_FAILED) {
+        let refused = kind == Some(NotifyType::AUTHENTICATION_FAILED);
+        let Some(child) = restart::doubted(ep, sa, child, refused) else { return };
+        if refused {
             let expected = expected_peer(sa);
             let name = ep.secrets.find(&sa.local_id, &expected).map_or("", |k| &k.name).to_owned();
             let line = format!(
@@ -169,6 +186,8 @@ pub(crate) fn process(
     let peer = idr.identity.clone();
     let verdict = if !sa.conn.remote_id.matches(&peer) {
         Err(format!("the peer says it is '{peer}', '{}' is required", sa.conn.remote_id))
+    } else if ep.claims_to_be_us(sa, &peer) {
+        Err(our_own(&peer))
     } else {
         key(ep, &sa.local_id, &peer).and_then(|(psk, name)| {
             check_auth(sa, &psk, idr, auth).then_some(()).ok_or_else(|| {
@@ -182,7 +201,6 @@ pub(crate) fn process(
     if let Err(why) = verdict {
         ep.counters.auth_failed += 1;
         ep.log(Level::Error, sa, why.clone());
-        ep.fail_task(Task::Auth(child), &why);
         // The responder thinks that it is established. "SHOULD ... send a Notify AUTHENTICATION_FAILED in a separate
         // INFORMATIONAL exchange" (RFC 7296 section 2.21.2).
         ep.send_last_word(
@@ -192,6 +210,8 @@ pub(crate) fn process(
                 Payload::Delete(Delete::ike_sa()),
             ],
         );
+        let Some(child) = restart::doubted(ep, sa, child, false) else { return };
+        ep.fail_task(Task::Auth(child), &why);
         return ep.close_ike(now, sa, Close::Failed(why));
     }
     let line = format!("authentication of '{peer}' with pre-shared key successful");
@@ -264,7 +284,11 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     if !std::sync::Arc::ptr_eq(&conn, &sa.conn) {
         ep.move_to_conn(sa, conn);
     }
-    let verdict = key(ep, &sa.local_id, &peer).and_then(|(psk, name)| {
+    let known = match ep.claims_to_be_us(sa, &peer) {
+        true => Err(our_own(&peer)),
+        false => key(ep, &sa.local_id, &peer),
+    };
+    let verdict = known.and_then(|(psk, name)| {
         let right = auth.is_some_and(|auth| check_auth(sa, &psk, idi, auth));
         right.then_some(psk).ok_or_else(|| {
             let method = auth.map_or(AuthMethod(0), |a| a.method);
@@ -294,6 +318,17 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         let why = "an IKE_SA with this peer exists and is kept".to_owned();
         return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
     }
+    let unwanted = match sa.conn.childless {
+        // What a responder does that does not know RFC 6023: payloads are missing.
+        Childless::Never if of_child == 0 => Some(NotifyType::INVALID_SYNTAX),
+        Childless::Force if of_child > 0 => Some(NotifyType::AUTHENTICATION_FAILED),
+        _ => None,
+    };
+    if let Some(kind) = unwanted {
+        let what = if of_child > 0 { "with" } else { "without" };
+        let why = format!("the peer asks for an IKE_SA {what} CHILD_SA, which `childless` does not allow");
+        return refuse(ep, now, sa, kind, why);
+    }
     let id = Id::new(sa.local_id.clone());
     let Some(auth) = our_auth(sa, &psk, &id.body()) else { return };
     let line = format!("authentication of '{}' (myself) with pre-shared key", sa.local_id);
@@ -307,6 +342,12 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         return ep.refuse_syntax(now, sa, "an IKE_AUTH request for a child that cannot be");
     }
     ep.respond(sa, &response);
+}
+
+fn our_own(peer: &Identity) -> String {
+    format!(
+        "the peer says it is '{peer}', which is our own identity; if it is the peer's as well, name it as the remote id"
+    )
 }
 
 /// Says no, and forgets the IKE_SA. Only who has done the key exchange with us comes here, so this cannot be forged.

@@ -9,6 +9,7 @@ pub(crate) mod delete;
 pub(crate) mod liveness;
 pub(crate) mod rekey_child;
 pub(crate) mod rekey_ike;
+pub(crate) mod restart;
 pub(crate) mod sa_init;
 
 use answer_child::Offered;

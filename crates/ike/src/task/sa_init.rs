@@ -13,18 +13,20 @@
 
 use std::time::Instant;
 
+use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify, notifies};
 use ironswan_wire::ike::{Header, Message, Payload};
+use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
-use super::{Kont, Task};
+use super::{Kont, Task, answer_init, restart};
 use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{Event, IkeState, KeyLog, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
-use crate::sa::{Datagram, IkeSa, NatState};
+use crate::sa::{Datagram, Earlier, IkeSa, NatState};
 use crate::timer::Timer;
 
 /// A responder may send us back this often (COOKIE, INVALID_KE_PAYLOAD) before the attempt is over.
@@ -39,7 +41,11 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let ni = ep.random(NONCE_LEN);
     let here = (sa.local, sa.remote);
     let init = sa.init.get_or_insert_default();
+    // What it has kept of an attempt before is made known again when it is sent.
+    ep.disown(init, true);
     sa.state = IkeState::Connecting;
+    (init.refusal, init.doubtful_cookie, init.contested) = (None, None, false);
+    init.earlier.clear();
     if init.private.is_some() && init.proposals == proposals {
         // An attempt that nobody has answered is made again with the same SPI and key pair. Between the same addresses
         // it is the same message, so that a responder knows it; elsewhere "nonces ... MUST be randomly chosen" anew
@@ -64,8 +70,9 @@ pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: Ke
 }
 
 /// Sends the request, also again with a cookie or another method: it is message 0 each time.
-fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
+pub(super) fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     let Some(init) = sa.init.as_ref() else { return };
+    ep.own(init, true);
     let mut payloads = Vec::new();
     if let Some(cookie) = &init.cookie {
         // "the same IKE_SA_INIT with ... the COOKIE notification as the first payload and all other payloads unchanged".
@@ -81,9 +88,13 @@ fn send(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
 /// A response, which anyone may have written who has seen the request.
 pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
     let in_flight = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
-    if !in_flight || header.message_id != 0 || !sa.initiator || d.remote.ip() != sa.remote.ip() {
+    if header.message_id != 0 || !sa.initiator || d.remote.ip() != sa.remote.ip() {
         ep.counters.out_of_order += 1;
         return;
+    }
+    if !in_flight {
+        ep.counters.out_of_order += 1;
+        return another(ep, now, sa, header, d);
     }
     let Ok(message) = Message::parse(&d.bytes) else {
         ep.counters.invalid += 1;
@@ -105,6 +116,12 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
             return;
         }
         init.rounds += 1;
+        if sa.restarts > 0 && init.cookie.is_none() {
+            // Perhaps a forgery has been the reason for the new start: first see what else comes.
+            init.doubtful_cookie = Some(n.data.clone());
+            ep.timers.set(Timer::Retransmit(sa.id), now + restart::AGAIN);
+            return;
+        }
         init.cookie = Some(n.data.clone());
         ep.log(Level::Info, sa, "received COOKIE notify, sending the request again with it");
         sa.active = None;
@@ -117,7 +134,10 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
             Ok(ke) if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < MAX_ROUNDS => {
                 init.rounds += 1;
                 let line = format!("peer didn't accept key exchange method {}, it requested {ke}", init.ke);
-                (init.ke, init.private) = (ke, None);
+                let request = std::mem::take(&mut init.request);
+                let public = std::mem::take(&mut init.public);
+                init.earlier.push(Earlier { ke: init.ke, private: init.private.take(), public, request });
+                init.ke = ke;
                 ep.log(Level::Info, sa, line);
                 ep.timers.cancel(Timer::Retransmit(sa.id));
                 sa.active = None;
@@ -137,26 +157,11 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         }
     }
     let (Some(answer), Some(ke), Some(nonce)) = (answer, ke, nonce) else {
-        // An unprotected error is a hint at best. NO_PROPOSAL_CHOSEN in an otherwise sound response ends the attempt,
-        // for an operator is better served by it than by a timeout; nothing else does.
-        if find_notify(payloads, NotifyType::NO_PROPOSAL_CHOSEN).is_some() {
-            let line = format!(
-                "received NO_PROPOSAL_CHOSEN notify error, proposed was {}",
-                negotiate::list(&init.proposals)
-            );
-            ep.log(Level::Error, sa, line);
-            return ep.close_ike(
-                now,
-                sa,
-                Close::Failed("received NO_PROPOSAL_CHOSEN notify error".to_owned()),
-            );
+        // An unprotected error is a hint at best.
+        if let Some(n) = notifies(payloads).find(|n| n.kind.is_error()) {
+            return restart::refused(ep, now, sa, n.kind);
         }
         ep.counters.invalid += 1;
-        if let Some(n) = notifies(payloads).find(|n| n.kind.is_error())
-            && ep.may_write(now, d.remote.ip(), About::Message)
-        {
-            ep.log(Level::Warn, sa, format!("received unprotected {} notify error, ignored", n.kind));
-        }
         return;
     };
     let Some((suite, _)) = negotiate::check_ike(&init.proposals, answer) else {
@@ -166,9 +171,23 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         }
         return;
     };
-    if header.responder_spi == 0 || suite.ke != init.ke || ke.group != init.ke {
+    // Of several requests with different methods, any may be the one that is answered.
+    let at = init.earlier.iter().position(|e| e.ke == suite.ke);
+    let expected = suite.ke == init.ke || at.is_some();
+    if !acceptable(header, &suite, ke, nonce) || !expected {
         ep.counters.invalid += 1;
         return;
+    }
+    if ep.by_spi.contains_key(&header.responder_spi) || ep.is_own(&nonce.0) || ep.is_own(&ke.data) {
+        return answer_init::reflected(ep, now, d.remote);
+    }
+    if let Some(at) = at.filter(|_| suite.ke != init.ke) {
+        let e = init.earlier.swap_remove(at);
+        let public = std::mem::replace(&mut init.public, e.public);
+        let request = std::mem::replace(&mut init.request, e.request);
+        let private = std::mem::replace(&mut init.private, e.private);
+        let ke = std::mem::replace(&mut init.ke, e.ke);
+        init.earlier.push(Earlier { ke, private, public, request });
     }
     init.nr.clone_from(&nonce.0);
     init.response.clone_from(&d.bytes);
@@ -202,8 +221,46 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     ep.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, Kont::InitShared);
 }
 
+/// What every response has that can be taken.
+fn acceptable(header: &Header, suite: &IkeSuite, ke: &Ke, nonce: &Nonce) -> bool {
+    header.responder_spi != 0
+        && ke.group == suite.ke
+        && kex::public_len(suite.ke) == Some(ke.data.len())
+        // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10).
+        && negotiate::nonce_fits(suite.prf, &nonce.0)
+}
+
+/// A response after one that was taken. When it could have been taken as well, one of the two is forged.
+fn another(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: &Datagram) {
+    let Some(init) = sa.init.as_mut().filter(|i| !i.response.is_empty() && i.response != d.bytes) else {
+        return;
+    };
+    let Ok(message) = Message::parse(&d.bytes) else { return };
+    let (mut answer, mut ke, mut nonce) = (None, None, None);
+    for p in &message.payloads {
+        match p {
+            Payload::Sa(list) => answer = negotiate::check_ike(&init.proposals, list),
+            Payload::Ke(p) => ke = Some(p),
+            Payload::Nonce(p) => nonce = Some(p),
+            _ => {}
+        }
+    }
+    let (Some((suite, _)), Some(ke), Some(nonce)) = (answer, ke, nonce) else { return };
+    if init.contested || !acceptable(header, &suite, ke, nonce) {
+        return;
+    }
+    init.contested = true;
+    ep.log(Level::Warn, sa, "received two different responses to IKE_SA_INIT, going on with the first");
+    if matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_))) {
+        ep.timers.set(Timer::Retransmit(sa.id), now + restart::AGAIN);
+    }
+}
+
 pub(crate) fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
     if !derive(ep, sa, shared) {
+        if restart::unusable(ep, sa) {
+            return;
+        }
         let why = "the peer's key exchange value is not acceptable".to_owned();
         return ep.close_ike(now, sa, Close::Failed(why));
     }

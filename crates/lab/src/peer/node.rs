@@ -270,6 +270,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         unique: Unique::Replace,
+        childless: ironswan_ike::config::Childless::Allow,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Auth, ChildAction, ChildConfig, Connection, Unique};
+use ironswan_ike::config::{AddrSpec, Auth, ChildAction, ChildConfig, Childless, Connection, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
@@ -107,6 +107,15 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         "unique",
         &[("no", Unique::No), ("never", Unique::Never), ("keep", Unique::Keep), ("replace", Unique::Replace)],
     );
+    let childless = r.word(
+        "childless",
+        &[
+            ("allow", Childless::Allow),
+            ("never", Childless::Never),
+            ("prefer", Childless::Prefer),
+            ("force", Childless::Force),
+        ],
+    );
     let encap = r.get("encap", value::boolean).unwrap_or(false);
     if encap {
         ah_in_udp(&mut r, &kids);
@@ -134,6 +143,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         dpd_delay,
         keyingtries,
         unique: unique.unwrap_or_default(),
+        childless: childless.unwrap_or_default(),
         rekey_time,
         over_time,
         rand_time,

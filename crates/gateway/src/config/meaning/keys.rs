@@ -59,10 +59,7 @@ pub(super) const CONN: Table = &[
         "fragmentation",
         Only(&["yes", "accept", "no"], "IKE fragmentation cannot be forced yet; set fragmentation = yes"),
     ),
-    (
-        "childless",
-        Only(&["allow", "never"], "childless IKE_SAs (RFC 6023) are not built yet; set childless = allow"),
-    ),
+    ("childless", Read),
     ("send_certreq", Only(&["yes", "no"], "write yes or no")),
     ("send_cert", Only(&["ifasked", "always", "never"], "write ifasked, always or never")),
     ("ocsp", Only(&["reply", "never"], CERTIFICATES)),

@@ -137,6 +137,7 @@ fn wrong_values_are_named() {
         ("local_port = 70000", "70000"),
         ("keyingtries = often", "`often`"),
         ("unique = sometimes", "none of no, never, keep, replace"),
+        ("childless = sometimes", "none of allow, never, prefer, force"),
         ("dpd_delay = 5x", "is not a time"),
         ("encap = maybe", "neither yes nor no"),
         ("children { n { local_ts = 10.0.0.0/40 } }", "more than 32"),

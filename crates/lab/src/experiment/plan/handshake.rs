@@ -218,6 +218,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         dpd_delay: never,
         keyingtries: 1,
         unique: Unique::No,
+        childless: ironswan_ike::config::Childless::Allow,
         rekey_time: never,
         over_time: never,
         rand_time: never,

@@ -1,0 +1,150 @@
+//! What an initiator makes of responses to IKE_SA_INIT that may be forged. Nobody has authenticated them, so "the
+//! recipient should continue trying for some time before giving up" (RFC 7296 section 2.21.1), and section 2.4 has it
+//! wait for the real one.
+//!
+//! | somebody forges | what is done |
+//! |---|---|
+//! | an error | it is noted. The request goes out again after [`AGAIN`] while somebody waits for the result, who is told after [`HURRY`]; else by the usual schedule, at whose end the error is the reason |
+//! | INVALID_KE_PAYLOAD | obeyed at once; the answer to the request before is still taken |
+//! | COOKIE | obeyed at once. When the peer then refuses our AUTH, which covers the request, once more from the start: a cookie waits for [`AGAIN`] then |
+//! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`AGAIN`] of that, from the start |
+//!
+//! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After [`MAX_RESTARTS`] the attempt goes on
+//! as if there were no doubt: somebody who sees each request, and answers before the peer does, stops it.
+
+use std::time::{Duration, Instant};
+
+use ironswan_wire::iana::NotifyType;
+
+use super::Task;
+use super::create_child::NewChild;
+use crate::endpoint::{Close, Endpoint};
+use crate::event::{ChildId, IkeState, Level};
+use crate::negotiate;
+use crate::sa::{Active, IkeSa, NatState};
+use crate::timer::Timer;
+use crate::window::Window;
+
+/// An honest peer has answered by then, unless something was lost.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+
+/// Three requests have gone out by then, and been answered if one in three got through.
+const HURRY: Duration = Duration::from_secs(3);
+
+const MAX_RESTARTS: u32 = 3;
+
+/// An error came as a response.
+pub(super) fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: NotifyType) {
+    let hurry = in_a_hurry(sa);
+    let Some(init) = sa.init.as_mut().filter(|init| init.refusal.is_none()) else { return };
+    init.refusal = Some((now, format!("received {kind} notify error (not authenticated)")));
+    let proposed = match kind {
+        NotifyType::NO_PROPOSAL_CHOSEN => format!(", proposed was {}", negotiate::list(&init.proposals)),
+        _ => String::new(),
+    };
+    let line = format!(
+        "received {kind} notify error{proposed}; it is not authenticated, waiting for another response"
+    );
+    ep.log(Level::Error, sa, line);
+    if hurry {
+        ep.timers.set(Timer::Retransmit(sa.id), now + AGAIN);
+    }
+}
+
+/// Somebody waits for the result, or other addresses of the peer wait for their turn.
+fn in_a_hurry(sa: &IkeSa) -> bool {
+    let child = |t: &Task| matches!(t, Task::Child(n) if n.ticket.is_some());
+    sa.ticket.is_some() || sa.choices > 1 || sa.queue.iter().any(child)
+}
+
+/// The timer of a request without an answer has fired. True when that has been dealt with; else its bytes are sent again by the
+/// usual schedule.
+pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> bool {
+    let in_init = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
+    let in_auth = matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_)));
+    let hurry = in_a_hurry(sa);
+    let Some(init) = sa.init.as_mut() else { return false };
+    if in_auth && init.contested && sa.restarts < MAX_RESTARTS {
+        if let Some(Active { task: Task::Auth(child), .. }) = sa.active.take() {
+            start_again(ep, sa, child, "nobody answers to the keys of the first of two responses");
+        }
+        return true;
+    }
+    if !in_init {
+        return false;
+    }
+    if let Some(cookie) = init.doubtful_cookie.take() {
+        init.cookie = Some(cookie);
+        sa.active = None;
+        super::sa_init::send(ep, now, sa);
+        return true;
+    }
+    match &init.refusal {
+        Some((since, why)) if hurry => {
+            if now.saturating_duration_since(*since) >= HURRY {
+                let why = why.clone();
+                ep.close_ike(now, sa, Close::Failed(why));
+            } else if let Some(active) = sa.active.as_mut() {
+                active.tries += 1;
+                let bytes = active.bytes.clone();
+                ep.counters.retransmits_out += 1;
+                ep.transmit(sa.local, sa.remote, &bytes);
+                ep.timers.set(Timer::Retransmit(sa.id), now + AGAIN);
+            }
+            true
+        }
+        _ => false,
+    }
+}
+
+/// The peer has not authenticated itself, or has refused us. When that may be because somebody has interfered with IKE_SA_INIT,
+/// begins again; else gives the child back.
+pub(super) fn doubted(
+    ep: &mut Endpoint,
+    sa: &mut IkeSa,
+    child: Option<Box<NewChild>>,
+    refused: bool,
+) -> Option<Option<Box<NewChild>>> {
+    let (contested, cookie) = sa.init.as_ref().map_or((false, false), |i| (i.contested, i.cookie.is_some()));
+    if contested && sa.restarts < MAX_RESTARTS {
+        start_again(ep, sa, child, "two different responses came, and the first is not the peer's");
+    } else if refused && cookie && sa.restarts == 0 {
+        start_again(ep, sa, child, "the request for a cookie may have been a forgery");
+    } else {
+        return Some(child);
+    }
+    None
+}
+
+/// The shared secret could not be computed from the peer's public value. True when another attempt is made.
+pub(super) fn unusable(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
+    let again = sa.restarts < MAX_RESTARTS;
+    if again {
+        start_again(ep, sa, None, "the public value in the response is not acceptable");
+    }
+    again
+}
+
+/// Begins this attempt again: as if nothing had been sent, and for the same who wait for it.
+fn start_again(ep: &mut Endpoint, sa: &mut IkeSa, child: Option<Box<NewChild>>, why: &str) {
+    sa.restarts += 1;
+    ep.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({} of {MAX_RESTARTS}): {why}", sa.restarts));
+    ep.timers.cancel(Timer::Retransmit(sa.id));
+    if let Some(mut child) = child {
+        ep.abandon(&child);
+        (child.id, child.cpi_in) = (ChildId(0), None);
+        sa.queue.push_front(Task::Child(child));
+    }
+    if let Some(init) = sa.init.take() {
+        ep.disown(&init, true);
+    }
+    ep.by_spi.remove(&sa.spi_i);
+    (sa.spi_i, sa.spi_r) = (ep.new_ike_spi(sa.id), 0);
+    sa.init = Some(Box::default());
+    (sa.keys, sa.suite, sa.active, sa.iv) = (None, None, None, 0);
+    (sa.window, sa.nat, sa.state) = (Window::default(), NatState::default(), IkeState::Created);
+    sa.local.set_port(sa.conn.local_port);
+    sa.remote.set_port(sa.conn.remote_port);
+    sa.backlog.clear();
+    sa.queue.push_front(Task::Init);
+}
