@@ -9,6 +9,7 @@
 //! | [`packet`] | packet sockets, for sending whole frames |
 //! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
+//! | [`ingress`] | a program at the ingress of interfaces (tc, `bpf`), which drops what may not come in |
 //! | [`nft`] | notices of change of a table of nftables |
 //! | [`sysctl`] | what `/proc/sys/net` says about routing |
 //! | [`napi`] | whether softirqs or kernel threads poll an interface |
@@ -17,13 +18,15 @@
 //! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
 //!
-//! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `xdp` and `namespace` only. Nothing here
+//! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`, `xdp` and `namespace` only. Nothing here
 //! knows what ESP or IKE is;
 //! the loops that join these objects to the packet engine are in the gateway.
 
+mod bpf;
 pub mod clock;
 pub mod error;
 pub mod fragment;
+pub mod ingress;
 pub mod mmsg;
 pub mod namespace;
 pub mod napi;

@@ -17,13 +17,11 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `bpf` | the system call |
 //! | `program` | the XDP program and its maps |
 //! | `ring` | memory shared with the kernel |
 //! | `socket` | one socket for one queue |
 //! | `frame` | checks of what arrived |
 
-mod bpf;
 mod frame;
 mod program;
 mod ring;
@@ -39,6 +37,7 @@ use program::{MAX_ADDRESSES, Maps, Program};
 use socket::{HEADROOM, Place};
 pub use socket::{SLOT, XdpSocket, XdpStats};
 
+use crate::bpf;
 use crate::error::Error;
 use crate::route::{Netlink, Watch};
 

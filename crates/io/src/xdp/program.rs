@@ -1,5 +1,4 @@
-//! The XDP program: which frames are the packet engine's, and an assembler of the few eBPF instructions it takes
-//! (RFC 9669).
+//! The XDP program: which frames are the packet engine's.
 //!
 //! A frame is redirected when it is all of this, and left to the kernel (`XDP_PASS`) otherwise:
 //!
@@ -22,68 +21,14 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use super::bpf::{self, Map, MapKind};
+use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R6, R10};
+use crate::bpf::assembler::Size::{Byte, Half, Word};
+use crate::bpf::assembler::{
+    AND32_K, Assembler, EXIT, Instruction, JA, JEQ_K, JEQ32_K, JGT_X, JLE_X, JLT32_K, JNE32_K, Label,
+    MAP_LOOKUP_ELEM, REDIRECT_MAP,
+};
+use crate::bpf::{self, Map, MapKind, ProgramKind};
 
-/// `struct bpf_insn`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Instruction {
-    code: u8,
-    /// Destination in the low nibble, source in the high one.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
-
-/// Registers: R0 result, R1 to R5 arguments (lost in calls), R6 to R9 kept, R10 frame pointer (RFC 9669 section 2.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-enum Register {
-    R0 = 0,
-    R1,
-    R2,
-    R3,
-    R4,
-    R6 = 6,
-    R10 = 10,
-}
-use Register::{R0, R1, R2, R3, R4, R6, R10};
-
-// Operation codes (RFC 9669 sections 4 and 5).
-const LDX: u8 = 0x61;
-const STX_W: u8 = 0x63;
-const ST_W: u8 = 0x62;
-const LD_IMM64: u8 = 0x18;
-const MOV_X: u8 = 0xbf;
-const MOV_K: u8 = 0xb7;
-const ADD_K: u8 = 0x07;
-const AND32_K: u8 = 0x54;
-const TO_BE: u8 = 0xdc;
-const JA: u8 = 0x05;
-const JNE32_K: u8 = 0x56;
-const JEQ32_K: u8 = 0x16;
-const JLT32_K: u8 = 0xa6;
-const JEQ_K: u8 = 0x15;
-const JGT_X: u8 = 0x2d;
-const JLE_X: u8 = 0xbd;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-/// Source of an [`LD_IMM64`] whose immediate is the descriptor of a map.
-const PSEUDO_MAP_FD: u8 = 1;
-
-/// How much a load takes.
-#[derive(Clone, Copy)]
-#[repr(u8)]
-enum Size {
-    Word = 0x00,
-    Half = 0x08,
-    Byte = 0x10,
-}
-use Size::{Byte, Half, Word};
-
-// Helpers (linux/bpf.h).
-const MAP_LOOKUP_ELEM: i32 = 1;
-const REDIRECT_MAP: i32 = 51;
 // Verdicts.
 /// The kernel goes on with the frame.
 pub(super) const XDP_PASS: u32 = 2;
@@ -101,88 +46,7 @@ const IPV4: i16 = 20;
 const IPV6: i16 = 40;
 const UDP: i16 = 8;
 
-/// Jumps that are not yet known how far.
-#[derive(Default)]
-struct Label(Vec<usize>);
-
-/// The instructions so far.
-#[derive(Default)]
-struct Assembler(Vec<Instruction>);
-
 impl Assembler {
-    fn push(&mut self, code: u8, to: Register, from: u8, offset: i16, immediate: i32) {
-        self.0.push(Instruction { code, registers: to as u8 | from << 4, offset, immediate });
-    }
-
-    /// `to = from`
-    fn copy(&mut self, to: Register, from: Register) {
-        self.push(MOV_X, to, from as u8, 0, 0);
-    }
-
-    /// `to = value`
-    fn set(&mut self, to: Register, value: i32) {
-        self.push(MOV_K, to, 0, 0, value);
-    }
-
-    /// `to += value`
-    fn add(&mut self, to: Register, value: i32) {
-        self.push(ADD_K, to, 0, 0, value);
-    }
-
-    /// `to = *(from + at)`, in the machine's byte order.
-    fn load(&mut self, size: Size, to: Register, from: Register, at: i16) {
-        self.push(LDX | size as u8, to, from as u8, at, 0);
-    }
-
-    /// `to = *(from + at)`, of a number in network byte order.
-    fn load_be(&mut self, size: Size, to: Register, from: Register, at: i16) {
-        self.load(size, to, from, at);
-        match size {
-            Word => self.push(TO_BE, to, 0, 0, 32),
-            Half => self.push(TO_BE, to, 0, 0, 16),
-            Byte => {}
-        }
-    }
-
-    /// `*(R10 + at) = value`, four bytes.
-    fn keep(&mut self, at: i16, from: Register) {
-        self.push(STX_W, R10, from as u8, at, 0);
-    }
-
-    /// `*(R10 + at) = bytes`
-    fn keep_bytes(&mut self, at: i16, bytes: [u8; 4]) {
-        self.push(ST_W, R10, 0, at, i32::from_ne_bytes(bytes));
-    }
-
-    fn map(&mut self, to: Register, map: BorrowedFd<'_>) {
-        self.push(LD_IMM64, to, PSEUDO_MAP_FD, 0, map.as_raw_fd());
-        self.push(0, R0, 0, 0, 0);
-    }
-
-    fn call(&mut self, helper: i32) {
-        self.push(CALL, R0, 0, 0, helper);
-    }
-
-    /// Jumps to `label` if the comparison `code` of `a` with `value` holds.
-    fn jump(&mut self, code: u8, a: Register, value: i32, label: &mut Label) {
-        label.0.push(self.0.len());
-        self.push(code, a, 0, 0, value);
-    }
-
-    /// The same with a register.
-    fn jump_by(&mut self, code: u8, a: Register, b: Register, label: &mut Label) {
-        label.0.push(self.0.len());
-        self.push(code, a, b as u8, 0, 0);
-    }
-
-    /// All jumps to `label` come here.
-    fn here(&mut self, label: Label) {
-        for at in label.0 {
-            // The program is far shorter than 32,767 instructions.
-            self.0[at].offset = (self.0.len() - at - 1) as i16;
-        }
-    }
-
     /// Leaves to `pass` unless the frame (R2 to R3) has its first `len` bytes.
     fn require(&mut self, len: i16, pass: &mut Label) {
         self.copy(R4, R2);
@@ -307,7 +171,7 @@ impl Program<'_> {
 
     /// Gives it to the kernel.
     pub(super) fn load(&self) -> io::Result<OwnedFd> {
-        bpf::load(&self.assemble(), "ironswan_esp")
+        bpf::load(ProgramKind::Xdp, &self.assemble(), "ironswan_esp")
     }
 }
 

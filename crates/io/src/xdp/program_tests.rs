@@ -209,6 +209,6 @@ fn the_verifier_is_quoted_when_it_refuses() {
     let mut a = Assembler::default();
     a.load(Word, R0, R2, 0);
     a.push(EXIT, R0, 0, 0, 0);
-    let error = bpf::load(&a.0, "bad").unwrap_err().to_string();
+    let error = bpf::load(ProgramKind::Xdp, &a.0, "bad").unwrap_err().to_string();
     assert!(error.contains("the verifier says: R2 !read_ok"), "{error}");
 }

@@ -1,0 +1,378 @@
+//! Packets that arrive in clear and may not, dropped at the ingress of every interface by a program of ours in the kernel: a
+//! second way beside nftables, which no `nft` command takes away.
+//!
+//! ```text
+//! wan0 ─▶ tc, clsact, ingress: filter bpf pref 2 handle 0x220 "ironswan:DIGEST" ─▶ IP: local, forwarded
+//!                                     │
+//!                              program ─▶ memory (what is to be dropped), counter
+//! ```
+//!
+//! The filter holds the program, and the program its maps: no process needs to live for them. They go with the interface, or when
+//! somebody takes the filter away. Another [`Filter`] is another program with other memory, which the kernel puts in place of the
+//! one before between two packets; the counter goes on. The digest in the name says which filter stands, also to another
+//! process.
+//!
+//! What the program sees are packets as they arrive: before NAT, in fragments, one that the kernel has merged counted once. What
+//! sits in front of it (TCX programs, tc filters with `pref 1`) may take a packet past it. Needs Linux 5.3.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `table` | the memory |
+//! | `program` | the program |
+//! | `tc` | filters by rtnetlink |
+
+mod program;
+mod table;
+mod tc;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use ironswan_wire::selector::AddrRange;
+
+use crate::bpf::{self, Value};
+use crate::error::Error;
+use program::{COUNTER, COUNTER_SIZE, DROPPED, Image};
+use tc::{HANDLE, PREFERENCE, Tc};
+
+/// Protocols whose first four bytes are ports, as the engine reads them (`wire::ip`).
+pub const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
+/// Protocols whose first two bytes, type and code, stand for both ports.
+pub const WITH_TYPES: [u8; 2] = [1, 58];
+/// The mobility header: its third byte is the high byte of both ports.
+pub const MOBILITY: u8 = 135;
+
+/// Begin of the names of our filters; the digest follows.
+const NAME: &str = "ironswan:";
+
+/// Packets to `local` that show all of this.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Row {
+    /// Destinations.
+    pub local: AddrRange,
+    /// Of this protocol only.
+    pub protocol: Option<u8>,
+    /// Of protocols that have ports, or type and code, only; or only of others.
+    pub shows: Option<bool>,
+    /// First and last source port; type and code count as both ports.
+    pub source: (u16, u16),
+    /// First and last destination port.
+    pub destination: (u16, u16),
+    /// They are dropped; else they go on.
+    pub drop: bool,
+}
+
+impl Row {
+    /// Every packet goes on.
+    pub fn all(ipv6: bool) -> Self {
+        let any = (0, u16::MAX);
+        let local = AddrRange::any(ipv6);
+        Self { local, protocol: None, shows: None, source: any, destination: any, drop: false }
+    }
+}
+
+/// What becomes of packets from some addresses: the first row that covers one decides, and without any it goes on.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct List {
+    /// For packets that show ports, or type and code, if their protocol has them.
+    pub ports: Vec<Row>,
+    /// For those that do not: later fragments, and what is too short.
+    pub protocol: Vec<Row>,
+    /// For those that hide even their protocol: IPv6 behind extension headers.
+    pub addresses: Vec<Row>,
+}
+
+impl List {
+    fn views(&self) -> [&[Row]; 3] {
+        [&self.ports, &self.protocol, &self.addresses]
+    }
+}
+
+/// One family of addresses.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Family {
+    /// Sources, disjoint and ascending, and the number of their list. Packets from other addresses go on.
+    pub intervals: Vec<(AddrRange, usize)>,
+    /// Lists.
+    pub lists: Vec<List>,
+}
+
+/// What may not come in.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Filter {
+    /// IPv4, IPv6.
+    pub families: [Family; 2],
+    /// UDP ports of IKE and of encapsulation: what comes to them in clear comes in, beside ESP and AH.
+    pub ports: [u16; 2],
+    /// This machine's addresses: only they are sent ESP, AH and IKE.
+    pub own: BTreeSet<IpAddr>,
+}
+
+impl Filter {
+    /// True when nothing is ever dropped.
+    pub fn is_empty(&self) -> bool {
+        self.families.iter().all(|f| f.intervals.is_empty())
+    }
+}
+
+/// Why a program cannot guard the ingress. The message says what to do about it.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum IngressError {
+    /// More policies than the program can ask.
+    TooMany(String),
+    /// The kernel refused a step.
+    Refused {
+        /// Completes "the kernel refused to ...".
+        what: String,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for IngressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, source) = match self {
+            Self::TooMany(why) => return f.write_str(why),
+            Self::Refused { what, source } => (what, source),
+        };
+        write!(f, "the kernel refused to {what}: {source}")?;
+        f.write_str(match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => {
+                " (this needs root, or CAP_BPF and CAP_NET_ADMIN; in a container, or under systemd's SystemCallFilter, `bpf` must be \
+                 allowed; before Linux 5.11 raise `ulimit -l`)"
+            }
+            Some(libc::ENOSYS) => " (this kernel has no bpf(): CONFIG_BPF_SYSCALL)",
+            Some(libc::ENOENT | libc::EOPNOTSUPP) => {
+                " (the kernel may lack a part: CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF, Linux 5.3)"
+            }
+            Some(libc::EINVAL) => {
+                " (another program's filter may have the preference 2: `tc filter show dev NAME ingress`; or the kernel is older \
+                 than Linux 5.3)"
+            }
+            _ => "",
+        })
+    }
+}
+
+impl std::error::Error for IngressError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::TooMany(_) => None,
+            Self::Refused { source, .. } => Some(source),
+        }
+    }
+}
+
+fn refused(what: impl Into<String>) -> impl FnOnce(io::Error) -> IngressError {
+    move |source| IngressError::Refused { what: what.into(), source }
+}
+
+/// What sits at the ingress of one interface.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Attached {
+    /// The digest of our filter, if it is there.
+    pub digest: Option<u64>,
+    /// Others' that are asked before it, and may take packets past it.
+    pub before: Vec<String>,
+}
+
+/// What [`Ingress::keep`] did.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Interfaces at which the filter was missing or another one, and stands now.
+    pub set: Vec<String>,
+    /// Interfaces at which it was removed.
+    pub removed: Vec<String>,
+    /// Interfaces at which it cannot be set, or removed.
+    pub failed: Vec<(String, IngressError)>,
+}
+
+/// An interface: index and name.
+pub type Interface<'a> = (u32, &'a str);
+
+/// Our filters, in the network namespace of the thread that opened this. What it set stays when this is dropped.
+#[derive(Debug)]
+pub struct Ingress {
+    tc: Tc,
+    /// What is wanted, and the program that does it.
+    wanted: Option<(Filter, Program)>,
+    counter: Option<Value>,
+}
+
+impl Ingress {
+    /// Opens a connection to the kernel.
+    ///
+    /// # Errors
+    /// When the kernel has no rtnetlink, or no descriptors are left.
+    pub fn open() -> Result<Self, Error> {
+        let tc = Tc::open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
+        Ok(Self { tc, wanted: None, counter: None })
+    }
+
+    /// What is wanted from now on. `interfaces` are asked for the counter of a filter that stands, so that it goes on.
+    ///
+    /// # Errors
+    /// Why the kernel cannot have it; what was wanted before still is.
+    pub fn want(&mut self, filter: Filter, interfaces: &[Interface<'_>]) -> Result<(), IngressError> {
+        if self.wanted.as_ref().is_some_and(|(f, _)| *f == filter) {
+            return Ok(());
+        }
+        if filter.is_empty() {
+            self.wanted = None;
+            return Ok(());
+        }
+        let image = Image::new(&filter).map_err(IngressError::TooMany)?;
+        let counter = match self.counter.take() {
+            Some(counter) => counter,
+            None => match self.standing_counter(interfaces) {
+                Some(counter) => counter,
+                None => Value::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?,
+            },
+        };
+        let program = Program::of(&image, &counter);
+        self.counter = Some(counter);
+        self.wanted = Some((filter, program?));
+        Ok(())
+    }
+
+    /// Makes what is wanted stand at these interfaces. `others`: interfaces that are not to have it.
+    pub fn keep(&mut self, interfaces: &[Interface<'_>], others: &[Interface<'_>]) -> Kept {
+        let mut kept = Kept::default();
+        let none: &[Interface<'_>] = &[];
+        let (with, without) = match &self.wanted {
+            Some(_) => (interfaces, [others, none]),
+            None => (none, [others, interfaces]),
+        };
+        for (index, name) in with {
+            let Some((_, program)) = &self.wanted else { continue };
+            let set = match self.tc.filters(*index) {
+                Ok(found) if ours(&found).is_some_and(|(digest, _)| digest == program.digest) => continue,
+                _ => program.attach(&mut self.tc, *index),
+            };
+            match set {
+                Ok(()) => kept.set.push((*name).to_owned()),
+                Err(e) if is_gone(&e) => {}
+                Err(e) => kept.failed.push(((*name).to_owned(), refused("set a filter at the ingress")(e))),
+            }
+        }
+        for (index, name) in without.into_iter().flatten() {
+            match self.tc.filters(*index) {
+                Ok(found) if ours(&found).is_some() => {}
+                _ => continue,
+            }
+            match self.tc.remove(*index) {
+                Ok(()) => kept.removed.push((*name).to_owned()),
+                Err(e) if is_gone(&e) => {}
+                Err(e) => {
+                    kept.failed.push(((*name).to_owned(), refused("remove a filter at the ingress")(e)))
+                }
+            }
+        }
+        kept
+    }
+
+    /// What sits at an interface.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn look(&mut self, interface: u32) -> Result<Attached, IngressError> {
+        let found = self.tc.filters(interface).map_err(refused("list filters at the ingress"))?;
+        let mut before: Vec<String> = found
+            .iter()
+            .filter(|f| f.preference < PREFERENCE)
+            .map(|f| format!("tc filter {} pref {}", f.kind, f.preference))
+            .collect();
+        match bpf::tcx_at(interface) {
+            Ok(n) if n > 0 => before.insert(0, format!("{n} TCX")),
+            // A kernel without TCX has none.
+            _ => {}
+        }
+        before.dedup();
+        Ok(Attached { digest: ours(&found).map(|(digest, _)| digest), before })
+    }
+
+    /// Packets and bytes that the filter at one of these interfaces has dropped; `None` when it stands at none.
+    pub fn count(&mut self, interfaces: &[Interface<'_>]) -> Option<(u64, u64)> {
+        let bytes = match &self.counter {
+            Some(counter) => counter.get().ok()?,
+            None => self.standing_counter(interfaces)?.get().ok()?,
+        };
+        let number = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        Some((number(0)?, number(8)?))
+    }
+
+    /// True when something is wanted.
+    pub fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// The counter of a filter that stands, whoever set it.
+    fn standing_counter(&mut self, interfaces: &[Interface<'_>]) -> Option<Value> {
+        let program = interfaces.iter().find_map(|(index, _)| {
+            let found = self.tc.filters(*index).ok()?;
+            bpf::program_by_id(ours(&found)?.1?).ok()
+        })?;
+        Value::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
+    }
+}
+
+/// A filter, loaded.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+    digest: u64,
+}
+
+impl Program {
+    /// Loads a filter without setting it anywhere, to [ask](Self::drops) it.
+    ///
+    /// # Errors
+    /// Why the kernel cannot have it.
+    pub fn load(filter: &Filter) -> Result<Self, IngressError> {
+        let image = Image::new(filter).map_err(IngressError::TooMany)?;
+        let counter = Value::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?;
+        Self::of(&image, &counter)
+    }
+
+    fn of(image: &Image, counter: &Value) -> Result<Self, IngressError> {
+        let fd = image.load(counter).map_err(refused("load a program"))?;
+        Ok(Self { fd, digest: image.digest() })
+    }
+
+    /// Whether it would drop this Ethernet frame to the station 00:00:00:00:00:00. The frame goes nowhere.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn drops(&self, frame: &[u8]) -> io::Result<bool> {
+        bpf::test_run(self.fd.as_fd(), frame, 1).map(|(verdict, _)| verdict == DROPPED)
+    }
+
+    /// The nanoseconds that one of `repeat` runs over a frame takes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn takes(&self, frame: &[u8], repeat: u32) -> io::Result<u32> {
+        bpf::test_run(self.fd.as_fd(), frame, repeat).map(|(_, nanoseconds)| nanoseconds)
+    }
+
+    fn attach(&self, tc: &mut Tc, interface: u32) -> io::Result<()> {
+        tc.set(interface, self.fd.as_fd().as_raw_fd(), &format!("{NAME}{:016x}", self.digest))
+    }
+}
+
+/// Our filter among these: its digest, and the kernel's number of its program.
+fn ours(found: &[tc::Found]) -> Option<(u64, Option<u32>)> {
+    let is_ours = |f: &&tc::Found| f.preference == PREFERENCE && f.handle == HANDLE;
+    let f = found.iter().find(is_ours)?;
+    let digest = f.name.as_deref()?.strip_prefix(NAME)?;
+    Some((u64::from_str_radix(digest, 16).ok()?, f.program))
+}
+
+/// The interface went meanwhile.
+fn is_gone(e: &io::Error) -> bool {
+    e.raw_os_error() == Some(libc::ENODEV)
+}

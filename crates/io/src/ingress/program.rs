@@ -1,0 +1,513 @@
+//! The program: one packet that arrives, and whether it may go on.
+//!
+//! ```text
+//! protocol of the frame ─▶ IP header ─▶ interval of the source ─▶ (no list: goes on)
+//!                                           │
+//!                  protocol, ports, fragment ─▶ rows of the list, the first that covers the packet ─▶ goes on, or:
+//!                                                                                                │
+//!   a neighbour's message; to another station; to us: ESP, AH, IKE, an error about them ─▶ goes on │ ─▶ counted, dropped
+//! ```
+//!
+//! The search has no branches: each step adds its length or nothing, as the sign of a difference says; and a row has one. So the
+//! verifier sees one path whatever the size, and the processor guesses little. The memory that is read never changes; another set of policies is
+//! another program with other memory, and the kernel takes one for the other between two packets.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use super::Filter;
+use super::table::{
+    DESTINATION, DROP, HEAD, PROTOCOL, Place, SHOWS, SHOWS_NONE, SHOWS_PORTS, SOURCE, Search, place,
+};
+use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use crate::bpf::assembler::Size::{Byte, Half, Word};
+use crate::bpf::assembler::*;
+use crate::bpf::{self, ProgramKind, Value};
+
+/// The verdict that leaves a packet to whatever is asked next (`TC_ACT_UNSPEC`).
+const GO_ON: i32 = -1;
+/// The verdict that drops it (`TC_ACT_SHOT`).
+pub(super) const DROPPED: u32 = 2;
+/// The map with the counters: packets, bytes.
+pub(super) const COUNTER: &str = "ironswan_clear";
+pub(super) const COUNTER_SIZE: usize = 16;
+/// Rows of one list; the verifier walks through all of them.
+pub(super) const MAX_ROWS: usize = 1024;
+
+// struct __sk_buff
+const SKB_LEN: i16 = 0;
+const SKB_PKT_TYPE: i16 = 4;
+const SKB_PROTOCOL: i16 = 16;
+const SKB_VLAN_TCI: i16 = 24;
+/// `PACKET_OTHERHOST`.
+const OTHER_HOST: i32 = 3;
+/// `BPF_HDR_START_NET`: where the kernel says that the IP header begins, whatever kind of interface it is.
+const FROM_NETWORK_HEADER: i32 = 1;
+/// As much of a packet is asked to be in one piece: every header that is looked at, and what an ICMP error quotes of it.
+const ONE_PIECE: i32 = 256;
+
+// Where things are on the stack, below R10.
+/// The IP header, 40 bytes.
+const HEADER: i16 = -40;
+/// The address that is searched for, in words of this machine, the first one first.
+const KEY: i16 = -56;
+const UPPER: i16 = -60;
+const PORT_A: i16 = -64;
+const PORT_B: i16 = -68;
+const SHOWN: i16 = -72;
+/// Bytes from behind the IP header, at most 8.
+const SCRATCH: i16 = -80;
+const UPPER_AT: i16 = -84;
+/// 4 times the view's number: where a list's head has the view's first row.
+const VIEW: i16 = -88;
+/// True for a fragment that is not the first.
+const LATER: i16 = -92;
+
+const VIEW_PORTS: i32 = 0;
+const VIEW_PROTOCOL: i32 = 4;
+const VIEW_ADDRESSES: i32 = 8;
+
+/// Code and memory.
+pub(super) struct Image {
+    bytes: Vec<u8>,
+    places: [Place; 2],
+    ports: [u16; 2],
+}
+
+impl Image {
+    /// Of a filter.
+    ///
+    /// # Errors
+    /// More rows than can be asked.
+    pub(super) fn new(filter: &Filter) -> Result<Self, String> {
+        let mut bytes: Vec<u8> =
+            [VIEW_PORTS, VIEW_PROTOCOL, VIEW_ADDRESSES, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let own: Vec<_> = filter.own.iter().copied().collect();
+        let [v4, v6] = &filter.families;
+        let places = [place(&mut bytes, v4, &own, false), place(&mut bytes, v6, &own, true)];
+        if let Some(p) = places.iter().find(|p| p.longest > MAX_ROWS) {
+            return Err(format!(
+                "{} policies cover one address, and the program asks at most {MAX_ROWS}",
+                p.longest - 1
+            ));
+        }
+        Ok(Self { bytes, places, ports: filter.ports })
+    }
+
+    /// A number that differs when anything does. FNV-1a.
+    pub(super) fn digest(&self) -> u64 {
+        let mut hash = 0xcbf2_9ce4_8422_2325u64;
+        let mut add = |b: u8| hash = (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3);
+        for i in self.assemble(0, 0) {
+            let [a, b] = i.offset.to_ne_bytes();
+            [i.code, i.registers, a, b].into_iter().chain(i.immediate.to_ne_bytes()).for_each(&mut add);
+        }
+        self.bytes.iter().copied().for_each(add);
+        hash
+    }
+
+    /// Gives it to the kernel.
+    pub(super) fn load(&self, counter: &Value) -> io::Result<OwnedFd> {
+        let memory = Value::new(self.bytes.len(), "ironswan_guard")?;
+        memory.set(&self.bytes)?;
+        let code = self.assemble(memory.as_fd().as_raw_fd(), counter.as_fd().as_raw_fd());
+        bpf::load(ProgramKind::Classifier, &code, "ironswan_guard")
+    }
+
+    fn assemble(&self, memory: i32, counter: i32) -> Vec<Instruction> {
+        let mut a = Assembler::default();
+        let (mut pass, mut drop) = (Label::default(), Label::default());
+        let (mut v4, mut v6, mut tagged) = (Label::default(), Label::default(), Label::default());
+        let network = |n: u16| i32::from(n.to_be());
+        a.copy(R6, R1);
+        a.load(Word, R1, R6, SKB_PROTOCOL);
+        a.jump(JEQ32_K, R1, network(0x0800), &mut v4);
+        a.jump(JEQ32_K, R1, network(0x86dd), &mut v6);
+        a.jump(JEQ32_K, R1, network(0x8100), &mut tagged);
+        a.jump(JEQ32_K, R1, network(0x88a8), &mut tagged);
+        a.jump(JA, R0, 0, &mut pass);
+        // A second tag is under the first. Only where both name no VLAN does the kernel take both away without coming here again;
+        // nobody sends that for a good reason.
+        a.here(tagged);
+        a.load(Word, R1, R6, SKB_VLAN_TCI);
+        a.alu(AND32_K, R1, 0xfff);
+        a.jump(JNE32_K, R1, 0, &mut pass);
+        a.set(R8, 0);
+        a.fetch(2, &mut pass);
+        a.load_be(Half, R1, R10, SCRATCH);
+        a.alu(AND32_K, R1, 0xfff);
+        a.jump(JNE32_K, R1, 0, &mut pass);
+        a.jump(JA, R0, 0, &mut drop);
+
+        for (place, here) in self.places.iter().zip([v4, v6]) {
+            a.here(here);
+            a.family(place, memory, &self.ports, &mut pass, &mut drop);
+        }
+
+        a.here(drop);
+        a.value(R1, counter, 0);
+        a.set(R2, 1);
+        a.count(R1, 0, R2);
+        a.load(Word, R2, R6, SKB_LEN);
+        a.count(R1, 8, R2);
+        a.set(R0, DROPPED as i32);
+        a.push(EXIT, R0, 0, 0, 0);
+        a.here(pass);
+        a.set(R0, GO_ON);
+        a.push(EXIT, R0, 0, 0, 0);
+        a.0
+    }
+}
+
+impl Assembler {
+    /// Copies `len` bytes from R8 behind the begin of the IP header to `to` on the stack. Leaves to `short` where the packet ends
+    /// before. Makes the packet's begin one piece where it is not.
+    fn fetch_to(&mut self, to: i16, len: i32, short: &mut Label) {
+        let mut there = Label::default();
+        for last in [false, true] {
+            self.copy(R1, R6);
+            self.copy(R2, R8);
+            self.copy(R3, R10);
+            self.add(R3, to.into());
+            self.set(R4, len);
+            self.set(R5, FROM_NETWORK_HEADER);
+            self.call(SKB_LOAD_BYTES_RELATIVE);
+            if last {
+                self.jump(JNE_K, R0, 0, short);
+                break;
+            }
+            self.jump(JEQ_K, R0, 0, &mut there);
+            let mut enough = Label::default();
+            self.load(Word, R2, R6, SKB_LEN);
+            self.jump(JLT_K, R2, ONE_PIECE, &mut enough);
+            self.set(R2, ONE_PIECE);
+            self.here(enough);
+            self.copy(R1, R6);
+            self.call(SKB_PULL_DATA);
+        }
+        self.here(there);
+    }
+
+    /// The same to [`SCRATCH`].
+    fn fetch(&mut self, len: i32, short: &mut Label) {
+        self.fetch_to(SCRATCH, len, short);
+    }
+
+    /// `*(R10 + at) = value`, four bytes.
+    fn keep_number(&mut self, at: i16, value: i32) {
+        self.keep_bytes(at, value.to_ne_bytes());
+    }
+
+    /// `*(R10 + at) = value`, one of those that are multiples of 4 up to 8. From memory, so that the verifier does not know it: what
+    /// it knows it walks through once for each value, with all rows behind it. Uses R1 and R2.
+    fn keep_unknown(&mut self, memory: i32, at: i16, value: i32) {
+        self.value(R1, memory, value as usize);
+        self.load(Word, R2, R1, 0);
+        self.keep(at, R2);
+    }
+
+    /// R9 = the value of the interval in which [`KEY`] is. Uses R1 to R3 and R7.
+    fn search(&mut self, search: &Search, memory: i32, ipv6: bool) {
+        self.value(R7, memory, search.starts);
+        self.set(R9, 0);
+        let mut step = search.count / 2;
+        while step > 0 {
+            self.copy(R1, R9);
+            self.add(R1, step as i32);
+            self.alu(LSH_K, R1, if ipv6 { 4 } else { 2 });
+            self.alu_by(ADD_X, R1, R7);
+            self.difference(true, 0, ipv6);
+            // All bits where the key is less, none where it is not.
+            self.copy(R2, R3);
+            self.alu(ARSH_K, R2, 63);
+            self.alu(XOR_K, R2, -1);
+            self.alu(AND_K, R2, step as i32);
+            self.alu_by(ADD_X, R9, R2);
+            step /= 2;
+        }
+        self.value(R7, memory, search.values);
+        self.alu(LSH_K, R9, 2);
+        self.alu_by(ADD_X, R9, R7);
+        self.load(Word, R9, R9, 0);
+    }
+
+    /// R3 = [`KEY`] less the address at R1 + `at`, or that less the key; only the sign is worth something. Uses R2.
+    fn difference(&mut self, key_first: bool, at: i16, ipv6: bool) {
+        let words: i16 = if ipv6 { 4 } else { 1 };
+        // From the last word to the first, with what the one before borrowed.
+        for word in (0..words).rev() {
+            let borrows = word != words - 1;
+            if borrows {
+                self.copy(R2, R3);
+                self.alu(ARSH_K, R2, 63);
+            }
+            let (key, other) = ((R10, KEY + 4 * word), (R1, at + 4 * word));
+            let (from, take) = if key_first { (key, other) } else { (other, key) };
+            self.load(Word, R3, from.0, from.1);
+            if borrows {
+                self.alu_by(ADD_X, R3, R2);
+            }
+            self.load(Word, R2, take.0, take.1);
+            self.alu_by(SUB_X, R3, R2);
+        }
+    }
+
+    /// The address at `at` of the header becomes the key.
+    fn key(&mut self, at: i16, ipv6: bool) {
+        for word in 0..if ipv6 { 4 } else { 1 } {
+            self.load_be(Word, R1, R10, HEADER + at + 4 * word);
+            self.keep(KEY + 4 * word, R1);
+        }
+    }
+
+    /// Packets of one family.
+    fn family(&mut self, place: &Place, memory: i32, ports: &[u16; 2], pass: &mut Label, drop: &mut Label) {
+        let ipv6 = place.ipv6;
+        self.set(R8, 0);
+        // What is too short for a header is nobody's.
+        self.fetch_to(HEADER, if ipv6 { 40 } else { 20 }, pass);
+        self.key(if ipv6 { 8 } else { 12 }, ipv6);
+        self.search(&place.lists, memory, ipv6);
+        self.jump(JEQ_K, R9, 0, pass);
+
+        if ipv6 {
+            self.upper6(memory)
+        } else {
+            self.upper4(memory)
+        }
+        self.shown(memory);
+        self.key(if ipv6 { 24 } else { 16 }, ipv6);
+        let mut closed = Label::default();
+        self.rows(place, memory, pass, &mut closed);
+        self.here(closed);
+
+        // Exceptions. What is for another station is not taken in by this one.
+        self.load(Word, R1, R6, SKB_PKT_TYPE);
+        self.jump(JEQ_K, R1, OTHER_HOST, pass);
+        if ipv6 {
+            self.neighbour(pass);
+        }
+        self.search(&place.own, memory, ipv6);
+        self.jump(JEQ_K, R9, 0, drop);
+        self.outer(ipv6, ports, pass, drop);
+    }
+
+    /// Protocol, ports and view of an IPv4 packet.
+    fn upper4(&mut self, memory: i32) {
+        self.load(Byte, R1, R10, HEADER + 9);
+        self.keep(UPPER, R1);
+        self.load(Byte, R8, R10, HEADER);
+        self.alu(AND_K, R8, 0xf);
+        self.alu(LSH_K, R8, 2);
+        self.keep(UPPER_AT, R8);
+        self.load_be(Half, R1, R10, HEADER + 6);
+        self.alu(AND32_K, R1, 0x1fff);
+        self.keep(LATER, R1);
+        self.keep_unknown(memory, VIEW, VIEW_PROTOCOL);
+    }
+
+    /// Protocol, ports and view of an IPv6 packet. The engine does not look through AH and other extension headers than that of a
+    /// fragment, and what it does not see it cannot ask for.
+    fn upper6(&mut self, memory: i32) {
+        let (mut done, mut whole, mut hidden) = (Label::default(), Label::default(), Label::default());
+        self.keep_unknown(memory, LATER, 0);
+        self.set(R8, 40);
+        self.keep(UPPER_AT, R8);
+        self.load(Byte, R1, R10, HEADER + 6);
+        self.keep(UPPER, R1);
+        self.jump(JNE_K, R1, 44, &mut whole);
+        self.fetch(8, &mut hidden);
+        self.load(Byte, R1, R10, SCRATCH);
+        self.keep(UPPER, R1);
+        self.set(R8, 48);
+        self.keep(UPPER_AT, R8);
+        self.load_be(Half, R1, R10, SCRATCH + 2);
+        self.alu(AND32_K, R1, 0xfff8);
+        self.keep(LATER, R1);
+        self.here(whole);
+        self.keep_unknown(memory, VIEW, VIEW_ADDRESSES);
+        self.load(Word, R1, R10, UPPER);
+        let mut behind = Label::default();
+        for extension in [0, 43, 44, 51, 60] {
+            self.jump(JEQ_K, R1, extension, &mut behind);
+        }
+        self.keep_unknown(memory, VIEW, VIEW_PROTOCOL);
+        self.jump(JA, R0, 0, &mut done);
+        self.here(hidden);
+        self.keep_unknown(memory, VIEW, VIEW_ADDRESSES);
+        self.here(behind);
+        self.here(done);
+    }
+
+    /// What the packet shows behind its header: ports, or type and code. R8 is where that begins.
+    fn shown(&mut self, memory: i32) {
+        let (mut end, mut short) = (Label::default(), Label::default());
+        let (mut with_ports, mut with_types, mut mobility) =
+            (Label::default(), Label::default(), Label::default());
+        self.keep_number(PORT_A, 0);
+        self.keep_number(PORT_B, 0);
+        self.keep_number(SCRATCH, 0);
+        self.load(Word, R8, R10, UPPER_AT);
+        self.load(Word, R1, R10, LATER);
+        self.jump(JNE_K, R1, 0, &mut short);
+        self.load(Word, R1, R10, VIEW);
+        self.jump(JEQ_K, R1, VIEW_ADDRESSES, &mut short);
+        self.fetch(4, &mut short);
+        self.keep_unknown(memory, VIEW, VIEW_PORTS);
+        self.here(short);
+        self.keep_number(SHOWN, SHOWS_PORTS as i32);
+        self.load(Word, R1, R10, UPPER);
+        for protocol in super::WITH_PORTS {
+            self.jump(JEQ_K, R1, protocol.into(), &mut with_ports);
+        }
+        for protocol in super::WITH_TYPES {
+            self.jump(JEQ_K, R1, protocol.into(), &mut with_types);
+        }
+        self.jump(JEQ_K, R1, super::MOBILITY.into(), &mut mobility);
+        self.keep_number(SHOWN, SHOWS_NONE as i32);
+        self.jump(JA, R0, 0, &mut end);
+        self.here(with_ports);
+        self.load_be(Half, R1, R10, SCRATCH);
+        self.keep(PORT_A, R1);
+        self.load_be(Half, R1, R10, SCRATCH + 2);
+        self.keep(PORT_B, R1);
+        self.jump(JA, R0, 0, &mut end);
+        let mut both = Label::default();
+        self.here(with_types);
+        self.load_be(Half, R1, R10, SCRATCH);
+        self.jump(JA, R0, 0, &mut both);
+        self.here(mobility);
+        self.load(Byte, R1, R10, SCRATCH + 2);
+        self.alu(LSH_K, R1, 8);
+        self.here(both);
+        self.keep(PORT_A, R1);
+        self.keep(PORT_B, R1);
+        self.here(end);
+    }
+
+    /// The rows of list R9, from the first of the packet's view on. Leaves to `pass` or to `closed`.
+    fn rows(&mut self, place: &Place, memory: i32, pass: &mut Label, closed: &mut Label) {
+        self.jump(JGE_K, R9, place.head_count as i32, closed);
+        self.value(R7, memory, place.heads);
+        self.alu(MUL_K, R9, HEAD);
+        self.load(Word, R1, R10, VIEW);
+        self.alu(AND_K, R1, 12);
+        self.alu_by(ADD_X, R9, R1);
+        self.alu_by(ADD_X, R9, R7);
+        self.load(Word, R8, R9, 0);
+        self.value(R7, memory, place.rows);
+        self.set(R9, 0);
+        let begin = self.0.len();
+        let mut found = Label::default();
+        // Of each thing that is asked the difference to what the packet has, which is negative where it does not fit.
+        self.alu(AND_K, R8, place.row_count as i32 - 1);
+        self.copy(R1, R8);
+        self.alu(MUL_K, R1, place.row());
+        self.alu_by(ADD_X, R1, R7);
+        self.difference(true, 0, place.ipv6);
+        self.copy(R5, R3);
+        self.difference(false, place.address() as i16, place.ipv6);
+        self.alu_by(OR_X, R5, R3);
+        self.add(R1, 2 * place.address());
+        for (shown, wanted) in [(UPPER, PROTOCOL), (SHOWN, SHOWS)] {
+            self.load(Word, R3, R10, shown);
+            self.load(Word, R2, R1, wanted);
+            self.alu_by(XOR_X, R3, R2);
+            self.load(Word, R2, R1, wanted + 4);
+            self.alu_by(AND_X, R3, R2);
+            self.alu(NEG, R3, 0);
+            self.alu_by(OR_X, R5, R3);
+        }
+        for (port, range) in [(PORT_A, SOURCE), (PORT_B, DESTINATION)] {
+            self.load(Word, R3, R10, port);
+            self.load(Half, R2, R1, range);
+            self.copy(R4, R3);
+            self.alu_by(SUB_X, R4, R2);
+            self.alu_by(OR_X, R5, R4);
+            self.load(Half, R2, R1, range + 2);
+            self.alu_by(SUB_X, R2, R3);
+            self.alu_by(OR_X, R5, R2);
+        }
+        self.load(Word, R1, R1, DROP);
+        self.jump(JSGE_K, R5, 0, &mut found);
+        self.add(R8, 1);
+        self.add(R9, 1);
+        self.jump_back(JLT_K, R9, place.longest as i32, begin);
+        // The last row of each list covers every packet: nobody comes here.
+        self.jump(JA, R0, 0, closed);
+        self.here(found);
+        self.jump(JEQ_K, R1, 0, pass);
+    }
+
+    /// Neighbours are found between global addresses, too; what a router has forwarded has a hop limit of less than 255.
+    fn neighbour(&mut self, pass: &mut Label) {
+        let mut no = Label::default();
+        self.load(Word, R1, R10, UPPER);
+        self.jump(JNE_K, R1, 58, &mut no);
+        self.load(Word, R1, R10, VIEW);
+        self.jump(JNE_K, R1, VIEW_PORTS, &mut no);
+        self.load(Byte, R1, R10, HEADER + 7);
+        self.jump(JNE_K, R1, 255, &mut no);
+        self.load(Byte, R1, R10, SCRATCH);
+        self.jump(JLT_K, R1, 133, &mut no);
+        self.jump(JGT_K, R1, 137, &mut no);
+        self.jump(JA, R0, 0, pass);
+        self.here(no);
+    }
+
+    /// What comes to this machine in clear by right: ESP and AH, which the engine opens; IKE; errors about our own outer packets
+    /// (the path MTU!), which come from any router and quote ESP, AH, or UDP from our ports.
+    fn outer(&mut self, ipv6: bool, ports: &[u16; 2], pass: &mut Label, drop: &mut Label) {
+        let (mut udp, mut errors) = (Label::default(), Label::default());
+        self.load(Word, R1, R10, UPPER);
+        self.jump(JEQ_K, R1, 50, pass);
+        self.jump(JEQ_K, R1, 51, pass);
+        self.jump(JEQ_K, R1, 17, &mut udp);
+        self.jump(JEQ_K, R1, if ipv6 { 58 } else { 1 }, &mut errors);
+        self.jump(JA, R0, 0, drop);
+
+        self.here(udp);
+        // A later fragment says nothing without the first, which is asked for its port. Large IKE messages come so.
+        self.load(Word, R1, R10, LATER);
+        self.jump(JNE_K, R1, 0, pass);
+        self.load(Word, R1, R10, VIEW);
+        self.jump(JNE_K, R1, VIEW_PORTS, drop);
+        self.load(Word, R1, R10, PORT_B);
+        for port in ports {
+            self.jump(JEQ_K, R1, (*port).into(), pass);
+        }
+        self.jump(JA, R0, 0, drop);
+
+        self.here(errors);
+        self.load(Word, R1, R10, VIEW);
+        self.jump(JNE_K, R1, VIEW_PORTS, drop);
+        self.load(Byte, R1, R10, SCRATCH);
+        let mut error = Label::default();
+        let (types, protocol, port): (&[i32], i32, i32) =
+            if ipv6 { (&[1, 2, 3, 4], 14, 48) } else { (&[3, 11, 12], 17, 28) };
+        for kind in types {
+            self.jump(JEQ_K, R1, *kind, &mut error);
+        }
+        self.jump(JA, R0, 0, drop);
+        self.here(error);
+        self.load(Word, R8, R10, UPPER_AT);
+        self.add(R8, protocol);
+        self.fetch(1, drop);
+        self.load(Byte, R1, R10, SCRATCH);
+        self.jump(JEQ_K, R1, 50, pass);
+        self.jump(JEQ_K, R1, 51, pass);
+        self.jump(JNE_K, R1, 17, drop);
+        self.load(Word, R8, R10, UPPER_AT);
+        self.add(R8, port);
+        self.fetch(2, drop);
+        self.load_be(Half, R1, R10, SCRATCH);
+        for port in ports {
+            self.jump(JEQ_K, R1, (*port).into(), pass);
+        }
+        self.jump(JA, R0, 0, drop);
+    }
+}
+
+#[cfg(test)]
+#[path = "program_tests.rs"]
+mod tests;
