@@ -372,22 +372,28 @@ def few_rights(lab, full):
     """Root with no more than what the systemd units leave: guard and tunnel work."""
     need('setpriv')
     lab.line()
-    caps = '-all,+net_admin,+net_raw,+net_bind_service'
-    alone = '-all,+net_admin'
+    caps = '-all,+net_admin,+net_raw,+net_bind_service,+bpf'
+    alone = '-all,+net_admin,+bpf'
     guard(lab, '--install', '--config', config(lab, tunnel('g1')), *NOBODY, before=(
         'setpriv', '--bounding-set', alone, '--inh-caps', alone, '--no-new-privs'))
     check(stands(lab), 'ironswan-guard.service needs CAP_NET_ADMIN alone')
+    check('wan' in shown(lab, *NOBODY)['ingress'], 'and CAP_BPF for the program at the ingress')
     before = ('setpriv', '--bounding-set', caps, '--inh-caps', caps, '--no-new-privs')
     g1, g2 = (daemon(lab, box, before) for box in ('g1', 'g2'))
     with open(f'/proc/{g1.process.pid}/status') as f:
         kept = next(line.split()[1] for line in f if line.startswith('CapEff'))
-    check(int(kept, 16) == 1 << 12 | 1 << 13 | 1 << 10, f'effective capabilities {kept}')
+    check(int(kept, 16) == 1 << 12 | 1 << 13 | 1 << 10 | 1 << 39, f'effective capabilities {kept}')
     g1.initiate()
     ping(lab)
     check(stands(lab), 'the guard stands and traffic flows')
     lab.run('g1', 'nft', 'flush', 'ruleset')
     until('the guard is back', lambda: stands(lab), 3)
     check(True, 'and is restored')
+    check('ingress' not in g1.log(), 'the program at the ingress is loaded with CAP_BPF')
+    g1.process.stop()
+    poor = '-all,+net_admin,+net_raw,+net_bind_service'
+    g1 = daemon(lab, 'g1', ('setpriv', '--bounding-set', poor, '--inh-caps', poor, '--no-new-privs'))
+    warned(g1, 'held back by nftables alone', 'CAP_BPF')
 
 
 main({f.__name__: f for f in (no_nft, old_nft, broken_nft, nft_breaks_later, nft_hangs,

@@ -36,11 +36,16 @@ fn remove(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
     if a.json {
         let missing = missing.map(|e| e.to_string());
         let body = json!({ "action": "remove", "table": removed.table, "rules": removed.rules, "routes": removed.routes,
-                           "nft_error": missing });
+                           "ingress": removed.filters, "nft_error": missing });
         json::print("guard", body);
     } else {
         let table = if removed.table { "the nft table, " } else { "" };
-        say!("removed: {table}{} rules, {} routes of table 220", removed.rules, removed.routes);
+        say!(
+            "removed: {table}{} rules, {} routes of table 220, the program at the ingress of {} interfaces",
+            removed.rules,
+            removed.routes,
+            removed.filters
+        );
         if let Some(e) = missing {
             say!("if the nft table stood, it still does: {e}");
         }
@@ -102,6 +107,9 @@ fn document(r: &Report, daemon: Option<&str>) -> serde_json::Value {
         "table": r.table,
         "out_clear": count(r.counters.out_clear),
         "in_clear": count(r.counters.in_clear),
+        "ingress": r.ingress.at,
+        "ingress_before": r.ingress.before.iter().map(|(at, what)| json!({ "interface": at, "what": what })).collect::<Vec<_>>(),
+        "ingress_error": r.ingress.problem,
         "policies": policies,
         "rules": r.rules,
         "routes": r.routes,
@@ -117,9 +125,22 @@ fn page(r: &Report, daemon: Option<&str>) -> String {
     out += &match (&r.nft, r.table) {
         (Some(Err(e)), _) => format!("nft table  cannot be looked at: {e}\n"),
         (_, true) => "nft table  stands\n".to_owned(),
-        (_, false) => "nft table  none: nothing is dropped for being in clear\n".to_owned(),
+        (_, false) => "nft table  none: nothing is dropped for leaving in clear\n".to_owned(),
     };
-    if r.table {
+    out += &match (&r.ingress.problem, r.ingress.at.is_empty()) {
+        (Some(why), _) => format!("ingress    cannot be looked at: {why}\n"),
+        (None, false) => format!("ingress    the program stands at {}\n", r.ingress.at.join(", ")),
+        (None, true) => {
+            "ingress    no program: what comes in clear is dropped by the nft table alone\n".to_owned()
+        }
+    };
+    for (at, what) in &r.ingress.before {
+        out += &format!(
+            "           at {at} these are asked before it, and may take packets past it: {}\n",
+            what.join(", ")
+        );
+    }
+    if r.table || !r.ingress.at.is_empty() {
         for (name, c, what) in [
             ("out_clear", r.counters.out_clear, "would have left in clear"),
             ("in_clear", r.counters.in_clear, "came in clear"),

@@ -162,7 +162,11 @@ pub(crate) fn pols(a: &List) -> Result<(), Failure> {
     if a.daemon.json {
         let dropped = guard.map(json::numbers);
         let problem = all.get_str("problem");
-        json::print("pols", json!({ "policies": objects(&pols), "guard": dropped, "problem": problem }));
+        json::print(
+            "pols",
+            json!({ "policies": objects(&pols), "guard": dropped, "ingress": list(&all, "ingress"),
+                    "ingress_problem": all.get_str("ingress-problem"), "problem": problem }),
+        );
         return Ok(());
     }
     let mut rows = Vec::new();
@@ -193,11 +197,19 @@ pub(crate) fn pols(a: &List) -> Result<(), Failure> {
     rules.dedup();
     rules.iter().for_each(|r| say!("rule {r}"));
     match guard {
-        Some(g) => say!(
-            "dropped in clear: {} packets on the way out, {} on the way in",
-            get(g, "out_clear"),
-            get(g, "in_clear")
-        ),
+        Some(g) => {
+            let at = list(&all, "ingress");
+            match (all.get_str("ingress-problem"), at.is_empty()) {
+                (Some(why), _) => say!("the program at the ingress does not stand everywhere: {why}"),
+                (None, false) => say!("ingress program at {}", at.join(", ")),
+                (None, true) => {}
+            }
+            say!(
+                "dropped in clear: {} packets on the way out, {} on the way in",
+                get(g, "out_clear"),
+                get(g, "in_clear")
+            );
+        }
         None => say!("no guard (guard = no in ironswan.conf)"),
     }
     match all.get_str("problem") {

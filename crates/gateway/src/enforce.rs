@@ -200,7 +200,8 @@ impl Driver {
         let table = self.enforcing().table.borrow().clone()?;
         // After a replacement that is due, and not for more clients than a few.
         let counted = self.pools().nft.run(Turn::Later, MAX_READERS, move || table.counters());
-        counted.ok()?.await.ok()
+        let counters = counted.ok()?.await.ok()?;
+        Some(counters.and(self.installed(|i| i.steering().dropped_at_ingress())))
     }
 
     /// This table is the guard's.
@@ -213,6 +214,17 @@ impl Driver {
         loop {
             let pass = self.enforcing().pass.notified();
             if !self.enforcing().replacing.get() {
+                return;
+            }
+            pass.await;
+        }
+    }
+
+    /// Waits until the nft table stands as it should.
+    pub async fn table_stands(&self) {
+        loop {
+            let pass = self.enforcing().pass.notified();
+            if self.installed(|i| i.steering().table().is_none()) {
                 return;
             }
             pass.await;

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::driver::Driver;
 use crate::enforce::{Replace, Table};
 use crate::guard::Nft;
+use crate::guard::ingress::Keeper;
 use crate::log;
 use crate::steer::{Policy, from_config};
 use crate::watch::Watcher;
@@ -46,6 +47,10 @@ impl Gate {
             // A table of before would go on dropping what is no longer steered by it.
             nft.remove().map_err(|e| e.to_string())?;
         }
+        // Without the guard it takes away what a predecessor left there.
+        let device = driver.installed(|i| i.steering().settings().device.clone());
+        let keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
+        driver.install(|i| i.steering_mut().guards_ingress(keeper));
         let table = nft.filter(|_| guard).map(Table::new);
         table.iter().for_each(|t| driver.guard_is(t.clone()));
         Ok(Self { driver, table, stood })

@@ -1,7 +1,7 @@
 //! The guard in the kernel: puts a [`Plan`] there, shows what stands, takes it away. With a daemon or without.
 //!
-//! What stands outlives the daemon: the nft table (no owner flag), the two rules of each family, and in table 220 the
-//! unreachable and throw routes. Only the routes to the device go with it. The next start replaces all of it by its own plan.
+//! What stands outlives the daemon: the nft table (no owner flag), the filters at the ingress, the two rules of each family, and
+//! in table 220 the unreachable and throw routes. Only the routes to the device go with it. The next start replaces all of it by its own plan.
 //!
 //! ```text
 //! daemon      Nft::find -> plan -> Nft::apply ... NftWatch: touched by another -> Nft::apply
@@ -12,6 +12,7 @@
 //! Everything here blocks, for milliseconds. Not here: what the plan says (`steer`), and when it changes (`run`).
 
 mod claim;
+pub mod ingress;
 mod nft;
 pub mod offline;
 
@@ -33,6 +34,8 @@ pub enum GuardError {
     Nft(NftError),
     /// rtnetlink refused.
     Kernel(IoError),
+    /// The filter at the ingress cannot be removed.
+    Ingress(String),
 }
 
 impl From<NftError> for GuardError {
@@ -52,6 +55,7 @@ impl fmt::Display for GuardError {
         match self {
             Self::Nft(e) => e.fmt(f),
             Self::Kernel(e) => e.fmt(f),
+            Self::Ingress(why) => f.write_str(why),
         }
     }
 }
@@ -72,12 +76,19 @@ pub fn standing_route(destination: Destination, way: Way) -> Route {
     Route { table: TABLE, destination, kind, metric, source: None, mtu: 0, protocol: PROTOCOL }
 }
 
-/// Puts the whole plan into the kernel, for when no daemon runs: table, routes, rules; what is there of ours and not in the
-/// plan goes. A kernel without IPv6 is told nothing about it.
+/// Puts the whole plan into the kernel, for when no daemon runs: table, filters at the ingress, routes, rules; what is there of ours
+/// and not in the plan goes. A kernel without IPv6 is told nothing about it. Returns why the filters do not stand, if so: the
+/// table guards without them.
 ///
 /// # Errors
 /// What was refused first. What was done before it stands.
-pub fn install(nft: Option<&Nft>, netlink: &mut Netlink, plan: &Plan) -> Result<(), GuardError> {
+pub fn install(
+    nft: Option<&Nft>,
+    netlink: &mut Netlink,
+    plan: &Plan,
+    device: &str,
+) -> Result<Option<String>, GuardError> {
+    let without = ingress::Keeper::open(device)?.keep(&plan.ingress).problem;
     match (nft, &plan.nft) {
         (Some(nft), Some(text)) => drop(nft.apply(text)?),
         // A table of before would go on dropping what is no longer protected.
@@ -101,7 +112,7 @@ pub fn install(nft: Option<&Nft>, netlink: &mut Netlink, plan: &Plan) -> Result<
         unless_absent(netlink.add_rule(&rule))?;
         unless_absent(netlink.delete_rule(&rule).map(|_| ()))?;
     }
-    Ok(())
+    Ok(without)
 }
 
 /// The rule whose coming and going makes every IPv6 socket look its route up again. Linux does so by itself when a route of the
@@ -137,10 +148,12 @@ pub struct Removed {
     pub rules: usize,
     /// Routes of table 220.
     pub routes: usize,
+    /// Interfaces at whose ingress a filter stood.
+    pub filters: usize,
 }
 
 /// Takes away all that is ours: the rules first, so that nothing is led into a table that is going, the routes of table 220
-/// with our protocol number, and the nft table. Without `nft` the table is left.
+/// with our protocol number, the nft table, and the filters at the ingress. Without `nft` the table is left.
 ///
 /// # Errors
 /// What was refused first.
@@ -163,6 +176,7 @@ pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, Guard
             nft.remove()?;
         }
     }
+    removed.filters = ingress::remove(&netlink.links()?).map_err(GuardError::Ingress)?;
     Ok(removed)
 }
 

@@ -3,7 +3,7 @@
 //! difference to what stands.
 //!
 //! ```text
-//! in:   rules, throw, unreachable ─▶ nft table ─▶ (device routes: `install`)
+//! in:   filters at the ingress, rules, throw, unreachable ─▶ nft table ─▶ (device routes: `install`)
 //! out:  (device routes) ─▶ nft table ─▶ unreachable, rules
 //! ```
 //! So at any moment a protected packet finds the device, or nowhere to go. A step that fails is said once and tried again;
@@ -18,7 +18,9 @@ use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, U
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::TrafficSelector;
 
-use crate::guard::{no_such_family, renewing, standing_route};
+use crate::guard::ingress::Keeper;
+use crate::guard::offline::without_ingress;
+use crate::guard::{Count, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
 use crate::steer::{self, Plan, Policy, Settings, Verdict, Way};
 
@@ -42,6 +44,9 @@ pub struct Steering {
     /// All of them, in the order of the plan.
     policies: Vec<Policy>,
     plan: Plan,
+    /// The filters at the ingress, and why they do not stand.
+    ingress: Option<Keeper>,
+    without_ingress: Option<String>,
     ways: BTreeMap<Destination, Way>,
     /// Routes and rules of ours that the kernel has, as far as is known.
     routes: BTreeSet<(Destination, Way)>,
@@ -77,6 +82,8 @@ impl Steering {
             unguarded: HashSet::new(),
             policies: Vec::new(),
             plan: Plan::default(),
+            ingress: None,
+            without_ingress: None,
             ways: BTreeMap::new(),
             routes: BTreeSet::new(),
             rules: Vec::new(),
@@ -137,6 +144,35 @@ impl Steering {
     /// A line for the log.
     pub(crate) fn say(&mut self, line: String) {
         self.log.push(line);
+    }
+
+    /// Has the plan's filter kept at the ingress of interfaces, from the next plan on.
+    pub fn guards_ingress(&mut self, keeper: Keeper) {
+        self.ingress = Some(keeper);
+    }
+
+    /// Interfaces at whose ingress the filter stands, and why it does not stand at all of them.
+    pub fn ingress(&self) -> (Vec<String>, Option<&str>) {
+        (self.ingress.as_ref().map(Keeper::stands).unwrap_or_default(), self.without_ingress.as_deref())
+    }
+
+    /// What was dropped there.
+    pub fn dropped_at_ingress(&self) -> Count {
+        self.ingress.as_ref().and_then(Keeper::counted).unwrap_or_default()
+    }
+
+    /// Makes the plan's filter stand; returns the interfaces at which somebody had taken it away.
+    fn keep_ingress(&mut self) -> Vec<String> {
+        let Some(keeper) = &mut self.ingress else { return Vec::new() };
+        let kept = keeper.keep(&self.plan.ingress);
+        if kept.problem != self.without_ingress {
+            self.log.push(match &kept.problem {
+                Some(why) => without_ingress(why),
+                None => "the program at the ingress stands at all interfaces".to_owned(),
+            });
+            self.without_ingress = kept.problem;
+        }
+        kept.restored
     }
 
     /// Takes over what a predecessor left: its rules and routes stay until the first plan says otherwise, except routes to
@@ -273,6 +309,7 @@ impl Steering {
         self.ways = plan.routes.iter().copied().collect();
         self.plan = plan;
         self.policies = policies;
+        self.keep_ingress();
         self.close(kernel);
         generation
     }
@@ -397,6 +434,9 @@ impl Steering {
         if !missing.is_empty() {
             self.wanted += 1;
         }
+        // Addresses and interfaces may have come, too.
+        let lost = self.keep_ingress();
+        missing.extend(lost.into_iter().map(|name| format!("the program at the ingress of {name}")));
         missing
     }
 
@@ -412,6 +452,8 @@ impl Steering {
                 self.log.push(e.to_string());
             }
         }
+        self.plan.ingress = ironswan_io::ingress::Filter::default();
+        self.keep_ingress();
     }
 
     /// Something of ours was there before this process.

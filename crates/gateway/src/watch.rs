@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! rtnetlink ─ links ────────────────────▶ threaded NAPI           within 100 ms
-//!           ─ table 220, rules, links ─▶ compare, restore       at once, while it helps; else every 100 ms at most
+//!           ─ table 220, rules, links, ─▶ compare, restore      at once, while it helps; else every 100 ms at most
+//!             filters at the ingress
 //!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs   when it has been quiet for 200 ms
 //! nftables  ─ our table, not by us ─────▶ replace it            as `enforce` paces it
 //! worker    ─ DeviceGone ───────────────▶ another device
@@ -60,6 +61,8 @@ pub struct Watcher {
     netlink: Netlink,
     listener: Listener,
     touches: Vec<Touch>,
+    /// What happened to the nft table, to be told when it stands again.
+    lost: Vec<String>,
     compare_at: Option<Instant>,
     compared: Option<(Instant, Duration)>,
     /// Since when, how many comparisons have found something missing.
@@ -98,6 +101,7 @@ impl Watcher {
             netlink,
             listener,
             touches: Vec::new(),
+            lost: Vec::new(),
             // What has changed between the first plan and this moment was heard by nobody.
             compare_at: Some(clock::now()),
             compared: None,
@@ -133,6 +137,7 @@ impl Watcher {
                 },
                 // A replacement of our own has ended, and who it was is known.
                 () = driver.replaced(), if !self.touches.is_empty() => self.judge(),
+                () = driver.table_stands(), if !self.lost.is_empty() => self.restored(),
                 () = gone.notified() => self.device_at = Some(clock::now()),
                 () = at(next) => {}
             }
@@ -160,7 +165,7 @@ impl Watcher {
             self.threaded_at.get_or_insert(now + COMPARE);
         }
         // An address that goes takes routes along, of which not every kernel says so.
-        if change.links || change.addresses || change.table || change.rules {
+        if change.links || change.addresses || change.table || change.rules || change.filters {
             self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));
             let helps = self.burst.is_some_and(|(_, n)| n < BURSTS);
             let earliest = match self.compared {
@@ -189,6 +194,15 @@ impl Watcher {
                 Some(why) => why,
             };
             self.driver.install(|i| i.steering_mut().table_lost());
+            if !self.lost.contains(&why) {
+                self.lost.push(why);
+            }
+        }
+    }
+
+    /// The nft table stands again.
+    fn restored(&mut self) {
+        for why in std::mem::take(&mut self.lost) {
             self.say("nft", format!("the nft table inet {} was {why}; restored", crate::guard::NAME));
         }
     }
@@ -200,7 +214,12 @@ impl Watcher {
         }
         self.compared = Some((now, clock::now().saturating_duration_since(now)));
         match restored {
-            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) if missing.is_empty() => {
+                // What the kernel refused at an ingress it may take later, and no notice says when.
+                if self.driver.installed(|i| i.steering().ingress().1.is_some()) {
+                    self.compare_at = Some(now + SAY);
+                }
+            }
             Ok(missing) => {
                 let more = match missing.len() {
                     0..=3 => String::new(),

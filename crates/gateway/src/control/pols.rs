@@ -97,7 +97,15 @@ impl Control {
         }
         let mut answer = Section::new();
         if let Some(counters) = self.guard_counters().await {
+            let (at, problem) = self.driver.installed(|i| {
+                let (at, problem) = i.steering().ingress();
+                (at, problem.map(str::to_owned))
+            });
             answer.put("guard", counters);
+            answer.put("ingress", at);
+            if let Some(problem) = problem {
+                answer.put("ingress-problem", problem);
+            }
         }
         if let Some(problem) = problem {
             answer.put("problem", problem);

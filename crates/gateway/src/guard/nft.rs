@@ -118,6 +118,16 @@ pub struct Counters {
     pub in_clear: Count,
 }
 
+impl Counters {
+    /// With what was dropped at the ingress.
+    #[must_use]
+    pub fn and(mut self, ingress: Count) -> Self {
+        self.in_clear.packets += ingress.packets;
+        self.in_clear.bytes += ingress.bytes;
+        self
+    }
+}
+
 /// The program `nft`, checked.
 #[derive(Clone, Debug)]
 pub struct Nft {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ironswan_io::route::{Link, Netlink, PROTOCOL, Route, RouteKind};
 
+use super::ingress::Report as Ingress;
 use super::{Counters, GuardError, Nft, NftError, Removed, Standing, Version, holder};
 use crate::config::diag::Diagnostics;
 use crate::config::{self, Daemon, vici_uri};
@@ -20,8 +21,10 @@ pub struct Report {
     pub nft: Option<Result<Version, NftError>>,
     /// The table stands.
     pub table: bool,
-    /// What it has dropped.
+    /// What it and the filters at the ingress have dropped.
     pub counters: Counters,
+    /// The filters at the ingress.
+    pub ingress: Ingress,
     /// What it does with packets that leave, by destination.
     pub policies: Vec<Line>,
     /// Rules of ours.
@@ -95,10 +98,12 @@ pub fn look() -> Result<Report, GuardError> {
         standing.routes.iter().partition(|r| r.protocol == PROTOCOL);
     let words = |routes: Vec<&Route>| routes.into_iter().map(|r| route(r, &links)).collect();
     let family = |v6: bool| if v6 { " (IPv6)" } else { "" };
+    let ingress = Ingress::look(&links);
     Ok(Report {
         nft: Some(nft.map(|n| n.version())),
         table: standing.table.is_some(),
-        counters: standing.counters,
+        counters: standing.counters.and(ingress.count),
+        ingress,
         policies: standing.table.as_deref().map(lines).unwrap_or_default(),
         rules: standing.rules.iter().map(|r| format!("{r}{}", family(r.ipv6))).collect(),
         routes: words(ours),
@@ -142,7 +147,7 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         found => found.ok().filter(|nft| settings.nft || nft.present().unwrap_or(false)),
     };
     let mut netlink = Netlink::open().map_err(|e| one(&e))?;
-    super::install(nft.as_ref(), &mut netlink, &plan).map_err(|e| one(&e))?;
+    let without = super::install(nft.as_ref(), &mut netlink, &plan, &settings.device).map_err(|e| one(&e))?;
     if !wrong.is_empty() {
         let note = format!(
             "nothing stood, so {} policies of connections without errors are guarded all the same; correct the rest and \
@@ -155,8 +160,16 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         policies: policies.len(),
         routes: plan.routes.len(),
         table: settings.nft && !plan.routes.is_empty(),
-        warnings: plan.warnings,
+        warnings: plan.warnings.into_iter().chain(without.map(|why| without_ingress(&why))).collect(),
     })
+}
+
+/// What is to be said when the filters at the ingress do not stand.
+pub(crate) fn without_ingress(why: &str) -> String {
+    format!(
+        "packets that come in clear and may not are held back by nftables alone, and no longer where somebody flushes it, as no \
+         program stands at the ingress: {why}"
+    )
 }
 
 /// True when something of ours stands, or that cannot be told.

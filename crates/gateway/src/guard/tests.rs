@@ -56,8 +56,8 @@ fn a_plan_is_installed_replaced_and_removed_and_foreign_routes_stay() {
         let (nft, mut n) = (Nft::find().unwrap(), Netlink::open().unwrap());
         n.set_route(&foreign(4)).unwrap();
         assert!(!nft.present().unwrap() && nft.counters().unwrap().is_none());
-        install(Some(&nft), &mut n, &plan("chain c { accept; }")).unwrap();
-        install(Some(&nft), &mut n, &plan("chain c { accept; }")).unwrap();
+        install(Some(&nft), &mut n, &plan("chain c { accept; }"), "ipsec0").unwrap();
+        install(Some(&nft), &mut n, &plan("chain c { accept; }"), "ipsec0").unwrap();
         let standing = Standing::look(Some(&nft), &mut n).unwrap();
         let (rules, routes) = shown(&standing);
         assert_eq!(
@@ -84,12 +84,15 @@ fn a_plan_is_installed_replaced_and_removed_and_foreign_routes_stay() {
         let mut smaller = plan("chain d { accept; }");
         smaller.routes.truncate(1);
         smaller.rules.truncate(2);
-        install(Some(&nft), &mut n, &smaller).unwrap();
+        install(Some(&nft), &mut n, &smaller, "ipsec0").unwrap();
         let standing = Standing::look(Some(&nft), &mut n).unwrap();
         assert_eq!((standing.rules.len(), standing.routes.len()), (2, 2), "{:?}", shown(&standing));
         assert!(!standing.table.unwrap().contains("chain c"));
 
-        assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed { table: true, rules: 2, routes: 1 });
+        assert_eq!(
+            remove(Some(&nft), &mut n).unwrap(),
+            Removed { table: true, rules: 2, routes: 1, filters: 0 }
+        );
         assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed::default());
         let standing = Standing::look(Some(&nft), &mut n).unwrap();
         assert_eq!((standing.table, standing.rules.len()), (None, 0));

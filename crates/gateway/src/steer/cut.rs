@@ -51,12 +51,7 @@ pub(super) enum Ports {
     Range(u16, u16),
 }
 
-/// Protocols whose first four bytes are ports, as the engine reads them (`wire::ip`).
-pub(super) const WITH_PORTS: [u8; 5] = [6, 17, 33, 132, 136];
-/// Protocols whose first two bytes, type and code, stand for both ports.
-pub(super) const WITH_TYPES: [u8; 2] = [1, 58];
-/// The mobility header: its third byte is the high byte of both ports.
-pub(super) const MOBILITY: u8 = 135;
+pub(super) use ironswan_io::ingress::{MOBILITY, WITH_PORTS, WITH_TYPES};
 
 /// True when packets of this protocol show something to compare with port ranges.
 pub(super) fn shows_ports(protocol: u8) -> bool {

@@ -140,6 +140,10 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
             })
             .collect();
         b.check("the guard alone", &alone);
+        // Without the table what comes in is dropped where it arrives: exactly the same.
+        b.nft.remove().unwrap();
+        let wide: Vec<Case> = INWARDS.iter().filter(|(from, ..)| *from == Wide).copied().collect();
+        b.check("the program at the ingress alone", &wide);
         // Without a table the other way around: too much is led there, and nothing leaves.
         b.install(&policies(EVERY_KIND));
         b.nft.remove().unwrap();

@@ -8,6 +8,8 @@
 //!                      than by ipsec0: drop, count               (not to 0.0.0.0/0)      throw 10.1.0.0/16
 //! input, forward:      mirrored; PROTECT comes from
 //!                      elsewhere than ipsec0: drop, count
+//!
+//! tc (ingress of every interface but ipsec0): what input and forward drop, asked by a program of our own, of the same lists
 //! ```
 //!
 //! Two ways lead into the tunnel, so that losing one is not a leak. Marks are exact: they know source, protocol, port and
@@ -16,6 +18,7 @@
 
 mod cut;
 pub mod from_config;
+mod ingress;
 #[cfg(test)]
 mod kernel_tests;
 #[cfg(test)]
@@ -26,6 +29,7 @@ mod quoted;
 mod tests;
 mod ways;
 
+use ironswan_io::ingress::Filter;
 use ironswan_io::route::{Destination, Rule};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -92,6 +96,9 @@ pub struct Plan {
     /// The whole table as `nft -f` takes it, replacing the one before atomically, its counters at 0; `None` without nft. Where
     /// no policy protects anything it only removes the table.
     pub nft: Option<String>,
+    /// What is dropped where packets arrive, without nft's help; this machine's addresses are still to be put in. Empty
+    /// without nft, as there is no guard then.
+    pub ingress: Filter,
     /// Rules, for each family in which something is protected.
     pub rules: Vec<Rule>,
     /// Destinations of table 220, in order, each once.
@@ -143,6 +150,7 @@ pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
                 serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));
             }
         }
+        plan.ingress = ingress::filter(settings, [&cuts[0], &cuts[1]]);
         let own = [false, true].map(|ipv6| below_default(&plan.routes, ipv6));
         plan.nft = Some(nft::table(settings, [&cuts[0], &cuts[1]], [&own[0], &own[1]]));
     }

@@ -389,6 +389,96 @@ fn compare(seed: u64, rounds: u32, count: u32, packets: u32) {
     }
 }
 
+impl Packet {
+    /// As it arrives.
+    fn frame(&self) -> Vec<u8> {
+        let th = [self.ports.0.to_be_bytes(), self.ports.1.to_be_bytes(), [0, 8], [0, 0]].concat();
+        let (mut protocol, mut body, mut offset) = (self.protocol, th.clone(), [0u8; 2]);
+        match self.shape {
+            Shape::Whole => {}
+            Shape::Short => body.truncate(2),
+            Shape::Later(a, b) => {
+                body = [a.to_be_bytes(), b.to_be_bytes(), [0, 8], [0, 0]].concat();
+                offset = [0, 185];
+            }
+            Shape::Behind => {
+                body = [&[self.protocol, 0, 1, 4, 0, 0, 0, 0], &th[..]].concat();
+                protocol = 60;
+            }
+            Shape::Ah => {
+                body = [&[self.protocol, 4][..], &[0; 22], &th].concat();
+                protocol = 51;
+            }
+        }
+        let mut p = vec![0; 12];
+        match (self.src, self.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => {
+                p.extend([
+                    8,
+                    0,
+                    0x45,
+                    0,
+                    0,
+                    20 + body.len() as u8,
+                    0,
+                    1,
+                    offset[0],
+                    offset[1],
+                    64,
+                    protocol,
+                    0,
+                    0,
+                ]);
+                p.extend([src.octets(), dst.octets()].concat());
+            }
+            (IpAddr::V6(src), IpAddr::V6(dst)) => {
+                if offset != [0; 2] {
+                    // In units of eight bytes, behind flags of three bits.
+                    body = [&[self.protocol, 0, 5, 0xc8, 0, 0, 0, 9], &body[..]].concat();
+                    protocol = 44;
+                }
+                p.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, body.len() as u8, protocol, 64]);
+                p.extend([src.octets(), dst.octets()].concat());
+            }
+            _ => unreachable!("one family"),
+        }
+        p.extend(body);
+        p
+    }
+}
+
+/// The program at the ingress, run by the kernel, against the same definition. Needs root.
+fn compare_ingress(seed: u64, rounds: u32, count: u32, packets: u32) {
+    let mut dice = Dice(Seeded::new(seed));
+    let (mut dropped, mut passed) = (0, 0);
+    for round in 0..rounds {
+        let v6 = dice.below(2) == 0;
+        let n = 1 + dice.below(count);
+        let policies: Vec<Policy> = (0..n).map(|_| dice.policy(v6)).collect();
+        let plan = plan(&settings(), &policies);
+        if plan.ingress.is_empty() {
+            continue;
+        }
+        let program = ironswan_io::ingress::Program::load(&plan.ingress)
+            .expect("these tests need root: they load a program");
+        for _ in 0..packets {
+            let p = dice.packet(v6);
+            let got = program.drops(&p.frame()).unwrap();
+            let want = definition(&policies, &p, Flow::In, true) == Fate::Guarded;
+            assert_eq!(got, want, "round {round}: {p:?}\n{policies:#?}\n{:#?}", plan.ingress);
+            *(if got { &mut dropped } else { &mut passed }) += 1;
+        }
+    }
+    println!("{dropped} packets dropped, {passed} passed");
+    assert!(dropped > 400 && passed > 400, "{dropped} dropped, {passed} passed");
+}
+
+#[test]
+fn the_program_at_the_ingress_drops_as_the_definition_says() {
+    compare_ingress(3, 400, 6, 40);
+    compare_ingress(4, 8, 100, 300);
+}
+
 #[test]
 fn few_policies_are_classified_as_the_definition_says() {
     compare(1, 3000, 6, 40);

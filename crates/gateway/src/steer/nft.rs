@@ -252,7 +252,7 @@ fn asked(cut: &Cut, flow: Flow) -> bool {
 }
 
 /// True when a list has anything to say about packets of this direction.
-fn asks(list: &List, flow: Flow) -> bool {
+pub(super) fn asks(list: &List, flow: Flow) -> bool {
     match flow {
         Flow::Out => true,
         Flow::In => list.steps.iter().any(|s| outcome(s, flow) == Outcome::Guarded),
@@ -260,7 +260,7 @@ fn asks(list: &List, flow: Flow) -> bool {
 }
 
 /// Inbound, what is not guarded passes.
-fn outcome(step: &Step, flow: Flow) -> Outcome {
+pub(super) fn outcome(step: &Step, flow: Flow) -> Outcome {
     match (step.outcome, flow) {
         (Outcome::Steered, Flow::In) => Outcome::Passed,
         (outcome, _) => outcome,

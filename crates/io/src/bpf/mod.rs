@@ -369,7 +369,11 @@ pub(crate) fn load(kind: ProgramKind, instructions: &[Instruction], text: &str) 
     // SAFETY: the instructions are a live slice of `count` 8-byte structures laid out as `struct bpf_insn`; the licence is
     // a live C string.
     let error = match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) => e,
+        Err(e)
+            if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EACCES | libc::EFAULT | libc::E2BIG)) =>
+        {
+            e
+        }
         other => return other,
     };
     // Again, to hear why.

@@ -183,8 +183,10 @@ pub struct Attached {
 /// What [`Ingress::keep`] did.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// Interfaces at which the filter was missing or another one, and stands now.
+    /// Interfaces at which the filter stands now, and another one of ours stood before or none.
     pub set: Vec<String>,
+    /// Those of them at which none stood.
+    pub lost: Vec<String>,
     /// Interfaces at which it was removed.
     pub removed: Vec<String>,
     /// Interfaces at which it cannot be set, or removed.
@@ -249,12 +251,17 @@ impl Ingress {
         };
         for (index, name) in with {
             let Some((_, program)) = &self.wanted else { continue };
-            let set = match self.tc.filters(*index) {
-                Ok(found) if ours(&found).is_some_and(|(digest, _)| digest == program.digest) => continue,
-                _ => program.attach(&mut self.tc, *index),
-            };
-            match set {
-                Ok(()) => kept.set.push((*name).to_owned()),
+            let stood = self.tc.filters(*index).ok().and_then(|found| ours(&found));
+            if stood.is_some_and(|(digest, _)| digest == program.digest) {
+                continue;
+            }
+            match program.attach(&mut self.tc, *index) {
+                Ok(()) => {
+                    kept.set.push((*name).to_owned());
+                    if stood.is_none() {
+                        kept.lost.push((*name).to_owned());
+                    }
+                }
                 Err(e) if is_gone(&e) => {}
                 Err(e) => kept.failed.push(((*name).to_owned(), refused("set a filter at the ingress")(e))),
             }
@@ -295,14 +302,14 @@ impl Ingress {
         Ok(Attached { digest: ours(&found).map(|(digest, _)| digest), before })
     }
 
-    /// Packets and bytes that the filter at one of these interfaces has dropped; `None` when it stands at none.
-    pub fn count(&mut self, interfaces: &[Interface<'_>]) -> Option<(u64, u64)> {
-        let bytes = match &self.counter {
-            Some(counter) => counter.get().ok()?,
-            None => self.standing_counter(interfaces)?.get().ok()?,
-        };
-        let number = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-        Some((number(0)?, number(8)?))
+    /// Packets and bytes that what is wanted has dropped.
+    pub fn counted(&self) -> Option<(u64, u64)> {
+        read(self.counter.as_ref()?)
+    }
+
+    /// Packets and bytes that the filter at one of these interfaces has dropped, whoever set it; `None` when it stands at none.
+    pub fn standing_count(&mut self, interfaces: &[Interface<'_>]) -> Option<(u64, u64)> {
+        read(&self.standing_counter(interfaces)?)
     }
 
     /// True when something is wanted.
@@ -318,6 +325,12 @@ impl Ingress {
         })?;
         Value::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
     }
+}
+
+fn read(counter: &Value) -> Option<(u64, u64)> {
+    let bytes = counter.get().ok()?;
+    let number = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    Some((number(0)?, number(8)?))
 }
 
 /// A filter, loaded.

@@ -89,10 +89,11 @@ pub(super) fn place(bytes: &mut Vec<u8>, family: &Family, own: &[IpAddr], ipv6: 
         heads.push(head);
     }
     // Nothing leads to the rest; with it, no number of a row has to be compared.
-    for _ in row_count..row_count.next_power_of_two().max(1) {
+    let filled = row_count.next_power_of_two().max(1);
+    for _ in row_count..filled {
         push(&mut rows, &Row::all(ipv6), ipv6);
-        row_count += 1;
     }
+    row_count = filled;
     align(bytes);
     let at = bytes.len();
     heads.iter().flatten().for_each(|n| bytes.extend(n.to_ne_bytes()));

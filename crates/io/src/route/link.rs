@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, LinkAttribute, LinkFlags, LinkMessage,
+    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -29,6 +29,10 @@ pub struct Link {
     pub carrier: bool,
     /// The loopback interface.
     pub loopback: bool,
+    /// The index of the interface that it is part of (bridge, bond, team, VRF ..).
+    pub controller: Option<u32>,
+    /// A VRF.
+    pub vrf: bool,
     /// Transmit queue length in packets.
     pub queue_len: u32,
     /// Packets dropped on the way out. For a TUN device: its queue was full.
@@ -52,6 +56,10 @@ impl Link {
                 LinkAttribute::Address(address) => link.address.clone_from(address),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
                 LinkAttribute::TxQueueLen(n) => link.queue_len = *n,
+                LinkAttribute::Controller(index) => link.controller = Some(*index).filter(|i| *i != 0),
+                LinkAttribute::LinkInfo(info) => {
+                    link.vrf = info.iter().any(|i| matches!(i, LinkInfo::Kind(InfoKind::Vrf)));
+                }
                 LinkAttribute::Stats64(s) => {
                     link.tx_dropped = s.tx_dropped;
                     link.rx_dropped = s.rx_dropped;

@@ -28,6 +28,8 @@ pub struct Change {
     pub rules: bool,
     /// Routes of table 220. Most of these changes are our own.
     pub table: bool,
+    /// Filters of traffic control, and what holds them.
+    pub filters: bool,
 }
 
 impl Change {
@@ -40,6 +42,8 @@ impl Change {
 /// What the kernel keeps of notices that have not been read: some ten thousand routes.
 const BUFFER: usize = 8 << 20;
 
+/// `RTM_NEWQDISC`, `RTM_DELQDISC`, `RTM_NEWTFILTER`, `RTM_DELTFILTER` (linux/rtnetlink.h).
+const TRAFFIC_CONTROL: [u16; 4] = [36, 37, 44, 45];
 /// Interfaces and their addresses.
 const LINKS: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
 
@@ -62,6 +66,7 @@ impl Watch {
             libc::RTNLGRP_IPV6_ROUTE,
             libc::RTNLGRP_IPV4_RULE,
             libc::RTNLGRP_IPV6_RULE,
+            libc::RTNLGRP_TC,
         ];
         Self::listen(&[&LINKS[..], &routing[..]].concat())
     }
@@ -108,7 +113,14 @@ impl Watch {
             match self.socket.recv_from_full() {
                 Ok((bytes, _)) => split(&bytes).for_each(|m| note(m, self.but, &mut change)),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
-                    change = Change { links: true, addresses: true, routes: true, rules: true, table: true };
+                    change = Change {
+                        links: true,
+                        addresses: true,
+                        routes: true,
+                        rules: true,
+                        table: true,
+                        filters: true,
+                    };
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return change,
@@ -155,6 +167,12 @@ fn known_to(port: u32) -> [libc::sock_filter; 11] {
 
 /// The kind of one notice. One that the parser does not understand is of no kind that matters here.
 fn note(message: &[u8], but: Option<u32>, change: &mut Change) {
+    // Of these the kind is enough, and the parser may not know all that is in them.
+    let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
+    if kind.is_some_and(|k| TRAFFIC_CONTROL.contains(&k)) {
+        change.filters = true;
+        return;
+    }
     let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else { return };
     let known = but == Some(message.header.port_number);
     let NetlinkPayload::InnerMessage(message) = message.payload else { return };

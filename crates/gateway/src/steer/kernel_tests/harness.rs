@@ -224,7 +224,8 @@ pub(super) fn in_box(policies: &[Policy], f: impl FnOnce(&mut Box) + Send) {
 impl Box {
     pub(super) fn install(&mut self, policies: &[Policy]) -> Plan {
         let plan = plan(&settings(), policies);
-        guard::install(Some(&self.nft), &mut self.netlink, &plan).unwrap();
+        let without = guard::install(Some(&self.nft), &mut self.netlink, &plan, "ipsec0").unwrap();
+        assert_eq!(without, None);
         for (destination, _) in plan.routes.iter().filter(|(_, way)| *way == Way::Tunnel) {
             let kind = RouteKind::Device(self.tunnel.index());
             let route = Route { kind, metric: 0, ..guard::standing_route(*destination, Way::Tunnel) };
@@ -239,7 +240,9 @@ impl Box {
     }
 
     pub(super) fn counted(&self) -> (u64, u64) {
-        let c = self.nft.counters().unwrap().unwrap_or_default();
+        let links = Netlink::open().unwrap().links().unwrap();
+        let ingress = guard::ingress::Report::look(&links).count;
+        let c = self.nft.counters().unwrap().unwrap_or_default().and(ingress);
         (c.out_clear.packets, c.in_clear.packets)
     }
 

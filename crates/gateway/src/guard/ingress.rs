@@ -1,0 +1,183 @@
+//! The program at the ingress of every interface ([`ironswan_io::ingress`]): puts a plan's filter there, and keeps it there.
+//!
+//! Not at loopback and not at the engine's own device, whose packets come out of tunnels. Not at parts of a bridge, a bond or a
+//! team: the whole has it, and what a bridge passes on between others is none of this machine's traffic. Not in a VRF, whose
+//! traffic no policy here means.
+
+use std::collections::BTreeMap;
+
+use ironswan_io::Error as IoError;
+use ironswan_io::ingress::{Filter, Ingress, Interface};
+use ironswan_io::route::{Link, Netlink};
+
+use super::Count;
+
+/// As many interfaces are named in one line.
+const NAMED: usize = 4;
+
+/// Keeps the filter.
+#[derive(Debug)]
+pub struct Keeper {
+    netlink: Netlink,
+    ingress: Ingress,
+    device: String,
+    /// Where it stands, as far as is known: names by index.
+    stands: BTreeMap<u32, String>,
+}
+
+/// How [`Keeper::keep`] ended.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Kept {
+    /// Interfaces at which it had stood and was missing; it stands again.
+    pub restored: Vec<String>,
+    /// Why it does not stand everywhere.
+    pub problem: Option<String>,
+}
+
+impl Keeper {
+    /// `device` is the engine's.
+    ///
+    /// # Errors
+    /// When the kernel has no rtnetlink, or no descriptors are left.
+    pub fn open(device: &str) -> Result<Self, IoError> {
+        Ok(Self {
+            netlink: Netlink::open()?,
+            ingress: Ingress::open()?,
+            device: device.to_owned(),
+            stands: BTreeMap::new(),
+        })
+    }
+
+    /// Makes this filter stand wherever it should, with the addresses that this machine has now. An empty one stands nowhere.
+    pub fn keep(&mut self, filter: &Filter) -> Kept {
+        let mut kept = Kept::default();
+        let seen = self.netlink.links().and_then(|links| Ok((links, self.netlink.addresses()?)));
+        let (links, addresses) = match seen {
+            Ok(seen) => seen,
+            Err(e) => return Kept { problem: Some(e.to_string()), ..kept },
+        };
+        let (with, without) = interfaces(&links, &self.device);
+        let own = addresses.iter().filter(|a| !a.tentative && !a.ip.is_loopback()).map(|a| a.ip).collect();
+        // Where nothing is guarded, addresses change nothing.
+        let filter = if filter.is_empty() { Filter::default() } else { Filter { own, ..filter.clone() } };
+        let wanted = self.ingress.want(filter, &with);
+        if let Err(e) = wanted {
+            kept.problem = Some(e.to_string());
+        }
+        let done = self.ingress.keep(&with, &without);
+        let was = std::mem::take(&mut self.stands);
+        if self.ingress.is_wanted() {
+            let failed = |name: &str| done.failed.iter().any(|(n, _)| n == name);
+            let there = with.iter().filter(|(_, name)| !failed(name));
+            self.stands = there.map(|(index, name)| (*index, (*name).to_owned())).collect();
+            // One that has just come never had it.
+            let lost = |i: &&Interface<'_>| was.contains_key(&i.0) && done.lost.iter().any(|n| n == i.1);
+            kept.restored = with.iter().filter(lost).map(|(_, name)| (*name).to_owned()).collect();
+        }
+        if let Some((_, why)) = done.failed.first() {
+            let names: Vec<&str> = done.failed.iter().take(NAMED).map(|(n, _)| n.as_str()).collect();
+            let more = done.failed.len() - names.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            kept.problem.get_or_insert(format!("{}{more}: {why}", names.join(", ")));
+        }
+        kept
+    }
+
+    /// What it has dropped; `None` when nothing is guarded so.
+    pub fn counted(&self) -> Option<Count> {
+        self.ingress.counted().map(|(packets, bytes)| Count { packets, bytes })
+    }
+
+    /// Interfaces at which it stands.
+    pub fn stands(&self) -> Vec<String> {
+        self.stands.values().cloned().collect()
+    }
+}
+
+/// Interfaces that are to have the filter, and those that are not.
+fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<Interface<'a>>) {
+    let all = |l: &'a Link| (l.index, l.name.as_str());
+    let (with, without): (Vec<&Link>, Vec<&Link>) =
+        links.iter().partition(|l| !l.loopback && l.name != device && l.controller.is_none() && !l.vrf);
+    (with.into_iter().map(all).collect(), without.into_iter().map(all).collect())
+}
+
+/// What stands at the ingress, whoever put it there.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Interfaces at which our filter stands.
+    pub at: Vec<String>,
+    /// What it has dropped.
+    pub count: Count,
+    /// By interface at which it stands: others' programs and filters that are asked before it.
+    pub before: Vec<(String, Vec<String>)>,
+    /// Why that is not known.
+    pub problem: Option<String>,
+}
+
+impl Report {
+    /// Looks.
+    pub(crate) fn look(links: &[Link]) -> Self {
+        let mut report = Self::default();
+        let mut ingress = match Ingress::open() {
+            Ok(ingress) => ingress,
+            Err(e) => return Self { problem: Some(e.to_string()), ..report },
+        };
+        let mut at = Vec::new();
+        for link in links {
+            match ingress.look(link.index) {
+                Ok(found) if found.digest.is_some() => {
+                    at.push((link.index, link.name.as_str()));
+                    if !found.before.is_empty() {
+                        report.before.push((link.name.clone(), found.before));
+                    }
+                }
+                Ok(_) => {}
+                Err(e) => {
+                    report.problem.get_or_insert(format!("{}: {e}", link.name));
+                }
+            }
+        }
+        if let Some((packets, bytes)) = ingress.standing_count(&at) {
+            report.count = Count { packets, bytes };
+        }
+        report.at = at.into_iter().map(|(_, name)| name.to_owned()).collect();
+        report
+    }
+}
+
+/// Takes it away everywhere; returns from how many interfaces.
+///
+/// # Errors
+/// What the kernel refused first.
+pub(super) fn remove(links: &[Link]) -> Result<usize, String> {
+    let all: Vec<Interface<'_>> = links.iter().map(|l| (l.index, l.name.as_str())).collect();
+    let mut ingress = Ingress::open().map_err(|e| e.to_string())?;
+    let done = ingress.keep(&[], &all);
+    match done.failed.into_iter().next() {
+        Some((name, e)) => Err(format!("{name}: {e}")),
+        None => Ok(done.removed.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_in_has_it_once() {
+        let link = |index: u32, name: &str| Link { index, name: name.into(), ..Link::default() };
+        let links = [
+            Link { loopback: true, ..link(1, "lo") },
+            link(2, "wan"),
+            link(3, "br0"),
+            Link { controller: Some(3), ..link(4, "port") },
+            link(5, "ipsec0"),
+            Link { vrf: true, ..link(6, "blue") },
+            Link { controller: Some(6), ..link(7, "customer") },
+        ];
+        let (with, without) = interfaces(&links, "ipsec0");
+        assert_eq!(with, [(2, "wan"), (3, "br0")]);
+        assert_eq!(without.iter().map(|l| l.0).collect::<Vec<_>>(), [1, 4, 5, 6, 7]);
+    }
+}

@@ -1,0 +1,76 @@
+//! What the program at the ingress asks ([`ironswan_io::ingress`]): the chains `in` of the table once more, from the same lists, for
+//! when there is no table.
+//!
+//! It is asked before the kernel's own NAT and before it puts fragments together, and of IPv6's extension headers it looks through
+//! that of fragments alone; otherwise both say the same of a packet (`model_tests` asks both).
+
+use ironswan_io::ingress::{Family, Filter, List as Rows, Row};
+
+use super::Settings;
+use super::cut::{Cut, List, Outcome, Ports, Step, shows_ports};
+use super::nft::{Flow, View, asks, outcome};
+
+/// Of both families.
+pub(super) fn filter(settings: &Settings, cuts: [&Cut; 2]) -> Filter {
+    Filter { families: cuts.map(family), ports: settings.ports, ..Filter::default() }
+}
+
+fn family(cut: &Cut) -> Family {
+    let mut family = Family::default();
+    // Lists that have nothing to say about what comes in have no number here.
+    let numbers: Vec<Option<usize>> = cut
+        .lists
+        .iter()
+        .map(|list| {
+            asks(list, Flow::In).then(|| {
+                family.lists.push(rows(list));
+                family.lists.len() - 1
+            })
+        })
+        .collect();
+    let number = |list: &usize| numbers.get(*list).copied().flatten();
+    family.intervals =
+        cut.intervals.iter().filter_map(|(range, list)| Some((*range, number(list)?))).collect();
+    family
+}
+
+fn rows(list: &List) -> Rows {
+    let of = |view| list.steps.iter().filter_map(|step| row(step, view)).collect();
+    Rows { ports: of(View::Ports), protocol: of(View::Protocol), addresses: of(View::Addresses) }
+}
+
+/// A step as packets show it that show this much; `None` when it covers none of them.
+fn row(step: &Step, view: View) -> Option<Row> {
+    let drop = outcome(step, Flow::In) == Outcome::Guarded;
+    let row = Row { local: step.local, drop, ..Row::all(step.local.is_ipv6()) };
+    let protocol = Some(step.protocol).filter(|p| *p != 0);
+    let opaque = [step.local_ports, step.remote_ports].contains(&Ports::Opaque);
+    match view {
+        // What cannot be seen closes, and opens nothing.
+        View::Addresses => (drop || step.addresses_only()).then_some(row),
+        View::Protocol if opaque || !step.asks_ports() => Some(Row { protocol, ..row }),
+        View::Protocol => {
+            drop.then_some(Row { protocol, shows: Some(true).filter(|_| protocol.is_none()), ..row })
+        }
+        View::Ports if !step.asks_ports() => Some(Row { protocol, ..row }),
+        // The packet shows as much as ports would take: its protocol has none, or it is not covered.
+        View::Ports if opaque => match protocol {
+            None => Some(Row { shows: Some(false), ..row }),
+            Some(p) => (!shows_ports(p)).then_some(Row { protocol, ..row }),
+        },
+        View::Ports => Some(Row {
+            protocol,
+            shows: Some(true),
+            source: ends(step.remote_ports),
+            destination: ends(step.local_ports),
+            ..row
+        }),
+    }
+}
+
+fn ends(ports: Ports) -> (u16, u16) {
+    match ports {
+        Ports::Range(first, last) => (first, last),
+        Ports::Any | Ports::Opaque => (0, u16::MAX),
+    }
+}
