@@ -218,6 +218,36 @@ fn nothing_is_begun_on_an_ike_sa_that_is_being_rekeyed() {
 }
 
 #[test]
+fn a_child_that_is_to_be_closed_while_it_is_rekeyed_is_closed_with_its_successor() {
+    for (rekeyed_by, closed_by) in [(0, 0), (1, 0), (0, 1)] {
+        for gap in [0, 3, 8, 12, 17, 40] {
+            let mut w = World::pair(7, |_| {});
+            w.establish(0).unwrap();
+            // Something is in flight, so that the command has to wait.
+            w.rekey_child(rekeyed_by);
+            w.run(gap * MS);
+            let Ok((_, ticket)) = ({
+                let now = w.now();
+                let target = ironswan_ike::Target { child: Some("net".to_owned()), ..Default::default() };
+                w.nodes[closed_by].endpoint.terminate(now, &target, false)
+            }) else {
+                panic!("there is a child")
+            };
+            w.run(60 * S);
+            assert_eq!(w.nodes[closed_by].done[&ticket], Ok(()));
+            for n in 0..2 {
+                let what = format!("rekeyed by {rekeyed_by}, closed by {closed_by} after {gap} ms, node {n}");
+                assert!(w.up(n)[0].children.is_empty(), "{what}: {:?}", w.up(n)[0].children);
+                assert!(
+                    w.nodes[n].engine.inbound.is_empty() && w.nodes[n].engine.policies.is_empty(),
+                    "{what}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn a_responder_repeats_its_answer_only_when_it_is_asked_again() {
     let mut w = World::pair(2, |_| {});
     // The initiator says nothing behind its first message.

@@ -23,6 +23,7 @@ use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
 use crate::sa::IkeSa;
+use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
 
@@ -301,6 +302,14 @@ impl Endpoint {
             self.activate(sa, new);
             return self.announce_child(sa, new);
         };
+        // Whoever wants the old one closed means what it carries.
+        for task in &mut sa.queue {
+            if let Task::DeleteChild(close) = task
+                && close.ids.contains(&old)
+            {
+                close.ids.push(new);
+            }
+        }
         child.state = ChildState::Rekeyed;
         child.replaced_by = Some(new);
         if out_stands && child.out_installed {
