@@ -226,6 +226,16 @@ impl Installer {
                     // An older one may carry the packets again.
                     self.refresh(&[sa.reqid]);
                 }
+                // Without a policy (`policies = no`) nothing else will end the entry.
+                if !self.inside.contains_key(&sa.reqid)
+                    && let Some(all) = self.outside.get_mut(&sa.reqid)
+                {
+                    all.retain(|o| !o.gone);
+                    if all.is_empty() {
+                        self.outside.remove(&sa.reqid);
+                        self.learned.remove(&sa.reqid);
+                    }
+                }
                 self.wake_due = true;
             }
             Command::SaAdd(_) | Command::SaDelete(_) => self.wake_due = true,

@@ -557,6 +557,33 @@ fn what_somebody_removes_is_found_and_set_again_and_our_own_changes_are_not() {
     assert_eq!(i.verify().unwrap(), Vec::<String>::new());
 }
 
+/// Of an SA nothing is kept when it is gone: without a policy of its reqid, or with one that goes before or after it.
+#[test]
+fn an_sa_that_is_gone_leaves_no_entry() {
+    let delete = |reqid: u32| {
+        let (spi, reqid) = (Spi(0x1000 + reqid), ReqId(reqid));
+        Command::SaDelete(SaRef { direction: Direction::Out, spi, reqid, remote: [192, 0, 2, 2].into() })
+    };
+    let (mut i, table) = setup();
+    table.borrow_mut().path_expires = Some(Duration::from_secs(600));
+    for reqid in 1..50 {
+        i.apply(NOW, &sa(reqid, true)).unwrap();
+        i.apply(NOW, &delete(reqid)).unwrap();
+    }
+    let p = policy(7, range([10, 2, 0, 0], [10, 2, 0, 255]));
+    let (add, remove) = (Command::PolicyAdd(p.clone()), Command::PolicyDelete(p));
+    let (new, gone) = (sa(7, true), delete(7));
+    for (commands, kept) in
+        [([&new, &add, &gone, &remove], [1, 1, 1, 0]), ([&add, &new, &remove, &gone], [0, 1, 0, 0])]
+    {
+        for (command, kept) in commands.into_iter().zip(kept) {
+            i.apply(NOW, command).unwrap();
+            assert_eq!(i.outside.len(), kept, "{command:?}");
+        }
+    }
+    assert_eq!((i.outside.len(), i.inside.len(), i.learned.len()), (0, 0, 0));
+}
+
 #[test]
 fn another_device_gets_all_routes() {
     let (mut i, table) = setup();

@@ -133,6 +133,11 @@ fn at(limit: u64, value: u64) -> bool {
     limit != 0 && value >= limit
 }
 
+#[inline]
+fn beyond(limit: u64, used: u64, more: u64) -> bool {
+    limit != 0 && used.saturating_add(more) > limit
+}
+
 impl Usage {
     /// Nothing so far, of an SA with these limits. They are the same in all calls.
     pub(crate) fn new(limits: &Lifetime) -> Self {
@@ -147,6 +152,20 @@ impl Usage {
                 || at(limits.hard_bytes, self.bytes.load(Relaxed)))
     }
 
+    /// True when so much more would go beyond a hard limit. Of an SA one worker at a time asks this and counts what then leaves.
+    #[inline]
+    pub(crate) fn exceeds(&self, limits: &Lifetime, packets: u64, bytes: u64) -> bool {
+        self.limited
+            && (beyond(limits.hard_packets, self.packets.load(Relaxed), packets)
+                || beyond(limits.hard_bytes, self.bytes.load(Relaxed), bytes))
+    }
+
+    /// True when there are limits.
+    #[inline]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited
+    }
+
     /// Counts traffic and says which limits it reached.
     #[inline(always)]
     pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> Reached {
@@ -157,7 +176,7 @@ impl Usage {
         self.add_unused(limits, packets, bytes)
     }
 
-    /// Counts what nobody used the SA for: dummy packets.
+    /// Counts what nobody used the SA for: dummy packets, and what its selectors or policy refuse.
     #[inline(always)]
     pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> Reached {
         let packets = self.packets.fetch_add(packets, Relaxed) + packets;

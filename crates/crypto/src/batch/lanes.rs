@@ -168,7 +168,7 @@ mod with_ipsec_mb {
             return one_by_one(buf, jobs, keys, seal);
         }
         SCRATCH.with_borrow_mut(|scratch| {
-            let mut batch = Batch::new(buf, scratch, seal);
+            let mut batch = Batch::new(buf, scratch, seal, jobs.len());
             for (index, job) in jobs.iter().enumerate() {
                 if let Some(key) = wanted(keys, job).filter(|key| ours(key)) {
                     push(&mut batch, key, job, index, seal);

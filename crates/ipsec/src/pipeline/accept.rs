@@ -2,8 +2,6 @@
 //! the SA's own (RFC 4301 section 5.2, step 4). The answer is the same for all packets of one flow, so it is asked for once for
 //! each. Most SAs are alone in their selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
 
-use std::net::Ipv4Addr;
-
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::sadb::Action;
 
@@ -178,20 +176,17 @@ fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InS
     }
 }
 
-/// Addresses that no packet on a wire has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5):
-/// loopback on either side, an unspecified destination, multicast or broadcast as source.
+/// Addresses that no packet between networks has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 6890, RFC 4291 section
+/// 2.5): loopback and unspecified on either side, 0.0.0.0/8 too, and as source multicast, what is reserved, broadcast.
 #[inline]
 fn martian(packet: &[u8], ipv6: bool) -> bool {
     if ipv6 {
         let Some(h) = packet.first_chunk::<40>() else { return true };
-        let loopback = |a: &[u8]| a[..15].iter().all(|b| *b == 0) && a[15] <= 1;
-        // Unspecified is a legal source (duplicate address detection), loopback is not.
-        h[8] == 0xff
-            || (h[24] == 0 && loopback(&h[24..40]))
-            || (h[8] == 0 && loopback(&h[8..24]) && h[23] == 1)
+        // The unspecified address, or loopback.
+        let none = |a: &[u8]| a[..15].iter().all(|b| *b == 0) && a[15] <= 1;
+        h[8] == 0xff || (h[24] == 0 && none(&h[24..40])) || (h[8] == 0 && none(&h[8..24]))
     } else {
         let Some(h) = packet.first_chunk::<20>() else { return true };
-        let src = Ipv4Addr::new(h[12], h[13], h[14], h[15]);
-        h[12] == 127 || h[16] == 127 || h[12] & 0xf0 == 0xe0 || h[16] == 0 || src.is_broadcast()
+        h[12] == 127 || h[16] == 127 || h[12] >= 224 || h[12] == 0 || h[16] == 0
     }
 }

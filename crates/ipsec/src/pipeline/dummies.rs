@@ -73,7 +73,7 @@ impl Worker {
         if !state.claim(before, self.now) {
             return true;
         }
-        let Ok(sequence) = numbers(&self.engine, sa, 1) else { return true };
+        let Ok(sequence) = numbers(&self.engine, sa, 1, len) else { return true };
         let packet = Packet {
             whole: &[],
             body: &[],

@@ -159,7 +159,7 @@ impl Worker {
         if let (Cut::Whole, Some(csum)) = (cut, offload.csum) {
             split::finish_in_place(frame, info, csum).ok_or(DropReason::OutOffloadError)?;
         }
-        let first = numbers(&self.engine, sa, packets)?;
+        let first = numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
         let Outbound { scratch, compressor, ident, .. } = &mut self.outbound;
         // Compression would take away the length that padding is to hide.
         let ipcomp = state.options.ipcomp.filter(|_| state.options.tfc == Tfc::None);

@@ -22,7 +22,7 @@ use crate::counters::{DropReason, Tally, Traffic};
 use crate::engine::{Engine, Snapshot, in_ref};
 use crate::ipcomp::Compressor;
 use crate::replay::{Replay, ReplayError};
-use crate::sa::{InSa, InState, SaKey};
+use crate::sa::{InSa, InState, Reached, SaKey};
 use crate::stages::{Laps, Stage, Unwatched, Watch};
 use crate::worker::Worker;
 
@@ -63,10 +63,37 @@ pub(super) enum Sum {
 /// What delivers one batch after the other: scratch memory and the merger.
 #[derive(Default)]
 pub(crate) struct Inbound {
-    /// Packets and bytes delivered, of each SA of the batch.
-    used: Vec<(u64, u64)>,
+    /// What each SA of the batch has carried.
+    used: Vec<Used>,
     compressor: Compressor,
     merger: Merger,
+}
+
+/// What an SA has carried and was not yet counted: authentic packets, and bytes inside.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    delivered: (u64, u64),
+    /// Dummies, and what selectors or policy refuse.
+    unused: (u64, u64),
+}
+
+impl Used {
+    fn count(&mut self, engine: &Engine, sa: &InSa, now: u64) {
+        let Self { delivered, unused } = std::mem::take(self);
+        let (usage, limits) = (&sa.state.usage, &sa.state.lifetime);
+        if unused.0 != 0 {
+            report(engine, sa, usage.add_unused(limits, unused.0, unused.1));
+        }
+        if delivered.0 != 0 {
+            report(engine, sa, usage.add(limits, delivered.0, delivered.1, now));
+        }
+    }
+}
+
+fn report(engine: &Engine, sa: &InSa, reached: Reached) {
+    if reached.any() {
+        engine.reached(in_ref(sa), reached);
+    }
 }
 
 /// What AH's ICVs are verified with.
@@ -280,47 +307,60 @@ impl Worker {
             watch,
         };
         used.clear();
-        used.resize(sas.len(), (0, 0));
+        used.resize(sas.len(), Used::default());
         for (i, (job, tos)) in jobs.iter().zip(tos.iter()).enumerate() {
             if !job.ok {
                 continue;
             }
             let key = usize::from(job.key);
             let sa = &*sas[key];
-            let opened = if sa.state.plain {
-                opened::plain(&mut asked, buf, job, sa, *tos)
+            let used = &mut used[key];
+            // What came before in this batch counts already.
+            if sa.state.usage.is_limited() && sa.state.usage.spent(&sa.state.lifetime) {
+                let reason = DropReason::InStateExpired;
+                self.tally.drop(reason);
+                self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
+                continue;
+            }
+            let (opened, len) = if sa.state.plain {
+                (opened::plain(&mut asked, buf, job, sa, *tos), opened::esp_text_len(job, &sa.state))
             } else {
                 let Some(carried) = carried.find(|c| c.job == i) else { continue };
-                opened::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos)
+                let len = carried.text_len(job, &sa.state);
+                (opened::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos), len)
             };
             match opened {
                 Ok(Some(opened)) => {
                     let bytes = opened.info.total_len as u64;
-                    used[key].0 += 1;
-                    used[key].1 += bytes;
+                    used.delivered.0 += 1;
+                    used.delivered.1 += bytes;
                     self.tally.traffic.in_bytes += bytes;
                     let sum = sums.get(i).copied().unwrap_or(Sum::Unknown);
                     // Packets merge within one SA only.
                     let merged = merger.push((buf, extra), &opened, sa.state.spi.0, sum);
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
-                Ok(None) => self.tally.traffic.in_dummies += 1,
+                // It is authentic, and the peer has counted it too.
+                Ok(None) => {
+                    used.unused.0 += 1;
+                    used.unused.1 += len;
+                    self.tally.traffic.in_dummies += 1;
+                }
                 Err(reason) => {
+                    used.unused.0 += 1;
+                    used.unused.1 += len;
                     self.tally.drop(reason);
                     self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                 }
             }
+            if sa.state.usage.is_limited() {
+                used.count(&self.engine, sa, self.now.as_secs());
+            }
             asked.watch.lap(Stage::Encapsulation);
         }
         self.tally.traffic.in_writes += merger.finish(buf, extra, iov, writes);
-        for (sa, (packets, bytes)) in sas.iter().zip(used.iter()) {
-            if *packets == 0 {
-                continue;
-            }
-            let reached = sa.state.usage.add(&sa.state.lifetime, *packets, *bytes, self.now.as_secs());
-            if reached.any() {
-                self.engine.reached(in_ref(sa), reached);
-            }
+        for (sa, used) in sas.iter().zip(used) {
+            used.count(&self.engine, sa, self.now.as_secs());
         }
     }
 

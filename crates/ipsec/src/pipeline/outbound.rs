@@ -172,7 +172,7 @@ impl Worker {
             return Err(DropReason::OutOffloadError);
         }
         watch.lap(Stage::Encapsulation);
-        let sequence = numbers(&self.engine, sa, packets)?;
+        let sequence = numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
         let (planned, bytes) = Planned::new((start, frame), &info, offload, &cut, sa, sequence, tx);
         self.tally.traffic.out_made += packets - 1;
         self.tally.traffic.out_sent += packets;
@@ -204,20 +204,25 @@ impl Worker {
     }
 }
 
-/// Sequence numbers for `packets`, the first of them.
+/// Sequence numbers for `packets` of so many inner bytes together, the first of them. A hard limit lets at most as much through as
+/// it says: a frame that would become more packets than are left is not sent in part, and the SA is at its end.
 #[inline(always)]
-pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64) -> Result<u64, DropReason> {
+pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64, bytes: usize) -> Result<u64, DropReason> {
     let state = &*sa.state;
-    if state.usage.spent(&state.lifetime) {
-        return Err(DropReason::OutStateExpired);
+    if state.usage.exceeds(&state.lifetime, packets, bytes as u64) {
+        return Err(spent(engine, sa, DropReason::OutStateExpired));
     }
-    state.take_sequence(packets).ok_or_else(|| {
-        let reached = state.usage.raise(true, true);
-        if reached.any() {
-            engine.reached(out_ref(sa), reached);
-        }
-        DropReason::OutStateSeqError
-    })
+    state.take_sequence(packets).ok_or_else(|| spent(engine, sa, DropReason::OutStateSeqError))
+}
+
+/// Reports an SA that can carry no more, once.
+#[cold]
+fn spent(engine: &Engine, sa: &OutSa, reason: DropReason) -> DropReason {
+    let reached = sa.state.usage.raise(true, true);
+    if reached.any() {
+        engine.reached(out_ref(sa), reached);
+    }
+    reason
 }
 
 /// Reports the limits that an SA has reached, by what was counted and by its sequence number.

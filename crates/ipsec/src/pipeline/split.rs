@@ -62,6 +62,14 @@ impl Cut {
         }
     }
 
+    /// Bytes of all packets together.
+    pub(super) fn bytes(&self, frame: usize) -> usize {
+        match self {
+            Self::Whole => frame,
+            Self::Segments { header, segments, .. } => frame + (segments - 1) * header,
+        }
+    }
+
     /// Length of the longest packet.
     pub(super) fn longest(&self, frame: usize) -> usize {
         match self {

@@ -39,10 +39,11 @@ impl<A: Copy + PartialOrd + From<u8>> Ranges<A> {
 
 /// The network of a source or a destination that no packet on a wire has ([`crate::pipeline`]'s `accept`).
 const MARTIAN_SOURCES: [(IpAddr, u8); 5] = [
+    (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
     (IpAddr::V4(Ipv4Addr::LOCALHOST), 8),
-    (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 4),
-    (IpAddr::V4(Ipv4Addr::BROADCAST), 32),
-    (IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
+    // Multicast, reserved, broadcast.
+    (IpAddr::V4(Ipv4Addr::new(224, 0, 0, 0)), 3),
+    (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 127),
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 const MARTIAN_DESTINATIONS: [(IpAddr, u8); 3] = [
@@ -94,10 +95,10 @@ mod tests {
         assert_eq!(have(v6, v6), [false; 2]);
         for (addr, len, source, destination) in [
             ("0.0.0.0", 0, true, true),
-            ("0.1.2.3", 32, false, true),
+            ("0.1.2.3", 32, true, true),
             ("127.9.9.9", 32, true, true),
             ("239.1.2.3", 32, true, false),
-            ("240.0.0.0", 5, false, false),
+            ("240.0.0.0", 5, true, false),
             ("255.255.255.255", 32, true, false),
         ] {
             assert_eq!(have(v4, prefix(addr, len)), [source, false], "{addr}");
@@ -105,7 +106,7 @@ mod tests {
         }
         for (addr, len, source, destination) in [
             ("::", 0, true, true),
-            ("::", 128, false, true),
+            ("::", 128, true, true),
             ("::1", 128, true, true),
             ("ff02::1", 128, true, false),
         ] {

@@ -10,6 +10,7 @@ mod in_options;
 mod in_others;
 mod in_transport;
 mod lifecycle;
+mod limits;
 mod moved;
 mod mtu;
 mod oracle;
