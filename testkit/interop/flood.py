@@ -89,4 +89,5 @@ def main():
     print(json.dumps(counts))
 
 
-main()
+if __name__ == '__main__':
+    main()
