@@ -4,6 +4,7 @@ must not notice.
 
 usage: hanging.py [--full] [NAME ...]      --full: floods of 60 s instead of 5
 """
+import ctypes
 import fcntl
 import json
 import os
@@ -12,11 +13,12 @@ import resource
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import time
 
-from gateway import OTHER, Charon, IronSwan, tunnel
-from lab import HERE, check, main, need, say, until
+from gateway import OTHER, Charon, IronSwan, program, tunnel
+from lab import HERE, Failed, check, main, need, until
 from traffic import Numbered, check_no_loss, ping
 from vici import Vici, ViciError
 
@@ -329,6 +331,124 @@ def strangers(lab, full):
         names.close()
 
 
-TESTS = {f.__name__.replace('_', '-'): f for f in (log, log_at_the_end, descriptors, resolver, strangers)}
+class SilentFiles:
+    """A FUSE file system whose server never answers, not even the kernel's first word: whoever asks it anything sleeps in the kernel
+    until he is killed, or until `close()`. To be mounted before the programs that shall see it are started."""
+
+    def __init__(self, lab, name):
+        self.path = lab.path(name)
+        os.mkdir(self.path)
+        try:
+            self.fd = os.open('/dev/fuse', os.O_RDWR)
+        except OSError as why:
+            raise Failed(f'needs /dev/fuse: {why}; modprobe fuse') from None
+        libc = ctypes.CDLL(None, use_errno=True)
+        options = f'fd={self.fd},rootmode=40000,user_id=0,group_id=0,allow_other'
+        if libc.mount(b'silent', self.path.encode(), b'fuse', 0, options.encode()):
+            raise Failed(f'cannot mount a FUSE file system: {os.strerror(ctypes.get_errno())}')
+
+    def close(self):
+        """Ends it: whoever asks it anything is answered with an error."""
+        if self.fd is not None:
+            os.close(self.fd)
+            subprocess.run(['umount', '-l', self.path], check=False)
+            self.fd = None
+
+
+def including(box, path):
+    return f'include {path}\n' + tunnel(box)
+
+
+def ends_with(status, argv, what):
+    """A program that must end by itself; what it said, and after how long."""
+    began = time.monotonic()
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+    took = time.monotonic() - began
+    check(done.returncode == status and took < 5 * SOON,
+          f'{what}: exit status {done.returncode} after {took:.2f} s: {done.stdout.strip().splitlines()[0]}')
+    return done.stdout
+
+
+def refused(lab, paths, why, status):
+    """`check` (with this exit status) and a start (with 2) refuse a configuration that includes such a path, and name it."""
+    for command, status, path in zip(('check', 'run'), (status, 2), paths):
+        folder = os.path.dirname(lab.write(f'{command}-etc/swanctl.conf', including('g1', path)))
+        argv = {'check': [program(), 'check', folder],
+                'run': lab.argv('g1', [program(), 'run', '--config', folder, '--vici', f'unix://{folder}/vici'])}
+        said = ends_with(status, argv[command], f'{command} of it')
+        check(path in said and why in said, f'it names {os.path.basename(path)} and says "{why}"')
+
+
+def files_pipe(lab, full):
+    """A named pipe, a device and a folder among the included files: an error at once, and nothing changes."""
+    us, them = pair(lab)
+    pipe = lab.path('g1-etc/conf.d/pipe.conf')
+    os.makedirs(os.path.dirname(pipe))
+    os.mkfifo(pipe, 0o600)
+    os.chmod(pipe, 0o600)
+    for path in (pipe, '/dev/zero', us.config):
+        lab.write('g1-etc/swanctl.conf', including('g1', path))
+        mark = len(us.log())
+        us.process.send(signal.SIGHUP)
+        until('the reload is refused', lambda: 'not reloaded' in us.log()[mark:], SOON)
+        check(f'cannot read {path}: not a regular file' in us.log()[mark:], f'{path}: not a regular file')
+    refused(lab, (pipe, pipe), 'not a regular file', 1)
+    os.remove(pipe)
+    lab.write('g1-etc/swanctl.conf', tunnel('g1'))
+    with us.vici() as v:
+        v.request('reload-settings')
+    serves(us, them, 'without it', rounds=1)
+
+
+def files_that_hang(lab, full):
+    """A file system that never answers: both sides rekey and commands are answered while a reload hangs; it is given up and named,
+    others are refused, and neither a start nor an end waits for it."""
+    # All are mounted before the daemon starts: mounts made later need not be visible in its namespace.
+    silent_ones = [SilentFiles(lab, f'silent-{n}') for n in range(4)]
+    first, second, for_check, for_run = silent_ones
+    try:
+        us, them = pair(lab)
+        load = Numbered(lab)
+        path = f'{first.path}/secret.conf'
+        lab.write('g1-etc/swanctl.conf', including('g1', path))
+        began = time.monotonic()
+        us.process.send(signal.SIGHUP)
+        serves(us, them, 'a reload hangs', rounds=1)
+        hung = f'{path}: the file system has not answered'
+        until('the reload is given up', lambda: hung in us.log(), 5 * SOON)
+        check(True, f'the reload was given up {time.monotonic() - began:.1f} s after it began, and {os.path.basename(path)} is named')
+        began = time.monotonic()
+        try:
+            with us.vici() as v:
+                v.request('reload-settings')
+            answer = 'success'
+        except ViciError as why:
+            answer = str(why)
+        took = time.monotonic() - began
+        check(path in answer and 'not reloaded' in answer and took < SOON, f'another reload after {took:.2f} s: {answer}')
+        refused(lab, [f'{f.path}/secret.conf' for f in (for_check, for_run)], 'the file system has not answered', 2)
+        serves(us, them, 'the thread still hangs', rounds=1)
+        first.close()
+        lab.write('g1-etc/swanctl.conf', tunnel('g1'))
+
+        def reloads():
+            try:
+                with us.vici() as v:
+                    return v.request('reload-settings')
+            except ViciError:
+                return None
+
+        until('a reload works again once the file system is gone', reloads, 5)
+        lab.write('g1-etc/swanctl.conf', including('g1', f'{second.path}/*.conf'))
+        us.process.send(signal.SIGHUP)
+        time.sleep(1)
+        check_no_loss(load.end())
+        ends(us, 'a reload hangs')
+    finally:
+        for files in silent_ones:
+            files.close()
+
+
+TESTS = {f.__name__.replace('_', '-'): f for f in (log, log_at_the_end, descriptors, resolver, strangers, files_pipe, files_that_hang)}
 if __name__ == '__main__':
     main(TESTS, 'hanging')

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use ironswan_gateway::config::algorithms::{PROTOCOLS, algorithms};
 use ironswan_gateway::config::diag::{Diagnostic, Diagnostics, Severity};
+use ironswan_gateway::config::files::within_limit;
 use ironswan_gateway::config::{check, load_dir, load_files};
 use serde_json::json;
 
@@ -17,7 +18,11 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
         list_algorithms(a.json);
         return Ok(());
     }
-    let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = a.paths.iter().cloned().partition(|p| p.is_dir());
+    let (mut folders, mut files): (Vec<PathBuf>, Vec<PathBuf>) = Default::default();
+    for path in &a.paths {
+        let folder = within_limit(path, std::path::Path::is_dir).map_err(Failure::usage)?;
+        if folder { folders.push(path.clone()) } else { files.push(path.clone()) }
+    }
     let mut all = Diagnostics::default();
     let (mut unreadable, mut connections, mut secrets) = (false, 0, 0);
     let mut one = |read: &dyn Fn(&mut Diagnostics) -> Option<ironswan_gateway::config::Config>| {

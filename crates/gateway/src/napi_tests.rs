@@ -232,7 +232,7 @@ fn a_reload_and_an_interface_that_appears_are_followed() {
             let watching = tokio::task::spawn_local(watcher.polling(threaded.clone()).run());
 
             dir.write("ironswan.conf", "data {\n threaded_napi = tng, tnh\n}\n");
-            loaded.reload(&driver).unwrap();
+            loaded.reload(&driver).await.unwrap();
             assert!(said(&threaded, "tng").contains("no such interface"));
             veth("tng", true);
             veth("tnh", false);
@@ -246,10 +246,10 @@ fn a_reload_and_an_interface_that_appears_are_followed() {
             soon("and back", || file("tng") == "1").await;
 
             dir.write("ironswan.conf", "data {\n threaded_napi = tnh\n}\n");
-            loaded.reload(&driver).unwrap();
+            loaded.reload(&driver).await.unwrap();
             assert_eq!((file("tng"), file("tnh")), ("0".into(), "1".into()));
             dir.write("ironswan.conf", "# nothing\n");
-            loaded.reload(&driver).unwrap();
+            loaded.reload(&driver).await.unwrap();
             assert_eq!((file("tnh"), threaded.names()), ("0".into(), vec![]));
             watching.abort();
         });

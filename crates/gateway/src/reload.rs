@@ -1,4 +1,7 @@
 //! Reload by difference: the files are read again, and only what has changed is touched.
+//!
+//! They are read by a thread that may hang ([`config::files`]); key exchange and commands go on meanwhile. One reload at a time: those
+//! that are asked for meanwhile come after it, and are refused while the thread of one that was given up still hangs.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -10,6 +13,7 @@ use ironswan_ike::{Endpoint, Target};
 use ironswan_io::clock;
 
 use crate::config::diag::{Diagnostics, Severity};
+use crate::config::files::{self, Files, Progress, Task};
 use crate::config::{self, Config, Daemon};
 use crate::driver::Driver;
 use crate::napi::Threaded;
@@ -18,10 +22,24 @@ use crate::run::RunError;
 /// A file that was written this long ago is taken to be whole.
 const SETTLED: Duration = Duration::from_millis(20);
 
-/// Reads the configuration; errors become the reason not to start.
-pub(crate) fn load(dir: &Path) -> Result<(Config, Diagnostics), RunError> {
+/// A configuration without errors and what else there is to say of it, or the errors.
+type Read = Result<(Config, Diagnostics), RunError>;
+
+/// Reads the configuration; errors become the reason not to start. Waits no longer than files may take.
+pub(crate) fn load(dir: &Path) -> Read {
     let mut diags = Diagnostics::default();
     let config = config::load_dir(dir, &mut diags);
+    usable(config, diags)
+}
+
+/// The same on this thread, however long it takes.
+fn load_here(fs: &Files, dir: &Path) -> Read {
+    let mut diags = Diagnostics::default();
+    let config = config::read_dir(fs, dir, &mut diags);
+    usable(config, diags)
+}
+
+fn usable(config: Option<Config>, mut diags: Diagnostics) -> Read {
     match config {
         Some(config) if diags.errors() == 0 => {
             config::check::documented(&config, Severity::Warning, &mut diags);
@@ -55,20 +73,32 @@ pub(crate) struct Loaded {
     settings: RefCell<Daemon>,
     names: RefCell<(HashSet<String>, HashSet<String>)>,
     threaded: Rc<Threaded>,
+    /// Held by the reload that is under way.
+    turn: tokio::sync::Mutex<()>,
+    /// The thread that reads, or one that was given up and hangs.
+    reading: RefCell<Option<Task<Read>>>,
 }
 
 impl Loaded {
     /// Nothing yet from this folder. `threaded` is told what is to be polled by kernel threads when that changes.
     pub(crate) fn new(dir: PathBuf, settings: Daemon, threaded: Rc<Threaded>) -> Self {
-        Self { dir, settings: RefCell::new(settings), names: RefCell::default(), threaded }
+        Self {
+            dir,
+            settings: RefCell::new(settings),
+            names: RefCell::default(),
+            threaded,
+            turn: tokio::sync::Mutex::default(),
+            reading: RefCell::default(),
+        }
     }
 
     /// Reads the files again and takes over the difference. A file with an error changes nothing.
     ///
     /// # Errors
-    /// What is wrong with the files.
-    pub(crate) fn reload(&self, driver: &Driver) -> Result<(), String> {
-        let (config, diags) = self.read().map_err(|e| {
+    /// What is wrong with the files, or which of them does not answer.
+    pub(crate) async fn reload(&self, driver: &Driver) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let (config, diags) = self.read().await.map_err(|e| {
             for line in &e.lines {
                 tracing::error!("{line}");
             }
@@ -91,26 +121,40 @@ impl Loaded {
         Ok(())
     }
 
-    /// Reads the files, again when one of them was written just now: between truncating and writing a file is empty, and
-    /// an empty file would end everything. The wait is short enough for the one thread that does the rest, too.
-    fn read(&self) -> Result<(Config, Diagnostics), RunError> {
-        let mut read = load(&self.dir);
-        for _ in 0..5 {
-            let settled = read.as_ref().is_ok_and(|(config, _)| {
-                let age = config.written.map(|at| clock::wall().duration_since(at));
-                !matches!(age, Some(Ok(age)) if age < SETTLED)
-            });
-            if settled {
-                break;
-            }
-            let failed = read.is_err();
-            std::thread::sleep(SETTLED);
-            read = load(&self.dir);
-            if failed && read.is_err() {
-                break;
-            }
+    /// Has the files read by a thread, and waits for it as long as files may take.
+    async fn read(&self) -> Read {
+        // One whose client has gone may still be at it.
+        if let Err(why) = self.ended().await {
+            return Err(format!("an earlier reload still hangs: {why}").into());
         }
-        read
+        let dir = self.dir.clone();
+        let task = Task::start(move |fs| read_settled(fs, &dir))?;
+        self.reading.replace(Some(task));
+        match self.ended().await? {
+            Some(read) => read,
+            None => Err(files::FAILED.to_owned().into()),
+        }
+    }
+
+    /// Waits until no thread reads, and takes what it has read. An error names the path that does not answer.
+    async fn ended(&self) -> Result<Option<Read>, String> {
+        loop {
+            let progress = match self.reading.borrow_mut().as_mut() {
+                None => return Ok(None),
+                Some(task) => task.look(),
+            };
+            let read = match progress {
+                Progress::UnderWay => {
+                    files::pause().await;
+                    continue;
+                }
+                Progress::Overdue(why) => return Err(why),
+                Progress::Done(read) => Some(read),
+                Progress::Failed => None,
+            };
+            self.reading.replace(None);
+            return Ok(read);
+        }
     }
 
     /// A connection that the files do not name any more.
@@ -183,6 +227,28 @@ impl Loaded {
         });
         *names = (conns, secrets);
     }
+}
+
+/// Reads the files, again when one of them was written just now: between truncating and writing a file is empty, and an empty
+/// file would end everything.
+fn read_settled(fs: &Files, dir: &Path) -> Read {
+    let mut read = load_here(fs, dir);
+    for _ in 0..5 {
+        let settled = read.as_ref().is_ok_and(|(config, _)| {
+            let age = config.written.map(|at| clock::wall().duration_since(at));
+            !matches!(age, Some(Ok(age)) if age < SETTLED)
+        });
+        if settled {
+            break;
+        }
+        let failed = read.is_err();
+        std::thread::sleep(SETTLED);
+        read = load_here(fs, dir);
+        if failed && read.is_err() {
+            break;
+        }
+    }
+    read
 }
 
 /// Closes what runs under this name, if something does.

@@ -44,7 +44,7 @@ fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
         let loaded = loaded(&dir, &driver);
         for (bad, says) in [("connections {", "never closed"), ("", "is empty")] {
             write(&dir, bad);
-            let why = loaded.reload(&driver).unwrap_err();
+            let why = loaded.reload(&driver).await.unwrap_err();
             assert!(
                 why.starts_with("configuration not reloaded, what runs is unchanged") && why.contains(says),
                 "{why}"
@@ -53,7 +53,7 @@ fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
             assert_eq!(driver.view(|e, _| e.shared_names().count()), 1);
         }
         write(&dir, "# nothing any more\n");
-        loaded.reload(&driver).unwrap();
+        loaded.reload(&driver).await.unwrap();
         assert!(names(&driver).is_empty());
     });
 }
@@ -66,7 +66,7 @@ fn what_vici_has_loaded_is_not_the_files_to_take_away() {
         let loaded = loaded(&dir, &driver);
         assert_eq!(names(&driver), ["net", "other"]);
         write(&dir, "# nothing any more\n");
-        loaded.reload(&driver).unwrap();
+        loaded.reload(&driver).await.unwrap();
         assert_eq!(names(&driver), ["other"]);
     });
 }
@@ -82,7 +82,7 @@ fn who_is_taken_out_of_the_files_is_closed_whoever_had_begun() {
         end.await.unwrap().unwrap();
         assert_eq!(ours.ike_sas().0.len(), 1);
         write(&dir, "# nothing any more\n");
-        loaded.reload(&ours).unwrap();
+        loaded.reload(&ours).await.unwrap();
         for _ in 0..500 {
             if ours.ike_sas().0.is_empty() && theirs.ike_sas().0.is_empty() {
                 return;
@@ -100,7 +100,7 @@ fn limits_change_while_it_runs_and_the_rest_is_named() {
         let dir = folder(&conf(1, 2));
         let loaded = loaded(&dir, &driver);
         dir.write("ironswan.conf", "ike_sa_max = 1\nretransmit_tries = 1\n");
-        loaded.reload(&driver).unwrap();
+        loaded.reload(&driver).await.unwrap();
         assert_eq!(loaded.settings.borrow().limits.retransmit_tries, 1);
         let begin =
             |name| driver.command(|e, now| e.initiate(now, Some(name), None).map(|t| (1, t))).map(|_| ());
@@ -109,5 +109,38 @@ fn limits_change_while_it_runs_and_the_rest_is_named() {
         let mut other = loaded.settings.borrow().clone();
         (other.device, other.port_natt) = ("ipsec7".to_owned(), 4501);
         assert_eq!(changed(&loaded.settings.borrow(), &other), ["device", "port_natt"]);
+    });
+}
+
+#[test]
+fn a_reload_that_hangs_is_named_and_others_are_refused_until_its_thread_ends() {
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let dir = folder(&conf(1, 2));
+        let loaded = loaded(&dir, &driver);
+        // A thread of an earlier reload that was given up: the file system answers when `answer` is dropped.
+        let (answer, answered) = std::sync::mpsc::channel::<()>();
+        let task = Task::limited(Duration::from_millis(50), move |fs| {
+            let _ = fs.ask(Path::new("/net/silent.conf"), || {
+                let _ = answered.recv();
+                Ok(())
+            });
+            Err("too late".to_owned().into())
+        });
+        loaded.reading.replace(Some(task.unwrap()));
+        for _ in 0..2 {
+            let why = loaded.reload(&driver).await.unwrap_err();
+            assert!(
+                why.contains("not reloaded") && why.contains("/net/silent.conf: the file system"),
+                "{why}"
+            );
+            assert_eq!(names(&driver), ["net"]);
+        }
+        drop(answer);
+        write(&dir, "# nothing any more\n");
+        while loaded.reload(&driver).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(names(&driver).is_empty());
     });
 }

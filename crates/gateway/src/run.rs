@@ -20,11 +20,11 @@ use ironswan_io::clock;
 use ironswan_io::route::Netlink;
 use ironswan_io::tun::TunConfig;
 use ironswan_ipsec::Engine;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::config::{Config, Daemon, vici_uri};
+use crate::config::{Config, Daemon, files, vici_uri};
 use crate::control::{Control, Listener, Plane, is_alive};
 use crate::driver::Driver;
 use crate::fitness;
@@ -124,7 +124,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let keylog = match &settings.keylog {
         None => None,
         Some(dir) => {
-            let log = KeyLogger::open(dir)
+            let log = files::within_limit(dir, KeyLogger::open)?
                 .map_err(|e| format!("keylog = {}: {e}; name a folder that can be made", dir.display()))?;
             tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
             Some(log)
@@ -132,7 +132,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     };
     let mut terminate = on(SignalKind::terminate())?;
     let mut interrupt = on(SignalKind::interrupt())?;
-    let mut hangup = on(SignalKind::hangup())?;
+    let hangup = on(SignalKind::hangup())?;
 
     let epoch = clock::now();
     let selection = Engines::select(&mut || nanos(epoch), settings.engine);
@@ -214,7 +214,10 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let (found, shown) = (selection.clone(), threaded.clone());
     let control = Control::new(
         driver.clone(),
-        Box::new(move || reload_loaded.reload(&reload_driver)),
+        Box::new(move || {
+            let (driver, loaded) = (reload_driver.clone(), reload_loaded.clone());
+            Box::pin(async move { loaded.reload(&driver).await })
+        }),
         Box::new(move || {
             let plane = |p: Rc<_>| Plane::of(&p, &selection.table, shown.names(), &told.borrow());
             counted.upgrade().map(plane).unwrap_or_default()
@@ -236,8 +239,11 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     // Nothing after this can fail and leave it set.
     threaded.want(&polled);
     let gone = watcher.gone.clone();
-    let keepers =
-        [tokio::task::spawn_local(watcher.run()), tokio::task::spawn_local(driver.enforce(gate.replace()))];
+    let keepers = [
+        tokio::task::spawn_local(watcher.run()),
+        tokio::task::spawn_local(driver.enforce(gate.replace())),
+        tokio::task::spawn_local(reload_at(hangup, driver.clone(), loaded.clone())),
+    ];
     tell_network(&driver);
     loaded.take(&driver, config);
     let names: Vec<String> = sockets.iter().map(|p| format!("unix://{}", p.display())).collect();
@@ -277,13 +283,6 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
                     break;
                 }
             },
-            _ = hangup.recv() => {
-                notify("RELOADING=1");
-                if let Err(e) = loaded.reload(&driver) {
-                    tracing::error!("{e}");
-                }
-                notify("READY=1");
-            }
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -334,11 +333,22 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     }
 }
 
+/// Reads the configuration again at every SIGHUP; those that come meanwhile are one more.
+async fn reload_at(mut hangup: Signal, driver: Driver, loaded: Rc<Loaded>) {
+    while hangup.recv().await.is_some() {
+        notify("RELOADING=1");
+        if let Err(e) = loaded.reload(&driver).await {
+            tracing::error!("{e}");
+        }
+        notify("READY=1");
+    }
+}
+
 /// Nanoseconds since the start.
 fn nanos(epoch: Instant) -> u64 {
     u64::try_from(clock::now().saturating_duration_since(epoch).as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn on(kind: SignalKind) -> Result<tokio::signal::unix::Signal, RunError> {
+fn on(kind: SignalKind) -> Result<Signal, RunError> {
     signal(kind).map_err(|e| format!("cannot catch signals: {e}").into())
 }

@@ -1,9 +1,8 @@
-//! Files: reading them with limits, and `include` with globs.
+//! Files into one tree: `include` with globs, and limits of number and depth. How a file is read stands in [`super::files`].
 
 use std::collections::HashSet;
-use std::fs::{File, Metadata};
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::fs::Metadata;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,6 +10,7 @@ use std::time::SystemTime;
 use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
+use super::files::Files;
 use super::references;
 use super::syntax::{self, Includes};
 use super::tree::{Origin, Section};
@@ -39,6 +39,7 @@ pub struct Source {
 /// Reads files into one tree.
 #[derive(Debug)]
 pub struct Reader {
+    files: Files,
     root: Section,
     sources: Vec<Source>,
     total: u64,
@@ -47,7 +48,15 @@ pub struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
+        Self::new(&Files::default())
+    }
+}
+
+impl Reader {
+    /// Nothing read yet. What the file system is asked is noted in `files`.
+    pub fn new(files: &Files) -> Self {
         Self {
+            files: files.clone(),
             root: Section::new(Origin::source("configuration")),
             sources: Vec::new(),
             total: 0,
@@ -100,7 +109,7 @@ impl Reader {
         diags: &mut Diagnostics,
     ) -> bool {
         let name = path.to_string_lossy().escape_debug().to_string();
-        let canonical = match path.canonicalize() {
+        let canonical = match self.files.canonical(path) {
             Ok(p) => p,
             Err(e) => {
                 diags.error(at, "", format!("cannot read {name}: {e}"));
@@ -136,30 +145,11 @@ impl Reader {
     }
 
     fn load(&mut self, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
-        let mut file = File::open(path).map_err(|e| e.to_string())?;
-        let meta = file.metadata().map_err(|e| e.to_string())?;
-        if !meta.is_file() {
-            return Err("not a regular file".to_owned());
-        }
-        if meta.size() > MAX_FILE {
-            return Err(format!(
-                "{} bytes, more than the {MAX_FILE} that a configuration file may have",
-                meta.size()
-            ));
-        }
-        // The limit holds for what is read, not for what `stat` said.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(meta.size() as usize));
-        file.by_ref().take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-        let len = bytes.len() as u64;
-        if len > MAX_FILE {
-            return Err(format!("more than the {MAX_FILE} bytes that a configuration file may have"));
-        }
-        self.total += len;
+        let (bytes, meta) = self.files.read(path, MAX_FILE)?;
+        self.total += bytes.len() as u64;
         if self.total > MAX_TOTAL {
             return Err(format!("all files together are longer than {MAX_TOTAL} bytes"));
         }
-        // It may have been written to while it was read.
-        let meta = file.metadata().map_err(|e| e.to_string())?;
         Ok((bytes, meta))
     }
 }
@@ -180,7 +170,7 @@ impl Includes for Reader {
             return;
         }
         // A glob that matches nothing is no error: `conf.d/*.conf` of an empty folder.
-        match glob(&path) {
+        match glob(&self.files, &path) {
             Ok(found) => {
                 for p in found {
                     self.file(&p, at, into, sections, diags);
@@ -196,7 +186,7 @@ fn has_glob(text: &str) -> bool {
 }
 
 /// Every path that a pattern names, sorted. Wildcards do not match a leading dot.
-fn glob(pattern: &Path) -> Result<Vec<PathBuf>, String> {
+fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![PathBuf::new()];
     for part in pattern.components() {
         let text = part.as_os_str().to_string_lossy();
@@ -209,9 +199,8 @@ fn glob(pattern: &Path) -> Result<Vec<PathBuf>, String> {
         let mut next = Vec::new();
         for dir in &found {
             let dir_or_here = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-            let Ok(entries) = std::fs::read_dir(dir_or_here) else { continue };
-            for entry in entries.flatten() {
-                let name = entry.file_name();
+            let Ok(entries) = files.list(dir_or_here) else { continue };
+            for name in entries.iter().filter_map(|entry| entry.file_name()) {
                 let name = name.to_string_lossy();
                 if name.starts_with('.') && !text.starts_with('.') {
                     continue;
@@ -227,7 +216,7 @@ fn glob(pattern: &Path) -> Result<Vec<PathBuf>, String> {
         next.sort();
         found = next;
     }
-    found.retain(|p| p.exists());
+    found.retain(|p| files.exists(p));
     Ok(found)
 }
 

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use ironswan_ike::config::{Connection, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
+use super::files::{Files, Task};
 use super::include::{Reader, Source};
 use super::meaning::{self, Daemon};
 use super::tree::{Node, Origin, Section};
@@ -45,16 +46,49 @@ impl Config {
 }
 
 /// Reads a configuration folder: `swanctl.conf`, `conf.d/*.conf`, `ironswan.conf`. `None` when there is nothing that
-/// could be read. A configuration is usable only when `diags` holds no error.
+/// could be read. A configuration is usable only when `diags` holds no error. A file system that does not answer is waited for
+/// no longer than [`super::files::TIME_LIMIT`], which is an error.
 pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
+    let dir = dir.to_owned();
+    on_a_thread(diags, move |fs, diags| read_dir(fs, &dir, diags))
+}
+
+/// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read. As [`load_dir`], no longer
+/// than the time limit.
+pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
+    let files = files.to_vec();
+    on_a_thread(diags, move |fs, diags| read_files(fs, &files, diags))
+}
+
+/// Reads on a thread that may hang.
+fn on_a_thread(
+    diags: &mut Diagnostics,
+    read: impl FnOnce(&Files, &mut Diagnostics) -> Option<Config> + Send + 'static,
+) -> Option<Config> {
+    let whole = move |fs: &Files| {
+        let mut diags = Diagnostics::default();
+        (read(fs, &mut diags), diags)
+    };
+    match Task::start(whole).and_then(Task::wait) {
+        Ok((config, found)) => {
+            diags.extend(found);
+            config
+        }
+        Err(why) => {
+            diags.push(Severity::Error, None, "", why);
+            None
+        }
+    }
+}
+
+/// [`load_dir`], on this thread, however long it takes.
+pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
     let main = dir.join("swanctl.conf");
     let mut files = Vec::new();
-    if main.exists() {
+    if fs.exists(&main) {
         files.push(main);
     }
-    let mut extra: Vec<PathBuf> = std::fs::read_dir(dir.join("conf.d"))
-        .map(|d| d.flatten().map(|e| e.path()).collect())
-        .unwrap_or_default();
+    let mut extra: Vec<PathBuf> = fs.list(&dir.join("conf.d")).unwrap_or_default();
     extra.retain(|p| {
         let name = p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         name.ends_with(".conf") && !name.starts_with('.')
@@ -62,14 +96,14 @@ pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
     extra.sort();
     files.extend(extra);
     if files.is_empty() {
-        let why = match std::fs::read_dir(dir) {
+        let why = match fs.list(dir) {
             Ok(_) => "holds neither swanctl.conf nor conf.d/*.conf; write one".to_owned(),
             Err(e) => format!("{e}; name the folder with --config"),
         };
         diags.error(&Origin::source(&dir.to_string_lossy()), "", why);
         return None;
     }
-    if dir.join("ipsec.conf").exists() {
+    if fs.exists(&dir.join("ipsec.conf")) {
         let at = Origin::source(&dir.join("ipsec.conf").to_string_lossy());
         diags.push(
             Severity::Warning,
@@ -78,10 +112,10 @@ pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
             "is not read yet; write its connections into swanctl.conf",
         );
     }
-    let mut config = load_files(&files, diags)?;
+    let mut config = read_files(fs, &files, diags)?;
     let own = dir.join("ironswan.conf");
-    if own.exists() {
-        let mut reader = Reader::default();
+    if fs.exists(&own) {
+        let mut reader = Reader::new(fs);
         if reader.read(&own, diags) {
             let (root, _) = reader.finish(diags);
             config.daemon = meaning::daemon(&root, diags);
@@ -90,9 +124,8 @@ pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
     Some(config)
 }
 
-/// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read.
-pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
-    let mut reader = Reader::default();
+fn read_files(fs: &Files, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
+    let mut reader = Reader::new(fs);
     let mut any = false;
     let before = diags.errors();
     for file in files {

@@ -9,6 +9,7 @@
 pub mod algorithms;
 pub mod check;
 pub mod diag;
+pub mod files;
 mod include;
 mod load;
 mod meaning;
@@ -20,6 +21,7 @@ pub mod tree;
 mod ts;
 mod value;
 
+pub(crate) use load::read_dir;
 pub use load::{Config, load_dir, load_files};
 pub use meaning::{Daemon, LogFormat, connection, vici_uri};
 

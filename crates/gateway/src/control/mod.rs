@@ -31,6 +31,7 @@ mod troubles;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -71,7 +72,7 @@ const EVENTS: &[&str] = &[
 ];
 
 /// What `reload-settings` does; the result is what to answer.
-pub type Reload = Box<dyn Fn() -> Result<(), String>>;
+pub type Reload = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
 
 /// Looks at the data plane.
 pub type LookAtPlane = Box<dyn Fn() -> Plane>;
@@ -145,7 +146,7 @@ impl Control {
             "get-algorithms" => self.get_algorithms(),
             "ironswan-engines" => self.ironswan_engines(),
             "ironswan-counters" => self.all_counters().await,
-            "reload-settings" => match (self.reload)() {
+            "reload-settings" => match (self.reload)().await {
                 Ok(()) => success(),
                 Err(e) => failure(e),
             },

@@ -2,10 +2,11 @@
 
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tokio::net::{UnixListener, UnixStream};
 
 /// A listening socket; its file goes with it.
@@ -17,9 +18,12 @@ pub struct Listener {
     file: (u64, u64),
 }
 
-/// True when a daemon listens at this path.
+/// True when a daemon listens at this path. One that is stopped, with as many clients waiting as it may have, is not waited for.
 pub fn is_alive(path: &Path) -> bool {
-    StdStream::connect(path).is_ok()
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let connected = SocketAddrUnix::new(path)
+        .and_then(|addr| connect(&socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, &addr));
+    matches!(connected, Ok(()) | Err(Errno::AGAIN))
 }
 
 impl Listener {
@@ -79,6 +83,27 @@ mod tests {
 
     use super::*;
     use crate::scratch::Scratch;
+
+    #[test]
+    fn a_daemon_that_accepts_nobody_is_alive_and_not_waited_for() {
+        let dir = Scratch::new();
+        let path = dir.path().join("x.vici");
+        let addr = SocketAddrUnix::new(&path).unwrap();
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let listener = socket();
+        rustix::net::bind(&listener, &addr).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        // Clients of before, until there is no room for more.
+        let mut waiting = Vec::new();
+        let full = (0..9).any(|_| {
+            let socket = socket();
+            let connected = connect(&socket, &addr);
+            waiting.push(socket);
+            connected == Err(Errno::AGAIN)
+        });
+        assert!(full && is_alive(&path));
+    }
 
     #[tokio::test]
     async fn a_dead_socket_is_replaced_a_living_one_is_not_and_a_file_never() {

@@ -31,8 +31,11 @@ fn served() -> Served {
 pub(super) fn serve((a, b): (Driver, Driver)) -> Served {
     let dir = Scratch::new();
     let path = dir.path().join("x.vici");
-    let control =
-        Control::new(a.clone(), Box::new(|| Err("no files here".to_owned())), Box::new(Plane::default));
+    let control = Control::new(
+        a.clone(),
+        Box::new(|| Box::pin(async { Err("no files here".to_owned()) })),
+        Box::new(Plane::default),
+    );
     tokio::task::spawn_local(control.serve(Listener::bind(&path).unwrap()));
     Served { dir, path, a, b }
 }

@@ -1,0 +1,229 @@
+//! The file system as the configuration sees it: regular files of a bounded size, read by a thread that may hang.
+//!
+//! ```text
+//! whoever wants a configuration ─ Task::start ─▶ thread ipsec-files ─ Files: stat, open, read, list ─▶ disk, NFS, FUSE, ...
+//!            ▲                                        │ notes which path it is at, and for how long
+//!            └── the result, or after 5 s the path ◀──┘
+//! ```
+//! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody waits for that longer than
+//! [`TIME_LIMIT`]; the thread stays behind, and ends when the file system answers or the process ends. A named pipe or a device is
+//! not opened at all: the one would hang, the other may do something.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ironswan_io::clock;
+use rustix::fs::OFlags;
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use zeroize::Zeroizing;
+
+/// How long the file system may take for a whole configuration. What is done with the files does not count.
+pub const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// How often whoever waits looks whether the thread is done.
+const POLL: Duration = Duration::from_millis(2);
+/// What is said of [`Progress::Failed`].
+pub const FAILED: &str = "reading the files ended badly";
+/// Stack of the thread: sections may be nested as deeply as on the main thread.
+const STACK: usize = 8 << 20;
+
+#[derive(Default, Debug)]
+struct Note {
+    /// What the file system has been asked about, and since when.
+    at: Option<(PathBuf, Instant)>,
+    /// Time that it took for what it has answered.
+    spent: Duration,
+    /// Nobody waits any more.
+    given_up: bool,
+}
+
+/// Asks the file system, and notes what it is asked. Clones share the note.
+#[derive(Clone, Default, Debug)]
+pub struct Files(Arc<Mutex<Note>>);
+
+impl Files {
+    fn note(&self) -> MutexGuard<'_, Note> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something that may hang.
+    pub(crate) fn ask<T>(&self, path: &Path, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        {
+            let mut note = self.note();
+            if note.given_up {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody waits for it any more"));
+            }
+            note.at = Some((path.to_owned(), clock::now()));
+        }
+        let answer = ask();
+        let mut note = self.note();
+        if let Some((_, since)) = note.at.take() {
+            note.spent += clock::now().saturating_duration_since(since);
+        }
+        answer
+    }
+
+    /// A regular file, or a link to one, of at most `max` bytes: what is in it, and how it was when it had been read.
+    pub(super) fn read(&self, path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
+        self.ask(path, || Ok(read(path, max))).map_err(|e| e.to_string())?
+    }
+
+    /// The path without links.
+    pub(super) fn canonical(&self, path: &Path) -> io::Result<PathBuf> {
+        self.ask(path, || path.canonicalize())
+    }
+
+    /// True when there is something.
+    pub(super) fn exists(&self, path: &Path) -> bool {
+        self.ask(path, || Ok(path.exists())).unwrap_or(false)
+    }
+
+    /// What is in a folder, in no order; entries that cannot be read are left out.
+    pub(super) fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
+        self.ask(folder, || Ok(std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect()))
+    }
+
+    /// The path that has used up the time, and how long the file system has taken so far. `None`: all is well.
+    fn overdue(&self, limit: Duration) -> Option<(PathBuf, Duration)> {
+        let note = self.note();
+        let (path, since) = note.at.as_ref()?;
+        let waited = clock::now().saturating_duration_since(*since);
+        (note.spent + waited >= limit).then(|| (path.clone(), waited))
+    }
+}
+
+fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
+    let text = |e: io::Error| e.to_string();
+    let regular = |meta: Metadata| match meta.is_file() {
+        true => Ok(meta),
+        false => Err("not a regular file".to_owned()),
+    };
+    // Looked at before it is opened; and opened so that what has taken its place meanwhile does not hang either.
+    regular(std::fs::metadata(path).map_err(text)?)?;
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut file: File =
+        OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).map_err(text)?;
+    let meta = regular(file.metadata().map_err(text)?)?;
+    if meta.len() > max {
+        return Err(format!("{} bytes, more than the {max} that a configuration file may have", meta.len()));
+    }
+    // The limit holds for what is read, not for what `stat` said.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(meta.len() as usize));
+    file.by_ref().take(max + 1).read_to_end(&mut bytes).map_err(text)?;
+    if bytes.len() as u64 > max {
+        return Err(format!("more than the {max} bytes that a configuration file may have"));
+    }
+    // It may have been written to while it was read.
+    Ok((bytes, regular(file.metadata().map_err(text)?)?))
+}
+
+/// Work on files that is under way on a thread of its own.
+#[derive(Debug)]
+pub struct Task<T> {
+    files: Files,
+    result: oneshot::Receiver<T>,
+    limit: Duration,
+}
+
+/// How a task stands.
+#[derive(Debug)]
+pub enum Progress<T> {
+    /// This came out.
+    Done(T),
+    /// It goes on.
+    UnderWay,
+    /// The file system has taken too long; a sentence that names the path.
+    Overdue(String),
+    /// It has panicked, which has been logged.
+    Failed,
+}
+
+impl<T: Send + 'static> Task<T> {
+    /// Begins.
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn start(work: impl FnOnce(&Files) -> T + Send + 'static) -> Result<Self, String> {
+        Self::limited(TIME_LIMIT, work)
+    }
+
+    pub(crate) fn limited(
+        limit: Duration,
+        work: impl FnOnce(&Files) -> T + Send + 'static,
+    ) -> Result<Self, String> {
+        let files = Files::default();
+        let (tx, result) = oneshot::channel();
+        let theirs = files.clone();
+        std::thread::Builder::new()
+            .name("ipsec-files".into())
+            .stack_size(STACK)
+            .spawn(move || {
+                // Whoever asked may have given up.
+                let _ = tx.send(work(&theirs));
+            })
+            .map_err(|e| format!("cannot start a thread that reads files: {e}"))?;
+        Ok(Self { files, result, limit })
+    }
+
+    /// Looks how it stands. What is overdue stays with the task, and may be done later.
+    pub fn look(&mut self) -> Progress<T> {
+        match self.result.try_recv() {
+            Ok(done) => Progress::Done(done),
+            Err(TryRecvError::Empty) => match self.files.overdue(self.limit) {
+                None => Progress::UnderWay,
+                Some((path, waited)) => {
+                    // It ends as soon as it is answered.
+                    self.files.note().given_up = true;
+                    Progress::Overdue(format!(
+                        "{}: the file system has not answered for {} s; bring it back, or take the file out of the \
+                         configuration",
+                        path.display(),
+                        waited.as_secs()
+                    ))
+                }
+            },
+            Err(TryRecvError::Closed) => Progress::Failed,
+        }
+    }
+
+    /// Waits for its end on this thread, not longer than files may take.
+    ///
+    /// # Errors
+    /// A sentence that names the path that does not answer.
+    pub fn wait(mut self) -> Result<T, String> {
+        loop {
+            match self.look() {
+                Progress::Done(done) => return Ok(done),
+                Progress::Overdue(why) => return Err(why),
+                Progress::Failed => return Err(FAILED.to_owned()),
+                Progress::UnderWay => std::thread::sleep(POLL),
+            }
+        }
+    }
+}
+
+/// Sleeps for as long as it pays to look at a task again.
+pub(crate) async fn pause() {
+    tokio::time::sleep(POLL).await;
+}
+
+/// Does something that may hang, with this path, not longer than files may take.
+///
+/// # Errors
+/// That the file system does not answer, with the path.
+pub fn within_limit<T: Send + 'static>(
+    path: &Path,
+    ask: impl FnOnce(&Path) -> T + Send + 'static,
+) -> Result<T, String> {
+    let path = path.to_owned();
+    let task = Task::start(move |files| files.ask(&path, || Ok(ask(&path))))?;
+    task.wait()?.map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+#[path = "files_tests.rs"]
+mod tests;

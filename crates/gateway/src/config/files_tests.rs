@@ -1,0 +1,92 @@
+//! Tests of files that are none, and of those that do not answer.
+
+use std::os::unix::fs::symlink;
+use std::sync::mpsc;
+
+use super::*;
+use crate::scratch::Scratch;
+
+#[test]
+fn only_regular_files_and_links_to_them_are_read_and_a_pipe_is_not_waited_for() {
+    let dir = Scratch::new();
+    let files = Files::default();
+    let path = |name: &str| dir.path().join(name);
+    dir.write("plain", "text");
+    symlink("plain", path("link")).unwrap();
+    for name in ["plain", "link"] {
+        assert_eq!(&files.read(&path(name), 4).unwrap().0[..], b"text");
+    }
+    assert!(files.read(&path("plain"), 3).unwrap_err().starts_with("4 bytes, more than the 3 "));
+    rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RUSR).unwrap();
+    symlink("pipe", path("link-to-pipe")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    for name in ["pipe", "link-to-pipe", "socket", ".", "/dev/null", "/dev/tty"] {
+        assert_eq!(files.read(&path(name), 9).unwrap_err(), "not a regular file", "{name}");
+    }
+    // What `stat` does not know the size of is bounded all the same.
+    let text = files.read(Path::new("/proc/cpuinfo"), 10).unwrap_err();
+    assert_eq!(text, "more than the 10 bytes that a configuration file may have");
+}
+
+#[test]
+fn what_does_not_answer_is_named_in_time_and_ends_later() {
+    let (tx, rx) = mpsc::channel::<()>();
+    let asked = |files: &Files, name: &str, f: &dyn Fn()| {
+        files.ask(Path::new(name), || {
+            f();
+            Ok(())
+        })
+    };
+    let limit = Duration::from_millis(200);
+    let mut task = Task::limited(limit, move |files| {
+        let first = asked(files, "/first", &|| {});
+        let hangs = asked(files, "/net/b.conf", &|| {
+            let _ = rx.recv();
+        });
+        let last = asked(files, "/last", &|| {});
+        [first.is_ok(), hangs.is_ok(), last.is_ok()]
+    })
+    .unwrap();
+    let began = clock::now();
+    let why = loop {
+        match task.look() {
+            Progress::UnderWay => std::thread::sleep(POLL),
+            Progress::Overdue(why) => break why,
+            progress => panic!("{progress:?}"),
+        }
+    };
+    let took = clock::now().saturating_duration_since(began);
+    assert!(why.starts_with("/net/b.conf: the file system has not answered for "), "{why}");
+    assert!((limit..5 * limit).contains(&took), "{took:?}");
+    drop(tx);
+    // Once it is answered, it does not go on for nobody.
+    let ended = loop {
+        match task.look() {
+            Progress::Done(ended) => break ended,
+            _ => std::thread::sleep(POLL),
+        }
+    };
+    assert_eq!(ended, [true, true, false]);
+}
+
+#[test]
+fn many_slow_answers_are_too_slow_together_and_work_between_them_is_not_counted() {
+    let limit = Duration::from_millis(600);
+    let slow = move |files: &Files| {
+        let answer = || {
+            std::thread::sleep(limit / 10);
+            Ok(())
+        };
+        files.ask(Path::new("/slow"), answer).is_ok()
+    };
+    let why = Task::limited(limit, move |files| while slow(files) {}).unwrap().wait().unwrap_err();
+    assert!(why.starts_with("/slow: "), "{why}");
+    let busy = Task::limited(limit, move |files| {
+        let first = slow(files);
+        std::thread::sleep(2 * limit);
+        first && slow(files)
+    });
+    assert_eq!(busy.unwrap().wait(), Ok(true));
+    let bad = Task::limited(limit, |_| panic!("a test's panic"));
+    assert_eq!(bad.unwrap().wait(), Err::<(), _>("reading the files ended badly".to_owned()));
+}
