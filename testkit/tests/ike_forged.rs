@@ -242,6 +242,41 @@ fn a_nonce_is_half_as_long_as_the_key_of_the_prf_at_least() {
 }
 
 #[test]
+fn rekeyings_have_nonces_of_that_length_too() {
+    let mut proposal = config::ike_proposal(&[KeId::CURVE_25519]);
+    proposal.transforms[1] = Transform::Prf(PrfId::HMAC_SHA2_512);
+    for (len, taken) in [(31, false), (32, true)] {
+        for ike in [false, true] {
+            let mut w = World::pair(15, |c| c.iter_mut().for_each(|c| c.proposals = vec![proposal.clone()]));
+            w.establish(0).unwrap();
+            let mut f = Forger::newest(&w.nodes[0]);
+            let child = w.child(0);
+            let nonce = Payload::Nonce(Nonce(vec![1; len]));
+            let payloads = match ike {
+                false => vec![
+                    Payload::Sa(vec![Proposal { spi: vec![0xc1, 1, 1, 1], ..config::esp_proposal(&[]) }]),
+                    nonce,
+                    Payload::TsI(child.local_ts),
+                    Payload::TsR(child.remote_ts),
+                ],
+                true => vec![
+                    Payload::Sa(vec![Proposal { spi: vec![7; 8], ..proposal.clone() }]),
+                    nonce,
+                    Payload::Ke(Ke { group: KeId::CURVE_25519, data: public() }),
+                ],
+            };
+            w.inject(a(), b(), f.message(true, ExchangeType::CREATE_CHILD_SA, false, 2, &payloads));
+            w.run(50 * MS);
+            let answer = w.net.log.iter().rev().find_map(|(s, p)| {
+                (s.node == 1 && s.response && s.mid == 2).then(|| f.open(&p.payload)).flatten()
+            });
+            let refused = Payload::Notify(Notify::new(NotifyType::INVALID_SYNTAX, []));
+            assert_eq!(answer.unwrap().1 != [refused], taken, "{len} {ike}");
+        }
+    }
+}
+
+#[test]
 fn an_unknown_critical_payload_is_named_and_a_flood_of_them_leads_to_cookies() {
     let mut w = World::pair(12, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
     let other = |critical| Payload::Other { kind: PayloadType(200), critical, body: vec![1; 30] };

@@ -139,7 +139,8 @@ fn consider(
     let (Some(offered), Some(tsi), Some(tsr)) = (offered, tsi, tsr) else {
         return Err(NotifyType::INVALID_SYNTAX.into());
     };
-    if !first && nonce.is_empty() {
+    // "at least half the key size of the negotiated pseudorandom function" (RFC 7296 section 2.10): the IKE_SA's makes the keys.
+    if !first && !sa.suite.is_some_and(|s| negotiate::nonce_fits(s.prf, &nonce)) {
         return Err(NotifyType::INVALID_SYNTAX.into());
     }
     // A rekeying replaces one: refusing it would end that.

@@ -276,6 +276,9 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
     let (Some(answer), Some(tsi), Some(tsr)) = (answer, tsi, tsr) else {
         return Err("the response lacks SA, TSi or TSr".to_owned());
     };
+    if rule != KeRule::Ignore && !sa.suite.is_some_and(|s| negotiate::nonce_fits(s.prf, &nonce)) {
+        return Err(format!("the response has a nonce of {} bytes, which is too short", nonce.len()));
+    }
     let Some((protocol, suite, spi_out)) = negotiate::check_child(&new.proposals, answer, rule) else {
         return Err(format!("the peer chose what was never offered: {}", negotiate::list(answer)));
     };

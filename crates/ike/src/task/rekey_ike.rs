@@ -222,6 +222,9 @@ pub(crate) fn process(
     let chosen = negotiate::check_ike(&task.proposals, answer)
         .and_then(|(suite, spi)| Some((suite, u64::from_be_bytes(spi.try_into().ok()?))));
     match (chosen, task.private.take()) {
+        (Some((suite, _)), _) if !negotiate::nonce_fits(suite.prf, nonce) => {
+            failed(ep, now, sa, *task, "the response has a nonce that is too short for the PRF");
+        }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
             let answered = Box::new(Answered { suite, spi, nonce: nonce.clone() });
@@ -343,6 +346,9 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
             return ep.respond_notify(sa, NotifyType::NO_PROPOSAL_CHOSEN, []);
         }
     };
+    if !negotiate::nonce_fits(selected.suite.prf, nonce) {
+        return ep.refuse_syntax(now, sa, "a nonce that is too short for the PRF");
+    }
     let suite = selected.suite;
     if ke.group != suite.ke {
         return ep.respond_notify(sa, NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
