@@ -1,5 +1,6 @@
-//! RFC 7296 sections 2.1, 2.11, 2.25 and 3.14, with a peer that is played by hand: what a request is answered with while
-//! something of our own is under way, who repeats what, where an answer goes, and what protects a message.
+//! RFC 7296 sections 1.4.1, 2.1, 2.11, 2.25 and 3.14, mostly with a peer that is played by hand: what a request is
+//! answered with while something of our own is under way, what becomes of a child that is closed while it is rekeyed, who
+//! repeats what, where an answer goes, and what protects a message.
 //!
 //! Both sides as they are, acting at once, are in `ike_collision`; single exchanges in `ike_rfc7296_exchanges`.
 
@@ -244,6 +245,43 @@ fn a_child_that_is_to_be_closed_while_it_is_rekeyed_is_closed_with_its_successor
                 );
             }
         }
+    }
+}
+
+#[test]
+fn a_child_that_is_closed_before_its_maker_has_heard_of_it_is_closed_at_both_ends() {
+    // Node 1 rekeys, node 0's answer is lost, and node 0 closes the child before it is asked again.
+    for gap in [0, 6, 20, 3_000] {
+        let mut w = World::pair(8, |_| {});
+        w.establish(0).unwrap();
+        let mut lost = false;
+        w.net.rules.push(Box::new(move |s| {
+            let first = s.exchange == CREATE && s.response && !std::mem::replace(&mut lost, true);
+            if first { Verdict::Drop } else { Verdict::Pass }
+        }));
+        w.rekey_child(1);
+        w.run(6 * MS + gap * MS);
+        w.terminate(0, true);
+        w.run(400 * S);
+        for n in 0..2 {
+            assert!(w.up(n)[0].children.is_empty(), "after {gap} ms, node {n}: {:?}", w.up(n)[0].children);
+            assert!(w.nodes[n].engine.inbound.is_empty() && w.nodes[n].engine.policies.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_child_that_the_peer_closes_while_it_is_rekeyed_is_closed_as_the_configuration_says() {
+    for gap in [0, 3, 6, 12] {
+        let mut w = World::pair(9, |c| {
+            c[1].children[0].close_action = ironswan_ike::config::ChildAction::Start;
+        });
+        w.establish(0).unwrap();
+        w.terminate(0, true);
+        w.run(gap * MS);
+        w.rekey_child_if_any(1);
+        w.run(100 * S);
+        assert!(w.fault().is_none(), "after {gap} ms: {:?}", w.fault());
     }
 }
 

@@ -11,6 +11,7 @@ use ironswan_wire::selector::TrafficSelector;
 
 use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState};
+use crate::task::delete::DeleteChild;
 
 /// What both ends have agreed on, as we see it.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub(crate) struct Child {
     pub replaced_by: Option<ChildId>,
     /// The peer made it while we made this one, and it is the one to go: the peer is to delete it.
     pub redundant_to: Option<ChildId>,
+    /// What is to close it waits here until the peer has shown that it knows this child.
+    pub to_close: Vec<DeleteChild>,
 }
 
 impl Child {

@@ -206,6 +206,7 @@ impl Endpoint {
             announced: false,
             replaced_by: None,
             redundant_to: None,
+            to_close: Vec::new(),
         };
         if new.hold_out {
             child.pending_out = Some(outbound);
@@ -270,6 +271,7 @@ impl Endpoint {
             out.remote_ts = transport::at(&out.remote_ts, out.remote.ip());
         }
         child.out_installed = true;
+        sa.queue.extend(child.to_close.drain(..).map(Task::DeleteChild));
         let line = established("outbound ", child);
         self.sadb(Command::SaAdd(out));
         self.log(Level::Info, sa, line);
@@ -306,6 +308,7 @@ impl Endpoint {
         for task in &mut sa.queue {
             if let Task::DeleteChild(close) = task
                 && close.ids.contains(&old)
+                && !close.ids.contains(&new)
             {
                 close.ids.push(new);
             }
@@ -326,7 +329,13 @@ impl Endpoint {
     /// Takes a child out of its IKE_SA and of the engine. One that was rekeyed keeps its inbound SA for packets that are
     /// still under way, and whoever is to take over from it sends from now on.
     pub(crate) fn remove_child(&mut self, now: Instant, sa: &mut IkeSa, id: ChildId) -> Option<Child> {
-        let child = sa.children.remove(&id)?;
+        let mut child = sa.children.remove(&id)?;
+        for close in child.to_close.drain(..).map(Task::DeleteChild) {
+            match sa.dead {
+                true => self.fail_task(close, "it is closed"),
+                false => sa.queue.push_back(close),
+            }
+        }
         if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
             self.activate(sa, heir);
         }

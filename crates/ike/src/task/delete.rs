@@ -3,6 +3,7 @@
 //! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When both sides delete the
 //! same child at once, the answers name nothing (section 1.4.1).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
@@ -12,7 +13,8 @@ use ironswan_wire::sadb::Spi;
 
 use super::create_child::NewChild;
 use super::{Kont, Task, auth};
-use crate::config::ChildAction;
+use crate::child::Child;
+use crate::config::{ChildAction, ChildConfig};
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
 use crate::narrow;
@@ -20,7 +22,7 @@ use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 
 /// Children to close.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub(crate) struct DeleteChild {
     pub ids: Vec<ChildId>,
     /// Inbound SPIs of what was never installed on our side, or is not any more.
@@ -61,6 +63,16 @@ pub(crate) struct DeleteIke {
 
 pub(crate) fn build_child(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: DeleteChild) {
     task.ids.retain(|id| sa.children.contains_key(id));
+    // The peer has rekeyed a child and may not have our answer yet, which makes the new one: it would not know what we mean,
+    // and have that child for itself when the answer comes.
+    let unknown = task.ids.iter().find(|id| {
+        let successor = sa.children.values().any(|c| c.replaced_by == Some(**id));
+        let held = |c: &Child| c.pending_out.is_some() && c.replaced_by.is_none();
+        successor && sa.children.get(*id).is_some_and(held)
+    });
+    if let Some(child) = unknown.copied().and_then(|id| sa.children.get_mut(&id)) {
+        return child.to_close.push(task);
+    }
     let mut spis = task.spis.clone();
     let mut lines = Vec::new();
     for id in &task.ids {
@@ -195,7 +207,6 @@ fn answer_child(
     let id = sa.child_by_spi_out(protocol, spi)?;
     let child = sa.children.get(&id)?;
     let (ours, replaced_by, announced) = (child.spi_in, child.replaced_by, child.announced);
-    let (name, action) = (child.config.name.clone(), child.config.close_action);
     let config = child.config.clone();
     let line = format!("received DELETE for {protocol} CHILD_SA with SPI {spi} ({})", child.name());
     ep.log(Level::Info, sa, line);
@@ -236,15 +247,20 @@ fn answer_child(
     let rekeying = in_rekeying(sa, id).is_some();
     ep.remove_child(now, sa, id);
     if announced && !rekeying {
-        ep.ended(now, &sa.conn.name, Some(&name), "the peer deleted the CHILD_SA");
-        match action {
-            ChildAction::Start => {
-                sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));
-            }
-            other => ep.act(&sa.conn.name.clone(), &name, other),
-        }
+        closed_by_peer(ep, now, sa, config);
     }
     Some(ours)
+}
+
+/// `close_action` of a child that the peer has closed.
+pub(crate) fn closed_by_peer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, config: Arc<ChildConfig>) {
+    ep.ended(now, &sa.conn.name, Some(&config.name), "the peer deleted the CHILD_SA");
+    match config.close_action {
+        ChildAction::Start => {
+            sa.queue.push_back(Task::Child(Box::new(NewChild::new(config, None, None))));
+        }
+        other => ep.act(&sa.conn.name.clone(), &config.name, other),
+    }
 }
 
 /// The peer closes a child that has taken over from another, or been kept instead of another, which is still there: that other

@@ -16,7 +16,7 @@ use ironswan_wire::sadb::Spi;
 
 use super::Task;
 use super::create_child::{Answered, NewChild, sas};
-use super::delete::DeleteChild;
+use super::delete::{DeleteChild, closed_by_peer};
 use crate::endpoint::Endpoint;
 use crate::event::{ChildId, ChildState, Level};
 use crate::keymat::ChildKeys;
@@ -119,7 +119,12 @@ pub(crate) fn refused(
                 let fresh = NewChild::new(config, None, new.ticket);
                 sa.queue.push_back(Task::Child(Box::new(fresh)));
             }
-            _ => ep.done(new.ticket, Ok(())),
+            _ => {
+                if new.old_gone {
+                    closed_by_peer(ep, now, sa, new.config.clone());
+                }
+                ep.done(new.ticket, Ok(()));
+            }
         }
         return;
     }
@@ -159,6 +164,9 @@ pub(crate) fn failed(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<N
         ep.timers.set(Timer::RekeyChild(old), now + pause);
         let line = format!("CHILD_SA rekeying failed ({why}), trying again in {} seconds", pause.as_secs());
         ep.log(Level::Warn, sa, line);
+    }
+    if new.old_gone {
+        closed_by_peer(ep, now, sa, new.config.clone());
     }
     ep.done(new.ticket, Err(why.to_owned()));
 }
