@@ -244,8 +244,13 @@ pub struct Limits {
     pub retry_max: Duration,
     /// No more IKE_SAs than this (100,000).
     pub ike_sa_max: usize,
-    /// No more CHILD_SAs per IKE_SA than this (1,000); then NO_ADDITIONAL_SAS.
+    /// No more IKE_SAs with one authenticated identity than this (1,000), 0: as many as there may be at all. Many devices
+    /// may share an identity, and one that authenticates anew has two for a moment.
+    pub ike_sa_max_per_id: usize,
+    /// No more CHILD_SAs per IKE_SA than this (1,000); then NO_ADDITIONAL_SAS. No limit refuses a rekeying.
     pub child_sa_max: usize,
+    /// No more CHILD_SAs than this on all IKE_SAs with one authenticated identity (10,000), 0: no limit.
+    pub child_sa_max_per_id: usize,
 }
 
 impl Default for Limits {
@@ -263,7 +268,9 @@ impl Default for Limits {
             retry_initial: Duration::from_secs(5),
             retry_max: Duration::from_secs(300),
             ike_sa_max: 100_000,
+            ike_sa_max_per_id: 1_000,
             child_sa_max: 1_000,
+            child_sa_max_per_id: 10_000,
         }
     }
 }

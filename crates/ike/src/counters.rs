@@ -65,6 +65,8 @@ pub struct Counters {
     pub auth_failed: u64,
     /// IKE_SA_INIT messages with an SPI, nonce or public value of our own: they are ours, sent back.
     pub reflected: u64,
+    /// Authenticated peers that got no IKE_SA besides those that their identity had.
+    pub id_refused: u64,
     /// No proposal in common.
     pub no_proposal: u64,
     /// Pairs of proposals compared because of IKE_SA_INIT requests.

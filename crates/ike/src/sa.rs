@@ -182,6 +182,8 @@ pub(crate) struct IkeSa {
     pub roam: Roam,
     /// The peer answers TEMPORARY_FAILURE: since when without anything else, and when last.
     pub busy_peer: Option<(Instant, Instant)>,
+    /// That the peer has too many children has been said.
+    pub told_full: bool,
     /// To be removed.
     pub dead: bool,
 }
@@ -241,6 +243,7 @@ impl IkeSa {
             choices: 0,
             roam: Roam::default(),
             busy_peer: None,
+            told_full: false,
             dead: false,
             conn,
         }

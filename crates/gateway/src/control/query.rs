@@ -102,6 +102,7 @@ impl Control {
                 ("kex-agreed", c.kex_agreed),
                 ("auth-failed", c.auth_failed),
                 ("reflected", c.reflected),
+                ("id-refused", c.id_refused),
                 ("no-proposal", c.no_proposal),
                 ("compared", c.compared),
                 ("ts-unacceptable", c.ts_unacceptable),

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use super::initiate::{Kept, Start};
 use super::lifecycle::{Todo, names_in_work, unborn};
-use super::unique::identities;
 use crate::config::{ChildAction, ChildConfig};
 use crate::event::{ChildId, Event, IkeId, Level, Ticket};
 use crate::sa::IkeSa;
@@ -80,9 +79,7 @@ impl Endpoint {
         }
         self.by_spi.remove(&sa.our_spi());
         remove_from(&mut self.by_conn, &sa.conn.name, sa.id);
-        if let Some(ids) = identities(sa) {
-            remove_from(&mut self.by_ids, &ids, sa.id);
-        }
+        self.forget_identities(sa);
 
         let reason = match &how {
             Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),

@@ -223,6 +223,7 @@ impl Endpoint {
         self.spis_in.insert(child.spi_in, child.id);
         self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
         self.child_home.insert(child.id, sa.id);
+        self.count_child(sa, true);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
         self.log(Level::Info, sa, line);
@@ -336,6 +337,7 @@ impl Endpoint {
                 false => sa.queue.push_back(close),
             }
         }
+        self.count_child(sa, false);
         if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
             self.activate(sa, heir);
         }

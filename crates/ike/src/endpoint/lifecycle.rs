@@ -5,10 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::close::{Close, remove_from};
+use super::close::Close;
 use super::initiate::Start;
 use super::select::local_identity;
-use super::unique::identities;
 use super::{Endpoint, Pace, Pending};
 use crate::config::{ChildConfig, ChildKind};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
@@ -317,12 +316,6 @@ impl Endpoint {
         self.todo.push_back(Todo::Collapse(sa.id));
     }
 
-    pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
-        if let Some(ids) = identities(sa) {
-            self.by_ids.entry(ids).or_default().insert(sa.id);
-        }
-    }
-
     pub(crate) fn leave_half_open(&mut self, sa: &mut IkeSa) {
         if sa.half_open.is_some() {
             self.half_open.close(sa.id);
@@ -403,9 +396,7 @@ impl Endpoint {
         self.log(Level::Info, &sa, line);
         self.emit(Event::IkeRekeyed { old: snapshot, new });
         old.announced = false;
-        if let Some(ids) = identities(old) {
-            remove_from(&mut self.by_ids, &ids, old.id);
-        }
+        self.forget_identities(old);
         self.pump(now, &mut sa);
         self.settle(sa);
     }

@@ -95,6 +95,8 @@ pub struct Endpoint {
     pub(crate) by_conn: BTreeMap<String, BTreeSet<IkeId>>,
     /// Established IKE_SAs by (local, remote) identity, as [`unique::identities`] writes them.
     pub(crate) by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
+    /// What each authenticated identity has.
+    pub(crate) by_peer: BTreeMap<Identity, unique::Held>,
     pub(crate) half_open: HalfOpen,
     pub(crate) tombs: receive::Tombs,
     /// Our nonces and public values that are under way. Never iterated.
@@ -176,6 +178,7 @@ impl Endpoint {
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),
             by_ids: BTreeMap::new(),
+            by_peer: BTreeMap::new(),
             half_open: HalfOpen::default(),
             tombs: receive::Tombs::default(),
             own: HashSet::new(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ironswan_wire::id::{IdPattern, Identity};
 
+use super::close::remove_from;
 use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
 use crate::auth::psk::index_key;
@@ -26,7 +27,68 @@ pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
     Some((index_key(&sa.local_id), index_key(sa.remote_id.as_ref()?)))
 }
 
+/// What an authenticated identity has, on whatever connection.
+#[derive(Default)]
+pub(crate) struct Held {
+    sas: BTreeSet<IkeId>,
+    children: usize,
+}
+
 impl Endpoint {
+    /// An IKE_SA is established: it is found by its identities from now on.
+    pub(crate) fn index_identities(&mut self, sa: &IkeSa) {
+        let Some(ids) = identities(sa) else { return };
+        self.by_peer.entry(ids.1.clone()).or_default().sas.insert(sa.id);
+        self.by_ids.entry(ids).or_default().insert(sa.id);
+    }
+
+    /// An IKE_SA has ended, or been replaced.
+    pub(crate) fn forget_identities(&mut self, sa: &IkeSa) {
+        let Some(ids) = identities(sa) else { return };
+        remove_from(&mut self.by_ids, &ids, sa.id);
+        if let Some(held) = self.by_peer.get_mut(&ids.1) {
+            held.sas.remove(&sa.id);
+        }
+        self.drop_if_empty(&ids.1);
+    }
+
+    fn drop_if_empty(&mut self, peer: &Identity) {
+        if self.by_peer.get(peer).is_some_and(|h| h.sas.is_empty() && h.children == 0) {
+            self.by_peer.remove(peer);
+        }
+    }
+
+    /// A child of this IKE_SA has been installed (true) or has gone.
+    pub(crate) fn count_child(&mut self, sa: &IkeSa, more: bool) {
+        let Some((_, peer)) = identities(sa) else { return };
+        let held = self.by_peer.entry(peer.clone()).or_default();
+        held.children = if more { held.children + 1 } else { held.children.saturating_sub(1) };
+        self.drop_if_empty(&peer);
+    }
+
+    /// Why the peer, which has just been authenticated, gets no IKE_SA besides those that it has. Those that are on their way
+    /// out do not count; a rekeying never comes here.
+    pub(crate) fn has_too_many(&self, peer: &Identity) -> Option<String> {
+        let max = self.limits.ike_sa_max_per_id;
+        let held = self.by_peer.get(&index_key(peer)).filter(|h| max > 0 && h.sas.len() >= max)?;
+        let stays = |id: &&IkeId| {
+            self.sas.get(id).is_some_and(|sa| matches!(sa.state, IkeState::Established | IkeState::Rekeying))
+        };
+        (held.sas.iter().filter(stays).count() >= max)
+            .then(|| format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
+    }
+
+    /// Why the peer gets no child besides those that it has.
+    pub(crate) fn has_too_many_children(&self, sa: &IkeSa) -> Option<String> {
+        let (max, all) = (self.limits.child_sa_max, self.limits.child_sa_max_per_id);
+        if sa.children.len() >= max {
+            return Some(format!("this IKE_SA has {max} CHILD_SAs already (child_sa_max)"));
+        }
+        let (_, peer) = identities(sa)?;
+        let held = self.by_peer.get(&peer).filter(|h| all > 0 && h.children >= all)?;
+        Some(format!("'{peer}' has {} CHILD_SAs already (child_sa_max_per_id)", held.children))
+    }
+
     /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on its way out, or is being
     /// initiated, of whatever connection. Where the connection does not name one identity, the peer is whoever is at
     /// its addresses. What others initiate counts only when it is authenticated.

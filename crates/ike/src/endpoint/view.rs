@@ -18,6 +18,7 @@ impl Endpoint {
             ("IKE SPIs", self.by_spi.len()),
             ("IKE_SAs by connection", self.by_conn.len()),
             ("IKE_SAs by identities", self.by_ids.len()),
+            ("identities of peers", self.by_peer.len()),
             ("half-open IKE_SAs", self.half_open.count()),
             ("IKE_SA_INIT requests", self.half_open.requests()),
             ("addresses of half-open IKE_SAs", self.half_open.addresses()),

@@ -144,9 +144,11 @@ fn consider(
         return Err(NotifyType::INVALID_SYNTAX.into());
     }
     // A rekeying replaces one: refusing it would end that.
-    if rekey.is_none() && sa.children.len() >= ep.limits.child_sa_max {
-        let line = format!("the limit of {} CHILD_SAs is reached", ep.limits.child_sa_max);
-        ep.log(Level::Warn, sa, line);
+    if let (None, Some(why)) = (rekey, ep.has_too_many_children(sa)) {
+        // Once for each IKE_SA, however often it is asked for.
+        if !std::mem::replace(&mut sa.told_full, true) {
+            ep.log(Level::Warn, sa, format!("refusing another CHILD_SA: {why}"));
+        }
         return Err(NotifyType::NO_ADDITIONAL_SAS.into());
     }
 

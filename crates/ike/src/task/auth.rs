@@ -306,12 +306,6 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
             return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
         }
     };
-    // Only now, for who fails is written about in one line, and not without end.
-    ep.log(Level::Info, sa, looking);
-    let line = format!("selected peer config '{}'", sa.conn.name);
-    ep.log(Level::Info, sa, line);
-    let line = format!("authentication of '{peer}' with pre-shared key successful");
-    ep.log(Level::Info, sa, line);
     sa.remote_id = Some(peer.clone());
     let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
     if !ep.check_unique(now, sa, &peer, initial_contact) {
@@ -329,6 +323,18 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         let why = format!("the peer asks for an IKE_SA {what} CHILD_SA, which `childless` does not allow");
         return refuse(ep, now, sa, kind, why);
     }
+    // Those that the peer has lost, or that this one replaces, are gone or going by now. Nothing but AUTHENTICATION_FAILED
+    // says that there is to be no IKE_SA (RFC 7296 section 2.21.2).
+    if let Some(why) = ep.has_too_many(&peer) {
+        ep.counters.id_refused += 1;
+        return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
+    }
+    // Only now, for who fails is written about in one line, and not without end.
+    ep.log(Level::Info, sa, looking);
+    let line = format!("selected peer config '{}'", sa.conn.name);
+    ep.log(Level::Info, sa, line);
+    let line = format!("authentication of '{peer}' with pre-shared key successful");
+    ep.log(Level::Info, sa, line);
     let id = Id::new(sa.local_id.clone());
     let Some(auth) = our_auth(sa, &psk, &id.body()) else { return };
     let line = format!("authentication of '{}' (myself) with pre-shared key", sa.local_id);

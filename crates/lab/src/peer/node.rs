@@ -56,6 +56,8 @@ impl Node {
             half_open_per_net: usize::MAX,
             half_open_per_addr: usize::MAX,
             ike_sa_max: 2 * n + 1,
+            ike_sa_max_per_id: 0,
+            child_sa_max_per_id: 0,
             ..Limits::default()
         };
         let mut endpoint = Endpoint::new(limits, Box::new(System), Options::default());

@@ -12,7 +12,8 @@
 //! log { level = info  format = text }
 //! data { .. }                how packets are moved: see `data`
 //! retransmit_timeout, retransmit_base, retransmit_tries, half_open_timeout, cookie_threshold, half_open_max,
-//! half_open_per_net, half_open_per_addr, delete_rekeyed_delay, retry_initial, retry_max, ike_sa_max, child_sa_max
+//! half_open_per_net, half_open_per_addr, delete_rekeyed_delay, retry_initial, retry_max, ike_sa_max, ike_sa_max_per_id,
+//! child_sa_max, child_sa_max_per_id
 //! ```
 
 use std::path::PathBuf;
@@ -109,7 +110,9 @@ const KEYS: &[&str] = &[
     "retry_initial",
     "retry_max",
     "ike_sa_max",
+    "ike_sa_max_per_id",
     "child_sa_max",
+    "child_sa_max_per_id",
 ];
 const SECTIONS: &[(&str, &[&str])] =
     &[("vici", &["listen"]), ("log", &["level", "format"]), ("data", data::KEYS)];
@@ -229,7 +232,9 @@ fn limits(r: &mut Reader<'_>, l: &mut Limits) {
     read!(retry_initial, positive);
     read!(retry_max, positive);
     read!(ike_sa_max as usize, count(1, 10_000_000));
+    read!(ike_sa_max_per_id as usize, count(0, 10_000_000));
     read!(child_sa_max as usize, count(1, 1_000_000));
+    read!(child_sa_max_per_id as usize, count(0, 100_000_000));
 }
 
 fn real_port(text: &str) -> Result<u16, String> {

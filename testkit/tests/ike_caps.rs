@@ -1,0 +1,151 @@
+//! What one authenticated identity may have: IKE_SAs and children, on all connections together. What is over the limit is refused,
+//! told to the peer, written about within bounds, and never in the way of a rekeying.
+
+use std::time::Duration;
+
+use ironswan_ike::Target;
+use ironswan_ike::config::{Connection, Limits, Unique};
+use ironswan_testkit::{Node, World, config};
+
+const S: Duration = Duration::from_secs(1);
+
+/// Node 1 is a hub with these limits; `n` gateways at addresses of their own, all of them `g1.example`, are its peers.
+fn crowd(n: u8, limits: Limits, tweak: impl Fn(&mut Connection)) -> World {
+    let (a, b) = (config::ip("192.0.2.1"), config::ip("192.0.2.2"));
+    let mut w = World::pair_at(1, a, b, limits, |c| {
+        c[1].remote_addrs = vec![];
+        c[1].unique = Unique::Never;
+        tweak(&mut c[1]);
+    });
+    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let now = w.now();
+    for i in 0..n {
+        let at = config::ip(&format!("198.51.100.{i}"));
+        let mut node = Node::seeded(vec![at], 100 + u64::from(i), Limits::default());
+        node.endpoint.load_shared(config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]));
+        let mut conn = conn.clone();
+        conn.local_addrs = vec![];
+        node.endpoint.load_connection(now, conn);
+        w.nodes.push(node);
+    }
+    w
+}
+
+fn up(w: &World) -> usize {
+    w.up(1).len()
+}
+
+#[test]
+fn one_identity_gets_so_many_ike_sas_and_others_are_not_touched() {
+    let limits = Limits { ike_sa_max_per_id: 5, half_open_per_addr: 1_000, ..Limits::default() };
+    let mut w = crowd(60, limits, |_| {});
+    let results: Vec<_> = (2..62).map(|node| w.establish(node)).collect();
+    assert!(results[..5].iter().all(Result::is_ok), "{results:?}");
+    let refused = "received AUTHENTICATION_FAILED notify error";
+    assert!(results[5..].iter().all(|r| r.as_ref().is_err_and(|e| e == refused)), "{results:?}");
+    assert_eq!(up(&w), 5);
+    let hub = &w.nodes[1];
+    assert_eq!(hub.endpoint.counters().id_refused, 55);
+    let lines = hub.count_logged("'g1.example' has 5 IKE_SAs already (ike_sa_max_per_id)");
+    assert!((1..=55).contains(&lines), "{lines} lines");
+    assert_eq!(hub.count_logged("authentication of 'g1.example' with pre-shared key successful"), 5);
+    // Somebody else is let in.
+    let mut other = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    other.local_id = ironswan_wire::id::Identity::parse("g9.example");
+    let mut theirs = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    theirs.name = "other".to_owned();
+    theirs.remote_id = ironswan_wire::id::IdPattern::parse("g9.example").unwrap();
+    let now = w.now();
+    for n in &mut w.nodes[..2] {
+        n.endpoint.load_shared(config::psk("g9", "another", &["g9.example", "g2.example"]));
+    }
+    w.nodes[0].endpoint.load_connection(now, other);
+    w.nodes[1].endpoint.load_connection(now, theirs);
+    w.establish(0).unwrap();
+    assert_eq!(up(&w), 6);
+    // A place that is given back can be taken.
+    w.terminate(2, false);
+    w.run(S);
+    w.establish(10).unwrap();
+    assert!(w.establish(11).is_err());
+    w.audit();
+}
+
+#[test]
+fn a_limit_of_one_refuses_no_rekeying_and_no_replacement() {
+    let limits = Limits {
+        ike_sa_max: 2,
+        ike_sa_max_per_id: 1,
+        child_sa_max: 1,
+        child_sa_max_per_id: 1,
+        ..Limits::default()
+    };
+    let mut w = World::pair_at(2, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |_| {});
+    w.establish(0).unwrap();
+    for round in 0..6 {
+        let node = round % 2;
+        let before = (w.child(0).spi_in, w.up(0)[0].spi_i);
+        w.rekey_child(node);
+        w.run(20 * S);
+        w.rekey_ike(node);
+        w.run(20 * S);
+        w.assert_one();
+        let after = (w.child(0).spi_in, w.up(0)[0].spi_i);
+        assert!(before.0 != after.0 && before.1 != after.1, "round {round}: {before:?} {after:?}");
+    }
+    for unique in [Unique::No, Unique::Replace] {
+        // The peer has forgotten us (INITIAL_CONTACT), or is replaced as configured.
+        let now = w.now();
+        let mut hub = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+        hub.unique = unique;
+        w.nodes[1].endpoint.load_connection(now, hub);
+        let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        w.restart(0, 1_000 + up(&w) as u64, Connection { unique: Unique::No, ..conn });
+        w.establish(0).unwrap();
+        w.run(200 * S);
+        w.assert_one();
+    }
+}
+
+#[test]
+fn children_are_counted_over_all_ike_sas_of_an_identity_and_given_back() {
+    let limits = Limits { child_sa_max_per_id: 3, ..Limits::default() };
+    let two = |c: &mut Connection| {
+        let c1 = config::child("other", "10.2.0.0/24", "10.9.0.0/24");
+        c.children.push(c1);
+    };
+    let mut w = crowd(4, limits, two);
+    let other = config::child("other", "10.9.0.0/24", "10.2.0.0/24");
+    for node in 2..6 {
+        let now = w.now();
+        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        conn.children.push(other.clone());
+        w.nodes[node].endpoint.load_connection(now, conn);
+    }
+    let ask = |w: &mut World, node: usize, child: &str| {
+        let now = w.now();
+        let t = w.nodes[node].endpoint.initiate(now, Some("gw"), Some(child)).unwrap();
+        w.run(2 * S);
+        w.nodes[node].done[&t].clone()
+    };
+    assert!(
+        ask(&mut w, 2, "net").is_ok() && ask(&mut w, 3, "net").is_ok() && ask(&mut w, 2, "other").is_ok()
+    );
+    for _ in 0..5 {
+        let refused = ask(&mut w, 3, "other").unwrap_err();
+        assert_eq!(refused, "received NO_ADDITIONAL_SAS notify error");
+    }
+    assert_eq!(w.nodes[1].count_logged("'g1.example' has 3 CHILD_SAs already (child_sa_max_per_id)"), 1);
+    // Rekeying goes on, and one that ends makes room.
+    for node in [2, 3] {
+        w.rekey_child(node);
+        w.run(20 * S);
+    }
+    assert!(ask(&mut w, 3, "other").is_err());
+    let target = Target { child: Some("other".to_owned()), ..Target::default() };
+    let now = w.now();
+    w.nodes[2].endpoint.terminate(now, &target, false).unwrap();
+    w.run(20 * S);
+    assert!(ask(&mut w, 3, "other").is_ok());
+    w.audit();
+}
