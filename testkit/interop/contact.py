@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Several IKE_SAs with one strongSwan 5.9.8: two connections with the same identities stand beside each other.
+"""One strongSwan 5.9.8 as the peer of two connections with the same identities, which stand beside each other, and as a peer at
+the second of two addresses.
 
 usage: contact.py [--full] [NAME ...]         --full: ten rekeyings of each kind from each side instead of five
 INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
 """
 import re
+import time
 
 from gateway import Charon, Ours, tunnel
 from lab import check, main, need, until
@@ -87,5 +89,25 @@ def begun_together(lab, full):
     two_connections(lab, full, ('g2.example', 'G2.example'), True)
 
 
-TESTS = {f.__name__: f for f in (any_identity, another_case, begun_together)}
+def second_address(lab, full):
+    """Nobody answers at the first address: the second is asked after two seconds, and is up at once."""
+    need('ip', 'swanctl', 'charon-systemd', 'ping')
+    lab.line()
+    them = Charon(lab, 'g2').start(tunnel('g2'))
+    conf = re.sub(r'remote_addrs = \S+', 'remote_addrs = 192.0.2.77, 192.0.2.2', tunnel('g1', conn='keyingtries = 1'))
+    us = Ours(lab, 'g1').start(conf)
+    began = time.monotonic()
+    us.initiate()
+    took = time.monotonic() - began
+    check(2 <= took + 0.1 and took < 10, f'up after {took:.1f} s (2 s are waited at the first address)')
+    ping(lab)
+    for what in ('child', 'ike'):
+        us.rekey(what)
+    ping(lab)
+    for gateway in (us, them):
+        check(tuple(map(len, spis(gateway))) == (1, 1), f'{gateway.kind} has one IKE_SA with one child')
+    check(all(sa['remote-host'] == '192.0.2.2' for sa in us.sas()), 'nothing is left of the attempt at the first address')
+
+
+TESTS = {f.__name__: f for f in (any_identity, another_case, begun_together, second_address)}
 main(TESTS, 'contact')

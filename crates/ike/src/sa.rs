@@ -176,8 +176,10 @@ pub(crate) struct IkeSa {
     pub automatic: bool,
     /// Waits for the IKE_SA to be established (an initiation without child).
     pub ticket: Option<Ticket>,
-    /// How many addresses the peer may have, which attempts take in turn; 0 until known.
+    /// How many addresses the peer may have; the number of the attempt says which it is. 0 until known.
     pub choices: u32,
+    /// Other addresses of the peer are asked besides; by the first of the attempts.
+    pub race: Option<IkeId>,
     /// How it stands when our addresses change.
     pub roam: Roam,
     /// The peer answers TEMPORARY_FAILURE: since when without anything else, and when last.
@@ -241,6 +243,7 @@ impl IkeSa {
             automatic: false,
             ticket: None,
             choices: 0,
+            race: None,
             roam: Roam::default(),
             busy_peer: None,
             told_full: false,

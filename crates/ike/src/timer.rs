@@ -22,6 +22,8 @@ pub(crate) enum Timer {
     Liveness(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
+    /// The peer has not answered at this address: ask the next one as well.
+    Rival(IkeId),
     /// Both sides have begun at once, and the peer should have deleted this IKE_SA of its own by now.
     Twin(IkeId),
     /// A replaced or redundant IKE_SA that the peer should have deleted by now is dropped.
@@ -50,7 +52,7 @@ pub(crate) enum Timer {
 
 impl Timer {
     /// Everything that an IKE_SA can have set.
-    pub(crate) fn of_ike(id: IkeId) -> [Self; 8] {
+    pub(crate) fn of_ike(id: IkeId) -> [Self; 9] {
         [
             Self::Retransmit(id),
             Self::HalfOpen(id),
@@ -60,6 +62,7 @@ impl Timer {
             Self::Keepalive(id),
             Self::Linger(id),
             Self::Twin(id),
+            Self::Rival(id),
         ]
     }
 

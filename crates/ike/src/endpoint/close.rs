@@ -104,6 +104,8 @@ impl Endpoint {
         }
         // One that was established owes its children what the configuration says, whether they were there yet or not.
         let unborn = if was_up && sa.announced { unborn(sa) } else { Vec::new() };
+        // Another address of the peer is asked besides, or now.
+        let goes_on = self.leave_race(now, sa, &how);
         let tasks = sa.active.take().map(|a| a.task).into_iter();
         let tasks: Vec<Task> =
             tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
@@ -158,7 +160,7 @@ impl Endpoint {
         if let Some(old) = sa.roam.replaces.filter(|_| was_up) {
             self.todo.push_back(Todo::Stay(old));
         }
-        if was_up || !sa.initiator {
+        if was_up || !sa.initiator || goes_on {
             return;
         }
         let tries = self.tries(sa, &wanted);

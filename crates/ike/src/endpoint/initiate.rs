@@ -150,7 +150,7 @@ impl Endpoint {
         self.next_name(now, sa, names);
     }
 
-    /// Takes the peer's address for this attempt, and finds ours for it. Several addresses are tried in turn.
+    /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked by `race`.
     pub(super) fn choose_remote(&mut self, now: Instant, sa: &mut IkeSa) {
         let mut hosts: Vec<IpAddr> = Vec::new();
         for host in self.conns.hosts(&sa.conn.remote_addrs) {
@@ -169,6 +169,7 @@ impl Endpoint {
             return self.close_ike(now, sa, Close::Failed(why));
         };
         sa.remote.set_ip(remote);
+        self.rival_later(now, sa);
         let line = format!("initiating IKE_SA {} to {remote}", sa.name());
         self.log(Level::Info, sa, line);
         let local = self

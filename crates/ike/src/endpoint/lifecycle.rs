@@ -42,6 +42,8 @@ pub(crate) enum Todo {
     Stay(IkeId),
     /// This one has just come up, or a child of it: perhaps both sides began at once.
     Collapse(IkeId),
+    /// This attempt is not wanted any more.
+    GiveUp(IkeId),
 }
 
 impl Endpoint {
@@ -128,6 +130,7 @@ impl Endpoint {
                     Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
                     Todo::Stay(old) => self.stay(now, old),
                     Todo::Collapse(id) => self.collapse(now, id, false),
+                    Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::ByUs)),
                 }
             }
             if !self.start_next(now) {
@@ -251,7 +254,7 @@ impl Endpoint {
                     sa.local_id = local_identity(&sa.conn, local);
                 }
                 // Another address of the peer may be of a family that has a route.
-                _ if sa.attempt < sa.choices => {
+                _ if sa.race.is_none() && sa.attempt < sa.choices => {
                     sa.attempt += 1;
                     self.choose_remote(now, sa);
                 }

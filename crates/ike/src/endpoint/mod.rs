@@ -24,6 +24,7 @@ mod names;
 mod own;
 mod pace;
 mod policy;
+mod race;
 mod receive;
 mod roam;
 mod select;
@@ -95,6 +96,8 @@ pub struct Endpoint {
     pub(crate) by_conn: BTreeMap<String, BTreeSet<IkeId>>,
     /// Established IKE_SAs by (local, remote) identity, as [`unique::identities`] writes them.
     pub(crate) by_ids: BTreeMap<(Identity, Identity), BTreeSet<IkeId>>,
+    /// Attempts for one tunnel at several addresses of the peer, by the first of them.
+    pub(crate) races: BTreeMap<IkeId, race::Race>,
     /// What each authenticated identity has.
     pub(crate) by_peer: BTreeMap<Identity, unique::Held>,
     pub(crate) half_open: HalfOpen,
@@ -178,6 +181,7 @@ impl Endpoint {
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),
             by_ids: BTreeMap::new(),
+            races: BTreeMap::new(),
             by_peer: BTreeMap::new(),
             half_open: HalfOpen::default(),
             tombs: receive::Tombs::default(),

@@ -27,6 +27,7 @@ impl Endpoint {
             Timer::Liveness(id) => self.with_sa(now, id, |ep, sa| liveness::check(ep, now, sa)),
             Timer::Keepalive(id) => self.with_sa(now, id, |ep, sa| liveness::keepalive(ep, now, sa)),
             Timer::Linger(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::Replaced)),
+            Timer::Rival(id) => self.with_sa(now, id, |ep, sa| ep.rival_due(now, sa)),
             Timer::Twin(id) => {
                 self.collapse(now, id, true);
                 self.run_todo(now);

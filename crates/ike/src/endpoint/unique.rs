@@ -106,7 +106,9 @@ impl Endpoint {
         let here: BTreeSet<IpAddr> =
             self.conns.hosts(&sa.conn.remote_addrs).chain([sa.remote.ip()]).collect();
         let same_peer = |o: &IkeSa| {
-            if o.id == sa.id || o.dead || index_key(&o.local_id) != ours {
+            // Only one of those that are for the same tunnel will stand: the first that has come so far may say it.
+            let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
+            if o.id == sa.id || beside || o.dead || index_key(&o.local_id) != ours {
                 return false;
             }
             let id = match &o.remote_id {
@@ -231,9 +233,8 @@ impl Endpoint {
             return;
         }
         let Some(ids) = identities(sa) else { return };
-        let needless = self.needless_attempt(sa);
-        if let Some(attempt) = needless {
-            return self.with_sa(now, attempt, |ep, sa| {
+        if let Some(attempt) = self.needless_attempt(sa) {
+            self.with_sa(now, attempt, |ep, sa| {
                 ep.log(
                     Level::Info,
                     sa,
@@ -249,6 +250,8 @@ impl Endpoint {
                 ep.done(ticket, Ok(()));
                 ep.close_ike(now, sa, Close::Replaced);
             });
+            // There may be another, at another address.
+            return self.collapse(now, id, late);
         }
         let twins = self.by_ids.get(&ids).into_iter().flatten();
         let twin = twins
@@ -301,6 +304,11 @@ impl Endpoint {
         let same = self.by_conn.get(&up.conn.name).into_iter().flatten();
         same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id)
     }
+}
+
+/// IKE_AUTH is under way.
+fn asks_to_be_let_in(sa: &IkeSa) -> bool {
+    sa.active.as_ref().is_some_and(|a| matches!(a.task, Task::Auth(_)))
 }
 
 /// Established, and with nothing on its way.

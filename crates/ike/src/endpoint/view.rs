@@ -19,6 +19,7 @@ impl Endpoint {
             ("IKE_SAs by connection", self.by_conn.len()),
             ("IKE_SAs by identities", self.by_ids.len()),
             ("identities of peers", self.by_peer.len()),
+            ("races", self.races.len()),
             ("half-open IKE_SAs", self.half_open.count()),
             ("IKE_SA_INIT requests", self.half_open.requests()),
             ("addresses of half-open IKE_SAs", self.half_open.addresses()),

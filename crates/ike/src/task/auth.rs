@@ -179,7 +179,7 @@ pub(crate) fn process(
             );
             ep.log(Level::Error, sa, line);
         }
-        ep.fail_task(Task::Auth(child), &why);
+        put_back(sa, child);
         return ep.close_ike(now, sa, Close::Failed(why));
     };
 
@@ -211,7 +211,7 @@ pub(crate) fn process(
             ],
         );
         let Some(child) = restart::doubted(ep, sa, child, false) else { return };
-        ep.fail_task(Task::Auth(child), &why);
+        put_back(sa, child);
         return ep.close_ike(now, sa, Close::Failed(why));
     }
     let line = format!("authentication of '{peer}' with pre-shared key successful");
@@ -220,21 +220,30 @@ pub(crate) fn process(
         // The peer is who it says, and has no IKE_SA all the same.
         let why = format!("received {kind} notify error");
         ep.log(Level::Error, sa, why.clone());
-        ep.fail_task(Task::Auth(child), &why);
+        put_back(sa, child);
         return ep.close_ike(now, sa, Close::Failed(why));
     }
     sa.remote_id = Some(peer.clone());
     if !ep.check_unique(now, sa, &peer, false) {
         let why = "an IKE_SA with this peer exists and is kept".to_owned();
-        ep.fail_task(Task::Auth(child), &why);
+        put_back(sa, child);
         ep.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
         return ep.close_ike(now, sa, Close::Failed(why));
     }
+    let mut child = child;
+    ep.win_race(now, sa, child.as_deref_mut());
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
     ep.establish(now, sa);
     if let (Some(mut new), Some((ni, nr))) = (child, nonces) {
         new.nonce = ni;
         create_child::finish_first(ep, now, sa, new, payloads, &nr);
+    }
+}
+
+/// The child of an IKE_AUTH that came to nothing waits again: for another address of the peer, or for the end of the attempt.
+fn put_back(sa: &mut IkeSa, child: Option<Box<NewChild>>) {
+    if let Some(child) = child {
+        sa.queue.push_front(Task::Child(child));
     }
 }
 

@@ -1,0 +1,266 @@
+//! Several addresses of one peer, asked side by side: `remote_addrs` with more than one, or a name that stands for several.
+//!
+//! ```text
+//! 0 s  first address ──── silent ───────────────────────▶ dropped without a word
+//! 2 s      second address ── IKE_SA_INIT ── answered, does not authenticate ──▶ DELETE, in case it has
+//! 4 s          third address ── IKE_SA_INIT ── IKE_AUTH ── the peer is authenticated: wins, takes what is wanted along
+//! ```
+//! Each address has an IKE_SA of its own, with an SPI and a nonce of its own and the first one's key pair ("reuse of
+//! Diffie-Hellman exponentials", RFC 7296 section 2.12). Only an authenticated answer wins, so that whoever answers first at
+//! one of the addresses gains nothing by it. What waits for the tunnel (children, commands) is wherever an attempt is left.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Endpoint;
+use super::lifecycle::Todo;
+use super::{Close, Roam};
+use crate::event::{IkeId, IkeState, Level, Ticket};
+use crate::sa::{Active, IkeSa, Init};
+use crate::task::Task;
+use crate::task::create_child::NewChild;
+use crate::task::delete::DeleteIke;
+use crate::timer::Timer;
+
+/// After so long without an IKE_SA the next address is asked as well.
+const NEXT: Duration = Duration::from_secs(2);
+
+/// As many addresses of one peer are asked at once.
+const AT_ONCE: usize = 8;
+
+/// The attempts for one tunnel that are under way.
+pub(crate) struct Race {
+    members: BTreeSet<IkeId>,
+    /// The attempt of the last address that was begun.
+    last: u32,
+}
+
+/// What waits for an attempt.
+#[derive(Default)]
+struct Wanted {
+    children: Vec<NewChild>,
+    ticket: Option<Ticket>,
+}
+
+impl Endpoint {
+    /// An attempt has its address: the next one has its turn in a while, if there is one in this round.
+    pub(super) fn rival_later(&mut self, now: Instant, sa: &IkeSa) {
+        if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
+            self.timers.set(Timer::Rival(sa.id), now + NEXT);
+        }
+    }
+
+    /// The timer of [`Self::rival_later`] has fired.
+    pub(super) fn rival_due(&mut self, now: Instant, sa: &mut IkeSa) {
+        if sa.is_up() || sa.dead || !matches!(sa.state, IkeState::Created | IkeState::Connecting) {
+            return;
+        }
+        let more = |ep: &Self, sa: &IkeSa| {
+            let last = sa.race.and_then(|id| ep.races.get(&id)).map(|r| r.last);
+            last.is_some_and(|last| !last.is_multiple_of(sa.choices))
+        };
+        if !self.begin_rival(now, sa) && more(self, sa) {
+            self.rival_later(now, sa);
+        }
+    }
+
+    /// Asks the next address of the peer for what this attempt is for. False when it is not possible now.
+    fn begin_rival(&mut self, now: Instant, sa: &mut IkeSa) -> bool {
+        if sa.choices <= 1 {
+            return false;
+        }
+        let race = self
+            .races
+            .entry(sa.race.unwrap_or(sa.id))
+            .or_insert_with(|| Race { members: BTreeSet::from([sa.id]), last: sa.attempt });
+        sa.race.get_or_insert(sa.id);
+        if race.last.is_multiple_of(sa.choices) {
+            return false;
+        }
+        if race.members.len() >= AT_ONCE || self.sas.len() >= self.limits.ike_sa_max {
+            return false;
+        }
+        race.last += 1;
+        let attempt = race.last;
+        let id = self.new_ike_id();
+        let spi = self.new_ike_spi(id);
+        if let Some(race) = sa.race.and_then(|r| self.races.get_mut(&r)) {
+            race.members.insert(id);
+        }
+        let children = children(sa).map(|n| {
+            Task::Child(Box::new(NewChild {
+                packet: n.packet,
+                ..NewChild::new(n.config.clone(), None, None)
+            }))
+        });
+        let queue = std::iter::once(Task::Init).chain(children).collect();
+        // The pair is the first one's as long as that has not been asked for another.
+        let init = sa.init.as_ref().filter(|i| i.private.is_some()).map(|i| Init {
+            ke: i.ke,
+            private: i.private.clone(),
+            public: i.public.clone(),
+            proposals: i.proposals.clone(),
+            ..Init::default()
+        });
+        let nowhere = std::net::IpAddr::from([0u8; 4]);
+        let ends =
+            (SocketAddr::new(nowhere, sa.conn.local_port), SocketAddr::new(nowhere, sa.conn.remote_port));
+        let mut rival = Box::new(IkeSa {
+            queue,
+            remote_id: match &sa.conn.remote_id {
+                ironswan_wire::id::IdPattern::Exact(id) => Some(id.clone()),
+                _ => None,
+            },
+            init: Some(Box::new(init.unwrap_or_default())),
+            attempt,
+            automatic: sa.automatic,
+            race: sa.race,
+            roam: Roam { replaces: sa.roam.replaces, prefer: sa.roam.prefer, ..Roam::default() },
+            ..IkeSa::new(id, sa.conn.clone(), true, (spi, 0), ends, now)
+        });
+        self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
+        self.choose_remote(now, &mut rival);
+        self.pump(now, &mut rival);
+        self.settle(rival);
+        true
+    }
+
+    /// An attempt ends. If it has failed, the next address is asked at once, and another attempt takes what waits for it;
+    /// true when there is one.
+    pub(super) fn leave_race(&mut self, now: Instant, sa: &mut IkeSa, how: &Close) -> bool {
+        let failed = matches!(how, Close::NoAnswer | Close::Failed(_) | Close::NoRoute(_));
+        if sa.is_up() || !sa.initiator || (sa.race.is_none() && (!failed || sa.choices <= 1)) {
+            return false;
+        }
+        if failed {
+            self.begin_rival(now, sa);
+        }
+        let Some(id) = sa.race.take() else { return false };
+        let Some(race) = self.races.get_mut(&id) else { return false };
+        race.members.remove(&sa.id);
+        let others: Vec<IkeId> = race.members.iter().copied().collect();
+        self.own_race(id);
+        if others.is_empty() {
+            self.races.remove(&id);
+            return false;
+        }
+        match how {
+            // By command, or with the connection: all of them.
+            Close::ByUs => {
+                self.todo.extend(others.into_iter().map(Todo::GiveUp));
+                false
+            }
+            _ if failed => {
+                let wanted = self.take_wanted(sa);
+                let attempt = sa.attempt;
+                sa.roam.replaces = None;
+                let Some(mut heir) = self.sas.remove(&others[0]) else { return false };
+                heir.attempt = heir.attempt.max(attempt);
+                give(&mut heir, wanted, None);
+                self.settle(heir);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The key pair of one that has let go of it is that of the others as well.
+    pub(crate) fn own_race(&mut self, race: IkeId) {
+        let members: Vec<IkeId> =
+            self.races.get(&race).into_iter().flat_map(|r| &r.members).copied().collect();
+        for id in members {
+            let Some(sa) = self.sas.remove(&id) else { continue };
+            if let Some(init) = &sa.init {
+                self.own(init, true);
+            }
+            self.sas.insert(id, sa);
+        }
+    }
+
+    /// Takes what waits for an attempt out of it.
+    fn take_wanted(&mut self, sa: &mut IkeSa) -> Wanted {
+        let mut wanted = Wanted { ticket: sa.ticket.take(), ..Wanted::default() };
+        if let Some(Active { task: Task::Auth(child), .. }) = &mut sa.active {
+            wanted.children.extend(child.take().map(|c| *c));
+        }
+        for task in std::mem::take(&mut sa.queue) {
+            match task {
+                Task::Child(new) => wanted.children.push(*new),
+                other => sa.queue.push_back(other),
+            }
+        }
+        for child in &wanted.children {
+            self.abandon(child);
+        }
+        wanted
+    }
+
+    /// This one's peer is authenticated. It takes over what waits for the others, and these go: without a word, or with a
+    /// DELETE where the peer may have established them. `first` is the child of its IKE_AUTH.
+    pub(crate) fn win_race(&mut self, now: Instant, sa: &mut IkeSa, first: Option<&mut NewChild>) {
+        let Some(race) = sa.race.take().and_then(|id| self.races.remove(&id)) else { return };
+        self.timers.cancel(Timer::Rival(sa.id));
+        let mut all = Wanted::default();
+        for id in race.members.into_iter().filter(|id| *id != sa.id) {
+            self.with_sa(now, id, |ep, other| {
+                let wanted = ep.take_wanted(other);
+                all.children.extend(wanted.children);
+                all.ticket = all.ticket.or(wanted.ticket);
+                (other.race, other.roam) = (None, Roam::default());
+                ep.timers.cancel(Timer::Rival(other.id));
+                let line =
+                    format!("the peer has answered at another address, not going on at {}", other.remote);
+                ep.log(Level::Info, other, line);
+                match &other.active {
+                    Some(Active { task: Task::Auth(_), .. }) => {
+                        // A peer that has taken the IKE_AUTH takes this as the next request, and one that has not passes it
+                        // over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any more.
+                        ep.timers.cancel(Timer::Retransmit(other.id));
+                        other.active = None;
+                        other.window.response_seen();
+                        other.state = IkeState::Rekeyed;
+                        other.queue = [Task::DeleteIke(DeleteIke::default())].into();
+                    }
+                    _ => ep.close_ike(now, other, Close::Replaced),
+                }
+            });
+        }
+        give(sa, all, first);
+    }
+}
+
+/// The children that an attempt is for.
+fn children(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
+    let first = match &sa.active {
+        Some(Active { task: Task::Auth(Some(new)), .. }) => Some(&**new),
+        _ => None,
+    };
+    let queued = sa.queue.iter().filter_map(|t| if let Task::Child(n) = t { Some(&**n) } else { None });
+    first.into_iter().chain(queued)
+}
+
+/// An attempt, whose first child may be out of it at the moment, takes over what waits for another.
+fn give(sa: &mut IkeSa, wanted: Wanted, mut first: Option<&mut NewChild>) {
+    sa.ticket = sa.ticket.or(wanted.ticket);
+    for child in wanted.children {
+        let same = |n: &NewChild| n.config.name == child.config.name;
+        let active = match &mut sa.active {
+            Some(Active { task: Task::Auth(Some(new)), .. }) => Some(&mut **new),
+            _ => None,
+        };
+        let queued =
+            sa.queue.iter_mut().filter_map(|t| if let Task::Child(n) = t { Some(&mut **n) } else { None });
+        let have = first.as_deref_mut().into_iter().chain(active).chain(queued).find(|n| same(n));
+        match have {
+            Some(new) if new.ticket.is_none() || child.ticket.is_none() => {
+                new.ticket = new.ticket.or(child.ticket)
+            }
+            _ => {
+                let packet = child.packet;
+                let new = NewChild { packet, ..NewChild::new(child.config, None, child.ticket) };
+                sa.queue.push_back(Task::Child(Box::new(new)));
+            }
+        }
+    }
+}
