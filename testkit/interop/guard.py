@@ -275,13 +275,16 @@ def foreign_routes(lab, full):
 
 
 def foreign_rules(lab, full):
-    """Other programs' rules before ours, at our priorities, or with our marks."""
+    """Other programs' rules before ours, at our priorities, or with our marks, also in nft."""
     lab.line()
     lab.ip('g1', 'rule', 'add', 'from', 'all', 'lookup', '99', 'prio', '100')
     lab.ip('g1', 'rule', 'add', 'from', '10.55.0.0/16', 'lookup', '98', 'prio', '219')
     lab.ip('g1', 'rule', 'add', 'fwmark', '0x220', 'lookup', '97', 'prio', '5000')
+    lab.run('g1', 'nft', 'add table ip mesh; add chain ip mesh pre { type filter hook prerouting priority 0; }; '
+            'add rule ip mesh pre meta mark set meta mark or 0x10000000')
     g1 = IronSwan(lab, 'g1').start(tunnel('g1'))
     warned(g1, '100: from all lookup 99', 'asked before', 'priority above 220')
+    warned(g1, 'the table ip mesh', '0x10000000', 'steer_mark in ironswan.conf')
     warned(g1, 'lookup 98', 'another priority')
     warned(g1, 'fwmark 0x220', 'lookup 97', 'ironswan.conf')
     g1.process.stop()

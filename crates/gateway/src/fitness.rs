@@ -10,12 +10,14 @@ use ironswan_ike::config::{AddrSpec, Connection};
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{
     Address, Link, Listed, MARKED_PRIORITY, Netlink, PRIORITY, PROTOCOL, Route, RouteKind, TABLE,
+    VRF_PRIORITY,
 };
 use ironswan_io::sysctl::{self, ReversePath};
 use ironswan_wire::selector::AddrRange;
 
 use crate::config::Config;
-use crate::steer::{Policy, Settings, Verdict, from_config};
+use crate::guard::Nft;
+use crate::steer::{self, Policy, Settings, Verdict, from_config};
 
 /// As many findings of one kind are told one by one.
 const EACH: usize = 8;
@@ -37,6 +39,8 @@ pub struct Facts {
     pub reverse_path: ReversePath,
     /// Interfaces where a strict `rp_filter` is in effect, without loopback and our own device.
     pub strict: Vec<String>,
+    /// Rules of other programs' nft tables that ask for marks or change them: the table, the rule.
+    pub marking: Vec<(String, String)>,
     /// Packets for others are passed on: IPv4, IPv6.
     pub forwarding: [bool; 2],
 }
@@ -63,6 +67,10 @@ impl Facts {
             left_out,
             reverse_path: sysctl::reverse_path("all"),
             strict,
+            marking: Nft::find()
+                .ok()
+                .and_then(|nft| nft.ruleset().ok())
+                .map_or_else(Vec::new, |t| marking(&t)),
             forwarding: [false, true].map(sysctl::forwarding),
         })
     }
@@ -112,6 +120,8 @@ pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[I
     let mut out = facts.left_out.clone();
     foreign_routes(facts, &mut out);
     foreign_rules(facts, settings, &mut out);
+    vrfs(facts, &mut out);
+    foreign_marks(facts, settings, &mut out);
     reverse_path(facts, settings, policies, peers, &mut out);
     forwarding(facts, policies, &mut out);
     out
@@ -176,6 +186,8 @@ fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
                 "the rule `{shown}` of another program has a priority of IronSwan's ({MARKED_PRIORITY} and {PRIORITY}), and \
                  which of two such is asked first is chance: give it another priority (above {PRIORITY})"
             ));
+        } else if rule.l3mdev {
+            // Those of VRFs lead nothing elsewhere that is ours.
         } else if rule.priority < MARKED_PRIORITY {
             let way = if l.lookup { "what its table has a route for leaves by that" } else { "it decides" };
             found.push(format!(
@@ -203,6 +215,113 @@ fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
     }
     out.extend(found.iter().take(EACH).cloned());
     more(found.len(), "findings about rules of other programs", out);
+}
+
+/// VRFs, whose rule the kernel puts behind ours.
+fn vrfs(facts: &Facts, out: &mut Vec<String>) {
+    let behind = |l: &&Listed| l.rule.l3mdev && l.rule.protocol != PROTOCOL && l.rule.priority > VRF_PRIORITY;
+    if let Some(l) = facts.rules.iter().find(behind) {
+        out.push(format!(
+            "there are VRFs, and their rule `{}` stands behind IronSwan's ({MARKED_PRIORITY}, {PRIORITY}): a copy of it is put before them \
+             ({VRF_PRIORITY}), so that what is in a VRF is neither steered nor guarded; give each VRF a default route (`ip route add \
+             unreachable default metric 4278198272 vrf NAME`), or what its table has no route for goes on to the rules behind",
+            show(l)
+        ));
+    }
+}
+
+/// Programs that use bits of our marks: what they set leads packets past the tunnel, or others' into it.
+fn foreign_marks(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
+    let ours = settings.mark | settings.steer_mark;
+    let remedy = format!(
+        "(mark = {:#x}, steer_mark = {:#x}): set mark and steer_mark in ironswan.conf to bits that nothing else uses",
+        settings.mark, settings.steer_mark
+    );
+    let mut found: Vec<String> = Vec::new();
+    for (table, rule) in facts.marking.iter().filter(|_| settings.nft) {
+        let bits = mark_bits(rule);
+        if bits & ours != 0 {
+            found.push(format!(
+                "the nft rule `{rule}` of the table {table} uses the bits {:#x} of IronSwan's marks {remedy}",
+                bits & ours
+            ));
+        }
+    }
+    for (prefix, program, bits) in MARKERS {
+        let Some(link) = facts.links.iter().find(|l| l.name.starts_with(prefix)) else { continue };
+        if bits & ours != 0 {
+            found.push(format!(
+                "the interface {} is {program}'s, whose marks are by default of the bits {bits:#x}, and so are IronSwan's {remedy}",
+                link.name
+            ));
+        }
+    }
+    out.extend(found.iter().take(EACH).cloned());
+    more(found.len(), "findings about marks of other programs", out);
+}
+
+/// Programs that mark packets themselves, past what `nft` shows: how their interfaces begin, and the bits that they use by default.
+const MARKERS: [(&str, &str, u32); 2] = [("cilium_", "Cilium", 0xffff_0f00), ("cali", "Calico", 0xffff_0000)];
+
+/// Rules of other tables than ours that speak of marks, of packets or connections: table and rule.
+fn marking(ruleset: &str) -> Vec<(String, String)> {
+    let (mut table, mut out) = ("", Vec::new());
+    for line in ruleset.lines() {
+        if let Some(name) = line.strip_prefix("table ") {
+            table = name.trim_end_matches(" {");
+        } else if table != format!("inet {}", steer::TABLE)
+            && line.split_whitespace().any(|w| w == "mark")
+            && out.len() < MOST_MARKING
+        {
+            let rule: String = line.trim().chars().filter(|c| !c.is_control()).take(200).collect();
+            out.push((table.to_owned(), rule));
+        }
+    }
+    out
+}
+
+/// As many rules that speak of marks are looked at.
+const MOST_MARKING: usize = 1000;
+
+/// The bits of a mark that a rule of nft asks for or changes; all where it names none.
+fn mark_bits(rule: &str) -> u32 {
+    let words: Vec<&str> = rule.split_whitespace().collect();
+    let number = |w: &str| match w.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => w.parse().ok(),
+    };
+    let mut bits = 0;
+    let mut at = 0;
+    while let Some(next) = words.get(at..).and_then(|rest| rest.iter().position(|w| *w == "mark")) {
+        let mut i = at + next + 1;
+        let sets = words.get(i) == Some(&"set");
+        let (mut mask, mut values, mut whole) = (None, 0, false);
+        i += usize::from(sets);
+        // `set meta mark & M | V`, `set V`, `& M == V`, `V`.
+        while let Some(word) = words.get(i) {
+            match (*word, words.get(i + 1).and_then(|w| number(w))) {
+                ("&" | "and", Some(n)) => (mask, i) = (Some(n), i + 1),
+                ("|" | "or" | "^" | "xor", Some(n)) => (values, i) = (values | n, i + 1),
+                ("==" | "!=" | "meta" | "ct" | "mark", _) => {}
+                (w, _) => match number(w) {
+                    Some(n) => (values, whole) = (values | n, mask.is_none()),
+                    None => break,
+                },
+            }
+            i += 1;
+        }
+        bits |= match (sets, mask, whole) {
+            (true, Some(mask), _) => !mask | values,
+            (false, Some(mask), _) => mask,
+            // Another's value in place of the whole mark; or no value that can be read, as one out of a map.
+            (true, None, true) => u32::MAX,
+            (true, None, false) if values == 0 => u32::MAX,
+            (false, None, true) => values,
+            (_, None, _) => values,
+        };
+        at = i.max(at + next + 1);
+    }
+    bits
 }
 
 /// A strict check of the way back drops what comes from where table 220 leads: the peer's own packets, when a selector covers

@@ -5,7 +5,7 @@ use super::*;
 
 fn settings(nft: bool) -> Settings {
     let device = "ipsec0".to_owned();
-    Settings { device, mark: 0x220, steer_mark: 0x1000_0000, ports: [500, 4500], nft }
+    Settings { device, mark: 0x220, steer_mark: 0x1000_0000, ports: [500, 4500], vrf: false, nft }
 }
 
 fn policy(local: &str, remote: &str) -> Policy {
@@ -149,4 +149,51 @@ fn forwarding_that_is_off_is_named_when_others_are_to_be_carried() {
     facts.forwarding = [true, false];
     one(&run(&facts, true, &[policy("fd01::/64", "fd02::/64")]), &["net.ipv6.conf.all.forwarding=1"]);
     assert_eq!(run(&facts, true, &[policy("10.1.0.0/16", "10.2.0.0/16")]), [""; 0]);
+}
+
+#[test]
+fn nft_rules_that_use_bits_of_the_marks_are_named_with_the_bits() {
+    for (rule, bits) in [
+        ("meta mark set meta mark | 0x10000000 accept", 0x1000_0000),
+        ("meta mark & 0x0000ff00 == 0x00000200 drop", 0xff00),
+        ("meta mark set meta mark & 0xffffff00 | 0x00000012", 0xff),
+        ("ip daddr 10.0.0.1 meta mark set 0x00000001", u32::MAX),
+        ("meta mark 0x00000220 accept", 0x220),
+        ("meta mark and 0x4000 == 0x4000 return", 0x4000),
+        ("ct mark set meta mark", u32::MAX),
+        ("meta mark set ct mark & 0x0000000f", !0xf),
+        ("tcp dport 22 meta mark set meta mark xor 0x4000", 0x4000),
+        ("counter accept", 0),
+    ] {
+        assert_eq!(mark_bits(rule), bits, "{rule}");
+    }
+    let ruleset = "table inet ironswan {\n\tchain c {\n\t\tmeta mark set meta mark | 0x220\n\t}\n}\ntable ip mesh {\n\tchain pre \
+                   {\n\t\tmeta mark set meta mark | 0x10000000\n\t\tmeta mark & 0x40000000 != 0x0 accept\n\t}\n}\n";
+    let facts = Facts { marking: marking(ruleset), ..fit() };
+    let found = run(&facts, true, &[]);
+    one(&found, &["`meta mark set meta mark | 0x10000000`", "table ip mesh", "steer_mark", "ironswan.conf"]);
+    assert_eq!(run(&facts, false, &[]), [""; 0], "without nft nothing is marked");
+}
+
+#[test]
+fn interfaces_of_programs_that_mark_by_themselves_are_named() {
+    for name in ["cilium_host", "cali01234567890"] {
+        let link = Link { name: name.into(), ..Link::default() };
+        one(&run(&Facts { links: vec![link], ..fit() }, true, &[]), &[name, "0xffff", "steer_mark"]);
+    }
+}
+
+#[test]
+fn vrfs_are_left_alone_and_that_is_said() {
+    let mut facts = fit();
+    let vrf = Rule { priority: 1000, protocol: 2, ..Rule::vrf(false) };
+    facts.rules.push(Listed { rule: vrf, lookup: true, conditions: false });
+    facts.rules.push(Listed { rule: Rule::vrf(false), lookup: true, conditions: false });
+    one(
+        &run(&facts, true, &[]),
+        &["`1000: from all lookup [l3mdev-table]`", "218", "neither steered nor guarded"],
+    );
+    // One that stands before ours is as it should be.
+    facts.rules[5].rule.priority = 100;
+    assert_eq!(run(&facts, true, &[]), [""; 0]);
 }

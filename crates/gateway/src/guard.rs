@@ -115,6 +115,11 @@ pub fn install(
     Ok(without)
 }
 
+/// True when there are VRFs: with the first one the kernel makes a rule for them.
+pub fn has_vrf(rules: &[Rule]) -> bool {
+    rules.iter().any(|r| r.l3mdev && r.protocol != PROTOCOL)
+}
+
 /// The rule whose coming and going makes every IPv6 socket look its route up again. Linux does so by itself when a route of the
 /// same table changes, not when one comes into a table that is asked before. It says what one of `rules` says, a little
 /// earlier; `None` when IPv6 has no rules.

@@ -20,7 +20,7 @@ use ironswan_wire::selector::TrafficSelector;
 
 use crate::guard::ingress::Keeper;
 use crate::guard::offline::without_ingress;
-use crate::guard::{Count, no_such_family, renewing, standing_route};
+use crate::guard::{Count, has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
 use crate::steer::{self, Plan, Policy, Settings, Verdict, Way};
 
@@ -181,8 +181,10 @@ impl Steering {
     /// # Errors
     /// What the kernel says.
     pub fn adopt(&mut self, kernel: &mut dyn Kernel) -> Result<(), IoError> {
-        for rule in kernel.rules()? {
-            if rule.protocol == PROTOCOL && rule.table == TABLE {
+        let rules = kernel.rules()?;
+        self.settings.vrf = has_vrf(&rules);
+        for rule in rules {
+            if rule.protocol == PROTOCOL && (rule.table == TABLE || rule.l3mdev) {
                 self.rules.push(rule);
             }
         }
@@ -406,6 +408,11 @@ impl Steering {
     /// Compares with what the kernel has, and forgets what is no longer there, so that [`Self::close`] restores it. Says what
     /// was missing.
     pub fn compare(&mut self, rules: &[Rule], routes: &[Route]) -> Vec<String> {
+        let vrf = has_vrf(rules);
+        if vrf != self.settings.vrf {
+            self.settings.vrf = vrf;
+            self.wanted += 1;
+        }
         let mut missing = Vec::new();
         // Rules of a family that the kernel does not have were never there.
         let seen = |ipv6: bool| rules.iter().any(|r| r.ipv6 == ipv6);

@@ -234,6 +234,15 @@ impl Nft {
         Ok(run.stdout.lines().any(|l| l.trim() == format!("table inet {NAME}")))
     }
 
+    /// All rules of all tables, without what sets and maps hold, as `nft` shows them.
+    ///
+    /// # Errors
+    /// As for [`Nft::apply`].
+    pub fn ruleset(&self) -> Result<String, NftError> {
+        let run = self.run(&["-t", "-n", "list", "ruleset"], None)?;
+        if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
+    }
+
     /// The table as `nft` shows it; `None` when it does not stand.
     ///
     /// # Errors

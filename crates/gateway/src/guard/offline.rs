@@ -138,7 +138,9 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         },
     };
     let one = |e: &dyn std::fmt::Display| vec![e.to_string()];
-    let settings = from_config::settings(&config.daemon);
+    let mut settings = from_config::settings(&config.daemon);
+    let mut netlink = Netlink::open().map_err(|e| one(&e))?;
+    settings.vrf = super::has_vrf(&netlink.rules().map_err(|e| one(&e))?);
     let policies = from_config::policies(&config.connections);
     let plan = steer::plan(&settings, &policies);
     let nft = match Nft::find() {
@@ -146,7 +148,6 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         // What an earlier configuration has left there would go on dropping.
         found => found.ok().filter(|nft| settings.nft || nft.present().unwrap_or(false)),
     };
-    let mut netlink = Netlink::open().map_err(|e| one(&e))?;
     let without = super::install(nft.as_ref(), &mut netlink, &plan, &settings.device).map_err(|e| one(&e))?;
     if !wrong.is_empty() {
         let note = format!(

@@ -16,6 +16,7 @@ pub fn settings(daemon: &Daemon) -> Settings {
         mark: daemon.mark,
         steer_mark: daemon.steer_mark,
         ports: [daemon.port_ike, daemon.port_natt],
+        vrf: false,
         nft: daemon.guard,
     }
 }

@@ -8,6 +8,7 @@ use std::net::UdpSocket;
 
 use ironswan_io::tun::VNET_HEADER;
 
+use super::tests::settings;
 use super::*;
 use harness::*;
 
@@ -248,6 +249,23 @@ fn somebody_elses_mark_on_a_forwarded_packet_excuses_nothing() {
                 (Lan, HOST, "10.2.0.9", Udp(4500, 2), ClearOut),
                 (Lan, HOST, "10.2.0.9", Proto(50), ClearOut),
                 (Lan, HOST, "10.9.0.9", Udp(4500, 2), Wide),
+            ],
+        );
+    });
+}
+
+#[test]
+fn a_table_that_leaves_vrfs_alone_is_taken_and_changes_nothing_else() {
+    let all = policies(&[(Verdict::Protect, "10.1.0.0/16", "10.2.0.0/16")]);
+    in_box(&all, |b| {
+        let vrf = plan(&Settings { vrf: true, ..settings() }, &all);
+        b.nft.apply(&vrf.nft.unwrap()).unwrap();
+        b.check(
+            "with VRFs",
+            &[
+                (Lan, HOST, "10.2.0.9", Udp(1, 2), Tunnel),
+                (Lan, HOST, "10.9.0.9", Udp(1, 2), Wide),
+                (Wide, "10.2.0.9", HOST, Udp(1, 2), ClearIn),
             ],
         );
     });

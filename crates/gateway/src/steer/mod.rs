@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! nft (table inet ironswan)                                  ip rule                     table 220
+//!                                                            218 l3mdev (with VRFs)
 //! prerouting, output:  classify -> mark STEER, or SKIP       219 fwmark STEER            10.2.0.0/16 dev ipsec0 mtu ..
 //! postrouting:         classify -> PROTECT leaves elsewhere  220 not fwmark OUTER        unreachable 10.2.0.0/16
 //!                      than by ipsec0: drop, count               (not to 0.0.0.0/0)      throw 10.1.0.0/16
@@ -77,6 +78,8 @@ pub struct Settings {
     pub steer_mark: u32,
     /// UDP ports of IKE and of encapsulation: what the guard lets in and out beside ESP.
     pub ports: [u16; 2],
+    /// There are VRFs: what is in one is left to its own table, and is nobody's here.
+    pub vrf: bool,
     /// False: no nft; routes and rules alone steer, and policies finer than a destination prefix cannot be had.
     pub nft: bool,
 }
@@ -137,6 +140,9 @@ pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
     };
     for ipv6 in [false, true] {
         if plan.routes.iter().any(|(d, way)| d.ip.is_ipv6() == ipv6 && *way == Way::Tunnel) {
+            if settings.vrf {
+                plan.rules.push(Rule::vrf(ipv6));
+            }
             if settings.nft {
                 plan.rules.push(Rule::marked(ipv6, settings.steer_mark));
             }

@@ -149,12 +149,16 @@ pub(super) fn table(settings: &Settings, cuts: [&Cut; 2], own: [&[AddrRange]; 2]
 fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, guards_in: bool) {
     let Settings { device, mark, steer_mark, ports: [ike, natt], .. } = settings;
     let outer = format!("meta mark & {mark:#x} == {mark:#x}");
+    // What a VRF receives comes from it, once its own interface has been left; what it sends goes by it first.
+    let vrf =
+        |way: &str| if settings.vrf { format!("\t\tmeta {way}kind \"vrf\" accept\n") } else { String::new() };
+    let (from_vrf, to_vrf) = (vrf("iif"), vrf("oif"));
     let udp = format!("{{ {ike}, {natt} }}");
     let _ = write!(
         t,
         "\tchain prerouting {{\n\t\ttype filter hook prerouting priority -90; policy accept;\n\
          \t\tiif \"lo\" accept\n\
-         \t\tmeta mark & {steer_mark:#x} != 0 meta mark set meta mark & {:#x}\n",
+         \t\tmeta mark & {steer_mark:#x} != 0 meta mark set meta mark & {:#x}\n{from_vrf}",
         !steer_mark
     );
     for (has, ipv6) in own.into_iter().zip([false, true]) {
@@ -171,6 +175,7 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
          \t\t{outer} meta l4proto {OUTER} accept\n\
          \t\t{outer} {AH_FRAGMENT} accept\n\
          \t\t{outer} udp sport {udp} accept\n\
+         {to_vrf}\
          \t\toif \"lo\" accept\n\
          \t\tmeta mark & {steer_mark:#x} != 0 meta mark set meta mark & {:#x}\n\
          \t\tjump out\n\t\tgoto steer\n\t}}\n",
@@ -191,6 +196,7 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
                 t,
                 "\tchain {name} {{\n\t\ttype filter hook postrouting priority {priority}; policy accept;\n\
                  \t\toifname \"{device}\" accept\n\
+                 {from_vrf}\
                  \t\t{outer} jump outer\n\
                  \t\toif \"lo\" accept\n\
                  \t\tjump out\n\t\tcounter name \"out_clear\" drop\n\t}}\n"
@@ -204,6 +210,7 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
              \t\tmeta l4proto {OUTER} accept\n\
              \t\t{AH_FRAGMENT} accept\n\
              \t\tudp dport {udp} accept\n\
+             {from_vrf}\
              \t\tiif \"lo\" accept\n\t\tiifname \"{device}\" accept\n\
              \t\tip6 nexthdr 44 frag nexthdr 17 frag frag-off != 0 accept\n"
         );
@@ -224,7 +231,7 @@ fn base(t: &mut String, settings: &Settings, own: [bool; 2], guards_out: bool, g
             t,
             "\t\tjump in\n\t\tcounter name \"in_clear\" drop\n\t}}\n\
              \tchain guard_forward {{\n\t\ttype filter hook forward priority 0; policy accept;\n\
-             \t\tiifname \"{device}\" accept\n\t\tjump in\n\
+             \t\tiifname \"{device}\" accept\n{from_vrf}\t\tjump in\n\
              \t\tiif \"lo\" accept\n\t\tcounter name \"in_clear\" drop\n\t}}\n"
         );
     }

@@ -36,7 +36,14 @@ fn policy(verdict: Verdict, local: &str, remote: &str) -> Policy {
 }
 
 pub(super) fn settings() -> Settings {
-    Settings { device: "ipsec0".into(), mark: 0x220, steer_mark: 0x1000_0000, ports: [500, 4500], nft: true }
+    Settings {
+        device: "ipsec0".into(),
+        mark: 0x220,
+        steer_mark: 0x1000_0000,
+        ports: [500, 4500],
+        vrf: false,
+        nft: true,
+    }
 }
 
 fn routes(plan: &Plan) -> Vec<String> {
@@ -350,4 +357,33 @@ fn no_policy_costs_a_set_of_its_own() {
             assert_eq!(own_sets(1, net, len, what), own_sets(50, net, len, what), "{net} {what}");
         }
     }
+}
+
+#[test]
+fn what_is_in_a_vrf_is_neither_steered_nor_guarded() {
+    let all = [policy(Verdict::Protect, "10.1.0.0/16", "10.2.0.0/16")];
+    let without = plan(&settings(), &all);
+    let with = plan(&Settings { vrf: true, ..settings() }, &all);
+    let rules: Vec<String> = with.rules.iter().map(|r| r.to_string()).collect();
+    assert_eq!(rules[0], "218: from all lookup [l3mdev-table]");
+    assert_eq!(with.rules[1..], without.rules[..]);
+    // Without the lines for VRFs, each in its chain in front of what would mark or drop, it is the same table.
+    let text = with.nft.unwrap();
+    let lines: Vec<&str> = text.lines().filter(|l| !l.ends_with("kind \"vrf\" accept")).collect();
+    assert_eq!(lines, without.nft.unwrap().lines().collect::<Vec<_>>());
+    for (chain, line) in [
+        ("prerouting", "meta iifkind"),
+        ("output", "meta oifkind"),
+        ("guard_out", "meta iifkind"),
+        ("guard_out_nat", "meta iifkind"),
+        ("guard_input", "meta iifkind"),
+        ("guard_forward", "meta iifkind"),
+    ] {
+        let body = text.split_once(&format!("\tchain {chain} {{\n")).unwrap().1;
+        let body = body.split_once("\t}\n").unwrap().0;
+        let at = body.find(line).unwrap_or_else(|| panic!("{chain}: {body}"));
+        assert!(body.find("jump ").is_some_and(|jump| at < jump), "{chain}: {body}");
+    }
+    let plain = plan(&Settings { vrf: true, ..settings() }, &[]);
+    assert_eq!(plain.rules, [], "where nothing is steered no rule is needed");
 }

@@ -36,6 +36,10 @@ pub const PRIORITY: u32 = 220;
 /// The priority of the rule that leads what is marked to it.
 pub const MARKED_PRIORITY: u32 = 219;
 
+/// The priority of a copy of the rule that leads packets of VRFs to the tables of those: the kernel's own stands at 1000, behind
+/// ours.
+pub const VRF_PRIORITY: u32 = 218;
+
 /// Who made a route or rule (`proto` in `ip route`): a number that no routing daemon has registered, so that what a dead
 /// process of ours left behind is known.
 pub const PROTOCOL: u8 = 220;

@@ -8,10 +8,11 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessa
 
 use super::link::family;
 use super::netlink::Netlink;
-use super::{MARKED_PRIORITY, PRIORITY, PROTOCOL, TABLE};
+use super::{MARKED_PRIORITY, PRIORITY, PROTOCOL, TABLE, VRF_PRIORITY};
 use crate::error::Error;
 
-/// A rule of the one kind that is used here: `[not] from all fwmark MARK/MASK lookup TABLE [suppress_prefixlength N]`.
+/// A rule of the kinds that are used here: `[not] from all fwmark MARK/MASK lookup TABLE [suppress_prefixlength N]`, and
+/// `from all lookup [l3mdev-table]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rule {
     /// IPv6 or IPv4.
@@ -26,6 +27,8 @@ pub struct Rule {
     pub not: bool,
     /// Where to look.
     pub table: u32,
+    /// Of packets in a VRF, and where to look is its table; then `table` is 0.
+    pub l3mdev: bool,
     /// A route found there whose prefix is not longer than this does not count, and the next rule is asked.
     pub suppress_prefixlength: Option<u32>,
     /// Who made it.
@@ -46,6 +49,7 @@ impl fmt::Display for Rule {
             (None, _) => {}
         }
         match self.table {
+            _ if self.l3mdev => f.write_str(" lookup [l3mdev-table]")?,
             255 => f.write_str(" lookup local")?,
             254 => f.write_str(" lookup main")?,
             253 => f.write_str(" lookup default")?,
@@ -79,6 +83,22 @@ impl Rule {
             mask: steer_mark,
             not: false,
             table: TABLE,
+            l3mdev: false,
+            suppress_prefixlength: None,
+            protocol: PROTOCOL,
+        }
+    }
+
+    /// What is in a VRF looks in the VRF's own table, before the others are asked.
+    pub fn vrf(ipv6: bool) -> Self {
+        Self {
+            ipv6,
+            priority: VRF_PRIORITY,
+            mark: None,
+            mask: u32::MAX,
+            not: false,
+            table: 0,
+            l3mdev: true,
             suppress_prefixlength: None,
             protocol: PROTOCOL,
         }
@@ -94,6 +114,7 @@ impl Rule {
             mask: outer_mark,
             not: true,
             table: TABLE,
+            l3mdev: false,
             suppress_prefixlength: suppress.then_some(0),
             protocol: PROTOCOL,
         }
@@ -107,11 +128,13 @@ impl Rule {
         if self.not {
             m.header.flags = RuleFlags::Invert;
         }
-        m.attributes = vec![
-            RuleAttribute::Priority(self.priority),
-            RuleAttribute::Table(self.table),
-            RuleAttribute::Protocol(self.protocol.into()),
-        ];
+        m.attributes =
+            vec![RuleAttribute::Priority(self.priority), RuleAttribute::Protocol(self.protocol.into())];
+        // The kernel takes one or the other.
+        m.attributes.push(match self.l3mdev {
+            true => RuleAttribute::L3MDev(true),
+            false => RuleAttribute::Table(self.table),
+        });
         if let Some(mark) = self.mark {
             m.attributes.push(RuleAttribute::FwMark(mark));
             m.attributes.push(RuleAttribute::FwMask(self.mask));
@@ -134,6 +157,7 @@ impl Listed {
             mask: u32::MAX,
             not: m.header.flags.contains(RuleFlags::Invert),
             table: m.header.table.into(),
+            l3mdev: false,
             suppress_prefixlength: None,
             protocol: 0,
         };
@@ -143,6 +167,7 @@ impl Listed {
                 RuleAttribute::Table(t) => rule.table = *t,
                 RuleAttribute::FwMark(v) => rule.mark = Some(*v),
                 RuleAttribute::FwMask(mask) => rule.mask = *mask,
+                RuleAttribute::L3MDev(on) => rule.l3mdev = *on,
                 RuleAttribute::Protocol(p) => rule.protocol = (*p).into(),
                 // "not set" is sent too.
                 RuleAttribute::SuppressPrefixLen(u32::MAX) | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
@@ -154,6 +179,9 @@ impl Listed {
         // A mask of less than all bits without a mark asks for those bits to be 0.
         if rule.mask != u32::MAX {
             rule.mark = rule.mark.or(Some(0));
+        }
+        if rule.l3mdev {
+            rule.table = 0;
         }
         Self { rule, lookup, conditions }
     }
@@ -219,5 +247,19 @@ impl Netlink {
             }));
         }
         Ok(rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_read_as_they_are_written() {
+        for rule in [Rule::vrf(false), Rule::marked(true, 0x10), Rule::fallback(false, 0x220, true)] {
+            let l = Listed::from_message(&rule.message());
+            assert_eq!((l.rule, l.lookup, l.conditions), (rule, true, false));
+        }
+        assert_eq!(Rule::vrf(false).to_string(), "218: from all lookup [l3mdev-table]");
     }
 }
