@@ -622,6 +622,8 @@ fn packet<'a>(buf: &'a mut [u8], job: &Job) -> Option<&'a mut [u8]> {
 #[cfg(test)]
 mod across;
 #[cfg(test)]
+mod edges;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod vectors;

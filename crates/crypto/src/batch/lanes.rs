@@ -23,11 +23,18 @@ fn wanted<'a>(keys: &[&'a EspKey], job: &Job) -> Option<&'a EspKey> {
 /// The jobs packet by packet, by the engine that each key has for that.
 fn one_by_one(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], seal: bool) {
     for job in jobs.iter_mut().filter(|job| !job.ok) {
-        let Some(key) = wanted(keys, job) else { continue };
-        let Some(packet) = packet(buf, job) else { continue };
-        let done = if seal { key.seal(packet, job.seq) } else { key.open(packet, job.seq) };
-        job.ok = done.is_some();
+        if let Some(key) = wanted(keys, job) {
+            one(buf, job, key, seal);
+        }
     }
+}
+
+fn one(buf: &mut [u8], job: &mut Job, key: &EspKey, seal: bool) {
+    let done = packet(buf, job).and_then(|packet| match seal {
+        true => key.seal(packet, job.seq),
+        false => key.open(packet, job.seq),
+    });
+    job.ok = done.is_some();
 }
 
 /// Whether one packet is enough to open by this key: 3DES of our own decrypts the blocks of one side by side.
@@ -55,6 +62,8 @@ fn run(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], waiting: usize, seal:
 
 #[cfg(ipsec_mb)]
 pub(super) use with_ipsec_mb::key;
+#[cfg(all(ipsec_mb, test))]
+pub(super) use with_ipsec_mb::goes_alone;
 
 /// 3DES of our own: the texts of all packets are encrypted side by side, then each is signed. Opening needs no other packet,
 /// since the blocks of one can be decrypted side by side.
@@ -125,8 +134,8 @@ mod with_ipsec_mb {
     use ironswan_wire::proposal::EspSuite;
 
     use super::super::{Cipher, EspKey, Fields, HEADER_LEN, Job, Other, ctr_block, packet};
-    use super::{one_by_one, wanted};
-    use crate::engine::ipsec_mb::lanes::{Batch, Cipher as LaneCipher, LaneKey, Mac, Scratch};
+    use super::{one, one_by_one, wanted};
+    use crate::engine::ipsec_mb::lanes::{Batch, Cipher as LaneCipher, LaneKey, Mac, READ_BEHIND, Scratch};
     use crate::suite;
 
     thread_local! {
@@ -157,6 +166,15 @@ mod with_ipsec_mb {
         LaneKey::new(cipher, key, mac, integ_key)
     }
 
+    /// True when a packet ends so close to the end of the buffer that libipsec-mb might read behind the buffer.
+    pub(in crate::batch) fn goes_alone(buf_len: usize, job: &Job, key: &EspKey) -> bool {
+        let behind = buf_len.saturating_sub(job.start as usize + job.len as usize);
+        match key.other.as_deref() {
+            Some(Other::Lanes(lanes)) => lanes.reads_behind() && behind < READ_BEHIND,
+            _ => false,
+        }
+    }
+
     /// Hands the jobs that are libipsec-mb's to it.
     pub(super) fn run(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], seal: bool) {
         let ours = |key: &EspKey| matches!(key.other.as_deref(), Some(Other::Lanes(_)));
@@ -167,10 +185,17 @@ mod with_ipsec_mb {
             // Nothing was touched yet.
             return one_by_one(buf, jobs, keys, seal);
         }
+        let buf_len = buf.len();
+        for job in jobs.iter_mut() {
+            if let Some(key) = wanted(keys, job).filter(|key| goes_alone(buf_len, job, key)) {
+                one(buf, job, key, seal);
+            }
+        }
         SCRATCH.with_borrow_mut(|scratch| {
             let mut batch = Batch::new(buf, scratch, seal, jobs.len());
             for (index, job) in jobs.iter().enumerate() {
-                if let Some(key) = wanted(keys, job).filter(|key| ours(key)) {
+                let key = wanted(keys, job).filter(|key| ours(key) && !goes_alone(buf_len, job, key));
+                if let Some(key) = key {
                     push(&mut batch, key, job, index, seal);
                 }
             }

@@ -22,4 +22,7 @@ pub(crate) mod sum;
 pub(crate) mod vaes;
 
 #[cfg(test)]
+#[allow(unsafe_code, reason = "the fence: pages without access")]
+pub(crate) mod guarded;
+#[cfg(test)]
 mod tests;

@@ -21,6 +21,9 @@ pub(crate) const CALL_LEN: usize = size_of::<Call>();
 /// No packet here is longer: the library counts bytes of a lane in 16 bits.
 pub(crate) const MAX_LEN: usize = 0xf000;
 
+/// So many bytes behind a packet have to be in the buffer where [`LaneKey::reads_behind`] says so.
+pub(crate) const READ_BEHIND: usize = 16;
+
 const HEADER_LEN: usize = 8;
 const MAX_ICV: usize = 32;
 const MAX_TAG: usize = 64;
@@ -204,6 +207,13 @@ impl LaneKey {
         }
     }
 
+    /// True when the library may read a few bytes behind a packet. With AVX-512 and VAES it loads the last block of CMAC's text
+    /// as 16 bytes, however many of them are text: up to 7 more than text and ICV have. Nothing becomes of them, but at the
+    /// end of a buffer there may be no memory. Of XCBC its newer versions are assumed to do the same.
+    pub(crate) fn reads_behind(&self) -> bool {
+        matches!(self.hash, Mac::Cmac | Mac::Xcbc)
+    }
+
     fn des_keys(&self) -> DesKeys {
         std::array::from_fn(|i| self.schedule.0[i * DES_SCHEDULE..].as_ptr())
     }
@@ -289,7 +299,8 @@ impl<'a> Batch<'a> {
         self.buf
     }
 
-    /// Adds the packet at `start`, whose IV is in place. `counter` is the first counter block of AES-CTR, `high` the high
+    /// Adds the packet at `start`, whose IV is in place. Behind it the buffer has [`READ_BEHIND`] bytes more where
+    /// [`LaneKey::reads_behind`]. `counter` is the first counter block of AES-CTR, `high` the high
     /// half of the sequence number with ESN. False, and nothing is added, when the layout is impossible or the packet
     /// longer than [`MAX_LEN`].
     #[must_use]
@@ -304,10 +315,15 @@ impl<'a> Batch<'a> {
         let (iv_len, icv_len) = (key.iv_len(), key.hash.icv_len());
         let text_at = HEADER_LEN + iv_len;
         let Some(text_len) = len.checked_sub(text_at + icv_len) else { return false };
+        let buf_len = self.buf.len();
         let Some(packet) = start.checked_add(len).and_then(|end| self.buf.get_mut(start..end)) else {
             return false;
         };
+        let behind = buf_len - (start + len);
         if text_len < 2 || !text_len.is_multiple_of(key.whole()) || len > MAX_LEN {
+            return false;
+        }
+        if key.reads_behind() && behind < READ_BEHIND {
             return false;
         }
         let icv_at = text_at + text_len;
@@ -342,6 +358,8 @@ impl<'a> Batch<'a> {
         let field = &mut packet[icv_at..];
         if !self.seal {
             slot.icv[..icv_len].copy_from_slice(field);
+            // Nothing but the library's own work makes this the ICV that came.
+            slot.tag[..icv_len].iter_mut().zip(field.iter()).for_each(|(tag, icv)| *tag = !icv);
         }
         if let Some(high) = high {
             field[..HIGH_LEN].copy_from_slice(&high);
@@ -405,7 +423,8 @@ fn submit(manager: &Manager, buf: &mut [u8], slots: &mut [Slot], seal: bool) {
     // SAFETY: `slots` begin with a `Call` each (`repr(C)`) and lie `size_of::<Slot>()` apart. Every pointer in them is
     // good until the call returns: keys are borrowed for the life of the batch, buffer and slots are borrowed
     // exclusively. The library reads `hash_len` bytes from the SPI on, which ends within the packet (the high half stands
-    // in the ICV field, at least 12 bytes), writes `text_len` whole blocks of text in place, and a tag of `tag_len` bytes
+    // in the ICV field, at least 12 bytes), and with some MACs the rest of a block of 16 behind them, which `push` saw to be in
+    // the buffer; it writes `text_len` whole blocks of text in place, and a tag of `tag_len` bytes
     // (at most its full digest, 64) where `tag` points: in the packet's ICV field, which is as long, or in `slot.tag`.
     unsafe {
         isw_run(
