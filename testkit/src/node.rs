@@ -143,7 +143,7 @@ impl Node {
             }
             Request::GenerateKey { ke, seed } => {
                 self.kex += 1;
-                let (private, public) = kex::generate(ke, &seed).expect("a supported method");
+                let (private, public) = kex::generate(ke, seed.expose()).expect("a supported method");
                 Completion::KeyPair { private, public }
             }
             Request::Agree { ke, private, peer_public } => {

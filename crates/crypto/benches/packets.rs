@@ -132,12 +132,12 @@ fn through_batch(name: &str, suite: EspSuite, len: usize, sas: usize) -> [Varian
     let (encr_len, integ_len) = batch::keymat_lens(&suite).expect("a supported suite");
     let encr_key: Vec<u8> = (0..encr_len).map(|i| i as u8).collect();
     let integ_key = vec![2; integ_len];
-    let keys: &'static [EspKey] = Vec::leak(
+    let keys: &'static [Box<EspKey>] = Vec::leak(
         (0..sas)
             .map(|_| EspKey::new(&suite, &encr_key, &integ_key, &mut rng).expect("a valid suite"))
             .collect(),
     );
-    let keys: &'static [&'static EspKey] = Vec::leak(keys.iter().collect());
+    let keys: &'static [&'static EspKey] = Vec::leak(keys.iter().map(|key| &**key).collect());
     let text = len.next_multiple_of(keys[0].block_len());
     let packet = 8 + keys[0].iv_len() + text + keys[0].icv_len();
     let mut seq = 0;
@@ -209,7 +209,7 @@ const AH: [(&str, IntegId); 3] = [
 /// `icv::sign` and `icv::verify`: 20 bytes of zeroed IP header apart, AH and payload in place, with ESN.
 fn through_icv(name: &str, integ: IntegId, len: usize) -> [Variant; 2] {
     let key = vec![2; icv::key_len(integ).expect("a supported algorithm")];
-    let key: &'static IcvKey = Box::leak(Box::new(IcvKey::new(integ, &key, true).expect("a valid key")));
+    let key: &'static IcvKey = Box::leak(IcvKey::new(integ, &key, true).expect("a valid key"));
     let (head, packet) = (vec![1; 20], 12 + key.field_len() + len);
     let mut buf = vec![3; BATCH * packet];
     let mut jobs: Vec<IcvJob> = (0..BATCH)

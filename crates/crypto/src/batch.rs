@@ -52,6 +52,7 @@
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 use ironswan_wire::proposal::EspSuite;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::engine::aws_lc_sys::aes::{self, BlockKey, CbcKey};
 use crate::engine::aws_lc_sys::des::{self, TripleDesKey};
@@ -59,6 +60,7 @@ use crate::engine::prefetch::prefetch;
 use crate::engines::{EngineId, Engines};
 use crate::rng::Rng;
 use crate::suite::{self, AEAD_IV_LEN, GmacKey, IntegKey, SaltedKey};
+use crate::wipe;
 
 mod lanes;
 
@@ -68,6 +70,15 @@ const HEADER_LEN: usize = 8;
 const TRAILER_LEN: usize = 2;
 /// No packet of a second engine is longer: libipsec-mb counts the bytes of a lane in 16 bits.
 const MAX_OTHER: u32 = 0xf000;
+/// How much of the stack is overwritten after keys were expanded: AWS-LC and libipsec-mb take less.
+pub(crate) const KEY_SETUP_STACK: usize = 16 * 1024;
+/// How much of the stack is overwritten after a batch of which an engine left parts of keys there. They are in the engines' own
+/// frames, which are shorter; it takes some 50 nanoseconds a batch.
+pub(crate) const PACKET_STACK: usize = 4096;
+/// `other` works on packets side by side.
+const LANES: u8 = 1;
+/// An engine leaves parts of the key on the stack, which is overwritten after each batch.
+const COPIES: u8 = 2;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// How many jobs ahead a key is fetched into the cache.
@@ -78,6 +89,9 @@ const HOT_LEN: usize = 704;
 
 /// The keys of one SA, ready for use: key schedules, powers of H and HMAC states are inside the value, which is at most
 /// 1.5 KiB, so that it can lie in a slab beside the SA. Where a second engine takes part, its keys are on the heap.
+///
+/// Keys are expanded where they stay ([`Self::unset`], [`Self::set`]) and wiped there: whoever moves a key that was set leaves a
+/// copy behind.
 ///
 /// The first cache line has everything that is asked beside the key schedule.
 #[repr(C, align(64))]
@@ -121,6 +135,9 @@ struct Shape {
     implicit_iv: bool,
     /// `other` works on packets side by side, so gets them when there are this many; 0 when it does not.
     lanes: u8,
+    /// What makes packets of this key different from those of a plain one: [`LANES`], [`COPIES`]. One byte for all, so that the
+    /// engine's key stays where cache lines begin.
+    special: u8,
     /// Lengths of packets that are `other`'s: from this one, and how many.
     other_from: u32,
     other_span: u32,
@@ -144,6 +161,8 @@ impl std::fmt::Debug for EspKey {
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 #[repr(u8)]
 enum Engine {
+    /// There is no key yet: nothing is sealed or opened.
+    Unset,
     Aead(SaltedKey),
     Gmac(GmacKey),
     Both {
@@ -165,29 +184,41 @@ enum Other {
 }
 
 impl Other {
-    /// The keys of another engine, and how many packets it wants at least (0: it works packet by packet). `None` when it
-    /// has nothing of its own for this suite.
-    fn new(
-        id: EngineId,
-        suite: &EspSuite,
-        encr_key: &[u8],
-        integ_key: &[u8],
-        engines: &Engines,
-    ) -> Option<(Self, u8)> {
+    /// Of another engine, without keys so far, and how many packets it wants at least (0: it works packet by packet). `None`
+    /// when it has nothing of its own for this suite.
+    fn blank(id: EngineId, suite: &EspSuite, engines: &Engines) -> Option<(Self, u8)> {
         if suite.encr.is_aead() {
-            return Some((Self::Aead(SaltedKey::by(id, suite.encr, suite.key_bits, encr_key)?), 0));
+            return Some((Self::Aead(SaltedKey::blank(id, suite.encr, suite.key_bits)?), 0));
         }
         #[cfg(target_arch = "x86_64")]
         if id == EngineId::Avx2 && suite.encr == EncrId::DES3 {
-            let key = crate::engine::avx2::TripleDesKey::new(encr_key)?;
-            return Some((Self::TripleDes(key), engines.lanes_from()));
+            return Some((
+                Self::TripleDes(crate::engine::avx2::TripleDesKey::blank()?),
+                engines.lanes_from(),
+            ));
         }
         #[cfg(ipsec_mb)]
         if id == EngineId::IpsecMb {
-            return Some((Self::Lanes(lanes::key(suite, encr_key, integ_key)?), engines.lanes_from()));
+            return Some((Self::Lanes(lanes::blank(suite)?), engines.lanes_from()));
         }
-        let _ = (integ_key, engines);
+        let _ = engines;
         None
+    }
+
+    /// Puts keys in place.
+    fn set(&mut self, suite: &EspSuite, encr_key: &[u8], integ_key: &[u8]) -> Option<()> {
+        match self {
+            Self::Aead(key) => key.set(suite.encr, suite.key_bits, encr_key),
+            #[cfg(target_arch = "x86_64")]
+            Self::TripleDes(key) => key.set(encr_key),
+            #[cfg(ipsec_mb)]
+            Self::Lanes(keys) => {
+                let (key, _) = suite::key_and_salt(suite.encr, suite.key_bits, encr_key)?;
+                keys.set(key, integ_key)
+            }
+        }?;
+        let _ = integ_key;
+        Some(())
     }
 }
 
@@ -201,19 +232,40 @@ enum Cipher {
 }
 
 impl Cipher {
-    fn new(suite: &EspSuite, keymat: &[u8], rng: &mut dyn Rng) -> Option<Self> {
-        let (key, nonce) = suite::key_and_salt(suite.encr, suite.key_bits, keymat)?;
-        let mut ivs = || {
-            let mut key = zeroize::Zeroizing::new([0; 16]);
-            rng.fill(&mut *key);
-            BlockKey::new(&*key)
-        };
-        match suite.encr {
+    /// Without keys so far.
+    fn blank(encr: EncrId) -> Option<Self> {
+        match encr {
             EncrId::NULL => Some(Self::Null),
-            EncrId::AES_CBC => Some(Self::AesCbc { key: CbcKey::new(key)?, ivs: ivs()? }),
-            EncrId::DES3 => Some(Self::TripleDesCbc { key: TripleDesKey::new(key)?, ivs: ivs()? }),
-            EncrId::AES_CTR => Some(Self::AesCtr { key: BlockKey::new(key)?, nonce: nonce.try_into().ok()? }),
+            EncrId::AES_CBC => Some(Self::AesCbc { key: CbcKey::blank(), ivs: BlockKey::blank() }),
+            EncrId::DES3 => Some(Self::TripleDesCbc { key: TripleDesKey::blank(), ivs: BlockKey::blank() }),
+            EncrId::AES_CTR => Some(Self::AesCtr { key: BlockKey::blank(), nonce: [0; 4] }),
             _ => None,
+        }
+    }
+
+    /// Puts keys in place.
+    fn set(&mut self, suite: &EspSuite, keymat: &[u8], rng: &mut dyn Rng) -> Option<()> {
+        let (new_key, new_nonce) = suite::key_and_salt(suite.encr, suite.key_bits, keymat)?;
+        let mut set_ivs = |ivs: &mut BlockKey| {
+            let mut key = Zeroizing::new([0; 16]);
+            rng.fill(&mut *key);
+            ivs.set(&*key)
+        };
+        match self {
+            Self::Null => Some(()),
+            Self::AesCbc { key, ivs } => {
+                key.set(new_key)?;
+                set_ivs(ivs)
+            }
+            Self::TripleDesCbc { key, ivs } => {
+                key.set(new_key)?;
+                set_ivs(ivs)
+            }
+            Self::AesCtr { key, nonce } => {
+                key.set(new_key)?;
+                *nonce = new_nonce.try_into().ok()?;
+                Some(())
+            }
         }
     }
 
@@ -263,6 +315,15 @@ impl Cipher {
     }
 }
 
+impl Drop for Cipher {
+    /// Keys wipe themselves; the nonce is keying material too.
+    fn drop(&mut self) {
+        if let Self::AesCtr { nonce, .. } = self {
+            nonce.zeroize();
+        }
+    }
+}
+
 /// An IV that cannot be foretold without the key (RFC 3602 section 3, RFC 2451 section 3).
 #[inline]
 fn unpredictable(ivs: &BlockKey, seq: &[u8; 8]) -> [u8; aes::BLOCK_LEN] {
@@ -300,7 +361,7 @@ impl EspKey {
     /// Prepares the keys of an SA. The salt of an AEAD (the nonce of AES-CTR) is the end of `encr_key`; with an AEAD or
     /// AES-GMAC `integ_key` is empty. `rng` makes the key for CBC's IVs. `None` when the suite is not supported, a key has
     /// the wrong length, or a 3DES key is a single DES key in disguise. For aws-lc: see [`Self::with_engines`].
-    pub fn new(suite: &EspSuite, encr_key: &[u8], integ_key: &[u8], rng: &mut dyn Rng) -> Option<Self> {
+    pub fn new(suite: &EspSuite, encr_key: &[u8], integ_key: &[u8], rng: &mut dyn Rng) -> Option<Box<Self>> {
         Self::with_engines(suite, encr_key, integ_key, rng, &Engines::portable())
     }
 
@@ -311,28 +372,68 @@ impl EspKey {
         integ_key: &[u8],
         rng: &mut dyn Rng,
         engines: &Engines,
-    ) -> Option<Self> {
+    ) -> Option<Box<Self>> {
+        let mut this = Box::new(Self::unset(suite)?);
+        this.set(suite, encr_key, integ_key, rng, engines)?;
+        Some(this)
+    }
+
+    /// Puts keys in place, once, for a suite with the lengths of that which [`Self::unset`] was told: see [`Self::with_engines`].
+    /// After `None` there is no key.
+    pub fn set(
+        &mut self,
+        suite: &EspSuite,
+        encr_key: &[u8],
+        integ_key: &[u8],
+        rng: &mut dyn Rng,
+        engines: &Engines,
+    ) -> Option<()> {
         let (encr_len, integ_len) = keymat_lens(suite)?;
-        if encr_key.len() != encr_len || integ_key.len() != integ_len {
+        if encr_key.len() != encr_len || integ_key.len() != integ_len || !matches!(self.engine, Engine::Unset)
+        {
             return None;
         }
-        let of = algorithm::encr(suite.encr)?;
         #[cfg(feature = "null-engine")]
         if crate::null::chosen() {
-            return Self::with(suite, Engine::Null, crate::null::icv_len(suite)?);
+            self.engine = Engine::Null;
+            return Some(());
         }
+        let done =
+            wipe::after::<KEY_SETUP_STACK, _>(|| self.expand(suite, encr_key, integ_key, rng, engines));
+        if done.is_none() {
+            (self.engine, self.other) = (Engine::Unset, None);
+        }
+        done
+    }
+
+    fn expand(
+        &mut self,
+        suite: &EspSuite,
+        encr_key: &[u8],
+        integ_key: &[u8],
+        rng: &mut dyn Rng,
+        engines: &Engines,
+    ) -> Option<()> {
         let choice = engines.choice(suite);
-        let (engine, icv_len) = if suite.encr == EncrId::NULL_AES_GMAC {
-            (Engine::Gmac(GmacKey::by(choice.large, encr_key)?), of.icv_len)
+        // Without keys first, so that what moves into its place is no secret.
+        self.engine = if suite.encr == EncrId::NULL_AES_GMAC {
+            Engine::Gmac(GmacKey::blank(choice.large, encr_key.len()))
         } else if suite.encr.is_aead() {
-            let key = SaltedKey::by(choice.large, suite.encr, suite.key_bits, encr_key)?;
-            (Engine::Aead(key), of.icv_len)
+            Engine::Aead(SaltedKey::blank(choice.large, suite.encr, suite.key_bits)?)
         } else {
-            let integ = IntegKey::new(suite.integ?, integ_key)?;
-            let icv_len = integ.icv_len();
-            (Engine::Both { cipher: Cipher::new(suite, encr_key, rng)?, integ }, icv_len)
+            Engine::Both { cipher: Cipher::blank(suite.encr)?, integ: IntegKey::blank(suite.integ?)? }
         };
-        let mut this = Self::with(suite, engine, icv_len)?;
+        match &mut self.engine {
+            Engine::Gmac(key) => key.set(encr_key)?,
+            Engine::Aead(key) => key.set(suite.encr, suite.key_bits, encr_key)?,
+            Engine::Both { cipher, integ } => {
+                integ.set(suite.integ?, integ_key)?;
+                cipher.set(suite, encr_key, rng)?;
+            }
+            Engine::Unset => return None,
+            #[cfg(feature = "null-engine")]
+            Engine::Null => return None,
+        }
         // An AEAD's main engine is that of large packets; with an integrity algorithm beside it always aws-lc, which
         // does what comes alone.
         let is_aead = suite.encr.is_aead();
@@ -340,19 +441,37 @@ impl EspKey {
         let main = if is_aead { choice.large } else { EngineId::AwsLc };
         if let Some(id) = candidates.into_iter().find(|id| *id != main)
             && suite.encr != EncrId::NULL_AES_GMAC
-            && let Some((other, lanes)) = Other::new(id, suite, encr_key, integ_key, engines)
+            && let Some((other, lanes)) = Other::blank(id, suite, engines)
         {
-            let span = choice.span(id);
-            this.other = Some(Box::new(other));
-            this.shape.lanes = lanes;
-            this.shape.other_from = span.start;
-            this.shape.other_span = (span.end - span.start).min(MAX_OTHER.saturating_sub(span.start));
+            let mut other = Box::new(other);
+            // What this engine refuses the main one does.
+            if other.set(suite, encr_key, integ_key).is_some() {
+                let span = choice.span(id);
+                self.other = Some(other);
+                self.shape.lanes = lanes;
+                self.shape.other_from = span.start;
+                self.shape.other_span = (span.end - span.start).min(MAX_OTHER.saturating_sub(span.start));
+            }
         }
-        Some(this)
+        let by_engine = match &self.engine {
+            Engine::Aead(key) => key.leaves_copies(),
+            Engine::Gmac(key) => key.leaves_copies(),
+            _ => false,
+        };
+        let by_other = matches!(self.other.as_deref(), Some(Other::Aead(key)) if key.leaves_copies());
+        self.shape.special = if by_engine || by_other { COPIES } else { 0 };
+        self.shape.special |= if self.shape.lanes > 0 { LANES } else { 0 };
+        Some(())
     }
 
-    fn with(suite: &EspSuite, engine: Engine, icv_len: usize) -> Option<Self> {
+    /// The lengths of a suite's packets, without keys so far: it seals and opens nothing. `None` when the suite is not supported.
+    pub fn unset(suite: &EspSuite) -> Option<Self> {
+        keymat_lens(suite)?;
         let of = algorithm::encr(suite.encr)?;
+        let icv_len = match suite.integ {
+            Some(id) if !suite.encr.is_aead() => algorithm::integ(id)?.icv_len,
+            _ => of.icv_len,
+        };
         let is_cbc = matches!(suite.encr, EncrId::AES_CBC | EncrId::DES3);
         let shape = Shape {
             iv_len: u8::try_from(of.iv_len).ok()?,
@@ -362,10 +481,11 @@ impl EspKey {
             esn: suite.esn,
             implicit_iv: suite.encr.is_aead() && of.iv_len == 0,
             lanes: 0,
+            special: 0,
             other_from: 0,
             other_span: 0,
         };
-        Some(Self { shape, other: None, engine })
+        Some(Self { shape, other: None, engine: Engine::Unset })
     }
 
     /// Which bytes of the key are fetched for a packet of this length. The first key of a batch answers for all: to ask each
@@ -380,6 +500,32 @@ impl EspKey {
             }),
             _ => Hot::ALL,
         }
+    }
+
+    /// Where its keys are, without what lies unused between them.
+    #[cfg(test)]
+    fn places(&self) -> Vec<crate::testing::Place> {
+        use crate::testing::place;
+
+        let mut out = match &self.engine {
+            Engine::Aead(key) => vec![key.place()],
+            Engine::Gmac(key) => vec![key.place()],
+            Engine::Both { cipher, integ } => match cipher {
+                Cipher::Null => integ.places(),
+                Cipher::AesCbc { key, ivs } => [vec![place(key), place(ivs)], integ.places()].concat(),
+                Cipher::TripleDesCbc { key, ivs } => [vec![place(key), place(ivs)], integ.places()].concat(),
+                Cipher::AesCtr { key, .. } => [vec![place(key)], integ.places()].concat(),
+            },
+            _ => Vec::new(),
+        };
+        out.extend(self.other.as_deref().map(|other| match other {
+            Other::Aead(key) => key.place(),
+            #[cfg(target_arch = "x86_64")]
+            Other::TripleDes(key) => place(key),
+            #[cfg(ipsec_mb)]
+            Other::Lanes(keys) => keys.place(),
+        }));
+        out
     }
 
     /// Length of the IV in bytes.
@@ -453,7 +599,7 @@ impl EspKey {
                 cipher.encrypt(iv, text)?;
                 integ.sign(&[header, iv, text, high], icv);
             }
-            Engine::Gmac(_) => return None,
+            Engine::Gmac(_) | Engine::Unset => return None,
             #[cfg(feature = "null-engine")]
             Engine::Null => icv.fill(0),
         }
@@ -486,7 +632,7 @@ impl EspKey {
                 integ.verify(&[header, iv, text, high], icv).then_some(())?;
                 cipher.decrypt(iv, text)
             }
-            Engine::Gmac(_) => None,
+            Engine::Gmac(_) | Engine::Unset => None,
             #[cfg(feature = "null-engine")]
             Engine::Null => Some(()),
         }
@@ -586,7 +732,7 @@ fn each(
     work: impl Fn(&EspKey, &mut [u8], u64) -> Option<()>,
     side_by_side: impl Fn(&mut [u8], &mut [Job], &[&EspKey], usize),
 ) {
-    let mut waiting = 0;
+    let (mut waiting, mut copies) = (0, false);
     let hot = keys.first().map_or(Hot::ALL, |key| key.hot());
     for i in 0..jobs.len() {
         if let Some(later) = jobs.get(i + AHEAD)
@@ -600,15 +746,21 @@ fn each(
             job.ok = false;
             continue;
         };
-        if key.shape.lanes > 0 && key.shape.is_other(job.len) {
-            job.ok = false;
-            waiting += 1;
-            continue;
+        if key.shape.special != 0 {
+            copies |= key.shape.special & COPIES != 0;
+            if key.shape.special & LANES != 0 && key.shape.is_other(job.len) {
+                job.ok = false;
+                waiting += 1;
+                continue;
+            }
         }
         job.ok = packet(buf, job).and_then(|packet| work(key, packet, job.seq)).is_some();
     }
     if waiting > 0 {
         side_by_side(buf, jobs, keys, waiting);
+    }
+    if copies {
+        wipe::overwrite::<PACKET_STACK>();
     }
 }
 
@@ -627,3 +779,5 @@ mod edges;
 mod tests;
 #[cfg(test)]
 mod vectors;
+#[cfg(test)]
+mod wiped;

@@ -8,7 +8,7 @@
 //!         XCBC  K2 = AES(02 02 ..) (complete) or K3 = AES(03 03 ..) (padded); the key of the chain is K1 = AES(01 01 ..)
 //! ```
 
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::engine::aws_lc_sys::aes::{BLOCK_LEN, BlockKey};
 
@@ -31,24 +31,34 @@ pub(crate) struct BlockMacKey {
 }
 
 impl BlockMacKey {
-    /// Prepares a key: 16 bytes for XCBC, 16, 24 or 32 for CMAC. `None` for other lengths.
-    pub(crate) fn new(mac: BlockMac, key: &[u8]) -> Option<Self> {
-        let aes = BlockKey::new(key)?;
+    /// Without a key so far.
+    pub(crate) fn blank() -> Self {
+        Self { chain: BlockKey::blank(), complete: [0; BLOCK_LEN], padded: [0; BLOCK_LEN] }
+    }
+
+    /// Prepares a key in place: 16 bytes for XCBC, 16, 24 or 32 for CMAC. `None` for other lengths.
+    pub(crate) fn set(&mut self, mac: BlockMac, key: &[u8]) -> Option<()> {
         match mac {
             BlockMac::Cmac => {
-                let mut zero = aes.encrypt(&[0; BLOCK_LEN]);
-                let complete = double(&zero);
-                zero.zeroize();
-                Some(Self { chain: aes, complete, padded: double(&complete) })
+                self.chain.set(key)?;
+                self.complete = [0; BLOCK_LEN];
+                self.chain.derive(&mut self.complete);
+                double(&mut self.complete);
+                self.padded.copy_from_slice(&self.complete);
+                double(&mut self.padded);
+                Some(())
             }
             BlockMac::Xcbc => {
                 // RFC 3566 section 4: keys of 128 bits only.
                 (key.len() == BLOCK_LEN).then_some(())?;
-                let mut k1 = aes.encrypt(&[1; BLOCK_LEN]);
-                let chain = BlockKey::new(&k1);
-                k1.zeroize();
-                let (complete, padded) = (aes.encrypt(&[2; BLOCK_LEN]), aes.encrypt(&[3; BLOCK_LEN]));
-                Some(Self { chain: chain?, complete, padded })
+                let mut aes = BlockKey::blank();
+                aes.set(key)?;
+                let mut k1 = Zeroizing::new([1; BLOCK_LEN]);
+                aes.derive(&mut k1);
+                (self.complete, self.padded) = ([2; BLOCK_LEN], [3; BLOCK_LEN]);
+                aes.derive(&mut self.complete);
+                aes.derive(&mut self.padded);
+                self.chain.set(&*k1)
             }
         }
     }
@@ -120,10 +130,10 @@ impl<'a> Chain<'a> {
 }
 
 /// Times x in GF(2^128) (RFC 4493 section 2.3), without a branch on the key's bits.
-fn double(block: &Block) -> Block {
+fn double(block: &mut Block) {
     let value = u128::from_be_bytes(*block);
     let carry = value >> 127;
-    ((value << 1) ^ (carry * 0x87)).to_be_bytes()
+    *block = ((value << 1) ^ (carry * 0x87)).to_be_bytes();
 }
 
 #[cfg(test)]

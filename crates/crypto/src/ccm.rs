@@ -23,14 +23,19 @@ pub(crate) struct CcmKey {
 }
 
 impl CcmKey {
-    /// Prepares a key of 16, 24 or 32 bytes, for ICVs of this length. `None` for other lengths.
-    pub(crate) fn new(key: &[u8], tag_len: usize) -> Option<Self> {
+    /// For ICVs of this length, without a key so far. `None` for another length.
+    pub(crate) fn blank(tag_len: usize) -> Option<Self> {
         // RFC 3610 section 2: 4, 6, 8, .. 16.
         let fits = (4..=BLOCK_LEN).contains(&tag_len) && tag_len.is_multiple_of(2);
-        fits.then_some(Self { aes: BlockKey::new(key)?, tag_len })
+        fits.then_some(Self { aes: BlockKey::blank(), tag_len })
     }
 
-    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `new` was told, and the nonce has
+    /// Prepares a key of 16, 24 or 32 bytes in place. `None` for other lengths.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
+        self.aes.set(key)
+    }
+
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `blank` was told, and the nonce has
     /// 7 to 13 bytes.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {

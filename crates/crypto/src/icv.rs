@@ -17,7 +17,10 @@
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::IntegId;
 
+use crate::batch::{KEY_SETUP_STACK, PACKET_STACK};
+use crate::engines::EngineId;
 use crate::suite::{self, AEAD_IV_LEN, GmacKey, IntegKey};
+use crate::wipe;
 
 /// The longest field: HMAC-SHA2-512-256's ICV.
 const MAX_FIELD: usize = 32;
@@ -38,6 +41,8 @@ impl std::fmt::Debug for IcvKey {
 
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 enum Engine {
+    /// There is no key yet: nothing is signed or verified.
+    Unset,
     Integ(IntegKey),
     Gmac(GmacKey),
     #[cfg(feature = "null-engine")]
@@ -72,19 +77,53 @@ pub fn key_len(integ: IntegId) -> Option<usize> {
 
 impl IcvKey {
     /// Prepares the key of an SA. `None` when the algorithm is not supported or the key has the wrong length.
-    pub fn new(integ: IntegId, key: &[u8], esn: bool) -> Option<Self> {
+    pub fn new(integ: IntegId, key: &[u8], esn: bool) -> Option<Box<Self>> {
+        let mut this = Box::new(Self::unset(integ, esn)?);
+        this.set(integ, key)?;
+        Some(this)
+    }
+
+    /// The lengths of an algorithm, without a key so far: it signs and verifies nothing. A key is put in where it stays, since
+    /// whoever moves a key that was set leaves a copy behind. `None` when the algorithm is not supported.
+    pub fn unset(integ: IntegId, esn: bool) -> Option<Self> {
         let shape = algorithm::integ(integ)?;
-        (key.len() == shape.key_len).then_some(())?;
+        Some(Self { engine: Engine::Unset, field_len: shape.iv_len + shape.icv_len, esn })
+    }
+
+    /// Puts the key of the algorithm that [`Self::unset`] was told in place, once. `None`, and no key, when it has the wrong
+    /// length.
+    pub fn set(&mut self, integ: IntegId, key: &[u8]) -> Option<()> {
+        let shape = algorithm::integ(integ)?;
+        (key.len() == shape.key_len && matches!(self.engine, Engine::Unset)).then_some(())?;
         #[cfg(feature = "null-engine")]
         if crate::null::chosen() {
-            return Some(Self { engine: Engine::Null, field_len: shape.iv_len + shape.icv_len, esn });
+            self.engine = Engine::Null;
+            return Some(());
         }
-        let engine = if suite::integ_key_len(integ).is_some() {
-            Engine::Integ(IntegKey::new(integ, key)?)
+        self.engine = if suite::integ_key_len(integ).is_some() {
+            Engine::Integ(IntegKey::blank(integ)?)
         } else {
-            Engine::Gmac(GmacKey::new(key)?)
+            Engine::Gmac(GmacKey::blank(EngineId::AwsLc, key.len()))
         };
-        Some(Self { engine, field_len: shape.iv_len + shape.icv_len, esn })
+        let done = wipe::after::<KEY_SETUP_STACK, _>(|| match &mut self.engine {
+            Engine::Integ(this) => this.set(integ, key),
+            Engine::Gmac(this) => this.set(key),
+            _ => None,
+        });
+        if done.is_none() {
+            self.engine = Engine::Unset;
+        }
+        done
+    }
+
+    /// Where the key is, without the salt.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
+        match &self.engine {
+            Engine::Integ(key) => key.places(),
+            Engine::Gmac(key) => vec![key.place()],
+            _ => Vec::new(),
+        }
     }
 
     /// Length of IV and ICV in AH, in bytes, before the padding that IPv6 may want.
@@ -144,11 +183,12 @@ fn sign_one(heads: &[u8], buf: &mut [u8], job: &IcvJob, key: &IcvKey) -> Option<
     let Layout { head, parts: [before, behind], zeros } = layout(heads, buf, job, key)?;
     let parts = [head, before, zeros, behind, if key.esn { &number[..4] } else { &[] }];
     match &key.engine {
+        Engine::Unset => return None,
         Engine::Integ(integ) => integ.sign(&parts, field),
         Engine::Gmac(gmac) => {
             let (iv, icv) = field.split_first_chunk_mut::<AEAD_IV_LEN>()?;
             *iv = number;
-            gmac.sign(&number, &parts, icv);
+            wipe::after::<PACKET_STACK, _>(|| gmac.sign(&number, &parts, icv));
         }
         #[cfg(feature = "null-engine")]
         Engine::Null => drop(std::hint::black_box(&parts)),
@@ -172,10 +212,11 @@ fn verify_one(heads: &[u8], buf: &[u8], job: &IcvJob, key: &IcvKey) -> Option<bo
     let parts = [head, before, zeros, behind, if key.esn { &number[..4] } else { &[] }];
     let field = &buf[range(job.field, key.field_len, buf)?];
     Some(match &key.engine {
+        Engine::Unset => false,
         Engine::Integ(integ) => integ.verify(&parts, field),
         Engine::Gmac(gmac) => {
             let (iv, icv) = field.split_first_chunk::<AEAD_IV_LEN>()?;
-            gmac.verify(iv, &parts, icv)
+            wipe::after::<PACKET_STACK, _>(|| gmac.verify(iv, &parts, icv))
         }
         #[cfg(feature = "null-engine")]
         Engine::Null => std::hint::black_box(&parts).len() == parts.len(),

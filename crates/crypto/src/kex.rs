@@ -10,6 +10,12 @@ use ironswan_wire::secret::{Secret, ct_eq};
 use crate::engine::aws_lc::{self, Curve};
 use crate::engine::aws_lc_sys::modp::Group;
 use crate::prf;
+use crate::wipe;
+
+/// Length of a seed in bytes.
+pub const SEED_LEN: usize = 32;
+/// How much of the stack is overwritten after a computation: big numbers take the most.
+const KEX_STACK: usize = 64 * 1024;
 
 /// Why a key exchange failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +83,15 @@ pub fn public_len(ke: KeId) -> Option<usize> {
 }
 
 /// Makes a key pair: the private key, and the public value as on the wire in IKE (u; x||y; or padded to the group size).
-/// The same seed gives the same pair, so a seed must be random, secret and used once.
-pub fn generate(ke: KeId, seed: &[u8; 32]) -> Result<(Secret, Vec<u8>), KexError> {
+/// The same seed gives the same pair, so a seed must be random, secret and used once: [`SEED_LEN`] bytes.
+pub fn generate(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
+    if seed.len() != SEED_LEN {
+        return Err(KexError::Internal);
+    }
+    wipe::after::<KEX_STACK, _>(|| key_pair(ke, seed))
+}
+
+fn key_pair(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
     match method(ke).ok_or(KexError::Unsupported(ke))? {
         Method::Curve(curve) => {
             // A NIST scalar must be in 1..n-1; a candidate outside (less than once in 2^32) is followed by the next.
@@ -106,6 +119,10 @@ pub fn generate(ke: KeId, seed: &[u8; 32]) -> Result<(Secret, Vec<u8>), KexError
 ///
 /// RFC 6989: the peer's value is checked every time, also when our private key is used once.
 pub fn agree(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexError> {
+    wipe::after::<KEX_STACK, _>(|| shared_secret(ke, private, peer))
+}
+
+fn shared_secret(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexError> {
     let method = method(ke).ok_or(KexError::Unsupported(ke))?;
     let expected = public_len(ke).ok_or(KexError::Unsupported(ke))?;
     if peer.len() != expected {
@@ -138,7 +155,7 @@ pub fn agree(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexError
 }
 
 /// Stretches the seed to a private key: prf+ with labels, so that no two methods share bytes of one seed.
-fn expand(ke: KeId, seed: &[u8; 32], attempt: u8, len: usize) -> Secret {
+fn expand(ke: KeId, seed: &[u8], attempt: u8, len: usize) -> Secret {
     let prf = prf::get(PrfId::HMAC_SHA2_256).expect("HMAC-SHA2-256 is built in");
     prf::prf_plus(prf, seed, &[b"IronSwan key exchange", &ke.0.to_be_bytes(), &[attempt]], len)
 }

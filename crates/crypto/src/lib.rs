@@ -33,5 +33,6 @@ mod suite;
 pub mod sum;
 #[cfg(test)]
 mod testing;
+mod wipe;
 
 pub use engine::prefetch::prefetch;

@@ -14,8 +14,11 @@
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 
+use crate::batch::{KEY_SETUP_STACK, PACKET_STACK};
 use crate::engine::aws_lc_sys::aes::{self, CbcKey};
+use crate::engines::EngineId;
 use crate::suite::{self, AEAD_IV_LEN, IntegKey, SaltedKey};
+use crate::wipe;
 
 /// The message is not authentic, or its parts have impossible lengths. Says no more on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,8 +32,8 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// SK_e and SK_a of one direction, ready for use.
-pub struct MessageKey(Inner);
+/// SK_e and SK_a of one direction, ready for use. On the heap, where they were expanded: keys that are moved leave copies.
+pub struct MessageKey(Box<Inner>);
 
 impl std::fmt::Debug for MessageKey {
     /// Says what it is, and nothing of the key.
@@ -61,15 +64,36 @@ impl MessageKey {
         if encr.is_aead() {
             // RFC 5282 section 8: no integrity algorithm beside a combined-mode one; NONE may be spelt out.
             let alone = integ.is_none_or(|id| id == IntegId::NONE) && integ_key.is_empty();
-            let key = alone.then(|| SaltedKey::new(encr, key_bits, encr_key)).flatten()?;
-            return Some(Self(Inner::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }));
+            alone.then_some(())?;
         }
-        Some(Self(Inner::Cbc { cbc: CbcKey::new(encr_key)?, integ: IntegKey::new(integ?, integ_key)? }))
+        let mut inner = Box::new(if encr.is_aead() {
+            let key = SaltedKey::blank(EngineId::AwsLc, encr, key_bits)?;
+            Inner::Aead { key, icv_len: algorithm::encr(encr)?.icv_len }
+        } else {
+            Inner::Cbc { cbc: CbcKey::blank(), integ: IntegKey::blank(integ?)? }
+        });
+        wipe::after::<KEY_SETUP_STACK, _>(|| match &mut *inner {
+            Inner::Aead { key, .. } => key.set(encr, key_bits, encr_key),
+            Inner::Cbc { cbc, integ: mac } => {
+                cbc.set(encr_key)?;
+                mac.set(integ?, integ_key)
+            }
+        })?;
+        Some(Self(inner))
+    }
+
+    /// Where the keys are, without the salt.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
+        match &*self.0 {
+            Inner::Aead { key, .. } => vec![key.place()],
+            Inner::Cbc { cbc, integ } => [vec![crate::testing::place(cbc)], integ.places()].concat(),
+        }
     }
 
     /// Length of the IV in bytes.
     pub fn iv_len(&self) -> usize {
-        match &self.0 {
+        match &*self.0 {
             Inner::Aead { .. } => AEAD_IV_LEN,
             Inner::Cbc { .. } => aes::BLOCK_LEN,
         }
@@ -77,7 +101,7 @@ impl MessageKey {
 
     /// Length of the ICV in bytes.
     pub fn icv_len(&self) -> usize {
-        match &self.0 {
+        match &*self.0 {
             Inner::Aead { icv_len, .. } => *icv_len,
             Inner::Cbc { integ, .. } => integ.icv_len(),
         }
@@ -86,7 +110,7 @@ impl MessageKey {
     /// The text must be padded to a multiple of this many bytes: 16 for CBC, 1 for an AEAD (which needs no padding,
     /// RFC 5282 section 3).
     pub fn block_len(&self) -> usize {
-        match &self.0 {
+        match &*self.0 {
             Inner::Aead { .. } => 1,
             Inner::Cbc { .. } => aes::BLOCK_LEN,
         }
@@ -97,7 +121,7 @@ impl MessageKey {
     /// # Panics
     /// When `iv`, `text` or `icv` have not the lengths that this key asks for: the caller laid the message out.
     pub fn seal(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &mut [u8]) {
-        match &self.0 {
+        wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
             Inner::Aead { key, icv_len } => {
                 assert_eq!(icv.len(), *icv_len, "room for icv_len bytes");
                 key.seal(aad, iv.try_into().expect("an IV of iv_len bytes"), text, icv);
@@ -107,18 +131,18 @@ impl MessageKey {
                 assert_eq!(icv.len(), integ.icv_len(), "room for icv_len bytes");
                 integ.sign(&[aad, iv, text], icv);
             }
-        }
+        });
     }
 
     /// Verifies, then decrypts `text` in place. Lengths come from the peer here: what does not fit is an error. After an
     /// error the text is unspecified.
     pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
-        let opened = match &self.0 {
-            Inner::Aead { key, .. } => key.open(aad, iv.try_into().map_err(|_| OpenError)?, text, icv),
+        let opened = wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
+            Inner::Aead { key, .. } => iv.try_into().is_ok_and(|iv| key.open(aad, iv, text, icv)),
             Inner::Cbc { cbc, integ } => {
-                let chain = iv.try_into().map_err(|_| OpenError)?;
+                let Ok(chain) = iv.try_into() else { return false };
                 if text.is_empty() || !text.len().is_multiple_of(aes::BLOCK_LEN) {
-                    return Err(OpenError);
+                    return false;
                 }
                 let authentic = integ.verify(&[aad, iv, text], icv);
                 if authentic {
@@ -126,7 +150,7 @@ impl MessageKey {
                 }
                 authentic
             }
-        };
+        });
         if opened { Ok(()) } else { Err(OpenError) }
     }
 }

@@ -7,9 +7,6 @@
 
 use std::cell::Cell;
 
-use ironswan_wire::algorithm;
-use ironswan_wire::proposal::EspSuite;
-
 thread_local! {
     static CHOSEN: Cell<bool> = const { Cell::new(false) };
 }
@@ -26,17 +23,10 @@ pub(crate) fn chosen() -> bool {
     CHOSEN.get()
 }
 
-/// Length of the ICV that packets of this suite have, in bytes.
-pub(crate) fn icv_len(suite: &EspSuite) -> Option<usize> {
-    match suite.integ {
-        Some(id) if !suite.encr.is_aead() => Some(algorithm::integ(id)?.icv_len),
-        _ => Some(algorithm::encr(suite.encr)?.icv_len),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ironswan_wire::iana::{EncrId, IntegId};
+    use ironswan_wire::proposal::EspSuite;
 
     use super::*;
     use crate::batch::{self, EspKey, Job};
@@ -46,7 +36,7 @@ mod tests {
     const GCM: EspSuite =
         EspSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: None, ke: None, esn: false };
 
-    fn key() -> EspKey {
+    fn key() -> Box<EspKey> {
         EspKey::new(&GCM, &[7; 20], &[], &mut Seeded::new(1)).unwrap()
     }
 

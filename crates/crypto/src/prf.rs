@@ -2,9 +2,13 @@
 
 use ironswan_wire::iana::PrfId;
 use ironswan_wire::secret::Secret;
-use zeroize::Zeroize;
+use zeroize::Zeroizing;
 
-use crate::engine::aws_lc_sys::hmac::{Hash, HmacKey};
+use crate::engine::aws_lc_sys::hmac::{Hash, HmacKey, MAX_LEN};
+use crate::wipe;
+
+/// How much of the stack is overwritten after a MAC: the hash functions' message schedules.
+const PRF_STACK: usize = 4 * 1024;
 
 /// A PRF as negotiated by transform type 2.
 pub trait Prf: Sync {
@@ -33,10 +37,13 @@ impl Prf for Hmac {
     }
 
     fn mac(&self, key: &[u8], parts: &[&[u8]]) -> Secret {
-        let mut digest = HmacKey::new(self.hash, key).mac(parts);
-        let secret = Secret::from(&digest[..self.hash.output_len()]);
-        digest.zeroize();
-        secret
+        wipe::after::<PRF_STACK, _>(|| {
+            let mut hmac = HmacKey::blank(self.hash);
+            hmac.set(key);
+            let mut digest = Zeroizing::new([0; MAX_LEN]);
+            hmac.mac_into(parts, &mut digest);
+            Secret::from(&digest[..self.hash.output_len()])
+        })
     }
 }
 

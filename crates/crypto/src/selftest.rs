@@ -285,7 +285,7 @@ fn check_prf((id, answer): &PrfAnswer) -> Result<(), &'static str> {
 }
 
 fn check_kex((ke, answer): &KexAnswer) -> Result<(), &'static str> {
-    let seed = std::array::from_fn(|i| i as u8);
+    let seed = count(0, kex::SEED_LEN);
     let (private, public) = kex::generate(*ke, &seed).map_err(|_| "key generation failed")?;
     let shared = kex::agree(*ke, &private, &public).map_err(|_| "agreement failed")?;
     let prf = prf::get(PrfId::HMAC_SHA2_256).ok_or("HMAC-SHA2-256 missing")?;

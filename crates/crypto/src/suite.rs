@@ -8,6 +8,7 @@ use std::ops::Range;
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 use ironswan_wire::secret::ct_eq;
+use zeroize::Zeroize;
 
 use crate::block_mac::{BlockMac, BlockMacKey};
 use crate::ccm::CcmKey;
@@ -18,6 +19,8 @@ use crate::engine::ipsec_mb;
 #[cfg(target_arch = "x86_64")]
 use crate::engine::vaes;
 use crate::engines::EngineId;
+#[cfg(test)]
+use crate::testing::{Place, place};
 
 /// Length of an AEAD's IV, whether a packet carries it or not (RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 4543
 /// section 3.1, RFC 5282 section 3.1, RFC 7634 section 2, RFC 8750 section 3).
@@ -55,19 +58,57 @@ enum Combined {
 }
 
 impl Combined {
-    /// AES-GCM by an engine, or by aws-lc where that engine cannot.
-    fn gcm(key: &[u8], icv_len: usize, by: EngineId) -> Option<Self> {
-        let aead = gcm(key)?;
-        match by {
+    /// AES-GCM by an engine, or by aws-lc where that engine cannot, without a key so far.
+    fn gcm(key_len: usize, icv_len: usize, by: EngineId) -> Self {
+        let theirs = match by {
             #[cfg(target_arch = "x86_64")]
-            EngineId::Vaes => vaes::GcmKey::new(key, icv_len).map(Self::Vaes),
+            EngineId::Vaes => vaes::GcmKey::blank(icv_len).map(Self::Vaes),
             #[cfg(ipsec_mb)]
             EngineId::IpsecMb => {
-                ipsec_mb::gcm::GcmKey::new(key, icv_len).map(|key| Self::IpsecMb(Box::new(key)))
+                ipsec_mb::gcm::GcmKey::blank(key_len, icv_len).map(|key| Self::IpsecMb(Box::new(key)))
             }
             _ => None,
+        };
+        let _ = key_len;
+        theirs.unwrap_or_else(|| Self::Evp(AeadKey::blank()))
+    }
+
+    /// Puts a key in place. `aead` is what aws-lc calls the algorithm.
+    fn set(&mut self, aead: Aead, key: &[u8], icv_len: usize) -> Option<()> {
+        match self {
+            Self::Evp(this) => this.set(aead, key, icv_len),
+            #[cfg(target_arch = "x86_64")]
+            Self::Vaes(this) => this.set(key),
+            #[cfg(ipsec_mb)]
+            Self::IpsecMb(this) => this.set(key),
+            Self::Ccm(this) => this.set(key),
         }
-        .or_else(|| AeadKey::new(aead, key, icv_len).map(Self::Evp))
+    }
+
+    /// True when it leaves parts of its key on the stack with each packet.
+    fn leaves_copies(&self) -> bool {
+        match self {
+            // Copies the powers of H, or ChaCha20's key, to its own frame.
+            Self::Evp(_) => true,
+            // The compiler has not a register for every round key and power.
+            #[cfg(target_arch = "x86_64")]
+            Self::Vaes(_) => true,
+            #[cfg(ipsec_mb)]
+            Self::IpsecMb(_) => false,
+            Self::Ccm(_) => false,
+        }
+    }
+
+    #[cfg(test)]
+    fn place(&self) -> Place {
+        match self {
+            Self::Evp(key) => place(key),
+            #[cfg(target_arch = "x86_64")]
+            Self::Vaes(key) => place(key),
+            #[cfg(ipsec_mb)]
+            Self::IpsecMb(key) => key.place(),
+            Self::Ccm(key) => place(key),
+        }
     }
 
     #[inline]
@@ -123,28 +164,43 @@ pub(crate) struct SaltedKey {
 }
 
 impl SaltedKey {
-    /// Prepares `key | salt` for aws-lc. `None` for other algorithms, and when the length is wrong.
-    pub(crate) fn new(encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<Self> {
-        Self::by(EngineId::AwsLc, encr, key_bits, keymat)
-    }
-
-    /// The same for an engine; what it does not have is aws-lc's.
-    pub(crate) fn by(engine: EngineId, encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<Self> {
+    /// For an engine, without key and salt so far; what that engine does not have is aws-lc's. `None` for algorithms that are
+    /// not here.
+    pub(crate) fn blank(engine: EngineId, encr: EncrId, key_bits: u16) -> Option<Self> {
         is_combined(encr).then_some(())?;
         let icv_len = algorithm::encr(encr)?.icv_len;
-        let (key, salt) = key_and_salt(encr, key_bits, keymat)?;
         let key = match encr {
             EncrId::AES_CCM_8 | EncrId::AES_CCM_12 | EncrId::AES_CCM_16 | EncrId::AES_CCM_8_IIV => {
-                Combined::Ccm(CcmKey::new(key, icv_len)?)
+                Combined::Ccm(CcmKey::blank(icv_len)?)
             }
-            EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => {
-                Combined::Evp(AeadKey::new(Aead::ChaCha20Poly1305, key, icv_len)?)
-            }
-            _ => Combined::gcm(key, icv_len, engine)?,
+            EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => Combined::Evp(AeadKey::blank()),
+            _ => Combined::gcm(usize::from(key_bits / 8), icv_len, engine),
         };
-        let mut this = Self { salt: [0; MAX_SALT_LEN], key };
-        this.salt[..salt.len()].copy_from_slice(salt);
-        Some(this)
+        Some(Self { salt: [0; MAX_SALT_LEN], key })
+    }
+
+    /// Puts `key | salt` of the algorithm that `blank` was told in place. `None` when the length is wrong.
+    pub(crate) fn set(&mut self, encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<()> {
+        let icv_len = algorithm::encr(encr)?.icv_len;
+        let (key, salt) = key_and_salt(encr, key_bits, keymat)?;
+        let aead = match encr {
+            EncrId::CHACHA20_POLY1305 | EncrId::CHACHA20_POLY1305_IIV => Aead::ChaCha20Poly1305,
+            _ => gcm(key)?,
+        };
+        self.key.set(aead, key, icv_len)?;
+        self.salt.get_mut(..salt.len())?.copy_from_slice(salt);
+        Some(())
+    }
+
+    /// True when it leaves parts of its key on the stack with each packet.
+    pub(crate) fn leaves_copies(&self) -> bool {
+        self.key.leaves_copies()
+    }
+
+    /// Where the key is, without the salt.
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> Place {
+        self.key.place()
     }
 
     /// How long a short text is, and which bytes of this value it needs; what a longer one needs ends there too. `None` when
@@ -176,6 +232,12 @@ impl SaltedKey {
     }
 }
 
+impl Drop for SaltedKey {
+    fn drop(&mut self) {
+        self.salt.zeroize();
+    }
+}
+
 #[inline]
 fn nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; NONCE_LEN] {
     let mut nonce = [0; NONCE_LEN];
@@ -199,6 +261,12 @@ pub(crate) struct GmacKey {
     salt: [u8; MAX_SALT_LEN],
 }
 
+impl Drop for GmacKey {
+    fn drop(&mut self) {
+        self.salt.zeroize();
+    }
+}
+
 thread_local! {
     /// Where the parts of one message are put together, since the library takes additional data in one piece. As long
     /// as the longest packet of this thread; it holds what went over the wire in clear.
@@ -206,15 +274,29 @@ thread_local! {
 }
 
 impl GmacKey {
-    /// Prepares `key | salt` for aws-lc. `None` for a length that AES has not.
-    pub(crate) fn new(keymat: &[u8]) -> Option<Self> {
-        Self::by(EngineId::AwsLc, keymat)
+    /// For an engine, or for aws-lc where that one cannot, and `key | salt` of this length; without them so far.
+    pub(crate) fn blank(engine: EngineId, keymat_len: usize) -> Self {
+        let key_len = keymat_len.saturating_sub(MAX_SALT_LEN);
+        Self { key: Combined::gcm(key_len, MAX_TAG_LEN, engine), salt: [0; MAX_SALT_LEN] }
     }
 
-    /// The same for an engine, or for aws-lc where that one cannot. `None` for a length that AES has not.
-    pub(crate) fn by(engine: EngineId, keymat: &[u8]) -> Option<Self> {
+    /// Puts `key | salt` in place. `None` for a length that AES has not.
+    pub(crate) fn set(&mut self, keymat: &[u8]) -> Option<()> {
         let (key, salt) = keymat.split_last_chunk::<MAX_SALT_LEN>()?;
-        Some(Self { key: Combined::gcm(key, MAX_TAG_LEN, engine)?, salt: *salt })
+        self.key.set(gcm(key)?, key, MAX_TAG_LEN)?;
+        self.salt.copy_from_slice(salt);
+        Some(())
+    }
+
+    /// True when it leaves parts of its key on the stack with each packet.
+    pub(crate) fn leaves_copies(&self) -> bool {
+        self.key.leaves_copies()
+    }
+
+    /// Where the key is, without the salt.
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> Place {
+        self.key.place()
     }
 
     /// Writes the ICV of the parts, 16 bytes.
@@ -263,22 +345,42 @@ pub(crate) fn integ_key_len(id: IntegId) -> Option<usize> {
 }
 
 impl IntegKey {
-    /// Prepares a key. `None` for algorithms that are not here, and when the length is not the algorithm's.
-    pub(crate) fn new(id: IntegId, key: &[u8]) -> Option<Self> {
-        if key.len() != integ_key_len(id)? {
-            return None;
-        }
+    /// Of an algorithm, without a key so far. `None` for those that are not here.
+    pub(crate) fn blank(id: IntegId) -> Option<Self> {
         let mac = match id {
-            IntegId::HMAC_MD5_96 => Mac::Hmac(HmacKey::new(Hash::Md5, key)),
-            IntegId::HMAC_SHA1_96 => Mac::Hmac(HmacKey::new(Hash::Sha1, key)),
-            IntegId::HMAC_SHA2_256_128 => Mac::Hmac(HmacKey::new(Hash::Sha256, key)),
-            IntegId::HMAC_SHA2_384_192 => Mac::Hmac(HmacKey::new(Hash::Sha384, key)),
-            IntegId::HMAC_SHA2_512_256 => Mac::Hmac(HmacKey::new(Hash::Sha512, key)),
-            IntegId::AES_XCBC_96 => Mac::Block(BlockMacKey::new(BlockMac::Xcbc, key)?),
-            IntegId::AES_CMAC_96 => Mac::Block(BlockMacKey::new(BlockMac::Cmac, key)?),
+            IntegId::HMAC_MD5_96 => Mac::Hmac(HmacKey::blank(Hash::Md5)),
+            IntegId::HMAC_SHA1_96 => Mac::Hmac(HmacKey::blank(Hash::Sha1)),
+            IntegId::HMAC_SHA2_256_128 => Mac::Hmac(HmacKey::blank(Hash::Sha256)),
+            IntegId::HMAC_SHA2_384_192 => Mac::Hmac(HmacKey::blank(Hash::Sha384)),
+            IntegId::HMAC_SHA2_512_256 => Mac::Hmac(HmacKey::blank(Hash::Sha512)),
+            IntegId::AES_XCBC_96 | IntegId::AES_CMAC_96 => Mac::Block(BlockMacKey::blank()),
             _ => return None,
         };
         Some(Self { key: mac, icv_len: algorithm::integ(id)?.icv_len })
+    }
+
+    /// Puts a key of the algorithm that `blank` was told in place, once. `None` when the length is not the algorithm's.
+    pub(crate) fn set(&mut self, id: IntegId, key: &[u8]) -> Option<()> {
+        if key.len() != integ_key_len(id)? {
+            return None;
+        }
+        match &mut self.key {
+            Mac::Hmac(hmac) => {
+                hmac.set(key);
+                Some(())
+            }
+            Mac::Block(mac) if id == IntegId::AES_XCBC_96 => mac.set(BlockMac::Xcbc, key),
+            Mac::Block(mac) => mac.set(BlockMac::Cmac, key),
+        }
+    }
+
+    /// Where the key is.
+    #[cfg(test)]
+    pub(crate) fn places(&self) -> Vec<Place> {
+        match &self.key {
+            Mac::Hmac(key) => key.places().to_vec(),
+            Mac::Block(key) => vec![place(key)],
+        }
     }
 
     /// Length of the ICV in bytes.

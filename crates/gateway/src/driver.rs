@@ -375,7 +375,7 @@ impl Driver {
     fn serve(&self, now: Instant, id: RequestId, request: Request) {
         match request {
             Request::GenerateKey { ke, seed } => {
-                self.compute(now, id, STRANGERS_WAITING, move || match kex::generate(ke, &seed) {
+                self.compute(now, id, STRANGERS_WAITING, move || match kex::generate(ke, seed.expose()) {
                     Ok((private, public)) => Completion::KeyPair { private, public },
                     Err(e) => {
                         static LINES: Repeated = Repeated::new();

@@ -41,7 +41,7 @@ pub enum Request {
         /// Group.
         ke: KeId,
         /// 32 bytes from the endpoint's random source, from which the private key is derived: same seed, same key.
-        seed: [u8; 32],
+        seed: Secret,
     },
     /// Compute a shared secret. Completed by [`Completion::SharedSecret`].
     Agree {
@@ -348,4 +348,22 @@ pub struct ChildSaInfo {
     pub life_in: Option<Duration>,
     /// Filled by the driver from the engine: inbound and outbound.
     pub stats: Option<(SaStats, SaStats)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_shows_neither_seed_nor_private_key() {
+        let secret = || Secret::new(b"swordfish".to_vec());
+        let ke = KeId::CURVE_25519;
+        let shown = format!(
+            "{:?} {:?}",
+            Request::GenerateKey { ke, seed: secret() },
+            Request::Agree { ke, private: secret(), peer_public: vec![1] }
+        );
+        assert_eq!(shown.matches("Secret(9 bytes)").count(), 2, "{shown}");
+        assert!(!shown.contains("115, 119, 111"), "the bytes: {shown}");
+    }
 }

@@ -28,7 +28,7 @@ const TURN_FRAMES: usize = 256;
 const CAPACITY: usize = 256 * 1024;
 
 /// The key of this SA.
-fn key_of(sa: &SaAdd) -> EspKey {
+fn key_of(sa: &SaAdd) -> Box<EspKey> {
     let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
     EspKey::with_engines(&sa.suite, encr, integ, &mut Seeded::new(9), &Engines::of_environment())
         .expect("a key of ours")

@@ -402,16 +402,24 @@ fn in_udp(protocol: ProtocolId, udp_encap: bool) -> Result<(), ApplyError> {
     if udp_encap && protocol == ProtocolId::AH { Err(ApplyError::Encap) } else { Ok(()) }
 }
 
-fn key(control: &mut Control, sa: &SaAdd) -> Result<SaKey, ApplyError> {
-    let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
+/// The key of an SA without its bytes: those are put in where it stays, by [`set_key`].
+fn unset_key(sa: &SaAdd) -> Result<SaKey, ApplyError> {
     let key = match (sa.protocol, sa.suite.encr, sa.suite.integ) {
-        (ProtocolId::ESP, ..) => {
-            EspKey::with_engines(&sa.suite, encr, integ, &mut *control.rng, &control.engines).map(SaKey::Esp)
-        }
-        (_, EncrId::NULL, Some(id)) => IcvKey::new(id, integ, sa.suite.esn).map(SaKey::Ah),
+        (ProtocolId::ESP, ..) => EspKey::unset(&sa.suite).map(SaKey::Esp),
+        (_, EncrId::NULL, Some(id)) => IcvKey::unset(id, sa.suite.esn).map(SaKey::Ah),
         _ => None,
     };
     key.ok_or(ApplyError::Key)
+}
+
+fn set_key(control: &mut Control, sa: &SaAdd, key: Option<&mut SaKey>) -> Result<(), ApplyError> {
+    let (encr, integ) = (sa.encr_key.expose(), sa.integ_key.expose());
+    let done = match (key, sa.suite.integ) {
+        (Some(SaKey::Esp(key)), _) => key.set(&sa.suite, encr, integ, &mut *control.rng, &control.engines),
+        (Some(SaKey::Ah(key)), Some(id)) => key.set(id, integ),
+        _ => None,
+    };
+    done.ok_or(ApplyError::Key)
 }
 
 fn path(sa: &SaAdd) -> Path {
@@ -423,12 +431,9 @@ fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result
     if next.inbound.get(sa.spi.0).is_some() {
         return Err(ApplyError::Exists);
     }
-    let key = key(control, sa)?;
-    let state = InState::new(sa, key);
-    next.inbound.insert(
-        sa.spi.0,
-        Arc::new(InSa { path: path(sa), sources: Sources::default(), state: Arc::new(state) }),
-    );
+    let mut state = Arc::new(InState::new(sa, unset_key(sa)?));
+    set_key(control, sa, Arc::get_mut(&mut state).map(|state| &mut state.key))?;
+    next.inbound.insert(sa.spi.0, Arc::new(InSa { path: path(sa), sources: Sources::default(), state }));
     Ok(())
 }
 
@@ -444,12 +449,12 @@ fn add_outbound(
     if list.iter().any(|s| is_out(s, &name)) {
         return Err(ApplyError::Exists);
     }
-    let key = key(control, sa)?;
-    let state = OutState::new(sa, key);
+    let mut state = Arc::new(OutState::new(sa, unset_key(sa)?));
+    set_key(control, sa, Arc::get_mut(&mut state).map(|state| &mut state.key))?;
     state.set_sent_at(now);
     next.dummies += usize::from(state.options.dummies.is_some());
     let place = control.free_places.pop().unwrap_or(next.places.len());
-    let out = Arc::new(OutSa { path: path(sa), place, state: Arc::new(state) });
+    let out = Arc::new(OutSa { path: path(sa), place, state });
     next.places.set(place, Some(out.clone()));
     list.push(out);
     next.outbound.insert(sa.reqid.0, Arc::new(list));

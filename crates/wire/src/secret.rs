@@ -2,7 +2,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A secret byte string: zeroized on drop, no `Debug` of its content (ARCHITECTURE.md, invariant 6).
+/// A secret byte string: zeroized on drop, no `Debug` of its content (ARCHITECTURE.md, invariant 7).
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(Vec<u8>);
 
@@ -10,6 +10,13 @@ impl Secret {
     /// Takes the bytes over; the caller keeps no copy.
     pub fn new(bytes: Vec<u8>) -> Self {
         Self(bytes)
+    }
+
+    /// Makes `len` bytes where they stay: `fill` writes them, over zeros.
+    pub fn filled(len: usize, fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut this = Self(vec![0; len]);
+        fill(&mut this.0);
+        this
     }
 
     /// The bytes. Call it where a key is used, not to pass keys around.

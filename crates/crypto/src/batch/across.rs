@@ -30,7 +30,7 @@ pub(super) fn new_key(
     encr_key: &[u8],
     integ_key: &[u8],
     rng: &mut dyn Rng,
-) -> Option<EspKey> {
+) -> Option<Box<EspKey>> {
     EspKey::with_engines(suite, encr_key, integ_key, rng, &ENGINES.get())
 }
 
@@ -52,8 +52,8 @@ fn engines_do_the_same_to_a_batch_of_many_sas_and_lengths() {
             let mut expected: Option<(Vec<u8>, Vec<Job>, Vec<u8>)> = None;
             for engines in &every_choice {
                 ENGINES.set(*engines);
-                let keys: Vec<EspKey> = chosen.iter().zip(0..).map(|(s, i)| key(s, i)).collect();
-                let keys: Vec<&EspKey> = keys.iter().collect();
+                let keys: Vec<Box<EspKey>> = chosen.iter().zip(0..).map(|(s, i)| key(s, i)).collect();
+                let keys: Vec<&EspKey> = keys.iter().map(|key| &**key).collect();
                 let (mut buf, mut jobs) = (Vec::new(), Vec::new());
                 for (i, (len, pick)) in lens.iter().zip(&picks).enumerate() {
                     let key = keys[usize::from(*pick)];

@@ -1,9 +1,9 @@
 //! Packets, headers, keys and ICVs between pages that fault: no engine reads or writes in front of a buffer or behind it,
 //! whatever the suite and the length.
 
-use ironswan_wire::iana::{EncrId, IntegId};
+use ironswan_wire::iana::IntegId;
 
-use super::tests::{number, packet, suites};
+use super::tests::suites;
 use super::{EspKey, Job, keymat_lens, open, seal};
 use crate::engine::guarded::{End, Guarded};
 use crate::engines::{EngineId, Engines};
@@ -18,12 +18,12 @@ const LONGEST: usize = 700;
 /// `len` packets from the lengths of a batch, one behind another; those that are long enough have SPI and sequence number.
 fn jobs(lens: &[usize]) -> Vec<Job> {
     let mut start = 0;
-    let mut job = |(i, len): (usize, &usize)| {
+    let job = |(i, len): (usize, &usize)| {
         let job = Job { start, len: *len as u32, seq: 0x5_0000_0000 + i as u64, key: 0, ok: false };
         start += job.len;
         job
     };
-    lens.iter().enumerate().map(|each| job(each)).collect()
+    lens.iter().enumerate().map(job).collect()
 }
 
 fn plain(jobs: &[Job]) -> Vec<u8> {
@@ -63,7 +63,7 @@ fn guarded_key(
     end: End,
     suite: &ironswan_wire::proposal::EspSuite,
     engines: &Engines,
-) -> EspKey {
+) -> Box<EspKey> {
     let (encr_len, integ_len) = keymat_lens(suite).expect("a suite that there is");
     let [encr, integ] = keymat;
     let (encr, integ) = (encr.copy(end, &count(3, encr_len)), integ.copy(end, &count(0x83, integ_len)));
@@ -166,8 +166,10 @@ fn no_engine_touches_a_byte_around_an_ah_packet() {
 #[cfg(ipsec_mb)]
 #[test]
 fn a_packet_with_cmac_at_the_end_of_the_buffer_goes_alone() {
+    use ironswan_wire::iana::EncrId;
+
     use super::lanes::goes_alone;
-    use super::tests::{key, suite};
+    use super::tests::{key, number, packet, suite};
 
     assert_eq!(EngineId::IpsecMb.missing(), None, "this processor has AES instructions");
     super::across::ENGINES.set(Engines::only(EngineId::IpsecMb));

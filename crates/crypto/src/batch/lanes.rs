@@ -61,7 +61,7 @@ fn run(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey], waiting: usize, seal:
 }
 
 #[cfg(ipsec_mb)]
-pub(super) use with_ipsec_mb::key;
+pub(super) use with_ipsec_mb::blank;
 #[cfg(all(ipsec_mb, test))]
 pub(super) use with_ipsec_mb::goes_alone;
 
@@ -130,22 +130,20 @@ mod triple_des {
 mod with_ipsec_mb {
     use std::cell::RefCell;
 
+    use ironswan_wire::algorithm;
     use ironswan_wire::iana::{EncrId, IntegId};
     use ironswan_wire::proposal::EspSuite;
 
     use super::super::{Cipher, EspKey, Fields, HEADER_LEN, Job, Other, ctr_block, packet};
     use super::{one, one_by_one, wanted};
     use crate::engine::ipsec_mb::lanes::{Batch, Cipher as LaneCipher, LaneKey, Mac, READ_BEHIND, Scratch};
-    use crate::suite;
-
     thread_local! {
         /// Grows to the longest batch of this thread.
         static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
 
-    /// Keys for libipsec-mb. `None` when it does not have the suite, or not several packets at a time.
-    pub(in crate::batch) fn key(suite: &EspSuite, encr_key: &[u8], integ_key: &[u8]) -> Option<LaneKey> {
-        let (key, _) = suite::key_and_salt(suite.encr, suite.key_bits, encr_key)?;
+    /// For libipsec-mb, without keys so far. `None` when it does not have the suite, or not several packets at a time.
+    pub(in crate::batch) fn blank(suite: &EspSuite) -> Option<LaneKey> {
         let cipher = match suite.encr {
             EncrId::NULL => LaneCipher::Null,
             EncrId::AES_CBC => LaneCipher::AesCbc,
@@ -163,7 +161,9 @@ mod with_ipsec_mb {
             IntegId::AES_CMAC_96 => Mac::Cmac,
             _ => return None,
         };
-        LaneKey::new(cipher, key, mac, integ_key)
+        let shape = algorithm::encr(suite.encr)?;
+        let keymat_len = algorithm::encr_keymat_len(suite.encr, suite.key_bits)?;
+        LaneKey::blank(cipher, mac, keymat_len - shape.salt_len)
     }
 
     /// True when a packet ends so close to the end of the buffer that libipsec-mb might read behind the buffer.

@@ -39,12 +39,12 @@ pub(super) fn suites() -> Vec<EspSuite> {
 }
 
 /// Counting keys from these bytes.
-pub(super) fn key_from(suite: &EspSuite, encr: u8, integ: u8, rng: &mut dyn Rng) -> EspKey {
+pub(super) fn key_from(suite: &EspSuite, encr: u8, integ: u8, rng: &mut dyn Rng) -> Box<EspKey> {
     let (encr_len, integ_len) = keymat_lens(suite).unwrap();
     new_key(suite, &count(encr, encr_len), &count(integ, integ_len), rng).unwrap()
 }
 
-pub(super) fn key(suite: &EspSuite, from: u8) -> EspKey {
+pub(super) fn key(suite: &EspSuite, from: u8) -> Box<EspKey> {
     key_from(suite, from, from ^ 0x80, &mut Seeded::new(u64::from(from)))
 }
 
@@ -380,8 +380,8 @@ fn jobs_outside_the_buffer_or_without_a_key_are_refused() {
 fn a_batch_is_the_same_as_its_packets_one_by_one() {
     with_every_engine(|| {
         let suites = suites();
-        let keys: Vec<EspKey> = suites.iter().enumerate().map(|(i, s)| key(s, i as u8)).collect();
-        let keys: Vec<&EspKey> = keys.iter().collect();
+        let keys: Vec<Box<EspKey>> = suites.iter().enumerate().map(|(i, s)| key(s, i as u8)).collect();
+        let keys: Vec<&EspKey> = keys.iter().map(|key| &**key).collect();
         let (mut buf, mut jobs, mut alone) = (Vec::new(), Vec::new(), Vec::new());
         for i in 0..300usize {
             // Gaps between packets, which must stay as they are.

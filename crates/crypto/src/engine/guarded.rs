@@ -34,9 +34,8 @@ impl Guarded {
         let mapped = NonNull::new(mapped.cast()).expect("an address that is not null");
         let this = Self { mapped, page, len, _bytes: PhantomData };
         // SAFETY: changes the access to the pages in the middle of our own mapping.
-        let done = unsafe {
-            libc::mprotect(this.middle().as_ptr().cast(), len, libc::PROT_READ | libc::PROT_WRITE)
-        };
+        let done =
+            unsafe { libc::mprotect(this.middle().as_ptr().cast(), len, libc::PROT_READ | libc::PROT_WRITE) };
         assert_eq!(done, 0, "mprotect: {}", std::io::Error::last_os_error());
         this
     }

@@ -15,6 +15,8 @@ pub(crate) mod aws_lc_sys;
 pub(crate) mod ipsec_mb;
 #[allow(unsafe_code, reason = "the fence: a processor hint")]
 pub(crate) mod prefetch;
+#[allow(unsafe_code, reason = "the fence: registers")]
+pub(crate) mod registers;
 #[allow(unsafe_code, reason = "the fence: AVX2")]
 pub(crate) mod sum;
 #[cfg(target_arch = "x86_64")]

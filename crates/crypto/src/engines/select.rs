@@ -151,7 +151,7 @@ fn fastest(speeds: &[Vec<Speed>; 2], suite: &EspSuite) -> Choice {
 }
 
 /// A key with fixed bytes.
-fn key(engines: &Engines, suite: &EspSuite, seed: u64) -> Option<EspKey> {
+fn key(engines: &Engines, suite: &EspSuite, seed: u64) -> Option<Box<EspKey>> {
     let mut rng = Seeded::new(seed);
     let (encr_len, integ_len) = batch::keymat_lens(suite)?;
     let (mut encr, mut integ) = (vec![0; encr_len], vec![0; integ_len]);
@@ -228,7 +228,7 @@ fn time(
     runs: usize,
     stopwatch: &mut dyn FnMut() -> u64,
 ) -> Vec<Speed> {
-    let keys: Vec<(EngineId, EspKey)> =
+    let keys: Vec<(EngineId, Box<EspKey>)> =
         ids.iter().filter_map(|id| Some((*id, key(&Engines::forced(*id), suite, 1)?))).collect();
     let mut least = vec![[u64::MAX; 2]; keys.len()];
     let Some((_, first)) = keys.first() else { return Vec::new() };

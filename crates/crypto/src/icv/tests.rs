@@ -36,7 +36,7 @@ const ANSWERS: [(IntegId, [&str; 2]); 8] = [
 
 const SEQ: u64 = 0x5_0000_0007;
 
-fn key(integ: IntegId, esn: bool) -> IcvKey {
+fn key(integ: IntegId, esn: bool) -> Box<IcvKey> {
     IcvKey::new(integ, &count(0x80, key_len(integ).unwrap()), esn).unwrap()
 }
 

@@ -8,6 +8,7 @@ use ironswan_ike::event::Level;
 use ironswan_wire::vici::{FrameReader, Packet, Section};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::queue::Queue;
 use super::{Control, EVENTS};
@@ -94,12 +95,16 @@ pub(super) async fn serve(control: &Control, client: &Client, stream: UnixStream
     let (mut read, mut write) = stream.into_split();
     let reader = async {
         let mut frames = FrameReader::new();
-        let mut buf = vec![0; 4096];
+        // A frame may bring a key.
+        let mut buf = Zeroizing::new(vec![0; 4096]);
         loop {
             match read.read(&mut buf).await {
                 Ok(0) => break client.queue.finish(),
                 Err(_) => break client.queue.close(),
-                Ok(n) => frames.feed(&buf[..n]),
+                Ok(n) => {
+                    frames.feed(&buf[..n]);
+                    buf[..n].zeroize();
+                }
             }
             if let Err(e) = packets(control, client, &mut frames).await {
                 tracing::debug!("a VICI client is cut off: {e}");

@@ -216,3 +216,5 @@ fn flag(message: &Section, key: &str) -> Result<bool, String> {
 mod suite_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wiped_tests;

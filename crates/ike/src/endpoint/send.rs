@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
+use ironswan_wire::secret::Secret;
 
 use super::Endpoint;
 use crate::counters::Exchange;
@@ -154,8 +156,7 @@ impl Endpoint {
 
     /// Asks for a key pair of this method.
     pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: ironswan_wire::iana::KeId, kont: Kont) {
-        let mut seed = [0; 32];
-        self.rng.fill(&mut seed);
+        let seed = Secret::filled(kex::SEED_LEN, |bytes| self.rng.fill(bytes));
         self.wait_for(sa, Request::GenerateKey { ke, seed }, kont);
     }
 }

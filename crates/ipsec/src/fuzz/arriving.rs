@@ -91,11 +91,9 @@ enum Key {
 /// Keys that seal what the engine opens.
 static SENDER: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let key = |sa: SaAdd| match (sa.protocol, sa.suite.integ) {
-        (ProtocolId::AH, Some(integ)) => {
-            IcvKey::new(integ, sa.integ_key.expose(), sa.suite.esn).map(|key| Key::Ah(Box::new(key)))
-        }
+        (ProtocolId::AH, Some(integ)) => IcvKey::new(integ, sa.integ_key.expose(), sa.suite.esn).map(Key::Ah),
         _ => EspKey::new(&sa.suite, sa.encr_key.expose(), sa.integ_key.expose(), &mut Seeded::new(1))
-            .map(|key| Key::Esp(Box::new(key))),
+            .map(Key::Esp),
     };
     (0..SAS).map(|n| key(sa(n)).expect("the sender's own keys")).collect()
 });

@@ -164,7 +164,7 @@ impl Node {
 
     fn serve(&mut self, now: Instant, id: RequestId, request: Request) {
         let completion = match request {
-            Request::GenerateKey { ke, seed } => match kex::generate(ke, &seed) {
+            Request::GenerateKey { ke, seed } => match kex::generate(ke, seed.expose()) {
                 Ok((private, public)) => Completion::KeyPair { private, public },
                 Err(e) => Completion::Failed { error: e.to_string() },
             },

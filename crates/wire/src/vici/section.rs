@@ -1,5 +1,7 @@
 //! Messages: an ordered tree of keys, lists and sections.
 
+use zeroize::Zeroize;
+
 use super::packet::{emit_name, parse_name};
 use super::{Error, MAX_DEPTH};
 use crate::read::{EmitError, Reader, Writer};
@@ -22,7 +24,8 @@ pub enum Value {
     Section(Section),
 }
 
-/// Named values in the order they came or were put. A message is a section without a name.
+/// Named values in the order they came or were put. A message is a section without a name. Values are wiped when it is dropped:
+/// those of some commands are keys.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Section {
     entries: Vec<(String, Value)>,
@@ -104,7 +107,7 @@ impl Section {
         }
     }
 
-    /// Takes the value of a name out, so that a secret leaves no copy behind.
+    /// Takes the value of a name out, so that a secret leaves no copy behind. Whoever takes it wipes it.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         let at = self.entries.iter().rposition(|(n, _)| n == name)?;
         Some(self.entries.remove(at).1)
@@ -212,6 +215,19 @@ fn emit_value(value: &[u8], w: &mut Writer<'_>) -> Result<(), EmitError> {
     w.count16(value.len(), "VICI value")?;
     w.bytes(value);
     Ok(())
+}
+
+impl Drop for Section {
+    fn drop(&mut self) {
+        for (_, value) in &mut self.entries {
+            match value {
+                Value::Text(bytes) => bytes.zeroize(),
+                Value::List(items) => items.iter_mut().for_each(Zeroize::zeroize),
+                // Wipes itself.
+                Value::Section(_) => {}
+            }
+        }
+    }
 }
 
 /// Names whose values are private keys, passwords and PINs in strongSwan's commands.

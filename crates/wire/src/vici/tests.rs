@@ -179,7 +179,7 @@ fn frames_come_out_whole_however_they_come_in() {
                 frames.push(frame);
             }
         }
-        assert_eq!(frames, [&a[4..], &b[4..], &a[4..]]);
+        assert_eq!(frames.iter().map(|frame| &frame[..]).collect::<Vec<_>>(), [&a[4..], &b[4..], &a[4..]]);
         assert!(reader.is_between_frames());
     }
 }

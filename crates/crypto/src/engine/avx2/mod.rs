@@ -44,22 +44,23 @@ pub(crate) struct TripleDesKey {
 }
 
 impl TripleDesKey {
-    /// Expands 24 bytes; parity is not looked at. `None` for another length, and when the processor lacks AVX2.
-    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+    /// Without a key so far. `None` when the processor lacks AVX2.
+    pub(crate) fn blank() -> Option<Self> {
+        available().then_some(Self { encrypt: [[0; 8]; ROUNDS] })
+    }
+
+    /// Expands 24 bytes in place; parity is not looked at. `None` for another length.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
         let key: &[u8; 24] = key.try_into().ok()?;
-        if !available() {
-            return None;
-        }
-        let mut encrypt = [[0; 8]; ROUNDS];
         let (keys, _) = key.as_chunks::<BLOCK_LEN>();
-        for (i, (key, rounds)) in keys.iter().zip(encrypt.chunks_mut(16)).enumerate() {
+        for (i, (key, rounds)) in keys.iter().zip(self.encrypt.chunks_mut(16)).enumerate() {
             expand(u64::from_be_bytes(*key), rounds);
             // Encrypt, decrypt, encrypt: the middle one backwards.
             if i == 1 {
                 rounds.reverse();
             }
         }
-        Some(Self { encrypt })
+        Some(())
     }
 
     /// Decrypts whole blocks in place. Panics unless `text` is a multiple of the block.
@@ -72,7 +73,7 @@ impl TripleDesKey {
             for (lane, block) in lanes.iter_mut().zip(blocks.iter()) {
                 *lane = u64::from_le_bytes(*block);
             }
-            // SAFETY: `new` gives a key only where the processor has AVX2.
+            // SAFETY: `blank` gives a key only where the processor has AVX2.
             unsafe { pass(&mut lanes, |round, sbox| splat(self.encrypt[ROUNDS - 1 - round][sbox])) };
             for (lane, block) in lanes.iter().zip(blocks) {
                 let cipher = *block;
@@ -156,7 +157,7 @@ pub(crate) fn encrypt<'a>(buf: &mut [u8], mut texts: impl Iterator<Item = Text<'
         if active == 0 {
             break;
         }
-        // SAFETY: who has a key has AVX2 (`TripleDesKey::new`), and without one no lane is active.
+        // SAFETY: who has a key has AVX2 (`TripleDesKey::blank`), and without one no lane is active.
         unsafe { pass(&mut blocks, |round, sbox| load(&lanes.keys[round * 8 + sbox])) };
         for lane in 0..LANES {
             if lanes.at[lane] < lanes.end[lane] {

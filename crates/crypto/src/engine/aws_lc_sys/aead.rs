@@ -43,13 +43,19 @@ unsafe impl Send for AeadKey {}
 unsafe impl Sync for AeadKey {}
 
 impl AeadKey {
-    /// Prepares a key. `None` when its length is wrong, or the ICV's is none of the RFCs'.
-    pub(crate) fn new(aead: Aead, key: &[u8], tag_len: usize) -> Option<Self> {
+    /// Without a key so far: it seals and opens nothing.
+    pub(crate) fn blank() -> Self {
+        // SAFETY: all-zero is the state that EVP_AEAD_CTX_zero makes: null pointers and bytes, valid for every field.
+        Self { ctx: unsafe { std::mem::zeroed() } }
+    }
+
+    /// Prepares a key in place, once. `None` when its length is wrong, or the ICV's is none of the RFCs'.
+    pub(crate) fn set(&mut self, aead: Aead, key: &[u8], tag_len: usize) -> Option<()> {
         let tag_fits = match aead {
             Aead::ChaCha20Poly1305 => tag_len == MAX_TAG_LEN,
             _ => matches!(tag_len, 8 | 12 | MAX_TAG_LEN),
         };
-        if key.len() != aead.key_len() || !tag_fits {
+        if key.len() != aead.key_len() || !tag_fits || !self.ctx.aead.is_null() {
             return None;
         }
         // SAFETY: these functions take nothing and return a pointer to a static table.
@@ -61,12 +67,10 @@ impl AeadKey {
                 Aead::ChaCha20Poly1305 => sys::EVP_aead_chacha20_poly1305(),
             }
         };
-        // SAFETY: all-zero is the state that EVP_AEAD_CTX_zero makes: null pointers and bytes, valid for every field.
-        let mut this = Self { ctx: unsafe { std::mem::zeroed() } };
-        // SAFETY: `ctx` is zeroed, `evp` is static, `key` is valid for its length, no engine (null is allowed).
+        // SAFETY: `ctx` is zeroed, as the last condition above says, `evp` is static, `key` is valid for its length, no engine (null is allowed).
         let ok = unsafe {
             sys::EVP_AEAD_CTX_init(
-                &raw mut this.ctx,
+                &raw mut self.ctx,
                 evp,
                 key.as_ptr(),
                 key.len(),
@@ -74,16 +78,18 @@ impl AeadKey {
                 std::ptr::null_mut(),
             )
         };
-        // The context may be moved from here on: these algorithms keep no pointer into themselves.
-        (ok == 1).then_some(this)
+        // The context might be moved from here on, since these algorithms keep no pointer into themselves; but what is moved
+        // leaves a copy.
+        (ok == 1).then_some(())
     }
 
-    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `new` was told.
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `set` was told.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         let mut tag_len = 0;
         let text_ptr = text.as_mut_ptr();
-        // SAFETY: `ctx` was initialised by `new`. Pointers and lengths come from live slices; `text` is both input and
+        assert!(!self.ctx.aead.is_null(), "a key that was not set");
+        // SAFETY: `ctx` was initialised by `set`: it names an algorithm. Pointers and lengths come from live slices; `text` is both input and
         // output at the same address, which is allowed; `tag` cannot overlap it, being another exclusive borrow.
         let ok = unsafe {
             sys::EVP_AEAD_CTX_seal_scatter(
@@ -107,12 +113,13 @@ impl AeadKey {
         assert!(ok == 1 && tag_len == tag.len(), "AEAD seal of {} bytes failed", text.len());
     }
 
-    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `new` was told
+    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `set` was told
     /// is wrong.
     #[inline]
     #[must_use]
     pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
         let text_ptr = text.as_mut_ptr();
+        assert!(!self.ctx.aead.is_null(), "a key that was not set");
         // SAFETY: as in `seal`; `tag` is only read.
         let ok = unsafe {
             sys::EVP_AEAD_CTX_open_gather(
@@ -134,7 +141,7 @@ impl AeadKey {
 
 impl Drop for AeadKey {
     fn drop(&mut self) {
-        // SAFETY: initialised by `new` or still zero (cleanup of a zero context does nothing); not used afterwards.
+        // SAFETY: initialised by `set` or still zero (cleanup of a zero context does nothing); not used afterwards.
         unsafe { sys::EVP_AEAD_CTX_cleanup(&raw mut self.ctx) };
         // SAFETY: overwrites exactly the memory of `ctx`, which needs no further drop. (cleanup leaves GCM keys there.)
         unsafe { sys::OPENSSL_cleanse((&raw mut self.ctx).cast(), size_of::<sys::EVP_AEAD_CTX>()) };

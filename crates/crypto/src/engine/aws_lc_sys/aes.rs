@@ -11,21 +11,26 @@ pub(crate) const BLOCK_LEN: usize = 16;
 struct Schedule(sys::AES_KEY);
 
 impl Schedule {
-    fn new(key: &[u8], decrypt: bool) -> Option<Self> {
+    /// Of a key of zeros, as it were: the number of rounds is one that the library's code can work with.
+    fn blank() -> Self {
+        Self(sys::AES_KEY { rd_key: [0; 60], rounds: 9 })
+    }
+
+    /// Expands a key in place.
+    fn set(&mut self, key: &[u8], decrypt: bool) -> Option<()> {
         if !matches!(key.len(), 16 | 24 | 32) {
             return None;
         }
         let bits = key.len() as u32 * 8;
-        let mut schedule = Self(sys::AES_KEY { rd_key: [0; 60], rounds: 0 });
         // SAFETY: `key` holds `bits / 8` bytes, checked above; the schedule is written in full.
         let rc = unsafe {
             if decrypt {
-                sys::AES_set_decrypt_key(key.as_ptr(), bits, &raw mut schedule.0)
+                sys::AES_set_decrypt_key(key.as_ptr(), bits, &raw mut self.0)
             } else {
-                sys::AES_set_encrypt_key(key.as_ptr(), bits, &raw mut schedule.0)
+                sys::AES_set_encrypt_key(key.as_ptr(), bits, &raw mut self.0)
             }
         };
-        (rc == 0).then_some(schedule)
+        (rc == 0).then_some(())
     }
 }
 
@@ -42,9 +47,15 @@ pub(crate) struct CbcKey {
 }
 
 impl CbcKey {
-    /// Expands a key of 16, 24 or 32 bytes. `None` for other lengths.
-    pub(crate) fn new(key: &[u8]) -> Option<Self> {
-        Some(Self { encrypt: Schedule::new(key, false)?, decrypt: Schedule::new(key, true)? })
+    /// Without a key so far.
+    pub(crate) fn blank() -> Self {
+        Self { encrypt: Schedule::blank(), decrypt: Schedule::blank() }
+    }
+
+    /// Expands a key of 16, 24 or 32 bytes in place. `None` for other lengths.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
+        self.encrypt.set(key, false)?;
+        self.decrypt.set(key, true)
     }
 
     /// Encrypts whole blocks in place. Panics unless `text` is a multiple of the block.
@@ -86,9 +97,21 @@ const SCRATCH_LEN: usize = 32 * BLOCK_LEN;
 pub(crate) struct BlockKey(Schedule);
 
 impl BlockKey {
-    /// Expands a key of 16, 24 or 32 bytes. `None` for other lengths.
-    pub(crate) fn new(key: &[u8]) -> Option<Self> {
-        Schedule::new(key, false).map(Self)
+    /// Without a key so far.
+    pub(crate) fn blank() -> Self {
+        Self(Schedule::blank())
+    }
+
+    /// Expands a key of 16, 24 or 32 bytes in place. `None` for other lengths.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
+        self.0.set(key, false)
+    }
+
+    /// Encrypts one block that becomes a key, or part of one: nothing of it is copied.
+    pub(crate) fn derive(&self, block: &mut [u8; BLOCK_LEN]) {
+        let block = block.as_mut_ptr();
+        // SAFETY: one block is read and then written in place, which the function allows; the schedule is only read.
+        unsafe { sys::AES_encrypt(block, block, &raw const self.0.0) };
     }
 
     /// Encrypts one block.

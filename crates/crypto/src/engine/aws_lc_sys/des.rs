@@ -16,10 +16,15 @@ pub(crate) const KEY_LEN: usize = 24;
 pub(crate) struct TripleDesKey([sys::DES_key_schedule; 3]);
 
 impl TripleDesKey {
-    /// Expands a key; its parity bits are not looked at. `None` for another length, and when the first two or the last
-    /// two keys are the same, which makes it single DES: "Implementers MUST reject keys that exhibit this property"
+    /// Without a key so far.
+    pub(crate) fn blank() -> Self {
+        Self([sys::DES_key_schedule { subkeys: [[0; 2]; 16] }; 3])
+    }
+
+    /// Expands a key in place; its parity bits are not looked at. `None` for another length, and when the first two or the
+    /// last two keys are the same, which makes it single DES: "Implementers MUST reject keys that exhibit this property"
     /// (RFC 2451 section 2.3).
-    pub(crate) fn new(key: &[u8]) -> Option<Self> {
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
         let key: &[u8; KEY_LEN] = key.try_into().ok()?;
         let (keys, _) = key.as_chunks::<BLOCK_LEN>();
         let same = |a: &[u8; BLOCK_LEN], b: &[u8; BLOCK_LEN]| {
@@ -29,14 +34,13 @@ impl TripleDesKey {
         if same(&keys[0], &keys[1]) || same(&keys[1], &keys[2]) {
             return None;
         }
-        let mut this = Self([sys::DES_key_schedule { subkeys: [[0; 2]; 16] }; 3]);
-        for (key, schedule) in keys.iter().zip(&mut this.0) {
+        for (key, schedule) in keys.iter().zip(&mut self.0) {
             let mut block = sys::DES_cblock { bytes: *key };
             // SAFETY: reads the 8 bytes of `block` and writes the whole schedule; it takes any key.
             unsafe { sys::DES_set_key_unchecked(&raw const block, schedule) };
             block.bytes.zeroize();
         }
-        Some(this)
+        Some(())
     }
 
     /// Encrypts whole blocks in place. Panics unless `text` is a multiple of the block.

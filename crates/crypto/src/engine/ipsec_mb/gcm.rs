@@ -31,29 +31,29 @@ pub(crate) struct GcmKey {
 }
 
 impl GcmKey {
-    /// Prepares a key of 16, 24 or 32 bytes for ICVs of 8, 12 or 16 bytes. `None` for others, and without the library.
-    pub(crate) fn new(key: &[u8], tag_len: usize) -> Option<Self> {
-        if !matches!(key.len(), 16 | 24 | 32) || !matches!(tag_len, 8 | 12 | MAX_TAG_LEN) {
+    /// For keys of 16, 24 or 32 bytes and ICVs of 8, 12 or 16, with a key of zeros so far. `None` for others, and without the
+    /// library.
+    pub(crate) fn blank(key_len: usize, tag_len: usize) -> Option<Self> {
+        if !matches!(key_len, 16 | 24 | 32) || !matches!(tag_len, 8 | 12 | MAX_TAG_LEN) {
             return None;
         }
         abilities()?;
         let mut data = Data([0; DATA_LEN]);
-        let (mut seal, mut open) = (None, None);
-        let done = with_managers(|managers| {
-            // SAFETY: `key` holds 16, 24 or 32 bytes; `data` has at least the size (`abilities`) and the alignment of the
-            // library's structure; the functions that come back are the library's own and live as long as the program.
-            unsafe {
-                isw_gcm(
-                    managers.wide.0.as_ptr(),
-                    key.as_ptr(),
-                    key.len() as u32,
-                    (&raw mut data).cast(),
-                    &raw mut seal,
-                    &raw mut open,
-                )
-            }
-        })?;
-        if done == 1 { Some(Self { data, seal: seal?, open: open?, tag_len }) } else { None }
+        let (seal, open) = prepare(&[0; 32][..key_len], &mut data)?;
+        Some(Self { data, seal, open, tag_len })
+    }
+
+    /// Prepares a key in place. `None` when it has another length than 16, 24 or 32 bytes.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
+        matches!(key.len(), 16 | 24 | 32).then_some(())?;
+        (self.seal, self.open) = prepare(key, &mut self.data)?;
+        Some(())
+    }
+
+    /// Where round keys and powers are.
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> crate::testing::Place {
+        crate::testing::place(&self.data)
     }
 
     /// Runs `work` over `text` in place and writes a tag of `tag.len()` bytes.
@@ -80,7 +80,7 @@ impl GcmKey {
         }
     }
 
-    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `new` was told.
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `blank` was told.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         assert_eq!(tag.len(), self.tag_len, "an ICV of another length");
@@ -95,7 +95,7 @@ impl GcmKey {
         assert!(sealed, "AEAD seal of {} bytes failed", text.len());
     }
 
-    /// Decrypts `text` in place and verifies. On `false` the text is wiped. A tag of another length than `new` was told
+    /// Decrypts `text` in place and verifies. On `false` the text is wiped. A tag of another length than `blank` was told
     /// is wrong.
     #[inline]
     #[must_use]
@@ -115,6 +115,27 @@ impl GcmKey {
         }
         authentic
     }
+}
+
+/// Expands a key, and gives the functions for keys of its length.
+fn prepare(key: &[u8], data: &mut Data) -> Option<(GcmFn, GcmFn)> {
+    let (mut seal, mut open) = (None, None);
+    let done = with_managers(|managers| {
+        // SAFETY: `key` holds 16, 24 or 32 bytes, as both callers saw (the shim refuses others); `data` has at least the size
+        // (`abilities`) and the alignment of the library's structure; the functions that come back are the library's own and
+        // live as long as the program.
+        unsafe {
+            isw_gcm(
+                managers.wide.0.as_ptr(),
+                key.as_ptr(),
+                key.len() as u32,
+                std::ptr::from_mut(data).cast(),
+                &raw mut seal,
+                &raw mut open,
+            )
+        }
+    })?;
+    if done == 1 { Some((seal?, open?)) } else { None }
 }
 
 impl Drop for GcmKey {
@@ -144,7 +165,7 @@ mod tests {
     }
 
     fn early(tag_len: usize) -> GcmKey {
-        let mut key = GcmKey::new(&count(1, 16), tag_len).expect("a processor with AES instructions");
+        let mut key = GcmKey::blank(16, tag_len).expect("a processor with AES instructions");
         (key.seal, key.open) = (returns_early, returns_early);
         key
     }

@@ -106,7 +106,8 @@ struct MacState([[u8; 15 * 16]; 3]);
 
 const DES_SCHEDULE: usize = 128;
 
-/// The keys of one SA as the library wants them.
+/// The keys of one SA as the library wants them, schedule and MAC one behind the other.
+#[repr(C)]
 pub(crate) struct LaneKey {
     schedule: Schedule,
     mac: MacState,
@@ -121,21 +122,24 @@ pub(crate) struct LaneKey {
 type DesKeys = [*const u8; 3];
 
 impl LaneKey {
-    /// Prepares keys. `None` when a length is wrong, the library is not there, or it has the algorithms only one packet at
-    /// a time, which is slower than any other engine: 3DES without AVX-512.
-    pub(crate) fn new(cipher: Cipher, key: &[u8], hash: Mac, mac_key: &[u8]) -> Option<Self> {
+    /// Without keys so far. `None` when the library is not there, or it has the algorithms only one packet at a time, which is
+    /// slower than any other engine: 3DES without AVX-512.
+    pub(crate) fn blank(cipher: Cipher, hash: Mac, key_len: usize) -> Option<Self> {
         let found = abilities()?;
-        has(cipher).then_some(())?;
-        let mut this = Self {
+        has(cipher).then_some(Self {
             schedule: Schedule([0; 480]),
             mac: MacState([[0; 240]; 3]),
             cipher,
             hash,
-            key_len: key.len(),
+            key_len,
             narrow: found.narrow && hash == Mac::Sha256,
-        };
-        let made = with_managers(|managers| this.expand(managers, key, mac_key))?;
-        made.then_some(this)
+        })
+    }
+
+    /// Expands keys in place. `None` when a length is wrong.
+    pub(crate) fn set(&mut self, key: &[u8], mac_key: &[u8]) -> Option<()> {
+        (key.len() == self.key_len).then_some(())?;
+        with_managers(|managers| self.expand(managers, key, mac_key))?.then_some(())
     }
 
     fn expand(&mut self, managers: &mut Managers, key: &[u8], mac_key: &[u8]) -> bool {
@@ -205,6 +209,13 @@ impl LaneKey {
                 inner && outer
             }
         }
+    }
+
+    /// Where the keys are.
+    #[cfg(test)]
+    pub(crate) fn place(&self) -> crate::testing::Place {
+        let (from, _) = crate::testing::place(&self.schedule);
+        (from, size_of::<Schedule>() + size_of::<MacState>())
     }
 
     /// True when the library may read a few bytes behind a packet. With AVX-512 and VAES it loads the last block of CMAC's text

@@ -30,7 +30,7 @@ pub(super) fn expand(key: &[u8], round_keys: &mut [[u8; 16]; 15]) -> u8 {
         }
         words[i] = words[i - key_words] ^ last;
     }
-    for (bytes, word) in round_keys.as_flattened_mut().as_chunks_mut().0.iter_mut().zip(words) {
+    for (bytes, word) in round_keys.as_flattened_mut().as_chunks_mut().0.iter_mut().zip(&words) {
         *bytes = word.to_le_bytes();
     }
     words.zeroize();
@@ -44,17 +44,15 @@ fn sub_word(word: u32) -> u32 {
     _mm_cvtsi128_si32(_mm_aesenclast_si128(_mm_set1_epi32(word as i32), _mm_setzero_si128())) as u32
 }
 
-/// One block alone.
+/// One block alone, in place.
 #[target_feature(enable = "avx2,vaes")]
-pub(super) fn block(key: &GcmKey, input: [u8; 16]) -> [u8; 16] {
-    let mut pairs = [_mm256_xor_si256(twice(&input), twice(&key.round_keys[0]))];
+pub(super) fn block(key: &GcmKey, block: &mut [u8; 16]) {
+    let mut pairs = [_mm256_xor_si256(twice(block), twice(&key.round_keys[0]))];
     for i in 1..10 {
         round(key, i, &mut pairs);
     }
     last_rounds(key, &mut pairs);
-    let mut out = [0; 16];
-    store(&mut out, _mm256_castsi256_si128(pairs[0]));
-    out
+    store(block, _mm256_castsi256_si128(pairs[0]));
 }
 
 /// Round `i` of 1 to 9.

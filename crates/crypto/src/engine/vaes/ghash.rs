@@ -118,8 +118,8 @@ pub(super) fn times_h(key: &GcmKey, block: __m128i) -> Sum {
 
 /// Fills in the powers of `h`, the highest first.
 #[target_feature(enable = "avx2,vpclmulqdq")]
-pub(super) fn powers(h: [u8; 16], powers: &mut [[u8; 16]; 16]) {
-    let word = u128::from_be_bytes(h);
+pub(super) fn powers(h: &[u8; 16], powers: &mut [[u8; 16]; 16]) {
+    let word = u128::from_be_bytes(*h);
     // Times x: the bit that falls out comes back as the polynomial.
     let times_x = word << 1 ^ (word >> 127).wrapping_neg() & 0xc200_0000_0000_0000_0000_0000_0000_0001;
     let first = _mm_set_epi64x((times_x >> 64) as i64, times_x as i64);

@@ -60,25 +60,30 @@ pub(crate) fn available() -> bool {
 }
 
 impl GcmKey {
-    /// Prepares a key of 16, 24 or 32 bytes for tags of 8, 12 or 16. `None` when one of these is another, or the
-    /// processor lacks the instructions.
-    pub(crate) fn new(key: &[u8], tag_len: usize) -> Option<Self> {
-        if !matches!(key.len(), 16 | 24 | 32) || !matches!(tag_len, 8 | 12 | 16) || !available() {
-            return None;
-        }
-        let mut this = Self {
+    /// For tags of 8, 12 or 16 bytes, without a key so far. `None` when the tag has another length, or the processor lacks the
+    /// instructions.
+    pub(crate) fn blank(tag_len: usize) -> Option<Self> {
+        (matches!(tag_len, 8 | 12 | 16) && available()).then_some(Self {
             rounds: 0,
             tag_len: tag_len as u8,
             _unused: [0; 14],
             powers: [[0; 16]; 16],
             round_keys: [[0; 16]; 15],
-        };
-        // SAFETY: the processor has the features.
+        })
+    }
+
+    /// Prepares a key of 16, 24 or 32 bytes in place. `None` for another length.
+    pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
+        matches!(key.len(), 16 | 24 | 32).then_some(())?;
+        let mut h = [0; 16];
+        // SAFETY: `blank` gives a key only where the processor has the features.
         unsafe {
-            this.rounds = aes::expand(key, &mut this.round_keys);
-            ghash::powers(aes::block(&this, [0; 16]), &mut this.powers);
+            self.rounds = aes::expand(key, &mut self.round_keys);
+            aes::block(self, &mut h);
+            ghash::powers(&h, &mut self.powers);
         }
-        Some(this)
+        h.zeroize();
+        Some(())
     }
 
     /// How long a short text is, and which bytes of the key it needs. A longer one needs what is before these too.
@@ -89,7 +94,7 @@ impl GcmKey {
         (16 * SHORT_BLOCKS, round_keys - 16 * FEW_POWERS..end)
     }
 
-    /// Encrypts `text` in place and writes the tag. Panics unless `tag` is as long as `new` was told.
+    /// Encrypts `text` in place and writes the tag. Panics unless `tag` is as long as `blank` was told.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         assert!(
@@ -97,7 +102,7 @@ impl GcmKey {
             "AEAD seal of {} bytes failed",
             text.len()
         );
-        // SAFETY: `new` gives a key only where the processor has the features.
+        // SAFETY: `blank` gives a key only where the processor has the features.
         let full = unsafe { packet::seal(self, nonce, aad, text) };
         match tag.len() {
             16 => tag.copy_from_slice(&full),
@@ -106,13 +111,13 @@ impl GcmKey {
         }
     }
 
-    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `new` was told
+    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `blank` was told
     /// is wrong.
     #[inline]
     #[must_use]
     pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
         let good = tag.len() == usize::from(self.tag_len) && text.len() as u64 <= MAX_TEXT && {
-            // SAFETY: `new` gives a key only where the processor has the features.
+            // SAFETY: `blank` gives a key only where the processor has the features.
             let full = u128::from_le_bytes(unsafe { packet::open(self, nonce, aad, text) });
             // All bytes are compared in one word: how many agree does not show in the time.
             let (given, beyond) = match tag.len() {

@@ -145,7 +145,8 @@ fn failed(why: &str) -> LabError {
 fn answer(request: Request, n: usize) -> Result<Completion, LabError> {
     Ok(match request {
         Request::GenerateKey { ke, seed } => {
-            let (private, public) = kex::generate(ke, &seed).map_err(|e| failed(&format!("{e:?}")))?;
+            let (private, public) =
+                kex::generate(ke, seed.expose()).map_err(|e| failed(&format!("{e:?}")))?;
             Completion::KeyPair { private, public }
         }
         Request::Agree { ke, private, peer_public } => {

@@ -48,7 +48,7 @@ pub struct Outer {
 #[derive(Debug)]
 pub struct Association {
     spi: u32,
-    key: EspKey,
+    key: Box<EspKey>,
     outer: Outer,
     /// The next sequence number to be used; of an inbound SA the one behind the highest that came.
     next: AtomicU64,
