@@ -7,6 +7,8 @@ use crate::ccm::CcmKey;
 use crate::engine::aws_lc_sys::aead::{Aead, AeadKey};
 use crate::engine::aws_lc_sys::hmac::{Hash, HmacKey};
 use crate::engine::aws_lc_sys::{aes, des};
+#[cfg(ipsec_mb)]
+use crate::engine::ipsec_mb::lanes::{Cipher, LaneKey, Mac};
 #[cfg(target_arch = "x86_64")]
 use crate::engine::{avx2, vaes};
 use crate::engines::EngineId;
@@ -64,6 +66,15 @@ by_value! {
 by_value! {
     vaes::GcmKey, (key: &[u8], tag_len: usize), Self::blank(tag_len), this => this.set(key);
     avx2::TripleDesKey, (key: &[u8]), Self::blank(), this => this.set(key);
+}
+
+#[cfg(ipsec_mb)]
+impl LaneKey {
+    pub(crate) fn new(cipher: Cipher, key: &[u8], hash: Mac, mac_key: &[u8]) -> Option<Self> {
+        let mut this = Self::blank(cipher, hash, key.len())?;
+        this.set(key, mac_key)?;
+        Some(this)
+    }
 }
 
 impl HmacKey {
