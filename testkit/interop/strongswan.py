@@ -238,6 +238,25 @@ def no_child(lab, full):
         until('nothing is left', lambda: not us.sas() and not them.sas())
 
 
+def childless(lab, full):
+    """RFC 6023: IKE_SAs that are made without a CHILD_SA, whose child comes by an exchange of its own, in both roles."""
+    us, them = pair(lab, conn='childless = force')
+    for initiator in (us, them):
+        initiator.swanctl('--initiate', '--ike', 'net')
+        for gateway in (us, them):
+            sas = gateway.established()
+            check(len(sas) == 1 and not sas[0].get('child-sas'), f'{initiator.kind} initiates: {gateway.kind} has an IKE_SA alone')
+        initiator.initiate()
+        ping(lab)
+        check(True, f'{initiator.kind} initiates: its child carries packets')
+        initiator.swanctl('--terminate', '--ike', 'net')
+        until('both are gone', lambda: not us.sas() and not them.sas())
+    them.load(tunnel('g2', conn='childless = never'))
+    done = us.swanctl('--initiate', '--ike', 'net', fail=False)
+    check(done.returncode != 0 and 'does not support IKE_SAs without CHILD_SA' in us.log() + done.stdout,
+          'a peer that does not offer them is not asked for one')
+
+
 def narrowing(lab, full):
     """Wider selectors on one side become the narrower ones of the other, whoever asks."""
     us, them = pair(lab, ours_conf={'remote_ts': '10.0.0.0/8'})
@@ -274,7 +293,7 @@ def same_keys(lab, full):
 
 TESTS = {f.__name__: f for f in (
     rekeys_as_initiator, rekeys_as_responder, suites, invalid_ke, delete, wrong_psk, wrong_identity, no_ike_proposal,
-    no_child, narrowing, same_keys)}
+    no_child, childless, narrowing, same_keys)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

@@ -1,5 +1,5 @@
-//! Floods of IKE_SA_INIT requests and of attempts with a wrong key: what one sender may have, what a refusal costs, what is
-//! answered and what is written, while an honest peer gets in.
+//! Floods of IKE_SA_INIT requests and of attempts with a wrong key: what one sender may have, what
+//! a refusal costs, what is answered and what is written, while an honest peer gets in.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -63,7 +63,8 @@ fn counters(w: &World) -> Counters {
     *w.nodes[1].endpoint.counters()
 }
 
-/// Lines and bytes that node 1 has written, with time and level in front, at the level that daemons have.
+/// Lines and bytes that node 1 has written, with time and level in front, at the level that daemons
+/// have.
 fn written(w: &World) -> (usize, usize) {
     let lines = w.nodes[1].log.iter().filter(|(level, _)| *level <= Level::Info);
     lines.fold((0, 0), |(n, bytes), (_, line)| (n + 1, bytes + 40 + line.len()))
@@ -102,7 +103,8 @@ fn v6(site: u16, net: u16, host: u64) -> SocketAddr {
 fn one_network_cannot_fill_the_table_though_it_brings_cookies() {
     let mut w = gateway(1, Limits::default());
     let payloads = good();
-    // 33 a second keep a table of 1,000 full for 30 s each: here from one /64, whose every address is real.
+    // 33 a second keep a table of 1,000 full for 30 s each: here from one /64, whose every address
+    // is real.
     for n in 0..2_000u64 {
         ask_with_cookie(&mut w, v6(1, 1, n), n + 1, &payloads);
         w.run(30 * MS);

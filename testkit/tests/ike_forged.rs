@@ -1,5 +1,6 @@
-//! IKE_SA_INIT messages that somebody has forged or sent back: responses of whoever sees the request and is faster than the
-//! peer, our own messages from a mirror, nonces that are too short, payloads that nobody knows, IKE_SAs without CHILD_SA.
+//! IKE_SA_INIT messages that somebody has forged or sent back: responses of whoever sees the
+//! request and is faster than the peer, our own messages from a mirror, nonces that are too short,
+//! payloads that nobody knows, IKE_SAs without CHILD_SA.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +25,8 @@ fn b() -> SocketAddr {
     "192.0.2.2:500".parse().unwrap()
 }
 
-/// Two gateways that know two methods each, node 0 in another order than node 1 need not care about.
+/// Two gateways that know two methods each, node 0 in another order than node 1 need not care
+/// about.
 fn pair(seed: u64) -> World {
     World::pair(seed, |c| {
         c.iter_mut().for_each(|c| {
@@ -37,7 +39,8 @@ fn init_header(spi_i: u64, spi_r: u64) -> Header {
     Header::new(spi_i, spi_r, ExchangeType::IKE_SA_INIT, Flags::new(false, true), 0)
 }
 
-/// A response to the request that node 0 has under way, from the peer's address, with these payloads.
+/// A response to the request that node 0 has under way, from the peer's address, with these
+/// payloads.
 fn forge(w: &mut World, spi_r: u64, payloads: Vec<Payload>) {
     let spi_i = w.nodes[0].sas(w.now())[0].spi_i;
     w.inject(b(), a(), Message { header: init_header(spi_i, spi_r), payloads }.emit().unwrap());
@@ -136,7 +139,8 @@ fn a_refusal_is_told_soon_to_who_waits_and_by_the_schedule_to_nobody() {
     assert!(w.now() - start <= 4 * S);
     let error = w.nodes[0].done[&ticket].clone().unwrap_err();
     assert_eq!(error, "received NO_PROPOSAL_CHOSEN notify error (not authenticated)");
-    // The peer's administrator repairs it meanwhile: what waits for nobody finds out by its next request.
+    // The peer's administrator repairs it meanwhile: what waits for nobody finds out by its next
+    // request.
     let mut w = World::pair(8, |c| {
         c[0].proposals = vec![config::ike_proposal(&[KeId::ECP_384])];
         c[0].children[0].start_action = ironswan_ike::config::ChildAction::Start;
@@ -300,7 +304,8 @@ fn an_unknown_critical_payload_is_named_and_a_flood_of_them_leads_to_cookies() {
     assert!(w.nodes[1].log.len() < 80, "{}", w.nodes[1].log.len());
 }
 
-/// Tries to bring an IKE_SA up, alone or with its child. The result, and whether IKE_AUTH had a child in it.
+/// Tries to bring an IKE_SA up, alone or with its child. The result, and whether IKE_AUTH had a
+/// child in it.
 fn childless(ours: Childless, theirs: Childless, alone: bool) -> (Result<(), String>, Option<bool>) {
     let mut w = World::pair(13, |c| (c[0].childless, c[1].childless) = (ours, theirs));
     let now = w.now();

@@ -1,8 +1,9 @@
-//! Half-open IKE_SAs that we answer for: how many there are, from where, which one gives way when the table is full, and
-//! finding the one that a repeated IKE_SA_INIT belongs to.
+//! Half-open IKE_SAs that we answer for: how many there are, from where, which one gives way when
+//! the table is full, and finding the one that a repeated IKE_SA_INIT belongs to.
 //!
-//! Who has brought a cookie back owns its address, and nothing more: a customer line has 2^64 IPv6 addresses (a /64), a
-//! site 65,536 such networks (a /48). So three things are counted: addresses, networks (/64, /24) and sites (/48, /16).
+//! Who has brought a cookie back owns its address, and nothing more: a customer line has 2^64 IPv6
+//! addresses (a /64), a site 65,536 such networks (a /48). So three things are counted: addresses,
+//! networks (/64, /24) and sites (/48, /16).
 //!
 //! ```text
 //! address   half_open_per_addr (200)                                       the newcomer is refused
@@ -11,13 +12,15 @@
 //! table     half_open_max (1,000)                                          the oldest of the fullest site's fullest network
 //! ```
 //!
-//! The newcomer is refused as well when its own network in its own site is the fullest. Nothing gives way that is younger
-//! than [`SETTLED`], unless its site or network has [`FULLER`] times as many as the newcomer's: when a thousand honest
-//! peers come back at once, throwing out those that are about to finish would let nobody finish.
+//! The newcomer is refused as well when its own network in its own site is the fullest. Nothing
+//! gives way that is younger than [`SETTLED`], unless its site or network has [`FULLER`] times as
+//! many as the newcomer's: when a thousand honest peers come back at once, throwing out those that
+//! are about to finish would let nobody finish.
 //!
-//! So one network can hold a quarter of the table and one site, whatever it does, half of it: everybody else goes on as if
-//! nothing were. Two sites together can fill it, and then give way to every newcomer from elsewhere at once. Only somebody
-//! who receives at addresses in more than 250 sites and sends more than 500 requests a second can keep others waiting.
+//! So one network can hold a quarter of the table and one site, whatever it does, half of it:
+//! everybody else goes on as if nothing were. Two sites together can fill it, and then give way to
+//! every newcomer from elsewhere at once. Only somebody who receives at addresses in more than 250
+//! sites and sends more than 500 requests a second can keep others waiting.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,13 +30,15 @@ use std::time::{Duration, Instant};
 use crate::config::Limits;
 use crate::event::IkeId;
 
-/// From one address, cookies are asked for from this many half-open IKE_SAs on (charon's `cookie_threshold_ip`).
+/// From one address, cookies are asked for from this many half-open IKE_SAs on (charon's
+/// `cookie_threshold_ip`).
 pub(crate) const COOKIE_THRESHOLD_ADDR: usize = 3;
 
 /// An honest peer has authenticated itself by this age, unless it or the way to it is very slow.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// A site or network this many times as full as the newcomer's gives way whatever the age of what it has.
+/// A site or network this many times as full as the newcomer's gives way whatever the age of what
+/// it has.
 const FULLER: usize = 4;
 
 /// With more than half of the table in use, this part of `half_open_timeout` is all that one gets.
@@ -54,7 +59,8 @@ impl Prefix {
         }
     }
 
-    /// What one subscriber line has: a /64, or a /24, where IPv4 addresses are neighbours by chance.
+    /// What one subscriber line has: a /64, or a /24, where IPv4 addresses are neighbours by
+    /// chance.
     pub(crate) fn net(addr: IpAddr) -> Self {
         Self::of(addr, 24, 64)
     }
@@ -65,7 +71,8 @@ impl Prefix {
     }
 }
 
-/// The order in which prefixes give way: the fullest last, among equals the one with the oldest entry.
+/// The order in which prefixes give way: the fullest last, among equals the one with the oldest
+/// entry.
 type Rank = (usize, Reverse<IkeId>, Prefix);
 
 fn rank(ids: &BTreeSet<IkeId>, prefix: Prefix) -> Option<Rank> {
@@ -196,8 +203,8 @@ impl HalfOpen {
         self.by_init.insert((spi_i, remote), id);
     }
 
-    /// One is authenticated or gone: it counts no more, but a late copy of its IKE_SA_INIT is still known by
-    /// [`Self::find`] until [`Self::forget`].
+    /// One is authenticated or gone: it counts no more, but a late copy of its IKE_SA_INIT is still
+    /// known by [`Self::find`] until [`Self::forget`].
     pub(crate) fn close(&mut self, id: IkeId) {
         let Some((addr, _)) = self.entries.remove(&id) else { return };
         if let Some(n) = self.by_addr.get_mut(&addr) {
@@ -302,7 +309,8 @@ mod tests {
         // The two sites have as many, and take turns; those that came first go first.
         assert!(t.gone.iter().all(|id| id.0 < 110), "{:?}", t.gone);
         assert!(!t.gone.iter().any(|id| honest.contains(id)));
-        // The fullest site has to wait until what it has is settled, and its fullest network for ever.
+        // The fullest site has to wait until what it has is settled, and its fullest network for
+        // ever.
         assert_eq!(t.come(v6(2, 0, 9_999)), None);
         t.now += SETTLED;
         assert!(t.come(v6(2, 7, 1)).is_some());

@@ -1,13 +1,15 @@
-//! Our own nonces and public values of IKE_SAs whose peers are not authenticated yet, so that we do not talk to ourselves: whoever
-//! sends our datagrams back to us (from another address, or between two of our connections) would otherwise have us
-//! authenticate us to ourselves, with a key that serves any pair of identities.
+//! Our own nonces and public values of IKE_SAs whose peers are not authenticated yet, so that we do
+//! not talk to ourselves: whoever sends our datagrams back to us (from another address, or between
+//! two of our connections) would otherwise have us authenticate us to ourselves, with a key that
+//! serves any pair of identities.
 //!
 //! A mirror can change neither without failing AUTH, which covers both messages of IKE_SA_INIT.
 
 use super::Endpoint;
 use crate::sa::Init;
 
-/// So much of a value says whose it is. Every nonce of ours has this length, and no public value is shorter.
+/// So much of a value says whose it is. Every nonce of ours has this length, and no public value is
+/// shorter.
 pub(crate) type Own = [u8; 32];
 
 fn values(init: &Init, initiator: bool) -> impl Iterator<Item = Own> {

@@ -1,5 +1,6 @@
-//! What senders that nobody has authenticated may cost beside memory (`halfopen`): comparing proposals, answers that say no, and
-//! lines in the log. Each has a limit of its own, so that none of them silences another.
+//! What senders that nobody has authenticated may cost beside memory (`halfopen`): comparing
+//! proposals, answers that say no, and lines in the log. Each has a limit of its own, so that none
+//! of them silences another.
 //!
 //! | what | limit | beyond it |
 //! |---|---|---|
@@ -7,8 +8,9 @@
 //! | answers that say no | [`ANSWERS_PER_SECOND`] to one network | silence |
 //! | events written about | [`LINES_PER_SECOND`] in all, [`BURST`] at once, one a second about one network | counted, and the number is written every [`SUMMARY`] |
 //!
-//! A network is a /24 or /64. Networks share [`BUCKETS`] counters by a hash that nobody can predict: who sends from one network
-//! silences one in a thousand others at most, and not one of its choice.
+//! A network is a /24 or /64. Networks share [`BUCKETS`] counters by a hash that nobody can
+//! predict: who sends from one network silences one in a thousand others at most, and not one of
+//! its choice.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -20,7 +22,8 @@ use super::halfopen::Prefix;
 use super::{Endpoint, Level};
 use crate::timer::Timer;
 
-/// Refusing one costs a comparison with what is configured. An honest peer that is refused asks again after seconds.
+/// Refusing one costs a comparison with what is configured. An honest peer that is refused asks
+/// again after seconds.
 const REFUSALS_PER_SECOND: u32 = 30;
 /// An honest peer needs one; there may be several behind one NAT.
 const ANSWERS_PER_SECOND: u8 = 5;
@@ -132,7 +135,8 @@ impl Endpoint {
         self.strangers.refused.now = self.strangers.refused.now.saturating_add(1);
     }
 
-    /// True while so many requests are refused that each must bring a cookie before it is compared with anything.
+    /// True while so many requests are refused that each must bring a cookie before it is compared
+    /// with anything.
     pub(crate) fn refuses_many(&mut self, now: Instant) -> bool {
         let refused = &mut self.strangers.refused;
         refused.turn(now);
@@ -145,7 +149,8 @@ impl Endpoint {
         self.strangers.answers.take(now, bucket, ANSWERS_PER_SECOND)
     }
 
-    /// Whether to answer a message of another version. It may come from anywhere, and nobody waits for the answer.
+    /// Whether to answer a message of another version. It may come from anywhere, and nobody waits
+    /// for the answer.
     pub(crate) fn may_answer_version(&mut self, now: Instant) -> bool {
         let versions = &mut self.strangers.versions;
         versions.turn(now);

@@ -1,6 +1,7 @@
 //! IKE_SA_INIT as responder: requests from anyone. The exchange itself stands in `sa_init`.
 //!
-//! Nothing here is authenticated, so each step costs more than the one before it and is taken by fewer:
+//! Nothing here is authenticated, so each step costs more than the one before it and is taken by
+//! fewer:
 //!
 //! ```text
 //! too short for a request            dropped
@@ -34,10 +35,12 @@ use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
 
-/// No IKE_SA_INIT request is shorter: header, one proposal, the smallest public value and nonce are 124 bytes.
+/// No IKE_SA_INIT request is shorter: header, one proposal, the smallest public value and nonce are
+/// 124 bytes.
 const MIN_REQUEST: usize = 100;
 
-/// The same response is sent to the same request once in this time: requests can be repeated in the name of others.
+/// The same response is sent to the same request once in this time: requests can be repeated in the
+/// name of others.
 const REPEAT: Duration = Duration::from_secs(1);
 
 struct Request1<'a> {
@@ -138,8 +141,8 @@ pub(crate) fn answer(
         ep.respond_stateless(local, remote, header, kind, data);
         return;
     }
-    // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated pseudorandom function" (RFC 7296
-    // section 2.10).
+    // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated pseudorandom
+    // function" (RFC 7296 section 2.10).
     if !negotiate::nonce_fits(suite.prf, request.nonce) {
         ep.counters.invalid += 1;
         let (prf, len) = (suite.prf, request.nonce.len());
@@ -159,7 +162,8 @@ pub(crate) fn answer(
         ke: suite.ke,
         public: vec![0; public_len],
         peer_public: request.ke.data.clone(),
-        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section 3.3.1).
+        // "For an initial IKE SA negotiation, this field [SPI Size] MUST be zero" (RFC 7296 section
+        // 3.3.1).
         proposals: vec![Proposal { spi: Vec::new(), ..selected.answer }],
         natd: nat.supported,
         childless: conn.childless != Childless::Never,
@@ -229,7 +233,8 @@ impl Stranger<'_> {
         ep.respond_stateless(self.local, self.remote, self.header, NotifyType::COOKIE, cookie);
     }
 
-    /// Refuses the request. The line that says why, and the connection it is about, are made only if it is written.
+    /// Refuses the request. The line that says why, and the connection it is about, are made only
+    /// if it is written.
     fn refuse(
         &self,
         ep: &mut Endpoint,
@@ -250,7 +255,8 @@ impl Stranger<'_> {
     }
 }
 
-/// Asks for a cookie when it has to be; gives the stranger back when its request is to be looked at.
+/// Asks for a cookie when it has to be; gives the stranger back when its request is to be looked
+/// at.
 fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> Option<Stranger<'a>> {
     let remote = from.remote.ip();
     let threshold = ep.limits.cookie_threshold;
@@ -283,7 +289,8 @@ fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<cr
     }
     match ep.half_open.room(now, remote.ip(), &ep.limits) {
         Room::Free => Some(None),
-        // While its key pair is being made it stays, so that no more are asked for than there are entries.
+        // While its key pair is being made it stays, so that no more are asked for than there are
+        // entries.
         Room::InsteadOf(id) => ep.sas.get(&id).is_some_and(|sa| sa.wait.is_none()).then_some(Some(id)),
         Room::None => None,
     }
@@ -336,8 +343,9 @@ fn choose(
     None
 }
 
-/// A request with the SPI and from the address of one that was taken: a retransmission, which has its answer stored; or the same
-/// with a cookie, as two copies of the request were answered differently; or nothing that this initiator would send.
+/// A request with the SPI and from the address of one that was taken: a retransmission, which has
+/// its answer stored; or the same with a cookie, as two copies of the request were answered
+/// differently; or nothing that this initiator would send.
 fn repeated(
     ep: &mut Endpoint,
     now: Instant,
@@ -372,13 +380,15 @@ fn repeated(
     }
 }
 
-/// True when two IKE_SA_INIT requests differ in nothing but a COOKIE in front of the payloads of either.
+/// True when two IKE_SA_INIT requests differ in nothing but a COOKIE in front of the payloads of
+/// either.
 fn is_twin(one: &[u8], other: &[u8]) -> bool {
     let parts = |bytes: &[u8]| -> Option<(Vec<u8>, Vec<u8>)> {
         let (header, body) = bytes.split_at_checked(HEADER_LEN)?;
         let notify = header[16] == PayloadType::NOTIFY.0;
         let cookie = notify && body.get(6..8)? == NotifyType::COOKIE.0.to_be_bytes();
-        // SPIs and the first payload's type; version, exchange, flags and message ID. The length follows from the rest.
+        // SPIs and the first payload's type; version, exchange, flags and message ID. The length
+        // follows from the rest.
         let (first, rest) = match cookie {
             true => {
                 let length = u16::from_be_bytes([*body.get(2)?, *body.get(3)?]);
@@ -416,7 +426,8 @@ fn response(
         Payload::Ke(Ke { group: init.ke, data: init.public.clone() }),
         Payload::Nonce(Nonce(init.nr.clone())),
     ];
-    // For an initiator that detects NATs itself (RFC 7296 section 2.23). Nobody else has a use for them.
+    // For an initiator that detects NATs itself (RFC 7296 section 2.23). Nobody else has a use for
+    // them.
     if init.natd {
         payloads.extend(natd::payloads(spi_i, spi_r, local, remote, fake_nat));
     }
@@ -426,7 +437,8 @@ fn response(
     payloads
 }
 
-/// Asks for the shared secret, when IKE_AUTH comes. False when it has been asked for before: then it was no good.
+/// Asks for the shared secret, when IKE_AUTH comes. False when it has been asked for before: then
+/// it was no good.
 pub(crate) fn agree(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
     let Some(init) = sa.init.as_mut() else { return false };
     let Some(private) = init.private.take() else { return false };

@@ -1,6 +1,6 @@
-//! What an initiator makes of responses to IKE_SA_INIT that may be forged. Nobody has authenticated them, so "the
-//! recipient should continue trying for some time before giving up" (RFC 7296 section 2.21.1), and section 2.4 has it
-//! wait for the real one.
+//! What an initiator makes of responses to IKE_SA_INIT that may be forged. Nobody has authenticated
+//! them, so "the recipient should continue trying for some time before giving up" (RFC 7296 section
+//! 2.21.1), and section 2.4 has it wait for the real one.
 //!
 //! | somebody forges | what is done |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | COOKIE | obeyed at once. When the peer then refuses our AUTH, which covers the request, once more from the start: a cookie waits for [`AGAIN`] then |
 //! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`AGAIN`] of that, from the start |
 //!
-//! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After [`MAX_RESTARTS`] the attempt goes on
-//! as if there were no doubt: somebody who sees each request, and answers before the peer does, stops it.
+//! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After
+//! [`MAX_RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
+//! and answers before the peer does, stops it.
 
 use std::time::{Duration, Instant};
 
@@ -57,8 +58,8 @@ fn in_a_hurry(sa: &IkeSa) -> bool {
     sa.ticket.is_some() || sa.choices > 1 || sa.queue.iter().any(child)
 }
 
-/// The timer of a request without an answer has fired. True when that has been dealt with; else its bytes are sent again by the
-/// usual schedule.
+/// The timer of a request without an answer has fired. True when that has been dealt with; else its
+/// bytes are sent again by the usual schedule.
 pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> bool {
     let in_init = matches!(&sa.active, Some(a) if matches!(a.task, Task::Init));
     let in_auth = matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_)));
@@ -97,8 +98,8 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     }
 }
 
-/// The peer has not authenticated itself, or has refused us. When that may be because somebody has interfered with IKE_SA_INIT,
-/// begins again; else gives the child back.
+/// The peer has not authenticated itself, or has refused us. When that may be because somebody has
+/// interfered with IKE_SA_INIT, begins again; else gives the child back.
 pub(super) fn doubted(
     ep: &mut Endpoint,
     sa: &mut IkeSa,
@@ -116,7 +117,8 @@ pub(super) fn doubted(
     None
 }
 
-/// The shared secret could not be computed from the peer's public value. True when another attempt is made.
+/// The shared secret could not be computed from the peer's public value. True when another attempt
+/// is made.
 pub(super) fn unusable(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
     let again = sa.restarts < MAX_RESTARTS;
     if again {
