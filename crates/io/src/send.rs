@@ -6,8 +6,9 @@
 //! engine calls fragmentable, since nobody would send it smaller, goes in fragments.
 //!
 //! The path MTU is the kernel's: sockets forbid fragmentation (`IP_PMTUDISC_DO`), so that it learns from ICMP errors that
-//! quote a packet of ours, and believes them down to `net.ipv4.route.min_pmtu` (552) and 1280. Who can see our packets, or
-//! guess ports, can make the path seem that narrow for ten minutes, and not more than that.
+//! quote a packet with our addresses and, in UDP, our ports, and believes them down to `net.ipv4.route.min_pmtu` (552) and
+//! 1280. It does not look at the SPI: whoever knows the addresses of both ends can make the path seem that narrow for ten
+//! minutes, and not more than that.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
