@@ -233,7 +233,11 @@ def own_commands(lab, full):
         'not established after 2000ms: no answer yet from 192.0.2.2:500 to IKE_SA_INIT'])
     good = os.path.dirname(lab.write('good/swanctl.conf', tunnel('g1')))
     bad = os.path.dirname(lab.write('bad/swanctl.conf', tunnel('g1', conn='remote_adrs = 192.0.2.9')))
-    ask('check', good, words=['0 errors'])
+    ask('check', '--strict', good, words=['0 errors, 0 warnings'])
+    warned = os.path.dirname(lab.write('warned/swanctl.conf', tunnel('g1', local_ts='10.1.0.5/24')))
+    ask('check', warned, words=['has bits set behind its prefix', '0 errors, 1 warnings'])
+    ask('check', warned, '--strict', status=1)
+    ask('check', '/nonexistent', good, status=1, words=['1 errors'])
     ask('check', bad, status=1, words=['swanctl.conf:10: connections.net.remote_adrs', 'remote_addrs'])
     ask('check', '/nonexistent', status=2)
 

@@ -47,8 +47,8 @@ pub(crate) enum Command {
     /// Checks a configuration without a daemon
     #[command(
         after_help = "Examples:\n  ironswan check\n  ironswan check /etc/ironswan conf.d/new.conf\n  ironswan check --algorithms\n\n\
-        Each finding is one line: file:line: key: what is wrong; what to do. Exit status 1 when there is one, 2 when nothing \
-        could be read. Algorithms that RFC 8221 and RFC 8247 say SHOULD NOT or MUST NOT of are warned about."
+        Each finding is one line: file:line: key: what is wrong; what to do. Exit status 1 when one is an error (with --strict \
+        also a warning), 2 when nothing could be read. Algorithms that RFC 8221 and RFC 8247 say SHOULD NOT or MUST NOT of are warned about."
     )]
     Check(Check),
     /// Makes keys
@@ -168,6 +168,9 @@ pub(crate) struct Check {
     /// Reads nothing: shows every algorithm that proposals can name, and what the RFCs ask of it
     #[arg(long)]
     pub(crate) algorithms: bool,
+    /// Ends with exit status 1 when there is a warning, too
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Prints one JSON document instead of text
     #[arg(long)]
     pub(crate) json: bool,

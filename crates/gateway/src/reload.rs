@@ -57,7 +57,8 @@ fn usable(config: Option<Config>, mut diags: Diagnostics) -> Read {
 
 /// Warnings and notes go to the log.
 pub(crate) fn report(diags: &Diagnostics) {
-    for d in diags.iter() {
+    let mut said = HashSet::new();
+    for d in diags.iter().filter(|d| said.insert(d.to_string())) {
         match d.severity {
             Severity::Error => tracing::error!("{d}"),
             Severity::Warning => tracing::warn!("{d}"),
@@ -95,13 +96,14 @@ impl Loaded {
     /// Reads the files again and takes over the difference. A file with an error changes nothing.
     ///
     /// # Errors
-    /// What is wrong with the files, or which of them does not answer.
+    /// What is wrong with the files, or which of them does not answer; it has been logged.
     pub(crate) async fn reload(&self, driver: &Driver) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let (config, diags) = self.read().await.map_err(|e| {
             for line in &e.lines {
                 tracing::error!("{line}");
             }
+            tracing::error!("configuration not reloaded, what runs is unchanged");
             format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
         })?;
         if let Some(file) = &config.empty
@@ -111,8 +113,9 @@ impl Loaded {
                 "{file} is empty: perhaps it is being written; to end connection {gone} and others, remove the file or \
                  write a comment into it"
             );
+            let why = format!("configuration not reloaded, what runs is unchanged: {why}");
             tracing::error!("{why}");
-            return Err(format!("configuration not reloaded, what runs is unchanged: {why}"));
+            return Err(why);
         }
         report(&diags);
         self.take_settings(driver, &config.daemon);

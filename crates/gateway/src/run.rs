@@ -337,9 +337,8 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
 async fn reload_at(mut hangup: Signal, driver: Driver, loaded: Rc<Loaded>) {
     while hangup.recv().await.is_some() {
         notify("RELOADING=1");
-        if let Err(e) = loaded.reload(&driver).await {
-            tracing::error!("{e}");
-        }
+        // What is wrong has been logged, and nobody waits for an answer.
+        let _ = loaded.reload(&driver).await;
         notify("READY=1");
     }
 }

@@ -200,6 +200,13 @@ pub struct Connection {
     pub children: Vec<ChildConfig>,
 }
 
+impl Connection {
+    /// True when every child is a policy without an SA (`mode = pass`, `drop`): nothing is negotiated, with nobody.
+    pub fn only_shunts(&self) -> bool {
+        !self.children.is_empty() && self.children.iter().all(|c| c.kind != ChildKind::Protect)
+    }
+}
+
 /// A pre-shared key and the identities it belongs to. A key with no owner serves any pair; with owners, the best
 /// match of (local, remote) wins, as in `ipsec.secrets`.
 #[derive(Clone, PartialEq, Eq, Debug)]

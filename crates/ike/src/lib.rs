@@ -22,4 +22,5 @@ mod timer;
 mod transport;
 mod window;
 
+pub use auth::psk::SharedKeys;
 pub use endpoint::{CommandError, Endpoint, Options, Target};

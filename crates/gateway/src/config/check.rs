@@ -1,12 +1,13 @@
-//! What two parts of a configuration mean for each other: the linter behind `ironswan check`. Each finding is a
-//! warning; the daemon runs with them.
+//! What two parts of a configuration mean for each other: the linter behind `ironswan check`. The daemon runs with what is
+//! found here, errors too: a connection without a key waits for one that VICI loads.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use ironswan_ike::config::{AddrSpec, ChildKind, Connection, SharedKey, TsSpec};
+use ironswan_ike::SharedKeys;
+use ironswan_ike::config::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec};
 use ironswan_wire::id::{IdPattern, Identity};
-use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::diag::{Diagnostics, Severity};
 use super::load::Config;
@@ -17,9 +18,15 @@ const MAX_OVERLAPS: usize = 100;
 
 /// Checks a configuration that could be read.
 pub fn check(config: &Config, diags: &mut Diagnostics) {
+    if config.unread {
+        return;
+    }
     overlaps(config, diags);
     twins(config, diags);
-    keys(config, diags);
+    if !config.secret_lost {
+        keys(config, diags);
+    }
+    selves(config, diags);
     own_address(config, diags);
     strength(config, diags);
 }
@@ -74,12 +81,29 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
                     && x.local.is_subset_of(y.local)
                     && x.remote.is_subset_of(y.remote)
             };
-            if nested(o, c) || nested(c, o) {
+            let inside = if nested(o, c) {
+                Some((o, c))
+            } else if nested(c, o) {
+                Some((c, o))
+            } else {
+                None
+            };
+            if inside.is_some() && o.conn.name == c.conn.name {
                 continue;
             }
             found += 1;
             if found > MAX_OVERLAPS {
                 return;
+            }
+            if let Some((inner, outer)) = inside {
+                let key = format!("connections.{}.children.{}.remote_ts", inner.conn.name, inner.child);
+                let other = format!("connections.{}.children.{}", outer.conn.name, outer.child);
+                let at = config.place(&other).map(|p| format!(" ({p})")).unwrap_or_default();
+                let message = format!(
+                    "{local} === {remote} lies inside of what {other}{at} wants: the more specific one, this, gets those packets"
+                );
+                warn(config, diags, Severity::Note, &key, message);
+                continue;
             }
             let key = format!("connections.{}.children.{}.remote_ts", c.conn.name, c.child);
             let other = format!("connections.{}.children.{}", o.conn.name, o.child);
@@ -116,88 +140,93 @@ fn twins(config: &Config, diags: &mut Diagnostics) {
     }
 }
 
-/// How well a key's owners fit one end: 0 not at all, more is better.
-fn fit(key: &SharedKey, ids: &[Identity]) -> usize {
-    key.owners
-        .iter()
-        .map(|owner| match owner {
-            IdPattern::Any => 1,
-            IdPattern::Suffix(..) if ids.iter().any(|id| owner.matches(id)) => 2,
-            IdPattern::Exact(_) if ids.iter().any(|id| owner.matches(id)) => 3,
-            _ => 0,
-        })
-        .max()
-        .unwrap_or(0)
+fn hosts(addrs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> {
+    addrs.iter().filter_map(|a| if let AddrSpec::Host(h) = a { Some(*h) } else { None })
 }
 
-fn identities(id: Option<&Identity>, addrs: &[AddrSpec]) -> Vec<Identity> {
-    let hosts = addrs
-        .iter()
-        .filter_map(|a| if let AddrSpec::Host(h) = a { Some(Identity::from_addr(*h)) } else { None });
-    id.cloned().into_iter().chain(hosts).collect()
-}
-
-/// Pre-shared keys: one for each connection, and no doubt which.
+/// Pre-shared keys: one for each connection, and no doubt which. The daemon's own choice is asked for the identities that it
+/// will ask for: ours, or our address; the peer's, or (to initiate) its address. A side that only a running daemon knows is
+/// taken for whatever has a key.
 fn keys(config: &Config, diags: &mut Diagnostics) {
-    // With ten thousand connections and keys the pairs are a hundred million: look exact owners up instead.
-    let mut by_owner: HashMap<&Identity, Vec<usize>> = HashMap::new();
-    let mut general: Vec<usize> = Vec::new();
-    for (i, key) in config.secrets.iter().enumerate() {
-        let exact: Vec<&Identity> = key
-            .owners
-            .iter()
-            .filter_map(|o| if let IdPattern::Exact(id) = o { Some(id) } else { None })
-            .collect();
-        if exact.len() != key.owners.len() || exact.is_empty() {
-            general.push(i);
-        }
-        exact.into_iter().for_each(|id| by_owner.entry(id).or_default().push(i));
-    }
-    for conn in &config.connections {
-        if conn.children.iter().all(|c| c.kind != ChildKind::Protect) && !conn.children.is_empty() {
-            continue;
-        }
-        let remote_id = if let IdPattern::Exact(id) = &conn.remote_id { Some(id) } else { None };
-        let us = identities(conn.local_id.as_ref(), &conn.local_addrs);
-        let them = identities(remote_id, &conn.remote_addrs);
-        let mut candidates: Vec<usize> = general.clone();
-        for id in us.iter().chain(&them) {
-            candidates.extend(by_owner.get(id).into_iter().flatten());
-        }
-        // A peer that is not known by name may still turn out to be an owner.
-        let open = !matches!(conn.remote_id, IdPattern::Exact(_));
-        candidates.sort_unstable();
-        candidates.dedup();
-        let mut scored: Vec<((usize, usize), usize)> = candidates
-            .iter()
-            .map(|&i| {
-                let key = &config.secrets[i];
-                if key.owners.is_empty() { ((1, 1), i) } else { ((fit(key, &them) * 2, fit(key, &us)), i) }
-            })
-            .filter(|((them, us), _)| them + us > 0)
-            .collect();
-        scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    let mut ring = SharedKeys::default();
+    config.secrets.iter().for_each(|key| ring.insert(key.clone()));
+    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
         let path = format!("connections.{}", conn.name);
-        match scored.as_slice() {
-            [] if !(open && config.secrets.iter().any(|k| !k.owners.is_empty())) => {
-                let who =
-                    if remote_id.is_some() { conn.remote_id.to_string() } else { "any peer".to_owned() };
-                let message = format!(
-                    "no pre-shared key for {who}; add secrets {{ ike-... {{ id = ...  secret = ... }} }}"
-                );
-                warn(config, diags, Severity::Warning, &path, message);
+        let us: Vec<Identity> = match &conn.local_id {
+            Some(id) => vec![id.clone()],
+            None => hosts(&conn.local_addrs).map(Identity::from_addr).collect(),
+        };
+        let them: Vec<Identity> = match &conn.remote_id {
+            IdPattern::Exact(id) => vec![id.clone()],
+            _ if starts(conn) => hosts(&conn.remote_addrs).map(Identity::from_addr).collect(),
+            _ => Vec::new(),
+        };
+        let pairs: Vec<_> = us.iter().flat_map(|us| them.iter().map(move |them| (us, them))).collect();
+        let mut lack = None;
+        for (us, them) in &pairs {
+            match ring.choose(us, them) {
+                None => lack = lack.or(Some((us.to_string(), them.to_string()))),
+                Some((key, Some(other))) => {
+                    let message = format!(
+                        "two different keys fit equally well, secrets.{} and secrets.{}, and the first of them is used; give each \
+                         its own id",
+                        key.name, other.name
+                    );
+                    warn(config, diags, Severity::Warning, &path, message);
+                    break;
+                }
+                Some(_) => {}
             }
-            [first, second, ..]
-                if first.0 == second.0
-                    && config.secrets[first.1].secret != config.secrets[second.1].secret =>
-            {
-                let message = format!(
-                    "two different keys fit equally well, secrets.{} and secrets.{}; give each its own id",
-                    config.secrets[first.1].name, config.secrets[second.1].name
-                );
-                warn(config, diags, Severity::Warning, &path, message);
+        }
+        if pairs.is_empty() {
+            let local = if let [one] = us.as_slice() { Some(one) } else { None };
+            if !ring.may_find(local, &conn.remote_id) {
+                let us = local.map_or_else(|| "%any".to_owned(), ToString::to_string);
+                lack = Some((us, conn.remote_id.to_string()));
             }
-            _ => {}
+        }
+        if let Some((us, them)) = lack {
+            let message = format!(
+                "no shared key found for '{us}' - '{them}'; add secrets {{ ike-{} {{ id = {them} ... }} }}, with the secret",
+                conn.name
+            );
+            warn(config, diags, Severity::Error, &path, message);
+        }
+    }
+}
+
+/// True when a child brings the connection up from here.
+fn starts(conn: &Connection) -> bool {
+    conn.children.iter().any(|c| c.kind == ChildKind::Protect && c.start_action != ChildAction::None)
+}
+
+/// Connections and children that meet themselves, and peers that are never asked whether they live.
+fn selves(config: &Config, diags: &mut Diagnostics) {
+    for conn in config.connections.iter().filter(|c| !c.only_shunts()) {
+        let path = format!("connections.{}", conn.name);
+        if let (Some(us), IdPattern::Exact(them)) = (&conn.local_id, &conn.remote_id)
+            && conn.remote_id.matches(us)
+        {
+            let message = format!("is our own identity, too, {them}: give each side its own");
+            warn(config, diags, Severity::Warning, &format!("{path}.remote.id"), message);
+        }
+        for child in conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
+            let path = format!("{path}.children.{}", child.name);
+            let same = child.local_ts.iter().filter(|l| child.remote_ts.contains(l)).find_map(|l| match l {
+                TsSpec::Fixed(ts) if ts.range != AddrRange::any(ts.range.is_ipv6()) => Some(ts),
+                _ => None,
+            });
+            if let Some(ts) = same {
+                let message = format!(
+                    "{ts} is in local_ts, too: no packet knows on which side its destination is; renumber one of the networks"
+                );
+                warn(config, diags, Severity::Warning, &format!("{path}.remote_ts"), message);
+            }
+            if conn.dpd_delay.is_zero() && child.dpd_action != ChildAction::None {
+                let message = "without dpd_delay a dead peer is noticed only when the next request, such as a rekeying, stays \
+                               without an answer; set dpd_delay = 30s in the connection";
+                warn(config, diags, Severity::Warning, &format!("{path}.dpd_action"), message.to_owned());
+            }
         }
     }
 }
@@ -205,11 +234,7 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
 /// Selectors that contain the peer's own outer address.
 fn own_address(config: &Config, diags: &mut Diagnostics) {
     for conn in &config.connections {
-        let hosts: Vec<IpAddr> = conn
-            .remote_addrs
-            .iter()
-            .filter_map(|a| if let AddrSpec::Host(h) = a { Some(*h) } else { None })
-            .collect();
+        let hosts: Vec<IpAddr> = hosts(&conn.remote_addrs).collect();
         for child in conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
             for ts in &child.remote_ts {
                 let TsSpec::Fixed(ts) = ts else { continue };

@@ -28,6 +28,8 @@ pub struct Config {
     /// A file could not be read to its end, or a section inherits from what is not there: nothing was understood, since
     /// most of what could be said about the rest would only follow from that.
     pub unread: bool,
+    /// A secret was not understood: that there is no key for a connection would only follow from that.
+    pub(super) secret_lost: bool,
     /// Where things were written, by key (`connections.net`, `connections.net.children.net.local_ts`).
     pub(super) places: HashMap<String, Origin>,
 }
@@ -181,7 +183,9 @@ pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Dia
         match (name, node) {
             ("connections", Node::Section(s)) => connections(s, &mut config, diags),
             ("secrets", Node::Section(s)) => {
+                let before = diags.errors();
                 config.secrets = meaning::secrets(s, diags);
+                config.secret_lost = diags.errors() > before;
                 for (n, sub) in s.sections() {
                     config.places.insert(format!("secrets.{n}"), sub.origin.clone());
                     if let Some(Node::Value(v)) = sub.get("secret") {
@@ -232,11 +236,17 @@ fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>)
     if let Some(v) = conn.value("remote_addrs") {
         places.insert(format!("{path}.remote_addrs"), v.origin.clone());
     }
+    for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("remote")) {
+        if let Some(v) = side.value("id") {
+            places.insert(format!("{path}.{name}.id"), v.origin.clone());
+            places.insert(format!("{path}.remote.id"), v.origin.clone());
+        }
+    }
     let Some(children) = conn.section("children") else { return };
     for (name, child) in children.sections() {
         let path = format!("{path}.children.{name}");
         places.insert(path.clone(), child.origin.clone());
-        for key in ["local_ts", "remote_ts"] {
+        for key in ["local_ts", "remote_ts", "dpd_action"] {
             if let Some(v) = child.value(key) {
                 places.insert(format!("{path}.{key}"), v.origin.clone());
             }

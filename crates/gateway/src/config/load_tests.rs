@@ -19,6 +19,7 @@ fn lint(text: &str) -> Vec<String> {
     let config = load_dir(dir.path(), &mut d).unwrap();
     assert_eq!(d.errors(), 0, "{d:?}");
     check::check(&config, &mut d);
+    // As `ironswan check` shows them.
     let prefix = format!("{}/", dir.path().display());
     d.iter().map(|x| x.to_string().replace(&prefix, "")).collect()
 }
@@ -111,7 +112,7 @@ fn the_linter_finds_twins_missing_keys_and_doubtful_keys() {
     assert!(
         found.len() == 1
             && found[0].contains("swanctl.conf:1: ")
-            && found[0].contains("no pre-shared key for g2"),
+            && found[0].contains("connections.net: no shared key found for 'g1' - 'g2'"),
         "{found:?}"
     );
     let doubtful = format!(
@@ -120,7 +121,7 @@ fn the_linter_finds_twins_missing_keys_and_doubtful_keys() {
     let found = lint(&doubtful);
     assert!(found.len() == 1 && found[0].contains("secrets.ike-a and secrets.ike-b"), "{found:?}");
     let other = format!("{CONN}secrets {{ ike-a {{ id = g3\n secret = aaaaaaaaaaaaaaaaaa }} }}");
-    assert!(lint(&other)[0].contains("no pre-shared key for g2"));
+    assert!(lint(&other)[0].contains("no shared key found for 'g1' - 'g2'"));
 }
 
 #[test]
@@ -144,4 +145,92 @@ fn ten_thousand_equal_connections_are_checked_in_bounded_time() {
     text.push_str(SECRET);
     let found = lint(&text);
     assert!(found.iter().filter(|f| f.contains("only one of them gets")).count() == 100);
+}
+
+#[test]
+fn the_linter_asks_the_daemon_s_own_choice_of_key() {
+    let keys = |keys: &str| lint(&format!("{CONN}secrets {{ {keys} }}"));
+    let long = "secret = 0123456789abcdefgh\n";
+    // A key of two does not let a third in, though it names one side.
+    let found = keys(&format!("ike-ab {{ id-a = g1\n id-b = g3\n {long} }}"));
+    assert!(found.len() == 1 && found[0].contains("no shared key found for 'g1' - 'g2'"), "{found:?}");
+    assert!(!found[0].contains("warning"), "{found:?}");
+    assert!(keys(&format!("ike-ab {{ id-a = G1\n id-b = g2\n {long} }}")).is_empty());
+    assert!(keys(&format!("ike-a {{ id-a = g1\n {long} }}")).is_empty());
+    // A secret that is wrong is one finding.
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", &format!("{CONN}secrets {{ ike-1 {{ secret = 0x1 }} }}"));
+    let mut d = Diagnostics::default();
+    let config = load_dir(dir.path(), &mut d).unwrap();
+    check::check(&config, &mut d);
+    assert_eq!(d.iter().count(), 1, "{d:?}");
+    // Any peer: whoever owns a key may come, and nobody without one.
+    let any = |keys: &str| lint(&format!("{CONN}secrets {{ {keys} }}").replace("id = g2 ", ""));
+    assert!(any(&format!("ike-x {{ id = g7\n {long} }}")).is_empty());
+    assert!(
+        any(&format!("ike-x {{ id = g7\n id2 = g8\n {long} }}"))[0]
+            .contains("no shared key found for 'g1' - '%any'")
+    );
+}
+
+#[test]
+fn the_linter_finds_what_meets_itself() {
+    let found = lint(&format!("{CONN}{SECRET}").replace("id = g2", "id = G1"));
+    assert!(
+        found.len() == 1 && found[0].contains("warning: connections.net.remote.id: is our own identity"),
+        "{found:?}"
+    );
+    let found = lint(&format!("{CONN}{SECRET}").replace("10.2.0.0/24", "10.1.0.0/24"));
+    assert!(found.len() == 1 && found[0].contains("10.1.0.0/24 is in local_ts, too"), "{found:?}");
+    let found = lint(&format!("{CONN}{SECRET}").replace("10.1.0.0/24", "10.1.0.5/24"));
+    assert!(
+        found.len() == 1
+            && found[0]
+                .contains("local_ts: `10.1.0.5/24` has bits set behind its prefix, and means 10.1.0.0/24"),
+        "{found:?}"
+    );
+    let dpd = |conn: &str| {
+        let text = format!("{CONN}{SECRET}").replace("mobike = no", conn);
+        lint(&text.replace("remote_ts = 10.2.0.0/24", "remote_ts = 10.2.0.0/24\n dpd_action = trap\n"))
+    };
+    let found = dpd("mobike = no");
+    assert!(found.len() == 1 && found[0].contains("dpd_action: without dpd_delay"), "{found:?}");
+    assert!(dpd("dpd_delay = 30s").is_empty());
+}
+
+#[test]
+fn the_linter_says_which_of_two_peers_gets_the_packets_of_both() {
+    let hub =
+        CONN.replace(" net {", " hub {").replace("192.0.2.2", "192.0.2.3").replace("id = g2", "id = g3");
+    let found = lint(&format!("{CONN}{SECRET}{}", hub.replace("10.2.0.0/24", "10.0.0.0/8")));
+    assert!(
+        found.len() == 1
+            && found[0].contains(
+                "note: connections.net.children.net.remote_ts: 10.1.0.0/24 === 10.2.0.0/24 lies inside"
+            )
+            && found[0].contains("connections.hub"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_read_to_its_end_is_one_finding() {
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", &format!("{CONN}{SECRET}").replacen("local {", "local", 1));
+    let mut d = Diagnostics::default();
+    let config = load_dir(dir.path(), &mut d).unwrap();
+    check::check(&config, &mut d);
+    assert!(config.unread && d.iter().count() == 1, "{d:?}");
+}
+
+#[test]
+fn shunts_need_nobody_to_authenticate() {
+    let shunts = "connections { bypass { children { lan { local_ts = 10.1.0.0/24\n remote_ts = 10.1.0.0/24\n mode = pass\n \
+                  start_action = trap\n } } } }\n";
+    assert!(lint(shunts).is_empty(), "{:?}", lint(shunts));
+    let dir = Scratch::new();
+    dir.write("swanctl.conf", &shunts.replace("mode = pass", "mode = tunnel"));
+    let mut d = Diagnostics::default();
+    load_dir(dir.path(), &mut d);
+    assert_eq!(d.errors(), 2, "{d:?}");
 }

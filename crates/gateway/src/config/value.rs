@@ -137,6 +137,14 @@ pub(super) fn range(text: &str) -> Result<AddrRange, String> {
     Err(format!("`{}` is neither an address, a subnet nor a range", show(t)))
 }
 
+/// The subnet that is meant by an address and a prefix length when the address has bits set behind it.
+pub(super) fn host_bits(text: &str) -> Option<AddrRange> {
+    let (addr, rest) = text.trim().split_once('/')?;
+    let addr: IpAddr = addr.trim().parse().ok()?;
+    let len = rest.split('[').next()?.trim().parse().ok()?;
+    AddrRange::prefix(addr, len).filter(|range| range.start() != addr)
+}
+
 /// What may be a DNS name, with or without the dot of the root.
 fn host_name(t: &str) -> bool {
     t.len() <= 253

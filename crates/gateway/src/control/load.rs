@@ -11,6 +11,9 @@ use crate::config::diag::Diagnostics;
 use crate::config::psk;
 use crate::config::tree::{self, Node, Origin};
 
+/// What the names of keys that came without an id begin with. No id and no section of a file begins so.
+const UNNAMED: &str = "%unnamed-";
+
 impl Control {
     /// `load-conn`: the same reader as for files, so the same findings.
     pub(super) async fn load_conn(&self, message: Section) -> Section {
@@ -110,10 +113,12 @@ impl Control {
                 None => return failure(format!("`{}` is not an identity", item.escape_ascii())),
             }
         }
-        // A key without a name cannot be unloaded alone, but every key needs a name of its own here.
         let name = match text(&message, "id") {
+            Some(id) if id.starts_with(UNNAMED) => {
+                return failure(format!("a shared key's id must not begin with {UNNAMED}"));
+            }
             Some(id) => id.to_owned(),
-            None => format!("vici-{}", self.driver.view(|e, _| e.shared_names().count())),
+            None => self.unnamed(&owners),
         };
         self.driver.act(|e, _| e.load_shared(SharedKey { name, secret, owners }));
         success()
@@ -122,7 +127,7 @@ impl Control {
     /// `unload-shared`.
     pub(super) fn unload_shared(&self, message: &Section) -> Section {
         let Some(id) = text(message, "id") else { return failure("missing shared key id") };
-        if self.driver.act(|e, _| e.unload_shared(id)) {
+        if !id.starts_with(UNNAMED) && self.driver.act(|e, _| e.unload_shared(id)) {
             success()
         } else {
             failure(format!("shared key '{}' not found", id.escape_debug()))
@@ -131,8 +136,21 @@ impl Control {
 
     /// `get-shared`.
     pub(super) fn get_shared(&self) -> Section {
-        let names: Vec<String> = self.driver.view(|e, _| e.shared_names().map(str::to_owned).collect());
+        let names = self.driver.view(|e, _| {
+            let named = e.shared_names().filter(|name| !name.starts_with(UNNAMED));
+            named.map(str::to_owned).collect::<Vec<String>>()
+        });
         Section::new().with("keys", names)
+    }
+
+    /// The name of a key that came without an id, which nothing else can have. A second one for the same owners replaces the
+    /// first, so that a client that loads its keys again neither leaves old ones behind nor fills the memory.
+    fn unnamed(&self, owners: &[IdPattern]) -> String {
+        let mut whose: Vec<String> = owners.iter().map(|o| format!("{o:?}")).collect();
+        whose.sort_unstable();
+        let mut unnamed = self.unnamed.borrow_mut();
+        let next = unnamed.len() + 1;
+        unnamed.entry(whose).or_insert_with(|| format!("{UNNAMED}{next}")).clone()
     }
 
     /// `clear-creds`.
@@ -143,6 +161,7 @@ impl Control {
                 e.unload_shared(name);
             }
         });
+        self.unnamed.borrow_mut().clear();
         success()
     }
 }

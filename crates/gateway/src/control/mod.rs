@@ -87,6 +87,8 @@ pub struct Control {
     plane: LookAtPlane,
     /// What the self-test of engines found.
     engines: RefCell<Option<Selection>>,
+    /// Names of the shared keys that came without an id, by their owners.
+    unnamed: RefCell<BTreeMap<Vec<String>, String>>,
 }
 
 impl Control {
@@ -100,6 +102,7 @@ impl Control {
             reload,
             plane,
             engines: RefCell::default(),
+            unnamed: RefCell::default(),
         });
         driver.observe(control.clone());
         control

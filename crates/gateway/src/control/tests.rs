@@ -257,6 +257,39 @@ async fn loading_and_unloading() {
 }
 
 #[tokio::test]
+async fn a_shared_key_without_an_id_never_takes_the_name_of_another() {
+    local(async {
+        let s = served();
+        let mut c = Raw::connect(&s).await;
+        let ok = |r: &Section| r.get_str("success") == Some("yes");
+        let key = |id: Option<&str>, owner: &str, data: &str| {
+            let m = Section::new().with("type", "IKE").with("data", data).with("owners", [owner]);
+            if let Some(id) = id { m.with("id", id) } else { m }
+        };
+        assert!(ok(&c.request("clear-creds", Section::new()).await));
+        assert!(ok(&c.request("load-shared", key(Some("vici-1"), "a.example", "first")).await));
+        assert!(ok(&c.request("load-shared", key(None, "b.example", "second")).await));
+        assert!(ok(&c.request("load-shared", key(None, "c.example", "third")).await));
+        let keys = || s.a.view(|e, _| e.shared_names().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(keys(), ["%unnamed-1", "%unnamed-2", "vici-1"]);
+        // Loaded again for the same owners it replaces itself; by name it can neither be replaced nor unloaded.
+        assert!(ok(&c.request("load-shared", key(None, "b.example", "fourth")).await));
+        assert!(!ok(&c.request("load-shared", key(Some("%unnamed-1"), "x", "fifth")).await));
+        assert!(!ok(&c.request("unload-shared", Section::new().with("id", "%unnamed-1")).await));
+        assert_eq!(keys().len(), 3);
+        let names = c.request("get-shared", Section::new()).await;
+        assert_eq!(names.get_list("keys").unwrap(), [b"vici-1".to_vec()]);
+        // After one is unloaded the next unnamed one is new all the same.
+        assert!(ok(&c.request("unload-shared", Section::new().with("id", "vici-1")).await));
+        assert!(ok(&c.request("load-shared", key(None, "d.example", "sixth")).await));
+        assert_eq!(keys(), ["%unnamed-1", "%unnamed-2", "%unnamed-3"]);
+        assert!(ok(&c.request("clear-creds", Section::new()).await));
+        assert!(keys().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn initiate_streams_the_log_and_the_events_come_with_their_sections() {
     local(async {
         let s = served();

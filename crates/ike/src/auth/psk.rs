@@ -43,9 +43,9 @@ pub(crate) fn index_key(id: &Identity) -> Identity {
     id
 }
 
-/// The keys, found without looking at each.
-#[derive(Default)]
-pub(crate) struct Secrets {
+/// The keys, found without looking at each: also for who wants to know beforehand which key an endpoint will use.
+#[derive(Default, Debug)]
+pub struct SharedKeys {
     by_name: BTreeMap<String, SharedKey>,
     /// Names of keys with one owner, by that owner.
     of_one: BTreeMap<Identity, BTreeSet<String>>,
@@ -55,9 +55,9 @@ pub(crate) struct Secrets {
     general: BTreeSet<String>,
 }
 
-impl Secrets {
+impl SharedKeys {
     /// Adds a key, or replaces the one of this name.
-    pub(crate) fn insert(&mut self, key: SharedKey) {
+    pub fn insert(&mut self, key: SharedKey) {
         self.remove(&key.name);
         let exact: Option<Vec<_>> = key
             .owners
@@ -79,7 +79,7 @@ impl Secrets {
     }
 
     /// Removes the key of this name; false when there is none.
-    pub(crate) fn remove(&mut self, name: &str) -> bool {
+    pub fn remove(&mut self, name: &str) -> bool {
         let Some(key) = self.by_name.remove(name) else { return false };
         self.general.remove(name);
         for owner in &key.owners {
@@ -98,14 +98,19 @@ impl Secrets {
     }
 
     /// Names, in order.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 
     /// The key for this pair: the best fit for the peer, then for us, then the first by name. A key with one owner belongs
     /// to whichever side it names; with several owners both sides must be among them, as in `ipsec.secrets`, so that a
     /// key of ours with one peer does not let another peer in.
-    pub(crate) fn find(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
+    pub fn find(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
+        self.choose(local, remote).map(|(key, _)| key)
+    }
+
+    /// What [`SharedKeys::find`] gives, and the next by name that fits as well and is another key.
+    pub fn choose(&self, local: &Identity, remote: &Identity) -> Option<(&SharedKey, Option<&SharedKey>)> {
         let (ours, theirs) = (index_key(local), index_key(remote));
         // Both sides must be among several owners, so either set has them all.
         let (a, b) = (self.of_several.get(&theirs), self.of_several.get(&ours));
@@ -113,7 +118,7 @@ impl Secrets {
         let several = if len(a) <= len(b) { a } else { b };
         let indexed = [self.of_one.get(&theirs), self.of_one.get(&ours), several];
         let names: BTreeSet<&String> = indexed.into_iter().flatten().flatten().chain(&self.general).collect();
-        let mut best: Option<((u8, u8), &SharedKey)> = None;
+        let mut best: Option<((u8, u8), &SharedKey, Option<&SharedKey>)> = None;
         for key in names.into_iter().filter_map(|name| self.by_name.get(name)) {
             let of = |id| key.owners.iter().map(|o| fit(o, id)).max().unwrap_or(0);
             let (theirs, ours) = (of(remote), of(local));
@@ -124,11 +129,35 @@ impl Secrets {
                 _ if theirs == 0 || ours == 0 => continue,
                 _ => (theirs, ours),
             };
-            if best.is_none_or(|(s, _)| score > s) {
-                best = Some((score, key));
+            match &mut best {
+                Some((s, ..)) if score < *s => {}
+                Some((s, first, rival)) if score == *s => {
+                    if rival.is_none() && key.secret != first.secret {
+                        *rival = Some(key);
+                    }
+                }
+                _ => best = Some((score, key, None)),
             }
         }
-        best.map(|(_, key)| key)
+        best.map(|(_, key, rival)| (key, rival))
+    }
+
+    /// Whether some key could fit a pair of which a side is not known: `None` for an address that will be, or for the identity
+    /// of a peer that `remote` leaves open.
+    pub fn may_find(&self, local: Option<&Identity>, remote: &IdPattern) -> bool {
+        self.by_name.values().any(|key| {
+            let ours = |o: &IdPattern| local.is_none_or(|id| o.matches(id));
+            let theirs = |o: &IdPattern| match (remote, o) {
+                (IdPattern::Exact(id), o) | (o, IdPattern::Exact(id)) => o.matches(id),
+                _ => true,
+            };
+            let (we, they) = (key.owners.iter().any(ours), key.owners.iter().any(theirs));
+            match key.owners.len() {
+                0 => true,
+                1 => we || they,
+                _ => we && they,
+            }
+        })
     }
 }
 
@@ -136,8 +165,8 @@ impl Secrets {
 mod tests {
     use super::*;
 
-    fn keys(entries: &[(&str, &[&str])]) -> Secrets {
-        let mut secrets = Secrets::default();
+    fn keys(entries: &[(&str, &[&str])]) -> SharedKeys {
+        let mut secrets = SharedKeys::default();
         for (name, owners) in entries {
             let owners = owners.iter().map(|o| IdPattern::parse(o).unwrap()).collect();
             secrets.insert(SharedKey { name: (*name).to_owned(), secret: Secret::default(), owners });

@@ -87,7 +87,7 @@ pub struct Endpoint {
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
     pub(crate) conns: select::Connections,
-    pub(crate) secrets: crate::auth::psk::Secrets,
+    pub(crate) secrets: crate::auth::psk::SharedKeys,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -176,7 +176,7 @@ impl Endpoint {
             options,
             rng,
             conns: select::Connections::default(),
-            secrets: crate::auth::psk::Secrets::default(),
+            secrets: crate::auth::psk::SharedKeys::default(),
             sas: BTreeMap::new(),
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),

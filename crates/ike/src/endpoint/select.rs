@@ -121,8 +121,15 @@ impl Connections {
     }
 
     fn index(&mut self, conn: &Arc<Connection>, add: bool) {
-        self.list(conn, add);
         let name = &conn.name;
+        for dns in dns_names(conn) {
+            index(&mut self.by_dns, dns, name, add);
+        }
+        // Policies without SAs are no peer's: nobody authenticates by them.
+        if conn.only_shunts() {
+            return;
+        }
+        self.list(conn, add);
         let only_hosts = |specs: &[AddrSpec]| !specs.is_empty() && literal(specs).count() == specs.len();
         let single = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
         let remotes: BTreeSet<IpAddr> = self.hosts(&conn.remote_addrs).collect();
@@ -141,9 +148,6 @@ impl Connections {
                 true => _ = self.general.insert(name.clone(), conn.clone()),
                 false => _ = self.general.remove(name),
             }
-        }
-        for dns in dns_names(conn) {
-            index(&mut self.by_dns, dns, name, add);
         }
         if let Some(id) = &conn.local_id {
             index(&mut self.by_local_id, index_key(id), name, add);

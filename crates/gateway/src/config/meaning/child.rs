@@ -324,6 +324,13 @@ fn limits(r: &mut Reader<'_>, soft: &str, hard: &str) -> (u64, u64) {
 fn selectors(r: &mut Reader<'_>, key: &str) -> Vec<TsSpec> {
     let dynamic = || vec![TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: 65_535 }];
     let list = r.list(key, ts::selector).unwrap_or_else(dynamic);
+    let items: Vec<String> =
+        r.section.value(key).map(|v| v.items().map(str::to_owned).collect()).unwrap_or_default();
+    for (item, meant) in items.iter().filter_map(|item| Some((item, value::host_bits(item)?))) {
+        let message =
+            format!("`{}` has bits set behind its prefix, and means {meant}; write that", value::show(item));
+        r.warn(key, message);
+    }
     if list.len() > MAX_SELECTORS {
         r.error(key, format!("more than {MAX_SELECTORS} selectors"));
     }

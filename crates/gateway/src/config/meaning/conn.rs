@@ -42,14 +42,24 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         },
         keys::CONN_SECTIONS,
     );
-    let local_id = side("local", &local, section, path, diags).map(|(s, path)| {
-        let mut r = Reader { section: s, path: &path, diags };
-        r.get("id", |t| if t.trim() == "%any" { Ok(None) } else { identity(t).map(Some) }).flatten()
-    });
-    let remote_id = side("remote", &remote, section, path, diags).map(|(s, path)| {
-        let mut r = Reader { section: s, path: &path, diags };
-        r.get("id", pattern).unwrap_or(IdPattern::Any)
-    });
+    // What is only let through or dropped needs nobody to authenticate.
+    let shunt = |s: &Section| {
+        s.value("mode")
+            .is_some_and(|m| matches!(m.as_text().trim().to_ascii_lowercase().as_str(), "pass" | "drop"))
+    };
+    let only_shunts = children.is_some_and(|c| !c.is_empty() && c.sections().all(|(_, s)| shunt(s)));
+    let sides = |found: &[(&str, &Section)]| !(only_shunts && found.is_empty());
+    let (local_sides, remote_sides) = (sides(&local), sides(&remote));
+    let local_id =
+        local_sides.then(|| side("local", &local, section, path, diags)).flatten().map(|(s, path)| {
+            let mut r = Reader { section: s, path: &path, diags };
+            r.get("id", |t| if t.trim() == "%any" { Ok(None) } else { identity(t).map(Some) }).flatten()
+        });
+    let remote_id =
+        remote_sides.then(|| side("remote", &remote, section, path, diags)).flatten().map(|(s, path)| {
+            let mut r = Reader { section: s, path: &path, diags };
+            r.get("id", pattern).unwrap_or(IdPattern::Any)
+        });
     let mut kids = Vec::new();
     if let Some(children) = children {
         let path = join(path, "children");
