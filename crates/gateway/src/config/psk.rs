@@ -49,7 +49,7 @@ mod tests {
         let file = dir.write("swanctl.conf", text);
         for (severity, errors) in [(Severity::Error, 1), (Severity::Warning, 0)] {
             let mut diags = Diagnostics::default();
-            let config = load_files(&[file.clone()], &mut diags).unwrap();
+            let config = load_files(std::slice::from_ref(&file), &mut diags).unwrap();
             check::documented(&config, severity, &mut diags);
             let found: Vec<_> = diags.iter().filter(|d| d.message.contains("everybody knows it")).collect();
             assert_eq!((found.len(), diags.errors()), (1, errors));
