@@ -410,11 +410,16 @@ fn proposal_numbers_must_grow_from_one() {
 #[test]
 fn proposals_and_transforms_are_counted_before_they_are_kept() {
     let t = transform(0, 2, 5, &[]);
-    let list = |n: u8| -> Vec<u8> {
-        (1..=n).flat_map(|i| proposal(if i == n { 0 } else { 2 }, i, 1, &[], 1, &t)).collect()
+    let list = |n: u8, protocol: u8, spi: &[u8]| -> Vec<u8> {
+        (1..=n).flat_map(|i| proposal(if i == n { 0 } else { 2 }, i, protocol, spi, 1, &t)).collect()
     };
-    assert_eq!(sa(&list(64)).len(), 64);
-    refused(PayloadType::SA, &list(65), "too many proposals");
+    assert_eq!(sa(&list(64, 1, &[])).len(), 64);
+    refused(PayloadType::SA, &list(65, 1, &[]), "too many proposals");
+    assert_eq!(
+        sa(&list(255, 3, &[1, 2, 3, 4])).len(),
+        255,
+        "authenticated peers may propose all that they have"
+    );
     let transforms = |n: u8| -> Vec<u8> {
         (1..=n).flat_map(|i| transform(if i == n { 0 } else { 3 }, 2, 5, &[])).collect()
     };

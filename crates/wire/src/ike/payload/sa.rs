@@ -20,8 +20,10 @@ const AF: u16 = 0x8000;
 /// More transforms than this in one payload are a syntax error. What is understood costs memory and is compared with what is
 /// configured; the longest proposals of common peers have a fifth of it.
 const MAX_TRANSFORMS: usize = 512;
-/// More proposals than this are one, too. Each may be compared with each that is configured.
-const MAX_PROPOSALS: usize = 64;
+/// More proposals for an IKE_SA than this are one, too: strangers send them, and each may be compared with each that is
+/// configured. Proposals for ESP and AH come from authenticated peers, some of which propose all that they have; their
+/// numbers, which grow and have 8 bits, bound them.
+const MAX_IKE_PROPOSALS: usize = 64;
 const LAST: u8 = 0;
 const MORE_PROPOSALS: u8 = 2;
 const MORE_TRANSFORMS: u8 = 3;
@@ -30,9 +32,6 @@ pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<Proposal>, Fault> {
     let mut proposals: Vec<Proposal> = Vec::new();
     let mut left = MAX_TRANSFORMS;
     loop {
-        if proposals.len() == MAX_PROPOSALS {
-            return Err(Fault::Invalid("too many proposals"));
-        }
         let more = match r.u8("proposal")? {
             LAST => false,
             MORE_PROPOSALS => true,
@@ -42,6 +41,9 @@ pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<Proposal>, Fault> {
         let length = usize::from(r.u16("proposal length")?);
         let body = length.checked_sub(4).ok_or(Fault::Invalid("proposal length below 4"))?;
         let proposal = parse_proposal(r.sub(body, "proposal")?, &mut left)?;
+        if proposal.protocol == ProtocolId::IKE && proposals.len() == MAX_IKE_PROPOSALS {
+            return Err(Fault::Invalid("too many proposals"));
+        }
         // "The first proposal in an SA payload MUST be 1, and subsequent proposals MUST be one more than the previous
         // proposal"; an answer has one, with the number it had. Numbers that only grow cannot be confused, so gaps
         // are let through, and there are at most 255.
