@@ -15,7 +15,7 @@ import threading
 import time
 
 from backends import BACKENDS, check_used
-from gateway import Charon, IronSwan
+from gateway import Charon, IronSwan, dropped_inbound
 from lab import check, halves, main, say, take_seed, until
 from vici import CMD_REQUEST, EVENT_REGISTER, Vici, emit
 from wan import (Flow, Rest, Watch, check_flow, conf, connection, counters, internet, kernel, pair_at_rest, pings, site,
@@ -90,8 +90,7 @@ class World:
     def got_in(self):
         """Packets of the intruder that a has seen, and that g1's guard has dropped."""
         seen = re.search(r'counter packets (\d+)', self.lab.run('a', 'nft', 'list', 'table', 'ip', 'intruder'))
-        dropped = re.search(r'packets (\d+)', self.lab.run('g1', 'nft', 'list', 'counter', 'inet', 'ironswan', 'in_clear'))
-        return int(seen[1]), int(dropped[1])
+        return int(seen[1]), dropped_inbound(self.lab, 'g1')
 
     def rest_pair(self, timeout=15):
         return pair_at_rest(self.us, self.them, timeout=timeout)

@@ -2,6 +2,7 @@
 
 Both read the same swanctl.conf text and answer the same VICI, so a test can swap one for the other.
 """
+import json
 import os
 
 from lab import REPO, Failed, call, need, until
@@ -178,6 +179,13 @@ def program():
     if not os.access(path, os.X_OK):
         raise Failed(f'no program at {path}: run `cargo build --release`, or set IRONSWAN')
     return path
+
+
+def dropped_inbound(lab, box):
+    """How many packets the guard of a box has dropped that came in clear, wherever it did, with a daemon or without."""
+    # The command without a daemon counts what the nft table and the program at the ingress say.
+    shown = json.loads(lab.run(box, program(), 'guard', '--json', '--vici', 'unix:///var/tmp/nobody.vici'))
+    return shown['in_clear']['packets']
 
 
 class IronSwan(Gateway):
