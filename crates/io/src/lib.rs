@@ -27,6 +27,7 @@ pub mod clock;
 pub mod error;
 pub mod fragment;
 pub mod ingress;
+pub mod malloc;
 pub mod mmsg;
 pub mod namespace;
 pub mod napi;
