@@ -57,7 +57,7 @@ def two_connections(lab, full, ids, together):
     until('both are up at both ends', lambda: all(tuple(map(len, spis(g))) == (2, 2) for g in (us, them)))
     for to in ('10.1.0.2', SECOND):
         ping(lab, 'b', to=to)
-    before, load = own_losses(lab, 'g2'), [Numbered(lab, rate=100), Numbered(lab, a=SECOND, rate=100, port=7001)]
+    before, load = own_losses(lab, 'g2'), [Numbered(lab, rate=800), Numbered(lab, a=SECOND, rate=800, port=7001)]
     for n in range(10 if full else 5):
         for gateway, ikes in ((us, ('one', 'two')), (them, ('net',))):
             rekey_all(gateway, 'child', ('c1', 'c2'))
