@@ -3,7 +3,7 @@
 //! They are read by a thread that may hang ([`config::files`]); key exchange and commands go on meanwhile. One reload at a time: those
 //! that are asked for meanwhile come after it, and are refused while the thread of one that was given up still hangs.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -73,6 +73,8 @@ pub(crate) struct Loaded {
     /// As they are in force.
     settings: RefCell<Daemon>,
     names: RefCell<(HashSet<String>, HashSet<String>)>,
+    /// They were read from a folder with a `swanctl.conf`.
+    had_main: Cell<bool>,
     threaded: Rc<Threaded>,
     /// Held by the reload that is under way.
     turn: tokio::sync::Mutex<()>,
@@ -87,6 +89,7 @@ impl Loaded {
             dir,
             settings: RefCell::new(settings),
             names: RefCell::default(),
+            had_main: Cell::default(),
             threaded,
             turn: tokio::sync::Mutex::default(),
             reading: RefCell::default(),
@@ -106,12 +109,11 @@ impl Loaded {
             tracing::error!("configuration not reloaded, what runs is unchanged");
             format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
         })?;
-        if let Some(file) = &config.empty
+        if let Some(what) = self.half_written(&config)
             && let Some(gone) = self.first_gone(&config)
         {
             let why = format!(
-                "{file} is empty: perhaps it is being written; to end connection {gone} and others, remove the file or \
-                 write a comment into it"
+                "{what}: perhaps it is being written; to end connection {gone} and others, write a comment into it"
             );
             let why = format!("configuration not reloaded, what runs is unchanged: {why}");
             tracing::error!("{why}");
@@ -160,6 +162,14 @@ impl Loaded {
         }
     }
 
+    /// A file that looks as files do for a moment while they are written.
+    fn half_written(&self, config: &Config) -> Option<String> {
+        let empty = config.empty.as_ref().map(|file| format!("{file} is empty"));
+        let main = self.dir.join("swanctl.conf");
+        let renamed = self.had_main.get() && !config.has_main;
+        empty.or_else(|| renamed.then(|| format!("{} is not there any more", main.display())))
+    }
+
     /// A connection that the files do not name any more.
     fn first_gone(&self, config: &Config) -> Option<String> {
         let names = self.names.borrow();
@@ -192,6 +202,7 @@ impl Loaded {
     /// Secrets first: a connection may start at once. What the files named before and do not name any more ends, SAs
     /// included: who takes a peer out of the files does not want to find it connected.
     pub(crate) fn take(&self, driver: &Driver, config: Config) {
+        self.had_main.set(config.has_main);
         let mut names = self.names.borrow_mut();
         let secrets: HashSet<String> = config.secrets.iter().map(|s| s.name.clone()).collect();
         let conns: HashSet<String> = config.connections.iter().map(|c| c.name.clone()).collect();

@@ -58,6 +58,50 @@ fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
     });
 }
 
+/// What cannot be looked at, or is away for a moment, is not what was removed.
+#[test]
+fn a_folder_or_file_that_cannot_be_seen_ends_nothing() {
+    use std::os::unix::fs::symlink;
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let dir = folder(&conf(1, 2));
+        let more = conf(1, 3).replace("net {", "other {");
+        let (connections, _) = more.split_once("secrets").unwrap();
+        dir.write("conf.d/b.conf", connections);
+        let loaded = loaded(&dir, &driver);
+        assert_eq!(names(&driver), ["net", "other"]);
+        let path = |name: &str| dir.path().join(name);
+        let refused = async |says: &str| {
+            let why = loaded.reload(&driver).await.unwrap_err();
+            assert!(why.contains(says), "{why}");
+            assert_eq!(names(&driver), ["net", "other"], "{says}");
+        };
+        std::fs::rename(path("conf.d"), path("aside")).unwrap();
+        dir.write("conf.d", "a file");
+        refused("conf.d: cannot be looked at: ").await;
+        std::fs::remove_file(path("conf.d")).unwrap();
+        for target in ["conf.d", "nowhere", "nowhere/deeper"] {
+            symlink(target, path("conf.d")).unwrap();
+            refused("conf.d: cannot be looked at: ").await;
+            std::fs::remove_file(path("conf.d")).unwrap();
+        }
+        std::fs::rename(path("aside"), path("conf.d")).unwrap();
+        std::fs::rename(path("swanctl.conf"), path("aside")).unwrap();
+        refused("swanctl.conf is not there any more: perhaps it is being written").await;
+        symlink("/nonexistent/swanctl.conf", path("swanctl.conf")).unwrap();
+        refused("swanctl.conf: cannot be looked at: ").await;
+        std::fs::remove_file(path("swanctl.conf")).unwrap();
+        std::fs::rename(path("aside"), path("swanctl.conf")).unwrap();
+        symlink("/nonexistent/ironswan.conf", path("ironswan.conf")).unwrap();
+        refused("ironswan.conf: cannot be looked at: ").await;
+        std::fs::remove_file(path("ironswan.conf")).unwrap();
+        // Whoever takes a file out of a folder that can be seen means it.
+        std::fs::remove_dir_all(path("conf.d")).unwrap();
+        loaded.reload(&driver).await.unwrap();
+        assert_eq!(names(&driver), ["net"]);
+    });
+}
+
 #[test]
 fn what_vici_has_loaded_is_not_the_files_to_take_away() {
     block(async {

@@ -77,14 +77,21 @@ impl Files {
         self.ask(path, || path.canonicalize())
     }
 
-    /// True when there is something.
-    pub(super) fn exists(&self, path: &Path) -> bool {
-        self.ask(path, || Ok(path.exists())).unwrap_or(false)
+    /// True when there is something. What cannot be looked at is an error, and so is a link to what is not there: whoever wrote
+    /// it means that there is something.
+    pub(super) fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.ask(path, || exists(path))
     }
 
-    /// What is in a folder, in no order; entries that cannot be read are left out.
-    pub(super) fn list(&self, folder: &Path) -> io::Result<Vec<PathBuf>> {
-        self.ask(folder, || Ok(std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect()))
+    /// What is in a folder, in no order. `None`: there is no folder of that name. A folder of which one entry cannot be read is
+    /// an error, since nobody can say what is missing.
+    pub(super) fn list(&self, folder: &Path) -> io::Result<Option<Vec<PathBuf>>> {
+        self.ask(folder, || {
+            if !exists(folder)? {
+                return Ok(None);
+            }
+            std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>().map(Some)
+        })
     }
 
     /// The path that has used up the time, and how long the file system has taken so far. `None`: all is well.
@@ -94,6 +101,28 @@ impl Files {
         let waited = clock::now().saturating_duration_since(*since);
         (note.spent + waited >= limit).then(|| (path.clone(), waited))
     }
+}
+
+/// False only when the name itself, or a folder on the way to it, is not there.
+fn exists(path: &Path) -> io::Result<bool> {
+    let missing = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+    for part in path.ancestors().filter(|part| !part.as_os_str().is_empty()) {
+        match std::fs::symlink_metadata(part) {
+            Err(e) if missing(&e) => {}
+            Err(e) => return Err(e),
+            Ok(_) => {
+                return match std::fs::metadata(part) {
+                    Ok(_) => Ok(part == path),
+                    Err(e) if missing(&e) => Err(io::Error::new(
+                        e.kind(),
+                        format!("{} is a link to what is not there", part.display()),
+                    )),
+                    Err(e) => Err(e),
+                };
+            }
+        }
+    }
+    Ok(false)
 }
 
 fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {

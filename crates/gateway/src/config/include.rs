@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,6 +189,10 @@ fn has_glob(text: &str) -> bool {
 /// Every path that a pattern names, sorted. Wildcards do not match a leading dot.
 fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![PathBuf::new()];
+    let mut matched = false;
+    let why = |path: &Path, e: io::Error| format!("cannot look at {}: {e}", path.display());
+    // Of what a wildcard has matched, that is no match which is no folder where one is needed.
+    let no_folder = |e: &io::Error, matched: bool| matched && e.kind() == io::ErrorKind::NotADirectory;
     for part in pattern.components() {
         let text = part.as_os_str().to_string_lossy();
         if !has_glob(&text) {
@@ -199,7 +204,11 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
         let mut next = Vec::new();
         for dir in &found {
             let dir_or_here = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-            let Ok(entries) = files.list(dir_or_here) else { continue };
+            let entries = match files.list(dir_or_here) {
+                Ok(entries) => entries.unwrap_or_default(),
+                Err(e) if no_folder(&e, matched) => continue,
+                Err(e) => return Err(why(dir_or_here, e)),
+            };
             for name in entries.iter().filter_map(|entry| entry.file_name()) {
                 let name = name.to_string_lossy();
                 if name.starts_with('.') && !text.starts_with('.') {
@@ -215,9 +224,18 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
         }
         next.sort();
         found = next;
+        matched = true;
     }
-    found.retain(|p| files.exists(p));
-    Ok(found)
+    let mut there = Vec::with_capacity(found.len());
+    for path in found {
+        match files.exists(&path) {
+            Ok(true) => there.push(path),
+            Ok(false) => {}
+            Err(e) if no_folder(&e, matched) => {}
+            Err(e) => return Err(why(&path, e)),
+        }
+    }
+    Ok(there)
 }
 
 /// One path component against a pattern of `*`, `?`, `[a-z]`, `[!a]`; linear in practice: only the last `*` is retried.

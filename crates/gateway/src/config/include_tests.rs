@@ -34,6 +34,32 @@ fn a_glob_includes_in_order_and_one_that_matches_nothing_is_fine() {
 }
 
 #[test]
+fn a_glob_in_a_folder_that_cannot_be_seen_is_an_error_and_files_among_its_folders_are_not() {
+    let dir = Scratch::new();
+    dir.write("t.conf", "include */x.inc\ninclude */*.inc\n");
+    dir.write("sub/x.inc", "k = 1");
+    let (s, d) = read(&dir, "t.conf");
+    assert_eq!((d.errors(), &**s.value("k").unwrap().as_text()), (0, "1"), "{d:?}");
+    for (target, pattern) in [
+        ("loop", "loop/*.inc"),
+        ("nowhere", "loop/*.inc"),
+        ("nowhere", "loop/deeper/*.inc"),
+        ("loop", "*.inc"),
+    ] {
+        let link = dir.path().join(if pattern == "*.inc" { "loop.inc" } else { "loop" });
+        let target = if pattern == "*.inc" { "loop.inc" } else { target };
+        std::os::unix::fs::symlink(target, &link).unwrap();
+        dir.write("t.conf", &format!("include {pattern}\n"));
+        let (_, d) = read(&dir, "t.conf");
+        assert!(
+            d.error_lines().iter().any(|l| l.contains("t.conf:1: include ")),
+            "{pattern} {target}: {d:?}"
+        );
+        fs::remove_file(link).unwrap();
+    }
+}
+
+#[test]
 fn a_loop_and_a_missing_file_are_errors_where_the_include_stands() {
     let dir = Scratch::new();
     dir.write("t.conf", "\ninclude u.conf\n");

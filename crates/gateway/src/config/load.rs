@@ -25,6 +25,8 @@ pub struct Config {
     pub written: Option<SystemTime>,
     /// A file without one byte.
     pub empty: Option<String>,
+    /// There is a `swanctl.conf` in the folder.
+    pub has_main: bool,
     /// A file could not be read to its end, or a section inherits from what is not there: nothing was understood, since
     /// most of what could be said about the rest would only follow from that.
     pub unread: bool,
@@ -85,12 +87,22 @@ fn on_a_thread(
 
 /// [`load_dir`], on this thread, however long it takes.
 pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
+    let before = diags.errors();
     let main = dir.join("swanctl.conf");
     let mut files = Vec::new();
-    if fs.exists(&main) {
+    // What cannot be looked at is not taken for what is not there: its connections would be ended, and unguarded.
+    let has_main = there(fs, &main, diags);
+    if has_main {
         files.push(main);
     }
-    let mut extra: Vec<PathBuf> = fs.list(&dir.join("conf.d")).unwrap_or_default();
+    let conf_d = dir.join("conf.d");
+    let mut extra = fs
+        .list(&conf_d)
+        .unwrap_or_else(|e| {
+            unseen(&conf_d, &e, diags);
+            None
+        })
+        .unwrap_or_default();
     extra.retain(|p| {
         let name = p.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         name.ends_with(".conf") && !name.starts_with('.')
@@ -98,14 +110,19 @@ pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Optio
     extra.sort();
     files.extend(extra);
     if files.is_empty() {
+        if diags.errors() > before {
+            return None;
+        }
         let why = match fs.list(dir) {
-            Ok(_) => "holds neither swanctl.conf nor conf.d/*.conf; write one".to_owned(),
+            Ok(None) => "there is no such folder; name the folder with --config".to_owned(),
+            Ok(Some(_)) => "holds neither swanctl.conf nor conf.d/*.conf; write one".to_owned(),
             Err(e) => format!("{e}; name the folder with --config"),
         };
         diags.error(&Origin::source(&dir.to_string_lossy()), "", why);
         return None;
     }
-    if fs.exists(&dir.join("ipsec.conf")) {
+    // This one is not read: a look at it that fails says nothing.
+    if fs.exists(&dir.join("ipsec.conf")).unwrap_or(false) {
         let at = Origin::source(&dir.join("ipsec.conf").to_string_lossy());
         diags.push(
             Severity::Warning,
@@ -115,8 +132,9 @@ pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Optio
         );
     }
     let mut config = read_files(fs, &files, diags)?;
+    config.has_main = has_main;
     let own = dir.join("ironswan.conf");
-    if fs.exists(&own) {
+    if there(fs, &own, diags) {
         let mut reader = Reader::new(fs);
         if reader.read(&own, diags) {
             let (root, _) = reader.finish(diags);
@@ -124,6 +142,22 @@ pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Optio
         }
     }
     Some(config)
+}
+
+/// True when there is something of that name; an error when nobody can say.
+fn there(fs: &Files, path: &Path, diags: &mut Diagnostics) -> bool {
+    fs.exists(path).unwrap_or_else(|e| {
+        unseen(path, &e, diags);
+        false
+    })
+}
+
+fn unseen(path: &Path, e: &std::io::Error, diags: &mut Diagnostics) {
+    diags.error(
+        &Origin::source(&path.to_string_lossy()),
+        "",
+        format!("cannot be looked at: {e}; make it readable for the daemon, or remove it"),
+    );
 }
 
 fn read_files(fs: &Files, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
