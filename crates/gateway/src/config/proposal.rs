@@ -10,7 +10,7 @@ use ironswan_wire::proposal::{Proposal, Transform};
 
 use super::algorithms::{ADDITIONAL, Token, WORDS, carries, in_protocol, word};
 use super::diag::nearest;
-use super::value::show;
+use super::value::{NAMES_NOTHING, show};
 
 /// IKE's `default`: AEADs first, then AES-CBC with HMAC-SHA2 for peers without them.
 const IKE_DEFAULT: &[&str] = &[
@@ -58,6 +58,9 @@ pub(super) fn list<'a>(
         if errors.len() > 10 {
             break;
         }
+    }
+    if out.is_empty() && errors.is_empty() {
+        errors.push(NAMES_NOTHING.to_owned());
     }
     if errors.is_empty() { Ok(out) } else { Err(errors) }
 }

@@ -9,6 +9,11 @@ use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::AddrRange;
 use zeroize::Zeroizing;
 
+/// What is said of a list that was written and names nothing (`,`). It must not mean the default, since something else was
+/// meant, nor nothing at all: a child without selectors would be neither protected nor guarded.
+pub(super) const NAMES_NOTHING: &str =
+    "names nothing between its commas; write what is meant, or remove the key";
+
 /// `yes`, `no` and their synonyms.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text.trim().to_ascii_lowercase().as_str() {

@@ -42,6 +42,24 @@ fn how_packets_are_carried_is_swanctl_s_default() {
     assert_eq!((n.options.dscp_out, n.options.tfc, n.options.dummies), (Dscp::Copy, Tfc::None, None));
 }
 
+/// A generated list of which every part was empty must not protect nothing.
+#[test]
+fn lists_of_commas_only_are_errors() {
+    for text in [",", ", ,", ",,", "''"] {
+        for key in ["local_ts", "remote_ts", "esp_proposals", "ah_proposals"] {
+            let said = bad(&format!("{key} = \"{text}\""));
+            assert!(said.starts_with(&format!("children.n.{key}: names nothing")), "{text}: {said}");
+        }
+        for key in ["local_addrs", "remote_addrs", "proposals"] {
+            let (c, said) = child(&format!("{key} = \"{text}\""), "");
+            assert!(
+                c.is_none() && said.len() == 1 && said[0].contains(&format!("{key}: names nothing")),
+                "{text}: {said:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn every_mode() {
     for (word, kind, mode) in [

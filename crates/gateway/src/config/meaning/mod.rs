@@ -41,6 +41,9 @@ impl Reader<'_> {
     /// The values of a list. `None` when it was not written; items that are wrong are reported and left out.
     fn list<T>(&mut self, key: &str, mut read: impl FnMut(&str) -> Result<T, String>) -> Option<Vec<T>> {
         let value = self.section.value(key)?;
+        if value.items().next().is_none() {
+            self.diags.error(&value.origin, &join(self.path, key), super::value::NAMES_NOTHING);
+        }
         let mut out = Vec::new();
         for item in value.items() {
             match read(item) {
