@@ -94,6 +94,11 @@ fn ask_with_cookie(w: &mut World, from: SocketAddr, spi: u64, payloads: &[Payloa
     }
 }
 
+/// Some host's address.
+fn anyone(rng: &mut Seeded) -> SocketAddr {
+    SocketAddr::from((((rng.u32() >> 1) | 1 << 24).to_be_bytes(), 500))
+}
+
 fn v6(site: u16, net: u16, host: u64) -> SocketAddr {
     let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (host >> shift) as u16);
     SocketAddr::new(IpAddr::from([0x2001, 0xdb8, site, net, a, b, c, d]), 500)
@@ -179,7 +184,7 @@ fn a_refusal_is_cheap_counts_towards_cookies_and_is_explained_when_it_is_written
         for n in 0..COUNT {
             let mut bytes = bytes.clone();
             bytes[..8].copy_from_slice(&(u64::from(n) + 1).to_be_bytes());
-            let from = SocketAddr::from((rng.u32().to_be_bytes(), 500));
+            let from = anyone(&mut rng);
             let start = std::time::Instant::now();
             let answers = ask(&mut w, from, &bytes);
             spent += start.elapsed();
@@ -230,10 +235,10 @@ fn a_flood_of_refusals_does_not_silence_the_answer_that_another_waits_for() {
     for round in 0..20u64 {
         w.initiate(0);
         for n in 0..200u64 {
-            // Real addresses, which bring cookies, and made-up ones.
-            let real = SocketAddr::from(([198, 51, 100, n as u8], 500));
+            // Real addresses, which bring cookies, each in a network of its own; and made-up ones.
+            let real = SocketAddr::from(([198, 51, n as u8, 1], 500));
             ask_with_cookie(&mut w, real, 1 + round * 1_000 + n, &payloads);
-            ask(&mut w, SocketAddr::from((rng.u32().to_be_bytes(), 500)), &request(n + 1, None, &payloads));
+            ask(&mut w, anyone(&mut rng), &request(n + 1, None, &payloads));
             w.run(5 * MS);
         }
         told += u32::from(w.nodes[0].count_logged("received NO_PROPOSAL_CHOSEN") > round as usize);
@@ -346,4 +351,39 @@ fn peers_with_a_wrong_key_are_written_about_with_a_bound() {
         .sum();
     let written = w.nodes[1].count_logged("the MAC does not match") as u64;
     assert_eq!(summed + written, c.auth_failed, "what is not written is counted");
+}
+
+#[test]
+fn what_no_answer_can_go_to_is_dropped_before_anything_else() {
+    let mut w = gateway(11, Limits::default());
+    let requests = [request(1, None, &good()), request(2, None, &bad(1, 1))];
+    let mut version = requests[0].clone();
+    version[17] = 0x30;
+    let ends = [
+        ("198.51.100.3:0", "192.0.2.2:500"),
+        ("0.0.0.0:500", "192.0.2.2:500"),
+        ("255.255.255.255:500", "192.0.2.2:500"),
+        ("224.0.0.1:500", "192.0.2.2:500"),
+        ("198.51.100.3:500", "224.0.0.1:500"),
+        ("198.51.100.3:500", "255.255.255.255:500"),
+        ("[2001:db8::1]:0", "[2001:db8::2]:500"),
+        ("[::]:500", "[2001:db8::2]:500"),
+        ("[ff02::1]:500", "[2001:db8::2]:500"),
+        ("[2001:db8::1]:500", "[ff02::1]:500"),
+    ];
+    let mut dropped = 0;
+    for (from, to) in ends {
+        for bytes in requests.iter().chain([&version]) {
+            let now = w.now();
+            let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
+            w.nodes[1].endpoint.handle_datagram(now, to, from, bytes);
+            let sent = w.nodes[1].drain(now);
+            assert!(sent.is_empty(), "{from} to {to}: {} answers", sent.len());
+            dropped += 1;
+        }
+    }
+    let c = counters(&w);
+    assert_eq!((c.invalid, c.half_open, c.no_proposal, c.invalid_version), (dropped, 0, 0, 0));
+    // A port that is only strange is a peer's behind a NAT.
+    assert_eq!(ask(&mut w, "198.51.100.3:1".parse().unwrap(), &requests[0]).len(), 1);
 }

@@ -2,7 +2,7 @@
 //! counted, and that a half-open IKE_SA computes its shared secret (once).
 
 use std::collections::{HashMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
@@ -64,6 +64,17 @@ impl Tombs {
     }
 }
 
+/// False when no answer can be sent: no host sends from port 0 or from such an address, but whoever forges datagrams can,
+/// and each answer would cost its sending and the account of why that failed.
+fn answerable(local: SocketAddr, remote: SocketAddr) -> bool {
+    let one_host = |ip: IpAddr| match ip {
+        // The broadcast address of a subnet cannot be told from a host's.
+        IpAddr::V4(ip) => !ip.is_multicast() && !ip.is_broadcast(),
+        IpAddr::V6(ip) => !ip.is_multicast(),
+    };
+    remote.port() != 0 && !remote.ip().is_unspecified() && one_host(remote.ip()) && one_host(local.ip())
+}
+
 impl Endpoint {
     /// Keeps the last answer of an IKE_SA that is going.
     pub(crate) fn bury(&mut self, now: Instant, sa: &IkeSa) {
@@ -89,6 +100,10 @@ impl Endpoint {
     }
 
     pub(super) fn receive(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, bytes: &[u8]) {
+        if !answerable(local, remote) {
+            self.counters.invalid += 1;
+            return;
+        }
         let peek = match Header::read(bytes) {
             Ok(peek) if bytes.len() <= MAX_MESSAGE => peek,
             _ => {
