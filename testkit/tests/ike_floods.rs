@@ -387,3 +387,44 @@ fn what_no_answer_can_go_to_is_dropped_before_anything_else() {
     // A port that is only strange is a peer's behind a NAT.
     assert_eq!(ask(&mut w, "198.51.100.3:1".parse().unwrap(), &requests[0]).len(), 1);
 }
+
+#[test]
+fn a_cookie_that_is_used_again_and_again_buys_few_comparisons() {
+    // Proposals that do not fit; and such as fit, with a key exchange method that is not the one selected.
+    let mut other = good();
+    other[1] = Payload::Ke(Ke { group: KeId::ECP_256, data: vec![9; 64] });
+    for (name, payloads) in [("NO_PROPOSAL_CHOSEN", bad(60, 6)), ("INVALID_KE_PAYLOAD", other)] {
+        let mut w = gateway(12, Limits::default());
+        let mut rng = Seeded::new(3);
+        let flood = |w: &mut World, rng: &mut Seeded| {
+            // Anyone's refusals, so that cookies are asked for.
+            for _ in 0..31 {
+                let from = anyone(rng);
+                ask(w, from, &request(rng.u64() | 1, None, &bad(1, 1)));
+            }
+        };
+        flood(&mut w, &mut rng);
+        let from: SocketAddr = "198.51.100.3:500".parse().unwrap();
+        let cookie = cookie(&ask(&mut w, from, &request(1, None, &payloads))).expect("a cookie");
+        let again = request(1, Some(&cookie), &payloads);
+        let before = counters(&w);
+        let mut answers = 0;
+        for n in 0..20_000 {
+            if n % 1_000 == 0 {
+                flood(&mut w, &mut rng);
+            }
+            answers += ask(&mut w, from, &again).len();
+            w.run(S / 2_000);
+        }
+        let c = counters(&w);
+        let (compared, dropped) = (c.compared - before.compared, c.half_open_refused);
+        println!(
+            "{name}: {answers} answers to 20,000 requests in 10 s, {compared} compared, {dropped} dropped"
+        );
+        assert!((5..=60).contains(&answers), "{answers}");
+        assert!(compared <= 60 * 60 + 20 * 31, "{compared}");
+        assert!(dropped >= 19_900, "{dropped}");
+        // Who brings a cookie from elsewhere is heard meanwhile.
+        w.establish(0).unwrap();
+    }
+}

@@ -5,6 +5,7 @@
 //! | what | limit | beyond it |
 //! |---|---|---|
 //! | requests refused | [`REFUSALS_PER_SECOND`] | cookies are asked for before anything is compared |
+//! | of these, with a cookie | [`REFUSALS_OF_NET`] a second from one network | dropped before they are read |
 //! | answers that say no | [`ANSWERS_PER_SECOND`] to one network | silence |
 //! | events written about | [`LINES_PER_SECOND`] in all, [`BURST`] at once, one a second about one network | counted, and the number is written every [`SUMMARY`] |
 //!
@@ -25,6 +26,9 @@ use crate::timer::Timer;
 /// Refusing one costs a comparison with what is configured. An honest peer that is refused asks
 /// again after seconds.
 const REFUSALS_PER_SECOND: u32 = 30;
+/// One real address may repeat what it was refused, with the same cookie, for two minutes. Beyond the
+/// answers that it gets it would learn nothing.
+const REFUSALS_OF_NET: u8 = ANSWERS_PER_SECOND;
 /// An honest peer needs one; there may be several behind one NAT.
 const ANSWERS_PER_SECOND: u8 = 5;
 /// Each is up to four lines of up to 1,000 bytes.
@@ -81,14 +85,18 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    fn take(&mut self, now: Instant, bucket: usize, limit: u8) -> bool {
+    /// How often this bucket has been used in this second.
+    fn used(&mut self, now: Instant, bucket: usize) -> u8 {
         if self.second.turn(now) {
             self.used.fill(0);
         }
-        let used = &mut self.used[bucket];
-        let left = *used < limit;
-        *used = used.saturating_add(1);
-        left
+        self.used[bucket]
+    }
+
+    fn take(&mut self, now: Instant, bucket: usize, limit: u8) -> bool {
+        let used = self.used(now, bucket);
+        self.used[bucket] = used.saturating_add(1);
+        used < limit
     }
 }
 
@@ -98,6 +106,7 @@ pub(crate) struct Strangers {
     /// Drawn when it is first needed.
     seed: Option<u64>,
     refused: Counted,
+    refused_of_net: Buckets,
     answers: Buckets,
     lines_of_net: Buckets,
     /// Events that may be written about, in thousandths; full at the start.
@@ -129,10 +138,21 @@ impl Strangers {
 }
 
 impl Endpoint {
-    /// A request of a stranger has been refused.
-    pub(crate) fn count_refusal(&mut self, now: Instant) {
+    /// A request of a stranger has been refused. `proved`: its address is its own.
+    pub(crate) fn count_refusal(&mut self, now: Instant, from: IpAddr, proved: bool) {
         self.strangers.refused.turn(now);
         self.strangers.refused.now = self.strangers.refused.now.saturating_add(1);
+        if proved {
+            let bucket = self.strangers.bucket(&mut self.rng, from);
+            self.strangers.refused_of_net.take(now, bucket, REFUSALS_OF_NET);
+        }
+    }
+
+    /// Whether to read a request that has brought its cookie. What is sent in the name of a network
+    /// takes nothing from it.
+    pub(crate) fn may_compare(&mut self, now: Instant, from: IpAddr) -> bool {
+        let bucket = self.strangers.bucket(&mut self.rng, from);
+        self.strangers.refused_of_net.used(now, bucket) < REFUSALS_OF_NET
     }
 
     /// True while so many requests are refused that each must bring a cookie before it is compared
@@ -245,7 +265,7 @@ mod tests {
         let (mut e, t0) = endpoint();
         for n in 0..REFUSALS_PER_SECOND {
             assert!(!e.refuses_many(t0));
-            e.count_refusal(t0 + Duration::from_millis(n.into()));
+            e.count_refusal(t0 + Duration::from_millis(n.into()), ip(n), false);
         }
         assert!(e.refuses_many(t0 + Duration::from_millis(30)));
         assert!(e.refuses_many(t0 + Duration::from_millis(1_900)));

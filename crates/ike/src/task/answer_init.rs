@@ -7,6 +7,7 @@
 //! too short for a request            dropped
 //! a repeated request                 its stored response, once a second
 //! many half-open or refused          a cookie is asked for; nothing but the nonce has been read
+//! refused with a cookie before       dropped, beyond a few a second from each network
 //! a table that is full               dropped (see `endpoint::halfopen`)
 //! proposals, nonce, KE do not fit    an answer that says so, to each network a few a second (see `endpoint::strangers`)
 //! a response of more than 1.2 times  a cookie is asked for
@@ -107,6 +108,10 @@ pub(crate) fn answer(
     }
     let from = Stranger { local, remote, header, seen, proved: false };
     let Some(from) = asked_for_cookie(ep, now, from) else { return };
+    if from.proved && !ep.may_compare(now, remote.ip()) {
+        ep.counters.half_open_refused += 1;
+        return;
+    }
     let message = match Message::parse(bytes) {
         Ok(message) => message,
         Err(e @ ParseError::UnsupportedCritical(_)) => {
@@ -132,13 +137,15 @@ pub(crate) fn answer(
     let suite = selected.suite;
     if request.ke.group != suite.ke {
         let (kind, data) = (NotifyType::INVALID_KE_PAYLOAD, suite.ke.0.to_be_bytes());
-        ep.count_refusal(now);
+        ep.count_refusal(now, remote.ip(), from.proved);
         if ep.may_write(now, remote.ip(), About::Message) {
             let line =
                 format!("key exchange method {} unacceptable, requesting {}", request.ke.group, suite.ke);
             ep.note(Level::Info, Some(&conn.name), line);
         }
-        ep.respond_stateless(local, remote, header, kind, data);
+        if ep.may_answer(now, remote.ip()) {
+            ep.respond_stateless(local, remote, header, kind, data);
+        }
         return;
     }
     // "Nonces used in IKEv2 MUST ... be at least half the key size of the negotiated pseudorandom
@@ -243,7 +250,7 @@ impl Stranger<'_> {
         data: impl Into<Vec<u8>>,
         why: impl FnOnce() -> (Option<String>, String),
     ) {
-        ep.count_refusal(now);
+        ep.count_refusal(now, self.remote.ip(), self.proved);
         if ep.may_write(now, self.remote.ip(), About::Message) {
             let (conn, why) = why();
             let line = format!("refused an IKE_SA_INIT request of {}, sending {kind}: {why}", self.remote);
@@ -318,7 +325,7 @@ fn choose(
         return Some((conn, selected));
     }
     ep.counters.no_proposal += 1;
-    ep.count_refusal(now);
+    ep.count_refusal(now, remote, from.proved);
     // Saying why costs more than all of the above.
     if ep.may_write(now, remote, About::Message) {
         let best = ep.conns.for_addrs(local, remote).next().cloned();
