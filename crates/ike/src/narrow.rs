@@ -9,6 +9,10 @@ use crate::config::TsSpec;
 /// No answer has more selectors than this in one direction, whatever was proposed (the count is a byte on the wire).
 const MAX_SELECTORS: usize = 255;
 
+/// Each pair of a local and a remote selector is a policy, and a peer may cut what is configured into as many pieces as fit
+/// into a message. One child has no more pairs than this, or than the configuration itself makes of it.
+const MAX_PAIRS: usize = 1_024;
+
 /// The selectors that `specs` mean when that end's outer address is `outer`.
 pub(crate) fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
     let mut out = Vec::with_capacity(specs.len());
@@ -54,6 +58,25 @@ pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector
 /// narrow.
 pub(crate) fn is_narrowed(answer: &[TrafficSelector], asked: &[TrafficSelector]) -> bool {
     !answer.is_empty() && answer.iter().all(|a| asked.iter().any(|q| a.is_subset_of(q)))
+}
+
+/// How many pairs a child may have for which so many selectors are configured on each side.
+pub(crate) fn max_pairs(local: usize, remote: usize) -> usize {
+    local.saturating_mul(remote).max(MAX_PAIRS)
+}
+
+/// Takes the last selectors of the longer list away until there are no more pairs than `max`: a responder may narrow, and the
+/// initiator's first choices stay.
+pub(crate) fn limit_pairs(local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>, max: usize) {
+    while local.len().saturating_mul(remote.len()) > max {
+        let (longer, other) = if local.len() > remote.len() {
+            (&mut *local, remote.len())
+        } else {
+            (&mut *remote, local.len())
+        };
+        let fitting = (max / other).max(1);
+        longer.truncate(fitting.max(longer.len() / 2).min(longer.len() - 1));
+    }
 }
 
 /// True when every packet that `all` means is meant by `by` as well. A selector of `all` may be covered by several that are
@@ -145,6 +168,23 @@ mod tests {
         let low = TrafficSelector { end_port: 1023, ..tcp };
         assert!(!covers(&[tcp], &[net8]) && !covers(&[low], &[tcp]));
         assert!(covers(&[net("0.0.0.0", 0)], &[tcp, low]) && covers(&[tcp], &[low]));
+    }
+
+    #[test]
+    fn pairs_are_bounded_and_the_first_choices_stay() {
+        let nets = |n: u8| -> Vec<_> { (0..n).map(|i| net(&format!("10.{i}.0.0"), 24)).collect() };
+        for (l, r) in [(255, 255), (255, 1), (1, 255), (255, 5), (32, 32), (33, 32)] {
+            let (mut local, mut remote) = (nets(l), nets(r));
+            limit_pairs(&mut local, &mut remote, max_pairs(1, 1));
+            let pairs = local.len() * remote.len();
+            let whole = usize::from(l) * usize::from(r);
+            assert!(pairs <= MAX_PAIRS && pairs >= whole.min(MAX_PAIRS / 2), "{l} x {r}: {pairs}");
+            assert_eq!((local[0], remote[0]), (nets(1)[0], nets(1)[0]));
+        }
+        // What is configured itself is never cut.
+        let (mut local, mut remote) = (nets(200), nets(200));
+        limit_pairs(&mut local, &mut remote, max_pairs(200, 200));
+        assert_eq!((local.len(), remote.len()), (200, 200));
     }
 
     #[test]

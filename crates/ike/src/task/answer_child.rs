@@ -74,7 +74,9 @@ impl Selectors<'_> {
         remote: &[TrafficSelector],
     ) -> Option<(Mode, transport::Seen)> {
         let narrow = |tsr: &[_], tsi: &[_], original| {
-            let (local, remote) = (narrow::narrow(local, tsr), narrow::narrow(remote, tsi));
+            let max = narrow::max_pairs(local.len(), remote.len());
+            let (mut local, mut remote) = (narrow::narrow(local, tsr), narrow::narrow(remote, tsi));
+            narrow::limit_pairs(&mut local, &mut remote, max);
             let some = !local.is_empty() && !remote.is_empty();
             some.then_some(transport::Seen { local, remote, original })
         };

@@ -314,6 +314,10 @@ fn read_answer(sa: &IkeSa, new: &NewChild, payloads: &[Payload], rule: KeRule) -
             narrow::list(&new.remote_ts)
         ));
     }
+    let pairs = seen.local.len().saturating_mul(seen.remote.len());
+    if pairs > narrow::max_pairs(local.len(), remote.len()) {
+        return Err(format!("the peer cut the traffic selectors into {pairs} pairs"));
+    }
     // "the new SA MUST NOT have narrower selectors than the original" (section 2.9.2).
     if new.rekey.is_some() && !(narrow::covers(&seen.local, &local) && narrow::covers(&seen.remote, &remote))
     {
