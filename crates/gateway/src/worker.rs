@@ -15,7 +15,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -196,6 +196,8 @@ struct Sockets {
     xdp: Xdp,
     /// Let the kernel learn path MTUs from errors about AH.
     _errors: Vec<RawSocket>,
+    /// IKE messages that found no buffer space.
+    ike_full: AtomicU64,
 }
 
 impl Sockets {
@@ -217,6 +219,7 @@ impl Sockets {
             ip: raw(WITH_HEADER)?,
             xdp: Xdp::open(&config.tuning.xdp, natt_port, config.raw_esp),
             _errors: inner.iter().map(|p| RawSocket::for_errors(*p, mark)).collect::<Result<_, _>>()?,
+            ike_full: AtomicU64::new(0),
         })
     }
 
@@ -249,7 +252,8 @@ pub struct IkeSender {
 
 impl IkeSender {
     /// Sends one message from the port and address of `local` (an unspecified address leaves the choice to the routing
-    /// table); `payload` has the non-ESP marker where one is due.
+    /// table); `payload` has the non-ESP marker where one is due. Never waits: a message that finds no buffer space is dropped
+    /// and counted, as one that is lost on its way, and comes again like it.
     ///
     /// # Errors
     /// What the kernel says, and `NotConnected` when `local` has a port that is not ours or the family does not exist.
@@ -269,7 +273,13 @@ impl IkeSender {
             }
         };
         // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383) avoids it.
-        socket.send_fragmentable(from, remote, 0, payload)
+        match socket.send_fragmentable_now(from, remote, 0, payload) {
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                self.sockets.ike_full.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            sent => sent,
+        }
     }
 }
 
@@ -412,6 +422,11 @@ impl DataPlane {
     /// Counters of all workers together.
     pub fn stats(&self) -> WorkerStats {
         self.lanes.stats()
+    }
+
+    /// IKE messages that were dropped since the send buffer was full.
+    pub fn ike_dropped_full(&self) -> u64 {
+        self.sockets.ike_full.load(Ordering::Relaxed)
     }
 
     /// Packets that the kernel dropped since our receive buffers were full.

@@ -454,6 +454,6 @@ fn is_ours(address: IpAddr) -> bool {
 }
 
 /// No room in the socket's buffer, or in the queue of the device.
-fn is_full(e: &io::Error) -> bool {
+pub(crate) fn is_full(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
 }

@@ -14,6 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
 use crate::mmsg::{Outgoing, SendSlots};
+use crate::send::is_full;
 use crate::{sockaddr, sockopt};
 
 /// Largest UDP payload over IPv4 without options: 65,535 less both headers. More than this in one send is refused.
@@ -158,6 +159,28 @@ impl UdpSocket {
         send_one(self.fd.as_fd(), self.config.ipv6, lock, payload, m, true)
     }
 
+    /// The same without waiting: for a thread that has other things to do and a sender that repeats what is lost.
+    ///
+    /// # Errors
+    /// What the kernel says; `WouldBlock` when there is no buffer space, or the device's queue is full.
+    pub fn send_fragmentable_now(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        tos: u8,
+        payload: &[u8],
+    ) -> io::Result<()> {
+        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos, fragmentable: 0 };
+        let lock = self.config.dont_fragment.then_some(&self.fragmenting);
+        loop {
+            match try_one(self.fd.as_fd(), self.config.ipv6, lock, payload, m, true) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if is_full(&e) => return Err(io::ErrorKind::WouldBlock.into()),
+                sent => return sent,
+            }
+        }
+    }
+
     /// Keeps the socket from allowing fragmentation as long as the guard is held.
     pub(crate) fn unfragmented(&self) -> MutexGuard<'_, ()> {
         hold(&self.fragmenting)
@@ -218,8 +241,28 @@ pub(crate) fn send_one(
     m: Outgoing,
     ports: bool,
 ) -> io::Result<()> {
+    for _ in 0..4 {
+        match try_one(fd, ipv6, lock, payload, m, ports) {
+            Ok(()) => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(fd, Duration::from_millis(5)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Err(io::ErrorKind::WouldBlock.into())
+}
+
+/// [`send_one`] without the wait: one attempt.
+fn try_one(
+    fd: BorrowedFd<'_>,
+    ipv6: bool,
+    lock: Option<&Mutex<()>>,
+    payload: &[u8],
+    m: Outgoing,
+    ports: bool,
+) -> io::Result<()> {
     let mut slots = SendSlots::new(1);
-    let mut go = || match lock {
+    let sent = match lock {
         None => slots.send(fd, payload, &[m], ports),
         Some(lock) => {
             let _held = hold(lock);
@@ -229,15 +272,7 @@ pub(crate) fn send_one(
             sent
         }
     };
-    for _ in 0..4 {
-        match go() {
-            Ok(_) => return Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(fd, Duration::from_millis(5)),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Err(io::ErrorKind::WouldBlock.into())
+    sent.map(|_| ())
 }
 
 /// Waits until there is buffer space, or `at_most`.

@@ -282,6 +282,32 @@ fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
 }
 
 #[test]
+fn what_must_not_wait_for_buffer_space_does_not() {
+    in_namespace(|| {
+        ip("link add silent type veth peer name beyond");
+        ip("link set silent up");
+        ip("link set beyond up");
+        address("192.0.2.1", 24, "silent");
+        for config in [UdpConfig::esp(false, 0, 0), UdpConfig::ike(false, 0, 0)] {
+            let a = UdpSocket::bind(UdpConfig { buffer: 4096, ..config }).unwrap();
+            // What waits for a neighbour that does not answer stays in the buffer.
+            let remote: SocketAddr = "192.0.2.2:4500".parse().unwrap();
+            let began = ironswan_io::clock::now();
+            let full = (0..200).filter(|_| {
+                let sent = a.send_fragmentable_now(v4("0.0.0.0"), remote, 0, &[5; 1000]);
+                matches!(sent, Err(e) if e.kind() == std::io::ErrorKind::WouldBlock)
+            });
+            let full = full.count();
+            let took = began.elapsed();
+            println!("{full} of 200 found no room, in {took:?}");
+            assert!(full > 100, "{full}");
+            // With the wait of 20 ms for each this was 2 s at least.
+            assert!(took < Duration::from_secs(1), "{took:?}");
+        }
+    });
+}
+
+#[test]
 fn a_port_in_use_is_refused_by_name() {
     in_namespace(|| {
         for ipv6 in [false, true] {

@@ -58,6 +58,7 @@ impl Plane {
             ("receive-errors", s.receive_errors),
             ("ike", s.ike),
             ("ike-dropped", s.ike_dropped),
+            ("ike-dropped-full", plane.ike_dropped_full()),
             ("keepalives", s.keepalives),
             ("malformed", s.malformed),
             ("socket-drops", plane.socket_drops()),
