@@ -72,9 +72,11 @@ struct Inner {
     epoch: Instant,
     deadline: Cell<Option<Instant>>,
     deadline_moved: Notify,
-    /// Lines about sends that failed, for each peer: retransmissions to many that cannot be reached would be many lines, and
-    /// a stranger may choose the address that is answered.
+    /// Lines about sends that failed, for each peer: retransmissions to many that cannot be reached would be many lines.
     send_lines: RefCell<RepeatedBy<IpAddr>>,
+    /// The same of answers to strangers, all together: a stranger chooses the address that is answered, and there are as many
+    /// as there are addresses.
+    stranger_lines: RefCell<RepeatedBy<()>>,
     /// The last thing that could not be sent: to whom, and why. `None` after a send that worked.
     send_error: RefCell<Option<(IpAddr, String)>>,
     /// Sends that failed, in all.
@@ -108,6 +110,7 @@ impl Driver {
             deadline: Cell::new(None),
             deadline_moved: Notify::new(),
             send_lines: RefCell::default(),
+            stranger_lines: RefCell::default(),
             send_error: RefCell::default(),
             send_errors: Cell::new(0),
             send_failed: Notify::new(),
@@ -459,31 +462,20 @@ impl Driver {
             self.0.send_error.replace(None);
             return;
         };
-        let text = match e.kind() {
-            io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
-                format!(
-                    "error writing to socket: no route to {} from {} ({e}); add a route, or correct local_addrs",
-                    t.remote.ip(),
-                    t.local.ip()
-                )
+        let remote = t.remote.ip();
+        let now = clock::now();
+        // Nobody waits for a stranger, and this may be so for every address that there is: nothing is looked for.
+        let due = match t.ike {
+            None => self.0.stranger_lines.borrow_mut().admit((), now).map(|numbered| numbered(unsent(t, &e))),
+            Some(_) => {
+                self.cannot_send(remote, unsent(t, &e));
+                self.0.send_lines.borrow_mut().admit(remote, now).map(|numbered| numbered(unsent(t, &e)))
             }
-            io::ErrorKind::AddrNotAvailable => {
-                format!(
-                    "error writing to socket: {} is no address of this machine ({e}); correct local_addrs",
-                    t.local.ip()
-                )
-            }
-            _ => format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote),
         };
-        self.cannot_send(t.remote.ip(), text.clone());
-        let due = self.0.send_lines.borrow_mut().admit(t.remote.ip(), clock::now());
-        if let Some(numbered) = due {
-            let text = numbered(text);
-            let sa =
-                self.view(|e, now| e.ike_sas(now).into_iter().find(|sa| sa.remote.ip() == t.remote.ip()));
+        if let Some(text) = due {
+            let sa = t.ike.and_then(|ike| self.view(|e, now| e.ike_sa(now, ike)));
             let (conn, ike) = sa.map_or((None, None), |sa| (Some(sa.conn), Some(sa.id)));
-            let event = Event::Log { level: Level::Warn, conn, ike, text };
-            self.apply(&event);
+            self.apply(&Event::Log { level: Level::Warn, conn, ike, text });
         }
     }
 
@@ -519,6 +511,20 @@ impl Driver {
             }
             failed.await;
         }
+    }
+}
+
+/// What is said of a datagram that could not be sent.
+fn unsent(t: &Transmit, e: &io::Error) -> String {
+    let (local, remote) = (t.local.ip(), t.remote.ip());
+    match e.kind() {
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => format!(
+            "error writing to socket: no route to {remote} from {local} ({e}); add a route, or correct local_addrs"
+        ),
+        io::ErrorKind::AddrNotAvailable => format!(
+            "error writing to socket: {local} is no address of this machine ({e}); correct local_addrs"
+        ),
+        _ => format!("error writing to socket: {e} (packet from {} to {})", t.local, t.remote),
     }
 }
 

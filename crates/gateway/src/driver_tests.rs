@@ -64,10 +64,15 @@ pub(crate) fn with_kernel(
     kernel: Box<dyn Kernel>,
     conf: &str,
 ) -> (Driver, mpsc::UnboundedReceiver<Transmit>) {
-    let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
-    let installer = Installer::new(engine.clone(), kernel, 7, steering());
     let (tx, rx) = mpsc::unbounded_channel();
     let send = Box::new(move |t: &Transmit| tx.send(t.clone()).map_err(std::io::Error::other));
+    (sending(send, kernel, conf), rx)
+}
+
+/// A driver over this kernel that sends so.
+fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
+    let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
+    let installer = Installer::new(engine.clone(), kernel, 7, steering());
     let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
     let driver = Driver::new(endpoint, engine, installer, send, None, clock::now());
     let dir = Scratch::new();
@@ -81,7 +86,63 @@ pub(crate) fn with_kernel(
     for c in config.connections {
         driver.load_connection(c);
     }
-    (driver, rx)
+    driver
+}
+
+/// Keeps what is logged.
+#[derive(Default)]
+struct Lines(RefCell<Vec<(Option<String>, String)>>);
+
+impl Observer for Lines {
+    fn event(&self, _: &Driver, event: &Event) {
+        if let Event::Log { conn, text, .. } = event {
+            self.0.borrow_mut().push((conn.clone(), text.clone()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_to_strangers_that_cannot_be_sent_are_a_few_lines_and_hide_no_peer() {
+    LocalSet::new()
+        .run_until(async {
+            let (b, mut from_b) = gateway("192.0.2.2", &conf(2, 1));
+            let _begun = b.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
+            let request = tokio::time::timeout(Duration::from_secs(10), from_b.recv()).await;
+            let request = request.expect("in time").expect("an IKE_SA_INIT").payload;
+            let send = Box::new(|_: &Transmit| Err(io::ErrorKind::NetworkUnreachable.into()));
+            // Whoever comes is answered.
+            let text = conf(1, 2).replace("remote_addrs = 192.0.2.2", "remote_addrs = 192.0.2.2, 0.0.0.0/0");
+            let a = sending(send, Box::new(Agreeable("192.0.2.1".parse().unwrap())), &text);
+            let lines = Rc::new(Lines::default());
+            a.observe(lines.clone());
+            let unsent = || {
+                let lines = lines.0.borrow();
+                lines
+                    .iter()
+                    .filter(|(_, text)| text.contains("error writing to socket"))
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
+            for n in 0..5_000u32 {
+                let remote = SocketAddr::new(IpAddr::from((0xc633_0000 + n).to_be_bytes()), 500);
+                a.datagram("192.0.2.1:500".parse().unwrap(), remote, &request);
+            }
+            println!("{} lines, {} failures told", unsent().len(), a.send_errors());
+            assert!((1..=3).contains(&unsent().len()), "{:?}", unsent());
+            assert_eq!(a.send_errors(), 0, "who waits for a peer is not woken");
+            let before = unsent().len();
+            let _begun = a.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
+            for _ in 0..100 {
+                if a.send_errors() > 0 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            assert_eq!(a.send_errors(), 1);
+            assert_eq!(unsent().len(), before + 1);
+            assert_eq!(unsent()[before].0.as_deref(), Some("net"));
+        })
+        .await;
 }
 
 pub(crate) fn conf(me: u8, peer: u8) -> String {

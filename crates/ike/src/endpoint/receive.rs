@@ -210,7 +210,7 @@ impl Endpoint {
                     Some(response) => {
                         let response = response.to_vec();
                         self.counters.retransmits_in += 1;
-                        self.transmit(d.local, d.remote, &response);
+                        self.transmit_of(sa, d.local, d.remote, &response);
                     }
                     None => self.counters.out_of_order += 1,
                 },

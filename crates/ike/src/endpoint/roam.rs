@@ -290,7 +290,7 @@ impl Endpoint {
         let Some(active) = sa.active.as_mut() else { return };
         active.tries = 0;
         let bytes = active.bytes.clone();
-        self.transmit(local, remote, &bytes);
+        self.transmit_of(sa, local, remote, &bytes);
         self.timers.set(Timer::Retransmit(sa.id), now + self.limits.retransmit_timeout);
     }
 

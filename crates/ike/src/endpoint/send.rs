@@ -11,25 +11,36 @@ use ironswan_wire::secret::Secret;
 
 use super::Endpoint;
 use crate::counters::Exchange;
-use crate::event::{Level, Request, Transmit};
+use crate::event::{IkeId, Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
 
 impl Endpoint {
-    /// Queues a datagram; on the port for NAT traversal with the non-ESP marker (RFC 3948 section 2.2).
+    /// Queues a datagram to a stranger; on the port for NAT traversal with the non-ESP marker (RFC 3948 section 2.2).
     pub(crate) fn transmit(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        self.queue(None, local, remote, message);
+    }
+
+    /// The same of an IKE_SA.
+    pub(crate) fn transmit_of(&mut self, sa: &IkeSa, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
+        let known = (sa.initiator || sa.is_up()) && remote.ip() == sa.remote.ip();
+        self.queue(known.then_some(sa.id), local, remote, message);
+    }
+
+    fn queue(&mut self, ike: Option<IkeId>, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
         let mut payload = Vec::with_capacity(4 + message.len());
         if local.port() == self.options.natt_port {
             payload.extend([0; 4]);
         }
         payload.extend_from_slice(message);
-        self.transmits.push_back(Transmit { local, remote, payload });
+        self.transmits.push_back(Transmit { local, remote, payload, ike });
     }
 
     /// Queues a NAT-keepalive: "a single octet with the value 0xFF" (RFC 3948 section 2.3), without marker.
-    pub(crate) fn transmit_keepalive(&mut self, local: SocketAddr, remote: SocketAddr) {
-        self.transmits.push_back(Transmit { local, remote, payload: vec![0xff] });
+    pub(crate) fn transmit_keepalive(&mut self, sa: &IkeSa) {
+        let (local, remote) = (sa.local, sa.remote);
+        self.transmits.push_back(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
     }
 
     pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
@@ -76,7 +87,7 @@ impl Endpoint {
         }
         self.log(Level::Debug, sa, format!("sending {exchange} request {mid} ({} bytes)", bytes.len()));
         if !sa.roam.no_path {
-            self.transmit(sa.local, sa.remote, &bytes);
+            self.transmit_of(sa, sa.local, sa.remote, &bytes);
             let delay = self.until_retransmit(sa, 0);
             self.timers.set(Timer::Retransmit(sa.id), now + delay);
         }
@@ -91,7 +102,7 @@ impl Endpoint {
         let header = sa.header(ExchangeType::INFORMATIONAL, false, mid);
         if let Some(bytes) = sa.seal(&mut self.rng, &header, payloads) {
             self.counters.info.out_req += 1;
-            self.transmit(sa.local, sa.remote, &bytes);
+            self.transmit_of(sa, sa.local, sa.remote, &bytes);
         }
     }
 
@@ -111,7 +122,7 @@ impl Endpoint {
         if let Some(c) = self.exchange_counter(a.exchange) {
             c.out_rsp += 1;
         }
-        self.transmit(a.local, a.remote, &bytes);
+        self.transmit_of(sa, a.local, a.remote, &bytes);
         if let Some(init) = sa.init.as_mut().filter(|_| a.exchange == ExchangeType::IKE_SA_INIT) {
             init.response.clone_from(&bytes);
         }

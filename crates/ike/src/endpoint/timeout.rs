@@ -65,7 +65,7 @@ impl Endpoint {
             active.tries += 1;
             let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
             self.counters.retransmits_out += 1;
-            self.transmit(local, remote, &bytes);
+            self.transmit_of(sa, local, remote, &bytes);
             let delay = self.until_retransmit(sa, tries);
             self.timers.set(Timer::Retransmit(sa.id), now + delay);
             self.log(Level::Info, sa, format!("retransmit {tries} of request with message ID {mid}"));

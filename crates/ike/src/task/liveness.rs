@@ -31,7 +31,7 @@ pub(crate) fn keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     if matches!(sa.state, IkeState::Established | IkeState::Rekeying)
         && sa.local.port() == ep.options.natt_port
     {
-        ep.transmit_keepalive(sa.local, sa.remote);
+        ep.transmit_keepalive(sa);
         rearm_keepalive(ep, now, sa);
     }
 }

@@ -89,7 +89,7 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
                 active.tries += 1;
                 let bytes = active.bytes.clone();
                 ep.counters.retransmits_out += 1;
-                ep.transmit(sa.local, sa.remote, &bytes);
+                ep.transmit_of(sa, sa.local, sa.remote, &bytes);
                 ep.timers.set(Timer::Retransmit(sa.id), now + AGAIN);
             }
             true
