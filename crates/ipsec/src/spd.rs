@@ -128,17 +128,17 @@ fn hidden<A: Value>(tree: Option<&Node<A>>, p: &Point<A>, known: bool) -> Result
     Ok(found.map(|i| i.found().0))
 }
 
-/// Nodes that may be read to find out whether other policies come before an SA's own.
+/// Nodes that may be read, for all selectors of an SA together, to find out whether other policies come before its own.
 const OTHERS_STEPS: u32 = 256;
 /// Pairs of a local and a remote selector of one SA for which that is found out.
 const MAX_PAIRS: usize = 64;
 
 /// True when a policy that is not PROTECT by `reqid` covers some packet of `area` before all policies that are. False also
 /// needs a policy of this reqid around the whole of it, unless no other policy touches it.
-fn others_first<A: Value>(tree: Option<&Node<A>>, area: &Area<A>, reqid: ReqId) -> bool {
+fn others_first<A: Value>(tree: Option<&Node<A>>, area: &Area<A>, reqid: ReqId, steps: &mut u32) -> bool {
     let Some(tree) = tree else { return false };
     let own = tree.rank_of(area, Action::Protect(reqid));
-    tree.has_other(area, own, Action::Protect(reqid), &mut { OTHERS_STEPS })
+    tree.has_other(area, own, Action::Protect(reqid), steps)
 }
 
 impl Spd {
@@ -160,10 +160,11 @@ impl Spd {
         if local.len() * remote.len() > MAX_PAIRS {
             return true;
         }
+        let mut steps = OTHERS_STEPS;
         let pairs = local.iter().flat_map(|l| remote.iter().map(move |r| (r, l)));
         pairs.into_iter().any(|(r, l)| match (r.range.is_ipv6(), l.range.is_ipv6()) {
-            (false, false) => others_first(self.v4.as_ref(), &area_v4(r, l), reqid),
-            (true, true) => others_first(self.v6.as_ref(), &area_v6(r, l), reqid),
+            (false, false) => others_first(self.v4.as_ref(), &area_v4(r, l), reqid, &mut steps),
+            (true, true) => others_first(self.v6.as_ref(), &area_v6(r, l), reqid, &mut steps),
             // No packet is of both families.
             _ => false,
         })

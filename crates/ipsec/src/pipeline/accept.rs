@@ -3,14 +3,14 @@
 //! each. Most SAs are alone in their selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
-use ironswan_wire::sadb::Action;
+use ironswan_wire::sadb::{Action, ReqId};
 
 use super::opened::Asked;
 use crate::counters::DropReason;
 use crate::engine::Snapshot;
 use crate::flow::FlowKey;
 use crate::fragment::shows_ports;
-use crate::sa::InSa;
+use crate::sa::{InSa, OutSa};
 
 /// The hash of the packet's flow, when it may come out of this SA.
 // The key itself stays in registers: nothing that is called is given it.
@@ -47,7 +47,9 @@ fn unknown<W>(asked: &mut Asked<'_, W>, packet: &[u8], info: &IpInfo, sa: &InSa)
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
     let result = judge(asked, &flow, packet, info, sa);
     // An SA is found as soon as it is there, and its own policies follow it: they may have come within this round.
-    if result == Err(DropReason::InTmplMismatch) && asked.engine.generation() != asked.snap.generation {
+    if matches!(result, Err(DropReason::InTmplMismatch | DropReason::InPolBlock))
+        && asked.engine.generation() != asked.snap.generation
+    {
         let snap = asked.engine.snapshot();
         let Asked { engine, now, .. } = *asked;
         let (accepted, fragments) = (&mut *asked.accepted, &mut *asked.fragments);
@@ -152,7 +154,8 @@ fn permitted(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
 }
 
 /// An ICMP error is about the packet that it quotes, and each quotes another: nothing of it is remembered. That packet's answer
-/// has to be one that may come out of this SA, or else a peer could end or narrow the flows of others (RFC 4301 section 6.2).
+/// has to be one that may come out of an SA of this peer, or else it could end or narrow the flows of others (RFC 4301 section
+/// 6.2).
 ///
 /// An error that the selectors do not cover is accepted when they cover that answer, since routers on the peer's side speak with
 /// addresses of their own. These may be anybody's: the error says nothing that the peer could not say in its own name.
@@ -171,9 +174,22 @@ fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InS
             let own = info.selector(packet).and_then(|own| snap.spd.lookup_in(&own));
             if own == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
         }
-        Ok(()) => answer.map_or(Ok(()), |answer| permitted(snap.spd.lookup_in(&answer), sa)),
+        Ok(()) => answer.map_or(Ok(()), |answer| match snap.spd.lookup_in(&answer) {
+            // A router behind one child may complain about another child's flow: both are the same peer's.
+            Some(Action::Protect(reqid)) if is_same_peer(snap, reqid, sa) => Ok(()),
+            // What no policy covers is in the SA's selectors, or is a flow of ours with somebody outside.
+            None if !sa.state.selectors.covers_in(&answer) => Err(DropReason::InStateMismatch),
+            first => permitted(first, sa),
+        }),
         refused => refused,
     }
+}
+
+/// True when a policy with this reqid has an SA to the peer that this SA comes from.
+fn is_same_peer(snap: &Snapshot, reqid: ReqId, sa: &InSa) -> bool {
+    let peer = sa.path.remote;
+    let there = |out: &OutSa| (out.path.remote.ip(), out.path.remote.port()) == (peer.ip(), peer.port());
+    snap.outbound.get(reqid.0).is_some_and(|list| list.iter().any(|out| there(out)))
 }
 
 /// Addresses that no packet between networks has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 6890, RFC 4291 section

@@ -301,6 +301,35 @@ fn an_icmp_error_of_a_narrow_sa_is_about_its_own_flows() {
     r.refuses(&esp(&r, 2, &bad), InTmplMismatch);
 }
 
+/// A router behind one child of a peer complains about a flow of the peer's other child. And a flow of ours with somebody outside
+/// is nobody's business.
+#[test]
+fn an_icmp_error_may_be_about_another_child_of_the_same_peer_and_not_about_a_flow_in_clear() {
+    let mut r = Receiver::new(Make::default());
+    apply(&mut r, [policy(OURS, "10.2.0.0/16", "10.1.0.0/16"), policy(THEIRS, "10.2.0.0/16", "10.3.0.0/16")]);
+    let about = |dst: &str| {
+        let quoted = Spec { src: ip("10.2.0.1"), dst: ip(dst), ..Spec::udp(200) };
+        error("10.1.0.254", "10.2.0.1", &quoted, 28)
+    };
+    // The other child's SA leads to another peer, and then to this one, as its own do.
+    let out = |spi, remote: Option<&str>| {
+        let inbound = Options::default().sa(Direction::In, SPI, REQID, 42);
+        let mut sa = Options::default().sa(Direction::Out, spi, 2, 42);
+        (sa.local, sa.remote) = (inbound.local, inbound.remote);
+        if let Some(remote) = remote {
+            sa.remote.set_ip(ip(remote));
+        }
+        Command::SaAdd(Box::new(sa))
+    };
+    r.engine.apply(SECOND, &out(SPI + 10, Some("198.51.100.77"))).unwrap();
+    r.worker.begin(SECOND);
+    r.refuses(&esp(&r, 1, &about("10.3.0.1")), InTmplMismatch);
+    r.engine.apply(SECOND, &out(SPI + 11, None)).unwrap();
+    r.worker.begin(SECOND);
+    assert_eq!(r.delivers(&esp(&r, 2, &about("10.3.0.1"))), about("10.3.0.1"));
+    r.refuses(&esp(&r, 3, &about("198.51.100.7")), InStateMismatch);
+}
+
 /// What is refused is told, with its SPI.
 #[test]
 fn it_is_told() {
