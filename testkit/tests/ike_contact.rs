@@ -228,3 +228,30 @@ fn what_strangers_begin_does_not_silence_it() {
     assert_eq!(w.nodes[0].sas(w.now()).len(), 2, "the half-open one is still there");
     assert_eq!(said(&w, 0), [true]);
 }
+
+#[test]
+fn a_peer_that_counts_its_spis_anew_has_its_tunnel() {
+    let mut w = World::pair(7, |c| c.iter_mut().for_each(|c| c.unique = Unique::Never));
+    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    w.restart(0, 99, conn.clone());
+    w.establish(0).unwrap();
+    let spi = w.child(0).spi_in;
+    let old = w.up(1)[0].id;
+    w.run(60 * S);
+    // With the same seed it makes the same SPIs, and node 1 knows nothing of its end.
+    w.restart(0, 99, conn);
+    w.establish(0).unwrap();
+    assert_eq!(w.child(0).spi_in, spi, "the same SPI");
+    let new = w.up(1).into_iter().find(|sa| sa.id != old).expect("another IKE_SA");
+    assert_eq!((w.up(1).len(), new.children.len()), (2, 1));
+    assert_eq!(w.nodes[1].engine.outbound.len(), 1, "one SA has this name");
+    let key = w.nodes[1].engine.outbound[0].encr_key.clone();
+    assert!(w.nodes[0].engine.inbound[&spi].encr_key == key, "the new one");
+    // The end of the old one takes nothing from the new one.
+    let now = w.now();
+    let target = Target { ike_id: Some(old.0), ..Target::default() };
+    w.nodes[1].endpoint.terminate(now, &target, true).unwrap();
+    w.run(300 * S);
+    w.assert_one();
+    w.audit();
+}

@@ -208,6 +208,8 @@ impl Endpoint {
             redundant_to: None,
             to_close: Vec::new(),
         };
+        let name = child.sa_ref(Direction::Out, sa.remote.ip());
+        self.take_outbound(&name);
         if new.hold_out {
             child.pending_out = Some(outbound);
         } else {
@@ -221,7 +223,7 @@ impl Endpoint {
             }
         }
         self.spis_in.insert(child.spi_in, child.id);
-        self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
+        self.spis_out.insert(name, child.id);
         self.child_home.insert(child.id, sa.id);
         self.count_child(sa, true);
         let direction = if new.hold_out { "inbound " } else { "" };
@@ -390,6 +392,18 @@ impl Endpoint {
         }
     }
 
+    /// The peer has given this SPI of its own to another child, on another IKE_SA: it has begun anew and does not know the old
+    /// one any more, which sends no more. An SA is known by its name, so that the end of one would be that of the other.
+    fn take_outbound(&mut self, name: &SaRef) {
+        let Some(&id) = self.spis_out.get(name) else { return };
+        let home = self.child_home.get(&id).copied();
+        let Some(mut old) = home.and_then(|home| self.sas.remove(&home)) else { return };
+        let line = format!("the peer uses SPI {} again, not sending on the CHILD_SA that had it", name.spi);
+        self.log(Level::Warn, &old, line);
+        self.remove_outbound(&mut old, id);
+        self.settle(old);
+    }
+
     /// The inbound SA of a rekeyed child has been kept long enough.
     pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
         if let Some(OldInbound { sa, cpi }) = self.old_inbound.remove(&id) {
@@ -442,8 +456,12 @@ impl Endpoint {
                 self.events.push_back(Event::Sadb(Command::SaUpdate { sa, local, remote, udp_encap }));
             }
             if old_remote != sa.remote.ip() {
-                self.spis_out.remove(&child.sa_ref(Direction::Out, old_remote));
-                self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
+                // Unless another child has its name by now.
+                let before = child.sa_ref(Direction::Out, old_remote);
+                if self.spis_out.get(&before) == Some(&child.id) {
+                    self.spis_out.remove(&before);
+                    self.spis_out.insert(child.sa_ref(Direction::Out, sa.remote.ip()), child.id);
+                }
                 if child.agreed.mode == Mode::Transport {
                     strayed.push(child.id);
                 }
