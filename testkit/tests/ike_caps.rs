@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{Connection, Limits, Unique};
+use ironswan_ike::config::{Childless, Connection, Limits, Unique};
 use ironswan_testkit::{Node, World, config};
 
 const S: Duration = Duration::from_secs(1);
@@ -104,6 +104,80 @@ fn a_limit_of_one_refuses_no_rekeying_and_no_replacement() {
         w.establish(0).unwrap();
         w.run(200 * S);
         w.assert_one();
+    }
+}
+
+/// Node `n` of a crowd loses all that it knows.
+fn forgets(w: &mut World, n: usize, seed: u64) {
+    let conn = w.nodes[n].endpoint.connection("gw").unwrap().clone();
+    w.restart(n, seed, Connection { unique: Unique::Never, ..conn });
+}
+
+#[test]
+fn dead_ones_keep_nobody_out_for_longer_than_it_takes_to_find_out() {
+    let limits = Limits { ike_sa_max_per_id: 5, half_open_per_addr: 1_000, ..Limits::default() };
+    let mut w = crowd(3, limits, |_| {});
+    for node in 2..5 {
+        w.establish(node).unwrap();
+    }
+    w.run(60 * S);
+    for node in 2..5 {
+        forgets(&mut w, node, 500 + node as u64);
+    }
+    w.establish(2).unwrap();
+    w.establish(3).unwrap();
+    assert!(w.establish(4).is_err());
+    let start = w.now();
+    let mut tries = 1;
+    while w.establish(4).is_err() {
+        tries += 1;
+        assert!(w.now() - start < 200 * S, "still refused after {tries} tries");
+        w.run(10 * S);
+    }
+    println!("let in after {:?} and {tries} tries", w.now() - start);
+    w.run(200 * S);
+    // Those that live have not been touched.
+    assert_eq!(up(&w), 3);
+    assert!((2..5).all(|n| w.up(n).len() == 1));
+    w.audit();
+}
+
+#[test]
+fn one_that_is_on_its_way_out_behind_a_liveness_check_does_not_count() {
+    let limits = Limits { ike_sa_max_per_id: 1, ..Limits::default() };
+    let mut w = World::pair_at(4, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+        c[1].unique = Unique::Replace;
+        c[1].dpd_delay = 30 * S;
+    });
+    w.establish(0).unwrap();
+    w.net.mute.insert(0);
+    let asked = w.run_until(100 * S, |w| w.nodes[1].logged("sending DPD request"));
+    assert!(asked);
+    forgets(&mut w, 0, 77);
+    w.net.mute.clear();
+    w.establish(0).unwrap();
+    w.run(200 * S);
+    w.assert_one();
+    w.audit();
+}
+
+#[test]
+fn who_is_refused_for_what_it_asks_keeps_what_it_had() {
+    for unique in [Unique::No, Unique::Replace] {
+        let mut w = World::pair(5, |c| {
+            c[1].unique = unique;
+            c.iter_mut().for_each(|c| c.childless = Childless::Force);
+        });
+        w.establish(0).unwrap();
+        let old = w.up(1)[0].id;
+        let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        w.restart(0, 55, Connection { childless: Childless::Never, unique: Unique::No, ..conn });
+        w.establish(0).unwrap_err();
+        assert!(w.nodes[1].logged("which `childless` does not allow"));
+        w.run(10 * S);
+        let left: Vec<_> = w.up(1).into_iter().map(|sa| sa.id).collect();
+        assert_eq!(left, [old], "{unique:?}");
+        w.audit();
     }
 }
 

@@ -15,12 +15,18 @@ use crate::child::Child;
 use crate::config::Unique;
 use crate::event::{IkeId, IkeState, Level};
 use crate::sa::IkeSa;
-use crate::task::Task;
 use crate::task::delete::DeleteIke;
+use crate::task::{Task, liveness};
 use crate::timer::Timer;
 
 /// How long a peer has for deleting the IKE_SA of its own that is one too many.
 const TWIN: Duration = Duration::from_secs(20);
+
+/// At the limit for its identity, an IKE_SA of which nothing has been heard for so long is asked whether its peer lives.
+const SILENT: Duration = Duration::from_secs(30);
+
+/// So many are asked for each peer that is refused: the ones that have been silent longest.
+const ASKED: usize = 8;
 
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
@@ -68,14 +74,29 @@ impl Endpoint {
 
     /// Why the peer, which has just been authenticated, gets no IKE_SA besides those that it has. Those that are on their way
     /// out do not count; a rekeying never comes here.
-    pub(crate) fn has_too_many(&self, peer: &Identity) -> Option<String> {
+    /// Some of those that have been silent are asked whether they live, so that dead ones do not keep the peer out for hours.
+    pub(crate) fn has_too_many(&mut self, now: Instant, peer: &Identity) -> Option<String> {
         let max = self.limits.ike_sa_max_per_id;
         let held = self.by_peer.get(&index_key(peer)).filter(|h| max > 0 && h.sas.len() >= max)?;
-        let stays = |id: &&IkeId| {
-            self.sas.get(id).is_some_and(|sa| matches!(sa.state, IkeState::Established | IkeState::Rekeying))
+        let stays = |sa: &&IkeSa| {
+            matches!(sa.state, IkeState::Established | IkeState::Rekeying)
+                && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_)))
         };
-        (held.sas.iter().filter(stays).count() >= max)
-            .then(|| format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
+        let stay: Vec<&IkeSa> =
+            held.sas.iter().filter_map(|id| self.sas.get(id).map(|sa| &**sa)).filter(stays).collect();
+        if stay.len() < max {
+            return None;
+        }
+        let silent = |sa: &&IkeSa| {
+            sa.active.is_none() && !sa.roam.no_path && now.saturating_duration_since(sa.last_in) >= SILENT
+        };
+        let mut asked: Vec<(Instant, IkeId)> =
+            stay.into_iter().filter(silent).map(|sa| (sa.last_in, sa.id)).collect();
+        asked.sort_unstable();
+        for (_, id) in asked.into_iter().take(ASKED) {
+            self.with_sa(now, id, |_, sa| liveness::queue(sa));
+        }
+        Some(format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
     }
 
     /// Why the peer gets no child besides those that it has.

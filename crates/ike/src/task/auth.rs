@@ -316,11 +316,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         }
     };
     sa.remote_id = Some(peer.clone());
-    let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
-    if !ep.check_unique(now, sa, &peer, initial_contact) {
-        let why = "an IKE_SA with this peer exists and is kept".to_owned();
-        return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
-    }
+    // Before others are given up for it.
     let unwanted = match sa.conn.childless {
         // What a responder does that does not know RFC 6023: payloads are missing.
         Childless::Never if of_child == 0 => Some(NotifyType::INVALID_SYNTAX),
@@ -332,9 +328,14 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         let why = format!("the peer asks for an IKE_SA {what} CHILD_SA, which `childless` does not allow");
         return refuse(ep, now, sa, kind, why);
     }
+    let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
+    if !ep.check_unique(now, sa, &peer, initial_contact) {
+        let why = "an IKE_SA with this peer exists and is kept".to_owned();
+        return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
+    }
     // Those that the peer has lost, or that this one replaces, are gone or going by now. Nothing but AUTHENTICATION_FAILED
     // says that there is to be no IKE_SA (RFC 7296 section 2.21.2).
-    if let Some(why) = ep.has_too_many(&peer) {
+    if let Some(why) = ep.has_too_many(now, &peer) {
         ep.counters.id_refused += 1;
         return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
     }
