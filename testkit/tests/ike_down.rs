@@ -293,6 +293,41 @@ fn both_sides_that_start_at_once_have_one_tunnel_in_the_end() {
 }
 
 #[test]
+fn both_sides_that_start_at_once_between_different_addresses_have_one_tunnel_in_the_end() {
+    for unique in [Unique::No, Unique::Replace, Unique::Keep] {
+        for seed in 0..20u64 {
+            let mut w = World::pair(3_000 + seed, |c| {
+                for c in c.iter_mut() {
+                    c.unique = unique;
+                    c.children[0].close_action = ChildAction::Start;
+                    c.children[0].dpd_action = ChildAction::Start;
+                }
+                // Node 0 asks node 1 at its second address, from which node 1 does not begin.
+                let addrs = ["192.0.2.3", "192.0.2.2"].map(|a| AddrSpec::Host(config::ip(a)));
+                c[0].remote_addrs = addrs.into();
+                c[1].local_addrs = vec![];
+            });
+            w.nodes[1].addrs = vec![config::ip("192.0.2.2"), config::ip("192.0.2.3")];
+            w.net.jitter = Duration::from_millis(seed % 12);
+            w.initiate(0);
+            w.run(Duration::from_micros(700 * (seed % 30)));
+            if w.up(1).is_empty() {
+                w.initiate(1);
+            }
+            w.run(60 * S);
+            if let Some(fault) = w.fault() {
+                w.dump();
+                panic!("{unique:?}, seed {seed}: {fault}");
+            }
+            let before = w.up(0)[0].id;
+            w.run(600 * S);
+            assert_eq!(w.up(0)[0].id, before, "and it is at rest");
+            w.audit();
+        }
+    }
+}
+
+#[test]
 fn a_peer_that_does_not_settle_it_is_helped() {
     for seed in 0..40u64 {
         // Node 1 is as charon: it keeps what it has.

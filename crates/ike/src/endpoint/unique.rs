@@ -12,7 +12,7 @@ use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
 use crate::auth::psk::index_key;
 use crate::child::Child;
-use crate::config::Unique;
+use crate::config::{AddrSpec, Connection, Unique};
 use crate::event::{IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::delete::DeleteIke;
@@ -337,12 +337,19 @@ fn settled(sa: &IkeSa) -> bool {
     sa.state == IkeState::Established && sa.active.is_none() && sa.wait.is_none() && sa.queue.is_empty()
 }
 
-/// Each was begun by another side, before the other one was up, between the same addresses.
+/// Its peer is one host, though perhaps with several addresses: peers that share an identity are elsewhere.
+fn is_for_one(conn: &Connection) -> bool {
+    let one = |spec: &AddrSpec| matches!(spec, AddrSpec::Host(_) | AddrSpec::Name(_));
+    !conn.remote_addrs.is_empty() && conn.remote_addrs.iter().all(one)
+}
+
+/// Each was begun by another side, before the other one was up, and both are with one peer: between the same addresses, or of a
+/// connection that is for one peer only, which may have several addresses.
 fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
     let before = |x: &IkeSa, y: &IkeSa| y.established.is_none_or(|t| x.created <= t);
+    let same_addrs = a.remote.ip() == b.remote.ip() && a.local.ip() == b.local.ip();
     a.initiator != b.initiator
-        && a.remote.ip() == b.remote.ip()
-        && a.local.ip() == b.local.ip()
+        && (same_addrs || (Arc::ptr_eq(&a.conn, &b.conn) && is_for_one(&a.conn)))
         && before(a, b)
         && before(b, a)
 }
