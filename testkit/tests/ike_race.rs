@@ -292,3 +292,19 @@ fn attempts_without_end_go_round_and_one_that_returns_is_found() {
     one_with(&w, 1);
     w.audit();
 }
+
+#[test]
+fn the_ninth_address_is_asked_when_the_eighth_gives_up() {
+    let silent: Vec<String> = (1..8).map(|n| format!("198.51.100.{n}")).collect();
+    let mut addrs: Vec<&str> = silent.iter().map(String::as_str).collect();
+    addrs.extend(["192.0.2.3", "192.0.2.2"]);
+    let mut w = world(41, &addrs);
+    // The eighth is another gateway, with another key.
+    w.nodes[2].endpoint.load_shared(config::psk("ike-gw", "another secret", &["g1.example", "g2.example"]));
+    let (took, end) = bring_up(&mut w);
+    end.unwrap();
+    assert!((13 * S..20 * S).contains(&took), "{took:?}");
+    w.run(200 * S);
+    one_with(&w, 1);
+    w.audit();
+}

@@ -133,14 +133,26 @@ impl Endpoint {
         if sa.is_up() || !sa.initiator || (sa.race.is_none() && (!failed || sa.choices <= 1)) {
             return false;
         }
-        if failed {
-            self.begin_rival(now, sa);
+        if let Some(race) = sa.race.and_then(|id| self.races.get_mut(&id)) {
+            // Its place is the next one's.
+            race.members.remove(&sa.id);
         }
+        let begun = failed && self.begin_rival(now, sa);
         let Some(id) = sa.race.take() else { return false };
         let Some(race) = self.races.get_mut(&id) else { return false };
         race.members.remove(&sa.id);
+        race.members.remove(&sa.id);
+        let more = !race.last.is_multiple_of(sa.choices);
         let others: Vec<IkeId> = race.members.iter().copied().collect();
         self.own_race(id);
+        // Whoever was to ask the next one may have been this one.
+        if failed
+            && !begun
+            && more
+            && let Some(other) = others.last()
+        {
+            self.timers.set(Timer::Rival(*other), now + NEXT);
+        }
         if others.is_empty() {
             self.races.remove(&id);
             return false;
