@@ -100,3 +100,18 @@ fn what_a_peer_closes_is_told_with_what_brings_it_back() {
     assert_eq!((d.why.as_str(), d.next), ("the peer deleted the IKE_SA", Next::Packet));
     assert!(down(&w, 1).is_empty(), "there an operator closed it");
 }
+
+#[test]
+fn an_ike_sa_that_was_asked_for_alone_is_not_down_for_ever_once_it_was_up() {
+    for node in 0..2 {
+        let mut w = World::pair(77, |_| {});
+        let now = w.now();
+        w.nodes[0].endpoint.initiate(now, Some("gw"), None).unwrap();
+        assert_eq!(down(&w, 0).len(), 1, "it is on its way");
+        w.run(S);
+        assert_eq!((w.up(0).len(), down(&w, 0).len()), (1, 0));
+        w.terminate(node, false);
+        w.run(5 * S);
+        assert!(w.up(0).is_empty() && down(&w, 0).is_empty(), "{:?}", down(&w, 0));
+    }
+}

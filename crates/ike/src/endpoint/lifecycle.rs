@@ -311,6 +311,7 @@ impl Endpoint {
         self.log(Level::Info, sa, line);
         self.set_ike_timers(now, sa);
         self.emit(Event::IkeUp(sa.id));
+        self.troubles.remove_alone(&sa.conn.name);
         let ticket = sa.ticket.take();
         self.done(ticket, Ok(()));
         if let Some(init) = sa.init.take() {

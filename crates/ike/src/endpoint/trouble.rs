@@ -60,6 +60,11 @@ impl Troubles {
     /// This is up, or is not wanted any more. An IKE_SA was asked for alone only until any child is up on it.
     pub(super) fn remove(&mut self, conn: &str, child: &str) {
         self.0.remove(&(conn.to_owned(), Some(child.to_owned())));
+        self.remove_alone(conn);
+    }
+
+    /// An IKE_SA of this connection is up, or is not wanted any more.
+    pub(super) fn remove_alone(&mut self, conn: &str) {
         self.0.remove(&(conn.to_owned(), None));
     }
 
