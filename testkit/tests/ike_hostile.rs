@@ -672,3 +672,28 @@ fn a_peer_that_has_settled_on_its_own_child_is_followed_whatever_the_nonces_say(
     assert_eq!((w.child(0).spi_in, w.child(0).spi_out), (theirs, Spi(0xc777_7777)));
     assert_eq!((w.nodes[0].engine.inbound.len(), w.nodes[0].engine.outbound.len()), (1, 1));
 }
+
+#[test]
+fn a_child_that_one_message_deletes_a_thousand_times_is_written_about_once() {
+    let mut w = World::pair(51, |_| {});
+    w.establish(0).unwrap();
+    let spi = w.child(0).spi_in;
+    // Node 1 deletes the child and is not answered.
+    w.net.mute.insert(0);
+    w.terminate(1, true);
+    w.run(S);
+    let before = w.nodes[1].log.len();
+    let delete = Payload::Delete(Delete::children(ProtocolId::ESP, vec![spi; 1_000]));
+    let from = w.up(1)[0].remote;
+    let mut forger = Forger::newest(&w.nodes[0]);
+    let bytes = forger.message(true, ExchangeType::INFORMATIONAL, false, 2, &[delete]);
+    let now = w.now();
+    w.nodes[1].endpoint.handle_datagram(now, b(), from, &bytes);
+    assert_eq!(w.nodes[1].drain(now).len(), 1, "it is answered");
+    assert_eq!(w.nodes[1].count_logged("received DELETE for"), 1);
+    assert!(w.nodes[1].log.len() - before < 10);
+    w.net.mute.clear();
+    w.run(200 * S);
+    assert!(w.nodes.iter().all(|n| n.engine.inbound.is_empty() && n.engine.outbound.is_empty()));
+    w.audit();
+}

@@ -173,10 +173,15 @@ fn consider(
     };
     if configs.is_empty() {
         ep.counters.ts_unacceptable += 1;
-        let line = format!("traffic selectors {} === {} unacceptable", narrow::list(tsr), narrow::list(tsi));
+        let line = format!(
+            "traffic selectors {} === {} unacceptable",
+            narrow::list_some(tsr),
+            narrow::list_some(tsi)
+        );
         ep.log(Level::Error, sa, line);
         if let Some(old) = rekey.and_then(|id| sa.children.get(&id)) {
-            let (local, remote) = (narrow::list(&old.agreed.local_ts), narrow::list(&old.agreed.remote_ts));
+            let (local, remote) =
+                (narrow::list_some(&old.agreed.local_ts), narrow::list_some(&old.agreed.remote_ts));
             let line = format!("{} has {local} === {remote}, which a rekeying must not narrow", old.name());
             ep.log(Level::Error, sa, line);
             return Err(NotifyType::TS_UNACCEPTABLE.into());
@@ -190,8 +195,8 @@ fn consider(
                 format!(
                     "{}: {} === {}",
                     c.name,
-                    narrow::list(&narrow::resolve(&c.local_ts, sa.local.ip())),
-                    narrow::list(&narrow::resolve(&c.remote_ts, sa.remote.ip()))
+                    narrow::list_some(&narrow::resolve(&c.local_ts, sa.local.ip())),
+                    narrow::list_some(&narrow::resolve(&c.remote_ts, sa.remote.ip()))
                 )
             })
             .collect();

@@ -3,6 +3,7 @@
 //! A DELETE names the sender's inbound SPIs; the answer names the other halves of the pairs. When both sides delete the
 //! same child at once, the answers name nothing (section 1.4.1).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -153,9 +154,10 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     if error.is_some() || deletes().any(|d| d.protocol == ProtocolId::IKE) {
         return answer_ike(ep, now, sa);
     }
-    let mut spis = Vec::new();
+    // Each once, however often the message names it: while we delete a child ourselves, it stays.
+    let (mut spis, mut seen) = (Vec::new(), HashSet::new());
     for delete in deletes() {
-        for spi in delete.child_spis() {
+        for spi in delete.child_spis().filter(|spi| seen.insert((delete.protocol, *spi))) {
             let ours = answer_child(ep, now, sa, delete.protocol, spi);
             spis.extend(ours.map(|ours| (delete.protocol, ours)));
         }
