@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Limits, TsSpec, Unique};
+use ironswan_ike::config::{AddrSpec, ChildAction, Limits, TsSpec, Unique};
 use ironswan_ike::event::{Event, IkeState};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::{EncrId, ExchangeType, KeId};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::proposal::Transform;
-use ironswan_wire::sadb::{Action, Command};
+use ironswan_wire::sadb::{Action, Command, Up};
+use ironswan_wire::selector::PacketSelector;
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -426,4 +427,33 @@ fn every_policy_has_the_reqid_of_its_sas() {
         fresh.apply(&Command::SaAdd(Box::new(sa.clone())));
     }
     assert_eq!(fresh.inbound.len() + fresh.outbound.len(), 2);
+}
+
+#[test]
+fn as_many_selectors_as_a_message_holds_and_a_packet_that_asks_for_them() {
+    let many = || -> Vec<_> {
+        let nets = (0..255).map(|n| config::child("x", "10.1.0.0/24", &format!("10.2.{n}.0/24")));
+        nets.flat_map(|c| c.remote_ts).collect()
+    };
+    let mut w = World::pair(91, |c| {
+        c[0].children[0].remote_ts = many();
+        c[0].children[0].start_action = ChildAction::Trap;
+        c[1].children[0].local_ts = many();
+    });
+    let reqid = w.nodes[0].engine.policies.iter().find_map(|p| match p.action {
+        Action::Protect(r) => Some(r),
+        _ => None,
+    });
+    let packet = PacketSelector {
+        src: config::ip("10.1.0.1"),
+        dst: config::ip("10.2.7.1"),
+        protocol: 1,
+        src_port: None,
+        dst_port: None,
+    };
+    let now = w.now();
+    w.nodes[0].endpoint.handle_engine(now, Up::Acquire { reqid: reqid.expect("a trap"), packet });
+    w.run(S);
+    assert_eq!(w.child(0).remote_ts.len(), 255);
+    w.audit();
 }

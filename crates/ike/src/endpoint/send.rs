@@ -76,7 +76,12 @@ impl Endpoint {
         };
         let Some(bytes) = bytes else {
             self.log(Level::Error, sa, format!("the {exchange} request does not fit into a message"));
-            self.fail_task(task, "the request does not fit into a message");
+            let why = "the request does not fit into a message";
+            self.fail_task(task, why);
+            if !sa.is_up() {
+                // Nothing would ever happen to it, and whoever wants the same would wait with it.
+                self.close_ike(now, sa, super::Close::Failed(why.to_owned()));
+            }
             return;
         };
         if let Some(init) = sa.init.as_mut().filter(|_| exchange == ExchangeType::IKE_SA_INIT) {

@@ -115,7 +115,9 @@ fn led_by(
 ) -> Vec<TrafficSelector> {
     let (start_port, end_port) = port.map_or((0, 65_535), |p| (p, p));
     let first = TrafficSelector { range: AddrRange::host(addr), protocol, start_port, end_port };
-    let inside = wide.iter().any(|w| first.is_subset_of(w)) && !wide.contains(&first);
+    // Their number is a byte on the wire.
+    let room = wide.len() < narrow::MAX_SELECTORS;
+    let inside = room && wide.iter().any(|w| first.is_subset_of(w)) && !wide.contains(&first);
     if inside { std::iter::once(first).chain(wide).collect() } else { wide }
 }
 
