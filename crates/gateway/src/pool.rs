@@ -2,7 +2,7 @@
 //!
 //! | pool | threads | work |
 //! |---|---|---|
-//! | `ipsec-kex` | as many as processors, at least 2 | key exchanges: those of peers that are established and of our own attempts first |
+//! | `ipsec-kex` | as many as processors, at least 2 | key exchanges: those of peers that are established and of our own attempts first, three of four at most while others wait |
 //! | `ipsec-names` | 16 | name look-ups ([`crate::names`]) |
 //! | `ipsec-nft` | 1 | the program `nft` |
 //!
@@ -18,6 +18,8 @@ use tokio::sync::oneshot;
 
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
+/// So many pieces of work that come first go before one that may wait.
+const OVERTAKING: u32 = 3;
 /// Stack of a thread: `getaddrinfo` and the deepest key exchange take less than 200 KB.
 const STACK: usize = 512 * 1024;
 
@@ -26,9 +28,9 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Whose turn a piece of work is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
-    /// Before everything that is [`Turn::Later`].
+    /// Before what is [`Turn::Later`], but for every fourth piece.
     First,
-    /// After that.
+    /// After that, and never without end.
     Later,
 }
 
@@ -54,9 +56,24 @@ impl std::fmt::Display for Refused {
 struct State {
     first: VecDeque<Job>,
     later: VecDeque<Job>,
+    /// How many that come first have gone before one that waits since.
+    overtaken: u32,
     threads: usize,
     /// Threads that wait for work.
     idle: usize,
+}
+
+impl State {
+    /// The next piece of work. Peers that are established can ask without end, so each time that [`OVERTAKING`] pieces have gone
+    /// before one that may wait, that one has its turn.
+    fn take(&mut self) -> Option<Job> {
+        if self.later.is_empty() || (self.overtaken < OVERTAKING && !self.first.is_empty()) {
+            self.overtaken = if self.later.is_empty() { 0 } else { self.overtaken + 1 };
+            return self.first.pop_front();
+        }
+        self.overtaken = 0;
+        self.later.pop_front()
+    }
 }
 
 struct Shared {
@@ -124,7 +141,7 @@ impl Pool {
     fn work(&self) {
         let mut state = self.state();
         loop {
-            if let Some(job) = state.first.pop_front().or_else(|| state.later.pop_front()) {
+            if let Some(job) = state.take() {
                 drop(state);
                 // The panic hook has told; the receiver learns of it as its sender is dropped.
                 let _ = catch_unwind(AssertUnwindSafe(job));
@@ -196,6 +213,23 @@ mod tests {
         drop(hanging);
         let order: Vec<u32> = (0..3).map(|_| order.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
         assert_eq!(order, [3, 1, 2]);
+    }
+
+    #[test]
+    fn what_may_wait_is_not_put_off_for_ever() {
+        let pool = Pool::new("test", 1);
+        let hanging = hang(&pool);
+        let (tx, order) = mpsc::channel();
+        let put = |turn, n: u32| {
+            let tx = tx.clone();
+            pool.run(turn, usize::MAX, move || tx.send(n).unwrap()).unwrap();
+        };
+        put(Turn::Later, 100);
+        put(Turn::Later, 101);
+        (0..9).for_each(|n| put(Turn::First, n));
+        drop(hanging);
+        let order: Vec<u32> = (0..11).map(|_| order.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
+        assert_eq!(order, [0, 1, 2, 100, 3, 4, 5, 101, 6, 7, 8]);
     }
 
     #[test]
