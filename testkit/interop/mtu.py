@@ -4,12 +4,14 @@
 usage: mtu.py [--full] [NAME ...]      --full: every suite with every pair of outer and inner family, longer transfers
 An inner packet of exactly the route's MTU must fill the path's MTU to what padding leaves, so one byte more is too much.
 """
+import json
 import re
+import struct
 import sys
 import time
 
-from gateway import Charon, IronSwan
-from lab import Failed, check, main, until
+from gateway import Charon, IronSwan, program
+from lab import Failed, call, check, main, until
 from uml import Guest, plug
 from wan import (HOST, Rest, Stream, Watch, conf, connection, inner, internet, net, pair_at_rest, pings, site,
                  uplink, v6_of)
@@ -288,8 +290,93 @@ def path_widens(lab, full):
     watch.check('u1', 'g2')
 
 
-# Seconds after the kernel forgets a path MTU until our routes know.
+# Seconds after the time of a path MTU is over until our routes know.
 WIDER = 12
+
+
+FORGE = '''
+import ipaddress, socket, struct, sys
+to, peer, mtu, upper = sys.argv[1], sys.argv[2], int(sys.argv[3]), bytes.fromhex(sys.argv[4])
+protocol = int(sys.argv[5])
+ends = b''.join(ipaddress.ip_address(a).packed for a in (to, peer))
+if ':' in to:
+    # The kernel fills in the checksum.
+    s = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+    message = struct.pack('!BBHI', 2, 0, 0, mtu) + struct.pack('!IHBB', 6 << 28, 1460, protocol, 60) + ends + upper
+else:
+    s = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    quoted = struct.pack('!BBHHHBBH', 0x45, 0, 1500, 1, 0x4000, 60, protocol, 0) + ends + upper
+    rest = struct.pack('!HH', 0, mtu) + quoted
+    words = struct.pack('!BBH', 3, 4, 0) + rest + bytes(len(rest) % 2)
+    total = sum(struct.unpack(f'!{len(words) // 2}H', words))
+    total = (total & 0xffff) + (total >> 16)
+    message = struct.pack('!BBH', 3, 4, 0xffff - ((total & 0xffff) + (total >> 16))) + rest
+s.sendto(message, (to, 0))
+'''
+
+
+def forge(lab, v6_outer, mtu, upper, protocol):
+    """The router tells g1 that a packet to g2, in which `upper` follows the IP header, was larger than `mtu`."""
+    lab.run('r', sys.executable, '-c', FORGE, OUTER['g1'][v6_outer], OUTER['g2'][v6_outer], mtu, upper.hex(), protocol)
+
+
+def forged(lab, full):
+    """Errors that quote no SPI of an SA to that peer do nothing, whatever the kernel believes; those that do are believed."""
+    watch, us, them = both(lab)
+    for family in ('ipv4', 'ipv6'):
+        lab.run('g1', 'sysctl', '-qw', f'net.{family}.route.mtu_expires=600')
+    # What is believed of an address with UDP is known without.
+    known = {False: 1500, True: 1500}
+    for encap, v6_outer, path in ((True, False, 1400), (True, True, 1400), (False, False, 1380), (False, True, 1380)):
+        us.swanctl('--terminate', '--ike', 'net')
+        until('both ends are clean', lambda: not us.sas() and not them.sas())
+        for gateway in (us, them):
+            gateway.load(end_conf(gateway.box, encap=encap, v6_outer=v6_outer))
+        us.initiate()
+        what = f"{'IPv6' if v6_outer else 'IPv4'}, {'in UDP' if encap else 'raw'}"
+        wide, narrow = (exact(mtu, 'aes128gcm16', encap, v6_outer) for mtu in (known[v6_outer], path))
+        settled(lab, 'g1', net('g2'), wide, what)
+        (_, spi), = us.child_spis()
+        spi = int(spi, 16)
+
+        def packet(spi, udp=encap, ports=(4500, 4500)):
+            """What follows the IP header, and its protocol."""
+            return (struct.pack('!HHHH', *ports, 1480, 0) if udp else b'') + struct.pack('!II', spi, 1), 17 if udp else 50
+
+        # Other SPIs, the right one in the other kind of packet, and a quote that ends before it.
+        wrong = [packet(spi ^ 1), packet(~spi & 0xffffffff), packet(spi, not encap)]
+        if encap:
+            wrong += [packet(spi, ports=(4500, 4501)), (packet(spi)[0][:8], 17)]
+        before = icmp(us)
+        for upper, protocol in wrong:
+            forge(lab, v6_outer, path, upper, protocol)
+        seen = lab.run('g1', 'ip', 'route', 'get', OUTER['g2'][v6_outer], 'mark', '0x220')
+        check(f'mtu {path}' in seen, f'{what}: {len(wrong)} errors with wrong SPIs are forged, and the kernel believes them')
+        # The largest packets would find out.
+        exactly(lab, 'g1', 'g2', wide, False, f'{what}, forged')
+        check(route_mtu(lab, 'g1', net('g2')) == wide, f"{what}: the route has MTU {route_mtu(lab, 'g1', net('g2'))}")
+        check(icmp(us) == (before[0], before[1] + len(wrong)), f'{what}: all of them are refused, and counted')
+        forge(lab, v6_outer, path, *packet(spi))
+        settled(lab, 'g1', net('g2'), narrow, f'{what}: with the right SPI', timeout=2)
+        check(icmp(us)[0] == before[0] + 1, f'{what}: that one is believed, and counted')
+        exactly(lab, 'g1', 'g2', narrow, False, f'{what}, believed')
+        known[v6_outer] = path
+    # A route's own MTU is no router's word: it counts, and no forged error hides it.
+    own = exact(1350, 'aes128gcm16', False, True)
+    lab.ip('g1', '-6', 'route', 'add', f'{OUTER["g2"][True]}/128', 'via', f"{v6_of('198.51.100')}::fe", 'mtu', '1350')
+    settled(lab, 'g1', net('g2'), own, "the route's own MTU is 1,350", timeout=2)
+    for mtu in (1300, 1400):
+        forge(lab, True, mtu, *packet(spi ^ 1))
+        exactly(lab, 'g1', 'g2', own, False, f"the route's own MTU is 1,350, and {mtu} is forged")
+        check(route_mtu(lab, 'g1', net('g2')) == own, "the route to the tunnel is as it was")
+    pair_at_rest(us, them)
+    watch.check('u1', 'g2')
+
+
+def icmp(gateway):
+    """ICMP errors that a gateway has believed, and refused."""
+    plane = json.loads(call(program(), 'list', 'counters', '--json', '--vici', f'unix://{gateway.socket}'))['plane']
+    return int(plane['icmp-believed']), int(plane['icmp-refused'])
 
 
 def local_link(lab, full):
@@ -359,6 +446,33 @@ def narrow_from_the_start(lab, full):
     watch.check('u1', 'g2', fragments=True)
 
 
+def narrow_behind(lab, full):
+    """A link behind the router is too narrow for what nobody makes smaller: once the router has told, that leaves in fragments."""
+    watch, us, them = both(lab, True, True, True)
+    for mtu, encap, v6 in ((1280, True, True), (1280, False, True), (560, True, False), (560, False, False)):
+        us.swanctl('--terminate', '--ike', 'net')
+        until('both ends are clean', lambda: not us.sas() and not them.sas())
+        for box, dev in (('r', 'g2'), ('g2', 'wan')):
+            lab.ip(box, 'link', 'set', dev, 'mtu', mtu)
+        for gateway in (us, them):
+            gateway.load(end_conf(gateway.box, encap=encap, v6_outer=v6, v6_inner=v6))
+        us.initiate()
+        least = 1280 if v6 else 576
+        what = f"{mtu} behind the router, {'in UDP' if encap else 'raw'}, {'IPv6 in IPv6' if v6 else 'IPv4 in IPv4'}"
+        check(exact(mtu, 'aes128gcm16', encap, v6) < least, f'{what}: {least} bytes do not fit')
+        # The router drops this, and tells.
+        pings(lab, v6=v6, size=1200)
+        settled(lab, 'g1', net('g2', v6), least, what)
+        before = icmp(us)[0], watch.one('u1')
+        check(before[0] > 0, f'{what}: the router is believed')
+        exactly(lab, 'g1', 'g2', least, v6, what)
+        after = watch.one('u1')
+        cut = sum(after[k] - before[1][k] for k in ('sent_fragments4', 'sent_fragments6'))
+        check(cut > 0, f'{what}: {cut} fragments outside')
+    pair_at_rest(us, them)
+    watch.check('u1', 'g2', fragments=True)
+
+
 def readdress6(lab, box, dev):
     """A link narrower than 1,280 loses its IPv6 addresses (and the routes over it); this brings them back."""
     nets = {('g1', 'wan'): ('198.51.100', '1'), ('r', 'u1'): ('198.51.100', 'fe'), ('r', 'g2'): ('192.0.2', 'fe'),
@@ -369,5 +483,6 @@ def readdress6(lab, box, dev):
         lab.ip(box, '-6', 'route', 'replace', 'default', 'via', f'{v6_of(net4)}::fe')
 
 
-TESTS = (routes, charon, linux, path_udp, path_raw, path_v6, path_widens, local_link, narrow_from_the_start)
+TESTS = (routes, charon, linux, path_udp, path_raw, path_v6, path_widens, forged, local_link,
+         narrow_from_the_start, narrow_behind)
 main({f.__name__: f for f in TESTS}, 'mtu')

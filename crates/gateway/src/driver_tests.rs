@@ -29,6 +29,9 @@ impl Kernel for Agreeable {
     fn lookup(&mut self, _: IpAddr, _: Option<IpAddr>, _: u32) -> Result<Option<Hop>, IoError> {
         Ok(Some(Hop { link: 2, gateway: None, source: Some(self.0), mtu: 1500, expires: None, local: false }))
     }
+    fn configured(&mut self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+        self.lookup(to, from, mark)
+    }
     fn link_mtu(&mut self, _: u32) -> Result<Option<u32>, IoError> {
         Ok(Some(1500))
     }

@@ -20,9 +20,12 @@ use ironswan_io::clock;
 use ironswan_io::route::{Address, Destination, Hop, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
 use ironswan_ipsec::Engine;
 use ironswan_ipsec::mtu::Encapsulation;
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::ip::protocol;
 use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::AddrRange;
 
+use crate::paths::{Paths, Shape};
 use crate::steer::{Policy, Way};
 use crate::steering::{Steering, default_metric};
 
@@ -46,6 +49,14 @@ pub trait Kernel {
     fn delete_route(&mut self, route: &Route) -> Result<(), IoError>;
     /// How a packet with this mark would leave; an MTU of 0 is the interface's.
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError>;
+    /// The same of the route as it was configured, whatever ICMP errors have made the kernel
+    /// believe of the path.
+    fn configured(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<Hop>, IoError>;
     /// The MTU of an interface, if it is there.
     fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError>;
     /// This machine's addresses.
@@ -73,6 +84,14 @@ impl Kernel for Netlink {
     }
     fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
         Netlink::lookup_route(self, remote, source, mark)
+    }
+    fn configured(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<Hop>, IoError> {
+        Netlink::configured_route(self, remote, source, mark)
     }
     fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
         Netlink::link_mtu(self, link)
@@ -117,6 +136,17 @@ impl Outside {
     fn is(&self, sa: &SaRef) -> bool {
         self.spi == sa.spi && self.remote.ip() == sa.remote
     }
+
+    fn named(&self, reqid: ReqId) -> SaRef {
+        SaRef { direction: Direction::Out, spi: self.spi, reqid, remote: self.remote.ip() }
+    }
+
+    /// What its packets look like to a router.
+    fn shape(&self) -> Shape {
+        let protocol =
+            if self.encapsulation.protocol == ProtocolId::AH { protocol::AH } else { protocol::ESP };
+        Shape { protocol, port: self.encapsulation.udp_encap.then_some(self.remote.port()) }
+    }
 }
 
 /// A route and who needs it.
@@ -139,9 +169,10 @@ pub struct Installer {
     inside: HashMap<ReqId, Vec<(Destination, AddrRange)>>,
     /// By reqid, the oldest first. The last of a reqid is kept when it is gone, until another comes.
     outside: HashMap<ReqId, Vec<Outside>>,
-    /// Whose path MTU the kernel has learned from ICMP, and when it forgets that (which it tells nobody); or whose it did not
-    /// tell, and when it is asked again.
-    learned: HashMap<ReqId, Instant>,
+    /// The outbound SAs as ICMP errors quote them, and what was learned from those.
+    paths: Arc<Paths>,
+    /// Whose path MTU the kernel did not tell, and when it is asked again.
+    ask_again: HashMap<ReqId, Instant>,
     /// This machine's addresses with their places in the kernel's list, in order of address, and when that was.
     addresses: Option<(Instant, Vec<(IpAddr, usize)>)>,
     /// MTUs of interfaces, and since when they are gathered.
@@ -165,7 +196,8 @@ impl Installer {
             routes: BTreeMap::new(),
             inside: HashMap::new(),
             outside: HashMap::new(),
-            learned: HashMap::new(),
+            paths: Arc::default(),
+            ask_again: HashMap::new(),
             addresses: None,
             link_mtus: (None, HashMap::new()),
             unanswered: HashSet::new(),
@@ -179,6 +211,12 @@ impl Installer {
     #[must_use]
     pub fn waking(self, wake: impl Fn() + 'static) -> Self {
         Self { wake: Box::new(wake), ..self }
+    }
+
+    /// Shares these with those who send and who hear of ICMP errors.
+    #[must_use]
+    pub fn over(self, paths: Arc<Paths>) -> Self {
+        Self { paths, ..self }
     }
 
     /// Wakes the workers if an SA has come or gone since the last call. To be called when the commands of one step have been
@@ -200,6 +238,7 @@ impl Installer {
                 let (encapsulation, copy_df) = (Encapsulation::of(sa), options.copy_df);
                 let (path, stale, gone) = (None, true, false);
                 let outside = Outside { spi, local, remote, encapsulation, copy_df, path, stale, gone };
+                self.paths.add(&outside.named(sa.reqid), outside.shape());
                 let all = self.outside.entry(sa.reqid).or_default();
                 all.retain(|o| !o.gone);
                 all.push(outside);
@@ -207,18 +246,21 @@ impl Installer {
                 self.wake_due = true;
             }
             Command::SaUpdate { sa, local, remote, udp_encap } if sa.direction == Direction::Out => {
+                self.paths.remove(sa);
                 if let Some(o) =
                     self.outside.get_mut(&sa.reqid).and_then(|all| all.iter_mut().find(|o| o.is(sa)))
                 {
                     (o.local, o.remote, o.path) = (*local, *remote, None);
                     o.encapsulation.udp_encap = *udp_encap;
                     o.encapsulation.outer_ipv6 = remote.is_ipv6();
+                    self.paths.add(&o.named(sa.reqid), o.shape());
                     self.refresh(&[sa.reqid]);
                 }
             }
             Command::PolicyAdd(policy) => self.policy(policy, true),
             Command::PolicyDelete(policy) => self.policy(policy, false),
             Command::SaDelete(sa) if sa.direction == Direction::Out => {
+                self.paths.remove(sa);
                 if let Some(o) =
                     self.outside.get_mut(&sa.reqid).and_then(|all| all.iter_mut().find(|o| o.is(sa)))
                 {
@@ -233,7 +275,7 @@ impl Installer {
                     all.retain(|o| !o.gone);
                     if all.is_empty() {
                         self.outside.remove(&sa.reqid);
-                        self.learned.remove(&sa.reqid);
+                        self.ask_again.remove(&sa.reqid);
                     }
                 }
                 self.wake_due = true;
@@ -244,7 +286,7 @@ impl Installer {
         Ok(())
     }
 
-    /// The path to these peers has become narrower: looks the path MTU up again.
+    /// The path to these peers has become narrower, or may be wider: looks the path MTU up again.
     pub fn narrowed(&mut self, peers: &[IpAddr]) {
         self.link_mtus.1.clear();
         let concerns = |all: &[Outside]| all.iter().any(|o| peers.contains(&o.remote.ip()));
@@ -253,11 +295,16 @@ impl Installer {
         self.refresh(&reqids);
     }
 
-    /// Looks up the path MTUs again that the kernel has forgotten by now: the path may be wide again.
+    /// Forgets what was learned of paths and holds no longer, and looks their MTUs up again: they
+    /// may be wide.
     pub fn forgotten(&mut self, now: Instant) {
-        let due: Vec<ReqId> = self.learned.iter().filter(|(_, at)| **at <= now).map(|(r, _)| *r).collect();
+        let wider = self.paths.known().forget(now);
+        if !wider.is_empty() {
+            self.narrowed(&wider);
+        }
+        let due: Vec<ReqId> = self.ask_again.iter().filter(|(_, at)| **at <= now).map(|(r, _)| *r).collect();
         for reqid in &due {
-            self.learned.remove(reqid);
+            self.ask_again.remove(reqid);
         }
         self.refresh(&due);
     }
@@ -422,7 +469,7 @@ impl Installer {
                 if inside.is_empty() {
                     self.inside.remove(&reqid);
                     self.outside.remove(&reqid);
-                    self.learned.remove(&reqid);
+                    self.ask_again.remove(&reqid);
                 }
             }
             self.settle(to);
@@ -512,28 +559,25 @@ impl Installer {
         fits.max(floor)
     }
 
-    /// Asks the kernel for the path MTU to a peer, and tells the engine.
+    /// Asks the kernel for the MTU of the route to a peer, takes what ICMP errors have said of the
+    /// path into account, and tells the engine.
     fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
-        let source = Some(o.local.ip()).filter(|ip| !ip.is_unspecified());
-        let found = self.kernel.lookup(o.remote.ip(), source, self.steering.settings().mark);
-        let found = found.and_then(|hop| match hop {
-            Some(hop) if hop.mtu == 0 => Ok((self.link_mtu(hop.link)?, hop.expires)),
-            Some(hop) => Ok((hop.mtu, hop.expires)),
-            None => Ok((UNKNOWN_PATH_MTU, None)),
-        });
-        let (path, again) = match found {
-            Ok((mtu, expires)) => (mtu.min(65_535), expires),
+        let remote = o.remote.ip();
+        let path = match self.route_mtu(o) {
+            Ok((mtu, own)) => {
+                self.paths.routed(remote, own);
+                mtu.min(65_535)
+            }
             Err(e) => {
                 self.no_answer(&e);
                 // A successor is on the path of the one before.
                 let known = self.outside.get(&reqid).into_iter().flatten().rev();
                 let known = known.filter(|k| k.remote.ip() == o.remote.ip()).find_map(|k| k.path);
-                (known.unwrap_or(UNKNOWN_PATH_MTU), Some(ASK_AGAIN))
+                self.ask_again.insert(reqid, clock::now() + ASK_AGAIN);
+                known.unwrap_or(UNKNOWN_PATH_MTU)
             }
         };
-        if let Some(again) = again {
-            self.learned.insert(reqid, clock::now() + again);
-        }
+        let path = self.paths.known().learned(remote).map_or(path, |learned| learned.min(path));
         for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
             (known.path, known.stale) = (Some(path), false);
         }
@@ -541,6 +585,24 @@ impl Installer {
         // The SA may have been deleted, and its successor not have come yet.
         let _ = self.engine.apply(self.now, &Command::SaPathMtu { sa, mtu: path });
         path
+    }
+
+    /// The MTU of the route to a peer: its own, which is the second, or its link's.
+    fn route_mtu(&mut self, o: &Outside) -> Result<(u32, Option<u32>), IoError> {
+        let (remote, source) = (o.remote.ip(), Some(o.local.ip()).filter(|ip| !ip.is_unspecified()));
+        let mark = self.steering.settings().mark;
+        let Some(hop) = self.kernel.lookup(remote, source, mark)? else {
+            return Ok((UNKNOWN_PATH_MTU, None));
+        };
+        let own = match hop.expires {
+            None => hop.mtu,
+            // The kernel has learned it from an ICMP error, which may be forged.
+            Some(_) => self.kernel.configured(remote, source, mark)?.map_or(0, |route| route.mtu),
+        };
+        match own {
+            0 => Ok((self.link_mtu(hop.link)?, None)),
+            mtu => Ok((mtu, Some(mtu))),
+        }
     }
 
     /// The MTU of an interface: of thousands of tunnels each would ask for that of the same few.

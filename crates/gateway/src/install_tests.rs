@@ -23,7 +23,9 @@ pub(crate) struct Table {
     /// Of the link, for paths of which nothing is known (`path_mtu` 0), and how often it was asked for.
     pub(crate) link_mtu: u32,
     pub(crate) link_asks: u32,
+    /// `path_mtu` is what the kernel has learned from ICMP; the route's own is this.
     pub(crate) path_expires: Option<Duration>,
+    pub(crate) route_mtu: u32,
     pub(crate) lookups: usize,
     pub(crate) dumps: usize,
     pub(crate) addresses: Vec<IpAddr>,
@@ -96,6 +98,10 @@ impl Kernel for Fake {
             expires: t.path_expires,
             local: false,
         }))
+    }
+    fn configured(&mut self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
+        let own = self.0.borrow().route_mtu;
+        Ok(self.lookup(to, from, mark)?.map(|hop| Hop { mtu: own, expires: None, ..hop }))
     }
     fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
         let mut t = self.0.borrow_mut();
@@ -406,24 +412,58 @@ fn of_many_peers_that_share_a_route_only_the_new_one_is_looked_up() {
 }
 
 #[test]
-fn a_path_that_the_kernel_has_forgotten_is_looked_up_again() {
+fn what_was_learned_of_a_path_holds_for_its_time_for_every_sa_to_that_peer() {
     let (mut i, table) = setup();
+    let (peer, now) = (IpAddr::from([192, 0, 2, 2]), clock::now());
     let p = policy(1, range([10, 2, 0, 0], [10, 2, 0, 255]));
-    i.apply(NOW, &Command::PolicyAdd(p.clone())).unwrap();
+    i.apply(NOW, &Command::PolicyAdd(p)).unwrap();
     i.apply(NOW, &sa(1, true)).unwrap();
-    (table.borrow_mut().path_mtu, table.borrow_mut().path_expires) = (1400, Some(Duration::from_secs(600)));
-    i.narrowed(&[[192, 0, 2, 2].into()]);
-    (table.borrow_mut().path_mtu, table.borrow_mut().path_expires) = (1500, None);
-    i.forgotten(clock::now() + Duration::from_secs(590));
+    assert!(i.paths.known().learn(peer, 1400, now + Duration::from_secs(600)));
+    i.narrowed(&[peer]);
     assert_eq!(table.borrow().device()[0].mtu, 1338);
-    i.forgotten(clock::now() + Duration::from_secs(601));
+    // A successor is on the same path.
+    i.apply(NOW, &other_sa(1, |sa| (sa.udp_encap, sa.spi) = (true, Spi(0x2001)))).unwrap();
+    assert_eq!(table.borrow().device()[0].mtu, 1338);
+    i.forgotten(now + Duration::from_secs(590));
+    assert_eq!(table.borrow().device()[0].mtu, 1338);
+    i.forgotten(now + Duration::from_secs(601));
     assert_eq!(table.borrow().device()[0].mtu, 1438);
-    assert!(i.learned.is_empty());
-    // Nothing is kept of who is gone.
-    table.borrow_mut().path_expires = Some(Duration::from_secs(600));
-    i.narrowed(&[[192, 0, 2, 2].into()]);
-    i.apply(NOW, &Command::PolicyDelete(p)).unwrap();
-    assert!(i.learned.is_empty());
+    // As long as the last error says, though it says what is known.
+    for seconds in [600, 5] {
+        i.paths.known().learn(peer, 1400, now + Duration::from_secs(seconds));
+        i.narrowed(&[peer]);
+    }
+    assert_eq!(table.borrow().device()[0].mtu, 1338);
+    i.forgotten(now + Duration::from_secs(6));
+    assert_eq!(table.borrow().device()[0].mtu, 1438);
+    assert_eq!(i.paths.known().learned(peer), None);
+}
+
+#[test]
+fn what_icmp_made_the_kernel_believe_does_not_count_and_the_routes_own_mtu_does() {
+    let (mut i, table) = setup();
+    let peer = IpAddr::from([192, 0, 2, 2]);
+    i.apply(NOW, &Command::PolicyAdd(policy(1, range([10, 2, 0, 0], [10, 2, 0, 255])))).unwrap();
+    i.apply(NOW, &sa(1, true)).unwrap();
+    let mtu = || table.borrow().device()[0].mtu;
+    // Narrower, with the link's MTU as the truth; then wider than the route is.
+    for (forged, route, path) in [(560, 0, 1500), (1450, 1300, 1300)] {
+        (table.borrow_mut().path_mtu, table.borrow_mut().path_expires) =
+            (forged, Some(Duration::from_secs(600)));
+        (table.borrow_mut().route_mtu, table.borrow_mut().link_mtu) = (route, 1500);
+        i.refresh_all();
+        assert_eq!(mtu(), path - 62);
+        // Who sends is told only what the kernel does not enforce.
+        assert_eq!(i.paths.known().mtu(peer), Some(path).filter(|_| route != 0));
+    }
+    assert_eq!(i.paths.known().learned(peer), None);
+    i.apply(NOW, &delete(1)).unwrap();
+    assert_eq!(i.paths.known().mtu(peer), None);
+}
+
+fn delete(reqid: u32) -> Command {
+    let (spi, reqid) = (Spi(0x1000 + reqid), ReqId(reqid));
+    Command::SaDelete(SaRef { direction: Direction::Out, spi, reqid, remote: [192, 0, 2, 2].into() })
 }
 
 #[test]
@@ -560,12 +600,8 @@ fn what_somebody_removes_is_found_and_set_again_and_our_own_changes_are_not() {
 /// Of an SA nothing is kept when it is gone: without a policy of its reqid, or with one that goes before or after it.
 #[test]
 fn an_sa_that_is_gone_leaves_no_entry() {
-    let delete = |reqid: u32| {
-        let (spi, reqid) = (Spi(0x1000 + reqid), ReqId(reqid));
-        Command::SaDelete(SaRef { direction: Direction::Out, spi, reqid, remote: [192, 0, 2, 2].into() })
-    };
     let (mut i, table) = setup();
-    table.borrow_mut().path_expires = Some(Duration::from_secs(600));
+    table.borrow_mut().puzzles = true;
     for reqid in 1..50 {
         i.apply(NOW, &sa(reqid, true)).unwrap();
         i.apply(NOW, &delete(reqid)).unwrap();
@@ -581,7 +617,7 @@ fn an_sa_that_is_gone_leaves_no_entry() {
             assert_eq!(i.outside.len(), kept, "{command:?}");
         }
     }
-    assert_eq!((i.outside.len(), i.inside.len(), i.learned.len()), (0, 0, 0));
+    assert_eq!((i.outside.len(), i.inside.len(), i.ask_again.len()), (0, 0, 0));
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod names;
 pub mod napi;
 pub mod notify;
 pub mod offloads;
+pub mod paths;
 mod pool;
 mod reload;
 pub mod run;

@@ -186,7 +186,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let kernel = Netlink::open().map_err(|e| e.to_string())?;
     let installer_port = kernel.port().map_err(|e| e.to_string())?;
     let installer = Installer::new(engine.clone(), Box::new(kernel), plane.device_index(), steering);
-    let installer = installer.waking(plane.refresher());
+    let installer = installer.waking(plane.refresher()).over(plane.paths().clone());
     let endpoint = Endpoint::new(
         settings.limits.clone(),
         Box::new(System),

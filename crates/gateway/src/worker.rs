@@ -32,6 +32,7 @@ use ironswan_wire::ip::protocol;
 use ironswan_wire::sadb::Up;
 
 mod crew;
+mod icmp;
 mod inbound;
 mod lanes;
 #[doc(hidden)]
@@ -50,6 +51,7 @@ mod tuning;
 mod xdp;
 
 use crate::offloads::{Offloads, Slower};
+use crate::paths::Paths;
 use lanes::{Lanes, LanesConfig};
 pub use stats::WorkerStats;
 pub use tuning::{ThreadedNapi, Tuning};
@@ -104,8 +106,9 @@ pub struct IkeDatagram {
 pub enum Notice {
     /// From the engine.
     Up(Vec<Up>),
-    /// Packets to these peers have become larger than the path MTU, and are dropped: ask the routing table for the path
-    /// MTU and lower the routes to the device, so that the kernel tells the senders.
+    /// The path to these peers has become narrower, or packets to them are larger than the path MTU
+    /// and are dropped: ask the routing table and [`DataPlane::paths`] for the path MTU and lower
+    /// the routes to the device, so that the kernel tells the senders.
     NarrowPath(Vec<IpAddr>),
     /// A worker has ended by a defect of ours: nothing can be relied on to be carried any more.
     Ended,
@@ -293,6 +296,9 @@ pub struct DataPlane {
     stop: Arc<Stop>,
     lanes: Arc<Lanes<Arc<Sockets>>>,
     threads: Vec<JoinHandle<()>>,
+    /// Outbound SAs and their paths, and who hears of narrow ones.
+    paths: Arc<Paths>,
+    errors: Option<icmp::Listener>,
 }
 
 impl std::fmt::Debug for DataPlane {
@@ -353,16 +359,23 @@ impl DataPlane {
         let (epoch, tuning) = (config.epoch, &config.tuning);
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let workers = crew::workers(tuning, processors);
+        let paths = Arc::new(Paths::default());
         let lanes_config = LanesConfig {
             workers,
             batch_bytes: tuning.batch_bytes,
             stopwatch: Stopwatch { read: clock::nanoseconds, cost: clock::cost() },
+            known: paths.known().clone(),
         };
         let (ike_sink, notice_sink) = (Box::new(ike_sink), Box::new(notice_sink));
         let lanes = Lanes::new(sockets.clone(), tun.clone(), engine, &lanes_config, ike_sink, notice_sink);
         let lanes = Arc::new(lanes);
+        let natt = [false, true].map(|ipv6| sockets.natt.get(ipv6).map(UdpSocket::port));
+        let told = lanes.clone();
+        let narrowed = move |peers| told.notice(Notice::NarrowPath(peers));
+        let errors = Some(icmp::Listener::start(paths.clone(), natt, narrowed)?);
+        let threads = Vec::new();
         let mut plane =
-            Self { device_index, tun_offloads, busy_poll, sockets, stop, lanes, threads: Vec::new() };
+            Self { device_index, tun_offloads, busy_poll, sockets, stop, lanes, threads, paths, errors };
         let (lanes, stop) = (plane.lanes.clone(), plane.stop.clone());
         scheduling::prefer_session(tuning.nice);
         plane.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
@@ -393,6 +406,12 @@ impl DataPlane {
         let thread = std::thread::Builder::new().name(format!("ipsec-data-{n}")).spawn(bound);
         self.threads.push(thread.map_err(StartError::Thread)?);
         Ok(())
+    }
+
+    /// The outbound SAs, which whoever applies commands to the engine keeps, and what is known of
+    /// their paths.
+    pub fn paths(&self) -> &Arc<Paths> {
+        &self.paths
     }
 
     /// Index of the TUN device.
@@ -491,6 +510,7 @@ impl DataPlane {
         self.stop.flag.store(true, Ordering::Release);
         self.stop.waker.wake();
         self.lanes.crew.end();
+        self.errors = None;
         for thread in self.threads.drain(..) {
             // A panic of a worker has been printed by the panic hook.
             let _ = thread.join();

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`tun`] | `/dev/net/tun`, with virtio headers so that 64 KB buffers cross in one call |
 //! | [`udp`] | UDP sockets with segmentation on output and merging on input (`UDP_SEGMENT`, `UDP_GRO`) |
-//! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50), for AH (51), and for packets with their header |
+//! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50), for AH (51), for packets with their header, and for ICMP errors |
+//! | [`known`] | path MTUs that are smaller than the links' |
 //! | [`fragment`] | cuts IP packets, where the kernel does not |
 //! | [`packet`] | packet sockets, for sending whole frames |
 //! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
@@ -27,6 +28,7 @@ pub mod clock;
 pub mod error;
 pub mod fragment;
 pub mod ingress;
+pub mod known;
 pub mod malloc;
 pub mod mmsg;
 pub mod namespace;

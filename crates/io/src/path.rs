@@ -1,8 +1,10 @@
-//! The path to a peer as the kernel has it, for packets given to it with their header: it does not cut those, and lets
-//! them leave from any address.
+//! The route to a peer as the kernel has it, for packets given to it with their header: it does not
+//! cut those, and lets them leave from any address.
 //!
-//! It is asked by a UDP socket that is bound and connected and never sends. The answers are kept for a moment, so that a
-//! stream of packets costs few questions.
+//! Whether they may leave is asked by a UDP socket that is bound and connected and never sends; how
+//! long they may be, of the routing table. That socket's `IP_MTU` counts what the kernel has
+//! learned from ICMP errors, which anybody can forge ([`crate::known`]). The answers are kept for a
+//! moment, so that a stream of packets costs few questions.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::route::Netlink;
 use crate::{clock, sockopt};
 
 /// How long an answer is believed, and how many are kept.
@@ -21,31 +24,54 @@ const DISCARD: u16 = 9;
 
 /// What the kernel said of late.
 #[derive(Debug, Default)]
-pub(crate) struct PathMtus(Vec<(IpAddr, IpAddr, usize, Instant)>);
+pub(crate) struct PathMtus {
+    known: Vec<(IpAddr, IpAddr, usize, Instant)>,
+    netlink: Option<Netlink>,
+}
 
 impl PathMtus {
-    /// The path MTU for packets with this mark, in bytes.
+    /// The MTU of the route for packets with this mark, or of its link, in bytes.
     ///
     /// # Errors
     /// What a packet would be refused for: no route, an address that is not this machine's.
     pub(crate) fn get(&mut self, mark: u32, local: IpAddr, remote: SocketAddr) -> io::Result<usize> {
         let now = clock::now();
         let to = remote.ip();
-        let known = self.0.iter().find(|(l, r, _, until)| (*l, *r) == (local, to) && *until > now);
+        let known = self.known.iter().find(|(l, r, _, until)| (*l, *r) == (local, to) && *until > now);
         if let Some((_, _, mtu, _)) = known {
             return Ok(*mtu);
         }
-        let mtu = ask(mark, local, remote)?;
-        self.0.retain(|(l, r, _, until)| (*l, *r) != (local, to) && *until > now);
-        if self.0.len() < KEPT {
-            self.0.push((local, to, mtu, now + BELIEVED));
+        let ours = permitted(mark, local, remote)?;
+        let mtu = match self.configured(mark, local, to) {
+            Some(mtu) => mtu,
+            // An address of one link only, or a kernel that does not tell.
+            None => path_mtu(&ours, to.is_ipv6())?,
+        };
+        self.known.retain(|(l, r, _, until)| (*l, *r) != (local, to) && *until > now);
+        if self.known.len() < KEPT {
+            self.known.push((local, to, mtu, now + BELIEVED));
         }
         Ok(mtu)
     }
+
+    /// Asks the routing table.
+    fn configured(&mut self, mark: u32, local: IpAddr, to: IpAddr) -> Option<usize> {
+        if self.netlink.is_none() {
+            self.netlink = Netlink::open().ok();
+        }
+        let netlink = self.netlink.as_mut()?;
+        let mut mtu = netlink.configured_route(to, Some(local), mark).ok()??.mtu;
+        if mtu == 0 {
+            // Of several next hops this names the one.
+            let hop = netlink.lookup_route(to, Some(local), mark).ok()??;
+            mtu = netlink.link_mtu(hop.link).ok()??;
+        }
+        (mtu != 0).then_some(mtu as usize)
+    }
 }
 
-/// Asks the kernel.
-fn ask(mark: u32, local: IpAddr, mut remote: SocketAddr) -> io::Result<usize> {
+/// A socket that could send to `remote` from `local`.
+fn permitted(mark: u32, local: IpAddr, mut remote: SocketAddr) -> io::Result<OwnedFd> {
     let ipv6 = remote.is_ipv6();
     let family = if ipv6 { AddressFamily::INET6 } else { AddressFamily::INET };
     let fd: OwnedFd = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -63,6 +89,11 @@ fn ask(mark: u32, local: IpAddr, mut remote: SocketAddr) -> io::Result<usize> {
     }
     remote.set_port(DISCARD);
     rustix::net::connect(&fd, &remote)?;
+    Ok(fd)
+}
+
+/// The path MTU as the kernel has it.
+fn path_mtu(fd: &OwnedFd, ipv6: bool) -> io::Result<usize> {
     let (level, name) =
         if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
     Ok(sockopt::get_words::<1>(fd.as_fd(), level, name)?[0] as usize)

@@ -6,6 +6,7 @@
 //! | 50 | ESP: the kernel builds the header | ESP, after [`RawSocket::strip`] |
 //! | 51 | (nothing is sent) | the IP header, after [`RawSocket::whole`]: AH covers it |
 //! | [`WITH_HEADER`] | the IP header | (nothing is received) |
+//! | [`RawSocket::for_too_big`] | (nothing is sent) | the ICMP message, after [`RawSocket::strip`] |
 //!
 //! Of a header that is given to it the kernel fills in length and checksum of IPv4, and an identification where that is 0:
 //! AH, which covers the identification, must bring one. It does not fragment such packets ([`crate::fragment`]).
@@ -29,6 +30,12 @@ pub const HEAD: usize = 40;
 
 /// ICMP errors that are taken off a socket's queue in one go.
 const ERRORS_AT_ONCE: usize = 64;
+
+/// linux/icmp.h, and netinet/icmp6.h
+const ICMP_FILTER: i32 = 1;
+const ICMP6_FILTER: i32 = 1;
+/// Bytes of receive buffer for ICMP errors: a flood of them is lost beyond this.
+const ICMP_BUFFER: u32 = 128 << 10;
 
 /// A socket that gets every packet of a protocol that arrives for this machine.
 #[derive(Debug)]
@@ -58,7 +65,7 @@ impl RawSocket {
         let fd = OwnedFd::from(socket);
         common_options(fd.as_fd(), ipv6, mark, buffer)?;
         set_dont_fragment(fd.as_fd(), ipv6, true).map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
-        if ipv6 && protocol != WITH_HEADER {
+        if ipv6 && protocol != WITH_HEADER && i32::from(protocol) != libc::IPPROTO_ICMPV6 {
             // Linux takes a new path MTU from an ICMPv6 error for a raw socket only when that wants to know of errors
             // (rawv6_err). They come up as errors of the next call, which says nothing about that call, and in a queue
             // that has to be emptied.
@@ -78,6 +85,27 @@ impl RawSocket {
         // Errors queue up to this many bytes; nobody takes them.
         let socket = Self::open(true, protocol, mark, 4096)?;
         sockopt::refuse_all(socket.as_fd()).map_err(|e| Error::system("attaching a filter", e))?;
+        Ok(socket)
+    }
+
+    /// A socket that gets the ICMP errors that tell of narrow paths: IPv4 "destination unreachable"
+    /// (type 3, of which code 4 is meant), IPv6 "packet too big" (type 2). The kernel has not
+    /// looked at the checksum of those of IPv4.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn for_too_big(ipv6: bool) -> Result<Self, Error> {
+        let protocol = if ipv6 { libc::IPPROTO_ICMPV6 } else { libc::IPPROTO_ICMP };
+        let socket = Self::open(ipv6, protocol as u8, 0, ICMP_BUFFER)?;
+        // A bit for each type that is not wanted.
+        let set = if ipv6 {
+            let mut types = [u32::MAX; 8];
+            types[0] &= !(1 << 2);
+            sockopt::set_words(socket.as_fd(), libc::IPPROTO_ICMPV6, ICMP6_FILTER, &types)
+        } else {
+            sockopt::set_words(socket.as_fd(), libc::SOL_RAW, ICMP_FILTER, &[!(1 << 3)])
+        };
+        set.map_err(|e| Error::system("setting ICMP_FILTER", e))?;
         Ok(socket)
     }
 

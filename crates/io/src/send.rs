@@ -5,19 +5,20 @@
 //! the routes into the tunnel are lowered then, and the kernel tells the senders (RFC 4301 section 8.2). Only what the
 //! engine calls fragmentable, since nobody would send it smaller, goes in fragments.
 //!
-//! The path MTU is the kernel's: sockets forbid fragmentation (`IP_PMTUDISC_DO`), so that it learns from ICMP errors that
-//! quote a packet with our addresses and, in UDP, our ports, and believes them down to `net.ipv4.route.min_pmtu` (552) and
-//! 1280. It does not look at the SPI: whoever knows the addresses of both ends can make the path seem that narrow for ten
-//! minutes, and not more than that.
+//! The kernel refuses what is larger than its link (`IP_PMTUDISC_PROBE`). What is known of the path
+//! behind that, from a route's `mtu` and from ICMP errors that quote an SPI of ours, stands in
+//! [`KnownPaths`], and is compared here. What the kernel has learned from ICMP by itself does not
+//! count, since it does not look at the SPI; it cuts by that only what leaves in fragments anyway.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use crate::fragment;
+use crate::known::KnownPaths;
 use crate::mmsg::{Outgoing, SendSlots};
 use crate::path::PathMtus;
 use crate::raw::RawSocket;
@@ -150,6 +151,16 @@ impl Outlet<'_> {
         }
     }
 
+    /// Bytes that the kernel puts in front of what is given to it.
+    fn header(&self, ipv6: bool) -> usize {
+        let ip = if ipv6 { 40 } else { 20 };
+        match self {
+            Self::Udp(_) => ip + 8,
+            Self::Raw(_) => ip,
+            Self::Ip(_) => 0,
+        }
+    }
+
     fn max_segments(&self) -> usize {
         match self {
             Self::Udp(s) => s.max_segments(),
@@ -175,6 +186,9 @@ pub struct Sender {
     unsegmentable: Unsegmentable,
     narrow: Vec<IpAddr>,
     paths: PathMtus,
+    known: Arc<KnownPaths>,
+    /// What is known of the path asked for last, in this call.
+    last: Option<(IpAddr, usize)>,
     fragments: Fragments,
     stats: SendStats,
 }
@@ -188,6 +202,8 @@ enum Way {
     Pieces,
     /// Cut to this path MTU.
     Fragments(usize),
+    /// Larger than the path.
+    TooLong,
     /// Not at all.
     None(Lost),
 }
@@ -212,7 +228,14 @@ impl Default for Sender {
 impl Sender {
     /// Knows nothing yet.
     pub fn new() -> Self {
+        Self::over(Arc::default())
+    }
+
+    /// Knows these paths.
+    pub fn over(known: Arc<KnownPaths>) -> Self {
         Self {
+            known,
+            last: None,
             slots: SendSlots::new(BATCH),
             pieces: Vec::new(),
             unsegmentable: Unsegmentable::default(),
@@ -228,8 +251,8 @@ impl Sender {
         self.stats
     }
 
-    /// The peers to which a packet was larger than the path MTU since the last call. The kernel's route look-up knows
-    /// the new MTU.
+    /// The peers to which a packet was larger than the path MTU since the last call. The kernel's
+    /// route look-up and [`KnownPaths`] know the new MTU.
     pub fn take_narrow(&mut self) -> Option<Vec<IpAddr>> {
         (!self.narrow.is_empty()).then(|| std::mem::take(&mut self.narrow))
     }
@@ -259,12 +282,16 @@ impl Sender {
     /// Sends `list`, in order, from `buf`. Every datagram is either taken by the kernel or counted as dropped.
     pub fn send(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) {
         let mut rest = list;
+        self.last = None;
         while let Some(first) = rest.first() {
             let run = rest.iter().position(|m| self.way(outlet, m) != Way::Whole).unwrap_or(rest.len());
             if run == 0 {
                 match self.way(outlet, first) {
                     Way::Whole | Way::Pieces => self.send_pieces(outlet, buf, first),
                     Way::Fragments(mtu) => self.send_cut(outlet, buf, first, mtu),
+                    Way::TooLong => {
+                        self.too_long(outlet, buf, first);
+                    }
                     Way::None(why) => self.lost(why, first.datagrams()),
                 }
                 rest = &rest[1..];
@@ -283,16 +310,44 @@ impl Sender {
     /// How `m` can leave, as far as it can be said before the kernel is asked.
     fn way(&mut self, outlet: Outlet<'_>, m: &Outgoing) -> Way {
         if let Outlet::Ip(socket) = outlet {
-            // The kernel looks at neither source nor path of what has its header.
+            // The kernel looks at neither source nor route of what has its header.
             return match self.paths.get(socket.mark(), m.local, m.remote) {
-                Ok(mtu) if m.len > mtu && m.len <= m.fragmentable => Way::Fragments(mtu),
-                Ok(_) => Way::Whole,
+                Ok(mtu) => match mtu.min(self.path(m.remote.ip())) {
+                    mtu if m.len <= mtu => Way::Whole,
+                    mtu if m.len <= m.fragmentable => Way::Fragments(mtu),
+                    _ => Way::TooLong,
+                },
                 Err(e) => Way::None(Lost::why(m, &e)),
             };
         }
         let unsegmented = m.is_segmented()
             && (m.datagrams() > outlet.max_segments() || self.unsegmentable.holds(m.remote.ip()));
-        if unsegmented { Way::Pieces } else { Way::Whole }
+        match self.fits(outlet, m) {
+            true if unsegmented => Way::Pieces,
+            true => Way::Whole,
+            // The last may be short enough.
+            false if m.is_segmented() => Way::Pieces,
+            false => Way::TooLong,
+        }
+    }
+
+    /// The largest packet that the path to `remote` is known to take: asked once for each peer of a
+    /// list.
+    fn path(&mut self, remote: IpAddr) -> usize {
+        match self.last {
+            Some((of, mtu)) if of == remote => mtu,
+            _ => {
+                let mtu = self.known.mtu(remote).map_or(usize::MAX, |mtu| mtu as usize);
+                self.last = Some((remote, mtu));
+                mtu
+            }
+        }
+    }
+
+    /// True when the datagrams of `m` are not larger than what is known of the path.
+    fn fits(&mut self, outlet: Outlet<'_>, m: &Outgoing) -> bool {
+        let largest = if m.is_segmented() { m.segment } else { m.len };
+        largest + outlet.header(m.remote.is_ipv6()) <= self.path(m.remote.ip())
     }
 
     /// Sends `m` in fragments. AH covers the packet as it is before that (RFC 4302 section 3.3.4).
@@ -389,32 +444,36 @@ impl Sender {
                 self.send_pieces(outlet, buf, m);
                 None
             }
-            Some(libc::EMSGSIZE) => {
-                if self.narrow.len() < NARROW && !self.narrow.contains(&m.remote.ip()) {
-                    self.narrow.push(m.remote.ip());
-                }
-                if m.len > m.fragmentable {
-                    self.lost(Lost::Narrow, 1);
-                    return Some(Lost::Narrow);
-                }
-                let bytes = buf.get(m.offset..m.offset + m.len).unwrap_or(&[]);
-                match outlet.send_fragmentable(m, bytes) {
-                    Ok(()) => {
-                        self.stats.fragmented += 1;
-                        self.stats.datagrams += 1;
-                        self.stats.messages += 1;
-                        None
-                    }
-                    Err(e) => {
-                        let why = Lost::why(m, &e);
-                        self.lost(why, 1);
-                        Some(why)
-                    }
-                }
-            }
+            Some(libc::EMSGSIZE) => self.too_long(outlet, buf, m),
             _ => {
                 let why = Lost::why(m, e);
                 self.lost(why, m.datagrams());
+                Some(why)
+            }
+        }
+    }
+
+    /// `m`, one datagram, is larger than link or path: reports the peer, and sends it in fragments
+    /// if it may be. Why it is lost otherwise.
+    fn too_long(&mut self, outlet: Outlet<'_>, buf: &[u8], m: &Outgoing) -> Option<Lost> {
+        if self.narrow.len() < NARROW && !self.narrow.contains(&m.remote.ip()) {
+            self.narrow.push(m.remote.ip());
+        }
+        if m.len > m.fragmentable {
+            self.lost(Lost::Narrow, 1);
+            return Some(Lost::Narrow);
+        }
+        let bytes = buf.get(m.offset..m.offset + m.len).unwrap_or(&[]);
+        match outlet.send_fragmentable(m, bytes) {
+            Ok(()) => {
+                self.stats.fragmented += 1;
+                self.stats.datagrams += 1;
+                self.stats.messages += 1;
+                None
+            }
+            Err(e) => {
+                let why = Lost::why(m, &e);
+                self.lost(why, 1);
                 Some(why)
             }
         }
@@ -431,8 +490,14 @@ impl Sender {
         self.unsegmentable.passed(m.remote.ip());
         let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
-            match self.attempt(outlet, buf, rest) {
-                Ok(n) => rest = &rest[n.clamp(1, rest.len())..],
+            // They are of one peer: all fit, or the last alone does, or none.
+            let fit = rest.iter().take_while(|m| self.fits(outlet, m)).count();
+            let sent = match fit {
+                0 => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
+                _ => self.attempt(outlet, buf, &rest[..fit]),
+            };
+            match sent {
+                Ok(n) => rest = &rest[n.clamp(1, fit)..],
                 Err(e) => {
                     rest = &rest[1..];
                     if let Some(why) = self.recover(outlet, buf, first, &e) {

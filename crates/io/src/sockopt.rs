@@ -1,4 +1,4 @@
-//! Socket options: integers, and a filter.
+//! Socket options: integers, words, and a filter.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -19,6 +19,15 @@ pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::
             size_of::<i32>() as libc::socklen_t,
         )
     };
+    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// `setsockopt` with 32-bit words.
+pub(crate) fn set_words(fd: BorrowedFd<'_>, level: i32, name: i32, words: &[u32]) -> io::Result<()> {
+    let len = size_of_val(words) as libc::socklen_t;
+    // SAFETY: the pointer is to live words and the length is theirs; the descriptor is open for the
+    // borrow's life.
+    let r = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, words.as_ptr().cast(), len) };
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

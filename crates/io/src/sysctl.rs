@@ -2,6 +2,7 @@
 //! settings are written; what is global is the operator's.
 
 use std::io;
+use std::time::Duration;
 
 use crate::error::Error;
 
@@ -37,6 +38,23 @@ pub fn effective_reverse_path(device: &str) -> ReversePath {
         (ReversePath::Loose, _) | (_, ReversePath::Loose) => ReversePath::Loose,
         (a, b) => a.max(b),
     }
+}
+
+/// How long a path MTU that came from ICMP is believed (`route.mtu_expires`): 10 minutes where the
+/// kernel does not say.
+pub fn path_mtu_expires(ipv6: bool) -> Duration {
+    let family = if ipv6 { "ipv6" } else { "ipv4" };
+    let seconds = read(&format!("/proc/sys/net/{family}/route/mtu_expires"));
+    Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(600))
+}
+
+/// The smallest path MTU that is believed: `net.ipv4.route.min_pmtu` (552 where the kernel does not
+/// say), and for IPv6 1280 (RFC 8201 section 4).
+pub fn least_path_mtu(ipv6: bool) -> u32 {
+    if ipv6 {
+        return 1280;
+    }
+    read("/proc/sys/net/ipv4/route/min_pmtu").and_then(|v| u32::try_from(v).ok()).unwrap_or(552)
 }
 
 /// Packets for others are passed on.

@@ -216,18 +216,19 @@ pub(crate) fn common_options(fd: BorrowedFd<'_>, ipv6: bool, mark: u32, buffer: 
         .map_err(|e| Error::system("setting socket buffers", e))
 }
 
-/// DF on (and nothing larger than the path MTU), or off.
+/// DF on (and nothing larger than the link's MTU; what the kernel has learned of the path does not
+/// count, see [`crate::known`]), or off.
 pub(crate) fn set_dont_fragment(fd: BorrowedFd<'_>, ipv6: bool, on: bool) -> io::Result<()> {
     if ipv6 {
-        let value = if on { libc::IPV6_PMTUDISC_DO } else { libc::IPV6_PMTUDISC_DONT };
+        let value = if on { libc::IPV6_PMTUDISC_PROBE } else { libc::IPV6_PMTUDISC_DONT };
         sockopt::set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)
     } else {
-        let value = if on { libc::IP_PMTUDISC_DO } else { libc::IP_PMTUDISC_DONT };
+        let value = if on { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_DONT };
         sockopt::set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)
     }
 }
 
-pub(crate) fn hold(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
+pub(crate) fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

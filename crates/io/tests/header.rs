@@ -4,9 +4,12 @@ mod common;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{address, in_namespace, ip};
+use ironswan_io::clock;
+use ironswan_io::known::KnownPaths;
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots};
 use ironswan_io::poller::{Poller, Ready};
 use ironswan_io::raw::{HEAD, RawSocket, WITH_HEADER};
@@ -147,6 +150,14 @@ fn the_path_mtu_of_the_route_counts_and_not_the_devices() {
             assert_eq!((stats.datagrams, stats.dropped_narrow), (1, 1), "{stats:?}");
             assert_eq!(sender.take_narrow(), Some(vec![remote]));
             sender.send(Outlet::Ip(&out), &long, &[outgoing(&long, local, remote, long.len())]);
+            assert_eq!(sender.stats().fragmented, 1, "{:?}", sender.stats());
+            // And what an ICMP error said of the path behind.
+            let known = Arc::new(KnownPaths::default());
+            known.learn(remote, 1299, clock::now() + Duration::from_secs(60));
+            let mut sender = Sender::over(known);
+            sender.send(Outlet::Ip(&out), &fits, &[outgoing(&fits, local, remote, 0)]);
+            assert_eq!((sender.stats().dropped_narrow, sender.take_narrow()), (1, Some(vec![remote])));
+            sender.send(Outlet::Ip(&out), &fits, &[outgoing(&fits, local, remote, fits.len())]);
             assert_eq!(sender.stats().fragmented, 1, "{:?}", sender.stats());
         }
     });

@@ -4,10 +4,13 @@ mod common;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{address, in_namespace, ip};
+use ironswan_io::clock;
 use ironswan_io::error::Error;
+use ironswan_io::known::KnownPaths;
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots, stamp_arrivals};
 use ironswan_io::poller::{Poller, Ready};
 use ironswan_io::raw::RawSocket;
@@ -197,6 +200,64 @@ fn only_what_nobody_makes_smaller_leaves_in_fragments() {
             let m = Outgoing { len: 1451, segment: 0, ..m };
             sender.send(Outlet::Udp(&a), &buf, &[m]);
             assert_eq!((sender.stats().fragmented, sender.stats().dropped_narrow), (2, 1));
+        }
+    });
+}
+
+#[test]
+fn what_is_known_of_a_path_counts_as_the_links_mtu_does() {
+    in_namespace(|| {
+        address("2001:db8::1", 128, "lo");
+        let buf: Vec<u8> = (0..6000u32).map(|i| (i / 3) as u8).collect();
+        for local in [v4("127.0.0.1"), "2001:db8::1".parse().unwrap()] {
+            let ipv6 = local.is_ipv6();
+            let a = UdpSocket::bind(UdpConfig::esp(ipv6, 0, 0)).unwrap();
+            let b = UdpSocket::bind(UdpConfig::esp(ipv6, 0, 0)).unwrap();
+            let raw = RawSocket::open(ipv6, 50, 0, 1 << 20).unwrap();
+            let remote = SocketAddr::new(local, b.port());
+            let known = Arc::new(KnownPaths::default());
+            let header = if ipv6 { 48 } else { 28 };
+            for learned in [false, true] {
+                let mut sender = Sender::over(known.clone());
+                let m =
+                    Outgoing { offset: 0, len: 3000, segment: 1450, local, remote, tos: 0, fragmentable: 0 };
+                sender.send(Outlet::Udp(&a), &buf, &[m]);
+                assert_eq!((sender.stats().datagrams, sender.take_narrow()), (3, None));
+                assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
+                let least = 1450 + header as u32 - 1;
+                match learned {
+                    true => assert!(known.learn(local, least, clock::now() + Duration::from_secs(60))),
+                    false => known.route(local, Some(least)),
+                }
+                // Two datagrams are a byte too long, the third is not.
+                sender.send(Outlet::Udp(&a), &buf, &[m]);
+                let stats = sender.stats();
+                assert_eq!((stats.dropped_narrow, stats.fragmented, stats.datagrams), (2, 0, 4), "{stats:?}");
+                assert_eq!(sender.take_narrow(), Some(vec![local]));
+                assert_eq!(receive(&b, 1).1.concat(), buf[2900..3000]);
+                // One that fits exactly, one more, and one that may be fragmented; in order.
+                let fits = Outgoing { len: 1449, segment: 0, ..m };
+                let long = Outgoing { len: 1450, segment: 0, ..m };
+                let list = [fits, long, Outgoing { fragmentable: 1450, ..long }, fits];
+                sender.send(Outlet::Udp(&a), &buf, &list);
+                let stats = sender.stats();
+                assert_eq!((stats.dropped_narrow, stats.fragmented, stats.datagrams), (3, 1, 7), "{stats:?}");
+                let lens: Vec<usize> = receive(&b, 3).1.iter().map(Vec::len).collect();
+                assert_eq!(lens, [1449, 1450, 1449]);
+                // Segmented, and all of them may be fragmented.
+                sender.send(Outlet::Udp(&a), &buf, &[Outgoing { fragmentable: 1450, ..m }]);
+                assert_eq!((sender.stats().fragmented, sender.stats().datagrams), (3, 10));
+                assert_eq!(receive(&b, 3).1.concat(), buf[..3000]);
+                // Without UDP there are 8 bytes more.
+                sender.send(Outlet::Raw(&raw), &buf, &[Outgoing { len: 1457, segment: 0, ..m }]);
+                sender.send(Outlet::Raw(&raw), &buf, &[Outgoing { len: 1458, segment: 0, ..m }]);
+                assert_eq!((sender.stats().dropped_narrow, sender.stats().datagrams), (4, 11));
+                known.route(local, None);
+                known.forget(clock::now() + Duration::from_secs(61));
+                sender.send(Outlet::Udp(&a), &buf, &[long]);
+                assert_eq!(sender.stats().datagrams, 12);
+                assert_eq!(receive(&b, 1).1.concat().len(), 1450);
+            }
         }
     });
 }

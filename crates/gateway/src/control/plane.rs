@@ -63,6 +63,7 @@ impl Plane {
             ("malformed", s.malformed),
             ("socket-drops", plane.socket_drops()),
         ];
+        counters.extend(plane.paths().counters());
         counters.extend(plane.xdp_stats().named());
         counters.extend(s.send.named());
         Self {

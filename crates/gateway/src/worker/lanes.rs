@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ironswan_io::known::KnownPaths;
 use ironswan_ipsec::{Engine, Stopwatch};
 
 use super::crew::Crew;
@@ -65,6 +66,8 @@ pub(super) struct LanesConfig {
     pub(super) workers: usize,
     pub(super) batch_bytes: usize,
     pub(super) stopwatch: Stopwatch,
+    /// What is known of paths.
+    pub(super) known: Arc<KnownPaths>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,7 +90,7 @@ impl<I: PacketIo> Lanes<I> {
         Self {
             out: Mutex::new(OutLane::new(device.clone(), engine.clone())),
             out_order: Order::new(batches),
-            out_exit: Mutex::new(OutExit::new()),
+            out_exit: Mutex::new(OutExit::new(config.known.clone())),
             out_pool: Pool::new(batches, || OutBatch::new(config.batch_bytes, max_segments)),
             out_took: Took::default(),
             input: Mutex::new(InLane::new()),

@@ -281,7 +281,7 @@ fn lanes(
     workers: usize,
     stopwatch: Stopwatch,
 ) -> Arc<Lanes<Arc<MemoryIo>>> {
-    let config = LanesConfig { workers, batch_bytes: 256 * 1024, stopwatch };
+    let config = LanesConfig { workers, batch_bytes: 256 * 1024, stopwatch, known: Arc::default() };
     Arc::new(Lanes::new(
         Arc::new(io),
         Arc::new(device),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use ironswan_io::known::KnownPaths;
 use ironswan_io::mmsg::Outgoing;
 use ironswan_io::send::Sender;
 use ironswan_io::tun::{READ_SIZE, VNET_HEADER};
@@ -235,9 +236,9 @@ pub(super) struct OutExit {
 }
 
 impl OutExit {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(known: Arc<KnownPaths>) -> Self {
         Self {
-            sender: Sender::new(),
+            sender: Sender::over(known),
             outgoing: Vec::new(),
             narrow_reported: Vec::new(),
             seals: 0,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+    RouteScope, RouteType,
 };
 
 use super::link::family;
@@ -274,7 +274,33 @@ impl Netlink {
         source: Option<IpAddr>,
         mark: u32,
     ) -> Result<Option<Hop>, Error> {
+        self.hop(remote, source, mark, RouteFlags::empty())
+    }
+
+    /// As [`Self::lookup_route`], but of the route as it was configured (`ip route get fibmatch`):
+    /// `mtu` is the route's own, whatever the kernel has learned from ICMP. `link` is 0 where the
+    /// route has several next hops.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn configured_route(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+    ) -> Result<Option<Hop>, Error> {
+        self.hop(remote, source, mark, RouteFlags::FibMatch)
+    }
+
+    fn hop(
+        &mut self,
+        remote: IpAddr,
+        source: Option<IpAddr>,
+        mark: u32,
+        flags: RouteFlags,
+    ) -> Result<Option<Hop>, Error> {
         let mut m = RouteMessage::default();
+        m.header.flags = flags;
         let bits = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
         m.header.address_family = family(remote.is_ipv6());
         m.header.destination_prefix_length = bits(remote);

@@ -7,7 +7,11 @@
 //! A quoted packet is cut off somewhere, but its IP header has to be whole. Its IPv6 extension headers are walked as far as they
 //! are there.
 
-use super::{Fragment, IpInfo, ext, protocol, v4, v6};
+use std::net::IpAddr;
+
+use super::checksum::{fold, sum};
+use super::{Fragment, IpInfo, ext, protocol, udp, v4, v6};
+use crate::sadb::Spi;
 use crate::selector::PacketSelector;
 
 /// Bytes in front of what is quoted.
@@ -46,6 +50,61 @@ pub fn quoted_answer(packet: &[u8], info: &IpInfo) -> Option<PacketSelector> {
         src_port: selector.dst_port,
         dst_port: selector.src_port,
     })
+}
+
+/// A router's word that a packet of ESP or AH was too large for the next link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TooBig {
+    /// Bytes that the link takes; 0 where the router does not say (before RFC 1191).
+    pub mtu: u32,
+    /// The packet's sender.
+    pub from: IpAddr,
+    /// Its receiver.
+    pub to: IpAddr,
+    /// The protocol that has the SPI, [`protocol::ESP`] or [`protocol::AH`]; of what is in UDP this
+    /// is not known, and ESP is assumed.
+    pub protocol: u8,
+    /// UDP ports, source and destination, where the packet was one of UDP.
+    pub ports: Option<(u16, u16)>,
+    /// The SPI, or in UDP the non-ESP marker of IKE, which is 0. `None` when the quote ends before
+    /// it: routers must quote 8 bytes behind the IP header (RFC 792), which are all of a UDP
+    /// header, and should quote more (RFC 1812 section 4.3.2.3).
+    pub spi: Option<Spi>,
+}
+
+/// What "fragmentation needed" of IPv4 (RFC 1191) or "packet too big" of IPv6 (RFC 4443 section
+/// 3.2) says, if it is about a packet that may have an SPI: the first fragment of one at least.
+/// `message` begins with the ICMP header and may be cut off.
+pub fn too_big(message: &[u8], ipv6: bool) -> Option<TooBig> {
+    let fixed = message.first_chunk::<HEADER>()?;
+    let mtu = match (ipv6, fixed[0], fixed[1]) {
+        (false, 3, 4) => u32::from(u16::from_be_bytes([fixed[6], fixed[7]])),
+        (true, 2, _) => u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
+        _ => return None,
+    };
+    let quoted = message.get(HEADER..)?;
+    let info = header(quoted, ipv6)?;
+    if info.fragment == Fragment::Later {
+        return None;
+    }
+    let word = |at: usize| quoted.get(info.upper + at..)?.first_chunk::<4>().map(|w| u32::from_be_bytes(*w));
+    let (kind, ports, spi) = match info.protocol {
+        protocol::ESP => (protocol::ESP, None, word(0)),
+        // RFC 4302 section 2: next header, length and two reserved bytes stand in front.
+        protocol::AH => (protocol::AH, None, word(4)),
+        protocol::UDP => {
+            let ports = word(0)?;
+            (protocol::ESP, Some(((ports >> 16) as u16, ports as u16)), word(udp::HEADER))
+        }
+        _ => return None,
+    };
+    let (from, to) = info.addresses(quoted)?;
+    Some(TooBig { mtu, from, to, protocol: kind, ports, spi: spi.map(Spi) })
+}
+
+/// True when the checksum of a whole ICMP message for IPv4 is right.
+pub fn is_sound(message: &[u8]) -> bool {
+    fold(sum(message)) == 0xffff
 }
 
 /// The header of a packet that may be cut off behind it.
@@ -123,6 +182,90 @@ mod tests {
         let mut fragment = v4_error(3, 1, 8);
         fragment[6] = 0x20;
         assert_eq!(answer(&fragment), None);
+    }
+
+    /// "Too big" about `upper` in a packet of `protocol` from 192.0.2.1 to 192.0.2.2, or the IPv6
+    /// addresses that end so.
+    fn too_big_about(ipv6: bool, protocol: u8, upper: &[u8]) -> Vec<u8> {
+        let mut m = if ipv6 { vec![2, 0, 0, 0, 0, 0, 5, 20] } else { vec![3, 4, 0, 0, 0, 0, 5, 20] };
+        if ipv6 {
+            m.extend([0x60, 0, 0, 0, 5, 0, protocol, 63]);
+            m.extend([[0; 15], [1; 15]].map(|a| [&[0x20][..], &a].concat()).concat());
+        } else {
+            m.extend([0x45, 0, 5, 0, 0, 0, 0x40, 0, 63, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+        }
+        m.extend(upper);
+        m
+    }
+
+    #[test]
+    fn too_big_tells_mtu_addresses_ports_and_spi() {
+        for ipv6 in [false, true] {
+            let (ends, udp) = (
+                if ipv6 {
+                    ["2000::", "2001:101:101:101:101:101:101:101"]
+                } else {
+                    ["192.0.2.1", "192.0.2.2"]
+                },
+                { [0x11, 0x94, 0x11, 0x95, 0, 0, 0, 0, 0xc0, 1, 2, 3] },
+            );
+            let [from, to] = ends.map(|a| a.parse::<IpAddr>().unwrap());
+            let spi = Some(Spi(0xc001_0203));
+            let whole = TooBig { mtu: 1300, from, to, protocol: protocol::ESP, ports: None, spi };
+            let told = |protocol, upper: &[u8]| too_big(&too_big_about(ipv6, protocol, upper), ipv6);
+            assert_eq!(told(protocol::ESP, &udp[8..]), Some(whole));
+            assert_eq!(told(protocol::ESP, &udp[8..11]), Some(TooBig { spi: None, ..whole }));
+            let ah = [4, 4, 0, 0, 0xc0, 1, 2, 3];
+            assert_eq!(told(protocol::AH, &ah), Some(TooBig { protocol: protocol::AH, ..whole }));
+            let in_udp = TooBig { ports: Some((4500, 4501)), ..whole };
+            assert_eq!(told(protocol::UDP, &udp), Some(in_udp));
+            for len in 4..12 {
+                assert_eq!(told(protocol::UDP, &udp[..len]), Some(TooBig { spi: None, ..in_udp }), "{len}");
+            }
+            assert_eq!(told(protocol::UDP, &udp[..3]), None);
+            assert_eq!(told(protocol::TCP, &udp), None);
+        }
+    }
+
+    #[test]
+    fn what_is_not_too_big_or_quotes_no_beginning_tells_nothing() {
+        for ipv6 in [false, true] {
+            let whole = too_big_about(ipv6, protocol::ESP, &[0xc0, 1, 2, 3]);
+            for len in 0..whole.len() - 4 {
+                assert_eq!(too_big(&whole[..len], ipv6), None, "{len}");
+            }
+            assert_eq!(too_big(&whole, !ipv6), None, "of the other family");
+            for kind in (0..=255u8).filter(|kind| *kind != whole[0]) {
+                let other = [&[kind], &whole[1..]].concat();
+                assert_eq!(too_big(&other, ipv6), None, "{kind}");
+            }
+        }
+        let mut later = too_big_about(false, protocol::ESP, &[0xc0, 1, 2, 3]);
+        later[8 + 7] = 1;
+        assert_eq!(too_big(&later, false), None);
+        // The host is unreachable, not the packet too big.
+        later[8 + 7] = 0;
+        later[1] = 1;
+        assert_eq!(too_big(&later, false), None);
+        // The second fragment of two, and the first.
+        for (offset, spi) in [(8, None), (0, Some(Some(Spi(0xc001_0203))))] {
+            let fragment = [50, 0, 0, offset | 1, 0, 0, 0, 7, 0xc0, 1, 2, 3];
+            assert_eq!(too_big(&too_big_about(true, 44, &fragment), true).map(|t| t.spi), spi);
+        }
+    }
+
+    #[test]
+    fn a_checksum_covers_the_whole_message() {
+        let mut m = too_big_about(false, protocol::ESP, &[0xc0, 1, 2, 3, 9]);
+        assert!(!is_sound(&m));
+        let checksum = (!fold(sum(&m))).to_ne_bytes();
+        m[2..4].copy_from_slice(&checksum);
+        assert!(is_sound(&m));
+        for at in 0..m.len() {
+            let mut damaged = m.clone();
+            damaged[at] ^= 0x10;
+            assert!(!is_sound(&damaged), "{at}");
+        }
     }
 
     #[test]

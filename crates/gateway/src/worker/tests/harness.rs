@@ -14,7 +14,7 @@ use ironswan_ipsec::{Config, Engine};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi,
+    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -113,6 +113,15 @@ pub(super) fn nft(script: &str) -> String {
 /// The SA that carries packets of side `from`, as side `me` has it.
 pub(super) fn sa(me: u8, from: u8, outer: Outer) -> Command {
     Command::SaAdd(Box::new(plain_sa(me, from, outer)))
+}
+
+/// What the installer does for the SA of `side`: errors that quote it are believed.
+pub(super) fn quotable(side: &Side, outer: Outer, protocol: u8) {
+    let sa = plain_sa(side.n, side.n, outer);
+    let port = sa.udp_encap.then_some(sa.remote.port());
+    let (spi, reqid, remote) = (sa.spi, sa.reqid, sa.remote.ip());
+    let sa = SaRef { direction: Direction::Out, spi, reqid, remote };
+    side.plane.paths().add(&sa, crate::paths::Shape { protocol, port });
 }
 
 /// In tunnel mode, without options.

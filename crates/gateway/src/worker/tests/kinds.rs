@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use ironswan_io::route::Netlink;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Command, Direction, Mode, ReqId, SaAdd, SaRef, Spi};
@@ -251,18 +250,22 @@ fn what_a_router_says_about_ah_is_learned_and_reported() {
             install(&a, outer, kind);
             install(&b, outer, kind);
             let peer = outer_address(2, outer);
-            let mut netlink = Netlink::open().unwrap();
             let say = |len: usize| a.udp.send_to(&vec![5; len], "10.2.0.1:7000").unwrap();
             let mut buf = [0; 2000];
-            // Twice: the router has to find out how to reach us.
-            for _ in 0..2 {
-                say(1300);
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            let path = netlink.lookup(peer, None, 0).unwrap().unwrap().mtu;
+            // The router is believed only when the SPI is known to be ours.
+            say(1300);
+            eventually("it is refused", || a.plane.paths().counters()[1].1 == 1);
+            say(1300);
+            eventually("it is refused again", || a.plane.paths().counters()[1].1 == 2);
+            assert_eq!(a.plane.stats().send.dropped_narrow, 0);
+            quotable(&a, outer, 51);
+            say(1300);
+            assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+            let path = a.plane.paths().known().mtu(peer).unwrap();
             assert_eq!(path, NARROW, "{outer:?}");
             say(1300);
             assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+            eventually("it is dropped", || a.plane.stats().send.dropped_narrow == 1);
             // What the key daemon does about it.
             let sa = plain_sa(1, 1, outer);
             let sa = SaRef { direction: Direction::Out, spi: sa.spi, reqid: ReqId(1), remote: peer };
