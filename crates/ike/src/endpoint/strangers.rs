@@ -128,8 +128,10 @@ impl Strangers {
     /// True while there is some left for an event that may be written about.
     fn afford(&mut self, now: Instant) -> bool {
         let since = self.refilled.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
-        let grown = u32::try_from(since.as_millis()).unwrap_or(u32::MAX).saturating_mul(LINES_PER_SECOND);
-        self.refilled = Some(now);
+        let millis = u32::try_from(since.as_millis()).unwrap_or(u32::MAX);
+        let grown = millis.saturating_mul(LINES_PER_SECOND);
+        // What is less than a millisecond counts towards the next one.
+        self.refilled = Some(self.refilled.map_or(now, |t| t + Duration::from_millis(millis.into())));
         self.spent = self.spent.saturating_sub(grown);
         let left = self.spent + 1_000 <= BURST * 1_000;
         self.spent += if left { 1_000 } else { 0 };
@@ -242,6 +244,13 @@ mod tests {
         }
         assert!((5..=6).contains(&lines.len()), "{lines:?}");
         assert!(lines[0].contains("lines about 1"), "{}", lines[0]);
+    }
+
+    #[test]
+    fn lines_come_back_however_often_one_is_asked_for() {
+        let (mut e, t0) = endpoint();
+        let afforded = (0..50_000u64).filter(|n| e.strangers.afford(t0 + Duration::from_micros(n * 200)));
+        assert_eq!(afforded.count(), (10 * LINES_PER_SECOND + BURST - 1) as usize);
     }
 
     #[test]
