@@ -328,6 +328,20 @@ fn both_sides_that_start_at_once_between_different_addresses_have_one_tunnel_in_
 }
 
 #[test]
+fn another_peer_of_an_open_connection_does_not_end_the_attempt_for_the_configured_one() {
+    let mut w = World::pair(31, |c| {
+        c[0].remote_addrs = vec![AddrSpec::Host(config::ip("192.0.2.9")), AddrSpec::Any];
+        c[0].remote_id = IdPattern::Any;
+    });
+    let ticket = w.initiate(0);
+    w.run(S);
+    w.establish(1).unwrap();
+    w.run(5 * S);
+    assert!(!w.nodes[0].done.contains_key(&ticket), "{:?}", w.nodes[0].done);
+    w.audit();
+}
+
+#[test]
 fn a_peer_that_does_not_settle_it_is_helped() {
     for seed in 0..40u64 {
         // Node 1 is as charon: it keeps what it has.

@@ -312,6 +312,10 @@ impl Endpoint {
             return None;
         }
         let stands = |name: &str| up.children.values().any(|c| c.config.name == name && c.announced);
+        // Of a connection that is open to others as well, it may be one of these.
+        if !self.conns.hosts(&up.conn.remote_addrs).any(|host| host == up.remote.ip()) {
+            return None;
+        }
         let needless = |sa: &&IkeSa| {
             sa.initiator
                 && !sa.is_up()
