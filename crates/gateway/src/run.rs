@@ -256,14 +256,16 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     );
     notify("READY=1");
 
+    // What has left the queue makes room in it.
+    let came = |d: IkeDatagram| {
+        waiting.fetch_sub(d.payload.len(), Relaxed);
+        driver.datagram(d.local, d.remote, &d.payload);
+    };
     let mut failed = None;
     loop {
         tokio::select! {
             datagram = ike_rx.recv() => match datagram {
-                Some(d) => {
-                    waiting.fetch_sub(d.payload.len(), Relaxed);
-                    driver.datagram(d.local, d.remote, &d.payload);
-                }
+                Some(d) => came(d),
                 None => {
                     failed = Some("the data plane has ended".to_owned());
                     break;
@@ -307,7 +309,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
             datagram = ike_rx.recv() => match datagram {
-                Some(d) => driver.datagram(d.local, d.remote, &d.payload),
+                Some(d) => came(d),
                 None => break,
             },
             // A retransmission or a key exchange may be the last thing to happen.
