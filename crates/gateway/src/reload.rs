@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ironswan_ike::{Endpoint, Target};
+use ironswan_ike::{Endpoint, STOPPING, Target};
 use ironswan_io::clock;
 
 use crate::config::diag::{Diagnostics, Severity};
@@ -118,6 +118,10 @@ impl Loaded {
             let why = format!("configuration not reloaded, what runs is unchanged: {why}");
             tracing::error!("{why}");
             return Err(why);
+        }
+        // The files may have been slow.
+        if driver.view(|e, _| e.is_stopping()) {
+            return Err(format!("configuration not reloaded: {STOPPING}"));
         }
         report(&diags);
         self.take_settings(driver, &config.daemon);

@@ -188,3 +188,26 @@ fn a_reload_that_hangs_is_named_and_others_are_refused_until_its_thread_ends() {
         assert!(names(&driver).is_empty());
     });
 }
+
+#[test]
+fn nothing_is_loaded_and_initiated_while_the_daemon_says_goodbye() {
+    block(async {
+        let text = conf(1, 2).replace("local_ts", "start_action = start\n local_ts");
+        assert_ne!(text, conf(1, 2));
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let dir = folder(&text);
+        let loaded = loaded(&dir, &driver);
+        assert_eq!(driver.view(|e, _| e.ike_sa_count()), 1, "it has begun");
+        driver.act(|e, now| e.shutdown(now));
+        let why = loaded.reload(&driver).await.unwrap_err();
+        assert!(why.ends_with("the daemon is stopping"), "{why}");
+        let (config, _) = load(dir.path()).unwrap();
+        for conn in config.connections {
+            driver.load_connection(conn);
+        }
+        let refused = driver.command(|e, now| e.initiate(now, Some("net"), None).map(|t| (1, t)));
+        assert_eq!(refused.err().map(|e| e.to_string()).as_deref(), Some("the daemon is stopping"));
+        driver.act(|e, now| e.handle_timeout(now + Duration::from_secs(60)));
+        assert_eq!((names(&driver).len(), driver.view(|e, _| e.ike_sa_count())), (0, 0));
+    });
+}

@@ -23,4 +23,4 @@ mod transport;
 mod window;
 
 pub use auth::psk::SharedKeys;
-pub use endpoint::{CommandError, Endpoint, Options, Target};
+pub use endpoint::{CommandError, Endpoint, Options, STOPPING, Target};

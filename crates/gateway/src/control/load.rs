@@ -1,5 +1,6 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
+use ironswan_ike::STOPPING;
 use ironswan_ike::config::{ChildKind, Connection, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
@@ -19,6 +20,9 @@ impl Control {
     pub(super) async fn load_conn(&self, message: Section) -> Section {
         if message.is_empty() {
             return failure("no connection in the message");
+        }
+        if self.driver.view(|e, _| e.is_stopping()) {
+            return failure(STOPPING);
         }
         let mut conns = Vec::new();
         for (name, value) in message.iter() {

@@ -12,6 +12,9 @@ use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::task::delete::{DeleteChild, DeleteIke};
 
+/// What whoever asks for something new at the end is told.
+pub const STOPPING: &str = "the daemon is stopping";
+
 /// Which SAs a command is about: everything that is given must match. All `None` matches nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Target {
@@ -77,6 +80,9 @@ impl Endpoint {
         ike: Option<&str>,
         child: Option<&str>,
     ) -> Result<Ticket, CommandError> {
+        if self.stopping {
+            return Err(CommandError::Refused(STOPPING.to_owned()));
+        }
         let conn = match (ike, child) {
             (Some(name), _) => self
                 .conns
@@ -210,8 +216,15 @@ impl Endpoint {
         Ok((count, ticket))
     }
 
-    /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included.
+    /// True after [`Self::shutdown`].
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included. From then on nothing is loaded
+    /// and nothing initiated: what came up now would go without a word to its peer.
     pub fn shutdown(&mut self, now: Instant) {
+        self.stopping = true;
         // At once: connection by connection, each would look through all of them.
         self.pace.clear();
         self.cancel_retries_of(|_| true);

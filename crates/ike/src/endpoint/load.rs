@@ -29,6 +29,9 @@ impl Endpoint {
     ///
     /// A child that has been removed is closed when it was started here, as charon does.
     pub fn load_connection(&mut self, now: Instant, conn: Connection) {
+        if self.is_stopping() {
+            return;
+        }
         let conn = Arc::new(conn);
         match self.conns.get(&conn.name).cloned() {
             Some(old) if *old == *conn => return,

@@ -54,7 +54,7 @@ use crate::sa::IkeSa;
 use crate::timer::Timers;
 
 pub(crate) use close::Close;
-pub use commands::{CommandError, Target};
+pub use commands::{CommandError, STOPPING, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen, Room};
 pub(crate) use install::{NewSas, OldInbound};
 pub(crate) use pace::Pace;
@@ -133,6 +133,9 @@ pub struct Endpoint {
     /// Limits what those who are not authenticated cost.
     pub(crate) strangers: strangers::Strangers,
 
+    /// After [`Self::shutdown`]: nothing is loaded and initiated any more.
+    stopping: bool,
+
     events: VecDeque<Event>,
     requests: VecDeque<(RequestId, Request)>,
     transmits: VecDeque<Transmit>,
@@ -205,6 +208,7 @@ impl Endpoint {
             troubles: trouble::Troubles::default(),
             waiting_traps: BTreeSet::new(),
             strangers: strangers::Strangers::default(),
+            stopping: false,
             events: VecDeque::new(),
             requests: VecDeque::new(),
             transmits: VecDeque::new(),
