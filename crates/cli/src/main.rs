@@ -92,5 +92,5 @@ fn exit(status: i32) -> ExitCode {
 fn run(a: &args::Run) -> Result<(), Failure> {
     let options = ironswan_gateway::run::RunOptions { config: a.config.clone(), vici: a.vici.clone() };
     ironswan_gateway::run::run(&options)
-        .map_err(|e| Failure { status: if e.started { 1 } else { 2 }, lines: e.lines })
+        .map_err(|e| Failure { status: if e.started || e.passes { 1 } else { 2 }, lines: e.lines })
 }

@@ -27,9 +27,8 @@ type Read = Result<(Config, Diagnostics), RunError>;
 
 /// Reads the configuration; errors become the reason not to start. Waits no longer than files may take.
 pub(crate) fn load(dir: &Path) -> Read {
-    let mut diags = Diagnostics::default();
-    let config = config::load_dir(dir, &mut diags);
-    usable(config, diags)
+    let dir = dir.to_owned();
+    Task::start(move |fs| load_here(fs, &dir)).and_then(Task::wait).map_err(RunError::passing)?
 }
 
 /// The same on this thread, however long it takes.
@@ -50,7 +49,7 @@ fn usable(config: Option<Config>, mut diags: Diagnostics) -> Read {
             if diags.lost() > 0 {
                 lines.push(format!("and {} more", diags.lost()));
             }
-            Err(RunError { lines, started: false })
+            Err(RunError { lines, started: false, passes: false })
         }
     }
 }
@@ -261,6 +260,7 @@ fn read_settled(fs: &Files, dir: &Path) -> Read {
         }
         let failed = read.is_err();
         std::thread::sleep(SETTLED);
+        fs.begin_again();
         read = load_here(fs, dir);
         if failed && read.is_err() {
             break;

@@ -70,11 +70,20 @@ pub struct RunError {
     pub lines: Vec<String>,
     /// It had started; something it cannot live without went away.
     pub started: bool,
+    /// It may pass by itself, as a file system that is late at boot does: trying again is worth it.
+    pub passes: bool,
+}
+
+impl RunError {
+    /// What may pass by itself.
+    pub(crate) fn passing(line: String) -> Self {
+        Self { passes: true, ..line.into() }
+    }
 }
 
 impl From<String> for RunError {
     fn from(line: String) -> Self {
-        Self { lines: vec![line], started: false }
+        Self { lines: vec![line], started: false, passes: false }
     }
 }
 
@@ -125,7 +134,8 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let keylog = match &settings.keylog {
         None => None,
         Some(dir) => {
-            let log = files::within_limit(dir, KeyLogger::open)?
+            let log = files::within_limit(dir, KeyLogger::open)
+                .map_err(RunError::passing)?
                 .map_err(|e| format!("keylog = {}: {e}; name a folder that can be made", dir.display()))?;
             tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
             Some(log)
@@ -332,7 +342,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
             tracing::info!("stopped");
             Ok(())
         }
-        Some(why) => Err(RunError { lines: vec![why], started: true }),
+        Some(why) => Err(RunError { lines: vec![why], started: true, passes: false }),
     }
 }
 

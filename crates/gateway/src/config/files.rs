@@ -5,8 +5,9 @@
 //!            ▲                                        │ notes which path it is at, and for how long
 //!            └── the result, or after 5 s the path ◀──┘
 //! ```
-//! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody waits for that longer than
-//! [`TIME_LIMIT`]; the thread stays behind, and ends when the file system answers or the process ends. A named pipe or a device is
+//! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody waits for one answer longer than
+//! [`TIME_LIMIT`], which is a silence, nor for all answers together longer than [`TOGETHER`] times that: a cold disk with
+//! thousands of files is slow, and alive. The thread stays behind, and ends when the file system answers or the process ends. A named pipe or a device is
 //! not opened at all: the one would hang, the other may do something.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -22,8 +23,10 @@ use tokio::sync::oneshot;
 use tokio::sync::oneshot::error::TryRecvError;
 use zeroize::Zeroizing;
 
-/// How long the file system may take for a whole configuration. What is done with the files does not count.
+/// How long the file system may be silent.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// So many times that may it take for a whole configuration (60 s). What is done with the files does not count.
+const TOGETHER: u32 = 12;
 /// How often whoever waits looks whether the thread is done.
 const POLL: Duration = Duration::from_millis(2);
 /// What is said of [`Progress::Failed`].
@@ -37,6 +40,8 @@ struct Note {
     at: Option<(PathBuf, Instant)>,
     /// Time that it took for what it has answered.
     spent: Duration,
+    /// Number of its answers.
+    answers: u64,
     /// Nobody waits any more.
     given_up: bool,
 }
@@ -63,6 +68,7 @@ impl Files {
         let mut note = self.note();
         if let Some((_, since)) = note.at.take() {
             note.spent += clock::now().saturating_duration_since(since);
+            note.answers += 1;
         }
         answer
     }
@@ -94,12 +100,33 @@ impl Files {
         })
     }
 
-    /// The path that has used up the time, and how long the file system has taken so far. `None`: all is well.
-    fn overdue(&self, limit: Duration) -> Option<(PathBuf, Duration)> {
+    /// What is read from here on is another configuration, with all the time that one may take.
+    pub(crate) fn begin_again(&self) {
+        let mut note = self.note();
+        (note.spent, note.answers) = (Duration::ZERO, 0);
+    }
+
+    /// A sentence about the path that has used up the time. `None`: all is well.
+    fn overdue(&self, limit: Duration) -> Option<String> {
         let note = self.note();
         let (path, since) = note.at.as_ref()?;
+        let path = path.display();
         let waited = clock::now().saturating_duration_since(*since);
-        (note.spent + waited >= limit).then(|| (path.clone(), waited))
+        if waited >= limit {
+            return Some(format!(
+                "{path}: the file system has not answered for {} s; bring it back, or take the file out of the configuration",
+                waited.as_secs()
+            ));
+        }
+        let spent = note.spent + waited;
+        (spent >= limit * TOGETHER).then(|| {
+            format!(
+                "{path}: the file system is too slow, it has taken {} s for {} answers; put the configuration on a faster one, \
+                 or into fewer files",
+                spent.as_secs(),
+                note.answers
+            )
+        })
     }
 }
 
@@ -204,15 +231,10 @@ impl<T: Send + 'static> Task<T> {
             Ok(done) => Progress::Done(done),
             Err(TryRecvError::Empty) => match self.files.overdue(self.limit) {
                 None => Progress::UnderWay,
-                Some((path, waited)) => {
+                Some(why) => {
                     // It ends as soon as it is answered.
                     self.files.note().given_up = true;
-                    Progress::Overdue(format!(
-                        "{}: the file system has not answered for {} s; bring it back, or take the file out of the \
-                         configuration",
-                        path.display(),
-                        waited.as_secs()
-                    ))
+                    Progress::Overdue(why)
                 }
             },
             Err(TryRecvError::Closed) => Progress::Failed,
