@@ -73,7 +73,7 @@ const MAX_OTHER: u32 = 0xf000;
 /// How much of the stack is overwritten after keys were expanded: AWS-LC and libipsec-mb take less.
 pub(crate) const KEY_SETUP_STACK: usize = 16 * 1024;
 /// How much of the stack is overwritten after a batch of which an engine left parts of keys there. They are in the engines' own
-/// frames, which are shorter; it takes some 50 nanoseconds a batch.
+/// frames, which are shorter; it costs once a batch, whatever the batch holds.
 pub(crate) const PACKET_STACK: usize = 4096;
 /// `other` works on packets side by side.
 const LANES: u8 = 1;
