@@ -7,8 +7,9 @@
 //! ```
 //! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody waits for one answer longer than
 //! [`TIME_LIMIT`], which is a silence, nor for all answers together longer than [`TOGETHER`] times that: a cold disk with
-//! thousands of files is slow, and alive. The thread stays behind, and ends when the file system answers or the process ends. A named pipe or a device is
-//! not opened at all: the one would hang, the other may do something.
+//! thousands of files is slow, and alive. What is done with the files between the answers has a limit of its own, as long
+//! again. The thread stays behind, and ends when the file system answers, the work is done or the process ends. A named
+//! pipe or a device is not opened at all: the one would hang, the other may do something.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -25,7 +26,7 @@ use zeroize::Zeroizing;
 
 /// How long the file system may be silent.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// So many times that may it take for a whole configuration (60 s). What is done with the files does not count.
+/// So many times that may all its answers for one configuration take together (60 s), and so may the work between them.
 const TOGETHER: u32 = 12;
 /// How often whoever waits looks whether the thread is done.
 const POLL: Duration = Duration::from_millis(2);
@@ -34,7 +35,7 @@ pub const FAILED: &str = "reading the files ended badly";
 /// Stack of the thread: sections may be nested as deeply as on the main thread.
 const STACK: usize = 8 << 20;
 
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct Note {
     /// What the file system has been asked about, and since when.
     at: Option<(PathBuf, Instant)>,
@@ -42,13 +43,27 @@ struct Note {
     spent: Duration,
     /// Number of its answers.
     answers: u64,
+    /// When the reading of this configuration began.
+    begun: Instant,
     /// Nobody waits any more.
     given_up: bool,
 }
 
 /// Asks the file system, and notes what it is asked. Clones share the note.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub struct Files(Arc<Mutex<Note>>);
+
+impl Default for Files {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Note {
+            at: None,
+            spent: Duration::ZERO,
+            answers: 0,
+            begun: clock::now(),
+            given_up: false,
+        })))
+    }
+}
 
 impl Files {
     fn note(&self) -> MutexGuard<'_, Note> {
@@ -103,13 +118,21 @@ impl Files {
     /// What is read from here on is another configuration, with all the time that one may take.
     pub(crate) fn begin_again(&self) {
         let mut note = self.note();
-        (note.spent, note.answers) = (Duration::ZERO, 0);
+        (note.spent, note.answers, note.begun) = (Duration::ZERO, 0, clock::now());
     }
 
-    /// A sentence about the path that has used up the time. `None`: all is well.
+    /// A sentence about the path that has used up the time, or the work that has. `None`: all is well.
     fn overdue(&self, limit: Duration) -> Option<String> {
         let note = self.note();
-        let (path, since) = note.at.as_ref()?;
+        let Some((path, since)) = note.at.as_ref() else {
+            let worked = clock::now().saturating_duration_since(note.begun).saturating_sub(note.spent);
+            return (worked >= limit * TOGETHER).then(|| {
+                format!(
+                    "making sense of the configuration has taken {} s without an end; write less, or let fewer sections inherit",
+                    worked.as_secs()
+                )
+            });
+        };
         let path = path.display();
         let waited = clock::now().saturating_duration_since(*since);
         if waited >= limit {
@@ -192,7 +215,7 @@ pub enum Progress<T> {
     Done(T),
     /// It goes on.
     UnderWay,
-    /// The file system has taken too long; a sentence that names the path.
+    /// The file system, or the work between its answers, has taken too long; a sentence that says which, and names the path.
     Overdue(String),
     /// It has panicked, which has been logged.
     Failed,

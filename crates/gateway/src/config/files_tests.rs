@@ -70,7 +70,7 @@ fn what_does_not_answer_is_named_in_time_and_ends_later() {
 }
 
 #[test]
-fn many_slow_answers_are_too_slow_together_and_work_between_them_is_not_counted() {
+fn many_slow_answers_are_too_slow_together_and_so_is_endless_work_between_them() {
     let limit = Duration::from_millis(200);
     let slow = move |files: &Files| {
         let answer = || {
@@ -98,6 +98,20 @@ fn many_slow_answers_are_too_slow_together_and_work_between_them_is_not_counted(
         first && slow(files)
     });
     assert_eq!(busy.unwrap().wait(), Ok(true));
+    // Work has a limit as well, which is not the file system's.
+    let (end, ended) = mpsc::channel::<()>();
+    let endless = Task::limited(limit, move |files| {
+        let first = slow(files);
+        let _ = ended.recv();
+        first
+    });
+    let began = clock::now();
+    let why = endless.unwrap().wait().unwrap_err();
+    let took = clock::now().saturating_duration_since(began);
+    println!("given up after {took:?}: {why}");
+    assert!(why.starts_with("making sense of the configuration has taken 2 s"), "{why}");
+    assert!((12 * limit..60 * limit).contains(&took), "{took:?}");
+    drop(end);
     let bad = Task::limited(limit, |_| panic!("a test's panic"));
     assert_eq!(bad.unwrap().wait(), Err::<(), _>("reading the files ended badly".to_owned()));
 }

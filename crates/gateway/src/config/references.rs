@@ -12,14 +12,31 @@ use super::diag::Diagnostics;
 use super::tree::{Node, Origin, Section};
 
 /// References may add so many entries, and so many more for each that was written: a template of 50 keys for every
-/// connection, and no more than a few megabytes out of a few kilobytes.
+/// connection. A few kilobytes become a few megabytes at most.
 const ADDED_ENTRIES: usize = 20_000;
 const ADDED_PER_ENTRY: usize = 50;
-/// Sections that may be visited in all, and so many more for each entry.
+/// References add no more entries than this, however many were written: some 300 MB of memory.
+const MAX_ADDED_ENTRIES: usize = 1_000_000;
+/// Each so many bytes of a name and its text count as one more entry: a text of 10 MB is not free to inherit.
+const BYTES_PER_ENTRY: usize = 100;
+/// Sections and entries that may be visited in all, and so many more for each entry that was written.
 const STEPS: usize = 1_000_000;
 const STEPS_PER_ENTRY: usize = 200;
+/// No more visits than this, however many entries were written: a few seconds of work.
+const MAX_STEPS: usize = 50_000_000;
 /// A path that is looked for is at most this long; it grows without end when a section inherits from a part of itself.
 const MAX_PATH: usize = 64;
+/// References that lead from one section to the next, at most: each of them takes place on the stack.
+const MAX_CHAIN: usize = 64;
+/// Only so many sections are compared with a name that is none, and only for so many names.
+const MAX_COMPARED: usize = 10_000;
+const MAX_HINTS: usize = 10;
+
+const TOO_MANY: &str = "inheriting makes too many entries; let fewer sections inherit";
+const TOO_LONG: &str =
+    "more than 64 references in a row begin here; inherit from fewer sections, and not in a circle";
+const TOO_DEEP: &str =
+    "inheriting puts more than 64 sections inside each other; inherit from no section that contains this one";
 
 /// Makes every section what it inherits, too. No reference is left.
 pub(super) fn resolve(root: &mut Section, diags: &mut Diagnostics) {
@@ -29,23 +46,39 @@ pub(super) fn resolve(root: &mut Section, diags: &mut Diagnostics) {
         return;
     }
     let size = root.size();
+    let added = ADDED_ENTRIES.saturating_add(ADDED_PER_ENTRY.saturating_mul(size)).min(MAX_ADDED_ENTRIES);
     let mut resolver = Resolver {
         root,
-        steps: STEPS.saturating_add(STEPS_PER_ENTRY.saturating_mul(size)),
-        entries: size.saturating_add(ADDED_ENTRIES + ADDED_PER_ENTRY.saturating_mul(size)),
+        steps: STEPS.saturating_add(STEPS_PER_ENTRY.saturating_mul(size)).min(MAX_STEPS),
+        entries: weight_below(root).saturating_add(added),
+        hints: MAX_HINTS,
         following: Vec::new(),
         circles: HashSet::new(),
         stopped: None,
+        place: None,
     };
     let before = diags.errors();
-    for (path, name, origin) in &written {
-        if let Some(why) = resolver.wrong(path, name) {
-            diags.error(origin, &path.join("."), format!("inherits from `{name}`, {why}"));
+    for refs in written.chunk_by(|a, b| a.0 == b.0) {
+        let mut in_circle = None;
+        for (path, name, origin) in refs {
+            let wrong = resolver.wrong(path, name, &mut in_circle);
+            if resolver.stopped.is_some() {
+                // What was found is not all there is.
+                resolver.place(origin, path);
+                break;
+            }
+            if let Some(why) = wrong {
+                diags.error(origin, &path.join("."), format!("inherits from `{name}`, {why}"));
+            }
+        }
+        if resolver.stopped.is_some() {
+            break;
         }
     }
-    let whole = (diags.errors() == before).then(|| resolver.whole(&mut Vec::new(), &[resolver.root], diags));
-    if let Some((origin, path)) = resolver.stopped {
-        diags.error(&origin, &path, "inheriting makes too many entries; let fewer sections inherit");
+    let whole = (diags.errors() == before && resolver.stopped.is_none())
+        .then(|| resolver.whole(&mut Vec::new(), &[resolver.root], diags));
+    if let (Some(why), Some((origin, path))) = (resolver.stopped, resolver.place) {
+        diags.error(&origin, &path, why);
     }
     match whole {
         Some(whole) if diags.errors() == before => *root = whole,
@@ -71,8 +104,44 @@ fn forget(section: &mut Section) {
     }
 }
 
-fn split(name: &str) -> Vec<String> {
-    name.split('.').map(str::to_owned).collect()
+/// As how many entries one counts, without what is below it.
+fn weight(name: &str, node: &Node) -> usize {
+    let text = if let Node::Value(v) = node { v.text_len() } else { 0 };
+    1 + (name.len() + text) / BYTES_PER_ENTRY
+}
+
+fn weight_below(section: &Section) -> usize {
+    let below = |node: &Node| if let Node::Section(s) = node { weight_below(s) } else { 0 };
+    section.entries().map(|(name, node)| weight(name, node) + below(node)).sum()
+}
+
+/// The sections that are one at some path. What they are compared by is their address.
+#[derive(Default)]
+struct Found<'a> {
+    list: Vec<&'a Section>,
+    /// All of `list`, once there are more than a few.
+    index: HashSet<*const Section>,
+}
+
+impl<'a> Found<'a> {
+    /// Above this many an index is quicker than looking at each.
+    const INDEXED_FROM: usize = 16;
+
+    /// False when it is there already.
+    fn add(&mut self, section: &'a Section) -> bool {
+        let new = if self.list.len() < Self::INDEXED_FROM {
+            !self.list.iter().any(|s| ptr::eq(*s, section))
+        } else {
+            if self.index.is_empty() {
+                self.index.extend(self.list.iter().map(|s| ptr::from_ref(*s)));
+            }
+            self.index.insert(section)
+        };
+        if new {
+            self.list.push(section);
+        }
+        new
+    }
 }
 
 struct Resolver<'a> {
@@ -81,60 +150,92 @@ struct Resolver<'a> {
     steps: usize,
     /// Entries that may still be made.
     entries: usize,
+    /// Names that may still be compared with all others.
+    hints: usize,
     /// The sections whose references are being followed.
     following: Vec<*const Section>,
     /// Sections that a circle of references leads back to.
     circles: HashSet<*const Section>,
-    /// Where a budget ended: the place and the path.
-    stopped: Option<(Origin, String)>,
+    /// The limit that was reached.
+    stopped: Option<&'static str>,
+    /// What was being resolved then: where it was written, and its path.
+    place: Option<(Origin, String)>,
 }
 
 impl<'a> Resolver<'a> {
-    /// What is wrong with a reference to `name` from the section at `path`.
-    fn wrong(&mut self, path: &[String], name: &str) -> Option<String> {
-        let target = split(name);
-        if path.starts_with(&target) {
+    /// True when the references of the section at `path` lead back to it.
+    fn is_in_circle(&mut self, path: &[String]) -> bool {
+        self.circles.clear();
+        let found = self.find(&borrowed(path));
+        found.first().is_some_and(|own| self.circles.contains(&ptr::from_ref(*own)))
+    }
+
+    /// What is wrong with a reference to `name` from the section at `path`. `in_circle` holds for all references of a section.
+    fn wrong(&mut self, path: &[String], name: &str, in_circle: &mut Option<bool>) -> Option<String> {
+        let own = borrowed(path);
+        let target: Vec<&str> = name.split('.').collect();
+        if own.starts_with(&target) {
             return Some("which contains or inherits from this section".to_owned());
         }
-        if target.starts_with(path) {
+        if target.starts_with(&own) {
             return Some("which is a part of this section".to_owned());
         }
-        self.circles.clear();
-        let found = self.find(path);
-        if found.first().is_some_and(|own| self.circles.contains(&ptr::from_ref(*own))) {
+        if *in_circle.get_or_insert_with(|| self.is_in_circle(path)) {
             return Some("which contains or inherits from this section".to_owned());
         }
         if self.find(&target).is_empty() {
-            let known: Vec<&str> = self.root.sections().map(|(n, _)| n).collect();
-            let near = super::diag::nearest(name, known);
-            let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
-            return Some(format!("which is no section{hint}"));
+            return Some(format!("which is no section{}", self.hint(name)));
         }
         None
     }
 
-    /// The sections that are one at `path`, in the order in which they are asked for a key.
-    fn find(&mut self, path: &[String]) -> Vec<&'a Section> {
-        let mut out = Vec::new();
-        self.collect(self.root, path, &mut out);
-        out
+    /// `; did you mean ...?` for a name that is no section, when one is near.
+    fn hint(&mut self, name: &str) -> String {
+        let Some(left) = self.hints.checked_sub(1) else { return String::new() };
+        self.hints = left;
+        let near = super::diag::nearest(name, self.root.sections().map(|(n, _)| n).take(MAX_COMPARED));
+        near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
     }
 
-    fn collect(&mut self, section: &'a Section, path: &[String], out: &mut Vec<&'a Section>) {
-        if self.steps == 0 || path.len() > MAX_PATH {
-            self.stopped.get_or_insert_with(|| (section.origin.clone(), path.join(".")));
-            return;
+    /// The sections that are one at `path`, in the order in which they are asked for a key.
+    fn find(&mut self, path: &[&str]) -> Vec<&'a Section> {
+        let mut out = Found::default();
+        self.collect(self.root, path, &mut out);
+        out.list
+    }
+
+    fn stop(&mut self, why: &'static str) {
+        self.stopped.get_or_insert(why);
+    }
+
+    fn place(&mut self, origin: &Origin, path: &[String]) {
+        self.place.get_or_insert_with(|| (origin.clone(), path.join(".")));
+    }
+
+    /// Takes a step. False when none is left.
+    fn step(&mut self) -> bool {
+        let left = self.steps > 0;
+        self.steps = self.steps.saturating_sub(1);
+        left
+    }
+
+    fn collect(&mut self, section: &'a Section, path: &[&str], out: &mut Found<'a>) {
+        if path.len() > MAX_PATH {
+            return self.stop(TOO_DEEP);
         }
-        self.steps -= 1;
+        if !self.step() {
+            return self.stop(TOO_MANY);
+        }
         match path.split_first() {
-            None if out.iter().any(|s| ptr::eq(*s, section)) => {
-                let this = ptr::from_ref(section);
-                if self.following.contains(&this) {
-                    self.circles.insert(this);
+            None => {
+                if !out.add(section) {
+                    let this = ptr::from_ref(section);
+                    if self.following.contains(&this) {
+                        self.circles.insert(this);
+                    }
+                    return;
                 }
-                return;
             }
-            None => out.push(section),
             Some((first, rest)) => {
                 if let Some(sub) = section.section(first) {
                     self.collect(sub, rest, out);
@@ -144,11 +245,16 @@ impl<'a> Resolver<'a> {
         if section.refs.is_empty() {
             return;
         }
+        if self.following.len() >= MAX_CHAIN {
+            return self.stop(TOO_LONG);
+        }
         self.following.push(section);
         for (name, _) in &section.refs {
-            let mut full = split(name);
-            full.extend_from_slice(path);
+            let full: Vec<&str> = name.split('.').chain(path.iter().copied()).collect();
             self.collect(self.root, &full, out);
+            if self.stopped.is_some() {
+                break;
+            }
         }
         self.following.pop();
     }
@@ -158,6 +264,13 @@ impl<'a> Resolver<'a> {
         let origin = parts.first().map_or(&self.root.origin, |s| &s.origin);
         let mut out = Section::new(origin.clone());
         for (name, node) in parts.iter().flat_map(|s| s.entries()) {
+            if !self.step() {
+                self.stop(TOO_MANY);
+            }
+            if self.stopped.is_some() {
+                self.place(node.origin(), path);
+                return out;
+            }
             if let Some(own) = out.get(name) {
                 let message = match (own, node) {
                     (Node::Value(_), Node::Section(_)) => "is a key already",
@@ -172,16 +285,21 @@ impl<'a> Resolver<'a> {
                 );
                 continue;
             }
-            if self.entries == 0 || path.len() > MAX_PATH {
-                self.stopped.get_or_insert_with(|| (node.origin().clone(), path.join(".")));
+            let Some(left) = self.entries.checked_sub(weight(name, node)) else {
+                self.stop(TOO_MANY);
+                self.place(node.origin(), path);
                 return out;
-            }
-            self.entries -= 1;
+            };
+            self.entries = left;
             let node = match node {
                 Node::Value(v) => Node::Value(v.clone()),
                 Node::Section(_) => {
                     path.push(name.to_owned());
-                    let parts = self.find(path);
+                    let parts = self.find(&borrowed(path));
+                    if self.stopped.is_some() {
+                        self.place(node.origin(), path);
+                        return out;
+                    }
                     let whole = self.whole(path, &parts, diags);
                     path.pop();
                     Node::Section(whole)
@@ -191,6 +309,10 @@ impl<'a> Resolver<'a> {
         }
         out
     }
+}
+
+fn borrowed(path: &[String]) -> Vec<&str> {
+    path.iter().map(String::as_str).collect()
 }
 
 #[cfg(test)]

@@ -67,8 +67,10 @@ fn references_are_followed_at_every_level_of_a_path() {
 fn sections_that_contain_themselves_are_errors() {
     for (text, why) in [
         ("a : a.b { b { } }", "is a part of this section"),
-        ("e { f : g { } }\ng : e { }", "makes too many entries"),
-        ("a : b.x { }\nb : a { x { } }", "makes too many entries"),
+        ("e { f : g { } }\ng : e { }", "more than 64 references in a row"),
+        ("a : b.x { }\nb : a { x { } }", "more than 64 references in a row"),
+        ("a : b { }\nb : a { }\nc : a.x { }", "contains or inherits from this section"),
+        ("c : a.x { }\na : b { }\nb : a { }", "more than 64 references in a row"),
         ("a : b { k = 1 }\nb { k { } }", "`k` is a key already where this is inherited, t.conf:1"),
         ("a : b { k { } }\nb { k = 1 }", "`k` is a section already where this is inherited, t.conf:1"),
     ] {
@@ -92,4 +94,93 @@ fn two_to_the_sixty_ways_to_one_section_end_soon() {
     t.push_str("s60 { x { a = 1 } }\nr60 { x { b = 1 } }\n");
     let (_, d) = one(&t);
     assert!(d.error_lines().iter().any(|l| l.contains("makes too many entries")), "{d:?}");
+}
+
+/// The thread of [`super::super::files`] has a stack of 8 MiB. Gives the findings, and the seconds that it took.
+fn on_a_small_stack(text: String) -> (Vec<String>, f64) {
+    let run = move || {
+        let began = ironswan_io::clock::now();
+        let (_, d) = one(&text);
+        (d.error_lines(), ironswan_io::clock::now().saturating_duration_since(began).as_secs_f64())
+    };
+    std::thread::Builder::new().stack_size(8 << 20).spawn(run).unwrap().join().unwrap()
+}
+
+#[test]
+fn a_chain_of_references_is_at_most_so_long() {
+    use std::fmt::Write as _;
+    let chain = |n: usize| {
+        let mut t = String::new();
+        (0..n).for_each(|i| writeln!(t, "s{i} : s{} {{ }}", i + 1).unwrap());
+        writeln!(t, "s{n} {{ a = 1 }}").unwrap();
+        t
+    };
+    let (lines, _) = on_a_small_stack(chain(MAX_CHAIN));
+    assert!(lines.is_empty(), "{lines:?}");
+    for n in [MAX_CHAIN + 1, 100_000] {
+        let (lines, took) = on_a_small_stack(chain(n));
+        println!("{n} links: {took:.2} s, {lines:?}");
+        assert!(
+            lines.len() == 1 && lines[0].starts_with("t.conf:1: s0: more than 64 references in a row"),
+            "{lines:?}"
+        );
+    }
+    // The longest path, over the longest chain.
+    let parts = vec!["x"; MAX_PATH - 1].join(".");
+    let deep = format!("{}c : s0.{parts} {{ }}\n", chain(MAX_CHAIN - 1));
+    let (lines, _) = on_a_small_stack(deep);
+    assert!(lines.len() == 1 && lines[0].contains("which is no section"), "{lines:?}");
+}
+
+#[test]
+fn so_many_sections_inherited_by_one_take_bounded_time() {
+    use std::fmt::Write as _;
+    let mut all = String::new();
+    (0..20_000).for_each(|i| writeln!(all, "s{i} {{ }}").unwrap());
+    let names = |from: usize, n: usize, what: &str| {
+        (from..from + n).map(|i| format!("{what}{i}")).collect::<Vec<_>>().join(",")
+    };
+    // By opening one section again and again.
+    let mut again = all.clone();
+    (0..200).for_each(|i| writeln!(again, "x : {} {{ }}", names(i * 100, 100, "s")).unwrap());
+    let (lines, took) = on_a_small_stack(again);
+    println!("one section opened again: {took:.2} s, {lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains("section `x`: more than 100 references"), "{lines:?}");
+    // By sections in between; all of them are there, so this is what was written.
+    let mut tree = all.clone();
+    (0..200).for_each(|i| writeln!(tree, "t{i} : {} {{ }}", names(i * 100, 100, "s")).unwrap());
+    (0..10).for_each(|i| writeln!(tree, "u{i} : {} {{ }}", names(i * 20, 20, "t")).unwrap());
+    writeln!(tree, "x : {} {{ }}", names(0, 10, "u")).unwrap();
+    let (lines, took) = on_a_small_stack(tree.clone());
+    println!("one that inherits from 20,000: {took:.2} s, {lines:?}");
+    assert!(lines.is_empty(), "{lines:?}");
+    // A thousand of that kind are too much work.
+    (0..1_000).for_each(|i| writeln!(tree, "y{i} : x {{ }}").unwrap());
+    let (lines, took) = on_a_small_stack(tree);
+    println!("a thousand of them: {took:.2} s, {lines:?}");
+    assert!(lines.len() == 1 && lines[0].contains("makes too many entries"), "{lines:?}");
+    // Names that are none are compared with others a few times only.
+    let mut wrong = all;
+    (0..20_000).for_each(|i| writeln!(wrong, "w{i} : s{i}x {{ }}").unwrap());
+    let (lines, took) = on_a_small_stack(wrong);
+    let hints = lines.iter().filter(|l| l.contains("did you mean")).count();
+    println!("20,000 that are no sections: {took:.2} s, {hints} hints");
+    assert!(hints == MAX_HINTS && lines[0].contains("did you mean `s0`"), "{lines:?}");
+}
+
+#[test]
+fn what_is_inherited_is_bounded_in_all_and_a_long_text_counts_as_many_entries() {
+    use std::fmt::Write as _;
+    let mut t = String::from("base {\n");
+    (0..60).for_each(|i| writeln!(t, "k{i} = 1").unwrap());
+    t.push_str("}\n");
+    (0..20_000).for_each(|i| writeln!(t, "s{i} : base {{ }}").unwrap());
+    let (lines, took) = on_a_small_stack(t);
+    println!("1,200,000 entries: {took:.2} s");
+    assert!(lines.len() == 1 && lines[0].contains("makes too many entries"), "{lines:?}");
+    let mut t = format!("base {{ k = {} }}\n", "x".repeat(1_000_000));
+    (0..1_000).for_each(|i| writeln!(t, "s{i} : base {{ }}").unwrap());
+    let (lines, took) = on_a_small_stack(t);
+    println!("1 GB of text: {took:.2} s");
+    assert!(lines.len() == 1 && lines[0].contains("makes too many entries"), "{lines:?}");
 }

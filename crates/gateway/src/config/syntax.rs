@@ -27,6 +27,8 @@ use super::tree::{Node, Origin, Section, Value};
 const MAX_DEPTH: usize = 32;
 /// A name is at most this long.
 const MAX_NAME: usize = 255;
+/// A section inherits from no more than this, wherever it is opened.
+const MAX_REFS: usize = 100;
 
 /// Reads what an `include` names into the section where it stands.
 pub(super) trait Includes {
@@ -321,6 +323,9 @@ impl<'a> Parser<'a, '_> {
             return Err((at.line, format!("`{name}` is a key already, it cannot be a section too")));
         };
         section.refs.extend(refs);
+        if section.refs.len() > MAX_REFS {
+            return Err((at.line, format!("section `{}`: more than {MAX_REFS} references", shorten(name))));
+        }
         self.path.push(name.to_owned());
         self.layout.fresh = false;
         self.statements(section, Some(Open { name, line: at.line, indent, indented: false }))?;
@@ -389,8 +394,8 @@ impl<'a> Parser<'a, '_> {
                 return self.fail("the name of a section is expected after `:`");
             }
             refs.push((self.rest[..end].to_owned(), at));
-            if refs.len() > 100 {
-                return self.fail("more than 100 references");
+            if refs.len() > MAX_REFS {
+                return self.fail(format!("more than {MAX_REFS} references"));
             }
             self.rest = &self.rest[end..];
             self.space();

@@ -69,6 +69,11 @@ impl Value {
         }
     }
 
+    /// Bytes of all its texts.
+    pub(super) fn text_len(&self) -> usize {
+        self.items.iter().map(|item| item.len()).sum()
+    }
+
     /// True when nothing was written, which means the same as leaving the key out.
     pub fn is_empty(&self) -> bool {
         self.items.iter().all(|i| i.trim().is_empty())
