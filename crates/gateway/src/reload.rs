@@ -74,6 +74,8 @@ pub(crate) struct Loaded {
     names: RefCell<(HashSet<String>, HashSet<String>)>,
     /// They were read from a folder with a `swanctl.conf`.
     had_main: Cell<bool>,
+    /// What its `ironswan.conf` said, when it had one.
+    written_settings: RefCell<Option<Daemon>>,
     threaded: Rc<Threaded>,
     /// Held by the reload that is under way.
     turn: tokio::sync::Mutex<()>,
@@ -89,6 +91,7 @@ impl Loaded {
             settings: RefCell::new(settings),
             names: RefCell::default(),
             had_main: Cell::default(),
+            written_settings: RefCell::default(),
             threaded,
             turn: tokio::sync::Mutex::default(),
             reading: RefCell::default(),
@@ -108,12 +111,7 @@ impl Loaded {
             tracing::error!("configuration not reloaded, what runs is unchanged");
             format!("configuration not reloaded, what runs is unchanged: {}", e.lines.join("; "))
         })?;
-        if let Some(what) = self.half_written(&config)
-            && let Some(gone) = self.first_gone(&config)
-        {
-            let why = format!(
-                "{what}: perhaps it is being written; to end connection {gone} and others, write a comment into it"
-            );
+        if let Some(why) = self.half_written(&config) {
             let why = format!("configuration not reloaded, what runs is unchanged: {why}");
             tracing::error!("{why}");
             return Err(why);
@@ -165,12 +163,24 @@ impl Loaded {
         }
     }
 
-    /// A file that looks as files do for a moment while they are written.
+    /// A sentence about a file that looks as files do for a moment while they are written, when something would change by that.
     fn half_written(&self, config: &Config) -> Option<String> {
-        let empty = config.empty.as_ref().map(|file| format!("{file} is empty"));
-        let main = self.dir.join("swanctl.conf");
-        let renamed = self.had_main.get() && !config.has_main;
-        empty.or_else(|| renamed.then(|| format!("{} is not there any more", main.display())))
+        let away = |empty: &Option<String>, name: &str, renamed: bool| match empty {
+            Some(file) => Some(format!("{file} is empty")),
+            None => renamed.then(|| format!("{} is not there any more", self.dir.join(name).display())),
+        };
+        let perhaps = |what: String, effect: &str| {
+            format!("{what}: perhaps it is being written; to {effect}, write a comment into it")
+        };
+        let connections = away(&config.empty, "swanctl.conf", self.had_main.get() && !config.has_main);
+        if let Some(what) = connections
+            && let Some(gone) = self.first_gone(config)
+        {
+            return Some(perhaps(what, &format!("end connection {gone} and others")));
+        }
+        self.written_settings.borrow().as_ref().filter(|before| **before != config.daemon)?;
+        let settings = away(&config.empty_settings, "ironswan.conf", !config.has_settings)?;
+        Some(perhaps(settings, "return to the defaults"))
     }
 
     /// A connection that the files do not name any more.
@@ -206,6 +216,7 @@ impl Loaded {
     /// included: who takes a peer out of the files does not want to find it connected.
     pub(crate) fn take(&self, driver: &Driver, config: Config) {
         self.had_main.set(config.has_main);
+        self.written_settings.replace(config.has_settings.then(|| config.daemon.clone()));
         let mut names = self.names.borrow_mut();
         let secrets: HashSet<String> = config.secrets.iter().map(|s| s.name.clone()).collect();
         let conns: HashSet<String> = config.connections.iter().map(|c| c.name.clone()).collect();

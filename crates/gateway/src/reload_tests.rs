@@ -103,6 +103,47 @@ fn a_folder_or_file_that_cannot_be_seen_ends_nothing() {
 }
 
 #[test]
+fn settings_do_not_return_to_the_defaults_while_their_file_is_written() {
+    block(async {
+        let (driver, _sent) = gateway("192.0.2.1", "");
+        let dir = folder(&conf(1, 2));
+        dir.write("ironswan.conf", "retransmit_tries = 1\n");
+        let loaded = loaded(&dir, &driver);
+        let tries = || loaded.settings.borrow().limits.retransmit_tries;
+        assert_eq!(tries(), 1);
+        dir.write("ironswan.conf", "");
+        let why = loaded.reload(&driver).await.unwrap_err();
+        assert!(
+            why.contains("ironswan.conf is empty: perhaps it is being written; to return to the defaults"),
+            "{why}"
+        );
+        std::fs::remove_file(dir.path().join("ironswan.conf")).unwrap();
+        let why = loaded.reload(&driver).await.unwrap_err();
+        assert!(why.contains("ironswan.conf is not there any more: perhaps"), "{why}");
+        assert_eq!((tries(), names(&driver)), (1, vec!["net".to_owned()]));
+        // A writer who is between truncating and writing is waited for.
+        dir.write("ironswan.conf", "");
+        let path = dir.path().join("ironswan.conf");
+        let writer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            std::fs::write(path, "retransmit_tries = 2\n").unwrap();
+        });
+        let reloaded = loaded.reload(&driver).await;
+        writer.join().unwrap();
+        println!("while it is written: {reloaded:?}");
+        assert!(reloaded.map_or(tries() == 1, |()| tries() == 2), "{}", tries());
+        dir.write("ironswan.conf", "# the defaults\n");
+        loaded.reload(&driver).await.unwrap();
+        assert_eq!(tries(), Daemon::default().limits.retransmit_tries);
+        // Nothing would change: nobody has to be asked.
+        dir.write("ironswan.conf", "");
+        loaded.reload(&driver).await.unwrap();
+        std::fs::remove_file(dir.path().join("ironswan.conf")).unwrap();
+        loaded.reload(&driver).await.unwrap();
+    });
+}
+
+#[test]
 fn what_vici_has_loaded_is_not_the_files_to_take_away() {
     block(async {
         let (driver, _sent) = gateway("192.0.2.1", &conf(1, 3).replace("net {", "other {"));

@@ -43,6 +43,8 @@ pub struct Reader {
     files: Files,
     root: Section,
     sources: Vec<Source>,
+    /// The same without links and relative paths.
+    read: HashSet<PathBuf>,
     total: u64,
     open: Vec<PathBuf>,
 }
@@ -60,6 +62,7 @@ impl Reader {
             files: files.clone(),
             root: Section::new(Origin::source("configuration")),
             sources: Vec::new(),
+            read: HashSet::new(),
             total: 0,
             open: Vec::new(),
         }
@@ -76,10 +79,9 @@ impl Reader {
         ok
     }
 
-    /// True when this file has been read, by name or by an include.
+    /// True when this file has been read, by whatever name, or by an include.
     pub fn has(&self, path: &Path) -> bool {
-        let name = path.to_string_lossy();
-        self.sources.iter().any(|s| *s.name == *name)
+        self.files.canonical(path).is_ok_and(|path| self.read.contains(&path))
     }
 
     /// First components of all references: sections that something inherits from.
@@ -139,6 +141,7 @@ impl Reader {
         let source: Arc<str> = path.to_string_lossy().into();
         let (mode, written) = (meta.permissions().mode(), meta.modified().ok());
         self.sources.push(Source { name: source.clone(), mode, written, empty: bytes.is_empty() });
+        self.read.insert(canonical.clone());
         self.open.push(canonical);
         syntax::parse(&source, &bytes, into, sections, self, diags);
         self.open.pop();

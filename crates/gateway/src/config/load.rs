@@ -21,12 +21,16 @@ pub struct Config {
     pub secrets: Vec<SharedKey>,
     /// The daemon's settings.
     pub daemon: Daemon,
-    /// When the newest of its files was last written.
+    /// When the newest of its files was last written, `ironswan.conf` among them.
     pub written: Option<SystemTime>,
-    /// A file without one byte.
+    /// A file without one byte, of those with connections.
     pub empty: Option<String>,
+    /// The same of those with settings.
+    pub empty_settings: Option<String>,
     /// There is a `swanctl.conf` in the folder.
     pub has_main: bool,
+    /// There is an `ironswan.conf` in the folder.
+    pub has_settings: bool,
     /// A file could not be read to its end, or a section inherits from what is not there: nothing was understood, since
     /// most of what could be said about the rest would only follow from that.
     pub unread: bool,
@@ -137,8 +141,11 @@ pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Optio
     if there(fs, &own, diags) {
         let mut reader = Reader::new(fs);
         if reader.read(&own, diags) {
-            let (root, _) = reader.finish(diags);
+            let (root, sources) = reader.finish(diags);
             config.daemon = meaning::daemon(&root, diags);
+            config.has_settings = true;
+            config.written = config.written.max(last_written(&sources));
+            config.empty_settings = empty(&sources);
         }
     }
     Some(config)
@@ -177,16 +184,24 @@ fn read_files(fs: &Files, files: &[PathBuf], diags: &mut Diagnostics) -> Option<
     let (root, sources) = reader.finish(diags);
     let unread = diags.errors() > before;
     secret_files(&root, &sources, diags);
-    let written = sources.iter().filter_map(|s| s.written).max();
-    let empty = sources.iter().find(|s| s.empty).map(|s| s.name.to_string());
     let config =
         if unread { Config { unread, ..Config::default() } } else { understand(&root, &used, diags) };
-    Some(Config { written, empty, ..config })
+    Some(Config { written: last_written(&sources), empty: empty(&sources), ..config })
+}
+
+fn last_written(sources: &[Source]) -> Option<SystemTime> {
+    sources.iter().filter_map(|s| s.written).max()
+}
+
+/// A file without one byte.
+fn empty(sources: &[Source]) -> Option<String> {
+    sources.iter().find(|s| s.empty).map(|s| s.name.to_string())
 }
 
 /// Files with secrets that others may read are refused.
 fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
     let Some(secrets) = root.section("secrets") else { return };
+    let modes: HashMap<&str, u32> = sources.iter().map(|f| (&*f.name, f.mode)).collect();
     let mut seen: HashSet<&str> = HashSet::new();
     for (_, s) in secrets.sections() {
         for (key, node) in s.entries() {
@@ -194,7 +209,7 @@ fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
             if key.starts_with("id") || !seen.insert(&at.file) {
                 continue;
             }
-            let mode = sources.iter().find(|f| f.name == at.file).map_or(0, |f| f.mode);
+            let mode = modes.get(&*at.file).copied().unwrap_or_default();
             if mode & 0o077 != 0 {
                 let file = &at.file;
                 diags.error(

@@ -41,6 +41,19 @@ fn a_folder_of_swanctl_conf_conf_d_and_ironswan_conf() {
 }
 
 #[test]
+fn a_file_that_is_included_by_another_name_is_read_once() {
+    let dir = Scratch::new();
+    let more = dir.write("conf.d/a.conf", &format!("{CONN}{SECRET}"));
+    // A glob with an absolute path, beside a folder that is named through a link.
+    dir.write("swanctl.conf", &format!("include {}/*.conf\n", more.parent().unwrap().display()));
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    let mut d = Diagnostics::default();
+    let config = load_dir(&link, &mut d).unwrap();
+    assert!(d.is_empty() && config.connections.len() == 1, "{d:?}");
+}
+
+#[test]
 fn a_folder_with_only_conf_d_is_enough_and_an_empty_one_is_not() {
     let dir = Scratch::new();
     let mut d = Diagnostics::default();

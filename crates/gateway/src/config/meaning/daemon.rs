@@ -168,15 +168,18 @@ fn unknown_keys(root: &Section, diags: &mut Diagnostics) {
         match (node, section) {
             (Node::Section(s), Some((_, keys))) => {
                 for (key, node) in s.entries() {
-                    if !keys.contains(&key) {
-                        let full = format!("{name}.{key}");
-                        diags.error(
-                            node.origin(),
-                            &full,
-                            format!("unknown key{}", hint(key, keys.iter().copied())),
-                        );
-                    }
+                    let message = match node {
+                        _ if !keys.contains(&key) => {
+                            format!("unknown key{}", hint(key, keys.iter().copied()))
+                        }
+                        Node::Section(_) => no_section(key),
+                        Node::Value(_) => continue,
+                    };
+                    diags.error(node.origin(), &format!("{name}.{key}"), message);
                 }
+            }
+            (Node::Section(s), None) if KEYS.contains(&name) => {
+                diags.error(&s.origin, name, no_section(name))
             }
             (Node::Section(s), None) => {
                 let names = SECTIONS.iter().map(|(n, _)| *n);
@@ -195,6 +198,10 @@ fn unknown_keys(root: &Section, diags: &mut Diagnostics) {
             (Node::Value(_), None) => {}
         }
     }
+}
+
+fn no_section(key: &str) -> String {
+    format!("is a key, not a section; write {key} = ...")
 }
 
 fn limits(r: &mut Reader<'_>, l: &mut Limits) {
