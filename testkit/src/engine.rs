@@ -205,7 +205,8 @@ impl Engine {
                 }
             },
             Command::PolicyAdd(p) => {
-                let same = |q: &PolicyAdd| (q.action, q.local, q.remote) == (p.action, p.local, p.remote);
+                let of = |p: &PolicyAdd| (p.name.clone(), p.action, p.local, p.remote);
+                let same = |q: &PolicyAdd| of(q) == of(p);
                 assert!(!self.policies.iter().any(same), "policy {p:?} twice");
                 self.policies.push(p.clone());
             }

@@ -230,9 +230,6 @@ impl Driver {
     pub fn loading(&self, conns: &[Connection]) {
         self.install(|installer| {
             for conn in conns {
-                for child in &conn.children {
-                    installer.steering_mut().child(&child.name, child.guard);
-                }
                 installer.loading(&from_config::of_connection(conn));
             }
             installer.steering_mut().unloaded();

@@ -78,11 +78,7 @@ fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
     let installer = Installer::new(engine.clone(), kernel, 7, steering());
     let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
     let driver = Driver::new(endpoint, engine, installer, send, None, clock::now());
-    let dir = Scratch::new();
-    let path = dir.write("t.conf", conf);
-    let mut diags = crate::config::diag::Diagnostics::default();
-    let config = load_files(&[path], &mut diags).unwrap();
-    assert_eq!(diags.errors(), 0, "{diags:?}");
+    let config = read(conf);
     for s in config.secrets {
         driver.act(|e, _| e.load_shared(s));
     }
@@ -90,6 +86,16 @@ fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
         driver.load_connection(c);
     }
     driver
+}
+
+/// A configuration without errors.
+fn read(conf: &str) -> crate::config::Config {
+    let dir = Scratch::new();
+    let path = dir.write("t.conf", conf);
+    let mut diags = crate::config::diag::Diagnostics::default();
+    let config = load_files(&[path], &mut diags).unwrap();
+    assert_eq!(diags.errors(), 0, "{diags:?}");
+    config
 }
 
 /// Keeps what is logged.
@@ -319,4 +325,38 @@ async fn a_command_that_matches_nothing_is_refused_at_once() {
             assert_eq!(e.to_string(), "CHILD_SA config 'nope' not found");
         })
         .await;
+}
+
+#[test]
+fn the_guard_of_a_child_is_its_own_and_follows_a_reload() {
+    // Traps whose selectors are known only when the way to the peer is.
+    let conn = |name: &str, net: u8, guard: &str| {
+        format!(
+            "{name} {{ remote_addrs = 192.0.2.{net}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ \
+             net {{ local_ts = dynamic\n remote_ts = 10.{net}.0.0/16\n start_action = trap\n guard = {guard} }} }} }}\n"
+        )
+    };
+    let (a, b) = (conn("a", 2, "no"), conn("b", 3, "yes"));
+    let guards = |driver: &Driver| {
+        driver.both(|e, i| i.replan(from_config::configured(e.connections())));
+        driver.installed(|i| {
+            let all = i.steering().policies().iter().map(|p| (p.name.clone(), p.guard));
+            all.collect::<Vec<_>>()
+        })
+    };
+    let want = |a: bool, b: bool| [("a.net".to_owned(), a), ("b.net".to_owned(), b)];
+    for order in [[&a, &b], [&b, &a]] {
+        let text = |conns: &str| format!("connections {{ {conns} }}");
+        let (driver, _sent) = gateway("192.0.2.1", &text(order[0]));
+        for (conns, guarded) in [
+            (order[1].clone(), want(false, true)),
+            (conn("a", 2, "yes"), want(true, true)),
+            (conn("b", 3, "no"), want(true, false)),
+        ] {
+            for c in read(&text(&conns)).connections {
+                driver.load_connection(c);
+            }
+            assert_eq!(guards(&driver), guarded);
+        }
+    }
 }

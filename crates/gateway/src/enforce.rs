@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use crate::driver::Driver;
 use crate::guard::{Counters, Nft};
 use crate::pool::Turn;
-use crate::steer::{Policy, from_config};
+use crate::steer::from_config::{self, Configured};
 
 /// Shortest pause between two passes.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -168,11 +168,11 @@ impl Driver {
         }
     }
 
-    /// One pass, now, blocking, with these policies of the configuration: at start, before it is loaded, and at the end.
+    /// One pass, now, blocking, with this as the configuration: at start, before it is loaded, and at the end.
     ///
     /// # Errors
     /// The first thing that the kernel refused.
-    pub fn enforce_now(&self, replace: &Replace, loaded: Vec<Policy>) -> Result<(), String> {
+    pub fn enforce_now(&self, replace: &Replace, loaded: Configured) -> Result<(), String> {
         let (generation, table) = self.install(|i| (i.replan(loaded), i.steering_mut().begin_table()));
         if let Some(text) = table {
             let result = replace(&text);
@@ -184,7 +184,7 @@ impl Driver {
 
     fn close(&self) -> (u64, Option<String>) {
         self.both(|endpoint, installer| {
-            let generation = installer.replan(from_config::policies(endpoint.connections()));
+            let generation = installer.replan(from_config::configured(endpoint.connections()));
             (generation, installer.steering_mut().begin_table())
         })
     }

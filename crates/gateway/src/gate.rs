@@ -18,7 +18,7 @@ use crate::enforce::{Replace, Table};
 use crate::guard::Nft;
 use crate::guard::ingress::Keeper;
 use crate::log;
-use crate::steer::{Policy, from_config};
+use crate::steer::from_config::{self, Configured};
 use crate::watch::Watcher;
 use crate::worker::DataPlane;
 
@@ -70,16 +70,11 @@ impl Gate {
     /// # Errors
     /// What the kernel refuses; what was set here has been removed then.
     pub(crate) fn close(&self, config: &Config) -> Result<(), String> {
-        let closed = self.driver.install(|i| {
-            for child in config.connections.iter().flat_map(|c| &c.children) {
-                i.steering_mut().child(&child.name, child.guard);
-            }
-            i.adopt()
-        });
-        closed
+        self.driver
+            .install(|i| i.adopt())
             .map_err(|e| e.to_string())
             .and_then(|()| {
-                self.driver.enforce_now(&self.replace(), from_config::policies(&config.connections))
+                self.driver.enforce_now(&self.replace(), from_config::configured(&config.connections))
             })
             .inspect_err(|_| self.undo())
     }
@@ -103,7 +98,7 @@ impl Gate {
     }
 
     /// The end: what the configuration protects stays guarded, unless it says that nothing is.
-    pub(crate) fn leave(&self, loaded: Vec<Policy>) {
+    pub(crate) fn leave(&self, loaded: Configured) {
         if self.table.is_none() {
             return self.clear();
         }

@@ -26,6 +26,7 @@ use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, S
 use ironswan_wire::selector::AddrRange;
 
 use crate::paths::{Paths, Shape};
+use crate::steer::from_config::Configured;
 use crate::steer::{Policy, Way};
 use crate::steering::{Steering, default_metric};
 
@@ -374,7 +375,7 @@ impl Installer {
     }
 
     /// Makes the plan anew and carries out what closes ([`Steering::replan`]).
-    pub fn replan(&mut self, loaded: Vec<Policy>) -> u64 {
+    pub fn replan(&mut self, loaded: Configured) -> u64 {
         let generation = self.steering.replan(&mut *self.kernel, loaded);
         // Routes that became holes, were holes, or were refused.
         let hole = |to: &Destination| self.steering.way(to) == Some(Way::Throw);

@@ -551,12 +551,12 @@ fn a_route_that_is_refused_is_said_once_and_tried_again_and_the_sa_lives() {
     assert_eq!(table.borrow().routes.len(), 1, "unreachable: closed");
     let said = i.steering_mut().take_log();
     assert!(said.len() == 1 && said[0].contains("route to 10.2.0.0/24"), "{said:?}");
-    let generation = i.replan(Vec::new());
+    let generation = i.replan(Configured::default());
     i.open(generation);
     assert!(i.steering().is_due() && i.steering().problem().is_some());
     assert!(i.steering_mut().take_log().is_empty(), "said already");
     table.borrow_mut().refuse = None;
-    let generation = i.replan(Vec::new());
+    let generation = i.replan(Configured::default());
     let text = i.steering_mut().begin_table().unwrap();
     i.steering_mut().table_replaced(&text, Ok(()));
     i.open(generation);
@@ -570,7 +570,7 @@ fn what_somebody_removes_is_found_and_set_again_and_our_own_changes_are_not() {
     let (mut i, table) = setup();
     let to = range([10, 2, 0, 0], [10, 2, 0, 255]);
     i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
-    i.replan(Vec::new());
+    i.replan(Configured::default());
     assert_eq!(i.verify().unwrap(), Vec::<String>::new(), "nothing of it is missing");
     table.borrow_mut().routes.clear();
     let rules = std::mem::take(&mut table.borrow_mut().rules);

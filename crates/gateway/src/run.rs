@@ -304,7 +304,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     notify("STOPPING=1");
     tracing::info!("shutting down");
     // What stands now stands on, whatever the endpoint lets go of.
-    let protected = driver.view(|e, _| from_config::policies(e.connections()));
+    let protected = driver.view(|e, _| from_config::configured(e.connections()));
     for keeper in keepers {
         keeper.abort();
         let _ = keeper.await;

@@ -10,7 +10,8 @@
 //! what depends on it waits, closed. The nft table is replaced by a program, which takes time: [`Steering::table`] gives its
 //! text, whoever runs it comes back with [`Steering::table_replaced`] (`enforce`).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use ironswan_io::Error as IoError;
@@ -22,6 +23,7 @@ use crate::guard::ingress::Keeper;
 use crate::guard::offline::without_ingress;
 use crate::guard::{Count, has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
+use crate::steer::from_config::Configured;
 use crate::steer::{self, Plan, Policy, Settings, Verdict, Way};
 
 /// What the name of a policy does not change.
@@ -31,16 +33,23 @@ fn key(p: &Policy) -> Key {
     (p.verdict, p.local, p.remote, p.priority)
 }
 
+/// How often the engine has a child's policy, and whether that child is guarded.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    count: usize,
+    guard: bool,
+}
+
 /// The kernel's side of all policies.
 #[derive(Debug)]
 pub struct Steering {
     settings: Settings,
-    /// The engine's policies, and how often it has them.
-    engine: BTreeMap<Key, (Policy, usize)>,
-    /// Those of the loaded configuration, as of the last plan.
-    loaded: BTreeSet<Key>,
-    /// Names of loaded children that opted out of the guard.
-    unguarded: HashSet<String>,
+    /// The engine's policies, by child (`connection.child`): several may have the same one.
+    engine: BTreeMap<(Key, String), Held>,
+    /// Those of the loaded configuration, as of the last plan, and whether they are guarded.
+    loaded: BTreeMap<Key, bool>,
+    /// Which loaded children are guarded, as of the last plan.
+    guards: HashMap<String, bool>,
     /// All of them, in the order of the plan.
     policies: Vec<Policy>,
     plan: Plan,
@@ -78,8 +87,8 @@ impl Steering {
         Self {
             settings,
             engine: BTreeMap::new(),
-            loaded: BTreeSet::new(),
-            unguarded: HashSet::new(),
+            loaded: BTreeMap::new(),
+            guards: HashMap::new(),
             policies: Vec::new(),
             plan: Plan::default(),
             ingress: None,
@@ -209,49 +218,43 @@ impl Steering {
             Action::Bypass => Verdict::Bypass,
             Action::Discard => Verdict::Discard,
         };
-        let guard = !self.unguarded.contains(&policy.name);
-        let (local, remote, priority) = (policy.local, policy.remote, policy.priority);
-        let p = Policy { name: policy.name.clone(), verdict, local, remote, priority, guard };
-        let key = key(&p);
-        if add {
-            let entry = self.engine.entry(key).or_insert((p, 0));
-            entry.1 += 1;
-            if entry.1 > 1 {
+        let key = (verdict, policy.local, policy.remote, policy.priority);
+        let name = policy.name.clone();
+        // The next plan knows better, when the configuration has changed since the last one.
+        let guard = self.guards.get(&name).copied().unwrap_or(true);
+        match (self.engine.entry((key, name)), add) {
+            (Entry::Vacant(at), true) => {
+                at.insert(Held { count: 1, guard });
+            }
+            (Entry::Occupied(mut at), true) => {
+                at.get_mut().count += 1;
                 return;
             }
-        } else {
-            match self.engine.get_mut(&key) {
-                Some((_, n)) if *n > 1 => {
-                    *n -= 1;
-                    return;
-                }
-                Some(_) => self.engine.remove(&key),
-                None => return,
-            };
+            (Entry::Occupied(mut at), false) if at.get().count > 1 => {
+                at.get_mut().count -= 1;
+                return;
+            }
+            (Entry::Occupied(at), false) => {
+                at.remove();
+            }
+            (Entry::Vacant(_), false) => return,
         }
         // What the configuration says anyway is in the plan already.
-        if !self.loaded.contains(&key) {
+        if self.loaded.get(&key) != Some(&true) {
             self.wanted += 1;
         }
     }
 
     /// True when the engine has a policy with these selectors.
     pub fn engine_has(&self, p: &Policy) -> bool {
-        self.engine.contains_key(&key(p))
-    }
-
-    /// A child of this name is loaded, with or without guard.
-    pub fn child(&mut self, name: &str, guard: bool) {
-        match guard {
-            true => self.unguarded.remove(name),
-            false => self.unguarded.insert(name.to_owned()),
-        };
+        let first = (key(p), String::new());
+        self.engine.range(first..).next().is_some_and(|((found, _), _)| *found == key(p))
     }
 
     /// These policies are about to be loaded: closes the way for them at once, before the plan of all of them is made. A
     /// single policy's plan costs little, however many there are.
     pub fn loading(&mut self, kernel: &mut dyn Kernel, policies: &[Policy]) {
-        if policies.iter().all(|p| self.loaded.contains(&key(p))) {
+        if policies.iter().all(|p| self.loaded.contains_key(&key(p))) {
             return;
         }
         self.wanted += 1;
@@ -282,24 +285,36 @@ impl Steering {
 
     /// Makes the plan anew from what is loaded and from what the engine has, and carries out what closes: rules, throw and
     /// unreachable routes. Returns the change up to which the plan goes.
-    pub fn replan(&mut self, kernel: &mut dyn Kernel, loaded: Vec<Policy>) -> u64 {
+    ///
+    /// What runs is guarded as its child is now; what runs on after its child was unloaded, as that was last.
+    pub fn replan(&mut self, kernel: &mut dyn Kernel, loaded: Configured) -> u64 {
         let generation = self.wanted;
         self.early.clear();
         self.early_rules.clear();
         // What is still wanted is tried again; what is not is no problem any more.
         self.said = std::mem::take(&mut self.problems);
         let mut all: BTreeMap<Key, Policy> = BTreeMap::new();
-        for p in loaded {
+        // A policy that two children have is guarded when one of them is.
+        for p in loaded.policies {
             match all.entry(key(&p)) {
-                std::collections::btree_map::Entry::Vacant(at) => {
+                Entry::Vacant(at) => {
                     at.insert(p);
                 }
-                std::collections::btree_map::Entry::Occupied(mut at) => at.get_mut().guard |= p.guard,
+                Entry::Occupied(mut at) => at.get_mut().guard |= p.guard,
             }
         }
-        self.loaded = all.keys().copied().collect();
-        for (key, (p, _)) in &self.engine {
-            all.entry(*key).or_insert_with(|| p.clone());
+        self.loaded = all.iter().map(|(key, p)| (*key, p.guard)).collect();
+        self.guards = loaded.guards;
+        for ((key, name), held) in &mut self.engine {
+            held.guard = self.guards.get(name).copied().unwrap_or(held.guard);
+            let guard = held.guard;
+            match all.entry(*key) {
+                Entry::Vacant(at) => {
+                    let (verdict, local, remote, priority) = *key;
+                    at.insert(Policy { name: name.clone(), verdict, local, remote, priority, guard });
+                }
+                Entry::Occupied(mut at) => at.get_mut().guard |= guard,
+            }
         }
         let policies: Vec<Policy> = all.into_values().collect();
         let plan = steer::plan(&self.settings, &policies);

@@ -26,9 +26,18 @@ fn setup() -> (Steering, Fake, Rc<RefCell<Kept>>) {
     (steering(), Fake(kept.clone()), kept)
 }
 
+/// A configuration of these policies.
+fn only(policies: &[Policy]) -> Configured {
+    Configured { policies: policies.to_vec(), ..Configured::default() }
+}
+
 /// A whole pass with a table that is replaced.
 fn pass(s: &mut Steering, kernel: &mut Fake, loaded: &[Policy]) {
-    let generation = s.replan(kernel, loaded.to_vec());
+    pass_with(s, kernel, only(loaded));
+}
+
+fn pass_with(s: &mut Steering, kernel: &mut Fake, loaded: Configured) {
+    let generation = s.replan(kernel, loaded);
     if let Some(text) = s.begin_table() {
         s.table_replaced(&text, Ok(()));
     }
@@ -76,7 +85,7 @@ fn what_a_predecessor_left_stays_until_the_plan_stands_and_goes_then() {
         next.adopted() && !kept.borrow().routes.contains(&device) && kept.borrow().routes.contains(&foreign)
     );
     kept.borrow_mut().routes.retain(|r| *r != foreign);
-    let generation = next.replan(&mut kernel, vec![protect([10, 4, 0, 0], 16)]);
+    let generation = next.replan(&mut kernel, only(&[protect([10, 4, 0, 0], 16)]));
     let text = next.begin_table().unwrap();
     next.table_replaced(&text, Err("nft hangs".into()));
     next.open(&mut kernel, generation);
@@ -96,14 +105,14 @@ fn a_hole_that_is_none_any_more_is_closed_before_the_table_is_replaced() {
     pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16), hole]);
     assert_eq!(routes(&kept), ["throw 10.2.3.0/24", "unreachable 10.2.0.0/16 metric 4278198272"]);
     s.unloaded();
-    s.replan(&mut kernel, vec![protect([10, 2, 0, 0], 16)]);
+    s.replan(&mut kernel, only(&[protect([10, 2, 0, 0], 16)]));
     assert_eq!(routes(&kept), ["unreachable 10.2.0.0/16 metric 4278198272"]);
 }
 
 #[test]
 fn what_comes_while_the_table_is_replaced_stays_closed() {
     let (mut s, mut kernel, kept) = setup();
-    let generation = s.replan(&mut kernel, vec![protect([10, 2, 0, 0], 16)]);
+    let generation = s.replan(&mut kernel, only(&[protect([10, 2, 0, 0], 16)]));
     let text = s.begin_table().unwrap();
     s.loading(&mut kernel, &[protect([10, 3, 0, 0], 16)]);
     s.table_replaced(&text, Ok(()));
@@ -167,4 +176,87 @@ fn ipv6_sockets_look_again_after_routes_have_come_and_only_then() {
     pass(&mut s, &mut kernel, &[six(2), six(4)]);
     assert_eq!(renewed(&kept).len(), 4);
     assert!(!s.is_due());
+}
+
+/// What the engine is told of a child's policy.
+fn of_child(name: &str, remote: [u8; 4]) -> PolicyAdd {
+    let action = Action::Protect(ironswan_wire::sadb::ReqId(1));
+    PolicyAdd {
+        name: name.into(),
+        action,
+        local: net([10, 1, 0, 0], 16),
+        remote: net(remote, 16),
+        priority: 0,
+    }
+}
+
+/// Loaded children whose selectors only the negotiation tells.
+fn children(guards: &[(&str, bool)]) -> Configured {
+    let guards = guards.iter().map(|(name, guard)| ((*name).to_owned(), *guard)).collect();
+    Configured { guards, ..Configured::default() }
+}
+
+fn guarded(s: &Steering) -> Vec<(&str, bool)> {
+    s.policies().iter().map(|p| (&*p.name, p.guard)).collect()
+}
+
+#[test]
+fn a_child_of_the_same_name_in_another_connection_does_not_decide_on_the_guard() {
+    for told in [["a.net", "b.net"], ["b.net", "a.net"]] {
+        let (mut s, mut kernel, _) = setup();
+        s.replan(&mut kernel, children(&[("b.net", true), ("a.net", false)]));
+        for name in told {
+            let remote = if name == "a.net" { [10, 2, 0, 0] } else { [10, 3, 0, 0] };
+            s.engine(&of_child(name, remote), true);
+        }
+        s.replan(&mut kernel, children(&[("b.net", true), ("a.net", false)]));
+        assert_eq!(guarded(&s), [("a.net", false), ("b.net", true)], "{told:?}");
+        // Both have the same policy: the guard of one is enough, whichever came first, as long as that one has it.
+        let (mut s, mut kernel, _) = setup();
+        let both = || children(&[("b.net", true), ("a.net", false)]);
+        s.replan(&mut kernel, both());
+        told.iter().for_each(|name| s.engine(&of_child(name, [10, 2, 0, 0]), true));
+        s.replan(&mut kernel, both());
+        assert_eq!(guarded(&s).iter().map(|p| p.1).collect::<Vec<_>>(), [true], "{told:?}");
+        s.engine(&of_child("b.net", [10, 2, 0, 0]), false);
+        assert!(s.is_due());
+        s.replan(&mut kernel, both());
+        assert_eq!(guarded(&s), [("a.net", false)], "{told:?}");
+    }
+}
+
+#[test]
+fn what_runs_takes_over_the_guard_that_its_child_has_now() {
+    let (mut s, mut kernel, _) = setup();
+    s.replan(&mut kernel, children(&[("a.net", true)]));
+    s.engine(&of_child("a.net", [10, 2, 0, 0]), true);
+    for guard in [true, false, true, false] {
+        s.replan(&mut kernel, children(&[("a.net", guard)]));
+        assert_eq!(guarded(&s), [("a.net", guard)]);
+    }
+    // It runs on without the configuration, as it was last; what comes under its name later is guarded.
+    s.replan(&mut kernel, children(&[]));
+    assert_eq!(guarded(&s), [("a.net", false)]);
+    s.engine(&of_child("a.net", [10, 3, 0, 0]), true);
+    s.replan(&mut kernel, children(&[]));
+    assert_eq!(guarded(&s), [("a.net", false), ("a.net", true)]);
+    s.engine(&of_child("a.net", [10, 2, 0, 0]), false);
+    s.engine(&of_child("a.net", [10, 3, 0, 0]), false);
+    s.replan(&mut kernel, children(&[]));
+    assert!(s.policies().is_empty() && s.engine.is_empty() && s.guards.is_empty());
+}
+
+#[test]
+fn a_drop_shunt_without_guard_leaves_another_child_guarded() {
+    let (mut s, mut kernel, _) = setup();
+    let shunt =
+        Policy { guard: false, ..policy(Verdict::Discard, net([10, 1, 0, 0], 16), net([10, 2, 0, 0], 16)) };
+    let loaded = || Configured { policies: vec![shunt.clone()], ..children(&[("net.net", false)]) };
+    pass_with(&mut s, &mut kernel, loaded());
+    let discard = |name: &str| PolicyAdd { action: Action::Discard, ..of_child(name, [10, 2, 0, 0]) };
+    s.engine(&discard("net.net"), true);
+    s.engine(&discard("b.net"), true);
+    assert!(s.is_due(), "the plan does not say so yet");
+    s.replan(&mut kernel, loaded());
+    assert_eq!(guarded(&s), [("net.net", true)]);
 }

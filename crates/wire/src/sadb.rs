@@ -206,7 +206,7 @@ pub enum Action {
 /// One policy, for both directions: local to remote going out, remote to local coming in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyAdd {
-    /// The child's name, for people.
+    /// Whose it is: `connection.child`. Nothing to the engine.
     pub name: String,
     /// What to do.
     pub action: Action,

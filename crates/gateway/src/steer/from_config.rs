@@ -1,6 +1,7 @@
 //! From what is configured to policies that stand whatever the tunnels' state: what the guard holds from load to unload, and
 //! what the boot unit can install before any daemon runs.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ironswan_ike::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec};
@@ -21,6 +22,28 @@ pub fn settings(daemon: &Daemon) -> Settings {
     }
 }
 
+/// What the loaded connections say.
+#[derive(Clone, Debug, Default)]
+pub struct Configured {
+    /// The policies that are known before anything is negotiated ([`policies`]).
+    pub policies: Vec<Policy>,
+    /// By the name of a child (`connection.child`): whether it is guarded.
+    pub guards: HashMap<String, bool>,
+}
+
+/// What these connections say, which are all that are loaded.
+pub fn configured<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Configured {
+    let mut out = Configured::default();
+    for conn in connections {
+        out.policies.extend(of_connection(conn));
+        for child in &conn.children {
+            // Names that come by VICI may have dots: of two that read the same, the guarded one counts.
+            *out.guards.entry(name(&conn.name, child)).or_default() |= child.guard;
+        }
+    }
+    out
+}
+
 /// The policies of all connections that are known before anything is negotiated.
 pub fn policies<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Vec<Policy> {
     connections.into_iter().flat_map(of_connection).collect()
@@ -32,6 +55,11 @@ pub fn policies<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Ve
 pub fn of_connection(conn: &Connection) -> Vec<Policy> {
     let (local, remote) = (only_host(&conn.local_addrs), only_host(&conn.remote_addrs));
     conn.children.iter().flat_map(|child| of_child(&conn.name, child, local, remote)).collect()
+}
+
+/// The name of a child's policies, as the engine's have it.
+fn name(conn: &str, child: &ChildConfig) -> String {
+    format!("{conn}.{}", child.name)
 }
 
 fn of_child(conn: &str, child: &ChildConfig, local: Option<IpAddr>, remote: Option<IpAddr>) -> Vec<Policy> {
@@ -46,9 +74,8 @@ fn of_child(conn: &str, child: &ChildConfig, local: Option<IpAddr>, remote: Opti
         for remote in child.remote_ts.iter().filter_map(|ts| resolve(ts, remote)) {
             // Selectors of two families never meet in one packet.
             if local.range.is_ipv6() == remote.range.is_ipv6() {
-                let name = format!("{conn}.{}", child.name);
                 out.push(Policy {
-                    name,
+                    name: name(conn, child),
                     verdict,
                     local,
                     remote,

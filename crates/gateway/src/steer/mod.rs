@@ -53,7 +53,7 @@ pub enum Verdict {
 /// One policy, for both directions.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Policy {
-    /// `connection.child`, for people.
+    /// Whose it is, `connection.child`: the own sides of one child are no holes in another's policies.
     pub name: String,
     /// What it does.
     pub verdict: Verdict,

@@ -107,8 +107,9 @@ fn established(direction: &str, child: &Child) -> String {
     )
 }
 
-/// The policies of a child: protect each pair of selectors. None, when it is configured to have none.
+/// The policies of a child of this connection: protect each pair of selectors. None, when it is configured to have none.
 pub(crate) fn policies(
+    conn: &str,
     config: &ChildConfig,
     action: Action,
     local: &[TrafficSelector],
@@ -119,7 +120,7 @@ pub(crate) fn policies(
         for r in remote {
             // Selectors of two families never meet in one packet.
             if l.range.is_ipv6() == r.range.is_ipv6() {
-                let (name, priority) = (config.name.clone(), config.priority);
+                let (name, priority) = (format!("{conn}.{}", config.name), config.priority);
                 out.push(PolicyAdd { name, action, local: *l, remote: *r, priority });
             }
         }
@@ -217,7 +218,7 @@ impl Endpoint {
             child.out_installed = true;
         }
         let (local, remote) = (&child.agreed.local_ts, &child.agreed.remote_ts);
-        for p in policies(&child.config, Action::Protect(reqid), local, remote) {
+        for p in policies(&sa.conn.name, &child.config, Action::Protect(reqid), local, remote) {
             if let Some(command) = self.spd.add(p) {
                 self.sadb(command);
             }
@@ -365,7 +366,7 @@ impl Endpoint {
         }
         self.child_home.remove(&id);
         let (local, remote) = (&child.agreed.local_ts, &child.agreed.remote_ts);
-        for p in policies(&child.config, Action::Protect(child.reqid), local, remote) {
+        for p in policies(&sa.conn.name, &child.config, Action::Protect(child.reqid), local, remote) {
             if let Some(command) = self.spd.remove(&p) {
                 self.sadb(command);
             }
@@ -488,9 +489,9 @@ impl Endpoint {
         let (config, action) = (child.config.clone(), Action::Protect(child.reqid));
         self.spd.share(&(local.clone(), after.clone()), child.reqid);
         self.spd.release(&(local.clone(), before.clone()), child.reqid);
-        let removed = policies(&config, action, &local, &before);
+        let removed = policies(&sa.conn.name, &config, action, &local, &before);
         let commands: Vec<_> = removed.iter().filter_map(|p| self.spd.remove(p)).collect();
-        let added = policies(&config, action, &local, &after);
+        let added = policies(&sa.conn.name, &config, action, &local, &after);
         let commands = commands.into_iter().chain(added.into_iter().filter_map(|p| self.spd.add(p)));
         for command in commands.collect::<Vec<_>>() {
             self.sadb(command);

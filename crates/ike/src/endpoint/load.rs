@@ -192,7 +192,7 @@ impl Endpoint {
             ChildKind::Pass => (ReqId(0), Action::Bypass),
             ChildKind::Drop => (ReqId(0), Action::Discard),
         };
-        let policies = install::policies(config, action, &selectors.0, &selectors.1);
+        let policies = install::policies(&conn.name, config, action, &selectors.0, &selectors.1);
         for p in &policies {
             if let Some(command) = self.spd.add(p.clone()) {
                 self.sadb(command);

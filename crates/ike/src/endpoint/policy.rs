@@ -1,6 +1,7 @@
 //! Policies as the endpoint sees them: which are installed and how often, reqids, and traps.
 //!
-//! A child's policies stay the same over rekeyings, so they are counted: the engine hears of the first and of the last.
+//! A child's policies stay the same over rekeyings, so they are counted: the engine hears of the first and of the last. It
+//! hears of each child that has them, as the children may differ in what is asked by name (`guard`).
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use ironswan_wire::selector::TrafficSelector;
 
 type Selectors = (Vec<TrafficSelector>, Vec<TrafficSelector>);
 
-/// Identifies a policy: action (with reqid) and selectors.
-type Key = (u8, u32, TrafficSelector, TrafficSelector);
+/// Identifies a policy: action (with reqid), selectors, and whose it is.
+type Key = (u8, u32, TrafficSelector, TrafficSelector, String);
 
 fn key(p: &PolicyAdd) -> Key {
     let (kind, reqid) = match p.action {
@@ -18,7 +19,7 @@ fn key(p: &PolicyAdd) -> Key {
         Action::Bypass => (1, 0),
         Action::Discard => (2, 0),
     };
-    (kind, reqid, p.local, p.remote)
+    (kind, reqid, p.local, p.remote, p.name.clone())
 }
 
 /// A trap, or a shunt.
@@ -110,7 +111,7 @@ impl Spd {
         if entry.0 > 0 {
             return None;
         }
-        // As it was installed, whatever the name is now.
+        // As it was installed.
         self.installed.remove(&key).map(|(_, p)| Command::PolicyDelete(p))
     }
 
@@ -198,16 +199,19 @@ mod tests {
         let mut spd = Spd::default();
         let (l, r) = selectors("10.1.0.0", "10.2.0.0");
         let p = PolicyAdd {
-            name: "a".into(),
+            name: "conn.a".into(),
             action: Action::Protect(ReqId(1)),
             local: l[0],
             remote: r[0],
             priority: 0,
         };
+        let other = PolicyAdd { name: "conn.b".into(), ..p.clone() };
         assert!(spd.add(p.clone()).is_some());
-        assert!(spd.add(PolicyAdd { name: "b".into(), ..p.clone() }).is_none());
+        assert!(spd.add(p.clone()).is_none());
+        assert_eq!(spd.add(other.clone()), Some(Command::PolicyAdd(other.clone())), "another child's");
         assert!(spd.remove(&p).is_none());
         assert_eq!(spd.remove(&p), Some(Command::PolicyDelete(p.clone())));
         assert_eq!(spd.remove(&p), None);
+        assert_eq!(spd.remove(&other), Some(Command::PolicyDelete(other.clone())));
     }
 }
