@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironswan_crypto::kex;
-use ironswan_ike::config::{AddrSpec, Childless};
+use ironswan_ike::config::{AddrSpec, Childless, Unique};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -127,6 +127,32 @@ fn who_always_forges_first_ends_it_after_a_few_starts() {
     assert!(w.nodes[0].done[&ticket].is_err());
     assert_eq!(w.nodes[0].count_logged("starting IKE_SA_INIT again"), 3);
     w.assert_empty();
+}
+
+#[test]
+fn an_attempt_that_begins_again_leaves_nothing_at_a_peer_that_was_only_slow() {
+    let mut w = pair(31);
+    for i in 0..2 {
+        let now = w.now();
+        let mut conn = w.nodes[i].endpoint.connection("gw").unwrap().clone();
+        // What is left stays, whatever the next attempt says of INITIAL_CONTACT.
+        conn.unique = Unique::Never;
+        w.nodes[i].endpoint.load_connection(now, conn);
+    }
+    let mut slow = true;
+    w.net.rules.push(Box::new(move |s| match s.exchange == ExchangeType::IKE_AUTH && s.response {
+        true if std::mem::take(&mut slow) => Verdict::Delay(2 * S),
+        _ => Verdict::Pass,
+    }));
+    let ticket = w.initiate(0);
+    assert!(w.run_until(S, |w| w.up(1).len() == 1));
+    forge(&mut w, 77, whole(public(), 32));
+    w.run(5 * S);
+    assert!(w.nodes[0].logged("starting IKE_SA_INIT again"));
+    assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())));
+    assert_eq!((w.up(0).len(), w.up(1).len()), (1, 1), "at node 0 and at node 1");
+    w.assert_one();
+    w.audit();
 }
 
 #[test]

@@ -260,6 +260,76 @@ fn a_command_ends_all_attempts() {
     w.audit();
 }
 
+/// What is done while the peer's IKE_AUTH response is under way from the first address, and the second address is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    Name {
+        force: bool,
+    },
+    Id {
+        auth: bool,
+    },
+    Reload,
+    Unload,
+    Shutdown,
+    /// The response does not come at all.
+    Time,
+}
+
+#[test]
+fn an_attempt_that_is_dropped_in_ike_auth_leaves_nothing_at_the_peer() {
+    for how in [
+        Ended::Name { force: false },
+        Ended::Name { force: true },
+        Ended::Id { auth: false },
+        Ended::Id { auth: true },
+        Ended::Reload,
+        Ended::Unload,
+        Ended::Shutdown,
+        Ended::Time,
+    ] {
+        let mut w = world(42, &["192.0.2.2", "198.51.100.1"]);
+        w.net.rules.push(Box::new(move |s| {
+            match (s.exchange == ExchangeType::IKE_AUTH && s.response, how) {
+                (true, Ended::Time) => Verdict::Drop,
+                (true, _) => Verdict::Delay(3 * S),
+                _ => Verdict::Pass,
+            }
+        }));
+        let now = w.now();
+        let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        conn.children[0].start_action = ChildAction::Start;
+        conn.keyingtries = 1;
+        w.nodes[0].endpoint.load_connection(now, conn.clone());
+        let ticket = w.initiate(0);
+        w.run(2_500 * MS);
+        let (now, here) = (w.now(), w.nodes[0].sas(w.now()));
+        assert_eq!((here.len(), w.up(0).len(), w.up(1).len()), (2, 0, 1), "{how:?}");
+        let all = Target { ike: Some("gw".to_owned()), ..Target::default() };
+        let one = |n: usize| Target { ike_id: Some(here[n].id.0), ..Target::default() };
+        let endpoint = &mut w.nodes[0].endpoint;
+        match how {
+            Ended::Name { force } => drop(endpoint.terminate(now, &all, force).unwrap()),
+            Ended::Id { auth: true } => drop(endpoint.terminate(now, &one(0), false).unwrap()),
+            Ended::Id { auth: false } => drop(endpoint.terminate(now, &one(1), false).unwrap()),
+            Ended::Reload => {
+                conn.encap = true;
+                conn.children[0].start_action = ChildAction::None;
+                endpoint.load_connection(now, conn);
+            }
+            Ended::Unload => assert!(endpoint.unload_connection(now, "gw")),
+            Ended::Shutdown => endpoint.shutdown(now),
+            Ended::Time => {}
+        }
+        w.run(if how == Ended::Time { 400 * S } else { S });
+        assert!(w.nodes[0].done[&ticket].is_err(), "{how:?}: {:?}", w.nodes[0].done);
+        assert!(w.up(1).is_empty(), "{how:?}: the peer keeps what nobody has");
+        w.run(10 * S);
+        assert!(w.nodes[0].sas(w.now()).is_empty() && w.up(1).is_empty(), "{how:?}");
+        w.audit();
+    }
+}
+
 #[test]
 fn both_sides_at_once_end_with_one() {
     for gap in [0, 1_000, 1_990, 2_000, 2_005, 2_010, 2_020] {

@@ -92,7 +92,8 @@ pub(crate) struct Init {
     /// RealMessage2: the response.
     pub response: Vec<u8>,
     pub ke: KeId,
-    /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets.
+    /// Taken when the shared secret is asked for: once is all that a half-open IKE_SA gets. Attempts at several addresses
+    /// of one peer have a copy each (see `endpoint::race`).
     pub private: Option<Secret>,
     pub public: Vec<u8>,
     /// Initiator: between which addresses the request with this nonce has gone.
@@ -260,6 +261,11 @@ impl IkeSa {
     /// The peer is authenticated and the IKE_SA usable: CREATE_CHILD_SA and INFORMATIONAL make sense.
     pub(crate) fn is_up(&self) -> bool {
         self.established.is_some()
+    }
+
+    /// An attempt of ours that the peer may have established without our knowing it: our IKE_AUTH is in flight.
+    pub(crate) fn may_be_up_there(&self) -> bool {
+        matches!(&self.active, Some(Active { task: Task::Auth(_), .. }))
     }
 
     /// May carry new CHILD_SAs, now or once it is up.

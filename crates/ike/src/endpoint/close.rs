@@ -8,9 +8,10 @@ use super::Endpoint;
 use super::initiate::{Kept, Start};
 use super::lifecycle::{Todo, names_in_work, unborn};
 use crate::config::{ChildAction, ChildConfig};
-use crate::event::{ChildId, Event, IkeId, Level, Ticket};
+use crate::event::{ChildId, Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
+use crate::task::delete::DeleteIke;
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
 
@@ -98,10 +99,7 @@ impl Endpoint {
         }
 
         // What was wanted of an IKE_SA that did not come up, to be tried again.
-        let mut wanted: Vec<Option<String>> = names_in_work(sa).map(|n| Some(n.to_owned())).collect();
-        if wanted.is_empty() {
-            wanted.push(None);
-        }
+        let wanted = wanted(sa);
         // One that was established owes its children what the configuration says, whether they were there yet or not.
         let unborn = if was_up && sa.announced { unborn(sa) } else { Vec::new() };
         // Another address of the peer is asked besides, or now.
@@ -182,6 +180,44 @@ impl Endpoint {
         }
     }
 
+    /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is told until it answers;
+    /// whoever waits for the attempt is told at once.
+    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa) {
+        if !sa.may_be_up_there() {
+            return self.last_delete(now, sa);
+        }
+        let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
+        self.log(Level::Info, sa, line);
+        self.leave_race(now, sa, &Close::ByUs);
+        self.pace.over(sa.id);
+        for child in wanted(sa) {
+            self.troubles.remove(&sa.conn.name, child.as_deref().unwrap_or_default());
+        }
+        let reason = "the IKE_SA was terminated";
+        let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
+        for task in tasks.collect::<Vec<_>>() {
+            self.fail_task(task, reason);
+        }
+        let ticket = sa.ticket.take();
+        self.done(ticket, Err(reason.to_owned()));
+        if let Some(old) = std::mem::take(&mut sa.roam).replaces {
+            self.todo.push_back(Todo::Stay(old));
+        }
+        self.take_back(sa);
+    }
+
+    /// Our IKE_AUTH request, which the peer may have taken, counts no more: a DELETE follows it. A peer that has taken the
+    /// IKE_AUTH takes the DELETE as the next request, and one that has not passes it over. The IKE_AUTH is not sent again:
+    /// its INITIAL_CONTACT would not be true any more.
+    pub(super) fn take_back(&mut self, sa: &mut IkeSa) {
+        self.timers.cancel(Timer::Retransmit(sa.id));
+        self.timers.cancel(Timer::Rival(sa.id));
+        sa.active = None;
+        sa.window.response_seen();
+        sa.state = IkeState::Rekeyed;
+        sa.queue = [Task::DeleteIke(DeleteIke::default())].into();
+    }
+
     /// How many tries there are, 0 for any number. A child that is to be up always (`start_action` and `dpd_action` both
     /// start it) is tried without end whatever `keyingtries` says: that bounds what is done on command.
     fn tries(&self, sa: &IkeSa, wanted: &[Option<String>]) -> u32 {
@@ -249,8 +285,9 @@ impl Endpoint {
                 ticket: None,
                 replaces: sa.roam.replaces,
                 prefer: sa.roam.prefer,
-                // Only what the peer has not answered: a key pair serves one key exchange. Not what went out with a cookie: a late
-                // answer would be to another message than the one that is sent then.
+                // Only what has not been answered: an answer is to this message, which must not change then. The key pair may be
+                // that of the attempts at other addresses as well (see `race`). Not what went out with a cookie: a late answer
+                // would be to another message than the one that is sent then.
                 kept: sa
                     .init
                     .take_if(|i| i.private.is_some() && sa.spi_r == 0 && i.cookie.is_none())
@@ -345,6 +382,12 @@ impl Endpoint {
         );
         self.timers.set(Timer::Retry(id), now + pause);
     }
+}
+
+/// The children that an IKE_SA has not brought up yet; `None` alone when it is wanted without any.
+fn wanted(sa: &IkeSa) -> Vec<Option<String>> {
+    let names: Vec<_> = names_in_work(sa).map(|name| Some(name.to_owned())).collect();
+    if names.is_empty() { vec![None] } else { names }
 }
 
 /// What the end of an IKE_SA means for a child of it.

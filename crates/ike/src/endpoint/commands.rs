@@ -153,8 +153,12 @@ impl Endpoint {
                     ep.done(Some(ticket), Ok(()));
                 }
                 Some(kids) => sa.queue.push_back(Task::DeleteChild(DeleteChild::of(kids, Some(ticket)))),
-                None if force || !sa.is_up() || sa.state == IkeState::Created => {
+                None if force || sa.state == IkeState::Created => {
                     ep.last_delete(now, sa);
+                    ep.done(Some(ticket), Ok(()));
+                }
+                None if !sa.is_up() => {
+                    ep.let_go(now, sa);
                     ep.done(Some(ticket), Ok(()));
                 }
                 None => {
@@ -221,7 +225,7 @@ impl Endpoint {
         self.stopping
     }
 
-    /// Sends a DELETE for every IKE_SA, once, and drops everything, traps and shunts included. From then on nothing is loaded
+    /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything, traps and shunts included. From then on nothing is loaded
     /// and nothing initiated: what came up now would go without a word to its peer.
     pub fn shutdown(&mut self, now: Instant) {
         self.stopping = true;

@@ -130,7 +130,7 @@ impl Endpoint {
                     Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
                     Todo::Stay(old) => self.stay(now, old),
                     Todo::Collapse(id) => self.collapse(now, id, false),
-                    Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.close_ike(now, sa, Close::ByUs)),
+                    Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa)),
                 }
             }
             if !self.start_next(now) {

@@ -10,7 +10,7 @@ use super::initiate::Start;
 use super::lifecycle::{Todo, names_in_work};
 use super::{Endpoint, install};
 use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey};
-use crate::event::{ChildId, ChildState, IkeId, Level};
+use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::delete::{DeleteChild, DeleteIke};
@@ -330,18 +330,11 @@ impl Endpoint {
         }
     }
 
-    /// Ends an IKE_SA that is being set up by itself. Once the peer may have it, it is told.
+    /// Ends an IKE_SA that is being set up by itself.
     fn give_up(&mut self, now: Instant, sa: &mut IkeSa) {
-        if !sa.initiator || !sa.automatic {
-            return;
+        if sa.initiator && sa.automatic && matches!(sa.state, IkeState::Created | IkeState::Connecting) {
+            self.let_go(now, sa);
         }
-        if !matches!(&sa.active, Some(active) if matches!(active.task, Task::Auth(_))) {
-            return self.close_ike(now, sa, super::Close::ByUs);
-        }
-        for task in std::mem::take(&mut sa.queue) {
-            self.fail_task(task, "the connection has been changed");
-        }
-        sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
     }
 
     /// Compares a child with what is loaded under its name now: it takes over what concerns this end only, or is closed

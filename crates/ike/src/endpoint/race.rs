@@ -20,7 +20,6 @@ use crate::event::{IkeId, IkeState, Level, Ticket};
 use crate::sa::{Active, IkeSa, Init};
 use crate::task::Task;
 use crate::task::create_child::NewChild;
-use crate::task::delete::DeleteIke;
 use crate::timer::Timer;
 
 /// After so long without an IKE_SA the next address is asked as well.
@@ -141,7 +140,6 @@ impl Endpoint {
         let Some(id) = sa.race.take() else { return false };
         let Some(race) = self.races.get_mut(&id) else { return false };
         race.members.remove(&sa.id);
-        race.members.remove(&sa.id);
         let more = !race.last.is_multiple_of(sa.choices);
         let others: Vec<IkeId> = race.members.iter().copied().collect();
         self.own_race(id);
@@ -224,17 +222,9 @@ impl Endpoint {
                 let line =
                     format!("the peer has answered at another address, not going on at {}", other.remote);
                 ep.log(Level::Info, other, line);
-                match &other.active {
-                    Some(Active { task: Task::Auth(_), .. }) => {
-                        // A peer that has taken the IKE_AUTH takes this as the next request, and one that has not passes it
-                        // over. The IKE_AUTH is not sent again: its INITIAL_CONTACT would not be true any more.
-                        ep.timers.cancel(Timer::Retransmit(other.id));
-                        other.active = None;
-                        other.window.response_seen();
-                        other.state = IkeState::Rekeyed;
-                        other.queue = [Task::DeleteIke(DeleteIke::default())].into();
-                    }
-                    _ => ep.close_ike(now, other, Close::Replaced),
+                match other.may_be_up_there() {
+                    true => ep.take_back(other),
+                    false => ep.close_ike(now, other, Close::Replaced),
                 }
             });
         }

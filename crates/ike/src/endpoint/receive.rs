@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
-use ironswan_wire::ike::payload::{Delete, find_notify};
+use ironswan_wire::ike::payload::find_notify;
 use ironswan_wire::ike::{Header, ParseError, Payload};
 
 use super::{About, Close, Endpoint};
@@ -369,7 +369,7 @@ impl Endpoint {
                 self.log(Level::Error, sa, why.clone());
                 if sa.is_up() {
                     // The peer cannot know that its answer was of no use.
-                    self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+                    self.say_deleted(sa);
                 }
                 let how = if sa.is_up() { Close::Syntax(why) } else { Close::Failed(why) };
                 sa.active = Some(active);
@@ -391,7 +391,7 @@ impl Endpoint {
         if active.exchange == ExchangeType::CREATE_CHILD_SA && out_of_step(now, sa, &payloads) {
             let why = "the peer has answered TEMPORARY_FAILURE for minutes".to_owned();
             self.log(Level::Error, sa, why.clone());
-            self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+            self.say_deleted(sa);
             sa.active = Some(active);
             return self.close_ike(now, sa, Close::Syntax(why));
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, NotifyType};
-use ironswan_wire::ike::payload::Notify;
+use ironswan_wire::ike::payload::{Delete, Notify};
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
 use ironswan_wire::secret::Secret;
 
@@ -109,6 +109,11 @@ impl Endpoint {
             self.counters.info.out_req += 1;
             self.transmit_of(sa, sa.local, sa.remote, &bytes);
         }
+    }
+
+    /// A DELETE as the last word.
+    pub(crate) fn say_deleted(&mut self, sa: &mut IkeSa) {
+        self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
     }
 
     /// Answers the peer's request that is being worked on. The bytes are kept for when it comes again.

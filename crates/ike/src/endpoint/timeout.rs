@@ -86,6 +86,10 @@ impl Endpoint {
         } else if let Some((_, why)) = sa.init.as_mut().and_then(|init| init.refusal.take()) {
             self.close_ike(now, sa, Close::Failed(why));
         } else {
+            if sa.may_be_up_there() {
+                // Perhaps only the way back is closed: each attempt would leave another one there.
+                self.say_deleted(sa);
+            }
             self.log(Level::Error, sa, "establishing IKE_SA failed, peer not responding");
             self.close_ike(now, sa, Close::NoAnswer);
         }
@@ -228,12 +232,10 @@ impl Endpoint {
         }
     }
 
-    /// Sends a DELETE for the IKE_SA without waiting for the answer, and drops it.
+    /// Drops the IKE_SA. A peer that has it, or may have it, is sent a DELETE, whose answer is not waited for.
     pub(crate) fn last_delete(&mut self, now: Instant, sa: &mut IkeSa) {
-        use ironswan_wire::ike::Payload;
-        use ironswan_wire::ike::payload::Delete;
-        if sa.keys.is_some() && sa.is_up() {
-            self.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+        if sa.is_up() || sa.may_be_up_there() {
+            self.say_deleted(sa);
         }
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);

@@ -227,7 +227,7 @@ pub(crate) fn process(
     if !ep.check_unique(now, sa, &peer, false) {
         let why = "an IKE_SA with this peer exists and is kept".to_owned();
         put_back(sa, child);
-        ep.send_last_word(sa, &[Payload::Delete(Delete::ike_sa())]);
+        ep.say_deleted(sa);
         return ep.close_ike(now, sa, Close::Failed(why));
     }
     let mut child = child;

@@ -66,6 +66,8 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     let hurry = in_a_hurry(sa);
     let Some(init) = sa.init.as_mut() else { return false };
     if in_auth && init.contested && sa.restarts < MAX_RESTARTS {
+        // If the first one was the peer's own, it may have established what we leave.
+        ep.say_deleted(sa);
         if let Some(Active { task: Task::Auth(child), .. }) = sa.active.take() {
             start_again(ep, sa, child, "nobody answers to the keys of the first of two responses");
         }
