@@ -156,6 +156,27 @@ fn an_attempt_that_begins_again_leaves_nothing_at_a_peer_that_was_only_slow() {
 }
 
 #[test]
+fn a_forged_first_response_costs_a_second_also_while_the_secret_is_computed() {
+    let mut w = pair(32);
+    w.nodes[0].work = 20 * MS;
+    let ticket = w.initiate(0);
+    assert!(w.run_until(S, |w| w.net.count == 1));
+    forge(&mut w, 77, whole(public(), 32));
+    let requests = |w: &World| {
+        let all = w.net.log.iter().filter(|(s, _)| s.exchange == ExchangeType::IKE_SA_INIT && !s.response);
+        all.count()
+    };
+    let start = w.now();
+    assert!(w.run_until(20 * S, |w| requests(w) == 2));
+    println!("the second IKE_SA_INIT request after {:?}", w.now() - start);
+    assert!(w.now() - start < 1_500 * MS);
+    // Then what the peer has of the first request is gone as well.
+    w.run(32 * S);
+    assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())));
+    w.assert_one();
+}
+
+#[test]
 fn a_refusal_is_told_soon_to_who_waits_and_by_the_schedule_to_nobody() {
     let mut w = World::pair(7, |c| c[0].proposals = vec![config::ike_proposal(&[KeId::ECP_384])]);
     let start = w.now();

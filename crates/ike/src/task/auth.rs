@@ -144,6 +144,7 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
         return ep.close_ike(now, sa, Close::Failed(why.to_owned()));
     }
     ep.send_request(now, sa, ExchangeType::IKE_AUTH, Task::Auth(child), &payloads);
+    restart::hurry_auth(ep, now, sa);
 }
 
 pub(crate) fn process(

@@ -100,6 +100,17 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     }
 }
 
+/// IKE_AUTH has been sent. Where another response had come by then, the peer has less time than usual to answer: the first
+/// response may be the forged one.
+pub(super) fn hurry_auth(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
+    let contested = sa.init.as_ref().is_some_and(|init| init.contested);
+    let timer = Timer::Retransmit(sa.id);
+    // Without a way to the peer nothing has been sent, and no timer is set.
+    if contested && sa.may_be_up_there() && ep.timers.get(timer).is_some() {
+        ep.timers.set(timer, now + AGAIN);
+    }
+}
+
 /// The peer has not authenticated itself, or has refused us. When that may be because somebody has
 /// interfered with IKE_SA_INIT, begins again; else gives the child back.
 pub(super) fn doubted(

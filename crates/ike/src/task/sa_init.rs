@@ -251,9 +251,7 @@ fn another(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: 
     }
     init.contested = true;
     ep.log(Level::Warn, sa, "received two different responses to IKE_SA_INIT, going on with the first");
-    if matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_))) {
-        ep.timers.set(Timer::Retransmit(sa.id), now + restart::AGAIN);
-    }
+    restart::hurry_auth(ep, now, sa);
 }
 
 pub(crate) fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
