@@ -128,7 +128,7 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
     if d.port_ike == d.port_natt {
         r.error("port_natt", "must differ from port_ike");
     }
-    if let Some(name) = r.get("device", device) {
+    if let Some(name) = r.get("device", tun_device) {
         d.device = name;
     }
     if let Some(mark) = r.get("mark", |t| value::number(t, u64::from(u32::MAX))) {
@@ -273,6 +273,16 @@ pub(super) fn device(text: &str) -> Result<String, String> {
         Ok(t.to_owned())
     } else {
         Err(format!("`{}` is not a device's name (1 to 15 characters)", show(t)))
+    }
+}
+
+/// The name of the TUN device, which stands in the text that `nft` reads: there `e*` would mean every device whose name begins
+/// with e.
+fn tun_device(text: &str) -> Result<String, String> {
+    let name = device(text)?;
+    match name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+@".contains(&b)) {
+        true => Ok(name),
+        false => Err(format!("`{}` may have letters, digits and . _ - + @ only", show(&name))),
     }
 }
 

@@ -248,6 +248,12 @@ fn the_daemon_s_settings_have_bounds_too() {
     for text in [
         "device = a/b",
         "device = abcdefghijklmnop",
+        // To nft it would be every device whose name begins with e.
+        "device = e*",
+        "device = \"a\\\"b\"",
+        "device = \"a\\\\b\"",
+        "device = $x",
+        "device = a;b",
         "mark = 0",
         "steer_mark = 0",
         "steer_mark = 0x30000000",
