@@ -11,7 +11,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ironswan_io::clock;
@@ -48,21 +49,48 @@ const OWN: usize = 64;
 pub struct Table {
     nft: Nft,
     own: Mutex<VecDeque<u32>>,
+    /// The last table is on its way: whoever still waits to replace it has an older one.
+    ended: AtomicBool,
 }
 
 impl Table {
     /// With this program.
     pub fn new(nft: Nft) -> Arc<Self> {
-        Arc::new(Self { nft, own: Mutex::default() })
+        Arc::new(Self { nft, own: Mutex::default(), ended: AtomicBool::new(false) })
     }
 
     /// Replaces the table. Blocks for as long as the program takes.
     ///
     /// # Errors
-    /// What the program says.
+    /// What the program says; or the last table is there, or on its way.
     pub fn replace(&self, text: &str) -> Result<(), String> {
-        // The lock keeps it to one at a time, and who asks whose change it was waits for the answer.
-        let mut own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = self.own();
+        match self.ended.load(SeqCst) {
+            true => Err("the gateway has put its last table there".to_owned()),
+            false => self.apply(own, text),
+        }
+    }
+
+    /// Replaces the table for the last time: replacements that wait for a thread are not done any more.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub fn replace_last(&self, text: &str) -> Result<(), String> {
+        self.end();
+        self.apply(self.own(), text)
+    }
+
+    /// What stands stays, unless [`Self::replace_last`] is called. One that runs is waited for there.
+    pub fn end(&self) {
+        self.ended.store(true, SeqCst);
+    }
+
+    /// The lock keeps it to one at a time, and who asks whose change it was waits for the answer.
+    fn own(&self) -> MutexGuard<'_, VecDeque<u32>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, mut own: MutexGuard<'_, VecDeque<u32>>, text: &str) -> Result<(), String> {
         let pid = self.nft.apply(text).map_err(|e| e.to_string())?;
         own.push_back(pid);
         if own.len() > OWN {
@@ -74,7 +102,7 @@ impl Table {
     /// What happened to the table, when it was not us: "changed by ...", "lost". `None` when all is well. To be asked
     /// while no replacement runs.
     pub fn judge(&self, touch: &Touch) -> Option<String> {
-        let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = self.own();
         if own.iter().any(|pid| touch.is_by(*pid)) {
             return None;
         }
@@ -93,11 +121,13 @@ impl Table {
         self.nft.counters().ok().flatten().unwrap_or_default()
     }
 
-    /// Takes the table away.
+    /// Takes the table away, for good.
     ///
     /// # Errors
     /// What the program says.
     pub fn remove(&self) -> Result<(), String> {
+        self.end();
+        let _own = self.own();
         self.nft.remove().map(|_| ()).map_err(|e| e.to_string())
     }
 }
@@ -202,6 +232,14 @@ impl Driver {
         let counted = self.pools().nft.run(Turn::Later, MAX_READERS, move || table.counters());
         let counters = counted.ok()?.await.ok()?;
         Some(counters.and(self.installed(|i| i.steering().dropped_at_ingress())))
+    }
+
+    /// [`Self::enforce`] has been dropped. A table that was being replaced then may stand, or the one before.
+    pub fn enforces_no_more(&self) {
+        self.enforcing().running.set(false);
+        if self.enforcing().replacing.replace(false) {
+            self.install(|i| i.steering_mut().table_lost());
+        }
     }
 
     /// This table is the guard's.

@@ -213,3 +213,60 @@ async fn a_gateway_that_does_not_enforce_makes_nobody_wait() {
         })
         .await;
 }
+
+/// A program `nft` that writes down the tables that it is told, each in front of a line `#end`; and that file.
+fn writes_down() -> (crate::scratch::Scratch, Nft, std::path::PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = crate::scratch::Scratch::new();
+    let told = dir.path().join("told");
+    let script = format!(
+        "#!/bin/sh\ncase $1 in --version) echo 'nftables v1.0.6 (x)' ;; -f) (cat; echo '#end') >> {} ;; esac\n",
+        told.display()
+    );
+    let path = dir.write("nft", &script);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let nft = Nft::find_in(Some(dir.path().as_os_str().to_owned())).unwrap();
+    (dir, nft, told)
+}
+
+#[tokio::test]
+async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
+    LocalSet::new()
+        .run_until(async {
+            let kernel = Box::new(Fake(Rc::new(RefCell::new(Kept::default()))));
+            let (driver, _out) = crate::driver::tests::with_kernel(kernel, &conf(1, 2));
+            let (_dir, nft, told) = writes_down();
+            let tables = || {
+                let text = std::fs::read_to_string(&told).unwrap();
+                text.split("#end\n").filter(|t| !t.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            };
+            let table = Some(Table::new(nft));
+            let gate = crate::gate::Gate { driver: driver.clone(), table, stood: false };
+            let keeper = tokio::task::spawn_local(driver.enforce(gate.replace()));
+            driver.guarded().await.unwrap();
+            assert_eq!(tables().len(), 1);
+            // The thread is busy with something else when a table is to be replaced, and the end comes.
+            let (free, busy) = std::sync::mpsc::channel::<()>();
+            let held = driver.pools().nft.run(Turn::First, usize::MAX, move || busy.recv()).unwrap();
+            driver.load_connection(other(&driver, 1));
+            while !driver.enforcing().replacing.get() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(driver.unload_connection("net1"));
+            let last = driver.view(|e, _| from_config::configured(e.connections()));
+            keeper.abort();
+            let _ = keeper.await;
+            gate.leave(last);
+            free.send(()).unwrap();
+            let _ = held.await;
+            // What waited has had its turn before this.
+            let done = driver.pools().nft.run(Turn::First, usize::MAX, || ()).unwrap();
+            done.await.unwrap();
+            let tables = tables();
+            assert_eq!(tables.len(), 2, "the first, and the last");
+            assert!(tables[1].contains("10.2.0.0/24") && !tables[1].contains("11.0.2.0/24"), "{}", tables[1]);
+            // Whether the one of before stood was not known.
+            assert_eq!(tables[0], tables[1]);
+        })
+        .await;
+}

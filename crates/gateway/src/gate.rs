@@ -97,13 +97,16 @@ impl Gate {
         }
     }
 
-    /// The end: what the configuration protects stays guarded, unless it says that nothing is.
+    /// The end, after [`Driver::enforce`] was dropped: what the configuration protects stays guarded, unless it says that
+    /// nothing is.
     pub(crate) fn leave(&self, loaded: Configured) {
-        if self.table.is_none() {
-            return self.clear();
-        }
+        self.driver.enforces_no_more();
+        let Some(table) = self.table.clone() else { return self.clear() };
+        // What waits for a thread has an older plan, and would come after this one.
+        table.end();
         self.driver.install(|i| i.clear());
-        if let Err(e) = self.driver.enforce_now(&self.replace(), loaded) {
+        let last: Replace = Arc::new(move |text| table.replace_last(text));
+        if let Err(e) = self.driver.enforce_now(&last, loaded) {
             log::line(Level::Error, None, &e);
         }
     }

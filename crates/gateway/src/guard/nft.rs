@@ -152,7 +152,7 @@ impl Nft {
         Self::find_in(std::env::var_os("PATH"))
     }
 
-    fn find_in(path: Option<OsString>) -> Result<Self, NftError> {
+    pub(crate) fn find_in(path: Option<OsString>) -> Result<Self, NftError> {
         let path = path.unwrap_or_default();
         // An empty entry of PATH, or a relative one, means whatever folder the daemon happens to be in.
         let folders =
