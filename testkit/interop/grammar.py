@@ -27,7 +27,8 @@ ACROSS = 'the braces of an included file do not match'
 STRICTER = {
     'a key and a section of one name': ('is a section already', 'is a key already'),
     'inherits from what is not there': ('which is no section',),
-    'inherits from itself': ('contains or inherits from this section', 'is a part of this section', 'makes too many entries'),
+    'inherits from itself': ('contains or inherits from this section', 'is a part of this section', 'makes too many entries', 'references in a row',
+                             'more than 64 sections inside each other'),
     'a file that is not there': ('cannot read',),
     'an include that names nothing': ('include names no file',),
     'a file that includes itself': ('includes itself',),
@@ -37,8 +38,9 @@ STRICTER = {
     'too many sections inside each other': ('sections inside each other',),
     'a section that begins in one file and ends in another': (ACROSS,),
     'a secret that is not hexadecimal or base64': ('0x is not followed by', '0s is not followed by'),
+    'a secret that may go on behind a brace or on the next line': ('is not another section', 'among secrets'),
     'an empty secret': ('the secret is empty', 'has no secret'),
-    'a key in secrets that nobody reads': ('unknown key', 'unknown section', 'is a key, not a section', 'is a section, not a key'),
+    'a key in secrets that nobody reads': ('unknown key', 'unknown section', 'is a key, not a section', 'stands in no section of its own'),
     'a kind of secret that is not built': ('secrets are not built yet',),
     'an identity that is none': ('identity', 'distinguished names', 'is not a pattern'),
 }

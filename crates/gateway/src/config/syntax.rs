@@ -90,7 +90,7 @@ pub(super) fn parse(
         return;
     }
     let layout = Layout { line_start: 0, fresh: true, unclosed: None, superfluous: None };
-    let mut p = Parser { file, text, rest: text, line: 1, layout, path, includes, diags };
+    let mut p = Parser { file, text, rest: text, line: 1, layout, secret: None, path, includes, diags };
     let depth = p.path.len();
     if let Err((line, message)) = p.statements(root, None) {
         let at = Origin { file: file.clone(), line };
@@ -109,6 +109,13 @@ fn line_of(bytes: &[u8], pos: usize) -> u32 {
 }
 
 type Stop = (u32, String);
+
+/// What is said instead of quoting what may be the rest of a secret: `secret = abc}def`.
+const PERHAPS_SECRET: &str = "what stands behind the `}` on the line of a secret is not another section; quote the secret if it is \
+                              a part of it";
+/// The same of a line of its own.
+const NO_STATEMENT: &str = "among secrets, something that is neither `key = value` nor `name { ... }`; write one of them, and quote \
+                            a secret that goes over lines";
 
 /// What the indentation says about braces. A missing `}` shows only at the end of the file, far from its place; people
 /// indent what is inside, so the first line that stands too far out, or the first `}` that stands too far in, tells more.
@@ -139,6 +146,8 @@ struct Parser<'a, 'b> {
     rest: &'a str,
     line: u32,
     layout: Layout<'a>,
+    /// The line on which the last value of a key `secret` ended.
+    secret: Option<u32>,
     path: &'b mut Vec<String>,
     includes: &'b mut dyn Includes,
     diags: &'b mut Diagnostics,
@@ -278,7 +287,18 @@ impl<'a> Parser<'a, '_> {
 
     fn statement(&mut self, into: &mut Section, indent: Option<&'a str>) -> Result<(), Stop> {
         let at = self.here();
-        let name = self.name()?;
+        // A message goes to the log and to terminals: it must not quote a part of a secret.
+        let behind = self.secret == Some(at.line);
+        if behind && self.text[..self.text.len() - self.rest.len()].ends_with('}') {
+            return self.fail(PERHAPS_SECRET);
+        }
+        let among = self.path.first().is_some_and(|first| first == "secrets") || into.get("secret").is_some();
+        let hide = |stop: Stop| match (behind, among) {
+            (true, _) => (stop.0, PERHAPS_SECRET.to_owned()),
+            (_, true) => (stop.0, NO_STATEMENT.to_owned()),
+            _ => stop,
+        };
+        let name = self.name().map_err(hide)?;
         // With one blank before the `=` it is a key, with two a directive that lacks its file: so does `swanctl` read it.
         if name == "include" && self.rest.starts_with([' ', '\t']) && !self.rest[1..].starts_with('=') {
             self.blanks();
@@ -288,8 +308,14 @@ impl<'a> Parser<'a, '_> {
         }
         self.space();
         if self.peek() == Some('=') {
+            if behind {
+                return self.fail(PERHAPS_SECRET);
+            }
             self.bump();
             let value = self.value(&at)?;
+            if name == "secret" {
+                self.secret = Some(self.line);
+            }
             return self.assign(into, name, value);
         }
         let mut refs = Vec::new();
@@ -304,13 +330,11 @@ impl<'a> Parser<'a, '_> {
             }
             _ if name == "include" => return Err((at.line, "include names no file".to_owned())),
             _ => {
-                return Err((
-                    at.line,
-                    format!(
-                        "`{}` is followed by neither `=` nor `{{`; write `{name} = value` or `{name} {{ ... }}`",
-                        shorten(name)
-                    ),
-                ));
+                let name = shorten(name);
+                let message = format!(
+                    "`{name}` is followed by neither `=` nor `{{`; write `{name} = value` or `{name} {{ ... }}`"
+                );
+                return Err(hide((at.line, message)));
             }
         }
         if self.path.len() >= MAX_DEPTH {
@@ -328,6 +352,7 @@ impl<'a> Parser<'a, '_> {
         }
         self.path.push(name.to_owned());
         self.layout.fresh = false;
+        self.secret = None;
         self.statements(section, Some(Open { name, line: at.line, indent, indented: false }))?;
         self.path.pop();
         Ok(())
@@ -372,12 +397,13 @@ impl<'a> Parser<'a, '_> {
         self.rest = &self.rest[end..];
         match self.peek() {
             Some('.') => self.fail(format!(
-                "a name must not contain `.`: `{name}.`; write nested sections, or `-` instead of the dot"
+                "a name must not contain `.`: `{}.`; write nested sections, or `-` instead of the dot",
+                shorten(name)
             )),
-            Some(c @ (',' | '"')) => self.fail(format!("`{c}` after the name `{name}`")),
+            Some(c @ (',' | '"')) => self.fail(format!("`{c}` after the name `{}`", shorten(name))),
             Some(c) if (c.is_control() || c.is_whitespace()) && !" \t\r\n".contains(c) => {
                 let what = if c.is_control() { "control character" } else { "blank that is not ASCII" };
-                self.fail(format!("a {what} ({}) after `{name}`", c.escape_unicode()))
+                self.fail(format!("a {what} ({}) after `{}`", c.escape_unicode(), shorten(name)))
             }
             _ => Ok(name),
         }

@@ -208,3 +208,41 @@ fn names_of_any_length_and_kind_end_in_an_error_or_a_tree() {
     let s = good("häuser-1_x@y = 1");
     assert_eq!(text(&s, &["häuser-1_x@y"]), "1");
 }
+
+#[test]
+fn no_finding_quotes_what_may_be_the_rest_of_a_secret() {
+    for rest in [
+        "}swordfish",
+        "}swordfish\n}",
+        "} swordfish\n}",
+        "}swordfish=}\n}",
+        "} swordfish = }\n}",
+        "}swordfish {",
+        "}}swordfish",
+        "}} swordfish",
+        "} }swordfish.x",
+        "}swordfish.x",
+        "} swordfish.x",
+        "}swordfish\"x",
+        "} swordfish\"x\"",
+        "} swordfish,",
+        "}swordfish\u{a0}",
+        "\nswordfish\n}}",
+        "\n swordfish.x = 1\n}}",
+        "\n swordfish\" = 1\n}}",
+    ] {
+        for text in
+            [format!("secrets {{ ike-1 {{ secret = abc{rest}"), format!("s {{ t {{ secret = abc{rest}")]
+        {
+            let found = findings(&text);
+            assert!(found.len() == 1 && found[0].starts_with("t.conf:"), "{text:?}: {found:?}");
+            assert!(!found[0].contains("sword"), "{text:?}: {found:?}");
+            assert!(found[0].contains("quote"), "{text:?}: {found:?}");
+        }
+    }
+    // Sections on one line are no rest of a secret.
+    let s = good("secrets { ike-1 { secret = abc } ike-2 { secret = def }}\nt { secret = ghi }\nu { a = 1 }");
+    assert_eq!(text(&s, &["secrets", "ike-2", "secret"]), "def");
+    let long = bad(format!("{}\"", "a".repeat(200)));
+    assert!(long.len() < 120, "{long}");
+}

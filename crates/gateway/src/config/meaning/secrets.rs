@@ -3,7 +3,7 @@
 use ironswan_ike::config::SharedKey;
 use ironswan_wire::id::IdPattern;
 
-use super::super::diag::Diagnostics;
+use super::super::diag::{Diagnostics, nearest};
 use super::super::tree::{Node, Section};
 use super::super::value;
 use super::conn::pattern;
@@ -22,11 +22,9 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
     for (name, node) in section.entries() {
         let key = join("secrets", name);
         let Node::Section(s) = node else {
-            diags.error(
-                node.origin(),
-                &key,
-                format!("is a section, not a key; write {name} {{ secret = ... }}"),
-            );
+            // The name is not said: it may be a part of a secret that is not quoted.
+            let message = "holds a key that stands in no section of its own; write ike-1 { secret = ... }";
+            diags.error(node.origin(), "secrets", message);
             continue;
         };
         let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -68,8 +66,13 @@ fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Op
                 }
                 Err(e) => diags.error(&v.origin, &full, e),
             }
-        } else {
+        } else if nearest(key, ["secret", "id"]).is_some() {
             diags.error(&v.origin, &full, format!("unknown key{}", hint(key, ["secret", "id"])));
+        } else {
+            // Perhaps the second line of a secret.
+            let message = "unknown key, not named since it may be a part of a secret; quote a secret that goes over lines, and \
+                           write no keys but secret and id";
+            diags.error(&v.origin, path, message);
         }
     }
     if secret.is_none() && diags.errors() == before {
