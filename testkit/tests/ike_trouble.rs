@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{ChildAction, Limits};
+use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits};
 use ironswan_ike::endpoint::{Down, Next};
-use ironswan_testkit::{World, config};
+use ironswan_testkit::{Clock, World, config};
 
 const S: Duration = Duration::from_secs(1);
 
@@ -113,5 +113,80 @@ fn an_ike_sa_that_was_asked_for_alone_is_not_down_for_ever_once_it_was_up() {
         w.terminate(node, false);
         w.run(5 * S);
         assert!(w.up(0).is_empty() && down(&w, 0).is_empty(), "{:?}", down(&w, 0));
+    }
+}
+
+/// So many connections to peers whose names cannot be resolved: node 0 tries them again and again. How long the calls took.
+fn many_down(count: usize) -> Vec<(&'static str, Duration)> {
+    let mut w = World::pair(78, |_| {});
+    let now = w.now();
+    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    w.nodes[0].endpoint.unload_connection(now, "gw");
+    conn.keyingtries = 0;
+    conn.children[0].start_action = ChildAction::Start;
+    let mut conns: Vec<Connection> = (0..count)
+        .map(|n| Connection {
+            name: format!("peer{n}"),
+            remote_addrs: vec![AddrSpec::Name(format!("peer{n}.example"))],
+            ..conn.clone()
+        })
+        .collect();
+    let mut took = Vec::new();
+    let mut time = |what, clock: Clock| took.push((what, Clock::new().now() - clock.now()));
+    let load = |w: &mut World, conns: &[Connection]| {
+        let now = w.now();
+        conns.iter().for_each(|conn| w.nodes[0].endpoint.load_connection(now, conn.clone()));
+    };
+    let clock = Clock::new();
+    load(&mut w, &conns);
+    time("load", clock);
+    let clock = Clock::new();
+    let waiting = down(&w, 0);
+    time("status while they wait for their turn", clock);
+    assert!(
+        (1..count).contains(&waiting.len()),
+        "an entry is made when its attempt begins: {}",
+        waiting.len()
+    );
+    // The first attempt of each has failed, and the second is to come.
+    w.run(5 * S);
+    let clock = Clock::new();
+    let all = down(&w, 0);
+    time("status", clock);
+    assert_eq!(all.len(), count);
+    for d in &all {
+        assert!(matches!(d.next, Next::In(_) | Next::Trying), "{d:?}");
+        assert_eq!((d.child.as_deref(), d.why.contains("cannot be resolved")), (Some("net"), true), "{d:?}");
+    }
+    assert!(all.iter().filter(|d| matches!(d.next, Next::In(_))).count() > count / 2);
+    // One that is not configured any more is not tried again, and the others are.
+    conns.iter_mut().for_each(|conn| conn.dpd_delay = S);
+    let clock = Clock::new();
+    load(&mut w, &conns);
+    time("reload", clock);
+    let clock = Clock::new();
+    for conn in &conns {
+        let now = w.now();
+        w.nodes[0].endpoint.initiate(now, Some(&conn.name), Some("net")).unwrap();
+    }
+    time("up", clock);
+    let clock = Clock::new();
+    for conn in &conns[1..] {
+        let now = w.now();
+        assert!(w.nodes[0].endpoint.unload_connection(now, &conn.name));
+    }
+    time("unload", clock);
+    w.run(60 * S);
+    let left = down(&w, 0);
+    assert_eq!(left.iter().map(|d| d.conn.as_str()).collect::<Vec<_>>(), ["peer0"]);
+    w.audit();
+    took
+}
+
+#[test]
+fn thousands_that_are_down_are_each_looked_up_under_their_own_name() {
+    for (few, many) in many_down(300).into_iter().zip(many_down(3_000)) {
+        let times = many.1.as_secs_f64() / few.1.as_secs_f64();
+        println!("{}: {:?} for 300, {:?} for 3,000, {times:.0} times", few.0, few.1, many.1);
     }
 }

@@ -299,7 +299,7 @@ impl Endpoint {
     }
 
     pub(crate) fn retry(&mut self, id: u64) {
-        let Some(mut retry) = self.retries.remove(&id) else { return };
+        let Some(mut retry) = self.retries.remove(id) else { return };
         for child in retry.children {
             self.todo.push_back(Todo::Start(Start {
                 conn: retry.conn.clone(),
@@ -318,7 +318,7 @@ impl Endpoint {
 
     /// Routes have changed: attempts that had none are made soon.
     pub(super) fn retry_without_route(&mut self, now: Instant) {
-        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.no_route).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.no_route).map(|(id, _)| id).collect();
         for id in ids {
             let pause = self.random_below(1_000);
             self.timers.set(Timer::Retry(id), now + Duration::from_millis(pause));
@@ -328,19 +328,28 @@ impl Endpoint {
     /// Forgets attempts to come of a connection. How many there were.
     pub(crate) fn cancel_retries(&mut self, conn: &str) -> usize {
         self.pace.forget(conn);
-        self.cancel_retries_of(|of| of == conn)
-    }
-
-    /// Forgets attempts to come of these connections. How many there were.
-    pub(crate) fn cancel_retries_of(&mut self, these: impl Fn(&str) -> bool) -> usize {
-        let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| these(&r.conn)).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.retries.of(conn).map(|(id, _)| id).collect();
         for id in &ids {
-            if let Some(retry) = self.retries.remove(id) {
-                self.done(retry.ticket, Err("cancelled".to_owned()));
-            }
-            self.timers.cancel(Timer::Retry(*id));
+            self.cancel_retry(*id, "cancelled");
         }
         ids.len()
+    }
+
+    /// Forgets all attempts to come.
+    pub(super) fn cancel_all_retries(&mut self) {
+        self.pace.clear();
+        let ids: Vec<u64> = self.retries.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.cancel_retry(id, "cancelled");
+        }
+    }
+
+    /// Forgets one attempt to come.
+    pub(super) fn cancel_retry(&mut self, id: u64, why: &str) {
+        if let Some(retry) = self.retries.remove(id) {
+            self.done(retry.ticket, Err(why.to_owned()));
+        }
+        self.timers.cancel(Timer::Retry(id));
     }
 
     /// A new child that found the peer busy: once more, soon.

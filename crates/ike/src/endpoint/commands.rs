@@ -229,9 +229,7 @@ impl Endpoint {
     /// and nothing initiated: what came up now would go without a word to its peer.
     pub fn shutdown(&mut self, now: Instant) {
         self.stopping = true;
-        // At once: connection by connection, each would look through all of them.
-        self.pace.clear();
-        self.cancel_retries_of(|_| true);
+        self.cancel_all_retries();
         let names: Vec<String> = self.conns.values().map(|c| c.name.clone()).collect();
         for name in names {
             self.forget_connection(&name);

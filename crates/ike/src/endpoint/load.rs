@@ -66,11 +66,19 @@ impl Endpoint {
         for child in self.spd.traps_of_conn(name) {
             self.remove_trap(name, &child);
         }
-        self.waiting_traps.retain(|(conn, _)| conn != name);
+        self.forget_waiting_traps(name);
         self.forget_names(&old);
         self.cancel_retries(name);
         self.troubles.forget(name, |_| false);
         Some(old)
+    }
+
+    fn forget_waiting_traps(&mut self, conn: &str) {
+        let from = (conn.to_owned(), String::new());
+        let of_conn = self.waiting_traps.range(from..).take_while(|(of, _)| of == conn).cloned();
+        for key in of_conn.collect::<Vec<_>>() {
+            self.waiting_traps.remove(&key);
+        }
     }
 
     /// Takes over limits and timers; what runs already keeps the timers that it has set.
@@ -234,7 +242,7 @@ impl Endpoint {
                 self.remove_trap(&name, &trap);
             }
         }
-        self.waiting_traps.retain(|(conn, _)| *conn != name);
+        self.forget_waiting_traps(&name);
         self.conns.insert(new.clone());
         let negotiated = |child: &str| child_of(&new, child).is_some_and(|c| c.kind == ChildKind::Protect);
         self.troubles.forget(&name, negotiated);
@@ -275,17 +283,13 @@ impl Endpoint {
     /// Attempts to come forget the children that are no more. With `now` they do not wait for their time: what they
     /// failed for may have been mended.
     fn change_retries(&mut self, new: &Connection, now: bool) {
-        let ids: Vec<u64> =
-            self.retries.iter().filter(|(_, r)| r.conn == new.name).map(|(id, _)| *id).collect();
+        let ids: Vec<u64> = self.retries.of(&new.name).map(|(id, _)| id).collect();
         for id in ids {
-            let Some(retry) = self.retries.get_mut(&id) else { continue };
+            let Some(retry) = self.retries.get_mut(id) else { continue };
             let before = retry.children.len();
             retry.children.retain(|c| c.as_ref().is_none_or(|c| child_of(new, c).is_some()));
             if retry.children.is_empty() && before > 0 {
-                if let Some(retry) = self.retries.remove(&id) {
-                    self.done(retry.ticket, Err("the child is not configured any more".to_owned()));
-                }
-                self.timers.cancel(Timer::Retry(id));
+                self.cancel_retry(id, "the child is not configured any more");
             } else if now {
                 retry.attempt = 1;
                 self.timers.cancel(Timer::Retry(id));

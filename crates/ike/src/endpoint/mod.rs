@@ -26,6 +26,7 @@ mod pace;
 mod policy;
 mod race;
 mod receive;
+mod retries;
 mod roam;
 mod select;
 mod send;
@@ -117,7 +118,7 @@ pub struct Endpoint {
 
     pub(crate) timers: Timers,
     pub(crate) cookies: Cookies,
-    pub(crate) retries: BTreeMap<u64, close::Retry>,
+    retries: retries::Retries,
     pub(crate) todo: VecDeque<lifecycle::Todo>,
     pub(crate) pace: Pace,
     pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
@@ -197,7 +198,7 @@ impl Endpoint {
             spd: Spd::default(),
             timers: Timers::default(),
             cookies: Cookies::default(),
-            retries: BTreeMap::new(),
+            retries: retries::Retries::default(),
             todo: VecDeque::new(),
             pace: Pace::default(),
             tickets: BTreeMap::new(),

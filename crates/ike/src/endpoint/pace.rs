@@ -7,7 +7,7 @@
 //! ```
 //! Commands and traffic do not wait.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
@@ -23,7 +23,11 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// The table.
 #[derive(Default)]
 pub(crate) struct Pace {
-    waiting: VecDeque<Start>,
+    /// By the order in which they came.
+    waiting: BTreeMap<u64, Start>,
+    /// Their numbers, by the connection's name; no entry is empty.
+    by_conn: BTreeMap<String, BTreeSet<u64>>,
+    last: u64,
     /// Since when. In the order in which they began, as ids grow.
     under_way: BTreeMap<IkeId, Instant>,
 }
@@ -36,12 +40,31 @@ impl Pace {
 
     /// One more that waits.
     pub(crate) fn push(&mut self, start: Start) {
-        self.waiting.push_back(start);
+        self.last += 1;
+        self.by_conn.entry(start.conn.clone()).or_default().insert(self.last);
+        self.waiting.insert(self.last, start);
+    }
+
+    /// Those of a connection.
+    fn of(&self, conn: &str) -> impl Iterator<Item = (u64, &Start)> {
+        let numbers = self.by_conn.get(conn).into_iter().flatten();
+        numbers.filter_map(|n| self.waiting.get(n).map(|start| (*n, start)))
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Start> {
+        let start = self.waiting.remove(&number)?;
+        if let Some(numbers) = self.by_conn.get_mut(&start.conn) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_conn.remove(&start.conn);
+            }
+        }
+        Some(start)
     }
 
     /// True when this child (or with `None`, the IKE_SA) of a connection waits for its turn.
     pub(crate) fn waits(&self, conn: &str, child: Option<&str>) -> bool {
-        self.waiting.iter().any(|s| s.conn == conn && s.child.as_deref() == child)
+        self.of(conn).any(|(_, s)| s.child.as_deref() == child)
     }
 
     /// This one has begun.
@@ -56,18 +79,25 @@ impl Pace {
 
     /// This connection waits no more.
     pub(crate) fn forget(&mut self, conn: &str) {
-        self.waiting.retain(|start| start.conn != conn);
+        for number in self.by_conn.remove(conn).into_iter().flatten() {
+            self.waiting.remove(&number);
+        }
     }
 
     /// What waits because this connection has been loaded waits no more, except children of which `starts` says that loading
     /// starts them still.
     pub(crate) fn forget_loaded(&mut self, conn: &str, starts: impl Fn(&str) -> bool) {
-        self.waiting.retain(|s| !s.at_load || s.conn != conn || s.child.as_deref().is_some_and(&starts));
+        let stays = |s: &Start| !s.at_load || s.child.as_deref().is_some_and(&starts);
+        let gone: Vec<u64> = self.of(conn).filter(|(_, s)| !stays(s)).map(|(number, _)| number).collect();
+        for number in gone {
+            self.remove(number);
+        }
     }
 
     /// Nobody waits any more.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
+        self.by_conn.clear();
     }
 
     /// Whose turn it is, if it is somebody's.
@@ -77,7 +107,8 @@ impl Pace {
         {
             self.under_way.remove(&id);
         }
-        if self.under_way.len() < AT_ONCE { self.waiting.pop_front() } else { None }
+        let first = self.waiting.first_key_value().map(|(number, _)| *number)?;
+        if self.under_way.len() < AT_ONCE { self.remove(first) } else { None }
     }
 
     /// When somebody's turn comes at the latest.
@@ -145,7 +176,38 @@ mod tests {
         assert_eq!(run(&mut pace, later + PATIENCE), names(2 * AT_ONCE, 2 * AT_ONCE + 2));
         pace.forget(&(2 * AT_ONCE + 2).to_string());
         assert_eq!(run(&mut pace, later + 2 * PATIENCE)[0], (2 * AT_ONCE + 3).to_string());
-        pace.clear();
+        for n in 0..3 * AT_ONCE {
+            pace.forget(&n.to_string());
+        }
         assert_eq!((pace.due(), run(&mut pace, t0 + 9 * PATIENCE)), (None, vec![]));
+        assert!(pace.by_conn.is_empty());
+    }
+
+    #[test]
+    fn each_connection_has_what_waits_of_it_and_no_more() {
+        let child = |conn: &str, child: &str, at_load| Start {
+            at_load,
+            ..Start::automatic(conn.to_owned(), Some(child.to_owned()))
+        };
+        let mut pace = Pace::default();
+        for start in
+            [child("a", "x", true), child("b", "x", true), child("a", "y", true), child("a", "z", false)]
+        {
+            pace.push(start);
+        }
+        assert!(pace.waits("a", Some("y")) && pace.waits("b", Some("x")));
+        assert!(!pace.waits("b", Some("y")) && !pace.waits("a", None) && !pace.waits("c", Some("x")));
+        pace.forget_loaded("a", |child| child == "x");
+        let left = |pace: &Pace| {
+            pace.waiting.values().map(|s| (s.conn.clone(), s.child.clone().unwrap())).collect::<Vec<_>>()
+        };
+        let pairs = |all: &[(&str, &str)]| {
+            all.iter().map(|(conn, child)| (conn.to_string(), child.to_string())).collect::<Vec<_>>()
+        };
+        assert_eq!(left(&pace), pairs(&[("a", "x"), ("b", "x"), ("a", "z")]));
+        pace.forget("a");
+        assert_eq!(left(&pace), pairs(&[("b", "x")]));
+        assert_eq!(pace.next(Instant::now()).map(|s| s.conn), Some("b".to_owned()));
+        assert!(pace.by_conn.is_empty() && pace.waiting.is_empty());
     }
 }

@@ -177,7 +177,7 @@ impl Endpoint {
         match up {
             Up::Acquire { reqid, packet } => {
                 let Some((conn, child)) = self.reqid_trap(reqid) else { return };
-                if self.retries.values().any(|r| r.conn == conn) {
+                if self.retries.of(&conn).next().is_some() {
                     // The peer did not answer just now; the next attempt has its time.
                     return;
                 }

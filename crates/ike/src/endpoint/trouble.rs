@@ -70,7 +70,12 @@ impl Troubles {
 
     /// Forgets this connection, or only those children of it that `keep` does not keep.
     pub(super) fn forget(&mut self, conn: &str, keep: impl Fn(&str) -> bool) {
-        self.0.retain(|(of, child), _| of != conn || child.as_deref().is_some_and(&keep));
+        let from = (conn.to_owned(), None);
+        let of_conn = self.0.range(from..).map(|(key, _)| key).take_while(|(of, _)| of == conn);
+        let gone = of_conn.filter(|(_, child)| !child.as_deref().is_some_and(&keep)).cloned();
+        for key in gone.collect::<Vec<_>>() {
+            self.0.remove(&key);
+        }
     }
 }
 
@@ -117,9 +122,9 @@ impl Endpoint {
         let attempt = sas().filter(|sa| sa.initiator).find(|sa| wants(sa));
         let retry = self
             .retries
-            .iter()
-            .filter(|(_, r)| r.conn == conn && r.children.contains(child))
-            .filter_map(|(id, _)| self.timers.get(Timer::Retry(*id)))
+            .of(conn)
+            .filter(|(_, r)| r.children.contains(child))
+            .filter_map(|(id, _)| self.timers.get(Timer::Retry(id)))
             .min();
         let queued = self.pace.waits(conn, child.as_deref());
         let trapped = child.as_ref().is_some_and(|c| self.spd.has_trap(conn, c));
