@@ -44,6 +44,8 @@ pub struct Node {
     pub resolved: usize,
     /// No key pair can be made.
     pub no_keys: bool,
+    /// While this is set, key exchanges are kept in it instead of being computed, until [`Self::release`].
+    pub held: Option<Vec<(RequestId, Request)>>,
     /// Routes to nowhere: `Request::Route` finds none.
     pub no_routes: bool,
     /// Datagrams from an address that it does not have.
@@ -77,6 +79,7 @@ impl Node {
             mute_names: BTreeSet::new(),
             resolved: 0,
             no_keys: false,
+            held: None,
             no_routes: false,
             unsendable: 0,
             calls: 0,
@@ -105,6 +108,9 @@ impl Node {
                         self.log.push((level, text));
                     }
                     Event::KeyLog(keys) => self.keys.push(keys),
+                    Event::Unwanted(id) => {
+                        self.held.iter_mut().for_each(|held| held.retain(|(of, _)| *of != id))
+                    }
                     Event::Done { ticket, result } => {
                         assert!(self.done.insert(ticket, result).is_none(), "{ticket:?} done twice");
                     }
@@ -114,6 +120,11 @@ impl Node {
             while let Some((id, request)) = self.endpoint.poll_request() {
                 busy = true;
                 if matches!(&request, Request::Resolve { name } if self.mute_names.contains(name)) {
+                    continue;
+                }
+                let slow = matches!(request, Request::GenerateKey { .. } | Request::Agree { .. });
+                if let Some(held) = self.held.as_mut().filter(|_| slow) {
+                    held.push((id, request));
                     continue;
                 }
                 let answer = self.compute(request);
@@ -133,6 +144,14 @@ impl Node {
                 }
                 return out;
             }
+        }
+    }
+
+    /// Computes the key exchanges that were held.
+    pub fn release(&mut self, now: Instant) {
+        for (id, request) in self.held.take().into_iter().flatten() {
+            let answer = self.compute(request);
+            self.answers.push_back((now, id, answer));
         }
     }
 

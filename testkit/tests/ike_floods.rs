@@ -11,7 +11,7 @@ use ironswan_ike::counters::Counters;
 use ironswan_ike::event::Level;
 use ironswan_testkit::{World, config};
 use ironswan_wire::iana::{EncrId, ExchangeType, KeId, NotifyType, PayloadType, PrfId, ProtocolId};
-use ironswan_wire::ike::payload::{Ke, Nonce, Notify, VendorId};
+use ironswan_wire::ike::payload::{Ke, Nonce, Notify, Sk, VendorId};
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
 use ironswan_wire::proposal::{Proposal, Transform};
 
@@ -151,6 +151,45 @@ fn one_site_cannot_fill_it_either_and_two_give_way_to_others() {
     assert!(counters(&w).half_open_expired >= 4);
     w.run(31 * S);
     assert_eq!(counters(&w).half_open, 0);
+}
+
+/// An IKE_AUTH request that nobody has the keys for: the key exchange has to be computed to see that.
+fn junk_auth(spi_i: u64, spi_r: u64) -> Vec<u8> {
+    let header = Header::new(spi_i, spi_r, ExchangeType::IKE_AUTH, Flags::new(true, false), 1);
+    let sk = Payload::Sk(Sk { inner: PayloadType::IDI, body: vec![7; 80] });
+    Message { header, payloads: vec![sk] }.emit().unwrap()
+}
+
+#[test]
+fn sites_that_keep_the_key_exchange_busy_give_way_all_the_same_and_their_work_is_not_wanted_any_more() {
+    let mut w = gateway(9, Limits::default());
+    let payloads = good();
+    let mut auths = Vec::new();
+    for n in 0..1_000u64 {
+        let from = v6(1 + (n % 2) as u16, n as u16, 1);
+        let answers = ask_with_cookie(&mut w, from, n + 1, &payloads);
+        auths.push((from, junk_auth(n + 1, Header::parse(&answers[0]).unwrap().responder_spi)));
+        w.run(MS);
+    }
+    w.nodes[1].held = Some(Vec::new());
+    for (from, auth) in auths {
+        ask(&mut w, from, &auth);
+    }
+    let waiting = |w: &World| w.nodes[1].held.as_ref().unwrap().len();
+    assert_eq!((counters(&w).half_open, waiting(&w)), (1_000, 1_000), "all wait for a thread");
+    w.initiate(0);
+    w.run(S);
+    let c = counters(&w);
+    let newcomer =
+        w.nodes[1].sas(w.now()).iter().filter(|sa| sa.remote.ip() == config::ip("192.0.2.1")).count();
+    println!("{} gave way, {} refused, {} wait", c.half_open_displaced, c.half_open_refused, waiting(&w));
+    assert_eq!((newcomer, c.half_open_displaced, c.half_open), (1, 1, 1_000));
+    // What was computed for the one that gave way has been taken back.
+    assert_eq!(waiting(&w), 1_000);
+    let now = w.now();
+    w.nodes[1].release(now);
+    w.run(5 * S);
+    assert_eq!(w.up(1).len(), 1);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
             .find(|(_, r)| matches!(r, Request::GenerateKey { .. }))
             .expect("a key pair is asked for");
         assert!(matches!(request, Request::GenerateKey { .. }));
-        (id, endpoint.is_for_stranger(id))
+        (id, endpoint.stranger(id).is_some())
     };
 
     // Whoever is up rekeys, from our side.
@@ -53,7 +53,7 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     let counters = *endpoint.counters();
     assert_eq!((counters.half_open_refused, counters.half_open), (1, 1));
     // The other is not touched, and what is asked for no more is nobody's.
-    assert!(endpoint.is_for_stranger(second) && !endpoint.is_for_stranger(first));
+    assert!(endpoint.stranger(second).is_some() && endpoint.stranger(first).is_none());
 
     // Our own attempt.
     let mut w = World::pair(2, |_| {});
@@ -62,5 +62,5 @@ fn a_half_open_ike_sa_is_a_strangers_and_one_that_we_began_or_that_is_up_is_not(
     endpoint.initiate(now, Some("gw"), None).unwrap();
     endpoint.handle_timeout(now + Duration::from_millis(1));
     let requests: Vec<_> = std::iter::from_fn(|| endpoint.poll_request()).collect();
-    assert!(!requests.is_empty() && requests.iter().all(|(id, _)| !endpoint.is_for_stranger(*id)));
+    assert!(!requests.is_empty() && requests.iter().all(|(id, _)| endpoint.stranger(*id).is_none()));
 }

@@ -32,11 +32,11 @@ use crate::enforce::Enforcing;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
 use crate::log::{self, Repeated, RepeatedBy};
-use crate::pool::{Pools, Turn};
+use crate::pool::{Place, Pools, Turn};
 use crate::steer::from_config;
 
-/// So many key pairs for strangers may wait for a thread; for more, half-open IKE_SAs end before they are answered. With the
-/// slowest group that is a second's work.
+/// So many key pairs for strangers of one site may wait for a thread; for more, half-open IKE_SAs end before they are answered.
+/// With the slowest group that is a second's work.
 const STRANGERS_WAITING: usize = 256;
 
 /// How long after the kernel has forgotten a path MTU it is looked up again, at most.
@@ -77,6 +77,8 @@ struct Inner {
     /// The same of answers to strangers, all together: a stranger chooses the address that is answered, and there are as many
     /// as there are addresses.
     stranger_lines: RefCell<RepeatedBy<()>>,
+    /// Where the key exchanges of strangers wait that are not done.
+    computing: RefCell<HashMap<RequestId, Place>>,
     /// The last thing that could not be sent: to whom, and why. `None` after a send that worked.
     send_error: RefCell<Option<(IpAddr, String)>>,
     /// Sends that failed, in all.
@@ -111,6 +113,7 @@ impl Driver {
             deadline_moved: Notify::new(),
             send_lines: RefCell::default(),
             stranger_lines: RefCell::default(),
+            computing: RefCell::default(),
             send_error: RefCell::default(),
             send_errors: Cell::new(0),
             send_failed: Notify::new(),
@@ -359,6 +362,10 @@ impl Driver {
                         let _ = waiting.send(result.clone());
                     }
                 }
+                Event::Unwanted(id) => {
+                    let place = self.0.computing.borrow_mut().remove(id);
+                    place.into_iter().for_each(|place| self.0.pools.kex.cancel(place));
+                }
                 _ => {}
             }
         }
@@ -384,7 +391,8 @@ impl Driver {
                     }
                 })
             }
-            // A stranger that has come so far has been answered, and there are no more of them than half-open IKE_SAs.
+            // A stranger that has come so far has been answered, and there are no more of them than half-open IKE_SAs: what one of
+            // these waits for is cancelled when it ends.
             Request::Agree { ke, private, peer_public } => self.compute(now, id, usize::MAX, move || {
                 Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
             }),
@@ -425,7 +433,7 @@ impl Driver {
     }
 
     /// Runs an expensive computation on another thread: for peers that are established and for our own attempts before
-    /// those for strangers, of which at most `room` wait.
+    /// those for strangers, of which at most `room` wait for each site.
     fn compute(
         &self,
         now: Instant,
@@ -433,11 +441,17 @@ impl Driver {
         room: usize,
         work: impl FnOnce() -> Completion + std::marker::Send + 'static,
     ) {
-        let stranger = self.0.state.borrow().endpoint.is_for_stranger(id);
-        let (turn, room) = if stranger { (Turn::Later, room) } else { (Turn::First, usize::MAX) };
-        let computed = match self.0.pools.kex.run(turn, room, work) {
-            Ok(computed) => computed,
-            Err(_) if stranger => return self.0.state.borrow_mut().endpoint.refuse(now, id),
+        let stranger = self.0.state.borrow().endpoint.stranger(id);
+        let (turn, room) = match stranger {
+            Some(site) => (Turn::Later(site), room),
+            None => (Turn::First, usize::MAX),
+        };
+        let computed = match self.0.pools.kex.put(turn, room, work) {
+            Ok((computed, place)) => {
+                self.0.computing.borrow_mut().extend(place.map(|place| (id, place)));
+                computed
+            }
+            Err(_) if stranger.is_some() => return self.0.state.borrow_mut().endpoint.refuse(now, id),
             Err(why) => {
                 let completion = Completion::Failed { error: why.to_string() };
                 return self.0.state.borrow_mut().endpoint.complete(now, id, completion);
@@ -445,7 +459,9 @@ impl Driver {
         };
         let driver = self.clone();
         tokio::task::spawn_local(async move {
-            let completion = computed.await.unwrap_or_else(|_| {
+            let computed = computed.await;
+            driver.0.computing.borrow_mut().remove(&id);
+            let completion = computed.unwrap_or_else(|_| {
                 // The panic itself has been logged.
                 Completion::Failed { error: "the key exchange ended badly".to_owned() }
             });

@@ -229,7 +229,7 @@ impl Driver {
     pub async fn guard_counters(&self) -> Option<Counters> {
         let table = self.enforcing().table.borrow().clone()?;
         // After a replacement that is due, and not for more clients than a few.
-        let counted = self.pools().nft.run(Turn::Later, MAX_READERS, move || table.counters());
+        let counted = self.pools().nft.run(Turn::Later(0), MAX_READERS, move || table.counters());
         let counters = counted.ok()?.await.ok()?;
         Some(counters.and(self.installed(|i| i.steering().dropped_at_ingress())))
     }

@@ -94,7 +94,7 @@ impl Resolver {
             }
         };
         self.pool
-            .run(Turn::Later, MAX_WAITING, look_up)
+            .run(Turn::Later(0), MAX_WAITING, look_up)
             .map_err(|why| format!("the resolver is not asked: {why}"))?;
         waiting.insert(name.to_owned(), vec![tx]);
         Ok(())

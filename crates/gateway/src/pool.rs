@@ -2,14 +2,14 @@
 //!
 //! | pool | threads | work |
 //! |---|---|---|
-//! | `ipsec-kex` | as many as processors, at least 2 | key exchanges: those of peers that are established and of our own attempts first, three of four at most while others wait |
+//! | `ipsec-kex` | as many as processors, at least 2 | key exchanges: those of peers that are established and of our own attempts first, three of four at most while strangers wait; strangers' sites take turns |
 //! | `ipsec-names` | 16 | name look-ups ([`crate::names`]) |
 //! | `ipsec-nft` | 1 | the program `nft` |
 //!
 //! Threads are started when there is work and end after a while without. Nobody ever joins them: one that hangs in the
 //! resolver or in a file system keeps the process from nothing, its end included.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,14 +30,22 @@ type Job = Box<dyn FnOnce() + Send>;
 pub enum Turn {
     /// Before what is [`Turn::Later`], but for every fourth piece.
     First,
-    /// After that, and never without end.
-    Later,
+    /// After that, and never without end. The number says whose work it is: owners take turns, so that one with much work
+    /// delays another by one piece.
+    Later(u64),
+}
+
+/// Where a piece of work waits: for [`Pool::cancel`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    owner: u64,
+    number: u64,
 }
 
 /// Why a piece of work was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// So many pieces of its turn wait already.
+    /// So many pieces of its turn, and of its owner, wait already.
     Full(usize),
     /// The system has no thread for us.
     NoThread,
@@ -52,10 +60,67 @@ impl std::fmt::Display for Refused {
     }
 }
 
+/// Work of several owners, a piece of each in turn.
+#[derive(Default)]
+struct Turns {
+    /// The work of each owner, by number. An owner stays in here, perhaps without work, until its turn comes.
+    of: BTreeMap<u64, VecDeque<(u64, Job)>>,
+    /// The owners in `of`, in the order of their turns.
+    order: VecDeque<u64>,
+    /// Pieces of work in `of`.
+    len: usize,
+    next: u64,
+}
+
+impl Turns {
+    /// How many pieces of this owner wait.
+    fn waiting(&self, owner: u64) -> usize {
+        self.of.get(&owner).map_or(0, VecDeque::len)
+    }
+
+    fn push(&mut self, owner: u64, job: Job) -> Place {
+        let number = self.next;
+        self.next += 1;
+        self.len += 1;
+        let work = self.of.entry(owner).or_insert_with(|| {
+            self.order.push_back(owner);
+            VecDeque::new()
+        });
+        work.push_back((number, job));
+        Place { owner, number }
+    }
+
+    fn pop(&mut self) -> Option<Job> {
+        while let Some(owner) = self.order.pop_front() {
+            let Some(work) = self.of.get_mut(&owner) else { continue };
+            let job = work.pop_front();
+            if work.is_empty() {
+                self.of.remove(&owner);
+            } else {
+                self.order.push_back(owner);
+            }
+            if let Some((_, job)) = job {
+                self.len -= 1;
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    /// Takes a piece of work out, unless it has begun.
+    fn take(&mut self, place: Place) -> Option<Job> {
+        let work = self.of.get_mut(&place.owner)?;
+        let at = work.binary_search_by_key(&place.number, |(number, _)| *number).ok()?;
+        let (_, job) = work.remove(at)?;
+        self.len -= 1;
+        Some(job)
+    }
+}
+
 #[derive(Default)]
 struct State {
     first: VecDeque<Job>,
-    later: VecDeque<Job>,
+    later: Turns,
     /// How many that come first have gone before one that waits since.
     overtaken: u32,
     threads: usize,
@@ -64,15 +129,20 @@ struct State {
 }
 
 impl State {
+    /// Pieces of work that wait.
+    fn waiting(&self) -> usize {
+        self.first.len() + self.later.len
+    }
+
     /// The next piece of work. Peers that are established can ask without end, so each time that [`OVERTAKING`] pieces have gone
     /// before one that may wait, that one has its turn.
     fn take(&mut self) -> Option<Job> {
-        if self.later.is_empty() || (self.overtaken < OVERTAKING && !self.first.is_empty()) {
-            self.overtaken = if self.later.is_empty() { 0 } else { self.overtaken + 1 };
+        if self.later.len == 0 || (self.overtaken < OVERTAKING && !self.first.is_empty()) {
+            self.overtaken = if self.later.len == 0 { 0 } else { self.overtaken + 1 };
             return self.first.pop_front();
         }
         self.overtaken = 0;
-        self.later.pop_front()
+        self.later.pop()
     }
 }
 
@@ -93,8 +163,8 @@ impl Pool {
         Self(Arc::new(Shared { name, max, state: Mutex::default(), more: Condvar::new() }))
     }
 
-    /// Has a piece of work done by a thread, unless `room` pieces of its turn wait already. The receiver is told its result;
-    /// an error if it has panicked.
+    /// Has a piece of work done by a thread, unless `room` pieces of its turn and owner wait already. The receiver is told its
+    /// result; an error if it has panicked or has been cancelled.
     ///
     /// # Errors
     /// The work was not taken, and will not be done.
@@ -104,18 +174,34 @@ impl Pool {
         room: usize,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<oneshot::Receiver<T>, Refused> {
+        self.put(turn, room, work).map(|(result, _)| result)
+    }
+
+    /// The same, with the place in which it waits. Work that comes first has none: it cannot be cancelled.
+    ///
+    /// # Errors
+    /// The work was not taken, and will not be done.
+    pub fn put<T: Send + 'static>(
+        &self,
+        turn: Turn,
+        room: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<(oneshot::Receiver<T>, Option<Place>), Refused> {
         let (tx, rx) = oneshot::channel();
         let job: Job = Box::new(move || {
             // Whoever asked may not wait any more.
             let _ = tx.send(work());
         });
         let mut state = self.state();
-        let waiting = if turn == Turn::First { state.first.len() } else { state.later.len() };
+        let waiting = match turn {
+            Turn::First => state.first.len(),
+            Turn::Later(owner) => state.later.waiting(owner),
+        };
         if waiting >= room {
             return Err(Refused::Full(waiting));
         }
         // Those that are idle may have been woken for what waits already.
-        if state.idle <= state.first.len() + state.later.len() && state.threads < self.0.max {
+        if state.idle <= state.waiting() && state.threads < self.0.max {
             let pool = self.clone();
             let thread = std::thread::Builder::new().name(self.0.name.into()).stack_size(STACK);
             match thread.spawn(move || pool.work()) {
@@ -125,12 +211,22 @@ impl Pool {
                 Err(_) => {}
             }
         }
-        match turn {
-            Turn::First => state.first.push_back(job),
-            Turn::Later => state.later.push_back(job),
-        }
+        let place = match turn {
+            Turn::First => {
+                state.first.push_back(job);
+                None
+            }
+            Turn::Later(owner) => Some(state.later.push(owner, job)),
+        };
         self.0.more.notify_one();
-        Ok(rx)
+        Ok((rx, place))
+    }
+
+    /// Takes a piece of work back that nobody wants any more, unless a thread has begun with it.
+    pub fn cancel(&self, place: Place) {
+        let job = self.state().later.take(place);
+        // What it holds is dropped without the lock.
+        drop(job);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -153,7 +249,7 @@ impl Pool {
             let (woken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if timeout.timed_out() && state.first.is_empty() && state.later.is_empty() {
+            if timeout.timed_out() && state.waiting() == 0 {
                 state.threads -= 1;
                 return;
             }
@@ -206,8 +302,8 @@ mod tests {
             let tx = tx.clone();
             pool.run(turn, room, move || tx.send(n).unwrap())
         };
-        assert!(put(Turn::Later, 2, 1).is_ok() && put(Turn::Later, 2, 2).is_ok());
-        assert_eq!(put(Turn::Later, 2, 9).unwrap_err(), Refused::Full(2));
+        assert!(put(Turn::Later(7), 2, 1).is_ok() && put(Turn::Later(7), 2, 2).is_ok());
+        assert_eq!(put(Turn::Later(7), 2, 9).unwrap_err(), Refused::Full(2));
         // However many strangers wait, there is room for the others.
         assert!(put(Turn::First, 2, 3).is_ok());
         drop(hanging);
@@ -224,12 +320,41 @@ mod tests {
             let tx = tx.clone();
             pool.run(turn, usize::MAX, move || tx.send(n).unwrap()).unwrap();
         };
-        put(Turn::Later, 100);
-        put(Turn::Later, 101);
+        put(Turn::Later(7), 100);
+        put(Turn::Later(7), 101);
         (0..9).for_each(|n| put(Turn::First, n));
         drop(hanging);
         let order: Vec<u32> = (0..11).map(|_| order.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
         assert_eq!(order, [0, 1, 2, 100, 3, 4, 5, 101, 6, 7, 8]);
+    }
+
+    #[test]
+    fn owners_take_turns_and_what_nobody_wants_any_more_is_not_done() {
+        let pool = Pool::new("test", 1);
+        let hanging = hang(&pool);
+        let (tx, order) = mpsc::channel();
+        let put = |owner, room, n: u32| {
+            let tx = tx.clone();
+            pool.put(Turn::Later(owner), room, move || tx.send(n).unwrap()).map(|(_, place)| place.unwrap())
+        };
+        let flood: Vec<_> = (0..100).map(|n| put(1, 100, n).unwrap()).collect();
+        // The room is each owner's own.
+        assert_eq!(put(1, 100, 999).unwrap_err(), Refused::Full(100));
+        let other = put(2, 1, 200).unwrap();
+        put(3, 1, 300).unwrap();
+        // An owner whose work is taken back keeps its turn and no more.
+        pool.cancel(other);
+        put(2, 1, 201).unwrap();
+        flood[2..].iter().for_each(|place| pool.cancel(*place));
+        // Twice, or after it has begun, is nothing.
+        pool.cancel(flood[99]);
+        put(1, 3, 101).unwrap();
+        assert_eq!(pool.state().waiting(), 5);
+        drop(hanging);
+        let order: Vec<u32> = (0..5).map(|_| order.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
+        assert_eq!(order, [0, 201, 300, 1, 101]);
+        let state = pool.state();
+        assert!(state.later.of.is_empty() && state.later.order.is_empty() && state.later.len == 0);
     }
 
     #[test]

@@ -178,6 +178,8 @@ pub enum Event {
         /// Result.
         result: Result<(), String>,
     },
+    /// The answer to this request is of no use any more. Who has not begun with it need not.
+    Unwanted(RequestId),
     /// Keys, for the key log only. Sent only when the endpoint was told to.
     KeyLog(KeyLog),
 }

@@ -105,8 +105,11 @@ impl Endpoint {
         // Another address of the peer is asked besides, or now.
         let goes_on = self.leave_race(now, sa, &how);
         let tasks = sa.active.take().map(|a| a.task).into_iter();
-        let tasks: Vec<Task> =
-            tasks.chain(sa.wait.take().and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
+        let wait = sa.wait.take();
+        if let Some(wait) = &wait {
+            self.forget_request(wait.id);
+        }
+        let tasks: Vec<Task> = tasks.chain(wait.and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
         for task in tasks {
             self.fail_task(task, &reason);
         }

@@ -71,6 +71,13 @@ impl Prefix {
     }
 }
 
+/// The site of an address as a number.
+pub(crate) fn site_number(addr: IpAddr) -> u64 {
+    let Prefix { v6, bits } = Prefix::site(addr);
+    // At most 48 bits.
+    u64::from(v6) << 63 | bits as u64
+}
+
 /// The order in which prefixes give way: the fullest last, among equals the one with the oldest
 /// entry.
 type Rank = (usize, Reverse<IkeId>, Prefix);

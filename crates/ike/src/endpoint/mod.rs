@@ -271,13 +271,14 @@ impl Endpoint {
         self.run_todo(now);
     }
 
-    /// True when a request is for a peer that has begun and that nobody knows yet: it goes after all others.
-    pub fn is_for_stranger(&self, id: RequestId) -> bool {
+    /// When a request is for a peer that has begun and that nobody knows yet, a number for the site (/48, /16) that it is in. Such
+    /// a request goes after all others, and sites take turns: one that sends many holds up no other.
+    pub fn stranger(&self, id: RequestId) -> Option<u64> {
         let sa = match self.pending.get(&id) {
-            Some(Pending::Sa(ike)) => self.sas.get(ike),
-            _ => None,
+            Some(Pending::Sa(ike)) => self.sas.get(ike)?,
+            _ => return None,
         };
-        sa.is_some_and(|sa| !sa.initiator && !sa.is_up())
+        (!sa.initiator && !sa.is_up()).then(|| halfopen::site_number(sa.remote.ip()))
     }
 
     /// Too much waits already, and this request of a stranger's will not be answered: its half-open IKE_SA ends without a
@@ -380,6 +381,18 @@ impl Endpoint {
         self.pending.insert(id, who);
         self.requests.push_back((id, request));
         id
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(crate) fn forget_request(&mut self, id: RequestId) {
+        if self.pending.remove(&id).is_none() {
+            return;
+        }
+        match self.requests.iter().rposition(|(of, _)| *of == id) {
+            // Nobody has seen it yet.
+            Some(at) => _ = self.requests.remove(at),
+            None => self.emit(Event::Unwanted(id)),
+        }
     }
 
     /// Random bytes.

@@ -296,9 +296,9 @@ fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<cr
     }
     match ep.half_open.room(now, remote.ip(), &ep.limits) {
         Room::Free => Some(None),
-        // While its key pair is being made it stays, so that no more are asked for than there are
-        // entries.
-        Room::InsteadOf(id) => ep.sas.get(&id).is_some_and(|sa| sa.wait.is_none()).then_some(Some(id)),
+        // Also while a key exchange is computed for it, which is not wanted any more then: so no more
+        // of them wait than there are entries.
+        Room::InsteadOf(id) => Some(Some(id)),
         Room::None => None,
     }
 }
