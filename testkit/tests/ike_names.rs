@@ -196,6 +196,49 @@ fn traps_work_with_a_name_and_wait_for_it_when_they_must() {
 }
 
 #[test]
+fn the_same_addresses_in_another_order_are_nothing_new() {
+    let orders = [["192.0.2.2", "192.0.2.3"], ["192.0.2.3", "192.0.2.2"]];
+    let mut w = by_name(14, &orders[0], |c| {
+        c.children[0].start_action = ChildAction::Trap;
+        c.children[0].remote_ts = vec![TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: 65_535 }];
+    });
+    for turn in 0..60 {
+        resolve(&mut w, 0, "hub.example", &orders[turn % 2]);
+        w.run(10 * S);
+        let p = &w.nodes[0].engine.policies;
+        assert_eq!((p.len(), p[0].remote.range.start()), (1, ip("192.0.2.2")), "in turn {turn}");
+    }
+    println!("{} look-ups", w.nodes[0].resolved);
+    assert!(w.nodes[0].resolved > 8);
+    assert_eq!(w.nodes[0].count_logged("the name 'hub.example' stands for"), 1);
+    // What is new comes last, and what is gone goes; an address that the answer repeats is one.
+    resolve(&mut w, 0, "hub.example", &["192.0.2.4", "192.0.2.3", "192.0.2.4"]);
+    w.run(70 * S);
+    assert!(w.nodes[0].logged("the name 'hub.example' stands for 192.0.2.3, 192.0.2.4"));
+    assert_eq!(w.nodes[0].engine.policies[0].remote.range.start(), ip("192.0.2.3"));
+    w.audit();
+}
+
+#[test]
+fn an_attempt_asks_each_address_once_whatever_order_another_look_up_has() {
+    let mut w = by_name(15, &["198.51.100.1", "192.0.2.2"], |_| {});
+    let now = w.now();
+    let ticket = w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).unwrap();
+    w.run(S);
+    // Another connection with this name is loaded, so that it is looked up.
+    resolve(&mut w, 0, "hub.example", &["192.0.2.2", "198.51.100.1"]);
+    let now = w.now();
+    let mut more = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    more.name = "more".to_owned();
+    w.nodes[0].endpoint.load_connection(now, more);
+    w.run(3 * S);
+    let asked: Vec<IpAddr> = w.net.log.iter().filter(|(s, _)| s.mid == 0).map(|(_, p)| p.to.ip()).collect();
+    println!("asked: {asked:?}");
+    assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())));
+    w.audit();
+}
+
+#[test]
 fn thousands_of_names_are_ten_look_ups_a_second_and_strangers_make_none_more() {
     let mut w = by_name(13, &["192.0.2.2"], |_| {});
     w.establish(0).unwrap();

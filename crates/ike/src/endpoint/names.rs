@@ -2,7 +2,8 @@
 //!
 //! A name is looked up when its connection is loaded, for every attempt to initiate, and every minute (how long an answer
 //! holds is not told). Nothing that a stranger sends causes a look-up. An answer that fails leaves what was known; one name
-//! that cannot be resolved holds up nothing but its own connection.
+//! that cannot be resolved holds up nothing but its own connection. Servers put the addresses of one name in another order for
+//! each answer: those that are known keep theirs, and what is new comes last.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -115,7 +116,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         name: &str,
-        mut addrs: Vec<std::net::IpAddr>,
+        addrs: Vec<std::net::IpAddr>,
         error: Option<String>,
     ) {
         let all = u32::try_from(self.names.len()).unwrap_or(u32::MAX).min(100_000);
@@ -140,7 +141,7 @@ impl Endpoint {
             }
             return;
         }
-        addrs.truncate(MAX_ADDRS);
+        let addrs = self.conns.in_known_order(name, &addrs, MAX_ADDRS);
         let list: Vec<String> = addrs.iter().map(ToString::to_string).collect();
         if let Some(users) = self.conns.set_resolved(name, addrs) {
             self.note(Level::Info, None, format!("the name '{name}' stands for {}", list.join(", ")));

@@ -187,6 +187,20 @@ impl Connections {
             .copied()
     }
 
+    /// The first `most` of these addresses of a DNS name, each once: those that are known, in the order in which they are
+    /// known, and then the others.
+    pub(crate) fn in_known_order(&self, dns: &str, addrs: &[IpAddr], most: usize) -> Vec<IpAddr> {
+        let known = self.resolved.get(dns).map_or(&[][..], Vec::as_slice);
+        let mut all: Vec<IpAddr> = known.iter().filter(|addr| addrs.contains(addr)).copied().collect();
+        for addr in addrs {
+            if all.len() < most && !all.contains(addr) {
+                all.push(*addr);
+            }
+        }
+        all.truncate(most);
+        all
+    }
+
     /// What a DNS name stands for now; empty forgets it. The connections that have it; `None` when nothing is new.
     pub(crate) fn set_resolved(&mut self, dns: &str, addrs: Vec<IpAddr>) -> Option<Vec<Arc<Connection>>> {
         if self.resolved.get(dns).map_or(&[][..], Vec::as_slice) == addrs.as_slice() {
