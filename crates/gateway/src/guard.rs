@@ -77,8 +77,8 @@ pub fn standing_route(destination: Destination, way: Way) -> Route {
 }
 
 /// Puts the whole plan into the kernel, for when no daemon runs: table, filters at the ingress, routes, rules; what is there of ours
-/// and not in the plan goes. A kernel without IPv6 is told nothing about it. Returns why the filters do not stand, if so: the
-/// table guards without them.
+/// and not in the plan goes. A kernel without IPv6 is told nothing about it. Returns how far the filters stand: the table guards
+/// without them.
 ///
 /// # Errors
 /// What was refused first. What was done before it stands.
@@ -87,8 +87,8 @@ pub fn install(
     netlink: &mut Netlink,
     plan: &Plan,
     device: &str,
-) -> Result<Option<String>, GuardError> {
-    let without = ingress::Keeper::open(device)?.keep(&plan.ingress).problem;
+) -> Result<ingress::Kept, GuardError> {
+    let kept = ingress::Keeper::open(device)?.keep(&plan.ingress);
     match (nft, &plan.nft) {
         (Some(nft), Some(text)) => drop(nft.apply(text)?),
         // A table of before would go on dropping what is no longer protected.
@@ -112,7 +112,7 @@ pub fn install(
         unless_absent(netlink.add_rule(&rule))?;
         unless_absent(netlink.delete_rule(&rule).map(|_| ()))?;
     }
-    Ok(without)
+    Ok(kept)
 }
 
 /// True when there are VRFs: with the first one the kernel makes a rule for them.

@@ -13,6 +13,7 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
@@ -53,9 +54,10 @@ pub struct Steering {
     /// All of them, in the order of the plan.
     policies: Vec<Policy>,
     plan: Plan,
-    /// The filters at the ingress, and why they do not stand.
+    /// The filters at the ingress, why they do not stand, and where they drop more than they should.
     ingress: Option<Keeper>,
     without_ingress: Option<String>,
+    stricter: Option<String>,
     ways: BTreeMap<Destination, Way>,
     /// Routes and rules of ours that the kernel has, as far as is known.
     routes: BTreeSet<(Destination, Way)>,
@@ -93,6 +95,7 @@ impl Steering {
             plan: Plan::default(),
             ingress: None,
             without_ingress: None,
+            stricter: None,
             ways: BTreeMap::new(),
             routes: BTreeSet::new(),
             rules: Vec::new(),
@@ -180,6 +183,10 @@ impl Steering {
                 None => "the program at the ingress stands at all interfaces".to_owned(),
             });
             self.without_ingress = kept.problem;
+        }
+        if kept.stricter != self.stricter {
+            self.log.extend(kept.stricter.clone());
+            self.stricter = kept.stricter;
         }
         kept.restored
     }
@@ -474,7 +481,7 @@ impl Steering {
                 self.log.push(e.to_string());
             }
         }
-        self.plan.ingress = ironswan_io::ingress::Filter::default();
+        self.plan.ingress = Arc::default();
         self.keep_ingress();
     }
 

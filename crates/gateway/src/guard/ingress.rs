@@ -5,6 +5,7 @@
 //! traffic no policy here means.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ironswan_io::Error as IoError;
 use ironswan_io::ingress::{Filter, Ingress, Interface};
@@ -21,6 +22,8 @@ pub struct Keeper {
     netlink: Netlink,
     ingress: Ingress,
     device: String,
+    /// It is wanted nowhere, and stands nowhere.
+    nowhere: bool,
     /// Where it stands, as far as is known: names by index.
     stands: BTreeMap<u32, String>,
 }
@@ -32,6 +35,8 @@ pub struct Kept {
     pub restored: Vec<String>,
     /// Why it does not stand everywhere.
     pub problem: Option<String>,
+    /// Where it drops more than was asked for, as there are more policies than it has room for.
+    pub stricter: Option<String>,
 }
 
 impl Keeper {
@@ -44,13 +49,18 @@ impl Keeper {
             netlink: Netlink::open()?,
             ingress: Ingress::open()?,
             device: device.to_owned(),
+            nowhere: false,
             stands: BTreeMap::new(),
         })
     }
 
     /// Makes this filter stand wherever it should, with the addresses that this machine has now. An empty one stands nowhere.
-    pub fn keep(&mut self, filter: &Filter) -> Kept {
+    pub fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
         let mut kept = Kept::default();
+        // Nobody else sets ours, not at interfaces that come either.
+        if filter.is_empty() && self.nowhere {
+            return kept;
+        }
         let seen = self.netlink.links().and_then(|links| Ok((links, self.netlink.addresses()?)));
         let (links, addresses) = match seen {
             Ok(seen) => seen,
@@ -58,13 +68,12 @@ impl Keeper {
         };
         let (with, without) = interfaces(&links, &self.device);
         let own = addresses.iter().filter(|a| !a.tentative && !a.ip.is_loopback()).map(|a| a.ip).collect();
-        // Where nothing is guarded, addresses change nothing.
-        let filter = if filter.is_empty() { Filter::default() } else { Filter { own, ..filter.clone() } };
-        let wanted = self.ingress.want(filter, &with);
-        if let Err(e) = wanted {
+        if let Err(e) = self.ingress.want(filter, &own, &with) {
             kept.problem = Some(e.to_string());
         }
+        kept.stricter = self.ingress.stricter().map(str::to_owned);
         let done = self.ingress.keep(&with, &without);
+        self.nowhere = filter.is_empty() && done.failed.is_empty();
         let was = std::mem::take(&mut self.stands);
         if self.ingress.is_wanted() {
             let failed = |name: &str| done.failed.iter().any(|(n, _)| n == name);

@@ -148,7 +148,7 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         // What an earlier configuration has left there would go on dropping.
         found => found.ok().filter(|nft| settings.nft || nft.present().unwrap_or(false)),
     };
-    let without = super::install(nft.as_ref(), &mut netlink, &plan, &settings.device).map_err(|e| one(&e))?;
+    let kept = super::install(nft.as_ref(), &mut netlink, &plan, &settings.device).map_err(|e| one(&e))?;
     if !wrong.is_empty() {
         let note = format!(
             "nothing stood, so {} policies of connections without errors are guarded all the same; correct the rest and \
@@ -161,7 +161,10 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         policies: policies.len(),
         routes: plan.routes.len(),
         table: settings.nft && !plan.routes.is_empty(),
-        warnings: plan.warnings.into_iter().chain(without.map(|why| without_ingress(&why))).collect(),
+        warnings: {
+            let ingress = kept.problem.map(|why| without_ingress(&why)).into_iter().chain(kept.stricter);
+            plan.warnings.into_iter().chain(ingress).collect()
+        },
     })
 }
 

@@ -4,6 +4,8 @@
 //! It is asked before the kernel's own NAT and before it puts fragments together, and of IPv6's extension headers it looks through
 //! that of fragments alone; otherwise both say the same of a packet (`model_tests` asks both).
 
+use std::collections::HashSet;
+
 use ironswan_io::ingress::{Family, Filter, List as Rows, Row};
 
 use super::Settings;
@@ -35,8 +37,31 @@ fn family(cut: &Cut) -> Family {
 }
 
 fn rows(list: &List) -> Rows {
-    let of = |view| list.steps.iter().filter_map(|step| row(step, view)).collect();
-    Rows { ports: of(View::Ports), protocol: of(View::Protocol), addresses: of(View::Addresses) }
+    Rows {
+        ports: each(list, |step| row(step, View::Ports)),
+        protocol: each(list, |step| row(step, View::Protocol)),
+        addresses: each(list, |step| row(step, View::Addresses)),
+        fragments: each(list, fragment),
+    }
+}
+
+/// The rows of all steps, without those that an earlier one leaves nothing to ask: many differ in what a view does not show.
+fn each(list: &List, of: impl Fn(&Step) -> Option<Row>) -> Vec<Row> {
+    let mut seen = HashSet::new();
+    list.steps.iter().filter_map(of).filter(|row| seen.insert(Row { drop: false, ..*row })).collect()
+}
+
+/// A step as later fragments show it. Where their first one may go on they go on, too: without it they are nothing, and it is
+/// asked for its ports. The table has whole packets to ask, where connections are tracked or the packet is for this machine.
+fn fragment(step: &Step) -> Option<Row> {
+    let opaque = [step.local_ports, step.remote_ports].contains(&Ports::Opaque);
+    if opaque || !step.asks_ports() {
+        return row(step, View::Protocol);
+    }
+    let drop = outcome(step, Flow::In) == Outcome::Guarded;
+    let protocol = Some(step.protocol).filter(|p| *p != 0);
+    let shows = Some(true).filter(|_| protocol.is_none());
+    (!drop).then_some(Row { local: step.local, protocol, shows, ..Row::all(step.local.is_ipv6()) })
 }
 
 /// A step as packets show it that show this much; `None` when it covers none of them.

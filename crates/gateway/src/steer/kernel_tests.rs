@@ -143,7 +143,14 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
         b.check("the guard alone", &alone);
         // Without the table what comes in is dropped where it arrives: exactly the same.
         b.nft.remove().unwrap();
-        let wide: Vec<Case> = INWARDS.iter().filter(|(from, ..)| *from == Wide).copied().collect();
+        // But for a later fragment where the first one may come in: it is nothing without that.
+        let follows = |(_, src, _, upper, _): &Case| *src == "10.3.0.9" && matches!(upper, Later(6));
+        let alone = |case: &Case| match case {
+            (from, src, dst, upper, ClearIn) if follows(case) => (*from, *src, *dst, *upper, Lan),
+            other => *other,
+        };
+        let wide: Vec<Case> = INWARDS.iter().filter(|(from, ..)| *from == Wide).map(alone).collect();
+        assert!(wide.iter().any(|case| follows(case) && case.4 == Lan), "such a case is among them");
         b.check("the program at the ingress alone", &wide);
         // Without a table the other way around: too much is led there, and nothing leaves.
         b.install(&policies(EVERY_KIND));

@@ -30,6 +30,8 @@ mod quoted;
 mod tests;
 mod ways;
 
+use std::sync::Arc;
+
 use ironswan_io::ingress::Filter;
 use ironswan_io::route::{Destination, Rule};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -101,7 +103,7 @@ pub struct Plan {
     pub nft: Option<String>,
     /// What is dropped where packets arrive, without nft's help; this machine's addresses are still to be put in. Empty
     /// without nft, as there is no guard then.
-    pub ingress: Filter,
+    pub ingress: Arc<Filter>,
     /// Rules, for each family in which something is protected.
     pub rules: Vec<Rule>,
     /// Destinations of table 220, in order, each once.
@@ -156,7 +158,7 @@ pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
                 serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));
             }
         }
-        plan.ingress = ingress::filter(settings, [&cuts[0], &cuts[1]]);
+        plan.ingress = Arc::new(ingress::filter(settings, [&cuts[0], &cuts[1]]));
         let own = [false, true].map(|ipv6| below_default(&plan.routes, ipv6));
         plan.nft = Some(nft::table(settings, [&cuts[0], &cuts[1]], [&own[0], &own[1]]));
     }

@@ -17,23 +17,28 @@
 //!
 //! | module | what it does |
 //! |---|---|
+//! | `fit` | what is done with more policies than there is room for |
 //! | `table` | the memory |
 //! | `program` | the program |
 //! | `tc` | filters by rtnetlink |
 
+mod fit;
 mod program;
 mod table;
 mod tc;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ironswan_wire::selector::AddrRange;
 
 use crate::bpf::{self, Value};
+use crate::clock;
 use crate::error::Error;
 use program::{COUNTER, COUNTER_SIZE, DROPPED, Image};
 use tc::{HANDLE, PREFERENCE, Tc};
@@ -47,6 +52,8 @@ pub const MOBILITY: u8 = 135;
 
 /// Begin of the names of our filters; the digest follows.
 const NAME: &str = "ironswan:";
+/// What the kernel has refused is not asked of it again before this has passed.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Packets to `local` that show all of this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -79,15 +86,17 @@ impl Row {
 pub struct List {
     /// For packets that show ports, or type and code, if their protocol has them.
     pub ports: Vec<Row>,
-    /// For those that do not: later fragments, and what is too short.
+    /// For those that do not, as they are too short.
     pub protocol: Vec<Row>,
     /// For those that hide even their protocol: IPv6 behind extension headers.
     pub addresses: Vec<Row>,
+    /// For later fragments, which show their protocol and are worth nothing without the first one, which shows all.
+    pub fragments: Vec<Row>,
 }
 
 impl List {
-    fn views(&self) -> [&[Row]; 3] {
-        [&self.ports, &self.protocol, &self.addresses]
+    fn views(&self) -> [&[Row]; 4] {
+        [&self.ports, &self.protocol, &self.addresses, &self.fragments]
     }
 }
 
@@ -107,7 +116,7 @@ pub struct Filter {
     pub families: [Family; 2],
     /// UDP ports of IKE and of encapsulation: what comes to them in clear comes in, beside ESP and AH.
     pub ports: [u16; 2],
-    /// This machine's addresses: only they are sent ESP, AH and IKE.
+    /// This machine's addresses: only they are sent ESP, AH and IKE. [`Ingress::want`] puts them in.
     pub own: BTreeSet<IpAddr>,
 }
 
@@ -167,6 +176,22 @@ impl std::error::Error for IngressError {
     }
 }
 
+impl IngressError {
+    /// The same once more.
+    fn again(&self) -> Self {
+        match self {
+            Self::TooMany(why) => Self::TooMany(why.clone()),
+            Self::Refused { what, source } => {
+                let same = io::Error::from_raw_os_error;
+                let source = source
+                    .raw_os_error()
+                    .map_or_else(|| io::Error::new(source.kind(), source.to_string()), same);
+                Self::Refused { what: what.clone(), source }
+            }
+        }
+    }
+}
+
 fn refused(what: impl Into<String>) -> impl FnOnce(io::Error) -> IngressError {
     move |source| IngressError::Refused { what: what.into(), source }
 }
@@ -196,13 +221,28 @@ pub struct Kept {
 /// An interface: index and name.
 pub type Interface<'a> = (u32, &'a str);
 
+/// What is wanted, and the program that does it.
+#[derive(Debug)]
+struct Wanted {
+    asked: Arc<Filter>,
+    /// As much of it as there is room for, with our addresses.
+    fitted: Filter,
+    stricter: Option<String>,
+    program: Program,
+}
+
 /// Our filters, in the network namespace of the thread that opened this. What it set stays when this is dropped.
 #[derive(Debug)]
 pub struct Ingress {
     tc: Tc,
-    /// What is wanted, and the program that does it.
-    wanted: Option<(Filter, Program)>,
+    wanted: Option<Wanted>,
+    /// What the kernel cannot have, and why; until then it is not asked again.
+    refused: Option<(Arc<Filter>, IngressError, Instant)>,
     counter: Option<Value>,
+    /// The digests of the filters that this set, by interface.
+    set: BTreeMap<u32, u64>,
+    /// Interfaces that are not to have one and have none. Nobody else sets ours while this does.
+    free: BTreeSet<u32>,
 }
 
 impl Ingress {
@@ -212,22 +252,55 @@ impl Ingress {
     /// When the kernel has no rtnetlink, or no descriptors are left.
     pub fn open() -> Result<Self, Error> {
         let tc = Tc::open().map_err(|source| Error::System { what: "opening a netlink socket", source })?;
-        Ok(Self { tc, wanted: None, counter: None })
+        let (set, free) = (BTreeMap::new(), BTreeSet::new());
+        Ok(Self { tc, wanted: None, refused: None, counter: None, set, free })
     }
 
-    /// What is wanted from now on. `interfaces` are asked for the counter of a filter that stands, so that it goes on.
+    /// What is wanted from now on, where these addresses are this machine's. `interfaces` are asked for the counter of a filter that
+    /// stands, so that it goes on.
     ///
     /// # Errors
-    /// Why the kernel cannot have it; what was wanted before still is.
-    pub fn want(&mut self, filter: Filter, interfaces: &[Interface<'_>]) -> Result<(), IngressError> {
-        if self.wanted.as_ref().is_some_and(|(f, _)| *f == filter) {
-            return Ok(());
-        }
+    /// Why the kernel cannot have it; nothing is wanted then. The same is not tried again for 10 s.
+    pub fn want(
+        &mut self,
+        filter: &Arc<Filter>,
+        own: &BTreeSet<IpAddr>,
+        interfaces: &[Interface<'_>],
+    ) -> Result<(), IngressError> {
         if filter.is_empty() {
-            self.wanted = None;
+            (self.wanted, self.refused) = (None, None);
             return Ok(());
         }
-        let image = Image::new(&filter).map_err(IngressError::TooMany)?;
+        let is_same = |asked: &Arc<Filter>| Arc::ptr_eq(asked, filter) || asked == filter;
+        if let Some(Wanted { fitted, .. }) = self.wanted.as_ref().filter(|w| is_same(&w.asked))
+            && fit::reached(fitted, own).eq(fitted.own.iter().copied())
+        {
+            return Ok(());
+        }
+        let now = clock::now();
+        match &self.refused {
+            Some((asked, why, until)) if is_same(asked) && now < *until => return Err(why.again()),
+            _ => {}
+        }
+        let made = self.make(filter, own, interfaces);
+        self.refused = made.as_ref().err().map(|why| (filter.clone(), why.again(), now + RETRY));
+        // What stood would go on dropping by policies and addresses that are gone.
+        self.wanted = None;
+        self.wanted = Some(made?);
+        Ok(())
+    }
+
+    fn make(
+        &mut self,
+        filter: &Arc<Filter>,
+        own: &BTreeSet<IpAddr>,
+        interfaces: &[Interface<'_>],
+    ) -> Result<Wanted, IngressError> {
+        let fit::Fitted { filter: fitted, stricter } =
+            fit::fit(filter, program::longest()).map_err(IngressError::TooMany)?;
+        let mut fitted = fitted.into_owned();
+        fitted.own = fit::reached(&fitted, own).collect();
+        let image = Image::new(&fitted).map_err(IngressError::TooMany)?;
         let counter = match self.counter.take() {
             Some(counter) => counter,
             None => match self.standing_counter(interfaces) {
@@ -237,8 +310,12 @@ impl Ingress {
         };
         let program = Program::of(&image, &counter);
         self.counter = Some(counter);
-        self.wanted = Some((filter, program?));
-        Ok(())
+        Ok(Wanted { asked: filter.clone(), fitted, stricter, program: program? })
+    }
+
+    /// Where what is wanted drops more than that, as there is no room for all of it; for people.
+    pub fn stricter(&self) -> Option<&str> {
+        self.wanted.as_ref()?.stricter.as_deref()
     }
 
     /// Makes what is wanted stand at these interfaces. `others`: interfaces that are not to have it.
@@ -249,14 +326,23 @@ impl Ingress {
             Some(_) => (interfaces, [others, none]),
             None => (none, [others, interfaces]),
         };
+        let known: BTreeSet<u32> =
+            [interfaces, others].into_iter().flatten().map(|(index, _)| *index).collect();
+        self.set.retain(|index, _| known.contains(index));
+        self.free.retain(|index| known.contains(index));
         for (index, name) in with {
-            let Some((_, program)) = &self.wanted else { continue };
+            let Some(Wanted { program, .. }) = &self.wanted else { continue };
+            self.free.remove(index);
             let stood = self.tc.filters(*index).ok().and_then(|found| ours(&found));
-            if stood.is_some_and(|(digest, _)| digest == program.digest) {
+            // A predecessor's may count where nobody here can read it.
+            if stood.is_some_and(|(digest, _)| digest == program.digest)
+                && self.set.get(index) == Some(&program.digest)
+            {
                 continue;
             }
             match program.attach(&mut self.tc, *index) {
                 Ok(()) => {
+                    self.set.insert(*index, program.digest);
                     kept.set.push((*name).to_owned());
                     if stood.is_none() {
                         kept.lost.push((*name).to_owned());
@@ -267,12 +353,23 @@ impl Ingress {
             }
         }
         for (index, name) in without.into_iter().flatten() {
+            if self.free.contains(index) {
+                continue;
+            }
             match self.tc.filters(*index) {
                 Ok(found) if ours(&found).is_some() => {}
-                _ => continue,
+                Ok(_) => {
+                    self.free.insert(*index);
+                    continue;
+                }
+                Err(_) => continue,
             }
             match self.tc.remove(*index) {
-                Ok(()) => kept.removed.push((*name).to_owned()),
+                Ok(()) => {
+                    self.set.remove(index);
+                    self.free.insert(*index);
+                    kept.removed.push((*name).to_owned());
+                }
                 Err(e) if is_gone(&e) => {}
                 Err(e) => {
                     kept.failed.push(((*name).to_owned(), refused("remove a filter at the ingress")(e)))

@@ -5,7 +5,7 @@
 //!                                           │
 //!                  protocol, ports, fragment ─▶ rows of the list, the first that covers the packet ─▶ goes on, or:
 //!                                                                                                │
-//!   a neighbour's message; to another station; to us: ESP, AH, IKE, an error about them ─▶ goes on │ ─▶ counted, dropped
+//!   to another station; DHCP's answers; to us: neighbours, ESP, AH, IKE, an error about them ─▶ goes on │ ─▶ counted, dropped
 //! ```
 //!
 //! The search has no branches: each step adds its length or nothing, as the sign of a difference says; and a row has one. So the
@@ -15,10 +15,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use super::Filter;
 use super::table::{
     DESTINATION, DROP, HEAD, PROTOCOL, Place, SHOWS, SHOWS_NONE, SHOWS_PORTS, SOURCE, Search, place,
 };
+use super::{Filter, fit};
 use crate::bpf::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use crate::bpf::assembler::Size::{Byte, Half, Word};
 use crate::bpf::assembler::*;
@@ -69,6 +69,7 @@ const LATER: i16 = -92;
 const VIEW_PORTS: i32 = 0;
 const VIEW_PROTOCOL: i32 = 4;
 const VIEW_ADDRESSES: i32 = 8;
+const VIEW_FRAGMENTS: i32 = 12;
 
 /// Code and memory.
 pub(super) struct Image {
@@ -83,25 +84,15 @@ impl Image {
     /// # Errors
     /// More rows than can be asked.
     pub(super) fn new(filter: &Filter) -> Result<Self, String> {
-        let mut bytes: Vec<u8> =
-            [VIEW_PORTS, VIEW_PROTOCOL, VIEW_ADDRESSES, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        // Nothing is built that is refused then; and the kernel would refuse it after many seconds.
+        fit::check(filter, longest())?;
+        let mut bytes: Vec<u8> = [VIEW_PORTS, VIEW_PROTOCOL, VIEW_ADDRESSES, VIEW_FRAGMENTS]
+            .iter()
+            .flat_map(|n| n.to_ne_bytes())
+            .collect();
         let own: Vec<_> = filter.own.iter().copied().collect();
         let [v4, v6] = &filter.families;
         let places = [place(&mut bytes, v4, &own, false), place(&mut bytes, v6, &own, true)];
-        if let Some(p) = places.iter().find(|p| p.longest > MAX_ROWS) {
-            return Err(format!(
-                "{} policies cover one address, and the program asks at most {MAX_ROWS}",
-                p.longest - 1
-            ));
-        }
-        // The kernel would refuse it after many seconds.
-        if let Some(p) = places.iter().find(|p| p.longest > UNROLLED && !may_loop()) {
-            return Err(format!(
-                "{} policies cover one address, and the program asks at most {} without CAP_PERFMON",
-                p.longest - 1,
-                UNROLLED - 1
-            ));
-        }
         Ok(Self { bytes, places, ports: filter.ports })
     }
 
@@ -131,6 +122,11 @@ impl Image {
         let (mut v4, mut v6, mut tagged) = (Label::default(), Label::default(), Label::default());
         let network = |n: u16| i32::from(n.to_be());
         a.copy(R6, R1);
+        // What is tagged belongs to the interface of its VLAN, which has a program of its own where it is one of ours; it may be
+        // another customer's, in a VRF or another network namespace. Where nobody has the VLAN, nobody takes the packet in.
+        a.load(Word, R1, R6, SKB_VLAN_TCI);
+        a.alu(AND32_K, R1, 0xfff);
+        a.jump(JNE32_K, R1, 0, &mut pass);
         a.load(Word, R1, R6, SKB_PROTOCOL);
         a.jump(JEQ32_K, R1, network(0x0800), &mut v4);
         a.jump(JEQ32_K, R1, network(0x86dd), &mut v6);
@@ -140,9 +136,6 @@ impl Image {
         // A second tag is under the first. Only where both name no VLAN does the kernel take both away without coming here again;
         // nobody sends that for a good reason.
         a.here(tagged);
-        a.load(Word, R1, R6, SKB_VLAN_TCI);
-        a.alu(AND32_K, R1, 0xfff);
-        a.jump(JNE32_K, R1, 0, &mut pass);
         a.set(R8, 0);
         a.fetch(2, &mut pass);
         a.load_be(Half, R1, R10, SCRATCH);
@@ -168,6 +161,11 @@ impl Image {
         a.push(EXIT, R0, 0, 0, 0);
         a.0
     }
+}
+
+/// Rows that a list may have here and now, besides the last one, which covers every packet.
+pub(super) fn longest() -> usize {
+    if may_loop() { MAX_ROWS - 1 } else { UNROLLED - 1 }
 }
 
 /// CAP_PERFMON, or CAP_SYS_ADMIN, which contains it.
@@ -217,7 +215,7 @@ impl Assembler {
         self.keep_bytes(at, value.to_ne_bytes());
     }
 
-    /// `*(R10 + at) = value`, one of those that are multiples of 4 up to 8. From memory, so that the verifier does not know it: what
+    /// `*(R10 + at) = value`, one of those that are multiples of 4 up to 12. From memory, so that the verifier does not know it: what
     /// it knows it walks through once for each value, with all rows behind it. Uses R1 and R2.
     fn keep_unknown(&mut self, memory: i32, at: i16, value: i32) {
         self.value(R1, memory, value as usize);
@@ -303,11 +301,14 @@ impl Assembler {
         // Exceptions. What is for another station is not taken in by this one.
         self.load(Word, R1, R6, SKB_PKT_TYPE);
         self.jump(JEQ_K, R1, OTHER_HOST, pass);
-        if ipv6 {
-            self.neighbour(pass);
+        if !ipv6 {
+            self.dhcp(pass);
         }
         self.search(&place.own, memory, ipv6);
         self.jump(JEQ_K, R9, 0, drop);
+        if ipv6 {
+            self.neighbour(pass);
+        }
         self.outer(ipv6, ports, pass, drop);
     }
 
@@ -322,7 +323,17 @@ impl Assembler {
         self.load_be(Half, R1, R10, HEADER + 6);
         self.alu(AND32_K, R1, 0x1fff);
         self.keep(LATER, R1);
+        self.view_without_ports(memory);
+    }
+
+    /// The view of what shows its protocol and no ports, as [`LATER`] says. Uses R1 and R2.
+    fn view_without_ports(&mut self, memory: i32) {
+        let mut whole = Label::default();
         self.keep_unknown(memory, VIEW, VIEW_PROTOCOL);
+        self.load(Word, R1, R10, LATER);
+        self.jump(JEQ_K, R1, 0, &mut whole);
+        self.keep_unknown(memory, VIEW, VIEW_FRAGMENTS);
+        self.here(whole);
     }
 
     /// Protocol, ports and view of an IPv6 packet. The engine does not look through AH and other extension headers than that of a
@@ -350,7 +361,7 @@ impl Assembler {
         for extension in [0, 43, 44, 51, 60] {
             self.jump(JEQ_K, R1, extension, &mut behind);
         }
-        self.keep_unknown(memory, VIEW, VIEW_PROTOCOL);
+        self.view_without_ports(memory);
         self.jump(JA, R0, 0, &mut done);
         self.here(hidden);
         self.keep_unknown(memory, VIEW, VIEW_ADDRESSES);
@@ -470,6 +481,19 @@ impl Assembler {
         self.load(Word, R1, R1, DROP);
         self.jump(JSGE_K, R5, 0, found);
         self.add(R8, 1);
+    }
+
+    /// DHCP's answers to a client, which takes them before the kernel's own stack, for an address that it does not have yet: the
+    /// table, which sees only what the stack delivers, has them alone.
+    fn dhcp(&mut self, pass: &mut Label) {
+        let mut no = Label::default();
+        for (at, value) in [(UPPER, 17), (VIEW, VIEW_PORTS), (PORT_A, 67)] {
+            self.load(Word, R1, R10, at);
+            self.jump(JNE_K, R1, value, &mut no);
+        }
+        self.load(Word, R1, R10, PORT_B);
+        self.jump(JEQ_K, R1, 68, pass);
+        self.here(no);
     }
 
     /// Neighbours are found between global addresses, too; what a router has forwarded has a hop limit of less than 255.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ironswan_wire::selector::AddrRange;
 
-use super::super::{Family, Filter, List, Program, Row};
+use super::super::{Family, Filter, Ingress, List, Program, Row};
 use super::*;
 
 const US: &str = "192.0.2.1";
@@ -25,10 +26,14 @@ fn drop(local: &str) -> Row {
     Row { local, drop: true, ..Row::all(local.is_ipv6()) }
 }
 
+fn all_views(rows: Vec<Row>) -> List {
+    List { ports: rows.clone(), protocol: rows.clone(), addresses: rows.clone(), fragments: rows }
+}
+
 /// All from `remote` to `local` is dropped.
 fn net(remote: &str, local: &str) -> Family {
     let rows = vec![drop(local)];
-    let list = List { ports: rows.clone(), protocol: rows.clone(), addresses: rows };
+    let list = all_views(rows);
     Family { intervals: vec![(prefix(remote), 0)], lists: vec![list] }
 }
 
@@ -105,10 +110,17 @@ fn what_is_to_be_protected_is_dropped_and_nothing_else() {
         (false, "before, IPv6", v6("fd00:1:ffff:ffff:ffff:ffff:ffff:ffff", "fd00:1::5", 17, &u)),
         (false, "to others, IPv6", v6("fd00:2::9", "fd00:1:0:1::", 17, &u)),
         (true, "options, IPv6", v6("fd00:2::9", "fd00:1::5", 60, &[17, 0, 1, 4, 0, 0, 0, 0, 0, 1, 0, 2])),
-        (false, "a neighbour", v6("fd00:2::9", "fd00:1::5", 58, &[135, 0, 0, 0, 0, 0, 0, 0])),
-        (true, "a neighbour far away", {
-            with(v6("fd00:2::9", "fd00:1::5", 58, &[135, 0, 0, 0, 0, 0, 0, 0]), 21, &[254])
-        }),
+        (
+            true,
+            "a neighbour of somebody behind us",
+            v6("fd00:2::9", "fd00:1::5", 58, &[135, 0, 0, 0, 0, 0, 0, 0]),
+        ),
+        (false, "DHCP's answer", v4("10.2.0.9", "10.1.0.5", 17, &ports(67, 68))),
+        (true, "a later fragment of it", with(v4("10.2.0.9", "10.1.0.5", 17, &ports(67, 68)), 20, &[0, 9])),
+        (true, "to DHCP's port", v4("10.2.0.9", "10.1.0.5", 17, &ports(68, 68))),
+        (true, "from DHCP's port", v4("10.2.0.9", "10.1.0.5", 17, &ports(67, 67))),
+        (true, "DHCP's ports over TCP", v4("10.2.0.9", "10.1.0.5", 6, &ports(67, 68))),
+        (true, "DHCP's ports over IPv6", v6("fd00:2::9", "fd00:1::5", 17, &ports(67, 68))),
         (true, "an echo request", v6("fd00:2::9", "fd00:1::5", 58, &[128, 0, 0, 0, 0, 0, 0, 0])),
         // Tags: the kernel takes away a second one without coming here again where neither names a VLAN.
         (true, "two tags of no VLAN", ethernet(0x8100, &[&[0xe0, 0, 8, 0][..], &[0x45; 30]].concat())),
@@ -187,6 +199,8 @@ fn what_comes_to_us_in_clear_by_right_comes_in() {
         (false, "too big over IPv6", v6(from6, US6, 58, &error6(2, 50, 0))),
         (false, "too big over IPv6, about UDP", v6(from6, US6, 58, &error6(2, 17, 500))),
         (true, "about others over IPv6", v6(from6, US6, 58, &error6(2, 17, 501))),
+        (false, "a neighbour", v6(from6, US6, 58, &[135, 0, 0, 0, 0, 0, 0, 0])),
+        (true, "a neighbour far away", with(v6(from6, US6, 58, &[135, 0, 0, 0, 0, 0, 0, 0]), 21, &[254])),
         (true, "echo over IPv6", v6(from6, US6, 58, &error6(128, 50, 0))),
     ] {
         assert_eq!(p.drops(&frame).unwrap(), want, "{what}");
@@ -215,7 +229,7 @@ fn any_number_of_intervals_is_searched_as_by_hand() {
             .collect();
         let list = |drop: bool, v6: bool| {
             let rows = vec![Row { drop, ..Row::all(v6) }];
-            List { ports: rows.clone(), protocol: rows.clone(), addresses: rows }
+            all_views(rows)
         };
         let lists = |v6: bool| vec![list(true, v6), list(false, v6), list(true, v6)];
         let p = load(&filter([
@@ -243,14 +257,22 @@ fn the_longest_lists_are_taken_and_one_more_row_is_refused() {
         let list = List { ports: (0..rows).map(row).collect(), ..List::default() };
         Family { intervals: vec![(prefix(remote), 0)], lists: vec![list] }
     };
-    let of = |rows: usize| {
+    let of = move |rows: usize| {
         filter([family(rows, "10.2.0.0/16", "10.1.0.0/16"), family(rows, "fd00:2::/64", "fd00:1::/64")])
     };
-    // As many as need no more than CAP_BPF.
-    load(&of(UNROLLED - 1));
-    if !may_loop() {
+    // As many as need no more than the units give: the verifier follows wrong guesses, too.
+    let few_rights = std::thread::spawn(move || {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let mut sets = capabilities(None).unwrap();
+        sets.effective &= !(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN);
+        set_capabilities(None, sets).unwrap();
+        assert!(!may_loop());
+        load(&of(UNROLLED - 1));
         let e = Program::load(&of(UNROLLED)).unwrap_err().to_string();
         assert!(e.contains("128 policies cover one address"), "{e}");
+    });
+    few_rights.join().unwrap();
+    if !may_loop() {
         return;
     }
     let p = load(&of(MAX_ROWS - 1));
@@ -275,6 +297,61 @@ fn the_digest_differs_when_anything_does() {
     for other in others {
         assert_ne!(of(&f), of(&other));
     }
+}
+
+#[test]
+fn later_fragments_have_rows_of_their_own() {
+    let mut f = filter([net("10.2.0.0/16", "10.1.0.0/16"), net("fd00:2::/64", "fd00:1::/64")]);
+    let pass = |local| Row { protocol: Some(17), drop: false, ..drop(local) };
+    f.families[0].lists[0].fragments.insert(0, pass("10.1.0.0/16"));
+    f.families[1].lists[0].fragments.insert(0, pass("fd00:1::/64"));
+    let p = load(&f);
+    let four = |protocol: u8, at: [u8; 2]| with(v4("10.2.0.9", "10.1.0.5", protocol, &ports(1, 2)), 20, &at);
+    let six = |protocol: u8, at: u8| {
+        let fragment = [&[protocol, 0, 0, at, 0, 0, 0, 1], &ports(1, 2)[..]].concat();
+        v6("fd00:2::9", "fd00:1::5", 44, &fragment)
+    };
+    for (want, what, frame) in [
+        (true, "whole", four(17, [0, 0])),
+        (true, "first", four(17, [0x20, 0])),
+        (false, "later", four(17, [0x20, 1])),
+        (false, "the last of all", four(17, [0x1f, 0xff])),
+        (true, "of another protocol", four(6, [0, 1])),
+        (true, "too short", v4("10.2.0.9", "10.1.0.5", 17, &[1; 3])),
+        (true, "first, IPv6", six(17, 1)),
+        (false, "later, IPv6", six(17, 9)),
+        (true, "of another protocol, IPv6", six(6, 9)),
+        (true, "of what hides behind options, IPv6", six(60, 9)),
+    ] {
+        assert_eq!(p.drops(&frame).unwrap(), want, "{what}");
+    }
+}
+
+#[test]
+fn what_the_kernel_cannot_have_is_wanted_no_more_and_not_tried_at_once_again() {
+    let mut ingress = Ingress::open().unwrap();
+    let own = BTreeSet::from([ip(US), ip("10.1.0.1"), ip("10.3.0.1")]);
+    let few = Arc::new(filter([net("10.2.0.0/16", "10.1.0.0/16"), Family::default()]));
+    ingress.want(&few, &own, &[]).expect("these tests need root: they load a program");
+    assert_eq!(ingress.wanted.as_ref().unwrap().fitted.own, BTreeSet::from([ip("10.1.0.1")]));
+    let first = ingress.wanted.as_ref().unwrap().program.fd.as_raw_fd();
+    let others = BTreeSet::from([ip("10.1.0.1"), ip("10.4.0.1")]);
+    ingress.want(&few, &others, &[]).unwrap();
+    let still = ingress.wanted.as_ref().unwrap();
+    assert!(still.program.fd.as_raw_fd() == first, "another program for an address that no policy reaches");
+
+    let mut many = filter([net("10.2.0.0/16", "10.1.0.0/16"), Family::default()]);
+    let list = |n: usize| Row { destination: (n as u16, n as u16), ..drop("10.1.0.0/16") };
+    many.families[0].lists = (0..40_000).map(|n| all_views(vec![list(n)])).collect();
+    let many = Arc::new(many);
+    let e = ingress.want(&many, &own, &[]).unwrap_err().to_string();
+    assert!(e.contains("40000 different lists") && !ingress.is_wanted(), "{e}");
+    let until = ingress.refused.as_ref().unwrap().2;
+    let same = Arc::new((*many).clone());
+    assert_eq!(ingress.want(&same, &own, &[]).unwrap_err().to_string(), e);
+    assert_eq!(ingress.refused.as_ref().unwrap().2, until, "it was tried again");
+    ingress.want(&few, &own, &[]).unwrap();
+    assert!(ingress.is_wanted() && ingress.refused.is_none());
 }
 
 #[test]

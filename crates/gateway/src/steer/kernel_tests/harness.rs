@@ -225,7 +225,7 @@ impl Box {
     pub(super) fn install(&mut self, policies: &[Policy]) -> Plan {
         let plan = plan(&settings(), policies);
         let without = guard::install(Some(&self.nft), &mut self.netlink, &plan, "ipsec0").unwrap();
-        assert_eq!(without, None);
+        assert_eq!((without.problem, without.stricter), (None, None));
         for (destination, _) in plan.routes.iter().filter(|(_, way)| *way == Way::Tunnel) {
             let kind = RouteKind::Device(self.tunnel.index());
             let route = Route { kind, metric: 0, ..guard::standing_route(*destination, Way::Tunnel) };

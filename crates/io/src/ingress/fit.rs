@@ -1,0 +1,260 @@
+//! A filter that is larger than the program may be, made smaller: what the program has no room to ask, it drops.
+//!
+//! ```text
+//! a list that is too long:    first rows ─▶ as they are
+//!                             the others ─▶ the destinations of those that drop, whatever protocol and ports; the nearest of them
+//!                                           joined, with what is between, until they are few enough
+//! all lists together:         the longest ones are shortened so, as far as is needed
+//! ```
+//! So many policies of one peer cost no other peer anything, and open nothing. The nft table is exact all the same.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use ironswan_wire::selector::AddrRange;
+
+use super::{Family, Filter, List, Row};
+
+/// Rows of all lists together: 8 MB. Ten thousand lists of a policy each have some 80,000.
+const MAX_ALL: usize = 1 << 17;
+/// Intervals of a family: 5 MB.
+const MAX_INTERVALS: usize = 1 << 17;
+
+/// A filter that the program has room for.
+#[derive(Debug)]
+pub(super) struct Fitted<'a> {
+    pub(super) filter: Cow<'a, Filter>,
+    /// What was made stricter, for people.
+    pub(super) stricter: Option<String>,
+}
+
+/// Makes a filter fit. `longest`: rows that a list may have.
+///
+/// # Errors
+/// It cannot be.
+pub(super) fn fit(filter: &Filter, longest: usize) -> Result<Fitted<'_>, String> {
+    let mut rows = longest;
+    while all(filter, rows) > MAX_ALL && rows > 1 {
+        rows /= 2;
+    }
+    if all(filter, rows) > MAX_ALL || filter.families.iter().any(|f| f.intervals.len() > MAX_INTERVALS) {
+        let lists: usize = filter.families.iter().map(|f| f.lists.len()).sum();
+        let intervals: usize = filter.families.iter().map(|f| f.intervals.len()).sum();
+        return Err(format!(
+            "the policies make {intervals} ranges of sources with {lists} different lists, and the program has no room for so many"
+        ));
+    }
+    let too_long = |list: &List| list.views().iter().any(|v| v.len() > rows);
+    let sources: Vec<AddrRange> = filter
+        .families
+        .iter()
+        .flat_map(|f| f.intervals.iter().filter(|(_, n)| f.lists.get(*n).is_some_and(too_long)))
+        .map(|(range, _)| *range)
+        .collect();
+    let Some(first) = sources.first() else {
+        return Ok(Fitted { filter: Cow::Borrowed(filter), stricter: None });
+    };
+    let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+    let stricter = format!(
+        "the program at the ingress has no room for all policies for what comes from {}-{}{more}: what policies behind the first {} \
+         protect is dropped there by its addresses alone, whatever its ports, and so is what a `pass` behind them lets through",
+        first.start(),
+        first.end(),
+        kept(rows),
+    );
+    let families = filter.families.each_ref().map(|f| Family {
+        intervals: f.intervals.clone(),
+        lists: f.lists.iter().map(|l| shorten(l, rows)).collect(),
+    });
+    let filter = Cow::Owned(Filter { families, ports: filter.ports, own: filter.own.clone() });
+    Ok(Fitted { filter, stricter: Some(stricter) })
+}
+
+/// Says whether a filter fits as it is.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check(filter: &Filter, longest: usize) -> Result<(), String> {
+    let lists = || filter.families.iter().flat_map(|f| &f.lists);
+    let most = lists().flat_map(List::views).map(<[Row]>::len).max().unwrap_or(0);
+    if most > longest {
+        return Err(format!("{most} policies cover one address, and the program asks at most {longest}"));
+    }
+    if all(filter, longest) > MAX_ALL || filter.families.iter().any(|f| f.intervals.len() > MAX_INTERVALS) {
+        return Err("the program has no room for so many policies".to_owned());
+    }
+    Ok(())
+}
+
+/// This machine's addresses for which something is dropped: for others it does not matter that they are ours.
+pub(super) fn reached<'a>(
+    filter: &Filter,
+    own: impl IntoIterator<Item = &'a IpAddr>,
+) -> impl Iterator<Item = IpAddr> {
+    let rows = filter.families.iter().flat_map(|f| &f.lists).flat_map(List::views).flatten();
+    let dropped = join(rows.filter(|r| r.drop).map(|r| r.local), usize::MAX);
+    own.into_iter().copied().filter(move |ip| {
+        let at = dropped.partition_point(|r| r.start() <= *ip);
+        at.checked_sub(1).and_then(|at| dropped.get(at)).is_some_and(|r| r.contains(*ip))
+    })
+}
+
+/// Rows of all lists, when none has more than `rows`, with the last one of each.
+fn all(filter: &Filter, rows: usize) -> usize {
+    let lists = filter.families.iter().flat_map(|f| &f.lists);
+    lists.flat_map(List::views).map(|view| view.len().min(rows) + 1).sum()
+}
+
+/// As many rows of a list that is too long are asked as they are.
+fn kept(rows: usize) -> usize {
+    rows / 2
+}
+
+fn shorten(list: &List, rows: usize) -> List {
+    let view = |view: &[Row]| {
+        if view.len() <= rows {
+            return view.to_vec();
+        }
+        let (first, rest) = view.split_at(kept(rows));
+        let closed = join(rest.iter().filter(|r| r.drop).map(|r| r.local), rows - first.len());
+        let drop = |local: AddrRange| Row { local, drop: true, ..Row::all(local.is_ipv6()) };
+        first.iter().copied().chain(closed.into_iter().map(drop)).collect()
+    };
+    let [ports, protocol, addresses, fragments] = list.views().map(view);
+    List { ports, protocol, addresses, fragments }
+}
+
+/// The union of ranges, ascending, as at most so many of them for each family: those that are nearest are joined.
+fn join(ranges: impl Iterator<Item = AddrRange>, most: usize) -> Vec<AddrRange> {
+    let mut sorted: Vec<AddrRange> = ranges.collect();
+    sorted.sort_unstable_by_key(|r| (r.start(), r.end()));
+    let mut out: Vec<AddrRange> = Vec::new();
+    for range in sorted {
+        match out.last_mut() {
+            Some(last) if gap(last, &range) == Some(0) => *last = hull(last, &range),
+            _ => out.push(range),
+        }
+    }
+    let Some(excess) = out.len().checked_sub(most).filter(|n| *n > 0) else { return out };
+    let mut gaps: Vec<(u128, usize)> =
+        (1..out.len()).filter_map(|n| Some((gap(out.get(n - 1)?, out.get(n)?)?, n))).collect();
+    gaps.sort_unstable();
+    let joined: std::collections::BTreeSet<usize> = gaps.into_iter().take(excess).map(|(_, n)| n).collect();
+    let mut few: Vec<AddrRange> = Vec::new();
+    for (n, range) in out.into_iter().enumerate() {
+        match few.last_mut() {
+            Some(last) if joined.contains(&n) => *last = hull(last, &range),
+            _ => few.push(range),
+        }
+    }
+    few
+}
+
+/// How many addresses are between two ranges of one family, the first of which begins first.
+fn gap(a: &AddrRange, b: &AddrRange) -> Option<u128> {
+    let between = |end: u128, start: u128| start.saturating_sub(end).saturating_sub(1);
+    match (a.end(), b.start()) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => Some(between(u32::from(a).into(), u32::from(b).into())),
+        (IpAddr::V6(a), IpAddr::V6(b)) => Some(between(a.into(), b.into())),
+        _ => None,
+    }
+}
+
+/// Both, and what is between them. The first one begins first.
+fn hull(a: &AddrRange, b: &AddrRange) -> AddrRange {
+    AddrRange::new(a.start(), a.end().max(b.end())).unwrap_or(*a)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn range(text: &str) -> AddrRange {
+        let (a, b) = text.split_once('-').unwrap();
+        AddrRange::new(ip(a), ip(b)).unwrap()
+    }
+
+    fn drop(local: AddrRange, port: u16) -> Row {
+        Row { local, destination: (port, port), drop: true, ..Row::all(local.is_ipv6()) }
+    }
+
+    fn filter(views: Vec<Vec<Row>>) -> Filter {
+        let of = |ports| List { ports, ..List::default() };
+        let from = |n: usize| AddrRange::host(IpAddr::V4((0x0a02_0000 + n as u32).into()));
+        let intervals = (0..views.len()).map(|n| (from(n), n)).collect();
+        let v4 = Family { intervals, lists: views.into_iter().map(of).collect() };
+        Filter { families: [v4, Family::default()], ..Filter::default() }
+    }
+
+    #[test]
+    fn ranges_are_joined_where_least_is_between_them() {
+        let all = [
+            "10.1.0.0-10.1.0.9",
+            "10.0.0.0-10.0.0.9",
+            "10.0.0.10-10.0.0.20",
+            "10.0.0.5-10.0.0.7",
+            "10.0.0.30-10.0.0.30",
+        ];
+        let join = |most| join(all.into_iter().map(range), most);
+        assert_eq!(join(9), ["10.0.0.0-10.0.0.20", "10.0.0.30-10.0.0.30", "10.1.0.0-10.1.0.9"].map(range));
+        assert_eq!(join(2), ["10.0.0.0-10.0.0.30", "10.1.0.0-10.1.0.9"].map(range));
+        assert_eq!(join(1), ["10.0.0.0-10.1.0.9"].map(range));
+        let whole = [range("::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"), range("::1-::2")];
+        assert_eq!(super::join(whole.into_iter(), 1), [whole[0]]);
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_closes_and_the_others_stay_as_they_are() {
+        let net = range("10.1.0.0-10.1.0.255");
+        let pass = Row { drop: false, ..drop(net, 53) };
+        let long: Vec<Row> = std::iter::once(pass).chain((0..200).map(|n| drop(net, n))).collect();
+        let f = filter(vec![long.clone(), vec![drop(net, 7)]]);
+        assert!(check(&f, 127).unwrap_err().contains("201 policies cover one address"));
+        let fitted = fit(&f, 127).unwrap();
+        let [cut, other] = &fitted.filter.families[0].lists[..] else { panic!("{fitted:?}") };
+        assert_eq!(cut.ports[..63], long[..63], "what comes first is asked as it was");
+        assert_eq!(cut.ports[63..], [Row { local: net, drop: true, ..Row::all(false) }]);
+        assert_eq!(*other, f.families[0].lists[1]);
+        check(&fitted.filter, 127).unwrap();
+        let said = fitted.stricter.unwrap();
+        assert!(said.contains("from 10.2.0.0-10.2.0.0:"), "{said}");
+        assert!(fit(&f, 201).unwrap().stricter.is_none());
+    }
+
+    #[test]
+    fn the_longest_lists_make_room_for_all() {
+        let net = range("10.1.0.0-10.1.0.255");
+        let row = |n: u16| drop(net, n);
+        let mut views: Vec<Vec<Row>> = (0..200).map(|_| (0..1000).map(row).collect()).collect();
+        views.push((0..3).map(row).collect());
+        let f = filter(views);
+        assert!(check(&f, 1023).is_err());
+        let fitted = fit(&f, 1023).unwrap();
+        check(&fitted.filter, 1023).unwrap();
+        let lists = &fitted.filter.families[0].lists;
+        assert_eq!(lists[200], f.families[0].lists[200]);
+        // 511 at most: 255 as they were, and the destinations of the others.
+        let last = Row { local: net, drop: true, ..Row::all(false) };
+        assert!(lists[..200].iter().all(|l| l.ports.len() == 256 && l.ports[255] == last));
+        assert!(fitted.stricter.unwrap().contains("and 199 more"));
+    }
+
+    #[test]
+    fn more_lists_than_there_is_room_for_are_an_error() {
+        let f = filter(vec![vec![drop(range("10.1.0.0-10.1.0.255"), 1)]; MAX_ALL / 4]);
+        assert!(fit(&f, 127).unwrap_err().contains("32768 different lists"));
+    }
+
+    #[test]
+    fn only_addresses_for_which_something_is_dropped_matter() {
+        let nets = ["10.1.0.0-10.1.0.255", "10.3.0.0-10.3.0.255"].map(range);
+        let rows = vec![drop(nets[0], 1), Row { drop: false, ..drop(nets[1], 2) }];
+        let own = ["10.1.0.1", "10.1.0.255", "10.1.1.0", "10.3.0.1", "fd00::1"].map(ip);
+        let of: Vec<IpAddr> = reached(&filter(vec![rows]), &own).collect();
+        assert_eq!(of, own[..2]);
+    }
+}
