@@ -8,11 +8,12 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 
 from badinput import config, run_args, start_fails
 from gateway import IronSwan, program, tunnel
-from lab import call, check, main, need, until
+from lab import HERE, call, check, main, need, until
 from traffic import ping
 
 TABLE = ('nft', 'list', 'table', 'inet', 'ironswan')
@@ -393,6 +394,19 @@ def few_rights(lab, full):
     until('the guard is back', lambda: stands(lab), 3)
     check(True, 'and is restored')
     check('ingress' not in g1.log(), 'the program at the ingress is loaded with CAP_BPF')
+    forge = (sys.executable, os.path.join(HERE, 'knock.py'), 'once', 'wan', lab.run('g1', 'cat', '/sys/class/net/wan/address').strip(),
+             json.dumps([{'src': '10.2.0.99', 'dst': '10.1.0.1'}]))
+
+    def counted():
+        lab.run('g2', *forge)
+        pols = json.loads(lab.run('g1', program(), 'list', 'pols', '--json', '--vici', f'unix://{g1.socket}'))
+        return pols['guard']['in_clear']
+    n = counted()
+    check(n >= 20, f'what it drops is counted: {n}')
+    g1.process.stop()
+    g1 = daemon(lab, 'g1', before)
+    n = counted()
+    check(n >= 20, f'and by the next daemon, which may not read the counter of the one before: {n}')
     g1.process.stop()
     poor = '-all,+net_admin,+net_raw,+net_bind_service'
     g1 = daemon(lab, 'g1', ('setpriv', '--bounding-set', poor, '--inh-caps', poor, '--no-new-privs'))

@@ -208,4 +208,102 @@ def tagged(lab, full):
     check(came.get(OTHERS[4], 0) >= 40, "others' came, without a tag and with one")
 
 
-main({f.__name__: f for f in (killed, frozen, well, ended, removed, tagged)}, 'inbound')
+def alone(lab, children):
+    """The line without its other gateway: `children` are loaded and nothing comes up. And what sends frames to g1's outer interface."""
+    need('ip', 'nft', 'tc', 'swanctl')
+    line = Line(lab, children)
+    line.up('g1')
+    line.start_g1()
+    here = os.path.dirname(os.path.abspath(__file__))
+
+    def forge(*kinds):
+        lab.run('r', sys.executable, os.path.join(here, 'knock.py'), 'once', 'west', line.mac('g1', 'wan'), json.dumps(kinds))
+        time.sleep(0.3)
+    return line, forge
+
+
+def came(ear, source=FORGED[4]):
+    ear.ask()
+    return ear.answer().get(source, 0)
+
+
+def vlans(lab, full):
+    """What is tagged for a VLAN is left to the VLAN's interface, which may be another network namespace's or a VRF's: a packet socket
+    behind the program sees it, as that interface would."""
+    line, forge = alone(lab, {'net': {**SITES, 'start_action': 'trap'}})
+    ear = Helper(lab, 'g1', 'knock.py', 'tap', 'wan', '7000').ready()
+    for what, tags, want in (('for VLAN 20', '81000014', 20), ('for VLAN 4095 with a priority', '8100efff', 20),
+                             ('of no VLAN', '8100e000', 0), ('without a tag', '', 0)):
+        forge({'src': FORGED[4], 'dst': INSIDE[4], 'tags': tags})
+        n = came(ear)
+        check(n == want, f'of 20 packets {what} {n} pass the program')
+    listener = Helper(lab, 'g1', 'knock.py', 'listen', '7000').ready()
+    line.g1.process.send(signal.SIGSTOP)
+    line.nft('flush ruleset')
+    forge(*({'src': who, 'dst': INSIDE[4], 'tags': '81000014'} for who in (FORGED[4], OTHERS[4])))
+    listener.ask()
+    n = listener.answer()
+    check(not n, f'and none comes in where nobody has that VLAN: {n}')
+    line.g1.process.send(signal.SIGCONT)
+
+
+def dhcp(lab, full):
+    """Answers of a DHCP server reach a client that has no address yet, also where its network is protected."""
+    line, forge = alone(lab, {'net': {**SITES, 'start_action': 'trap'}})
+    client = Helper(lab, 'g1', 'knock.py', 'tap', 'wan', '68').ready()
+    for to in ('10.1.0.77', INSIDE[4]):
+        forge({'src': FORGED[4], 'dst': to, 'sport': 67, 'port': 68})
+        n = came(client)
+        check(n == 20, f'of 20 answers to {to} the client saw {n}')
+    forge({'src': FORGED[4], 'dst': '10.1.0.77', 'sport': 7001, 'port': 68})
+    n = came(client)
+    check(n == 0, f"of 20 packets from another port it saw {n}")
+    ear = Helper(lab, 'g1', 'knock.py', 'listen', '68').ready()
+    forge({'src': FORGED[4], 'dst': INSIDE[4], 'sport': 67, 'port': 68})
+    n = came(ear)
+    check(n == 0, f'and of 20 answers to an address of ours nftables lets in {n}')
+
+
+def fragments(lab, full):
+    """Fragments of what a `pass` of one port lets in come in, those of other ports do not."""
+    line, forge = alone(lab, {
+        'net': {**SITES, 'start_action': 'trap'},
+        'hole': {'mode': 'pass', 'local_ts': '10.1.0.0/24[udp/7000]', 'remote_ts': '10.2.0.0/24[udp]', 'start_action': 'trap'}})
+    ears = {port: Helper(lab, 'g1', 'knock.py', 'listen', port).ready() for port in ('7000', '7002')}
+    behind = Helper(lab, 'a', 'knock.py', 'listen', '7000').ready()
+    kinds = [{'src': FORGED[4], 'dst': INSIDE[4], 'port': int(port), 'size': 3000} for port in ears]
+    forge(*kinds)
+    n = {port: came(ear) for port, ear in ears.items()}
+    check(n == {'7000': 20, '7002': 0}, f'of 20 packets of 3,000 bytes to each port came in: {n}')
+    line.g1.process.send(signal.SIGSTOP)
+    line.nft('flush ruleset')
+    forge(*kinds, {**kinds[0], 'dst': A[4]})
+    n = {port: came(ear) for port, ear in ears.items()}
+    check(n == {'7000': 20, '7002': 0}, f'without the table: {n}')
+    n = came(behind)
+    check(n == 20, f'and {n} to host a')
+    line.g1.process.send(signal.SIGCONT)
+
+
+def crowded(lab, full):
+    """More networks than the program has room for: it closes for them, and is as exact as ever for others."""
+    many = [f'172.16.{n // 100}.{n % 100 * 2}/32' for n in range(1100)]
+    line, forge = alone(lab, {
+        'net': {**SITES, 'start_action': 'trap'},
+        **{f'many{n}': {'local_ts': ','.join(['10.1.0.0/24', *many[n::5]]), 'remote_ts': '10.3.0.0/24', 'start_action': 'trap'}
+           for n in range(5)},
+        'hole': {'mode': 'pass', 'local_ts': '10.1.0.0/24[udp/7000]', 'remote_ts': '10.2.0.0/24[udp]', 'start_action': 'trap'}})
+    check('has no room for all policies for what comes from 10.3.0.0-10.3.0.255' in line.g1.log(), 'the log says what is stricter')
+    line.g1.process.send(signal.SIGSTOP)
+    line.nft('flush ruleset')
+    for port in (7000, 7002):
+        ear = Helper(lab, 'g1', 'knock.py', 'listen', str(port)).ready()
+        forge(*({'src': who, 'dst': INSIDE[4], 'port': port} for who in (FORGED[4], '10.3.0.9', OTHERS[4])))
+        ear.ask()
+        n = ear.answer()
+        want = {OTHERS[4]: 20, **({FORGED[4]: 20} if port == 7000 else {})}
+        check(n == want, f'to port {port} came in: {n}')
+    line.g1.process.send(signal.SIGCONT)
+
+
+main({f.__name__: f for f in (killed, frozen, well, ended, removed, tagged, vlans, dhcp, fragments, crowded)}, 'inbound')
