@@ -25,7 +25,7 @@ use crate::guard::offline::without_ingress;
 use crate::guard::{Count, has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
 use crate::steer::from_config::Configured;
-use crate::steer::{self, Plan, Policy, Settings, Verdict, Way};
+use crate::steer::{self, Plan, Policy, Serving, Settings, Verdict, Way};
 
 /// What the name of a policy does not change.
 type Key = (Verdict, TrafficSelector, TrafficSelector, u32);
@@ -53,6 +53,8 @@ pub struct Steering {
     guards: HashMap<String, bool>,
     /// All of them, in the order of the plan.
     policies: Vec<Policy>,
+    /// Policies of the engine that the plan does without, as each lies inside this one of the same child.
+    inside: Vec<(Policy, Key)>,
     plan: Plan,
     /// The filters at the ingress, why they do not stand, and where they drop more than they should.
     ingress: Option<Keeper>,
@@ -92,6 +94,7 @@ impl Steering {
             loaded: BTreeMap::new(),
             guards: HashMap::new(),
             policies: Vec::new(),
+            inside: Vec::new(),
             plan: Plan::default(),
             ingress: None,
             without_ingress: None,
@@ -126,6 +129,15 @@ impl Steering {
     /// The policies of the plan, in the order of [`Plan::serving`].
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// All policies with what serves each, also those of the engine that lie inside one of the plan.
+    pub fn served(&self) -> impl Iterator<Item = (&Policy, &Serving)> {
+        let inside = self.inside.iter().filter_map(|(p, outer)| {
+            let at = self.policies.binary_search_by_key(outer, key).ok()?;
+            Some((p, self.plan.serving.get(at)?))
+        });
+        self.policies.iter().zip(&self.plan.serving).chain(inside)
     }
 
     /// What the plan says about a destination.
@@ -301,6 +313,10 @@ impl Steering {
         // What is still wanted is tried again; what is not is no problem any more.
         self.said = std::mem::take(&mut self.problems);
         let mut all: BTreeMap<Key, Policy> = BTreeMap::new();
+        let mut of_child: HashMap<String, Vec<Policy>> = HashMap::new();
+        for p in loaded.policies.iter().filter(|p| p.verdict == Verdict::Protect) {
+            of_child.entry(p.name.clone()).or_default().push(p.clone());
+        }
         // A policy that two children have is guarded when one of them is.
         for p in loaded.policies {
             match all.entry(key(&p)) {
@@ -311,6 +327,7 @@ impl Steering {
             }
         }
         self.loaded = all.iter().map(|(key, p)| (*key, p.guard)).collect();
+        self.inside.clear();
         self.guards = loaded.guards;
         for ((key, name), held) in &mut self.engine {
             held.guard = self.guards.get(name).copied().unwrap_or(held.guard);
@@ -318,7 +335,13 @@ impl Steering {
             match all.entry(*key) {
                 Entry::Vacant(at) => {
                     let (verdict, local, remote, priority) = *key;
-                    at.insert(Policy { name: name.clone(), verdict, local, remote, priority, guard });
+                    let p = Policy { name: name.clone(), verdict, local, remote, priority, guard };
+                    // What was narrowed from a policy of the configuration has its place. A peer chooses how many there are.
+                    let outer = of_child.get(name).into_iter().flatten().find(|o| steer::adds_nothing(&p, o));
+                    match outer {
+                        Some(outer) => self.inside.push((p, self::key(outer))),
+                        None => drop(at.insert(p)),
+                    }
                 }
                 Entry::Occupied(mut at) => at.get_mut().guard |= guard,
             }

@@ -260,3 +260,29 @@ fn a_drop_shunt_without_guard_leaves_another_child_guarded() {
     s.replan(&mut kernel, loaded());
     assert_eq!(guarded(&s), [("net.net", true)]);
 }
+
+#[test]
+fn what_a_peer_narrows_from_a_loaded_policy_adds_nothing_to_the_plan_and_is_shown() {
+    let (mut s, mut kernel, _) = setup();
+    let loaded = || Configured {
+        policies: vec![Policy { name: "a.net".into(), ..protect([10, 2, 0, 0], 15) }],
+        guards: [("a.net".to_owned(), true)].into(),
+    };
+    s.replan(&mut kernel, loaded());
+    let text = s.plan().nft.clone();
+    // Inside, of the same child; then of another child, and not inside.
+    s.engine(&of_child("a.net", [10, 2, 0, 0]), true);
+    s.replan(&mut kernel, loaded());
+    assert_eq!((guarded(&s), &s.plan().nft), (vec![("a.net", true)], &text));
+    let shown: Vec<_> = s.served().map(|(p, serving)| (p.remote.to_string(), serving.clone())).collect();
+    assert_eq!(shown.iter().map(|s| &*s.0).collect::<Vec<_>>(), ["10.2.0.0/15", "10.2.0.0/16"]);
+    assert_eq!(shown[0].1, shown[1].1);
+    s.engine(&of_child("b.net", [10, 3, 0, 0]), true);
+    s.engine(&of_child("a.net", [10, 4, 0, 0]), true);
+    s.replan(&mut kernel, loaded());
+    assert_eq!(guarded(&s), [("a.net", true), ("b.net", true), ("a.net", true)]);
+    // When the child is unloaded, what runs on is guarded by its own policy.
+    s.replan(&mut kernel, children(&[]));
+    assert_eq!(guarded(&s).len(), 3);
+    assert_eq!(s.served().count(), 3);
+}

@@ -66,7 +66,7 @@ impl Control {
             let s = i.steering();
             let device = &s.settings().device;
             let mut out = Vec::new();
-            for (p, serving) in s.policies().iter().zip(&s.plan().serving) {
+            for (p, serving) in s.served() {
                 if only.is_some_and(|n| p.name != n && !p.name.starts_with(&format!("{n}."))) {
                     continue;
                 }

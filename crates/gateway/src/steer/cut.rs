@@ -11,6 +11,9 @@
 //! Equal lists are one list, and neighbours with one list are one interval, so that thousands of tunnels from one local network
 //! cost one list. Besides the policies there are holes, for what no tunnel ever carries unless a policy names it: link scope,
 //! and the own side of a child whose local selector lies inside its remote one.
+//!
+//! Policies that overlap each other in ever other ways have lists whose sum grows with their square, and peers choose selectors.
+//! So the sum is bounded: of an interval whose list is too long everything between its addresses is closed ([`closed`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -177,6 +180,8 @@ pub(super) struct Cut {
     pub(super) lists: Vec<List>,
     /// By policy (its place in the argument): the lists in which it is asked; not more than a few are remembered.
     pub(super) serving: Vec<Vec<usize>>,
+    /// Somewhere a list was too long, and everything is closed there.
+    pub(super) closed: bool,
 }
 
 impl Cut {
@@ -197,6 +202,14 @@ impl Cut {
 
 /// How many lists of one policy [`Cut::serving`] remembers.
 const REMEMBERED: usize = 8;
+/// All lists of a family have at most this many steps, and two more for each policy and hole: where policies do not overlap
+/// each other in many ways, that is more than they need.
+const MAX_STEPS: usize = 1 << 16;
+/// How many steps one list may have. The first of these holds with which all lists together stay below the bound, so that
+/// long lists are given up before short ones, which are those of others.
+const MAX_LIST: [usize; 3] = [4096, 256, 16];
+/// A child has holes for its own sides while these are not more: each of its policies may have one for each side.
+const MAX_HOLES: usize = 1 << 16;
 
 /// The order of what is asked. Smaller first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -239,7 +252,14 @@ pub(super) fn has_own_side(p: &Policy) -> bool {
 
 /// Everything that is asked, in order.
 fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entry> {
-    let own = own_sides(policies);
+    let mut own = own_sides(policies);
+    let mut wide: HashMap<&str, usize> = HashMap::new();
+    for p in policies.iter().filter(|p| has_own_side(p)) {
+        *wide.entry(&p.name).or_default() += 1;
+    }
+    own.retain(|(name, _), sides| {
+        sides.len().saturating_mul(wide.get(name).copied().unwrap_or(0)) <= MAX_HOLES
+    });
     let link = link_scope(ipv6);
     let any = AddrRange::any(ipv6);
     let mut out = Vec::with_capacity(policies.len());
@@ -292,7 +312,15 @@ fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entr
 /// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of table 220, too.
 pub(super) fn cut(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Cut {
     let entries = entries(policies, ipv6, default_is_routed);
-    let mut cut = Cut { serving: vec![Vec::new(); policies.len()], ..Cut::default() };
+    let most = MAX_STEPS + 2 * entries.len();
+    let fits = MAX_LIST.iter().find_map(|list| sweep(&entries, policies.len(), ipv6, (*list, most)));
+    // A closed list has a few steps whatever lies in it.
+    fits.or_else(|| sweep(&entries, policies.len(), ipv6, (0, usize::MAX))).unwrap_or_default()
+}
+
+/// Cuts with lists of at most `max_list` steps; `None` when all together have more than `max_all`.
+fn sweep(entries: &[Entry], policies: usize, ipv6: bool, (max_list, max_all): (usize, usize)) -> Option<Cut> {
+    let mut cut = Cut { serving: vec![Vec::new(); policies], ..Cut::default() };
     // Where something begins, and behind where it ends; nothing is behind the last address.
     let mut begins: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
     let mut ends: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
@@ -306,7 +334,8 @@ pub(super) fn cut(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> C
     let mut known: HashMap<List, usize> = HashMap::new();
     let mut active: BTreeSet<usize> = BTreeSet::new();
     let (mut b, mut e) = (0, 0);
-    let Some(mut at) = begins.first().map(|(at, _)| *at) else { return cut };
+    let Some(mut at) = begins.first().map(|(at, _)| *at) else { return Some(cut) };
+    let mut steps = 0;
     loop {
         while let Some((_, i)) = begins.get(b).filter(|(start, _)| *start == at) {
             active.insert(*i);
@@ -316,34 +345,40 @@ pub(super) fn cut(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> C
         let next_begin = begins.get(b).map_or(last, |(start, _)| start - 1);
         let next_end = ends.get(e).map_or(last, |(end, _)| *end);
         let to = next_begin.min(next_end);
-        interval(&mut cut, &mut known, &entries, &active, (at, to), ipv6);
+        let lists = cut.lists.len();
+        let active_now = active.iter().filter_map(|i| entries.get(*i));
+        let (list, asked) = match fine(active_now.clone(), max_list) {
+            Some(fine) => fine,
+            None => {
+                cut.closed = true;
+                closed(active_now)
+            }
+        };
+        interval(&mut cut, &mut known, (list, asked), (at, to), ipv6);
+        steps += cut.lists.get(lists).map_or(0, |new| new.steps.len());
+        if steps > max_all {
+            return None;
+        }
         while let Some((_, i)) = ends.get(e).filter(|(end, _)| *end == to) {
             active.remove(i);
             e += 1;
         }
         if to >= last {
-            return cut;
+            return Some(cut);
         }
         at = to + 1;
     }
 }
 
-/// Adds the interval, with the list of what is active in it.
-fn interval(
-    cut: &mut Cut,
-    known: &mut HashMap<List, usize>,
-    entries: &[Entry],
-    active: &BTreeSet<usize>,
-    (from, to): (u128, u128),
-    ipv6: bool,
-) {
+/// The list of what is active in an interval, and the policies that are asked; `None` when it is longer than `max`.
+fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize) -> Option<(List, Vec<usize>)> {
     let mut list = List::default();
     let mut asked: Vec<usize> = Vec::new();
     // Local addresses for which everything is decided.
     let mut decided: Vec<AddrRange> = Vec::new();
     let mut seen: HashSet<Step> = HashSet::new();
     let mut hole_in = None;
-    for e in active.iter().filter_map(|i| entries.get(*i)) {
+    for e in active {
         list.routed |= e.routed;
         // Where a policy has a hole it does not apply at all, not even to what does not show whether it fits.
         if e.policy.is_none() && e.rank.class == 2 {
@@ -356,12 +391,59 @@ fn interval(
         }
         asked.extend(e.policy);
         if seen.insert(e.step) {
+            if list.steps.len() >= max {
+                return None;
+            }
             list.steps.push(e.step);
         }
         if e.step.addresses_only() {
             decided.push(e.step.local);
         }
     }
+    Some((list, asked))
+}
+
+/// A list that closes at least what the fine one would: from the first to the last local address that something closes,
+/// whatever the protocol and the ports, also what a policy lets pass and the own side. Only link scope stays open where the
+/// fine list leaves it open.
+fn closed<'a>(active: impl Iterator<Item = &'a Entry> + Clone) -> (List, Vec<usize>) {
+    let mut list = List { routed: active.clone().any(|e| e.routed), steps: Vec::new() };
+    let mut asked = Vec::new();
+    for class in 0..=2 {
+        let mut all: Option<Step> = None;
+        for e in active.clone().filter(|e| e.rank.class == class) {
+            if class == 1 {
+                if !list.steps.contains(&e.step) {
+                    list.steps.push(e.step);
+                }
+                continue;
+            }
+            if e.step.outcome == Outcome::Passed {
+                continue;
+            }
+            asked.extend(e.policy);
+            let (mut local, mut outcome) = (e.step.local, e.step.outcome);
+            if let Some(before) = all {
+                let (start, end) =
+                    (local.start().min(before.local.start()), local.end().max(before.local.end()));
+                local = AddrRange::new(start, end).unwrap_or(AddrRange::any(local.is_ipv6()));
+                outcome = outcome.min(before.outcome);
+            }
+            all = Some(Step { outcome, ..Step::passing(local) });
+        }
+        list.steps.extend(all);
+    }
+    (list, asked)
+}
+
+/// Adds the interval, with its list and the policies that are asked in it.
+fn interval(
+    cut: &mut Cut,
+    known: &mut HashMap<List, usize>,
+    (mut list, asked): (List, Vec<usize>),
+    (from, to): (u128, u128),
+    ipv6: bool,
+) {
     // Behind the last step everything passes anyway.
     while list.steps.last().is_some_and(|s| s.outcome == Outcome::Passed) {
         list.steps.pop();
@@ -397,3 +479,7 @@ fn interval(
     }
     cut.intervals.push((range, number));
 }
+
+#[cfg(test)]
+#[path = "cut_tests.rs"]
+mod tests;

@@ -124,6 +124,15 @@ pub struct Serving {
     pub chains: Vec<String>,
 }
 
+/// True when `inner`, of the same child as `outer`, adds nothing to the plan of `outer`.
+pub fn adds_nothing(inner: &Policy, outer: &Policy) -> bool {
+    let same = |p: &Policy| (p.verdict, p.priority, cut::has_own_side(p));
+    same(inner) == same(outer)
+        && inner.guard <= outer.guard
+        && inner.local.is_subset_of(&outer.local)
+        && inner.remote.is_subset_of(&outer.remote)
+}
+
 /// Makes the plan.
 pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
     let ways = ways::ways(settings, policies);
@@ -156,6 +165,13 @@ pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
         for (cut, ipv6) in cuts.iter().zip([false, true]) {
             for (serving, lists) in plan.serving.iter_mut().zip(&cut.serving) {
                 serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));
+            }
+            if cut.closed {
+                plan.warnings.push(format!(
+                    "steering: the IPv{} selectors overlap in too many ways to tell all of them apart; where they do, nothing \
+                     travels in clear between the local and the remote addresses, not even what a child with mode = pass names",
+                    if ipv6 { 6 } else { 4 }
+                ));
             }
         }
         plan.ingress = Arc::new(ingress::filter(settings, [&cuts[0], &cuts[1]]));

@@ -299,20 +299,24 @@ fn definition(policies: &[Policy], p: &Packet, flow: Flow, unseen: Unseen) -> Fa
     Fate::Passed
 }
 
-struct Dice(Seeded);
+pub(super) struct Dice(Seeded);
 
 impl Dice {
-    fn below(&mut self, n: u32) -> u32 {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(Seeded::new(seed))
+    }
+
+    pub(super) fn below(&mut self, n: u32) -> u32 {
         let mut b = [0; 4];
         self.0.fill(&mut b);
         u32::from_le_bytes(b) % n
     }
 
-    fn of<T: Copy>(&mut self, from: &[T]) -> T {
+    pub(super) fn of<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u32) as usize]
     }
 
-    fn address(&mut self, v6: bool) -> IpAddr {
+    pub(super) fn address(&mut self, v6: bool) -> IpAddr {
         let last = self.below(32) as u16;
         if v6 { [0xfd00, 0, 0, 0, 0, 0, 0, last].into() } else { [10, 0, 0, last as u8].into() }
     }
@@ -329,7 +333,7 @@ impl Dice {
         }
     }
 
-    fn policy(&mut self, v6: bool) -> Policy {
+    pub(super) fn policy(&mut self, v6: bool) -> Policy {
         let protocol = self.of(&[0, 0, 0, 6, 6, 17, 1, 58, 47, 51, 135]);
         let mut side = || {
             let (start_port, end_port) = self.of(&[
@@ -377,7 +381,7 @@ impl Dice {
 }
 
 fn compare(seed: u64, rounds: u32, count: u32, packets: u32) {
-    let mut dice = Dice(Seeded::new(seed));
+    let mut dice = Dice::new(seed);
     for round in 0..rounds {
         let v6 = dice.below(2) == 0;
         let n = 1 + dice.below(count);
@@ -468,7 +472,7 @@ impl Packet {
 
 /// The program at the ingress, run by the kernel, against the same definition. Needs root.
 fn compare_ingress(seed: u64, rounds: u32, count: u32, packets: u32) {
-    let mut dice = Dice(Seeded::new(seed));
+    let mut dice = Dice::new(seed);
     let (mut dropped, mut passed) = (0, 0);
     for round in 0..rounds {
         let v6 = dice.below(2) == 0;

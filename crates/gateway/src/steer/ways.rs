@@ -125,7 +125,7 @@ pub(super) fn ways(settings: &Settings, policies: &[Policy]) -> Ways {
 fn other_own_sides(policies: &[Policy], closing: &[&Policy], warnings: &mut Vec<String>) {
     let own = own_sides(policies);
     let of = |name: &str, side: &AddrRange| {
-        own.get(&(name, side.is_ipv6())).is_some_and(|sides| sides.contains(side))
+        own.get(&(name, side.is_ipv6())).is_some_and(|sides| sides.binary_search(side).is_ok())
     };
     let mut sides: BTreeMap<AddrRange, &str> = BTreeMap::new();
     for p in closing.iter().filter(|p| has_own_side(p)) {

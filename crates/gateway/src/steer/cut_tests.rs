@@ -1,0 +1,133 @@
+//! The bound of what policies are cut into.
+
+use super::*;
+use crate::steer::model_tests::Dice;
+use crate::steer::tests::settings;
+
+/// What the cut says of a packet that shows everything; `None`: no list is for its remote address.
+fn ask(cut: &Cut, (local, remote): (IpAddr, IpAddr), protocol: u8, ports: (u16, u16)) -> Option<Outcome> {
+    let (_, list) = cut.intervals.iter().find(|(range, _)| range.contains(remote))?;
+    let within = |asked: Ports, port: u16| match asked {
+        Ports::Any => true,
+        Ports::Opaque => !shows_ports(protocol),
+        Ports::Range(first, last) => shows_ports(protocol) && (first..=last).contains(&port),
+    };
+    let covers = |s: &&Step| {
+        s.local.contains(local)
+            && (s.protocol == 0 || s.protocol == protocol)
+            && within(s.local_ports, ports.0)
+            && within(s.remote_ports, ports.1)
+    };
+    Some(cut.lists[*list].steps.iter().find(covers).map_or(Outcome::Passed, |s| s.outcome))
+}
+
+#[test]
+fn a_list_that_is_too_long_closes_at_least_what_it_would_have() {
+    let mut dice = Dice::new(11);
+    let (mut opener, mut same, mut stricter) = (0, 0, 0);
+    for _ in 0..400 {
+        let v6 = dice.below(2) == 0;
+        let policies: Vec<Policy> = (0..1 + dice.below(20)).map(|_| dice.policy(v6)).collect();
+        let entries = entries(&policies, v6, false);
+        let whole = sweep(&entries, policies.len(), v6, (usize::MAX, usize::MAX)).unwrap();
+        let max = dice.of(&[0, 1, 3]);
+        let short = sweep(&entries, policies.len(), v6, (max, usize::MAX)).unwrap();
+        for _ in 0..60 {
+            let sides = (dice.address(v6), dice.address(v6));
+            let (protocol, ports) =
+                (dice.of(&[6, 17, 1, 58, 47]), (dice.of(&[3, 5, 9]), dice.of(&[3, 5, 9])));
+            let of = |cut| ask(cut, sides, protocol, ports).unwrap_or(Outcome::Passed);
+            let (want, got) = (of(&whole), of(&short));
+            // In their order: what is guarded comes first.
+            match got.cmp(&want) {
+                std::cmp::Ordering::Less => stricter += 1,
+                std::cmp::Ordering::Equal => same += 1,
+                std::cmp::Ordering::Greater => opener += 1,
+            }
+        }
+        // Where packets are led to the device unmarked, there is a list that says what passes by.
+        let routed = |cut: &Cut, at: IpAddr| {
+            let list = cut.intervals.iter().find(|(range, _)| range.contains(at));
+            list.is_some_and(|(_, list)| cut.lists[*list].routed)
+        };
+        for _ in 0..20 {
+            let at = dice.address(v6);
+            assert_eq!(routed(&short, at), routed(&whole, at), "{at}\n{policies:#?}");
+        }
+    }
+    println!("{same} packets are told as before, {stricter} are closed, {opener} are opened");
+    assert!(opener == 0 && same > 1000 && stricter > 100);
+}
+
+/// Ranges of 4,001 addresses that slide by one, each with ports of its own: as a peer can propose them.
+fn windows(count: u16) -> Vec<Policy> {
+    (0..count)
+        .map(|i| {
+            let first = u32::from_be_bytes([10, 2, 0, 0]) + u32::from(i);
+            let range =
+                AddrRange::new(address(first.into(), false), address(u128::from(first) + 4000, false));
+            let mut remote = TrafficSelector::addresses(range.unwrap());
+            (remote.protocol, remote.start_port, remote.end_port) = (17, i, i);
+            Policy {
+                name: "a.net".into(),
+                verdict: Verdict::Protect,
+                local: TrafficSelector::addresses(AddrRange::prefix([10, 1, 0, 0].into(), 16).unwrap()),
+                remote,
+                priority: 0,
+                guard: true,
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn policies_that_overlap_in_all_ways_are_cut_into_a_bounded_number_of_steps_and_stay_closed() {
+    let mut policies = windows(2000);
+    let other = |name: &str, third, verdict| Policy {
+        name: name.into(),
+        verdict,
+        remote: TrafficSelector::addresses(AddrRange::prefix([10, 9, third, 0].into(), 24).unwrap()),
+        ..windows(1)[0].clone()
+    };
+    policies.push(other("b.pass", 1, Verdict::Bypass));
+    policies.push(Policy {
+        remote: TrafficSelector::addresses(AddrRange::prefix([10, 9, 0, 0].into(), 16).unwrap()),
+        ..other("b.net", 1, Verdict::Protect)
+    });
+    let cut = cut(&policies, false, false);
+    let steps: usize = cut.lists.iter().map(|list| list.steps.len()).sum();
+    println!("{} lists of {steps} steps", cut.lists.len());
+    assert!(cut.closed && steps <= MAX_STEPS + 2 * policies.len(), "{steps}");
+    let ask = |remote: [u8; 4], port| ask(&cut, ([10, 1, 0, 1].into(), remote.into()), 17, (9, port));
+    // The middle of all windows, whatever the port: nothing leaves in clear.
+    assert_eq!(ask([10, 2, 8, 0], 300), Some(Outcome::Guarded));
+    assert_eq!(ask([10, 2, 8, 0], 9000), Some(Outcome::Guarded));
+    // Where few overlap, and where others' policies are, all is as it was.
+    assert_eq!(ask([10, 2, 0, 1], 1), Some(Outcome::Guarded));
+    assert_eq!(ask([10, 2, 0, 1], 9000), Some(Outcome::Passed));
+    assert_eq!(ask([10, 9, 1, 1], 9), Some(Outcome::Passed));
+    assert_eq!(ask([10, 9, 2, 1], 9), Some(Outcome::Guarded));
+    let warnings = crate::steer::plan(&settings(), &policies).warnings;
+    assert!(warnings.iter().any(|w| w.contains("overlap in too many ways")), "{warnings:?}");
+    let warnings = crate::steer::plan(&settings(), &policies[2000..]).warnings;
+    assert_eq!(warnings, [""; 0]);
+}
+
+#[test]
+fn a_child_with_very_many_own_sides_has_no_holes_and_others_have_theirs() {
+    let network = |second: u8, third: u8| AddrRange::prefix([10, second, third, 0].into(), 24).unwrap();
+    let policy = |name: &str, local| Policy {
+        name: name.into(),
+        local: TrafficSelector::addresses(local),
+        remote: TrafficSelector::addresses(AddrRange::any(false)),
+        ..windows(1)[0].clone()
+    };
+    let many = (0..300u16).map(|i| policy("a.net", network(1 + (i >> 8) as u8, i as u8)));
+    let few = [policy("b.net", network(8, 1)), policy("b.net", network(8, 2))];
+    let policies: Vec<Policy> = many.chain(few).collect();
+    let holes = entries(&policies, false, false).into_iter().filter(|e| e.policy.is_none());
+    let holes: Vec<Entry> = holes.filter(|e| e.rank.class == 2).collect();
+    println!("{} holes for the own sides of {} policies", holes.len(), policies.len());
+    assert!(holes.iter().all(|hole| policies[hole.rank.policy].name == "b.net"));
+    assert_eq!(holes.len(), 4);
+}
