@@ -72,6 +72,16 @@ impl Identity {
             _ => None,
         }
     }
+
+    /// The form that equal identities have in common: names in lower case, since they compare without regard to it.
+    #[must_use]
+    pub fn folded(&self) -> Self {
+        let mut id = self.clone();
+        if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
+            id.data.make_ascii_lowercase();
+        }
+        id
+    }
 }
 
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
@@ -117,7 +127,7 @@ impl std::fmt::Debug for Identity {
 }
 
 /// What a configuration accepts as the peer's identity.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum IdPattern {
     /// `%any`.
     #[default]
@@ -158,6 +168,16 @@ impl IdPattern {
                     && id.data.len() >= suffix.len()
                     && id.data[id.data.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
             }
+        }
+    }
+
+    /// The form that patterns for the same identities have in common.
+    #[must_use]
+    pub fn folded(&self) -> Self {
+        match self {
+            Self::Any => Self::Any,
+            Self::Exact(id) => Self::Exact(id.folded()),
+            Self::Suffix(kind, suffix) => Self::Suffix(*kind, suffix.to_ascii_lowercase()),
         }
     }
 }
@@ -206,5 +226,10 @@ mod tests {
         assert!(!p.matches(&Identity::parse("gw@x.example.com").unwrap()));
         assert!(!p.matches(&Identity::parse("example.com").unwrap()));
         assert!(IdPattern::Any.matches(&Identity::parse("10.0.0.1").unwrap()));
+        let folded = |text: &str| IdPattern::parse(text).unwrap().folded();
+        assert_eq!(folded("*.Example.COM"), folded("*.example.com"));
+        assert_eq!(folded("GW.example"), folded("gw.EXAMPLE"));
+        // The bytes of a key id are no letters.
+        assert_ne!(folded("keyid:joe"), folded("keyid:JOE"));
     }
 }

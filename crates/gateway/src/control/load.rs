@@ -41,19 +41,16 @@ impl Control {
         let mut diags = Diagnostics::default();
         let read: Vec<Connection> =
             conns.iter().filter_map(|(name, tree)| connection(name, tree, "", &mut diags)).collect();
-        let read = if diags.errors() > 0 { Err(diags.error_lines().join("; ")) } else { Ok(read) };
-        match read {
-            Err(e) => failure(e),
-            Ok(conns) => {
-                // An answer has no place for them.
-                crate::reload::report(&diags);
-                for conn in conns {
-                    self.put_conn(conn);
-                }
-                self.driver.guarded_soon().await;
-                success()
-            }
+        if diags.errors() > 0 {
+            return failure(diags.error_lines().join("; "));
         }
+        // An answer has no place for warnings and notes.
+        crate::reload::report(&diags);
+        for conn in read {
+            self.put_conn(conn);
+        }
+        self.driver.guarded_soon().await;
+        success()
     }
 
     /// Loads a connection unless it is loaded as it is: then nothing is begun anew.
@@ -150,7 +147,7 @@ impl Control {
     /// The name of a key that came without an id, which nothing else can have. A second one for the same owners replaces the
     /// first, so that a client that loads its keys again neither leaves old ones behind nor fills the memory.
     fn unnamed(&self, owners: &[IdPattern]) -> String {
-        let mut whose: Vec<String> = owners.iter().map(|o| format!("{o:?}")).collect();
+        let mut whose: Vec<IdPattern> = owners.iter().map(IdPattern::folded).collect();
         whose.sort_unstable();
         let mut unnamed = self.unnamed.borrow_mut();
         let next = unnamed.len() + 1;

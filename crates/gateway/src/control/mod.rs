@@ -39,6 +39,7 @@ use ironswan_crypto::engines::Selection;
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::vici::Section;
+use ironswan_wire::id::IdPattern;
 
 pub use plane::Plane;
 pub use socket::{Listener, is_alive};
@@ -88,7 +89,7 @@ pub struct Control {
     /// What the self-test of engines found.
     engines: RefCell<Option<Selection>>,
     /// Names of the shared keys that came without an id, by their owners.
-    unnamed: RefCell<BTreeMap<Vec<String>, String>>,
+    unnamed: RefCell<BTreeMap<Vec<IdPattern>, String>>,
 }
 
 impl Control {

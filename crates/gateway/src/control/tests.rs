@@ -291,6 +291,15 @@ async fn a_shared_key_without_an_id_never_takes_the_name_of_another() {
 
 #[tokio::test]
 async fn initiate_streams_the_log_and_the_events_come_with_their_sections() {
+        // Owners that a log line would not tell from each other are two; one name in capitals is the same.
+        let long = |end: &str| format!("@#{}{end}", "ab".repeat(64));
+        assert!(ok(&c.request("load-shared", key(None, &long("01"), "seventh")).await));
+        assert!(ok(&c.request("load-shared", key(None, &long("02"), "eighth")).await));
+        assert_eq!(keys().len(), 2);
+        for owner in ["e.example", "E.Example", "*.f.example", "*.F.example"] {
+            assert!(ok(&c.request("load-shared", key(None, owner, owner)).await));
+        }
+        assert_eq!(keys().len(), 4);
     local(async {
         let s = served();
         let mut watcher = Raw::connect(&s).await;

@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironswan_crypto::prf::Prf;
-use ironswan_wire::iana::IdType;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::secret::{Secret, ct_eq};
 
@@ -34,15 +33,6 @@ fn fit(owner: &IdPattern, id: &Identity) -> u8 {
     }
 }
 
-/// How an identity is found in an index: names without regard to case, as they compare.
-pub(crate) fn index_key(id: &Identity) -> Identity {
-    let mut id = id.clone();
-    if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
-        id.data.make_ascii_lowercase();
-    }
-    id
-}
-
 /// The keys, found without looking at each: also for who wants to know beforehand which key an endpoint will use.
 #[derive(Default, Debug)]
 pub struct SharedKeys {
@@ -62,7 +52,7 @@ impl SharedKeys {
         let exact: Option<Vec<_>> = key
             .owners
             .iter()
-            .map(|o| if let IdPattern::Exact(id) = o { Some(index_key(id)) } else { None })
+            .map(|o| if let IdPattern::Exact(id) = o { Some(id.folded()) } else { None })
             .collect();
         match exact.filter(|ids| !ids.is_empty()) {
             None => {
@@ -84,7 +74,7 @@ impl SharedKeys {
         self.general.remove(name);
         for owner in &key.owners {
             let IdPattern::Exact(id) = owner else { continue };
-            let id = index_key(id);
+            let id = id.folded();
             for index in [&mut self.of_one, &mut self.of_several] {
                 if let Some(names) = index.get_mut(&id) {
                     names.remove(name);
@@ -111,7 +101,7 @@ impl SharedKeys {
 
     /// What [`SharedKeys::find`] gives, and the next by name that fits as well and is another key.
     pub fn choose(&self, local: &Identity, remote: &Identity) -> Option<(&SharedKey, Option<&SharedKey>)> {
-        let (ours, theirs) = (index_key(local), index_key(remote));
+        let (ours, theirs) = (local.folded(), remote.folded());
         // Both sides must be among several owners, so either set has them all.
         let (a, b) = (self.of_several.get(&theirs), self.of_several.get(&ours));
         let len = |names: Option<&BTreeSet<String>>| names.map_or(0, BTreeSet::len);

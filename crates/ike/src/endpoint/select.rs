@@ -9,7 +9,6 @@ use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::{IkeSuite, Proposal};
 
 use super::Endpoint;
-use crate::auth::psk::index_key;
 use crate::config::{AddrSpec, Connection};
 use crate::negotiate::{self, Selected};
 use crate::sa::IkeSa;
@@ -150,10 +149,10 @@ impl Connections {
             }
         }
         if let Some(id) = &conn.local_id {
-            index(&mut self.by_local_id, index_key(id), name, add);
+            index(&mut self.by_local_id, id.folded(), name, add);
         }
         match &conn.remote_id {
-            IdPattern::Exact(id) => index(&mut self.by_id, index_key(id), name, add),
+            IdPattern::Exact(id) => index(&mut self.by_id, id.folded(), name, add),
             IdPattern::Any | IdPattern::Suffix(..) => {
                 set(&mut self.any_id);
             }
@@ -233,7 +232,7 @@ impl Connections {
 
     /// True for an identity that is ours on some connection.
     fn is_ours(&self, id: &Identity) -> bool {
-        self.by_local_id.contains_key(&index_key(id))
+        self.by_local_id.contains_key(&id.folded())
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Connection>> {
@@ -318,7 +317,7 @@ impl Connections {
         let at = here.iter().filter_map(|addr| self.by_peer.get(addr)).flatten();
         match &conn.remote_id {
             IdPattern::Exact(id) => {
-                let same = self.by_id.get(&index_key(id)).into_iter().flatten();
+                let same = self.by_id.get(&id.folded()).into_iter().flatten();
                 same.chain(at.filter(|name| self.any_id.contains(*name))).collect()
             }
             IdPattern::Any | IdPattern::Suffix(..) => at.chain(self.general.keys()).collect(),
@@ -334,7 +333,7 @@ impl Connections {
         id: &Identity,
     ) -> impl Iterator<Item = &Arc<Connection>> {
         let (exact, pair, from) =
-            (self.by_id.get(&index_key(id)), self.by_pair.get(&(local, remote)), self.by_remote.get(&remote));
+            (self.by_id.get(&id.folded()), self.by_pair.get(&(local, remote)), self.by_remote.get(&remote));
         let len = |names: Option<&Names>| names.map_or(0, Names::len);
         let by_id = len(exact) + self.any_id.len() <= len(pair) + len(from) + self.general.len();
         let sets = if by_id { [exact, Some(&self.any_id)] } else { [pair, from] };
@@ -352,7 +351,7 @@ pub(crate) fn local_identity(conn: &Connection, local: IpAddr) -> Identity {
 impl Endpoint {
     /// True when a peer says that it is us, and the configuration does not say that this is whom we expect.
     pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
-        let ours = self.conns.is_ours(peer) || index_key(&sa.local_id) == index_key(peer);
+        let ours = self.conns.is_ours(peer) || sa.local_id.folded() == peer.folded();
         ours && !matches!(sa.conn.remote_id, IdPattern::Exact(_))
     }
 

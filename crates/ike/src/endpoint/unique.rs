@@ -10,7 +10,6 @@ use ironswan_wire::id::{IdPattern, Identity};
 use super::close::remove_from;
 use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
-use crate::auth::psk::index_key;
 use crate::child::Child;
 use crate::config::{AddrSpec, Connection, Unique};
 use crate::event::{IkeId, IkeState, Level};
@@ -30,7 +29,7 @@ const ASKED: usize = 8;
 
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
-    Some((index_key(&sa.local_id), index_key(sa.remote_id.as_ref()?)))
+    Some((sa.local_id.folded(), sa.remote_id.as_ref()?.folded()))
 }
 
 /// What an authenticated identity has, on whatever connection.
@@ -77,7 +76,7 @@ impl Endpoint {
     /// Some of those that have been silent are asked whether they live, so that dead ones do not keep the peer out for hours.
     pub(crate) fn has_too_many(&mut self, now: Instant, peer: &Identity) -> Option<String> {
         let max = self.limits.ike_sa_max_per_id;
-        let held = self.by_peer.get(&index_key(peer)).filter(|h| max > 0 && h.sas.len() >= max)?;
+        let held = self.by_peer.get(&peer.folded()).filter(|h| max > 0 && h.sas.len() >= max)?;
         let stays = |sa: &&IkeSa| {
             matches!(sa.state, IkeState::Established | IkeState::Rekeying)
                 && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_)))
@@ -117,9 +116,9 @@ impl Endpoint {
         if sa.conn.unique == Unique::Never {
             return false;
         }
-        let ours = index_key(&sa.local_id);
+        let ours = sa.local_id.folded();
         if let IdPattern::Exact(id) = &sa.conn.remote_id
-            && let Some(ids) = self.by_ids.get(&(ours.clone(), index_key(id)))
+            && let Some(ids) = self.by_ids.get(&(ours.clone(), id.folded()))
             && ids.iter().any(|id| *id != sa.id)
         {
             return false;
@@ -129,7 +128,7 @@ impl Endpoint {
         let same_peer = |o: &IkeSa| {
             // Only one of those that are for the same tunnel will stand: the first that has come so far may say it.
             let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
-            if o.id == sa.id || beside || o.dead || index_key(&o.local_id) != ours {
+            if o.id == sa.id || beside || o.dead || o.local_id.folded() != ours {
                 return false;
             }
             let id = match &o.remote_id {
@@ -163,7 +162,7 @@ impl Endpoint {
     ) -> bool {
         let others: Vec<IkeId> = self
             .by_ids
-            .get(&(index_key(&sa.local_id), index_key(remote_id)))
+            .get(&(sa.local_id.folded(), remote_id.folded()))
             .into_iter()
             .flatten()
             .copied()
