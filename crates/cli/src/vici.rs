@@ -5,7 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use ironswan_gateway::config::vici_uri;
-use ironswan_wire::vici::{FrameReader, Packet, Section};
+use ironswan_gateway::control::connect_within;
+use ironswan_wire::vici::{FrameReader, Packet, Section, Value};
 
 use crate::Failure;
 
@@ -23,8 +24,11 @@ impl Client {
     /// Connects.
     pub(crate) fn connect(uri: &str) -> Result<Self, Failure> {
         let path = vici_uri(uri).map_err(|e| Failure::usage(format!("--vici {e}")))?;
-        let stream = UnixStream::connect(&path).map_err(|e| {
+        let stream = connect_within(&path, PATIENCE).map_err(|e| {
             Failure::usage(match e.kind() {
+                ErrorKind::TimedOut => {
+                    format!("the gateway at {uri} has taken no client for {} s; see whether it hangs", PATIENCE.as_secs())
+                }
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                     format!("no gateway answers at {uri} ({e}); start `ironswan run`, or name its socket with --vici")
                 }
@@ -34,6 +38,7 @@ impl Client {
         })?;
         let client = Self { stream, frames: FrameReader::new(), uri: uri.to_owned() };
         client.patience(PATIENCE)?;
+        client.stream.set_write_timeout(Some(PATIENCE)).map_err(|e| client.lost(e))?;
         Ok(client)
     }
 

@@ -38,7 +38,6 @@ use std::time::{Duration, Instant, SystemTime};
 use ironswan_crypto::engines::Selection;
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
-use ironswan_wire::vici::Section;
 use ironswan_wire::id::IdPattern;
 
 pub use plane::Plane;

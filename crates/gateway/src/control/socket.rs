@@ -1,9 +1,13 @@
 //! The socket file: mode 0600, that of a dead daemon replaced, that of a living one respected.
 
 use std::io::{Error, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use ironswan_io::clock;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -18,12 +22,44 @@ pub struct Listener {
     file: (u64, u64),
 }
 
+/// How long to wait before trying again to connect to a daemon with as many clients waiting as it may have.
+const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A connection that does not block, as long as it is neither read nor written. EAGAIN: as many clients wait as may.
+fn try_connect(path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let addr = SocketAddrUnix::new(path)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &addr)?;
+    Ok(socket)
+}
+
 /// True when a daemon listens at this path. One that is stopped, with as many clients waiting as it may have, is not waited for.
 pub fn is_alive(path: &Path) -> bool {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let connected = SocketAddrUnix::new(path)
-        .and_then(|addr| connect(&socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?, &addr));
-    matches!(connected, Ok(()) | Err(Errno::AGAIN))
+    matches!(try_connect(path), Ok(_) | Err(Errno::AGAIN))
+}
+
+/// A blocking connection to the daemon at this path. One with as many clients waiting as it may have is tried again for this
+/// time; a plain connect would wait for ever if it is stopped.
+///
+/// # Errors
+/// Those of the kernel; `TimedOut` when the time has passed.
+pub fn connect_within(path: &Path, time: Duration) -> Result<BlockingStream, Error> {
+    let begun = clock::now();
+    loop {
+        match try_connect(path) {
+            Ok(socket) => {
+                let stream = BlockingStream::from(socket);
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(Errno::AGAIN) if clock::now().saturating_duration_since(begun) < time => {
+                std::thread::sleep(CONNECT_PAUSE);
+            }
+            Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 impl Listener {
@@ -103,6 +139,16 @@ mod tests {
             connected == Err(Errno::AGAIN)
         });
         assert!(full && is_alive(&path));
+        // Whoever has something to say to it waits, and not for ever.
+        let (begun, time) = (clock::now(), Duration::from_millis(200));
+        let e = connect_within(&path, time).unwrap_err();
+        let waited = clock::now().saturating_duration_since(begun);
+        println!("gave up after {waited:?}");
+        assert_eq!(e.kind(), ErrorKind::TimedOut);
+        assert!(waited >= time && waited < 5 * time, "{waited:?}");
+        // Somebody is taken: there is room.
+        rustix::net::accept(&listener).unwrap();
+        connect_within(&path, time).unwrap();
     }
 
     #[tokio::test]
