@@ -130,12 +130,12 @@ impl Client {
 
     /// The connections as loaded: name and section.
     pub(crate) fn conns(&mut self, only: Option<&str>) -> Result<Vec<(String, Section)>, Failure> {
-        self.items("list-conns", "list-conn", only)
+        self.items("list-conns", "list-conn", only).map(|list| whole(list, "children"))
     }
 
     /// The IKE_SAs with their children: connection's name and section.
     pub(crate) fn sas(&mut self, only: Option<&str>) -> Result<Vec<(String, Section)>, Failure> {
-        self.items("list-sas", "list-sa", only)
+        self.items("list-sas", "list-sa", only).map(|list| whole(list, "child-sas"))
     }
 
     /// Policies with what serves them, and what is said about all of them.
@@ -181,10 +181,54 @@ impl Client {
     }
 }
 
+/// Puts together what came in several events, since one could not hold all its parts: those have the same name and `uniqueid`.
+fn whole(list: Vec<(String, Section)>, parts: &str) -> Vec<(String, Section)> {
+    let mut out: Vec<(String, Section)> = Vec::new();
+    for (name, mut item) in list {
+        match out.last_mut() {
+            Some((n, first)) if *n == name && first.get("uniqueid") == item.get("uniqueid") => {
+                let of = |s: &mut Section| match s.take(parts) {
+                    Some(Value::Section(s)) => s,
+                    _ => Section::new(),
+                };
+                let mut all = of(first);
+                for (n, part) in of(&mut item).iter() {
+                    all.put(n, part.clone());
+                }
+                first.put(parts, all);
+            }
+            _ => out.push((name, item)),
+        }
+    }
+    out
+}
+
 /// The error of an answer, if it is one.
 pub(crate) fn refusal(answer: &Section) -> Option<String> {
     match answer.get_str("success") {
         Some("no") => Some(answer.get_str("errmsg").unwrap_or("no reason given").to_owned()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_that_came_in_parts_are_put_together_and_others_are_left_apart() {
+        let item = |id: &str, kid: &str| {
+            let kids = Section::new().with(kid, Section::new().with("state", "up"));
+            ("net".to_owned(), Section::new().with("uniqueid", id).with("child-sas", kids))
+        };
+        let all = whole(vec![item("1", "a"), item("1", "b"), item("1", "c"), item("2", "d")], "child-sas");
+        let kids: Vec<(Option<&str>, Vec<&str>)> = all
+            .iter()
+            .map(|(_, s)| {
+                let kids = s.section("child-sas").unwrap();
+                (s.get_str("uniqueid"), kids.sections().map(|(n, _)| n).collect())
+            })
+            .collect();
+        assert_eq!(kids, [(Some("1"), vec!["a", "b", "c"]), (Some("2"), vec!["d"])]);
     }
 }

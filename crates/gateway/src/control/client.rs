@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ironswan_ike::event::Level;
 use ironswan_wire::vici::{FrameReader, Packet, Section};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use zeroize::{Zeroize, Zeroizing};
@@ -16,6 +17,9 @@ use crate::log::Repeated;
 
 /// A client that takes nothing for so long, while something waits for it, is given up.
 const STALLED: Duration = Duration::from_secs(30);
+
+/// How often to look whether a client whose command is under way is still there. Nothing is read from it meanwhile.
+const HANG_UP_CHECK: Duration = Duration::from_secs(1);
 
 /// What a running command streams of the log: charon's levels up to this, of these connections.
 #[derive(Clone, Debug, Default)]
@@ -58,6 +62,46 @@ impl Client {
             Err(e) => {
                 too_large(name, e);
                 true
+            }
+        }
+    }
+
+    /// Sends an event of a list whose item has parts, as one event of a section `item` with `head` and the parts under `key`,
+    /// or as several with the same head if a frame cannot hold all parts. False when the client is gone.
+    pub(super) async fn stream_parts(
+        &self,
+        name: &str,
+        item: &str,
+        head: Section,
+        (key, parts): (&str, Vec<(String, Section)>),
+    ) -> bool {
+        if !self.wants(name) {
+            return true;
+        }
+        let mut at = 0;
+        let mut size = parts.len();
+        loop {
+            let end = parts.len().min(at + size);
+            let part: Section = parts[at..end].iter().cloned().collect();
+            let message = Section::new().with(item, head.clone().with(key, part));
+            match (Packet::Event { name: name.to_owned(), message }).emit() {
+                Ok(frame) => {
+                    if !self.queue.push_when_room(frame).await {
+                        return false;
+                    }
+                    at = end;
+                }
+                Err(_) if end - at > 1 => {
+                    size = (end - at).div_ceil(2);
+                    continue;
+                }
+                Err(e) => {
+                    too_large(name, e);
+                    at = end;
+                }
+            }
+            if at >= parts.len() {
+                return true;
             }
         }
     }
@@ -106,7 +150,11 @@ pub(super) async fn serve(control: &Control, client: &Client, stream: UnixStream
                     buf[..n].zeroize();
                 }
             }
-            if let Err(e) = packets(control, client, &mut frames).await {
+            let ran = tokio::select! {
+                ran = packets(control, client, &mut frames) => ran,
+                () = hung_up(read.as_ref()) => break client.queue.close(),
+            };
+            if let Err(e) = ran {
                 tracing::debug!("a VICI client is cut off: {e}");
                 // A last word, so that whoever wrote the client learns why.
                 if let Ok(bytes) = Packet::CmdResponse(super::failure(format!("not VICI: {e}"))).emit() {
@@ -140,12 +188,26 @@ pub(super) async fn serve(control: &Control, client: &Client, stream: UnixStream
     });
 }
 
-/// Runs the packets that have arrived whole.
+/// Returns once the client has closed its socket. One that has only said that it will send no more still reads.
+async fn hung_up(stream: &UnixStream) {
+    loop {
+        tokio::time::sleep(HANG_UP_CHECK).await;
+        // The kernel tells HUP without being asked for it.
+        let mut fds = [PollFd::new(stream, PollFlags::empty())];
+        if poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP) {
+            return;
+        }
+    }
+}
+
+/// Runs the packets that have arrived whole. An error is the client's fault.
 async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -> Result<(), String> {
     while let Some(frame) = frames.next_frame().map_err(|e| e.to_string())? {
+        let mut command = String::new();
         let answer = match Packet::parse(&frame).map_err(|e| e.to_string())? {
             Packet::CmdRequest { name, message } => {
                 let answer = control.dispatch(client, &name, message).await;
+                command = name;
                 answer.map_or(Packet::CmdUnknown, Packet::CmdResponse)
             }
             Packet::EventRegister(name) => match EVENTS.iter().find(|e| **e == name) {
@@ -164,10 +226,18 @@ async fn packets(control: &Control, client: &Client, frames: &mut FrameReader) -
             }
             _ => return Err("a packet that only a daemon sends".to_owned()),
         };
-        let bytes = answer.emit().map_err(|e| e.to_string())?;
+        let fits = answer.emit().or_else(|e| {
+            let why = format!("the answer to {command} does not fit a frame of VICI: {e}");
+            Packet::CmdResponse(super::failure(why)).emit()
+        });
+        let bytes = fits.map_err(|e| e.to_string())?;
         if !client.queue.push_when_room(bytes).await {
             return Ok(());
         }
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "client_tests.rs"]
+mod tests;

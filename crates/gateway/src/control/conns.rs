@@ -18,9 +18,9 @@ impl Control {
         });
         for name in names {
             // One at a time: a client may take its time, and the connection may go meanwhile.
-            let section = self.driver.view(|e, _| e.connection(&name).map(section));
-            if let Some(section) = section
-                && !client.stream("list-conn", Section::new().with(name, section)).await
+            let found = self.driver.view(|e, _| e.connection(&name).map(|c| (section(c), children(c))));
+            if let Some((head, children)) = found
+                && !client.stream_parts("list-conn", &name, head, ("children", children)).await
             {
                 break;
             }
@@ -29,6 +29,11 @@ impl Control {
     }
 }
 
+fn children(c: &Connection) -> Vec<(String, Section)> {
+    c.children.iter().map(|k| (k.name.clone(), child(k))).collect()
+}
+
+/// A connection without its children.
 fn section(c: &Connection) -> Section {
     let addrs = |list: &[AddrSpec]| -> Vec<String> { list.iter().map(addr).collect() };
     let mut s = Section::new()
@@ -51,10 +56,7 @@ fn section(c: &Connection) -> Section {
     }
     s.put("local-1", round(c.local_id.as_ref().map(ToString::to_string)));
     let remote = if c.remote_id == IdPattern::Any { None } else { Some(c.remote_id.to_string()) };
-    s.put("remote-1", round(remote));
-    let children: Section = c.children.iter().map(|k| (k.name.clone(), child(k))).collect();
-    s.put("children", children);
-    s
+    s.with("remote-1", round(remote))
 }
 
 fn round(id: Option<String>) -> Section {

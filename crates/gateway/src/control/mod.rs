@@ -13,7 +13,8 @@
 //! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
 //!
 //! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no` with an `errmsg`. A frame
-//! that is none closes its client and nobody else. What a client does not read is bounded.
+//! that is none closes its client and nobody else. What a client does not read is bounded. A connection or an IKE_SA with more
+//! children than a frame can hold is listed in several events, each with all else that is known of it.
 
 mod algs;
 mod client;
@@ -39,9 +40,10 @@ use ironswan_crypto::engines::Selection;
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::id::IdPattern;
+use ironswan_wire::vici::Section;
 
 pub use plane::Plane;
-pub use socket::{Listener, is_alive};
+pub use socket::{Listener, connect_within, is_alive};
 
 use crate::driver::Driver;
 use crate::log::Repeated;
@@ -49,6 +51,9 @@ use client::Client;
 
 /// Clients at one time, over all sockets.
 const MAX_CLIENTS: usize = 1_000;
+
+/// Bytes of an `errmsg`. VICI allows 65,535, and nobody reads that many.
+const MAX_ERRMSG: usize = 16 * 1024;
 
 /// Pause after a client could not be accepted, which is so until the process has descriptors again. The client waits as long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
@@ -186,7 +191,22 @@ fn success() -> Section {
 }
 
 fn failure(message: impl Into<String>) -> Section {
-    Section::new().with("success", false).with("errmsg", message.into())
+    Section::new().with("success", false).with("errmsg", errmsg(message.into()))
+}
+
+/// A reason as an answer holds it: a long list of sentences is cut behind one of them.
+fn errmsg(mut message: String) -> String {
+    if message.len() <= MAX_ERRMSG {
+        return message;
+    }
+    let mut end = MAX_ERRMSG;
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    let kept = message[..end].rfind("; ").unwrap_or(end);
+    let left_out = message[kept..].trim_start_matches("; ").len();
+    message.truncate(kept);
+    message + &format!("; and {left_out} bytes more")
 }
 
 /// A key's text, unless it is empty.

@@ -9,7 +9,7 @@ use ironswan_wire::vici::Section;
 use tokio::sync::oneshot;
 
 use super::client::{Client, Watch};
-use super::{Control, failure, flag, number, success, text};
+use super::{Control, errmsg, failure, flag, number, success, text};
 use crate::driver::Outcome;
 use crate::log;
 
@@ -216,13 +216,13 @@ async fn wait(client: &Client, timeout: i64, end: oneshot::Receiver<Outcome>) ->
 }
 
 /// The answer of `terminate` and `rekey`, in charon's order.
-fn counted(ok: bool, matches: usize, terminated: Option<usize>, errmsg: Option<String>) -> Section {
+fn counted(ok: bool, matches: usize, terminated: Option<usize>, why: Option<String>) -> Section {
     let mut s = Section::new().with("success", ok).with("matches", matches);
     if let Some(n) = terminated {
         s.put("terminated", n);
     }
-    if let Some(e) = errmsg {
-        s.put("errmsg", e);
+    if let Some(e) = why {
+        s.put("errmsg", errmsg(e));
     }
     s
 }

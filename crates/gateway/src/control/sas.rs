@@ -13,7 +13,7 @@ use super::{Control, failure, number, text};
 impl Control {
     /// `list-sas`.
     pub(super) async fn list_sas(&self, client: &Client, message: &Section) -> Section {
-        let (ike, child) = (text(message, "ike"), text(message, "child"));
+        let (conn, child) = (text(message, "ike"), text(message, "child"));
         let (ike_id, child_id) = match (number::<u64>(message, "ike-id"), number::<u64>(message, "child-id"))
         {
             (Ok(i), Ok(c)) => (i, c),
@@ -21,7 +21,7 @@ impl Control {
         };
         let (sas, now) = self.driver.ike_sas();
         for mut sa in sas {
-            if ike.is_some_and(|n| sa.conn != n) || ike_id.is_some_and(|id| sa.id.0 != id) {
+            if conn.is_some_and(|n| sa.conn != n) || ike_id.is_some_and(|id| sa.id.0 != id) {
                 continue;
             }
             if child.is_some() || child_id.is_some() {
@@ -31,7 +31,8 @@ impl Control {
                     continue;
                 }
             }
-            if !client.stream("list-sa", Section::new().with(name(&sa), ike_with_children(&sa, now))).await {
+            if !client.stream_parts("list-sa", &name(&sa), ike(&sa), ("child-sas", children(&sa, now))).await
+            {
                 break;
             }
         }
@@ -46,9 +47,11 @@ pub(super) fn name(sa: &IkeSaInfo) -> String {
 
 /// An IKE_SA with its children. `now`: seconds on the engine's clock.
 pub(super) fn ike_with_children(sa: &IkeSaInfo, now: u64) -> Section {
-    let children: Section =
-        sa.children.iter().map(|c| (format!("{}-{}", c.name, c.id.0), child(c, now))).collect();
-    ike(sa).with("child-sas", children)
+    ike(sa).with("child-sas", children(sa, now).into_iter().collect::<Section>())
+}
+
+fn children(sa: &IkeSaInfo, now: u64) -> Vec<(String, Section)> {
+    sa.children.iter().map(|c| (format!("{}-{}", c.name, c.id.0), child(c, now))).collect()
 }
 
 /// An IKE_SA without its children.

@@ -17,6 +17,7 @@ use crate::scratch::Scratch;
 pub(super) struct Served {
     dir: Scratch,
     path: PathBuf,
+    pub(super) control: Rc<Control>,
     pub(super) a: Driver,
     /// The peer.
     pub(super) b: Driver,
@@ -36,8 +37,8 @@ pub(super) fn serve((a, b): (Driver, Driver)) -> Served {
         Box::new(|| Box::pin(async { Err("no files here".to_owned()) })),
         Box::new(Plane::default),
     );
-    tokio::task::spawn_local(control.serve(Listener::bind(&path).unwrap()));
-    Served { dir, path, a, b }
+    tokio::task::spawn_local(control.clone().serve(Listener::bind(&path).unwrap()));
+    Served { dir, path, control, a, b }
 }
 
 pub(super) struct Raw {
@@ -53,6 +54,11 @@ impl Raw {
     pub(super) async fn send(&mut self, bytes: &[u8]) {
         // The server may have closed already, which is what some tests want.
         let _ = self.stream.write_all(bytes).await;
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) async fn shut_down(&mut self) {
+        self.stream.shutdown().await.unwrap();
     }
 
     /// The next packet; `None` when the server has closed.
@@ -151,7 +157,7 @@ async fn a_request_in_single_bytes_is_understood_also_with_the_end_behind_it() {
             c.send(&[b]).await;
             tokio::task::yield_now().await;
         }
-        c.stream.shutdown().await.unwrap();
+        c.shut_down().await;
         assert!(matches!(c.packet().await, Some(Packet::CmdResponse(_))));
         assert_eq!(c.packet().await, None);
     })
@@ -285,12 +291,6 @@ async fn a_shared_key_without_an_id_never_takes_the_name_of_another() {
         assert_eq!(keys(), ["%unnamed-1", "%unnamed-2", "%unnamed-3"]);
         assert!(ok(&c.request("clear-creds", Section::new()).await));
         assert!(keys().is_empty());
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn initiate_streams_the_log_and_the_events_come_with_their_sections() {
         // Owners that a log line would not tell from each other are two; one name in capitals is the same.
         let long = |end: &str| format!("@#{}{end}", "ab".repeat(64));
         assert!(ok(&c.request("load-shared", key(None, &long("01"), "seventh")).await));
@@ -300,6 +300,12 @@ async fn initiate_streams_the_log_and_the_events_come_with_their_sections() {
             assert!(ok(&c.request("load-shared", key(None, owner, owner)).await));
         }
         assert_eq!(keys().len(), 4);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn initiate_streams_the_log_and_the_events_come_with_their_sections() {
     local(async {
         let s = served();
         let mut watcher = Raw::connect(&s).await;
