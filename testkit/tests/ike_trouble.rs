@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits};
+use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, Unique};
 use ironswan_ike::endpoint::{Down, Next};
-use ironswan_testkit::{Clock, World, config};
+use ironswan_testkit::{Clock, Verdict, World, config};
+use ironswan_wire::iana::ExchangeType;
 
 const S: Duration = Duration::from_secs(1);
 
@@ -114,6 +115,88 @@ fn an_ike_sa_that_was_asked_for_alone_is_not_down_for_ever_once_it_was_up() {
         w.run(5 * S);
         assert!(w.up(0).is_empty() && down(&w, 0).is_empty(), "{:?}", down(&w, 0));
     }
+}
+
+#[test]
+fn a_tunnel_whose_ike_sa_ran_over_its_time_is_down_for_that_reason() {
+    // The rekeying is in flight when the time is over, or has just failed.
+    for in_flight in [false, true] {
+        for action in [ChildAction::None, ChildAction::Trap, ChildAction::Start] {
+            let mut w = World::pair(79, |c| {
+                (c[0].rekey_time, c[0].over_time, c[0].keyingtries) = (100 * S, 50 * S, 0);
+                c[0].children[0].start_action = action;
+            });
+            w.establish(0).unwrap();
+            w.nodes[0].no_keys = !in_flight;
+            w.net.rules.push(Box::new(|s| match s.exchange {
+                ExchangeType::CREATE_CHILD_SA | ExchangeType::IKE_SA_INIT => Verdict::Drop,
+                _ => Verdict::Pass,
+            }));
+            w.run(152 * S);
+            assert!(w.nodes[0].logged("IKE_SA lifetime is over") && w.up(0).is_empty());
+            let d = one(&w, 0);
+            println!("{action:?}, rekeying in flight: {in_flight}: {d:?}");
+            let next = match action {
+                ChildAction::None => d.next == Next::Nothing,
+                ChildAction::Trap => d.next == Next::Packet,
+                ChildAction::Start => matches!(d.next, Next::Trying | Next::In(_)),
+            };
+            assert!(next, "{d:?}");
+            let why = "the lifetime of the IKE_SA was over and it had not been rekeyed";
+            assert!(d.why == why || action == ChildAction::Start, "{d:?}");
+            assert!(d.since <= 3 * S, "{d:?}");
+            // A peer that has not had our last request does not take the next one.
+            assert_eq!(w.up(1).is_empty(), !in_flight);
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_that_is_made_anew_with_another_configuration_is_down_until_it_is_up() {
+    let mut w = World::pair(80, |c| {
+        c[0].children[0].start_action = ChildAction::Start;
+        c[0].keyingtries = 0;
+    });
+    w.run(5 * S);
+    w.assert_one();
+    let now = w.now();
+    let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    conn.encap = true;
+    w.net.rules.push(Box::new(|s| match s.exchange {
+        ExchangeType::IKE_SA_INIT => Verdict::Drop,
+        _ => Verdict::Pass,
+    }));
+    w.nodes[0].endpoint.load_connection(now, conn);
+    w.run(S);
+    assert!(w.up(0).is_empty(), "the old one is closed");
+    assert_eq!(one(&w, 0).next, Next::Trying);
+    w.net.rules.clear();
+    w.run(10 * S);
+    w.assert_one();
+    assert!(down(&w, 0).is_empty());
+}
+
+#[test]
+fn what_ends_while_it_stands_on_another_ike_sa_is_not_down() {
+    let mut w = World::pair(81, |c| c.iter_mut().for_each(|c| c.unique = Unique::Never));
+    w.establish(0).unwrap();
+    // The peer makes another one with the same child, and closes the first later.
+    let mut now = w.now();
+    let mut conn = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    conn.encap = true;
+    w.nodes[1].endpoint.load_connection(now, conn);
+    w.establish(1).unwrap();
+    assert_eq!((w.up(0).len(), w.up(1).len()), (2, 2));
+    let first = Target { ike_id: Some(w.up(1)[0].id.0), ..Target::default() };
+    now = w.now();
+    w.nodes[1].endpoint.terminate(now, &first, false).unwrap();
+    w.run(100 * S);
+    assert_eq!((w.up(0).len(), down(&w, 0)), (1, vec![]));
+    w.net.mute.insert(0);
+    w.terminate(1, false);
+    w.run(2 * S);
+    let d = one(&w, 0);
+    assert!(d.since <= 2 * S, "since it went, not since the first one went: {d:?}");
 }
 
 /// So many connections to peers whose names cannot be resolved: node 0 tries them again and again. How long the calls took.

@@ -187,6 +187,8 @@ pub(crate) struct IkeSa {
     pub busy_peer: Option<(Instant, Instant)>,
     /// That the peer has too many children has been said.
     pub told_full: bool,
+    /// Its lifetime is over, so it is deleted though nobody has asked for that.
+    pub over_time: bool,
     /// To be removed.
     pub dead: bool,
 }
@@ -248,6 +250,7 @@ impl IkeSa {
             roam: Roam::default(),
             busy_peer: None,
             told_full: false,
+            over_time: false,
             dead: false,
             conn,
         }

@@ -18,6 +18,9 @@ use crate::timer::Timer;
 /// The pause before the next attempt when nothing speaks for waiting.
 const SOON: Duration = Duration::from_millis(500);
 
+/// What those who wait for an IKE_SA are told when it is closed on purpose.
+const TERMINATED: &str = "the IKE_SA was terminated";
+
 /// Another attempt that waits for its time.
 pub(crate) struct Retry {
     pub conn: String,
@@ -38,8 +41,10 @@ pub(crate) struct Retry {
 pub(crate) enum Close {
     /// The peer deleted it.
     ByPeer,
-    /// We deleted it.
+    /// We deleted it, as somebody wanted.
     ByUs,
+    /// We deleted it, as its lifetime was over.
+    OverTime,
     /// It was established, and the peer is dead or misbehaves.
     Lost(String),
     /// It was established, and one side cannot read what the other has sent: both have dropped it (RFC 7296 section 2.21.3).
@@ -65,6 +70,7 @@ impl Endpoint {
             return;
         }
         sa.dead = true;
+        let how = if how == Close::ByUs && sa.over_time { Close::OverTime } else { how };
         let was_up = sa.is_up();
         let snapshot = sa.announced.then(|| Box::new(self.snapshot(now, sa)));
         self.leave_half_open(sa);
@@ -84,7 +90,8 @@ impl Endpoint {
 
         let reason = match &how {
             Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
-            Close::ByUs => "the IKE_SA was terminated".to_owned(),
+            Close::ByUs => TERMINATED.to_owned(),
+            Close::OverTime => "the lifetime of the IKE_SA was over and it had not been rekeyed".to_owned(),
             Close::Lost(why)
             | Close::Syntax(why)
             | Close::Failed(why)
@@ -134,6 +141,8 @@ impl Endpoint {
         let failed = wanted.iter().filter(|_| sa.initiator && !was_up).cloned();
         for child in lost.chain(failed) {
             match &how {
+                // Unless it is made anew already, as after a change of the configuration.
+                Close::ByUs if self.is_on_its_way(&sa.conn.name, &child) => {}
                 Close::ByUs => self.troubles.remove(&sa.conn.name, child.as_deref().unwrap_or_default()),
                 // The new one has, or is about to have, what this one had.
                 Close::Replaced | Close::Rerouted(_) => {}
@@ -196,13 +205,12 @@ impl Endpoint {
         for child in wanted(sa) {
             self.troubles.remove(&sa.conn.name, child.as_deref().unwrap_or_default());
         }
-        let reason = "the IKE_SA was terminated";
         let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
         for task in tasks.collect::<Vec<_>>() {
-            self.fail_task(task, reason);
+            self.fail_task(task, TERMINATED);
         }
         let ticket = sa.ticket.take();
-        self.done(ticket, Err(reason.to_owned()));
+        self.done(ticket, Err(TERMINATED.to_owned()));
         if let Some(old) = std::mem::take(&mut sa.roam).replaces {
             self.todo.push_back(Todo::Stay(old));
         }

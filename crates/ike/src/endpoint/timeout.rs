@@ -114,6 +114,7 @@ impl Endpoint {
             return;
         }
         self.log(Level::Warn, sa, "IKE_SA lifetime is over, deleting it");
+        sa.over_time = true;
         let again: Vec<(String, ChildAction)> = sa
             .children
             .values()

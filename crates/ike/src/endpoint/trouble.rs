@@ -1,14 +1,19 @@
 //! Why a tunnel that should be up is not: since when, for what reason, and when it is tried again.
 //!
-//! There is one entry for each child of a loaded connection that was asked for or was up (and one for the connection itself
-//! where an IKE_SA without child was asked for), so the configuration bounds the table. An entry is made when an attempt
-//! begins and when something ends that the operator did not close. It goes when the child is up, when the operator closes
-//! it, and when the connection is unloaded. What a stranger sends never makes an entry.
+//! There is at most one entry for each child of a loaded connection, and one for the connection itself, so the configuration
+//! bounds the table. What a stranger sends never makes an entry.
+//!
+//! * A child has one from when an attempt of ours begins, and from when it ends without having been closed here, whoever had
+//!   initiated it: a child that road warriors bring up is listed after the last of them has closed it, until one comes again. It goes
+//!   when the child is up, when somebody closes it here, and when the connection is unloaded.
+//! * An IKE_SA that was asked for without child has one (`child` is `None`) while it is being brought up, or when that has
+//!   failed. Once it has been up, its end makes none: it carries nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
+use crate::event::IkeState;
 use crate::sa::IkeSa;
 use crate::task::Kont;
 use crate::timer::Timer;
@@ -86,13 +91,13 @@ impl Endpoint {
         self.troubles.0.entry(key).or_insert(Trouble { since: now, why: None });
     }
 
-    /// This has ended, or an attempt to bring it up has.
+    /// This has ended, or an attempt to bring it up has. When it is up on another IKE_SA, that is no trouble.
     pub(crate) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
         let loaded = self
             .conns
             .get(conn)
             .is_some_and(|c| child.is_none_or(|name| c.children.iter().any(|k| k.name == name)));
-        if loaded {
+        if loaded && !self.stands(conn, child) {
             self.wanted(now, conn, child);
             let key = (conn.to_owned(), child.map(str::to_owned));
             if let Some(trouble) = self.troubles.0.get_mut(&key) {
@@ -106,26 +111,46 @@ impl Endpoint {
         self.troubles.0.iter().filter_map(|((conn, child), t)| self.one_down(now, conn, child, t)).collect()
     }
 
-    fn one_down(&self, now: Instant, conn: &str, child: &Option<String>, t: &Trouble) -> Option<Down> {
-        let sas = || self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id));
+    /// True when this is up on an IKE_SA other than the one that is worked on.
+    fn stands(&self, conn: &str, child: Option<&str>) -> bool {
         let up = |sa: &IkeSa| match child {
-            Some(name) => sa.children.values().any(|c| c.announced && c.config.name == *name),
+            Some(name) => sa.children.values().any(|c| c.announced && c.config.name == name),
             None => sa.is_up(),
         };
-        if sas().any(|sa| up(sa)) {
-            return None;
-        }
+        self.sas_of(conn).any(up)
+    }
+
+    /// The IKE_SA that brings this up, or is about to.
+    fn attempt_at(&self, conn: &str, child: Option<&str>) -> Option<&IkeSa> {
         let wants = |sa: &IkeSa| match child {
             Some(name) => super::lifecycle::names_in_work(sa).any(|n| n == name),
-            None => true,
+            None => !matches!(sa.state, IkeState::Rekeyed | IkeState::Deleting),
         };
-        let attempt = sas().filter(|sa| sa.initiator).find(|sa| wants(sa));
-        let retry = self
-            .retries
-            .of(conn)
-            .filter(|(_, r)| r.children.contains(child))
-            .filter_map(|(id, _)| self.timers.get(Timer::Retry(id)))
-            .min();
+        self.sas_of(conn).filter(|sa| sa.initiator).find(|sa| wants(sa))
+    }
+
+    /// Attempts to come for this.
+    fn retries_for(&self, conn: &str, child: &Option<String>) -> impl Iterator<Item = u64> {
+        self.retries.of(conn).filter(|(_, r)| r.children.contains(child)).map(|(id, _)| id)
+    }
+
+    /// True when something is being done by itself to bring this up, on another IKE_SA than the one that is worked on.
+    pub(super) fn is_on_its_way(&self, conn: &str, child: &Option<String>) -> bool {
+        self.attempt_at(conn, child.as_deref()).is_some()
+            || self.retries_for(conn, child).next().is_some()
+            || self.pace.waits(conn, child.as_deref())
+    }
+
+    fn sas_of(&self, conn: &str) -> impl Iterator<Item = &IkeSa> {
+        self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id).map(|sa| &**sa))
+    }
+
+    fn one_down(&self, now: Instant, conn: &str, child: &Option<String>, t: &Trouble) -> Option<Down> {
+        if self.stands(conn, child.as_deref()) {
+            return None;
+        }
+        let attempt = self.attempt_at(conn, child.as_deref());
+        let retry = self.retries_for(conn, child).filter_map(|id| self.timers.get(Timer::Retry(id))).min();
         let queued = self.pace.waits(conn, child.as_deref());
         let trapped = child.as_ref().is_some_and(|c| self.spd.has_trap(conn, c));
         let next = match (attempt, retry) {
@@ -158,13 +183,13 @@ impl Endpoint {
     ) -> Option<String> {
         conns.find_map(|conn| {
             let conn = conn.as_ref();
-            let sas = self.by_conn.get(conn).into_iter().flatten().filter_map(|id| self.sas.get(id));
-            let under_way = sas.filter(|sa| sa.initiator && (sa.active.is_some() || sa.wait.is_some()));
+            let under_way =
+                self.sas_of(conn).filter(|sa| sa.initiator && (sa.active.is_some() || sa.wait.is_some()));
             let last = || {
                 let key = (conn.to_owned(), child.map(str::to_owned));
                 self.troubles.0.get(&key).and_then(|t| t.why.clone())
             };
-            under_way.map(|sa| progress(sa)).next().or_else(last)
+            under_way.map(progress).next().or_else(last)
         })
     }
 }
