@@ -1,12 +1,15 @@
 //! Key material on disk for those who debug their own tunnels: the tables that Wireshark and tshark read
 //! (`ikev2_decryption_table`, `esp_sa`), in the format of strongSwan's save-keys plugin, and `ike_sk` with every SK_*.
 //!
-//! Off unless `keylog = DIR` is set, and said loudly in the log when it is on. The files are the owner's only. A thread writes
-//! them, so that a file system that is slow or hangs holds up no key exchange: then the key log ends.
+//! Off unless `keylog = DIR` is set, and said loudly in the log when it is on. The files are the daemon's user's only, those
+//! that are there already, too, and nobody else may put a file into their folder: both are looked at when they are open, so
+//! that nothing can take their place in between. A thread writes them, so that a file system that is slow or hangs holds up
+//! no key exchange: then the key log ends.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fmt::Write as _;
+use std::fs::{DirBuilder, File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::time::Duration;
@@ -14,13 +17,16 @@ use std::time::Duration;
 use ironswan_ike::event::KeyLog;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::secret::Secret;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
 /// So many lines may wait for the file system.
 const MAX_WAITING: usize = 4_096;
 /// How long the end of the daemon waits for lines that have not been written yet.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
+
+/// More bytes than a line has without its keys: SPIs, addresses, names of algorithms.
+const LINE_WITHOUT_KEYS: usize = 400;
 
 /// A line, and the table it belongs to.
 type Entry = (Table, Zeroizing<String>);
@@ -45,12 +51,10 @@ impl KeyLogger {
     /// Opens or makes the tables in `dir`.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system says, or that others could read what would be written; with the remedy.
     pub fn open(dir: &Path) -> io::Result<Self> {
-        if !dir.is_dir() {
-            DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
-        }
-        let open = |name: &str| regular(&dir.join(name));
+        let folder = private_folder(dir)?;
+        let open = |name: &str| private_file(&folder, name);
         let mut tables = [open("ikev2_decryption_table")?, open("ike_sk")?, open("esp_sa")?];
         let (tx, waiting) = sync_channel::<Entry>(MAX_WAITING);
         let (refuse, refused) = channel();
@@ -81,7 +85,7 @@ impl KeyLogger {
         match entry {
             KeyLog::Ike { spi_i, spi_r, keys, .. } => {
                 self.put(Table::Ike, line(entry))?;
-                self.put(Table::Sk, all_sk(*spi_i, *spi_r, keys))
+                self.put(Table::Sk, all_sk(entry, *spi_i, *spi_r, keys))
             }
             KeyLog::Child { .. } => self.put(Table::Esp, line(entry)),
         }
@@ -109,16 +113,50 @@ impl Drop for KeyLogger {
     }
 }
 
-/// Opens a regular file for appending, or makes it. A named pipe is not waited for.
-fn regular(path: &Path) -> io::Result<File> {
-    let nonblocking = OFlags::NONBLOCK.bits() as i32;
-    let file =
-        OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nonblocking).open(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other(format!("{} is not a regular file", path.display())))
+/// Opens a folder, or makes it, that nobody else can put files into.
+fn private_folder(dir: &Path) -> io::Result<File> {
+    if let Err(e) = DirBuilder::new().mode(0o700).recursive(true).create(dir) {
+        return Err(io::Error::new(e.kind(), format!("{e}; name a folder that can be made")));
     }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = File::from(rustix::fs::open(dir, flags, Mode::empty())?);
+    let meta = folder.metadata()?;
+    if !(is_ours(&meta) || meta.uid() == 0) || meta.mode() & 0o022 != 0 {
+        let why = "the folder belongs to another user, or others may write to it; name a folder of the daemon's user (mode 700)";
+        return Err(io::Error::other(why));
+    }
+    Ok(folder)
+}
+
+/// Opens a regular file for appending, or makes it, that nobody else can read. A named pipe is not waited for.
+fn private_file(folder: &File, name: &str) -> io::Result<File> {
+    let flags = OFlags::WRONLY
+        | OFlags::APPEND
+        | OFlags::CREATE
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY
+        | OFlags::CLOEXEC;
+    let refused = |why: &str| io::Error::other(format!("{name} {why}"));
+    let file = match rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(fd) => File::from(fd),
+        Err(rustix::io::Errno::LOOP) => return Err(refused("is a link; remove it")),
+        Err(e) => return Err(refused(&format!("cannot be opened: {e}"))),
+    };
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(refused("is not a regular file; remove it"));
+    }
+    if !is_ours(&meta) || meta.mode() & 0o077 != 0 || meta.nlink() != 1 {
+        return Err(refused(
+            "is there already, and belongs to another user, may be read by others or has a second name; remove it",
+        ));
+    }
+    Ok(file)
+}
+
+fn is_ours(meta: &Metadata) -> bool {
+    meta.uid() == rustix::process::geteuid().as_raw()
 }
 
 fn line(entry: &KeyLog) -> Zeroizing<String> {
@@ -130,57 +168,73 @@ fn line(entry: &KeyLog) -> Zeroizing<String> {
         KeyLog::Child { suite, .. } if esp_cipher(suite.encr).is_none() => "# ",
         _ => "",
     };
-    Zeroizing::new(match entry {
+    // Written where it stays: what grows leaves copies of its keys behind.
+    let mut out = Zeroizing::new(String::with_capacity(room(entry)));
+    // A string takes everything.
+    let _ = match entry {
         KeyLog::Ike { spi_i, spi_r, suite, keys } => {
             let [_, ai, ar, ei, er, _, _] = &**keys;
-            format!(
-                "{comment}{spi_i:016x},{spi_r:016x},{},{},\"{}\",{},{},\"{}\"\n",
-                *hex(ei),
-                *hex(er),
+            writeln!(
+                out,
+                "{comment}{spi_i:016x},{spi_r:016x},{},{},\"{}\",{},{},\"{}\"",
+                Hex(ei),
+                Hex(er),
                 ike_cipher(suite.encr, suite.key_bits).unwrap_or_else(|| suite.encr.to_string()),
-                *hex(ai),
-                *hex(ar),
+                Hex(ai),
+                Hex(ar),
                 ike_integrity(suite.integ),
             )
         }
-        KeyLog::Child { spi, src, dst, suite, encr_key, integ_key, .. } => format!(
-            "{comment}\"{}\",\"{}\",\"{}\",\"0x{spi}\",\"{}\",\"0x{}\",\"{}\",\"{}\"\n",
+        KeyLog::Child { spi, src, dst, suite, encr_key, integ_key, .. } => writeln!(
+            out,
+            "{comment}\"{}\",\"{}\",\"{}\",\"0x{spi}\",\"{}\",\"0x{}\",\"{}\",\"{}{}\"",
             if src.is_ipv6() { "IPv6" } else { "IPv4" },
             src.ip(),
             dst.ip(),
             esp_cipher(suite.encr).map_or_else(|| suite.encr.to_string(), str::to_owned),
-            *hex(encr_key),
+            Hex(encr_key),
             esp_integrity(suite.integ),
-            if integ_key.is_empty() {
-                Zeroizing::new(String::new())
-            } else {
-                Zeroizing::new(format!("0x{}", *hex(integ_key)))
-            }
-            .as_str(),
+            if integ_key.is_empty() { "" } else { "0x" },
+            Hex(integ_key),
         ),
-    })
+    };
+    out
+}
+
+/// More bytes than the line of an entry has.
+fn room(entry: &KeyLog) -> usize {
+    let keys = match entry {
+        KeyLog::Ike { keys, .. } => keys.iter().map(Secret::len).sum(),
+        KeyLog::Child { encr_key, integ_key, .. } => encr_key.len() + integ_key.len(),
+    };
+    2 * keys + LINE_WITHOUT_KEYS
 }
 
 /// Both SPIs, then SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi, SK_pr: what Wireshark's table leaves out, for comparing key
 /// derivations with another implementation's.
-fn all_sk(spi_i: u64, spi_r: u64, keys: &[Secret; 7]) -> Zeroizing<String> {
-    let mut out = Zeroizing::new(format!("{spi_i:016x},{spi_r:016x}"));
+fn all_sk(entry: &KeyLog, spi_i: u64, spi_r: u64, keys: &[Secret; 7]) -> Zeroizing<String> {
+    let mut out = Zeroizing::new(String::with_capacity(room(entry)));
+    // A string takes everything.
+    let _ = write!(out, "{spi_i:016x},{spi_r:016x}");
     for key in keys {
-        out.push(',');
-        out.push_str(&hex(key));
+        let _ = write!(out, ",{}", Hex(key));
     }
     out.push('\n');
     out
 }
 
-fn hex(secret: &Secret) -> Zeroizing<String> {
-    let mut out = Zeroizing::new(String::with_capacity(secret.len() * 2));
-    for b in secret.expose() {
-        for nibble in [b >> 4, b & 15] {
-            out.push(char::from_digit(nibble.into(), 16).unwrap_or('0'));
+/// Writes a key as hexadecimal digits, without a copy in between.
+struct Hex<'a>(&'a Secret);
+
+impl std::fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for b in self.0.expose() {
+            for nibble in [b >> 4, b & 15] {
+                f.write_char(char::from_digit(nibble.into(), 16).unwrap_or('0'))?;
+            }
         }
+        Ok(())
     }
-    out
 }
 
 // The names are those of Wireshark's menus (packet-isakmp.c, packet-ipsec.c), which its tables are matched by.

@@ -1,6 +1,7 @@
 //! What is written, and whether Wireshark reads it.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{KeId, PrfId};
@@ -46,7 +47,10 @@ fn every_suite_is_named_as_wireshark_names_it_or_is_a_comment() {
     for encr in EncrId::ALL {
         let integs = IntegId::ALL.iter().copied().map(Some).chain([None]);
         for integ in integs.filter(|i| encr.is_aead() == i.is_none()) {
-            let text = line(&child(ProtocolId::ESP, *encr, integ)).to_string();
+            let entry = child(ProtocolId::ESP, *encr, integ);
+            let written = line(&entry);
+            assert_eq!(written.capacity(), room(&entry), "it has grown, and left a copy of its keys behind");
+            let text = written.to_string();
             let fields: Vec<&str> = text.trim_end().split(',').map(|f| f.trim_matches('"')).collect();
             assert_eq!(fields.len(), 8, "{text}");
             let known = KNOWN.contains(&fields[4]) && KNOWN.contains(&fields[6]);
@@ -117,6 +121,11 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
         },
         keys: Box::new([0, 1, 2, 3, 4, 5, 6].map(|b| secret(b, 2))),
     };
+    if let KeyLog::Ike { spi_i, spi_r, keys, .. } = &ike {
+        for text in [line(&ike), all_sk(&ike, *spi_i, *spi_r, keys)] {
+            assert_eq!(text.capacity(), room(&ike), "it has grown");
+        }
+    }
     let esp = child(ProtocolId::ESP, EncrId::AES_GCM_16, None);
     let dir = Scratch::new();
     let keys = dir.path().join("keys");
@@ -138,4 +147,55 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
     for f in ["ikev2_decryption_table", "esp_sa", "ike_sk"] {
         assert_eq!(std::fs::metadata(keys.join(f)).unwrap().mode() & 0o777, 0o600);
     }
+}
+
+#[test]
+fn what_others_can_read_or_have_made_is_refused() {
+    let dir = Scratch::new();
+    let keys = dir.path().join("keys");
+    drop(KeyLogger::open(&keys).unwrap());
+    // Its own files are taken again.
+    drop(KeyLogger::open(&keys).unwrap());
+    let refused = |says: &str| {
+        let why = KeyLogger::open(&keys).map(|_| ()).unwrap_err().to_string();
+        assert!(why.contains(says), "{why}");
+    };
+    let mode = |path: &Path, mode: u32| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    for name in ["ikev2_decryption_table", "ike_sk", "esp_sa"] {
+        let file = keys.join(name);
+        for bits in [0o644, 0o640, 0o602] {
+            mode(&file, bits);
+            refused(&format!("{name} is there already"));
+        }
+        mode(&file, 0o600);
+        fs::hard_link(&file, dir.path().join("second")).unwrap();
+        refused(&format!("{name} is there already"));
+        fs::remove_file(dir.path().join("second")).unwrap();
+        fs::rename(&file, dir.path().join("aside")).unwrap();
+        // Whoever follows it appends to a file of the link's choice.
+        std::os::unix::fs::symlink("../aside", &file).unwrap();
+        refused(&format!("{name} is a link"));
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        refused(&format!("{name} cannot be opened"));
+        fs::remove_dir(&file).unwrap();
+        fs::rename(dir.path().join("aside"), &file).unwrap();
+    }
+    for bits in [0o777, 0o1777, 0o720, 0o702] {
+        mode(&keys, bits);
+        refused("others may write to it");
+    }
+    mode(&keys, 0o755);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(keys.join("ike_sk"), Some(65_534), None).unwrap();
+        refused("ike_sk is there already, and belongs to another user");
+        std::os::unix::fs::chown(&keys, Some(65_534), None).unwrap();
+        refused("the folder belongs to another user");
+        std::os::unix::fs::chown(&keys, Some(0), None).unwrap();
+        std::os::unix::fs::chown(keys.join("ike_sk"), Some(0), None).unwrap();
+    }
+    drop(KeyLogger::open(&keys).unwrap());
+    let under = keys.join("ike_sk/keys");
+    let why = KeyLogger::open(&under).map(|_| ()).unwrap_err().to_string();
+    assert!(why.contains("name a folder that can be made"), "{why}");
 }

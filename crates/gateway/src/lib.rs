@@ -32,6 +32,8 @@ pub mod offloads;
 pub mod paths;
 mod pool;
 mod reload;
+#[cfg(test)]
+mod remains;
 pub mod run;
 #[cfg(test)]
 mod scratch;

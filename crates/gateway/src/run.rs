@@ -136,7 +136,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         Some(dir) => {
             let log = files::within_limit(dir, KeyLogger::open)
                 .map_err(RunError::passing)?
-                .map_err(|e| format!("keylog = {}: {e}; name a folder that can be made", dir.display()))?;
+                .map_err(|e| format!("keylog = {}: {e}", dir.display()))?;
             tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
             Some(log)
         }

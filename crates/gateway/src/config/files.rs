@@ -191,13 +191,38 @@ fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), String>
         return Err(format!("{} bytes, more than the {max} that a configuration file may have", meta.len()));
     }
     // The limit holds for what is read, not for what `stat` said.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(meta.len() as usize));
-    file.by_ref().take(max + 1).read_to_end(&mut bytes).map_err(text)?;
+    let bytes = read_at_most(&mut file, max as usize + 1, meta.len() as usize).map_err(text)?;
     if bytes.len() as u64 > max {
         return Err(format!("more than the {max} bytes that a configuration file may have"));
     }
     // It may have been written to while it was read.
     Ok((bytes, regular(file.metadata().map_err(text)?)?))
+}
+
+/// Reads up to `max` bytes of a file that is said to have `expected`. There may be secrets among them: what grows is
+/// copied, and the old copy wiped.
+fn read_at_most(file: &mut impl Read, max: usize, expected: usize) -> io::Result<Zeroizing<Vec<u8>>> {
+    // One more, so that its end is seen without growing.
+    let mut bytes = Zeroizing::new(vec![0; (expected + 1).min(max)]);
+    let mut len = 0;
+    loop {
+        match file.read(&mut bytes[len..]) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if len == bytes.len() {
+            if len == max {
+                break;
+            }
+            let mut larger = Zeroizing::new(vec![0; (2 * len).max(64).min(max)]);
+            larger[..len].copy_from_slice(&bytes);
+            bytes = larger;
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 /// Work on files that is under way on a thread of its own.

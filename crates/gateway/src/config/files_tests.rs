@@ -29,6 +29,27 @@ fn only_regular_files_and_links_to_them_are_read_and_a_pipe_is_not_waited_for() 
 }
 
 #[test]
+fn a_file_of_any_length_is_read_whole_whatever_stat_has_said() {
+    /// Gives its bytes a few at a time.
+    struct Slowly<'a>(&'a [u8]);
+    impl Read for Slowly<'_> {
+        fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+            let few = buf.len().min(7);
+            self.0.read(&mut buf[..few])
+        }
+    }
+    let bytes: Vec<u8> = (0..1_000).map(|i| i as u8).collect();
+    for len in [0, 1, 7, 63, 64, 65, 1_000] {
+        for expected in [0, len, len + 1, 5_000] {
+            let read = read_at_most(&mut Slowly(&bytes[..len]), 1_001, expected).unwrap();
+            assert_eq!(*read, bytes[..len], "{len}, {expected} expected");
+        }
+        let cut = read_at_most(&mut Slowly(&bytes[..len]), 10, len).unwrap();
+        assert_eq!(*cut, bytes[..len.min(10)]);
+    }
+}
+
+#[test]
 fn what_does_not_answer_is_named_in_time_and_ends_later() {
     let (tx, rx) = mpsc::channel::<()>();
     let asked = |files: &Files, name: &str, f: &dyn Fn()| {

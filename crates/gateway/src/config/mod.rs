@@ -20,6 +20,8 @@ mod syntax;
 pub mod tree;
 mod ts;
 mod value;
+#[cfg(test)]
+mod wiped_tests;
 
 pub(crate) use load::read_dir;
 pub use load::{Config, load_dir, load_files};

@@ -185,39 +185,45 @@ pub(super) fn address(text: &str) -> Result<AddrSpec, String> {
     range(t).map(|r| if r.start() == r.end() { AddrSpec::Host(r.start()) } else { AddrSpec::Range(r) })
 }
 
-/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself.
+/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself. What does not become a secret is
+/// wiped, and nothing grows: what does is copied, and the old copy stays in memory.
 pub(super) fn secret(text: &str) -> Result<Secret, String> {
-    let bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+    let mut bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         from_hex(hex).ok_or("0x is not followed by an even number of hexadecimal digits")?
     } else if let Some(b64) = text.strip_prefix("0s").or(text.strip_prefix("0S")) {
         from_base64(b64)
             .ok_or("0s is not followed by base64, with = at its end to a multiple of four digits")?
     } else {
-        text.as_bytes().to_vec()
+        Zeroizing::new(text.as_bytes().to_vec())
     };
     if bytes.is_empty() {
         return Err("the secret is empty".to_owned());
     }
-    Ok(Secret::new(bytes))
+    Ok(Secret::new(std::mem::take(&mut *bytes)))
 }
 
-fn from_hex(text: &str) -> Option<Vec<u8>> {
+fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let mut out = Zeroizing::new(Vec::with_capacity(text.len() / 2));
     // Colons may stand between bytes. Elsewhere other readers take them for digits.
-    if text.split(':').any(|bytes| bytes.is_empty() || !bytes.len().is_multiple_of(2)) {
-        return None;
+    for bytes in text.as_bytes().split(|b| *b == b':') {
+        if bytes.is_empty() || !bytes.len().is_multiple_of(2) {
+            return None;
+        }
+        for pair in bytes.chunks_exact(2) {
+            let [high, low] = [pair[0], pair[1]].map(|b| (b as char).to_digit(16));
+            out.push((high? << 4 | low?) as u8);
+        }
     }
-    let digits: Zeroizing<Vec<u8>> = Zeroizing::new(text.bytes().filter(|b| *b != b':').collect());
-    let nibble = |b: u8| (b as char).to_digit(16).map(|d| d as u8);
-    digits.chunks(2).map(|p| Some((nibble(p[0])? << 4) | nibble(p[1])?)).collect()
+    Some(out)
 }
 
-fn from_base64(text: &str) -> Option<Vec<u8>> {
+fn from_base64(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let body = text.trim_end_matches('=');
     // Other readers make other keys of what is not padded: swanctl drops what is behind the last four digits.
     if text.len() - body.len() > 2 || !text.len().is_multiple_of(4) || body.is_empty() {
         return None;
     }
-    let mut out = Vec::with_capacity(body.len() * 3 / 4);
+    let mut out = Zeroizing::new(Vec::with_capacity(body.len() * 3 / 4));
     let (mut acc, mut bits) = (0u32, 0);
     for b in body.bytes() {
         let v = match b {
@@ -304,6 +310,18 @@ mod tests {
         ] {
             assert!(secret(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_secret_never_grows_while_it_is_read() {
+        for n in [1, 9, 33, 48, 100] {
+            let hex = from_hex(&"a7".repeat(n)).unwrap();
+            assert_eq!((hex.len(), hex.capacity()), (n, n));
+            let base64 = from_base64(&"c3dv".repeat(n)).unwrap();
+            assert_eq!((base64.len(), base64.capacity()), (3 * n, 3 * n));
+        }
+        let colons = from_hex("a7:a7a7:a7").unwrap();
+        assert!(colons.len() == 4 && colons.capacity() == 5, "{}", colons.capacity());
     }
 
     #[test]

@@ -1,0 +1,59 @@
+//! What a file has as a key is nowhere in memory once the configuration is dropped: neither its digits, nor a part of the key.
+
+use zeroize::Zeroizing;
+
+use super::diag::Diagnostics;
+use super::load_dir;
+use crate::remains::{KEY_LEN, Masked, alone, count};
+use crate::scratch::Scratch;
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+#[test]
+fn nothing_of_a_key_is_left_of_the_file_that_had_it() {
+    let name = "config::wiped_tests::nothing_of_a_key_is_left_of_the_file_that_had_it";
+    if alone(name) {
+        return;
+    }
+    for (spelling, right) in [("0x", true), ("0s", true), ("0x", false), ("0s", false), ("", true)] {
+        // Two keys' length: what grows is copied more than once on the way.
+        let mut bytes = Zeroizing::new(vec![0; 2 * KEY_LEN]);
+        let keys = [0, KEY_LEN].map(|at| Masked::new(&mut bytes[at..at + KEY_LEN]));
+        let mut text = Zeroizing::new(Vec::with_capacity(512));
+        text.extend_from_slice(b"secrets { ike-1 { secret = ");
+        text.extend_from_slice(spelling.as_bytes());
+        let from = text.len();
+        if spelling == "0s" {
+            for three in bytes.chunks(3) {
+                let bits =
+                    three.iter().fold(0, |bits, b| bits << 8 | u32::from(*b)) << (8 * (3 - three.len()));
+                let digit = |i: usize| BASE64[(bits >> (18 - 6 * i)) as usize & 63];
+                let written = three.len() + 1;
+                (0..4).for_each(|i| text.push(if i < written { digit(i) } else { b'=' }));
+            }
+        } else {
+            for nibble in bytes.iter().flat_map(|b| [b >> 4, b & 15]) {
+                text.push(b"0123456789abcdef"[usize::from(nibble)]);
+            }
+        }
+        let digits = [0, KEY_LEN].map(|at| Masked::of(&text[from + at..from + at + KEY_LEN]));
+        drop(bytes);
+        text.extend_from_slice(if right { b"\n } }\n" } else { b"!!!!\n } }\n" });
+        let dir = Scratch::new();
+        let path = dir.write("swanctl.conf", "");
+        std::fs::write(path, &*text).unwrap();
+        drop(text);
+        let mut diags = Diagnostics::default();
+        let config = load_dir(dir.path(), &mut diags).unwrap();
+        assert_eq!((diags.errors() == 0, config.secrets.len()), (right, usize::from(right)), "{diags:?}");
+        let all = || count([&keys[0], &keys[1], &digits[0], &digits[1]]);
+        let alive = all();
+        // A text is its own digits.
+        let loaded = if spelling.is_empty() { alive[2] + alive[3] } else { alive[0] + alive[1] };
+        assert_eq!(loaded > 0, right, "{alive:?}");
+        drop(config);
+        let left = all();
+        println!("`{spelling}`, right: {right}: {alive:?} parts while it is there, {left:?} after it");
+        assert_eq!(left, [0; 4]);
+    }
+}
