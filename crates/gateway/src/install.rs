@@ -10,7 +10,7 @@
 //!
 //! This is the seam for the kernel's own engine: another implementation of [`Installer`]'s two halves.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -150,11 +150,20 @@ impl Outside {
     }
 }
 
-/// A route and who needs it.
-#[derive(Debug)]
+/// A route and who needs it. Everything here is counted, since a peer chooses how many policies lead to one destination.
+#[derive(Debug, Default)]
 struct Routed {
-    users: Vec<ReqId>,
+    users: BTreeMap<ReqId, User>,
     installed: Option<Route>,
+}
+
+/// One reqid's policies to a destination.
+#[derive(Debug, Default)]
+struct User {
+    /// Where the source address must be: how many of the policies say so, and when the last of them came.
+    locals: BTreeMap<AddrRange, (usize, u64)>,
+    /// When the last policy came.
+    since: u64,
 }
 
 /// Applies commands.
@@ -166,8 +175,10 @@ pub struct Installer {
     /// The engine's clock, as of the last command.
     now: Duration,
     routes: BTreeMap<Destination, Routed>,
-    /// The selectors of a reqid's policies: prefix, and where the source address must be.
-    inside: HashMap<ReqId, Vec<(Destination, AddrRange)>>,
+    /// The destinations of a reqid's policies, and how many lead to each.
+    inside: HashMap<ReqId, BTreeMap<Destination, usize>>,
+    /// Counts what was added to these, so that the newest is known.
+    added: u64,
     /// By reqid, the oldest first. The last of a reqid is kept when it is gone, until another comes.
     outside: HashMap<ReqId, Vec<Outside>>,
     /// The outbound SAs as ICMP errors quote them, and what was learned from those.
@@ -196,6 +207,7 @@ impl Installer {
             now: Duration::ZERO,
             routes: BTreeMap::new(),
             inside: HashMap::new(),
+            added: 0,
             outside: HashMap::new(),
             paths: Arc::default(),
             ask_again: HashMap::new(),
@@ -455,43 +467,63 @@ impl Installer {
         let prefixes = policy.remote.range.prefixes();
         for (ip, prefix_len) in prefixes.into_iter().take(MAX_PREFIXES) {
             let to = Destination { ip, prefix_len };
-            let inside = self.inside.entry(reqid).or_default();
-            let entry = self.routes.entry(to).or_insert(Routed { users: Vec::new(), installed: None });
-            if add {
-                inside.push((to, policy.local.range));
-                entry.users.push(reqid);
-            } else {
-                if let Some(at) = inside.iter().rposition(|i| *i == (to, policy.local.range)) {
-                    inside.remove(at);
-                }
-                if let Some(at) = entry.users.iter().rposition(|u| *u == reqid) {
-                    entry.users.remove(at);
-                }
-                if inside.is_empty() {
-                    self.inside.remove(&reqid);
-                    self.outside.remove(&reqid);
-                    self.ask_again.remove(&reqid);
-                }
+            match add {
+                true => self.need(reqid, to, policy.local.range),
+                false => self.release(reqid, to, policy.local.range),
             }
             self.settle(to);
         }
     }
 
+    /// One more policy of the reqid leads to `to`.
+    fn need(&mut self, reqid: ReqId, to: Destination, local: AddrRange) {
+        self.added += 1;
+        *self.inside.entry(reqid).or_default().entry(to).or_default() += 1;
+        let user = self.routes.entry(to).or_default().users.entry(reqid).or_default();
+        user.since = self.added;
+        let (count, since) = user.locals.entry(local).or_default();
+        (*count, *since) = (*count + 1, self.added);
+    }
+
+    /// One policy less.
+    fn release(&mut self, reqid: ReqId, to: Destination, local: AddrRange) {
+        if let Some(users) = self.routes.get_mut(&to).map(|r| &mut r.users)
+            && let Some(user) = users.get_mut(&reqid)
+        {
+            uncount(&mut user.locals, &local, |(count, _)| count);
+            if user.locals.is_empty() {
+                users.remove(&reqid);
+            }
+        }
+        let Some(inside) = self.inside.get_mut(&reqid) else { return };
+        uncount(inside, &to, |count| count);
+        if inside.is_empty() {
+            self.inside.remove(&reqid);
+            // SAs that are there may get other policies; when they go without, they take the entry along.
+            if self.outside.get(&reqid).is_some_and(|all| all.iter().all(|o| o.gone)) {
+                self.outside.remove(&reqid);
+                self.ask_again.remove(&reqid);
+            }
+        }
+    }
+
     fn refresh(&mut self, reqids: &[ReqId]) {
+        // Many of them may share a destination.
+        let mut all = BTreeSet::new();
         for reqid in reqids {
             self.outside.get_mut(reqid).into_iter().flatten().for_each(|o| o.stale = true);
-            let to: Vec<Destination> =
-                self.inside.get(reqid).map(|i| i.iter().map(|(d, _)| *d).collect()).unwrap_or_default();
-            to.into_iter().for_each(|to| self.settle(to));
+            all.extend(self.inside.get(reqid).into_iter().flat_map(BTreeMap::keys).copied());
         }
+        all.into_iter().for_each(|to| self.settle(to));
     }
 
     /// Makes the kernel's route to `to` what it should be now.
     fn settle(&mut self, to: Destination) {
         let Some(routed) = self.routes.get(&to) else { return };
-        let newest = routed.users.last().copied();
+        let newest = routed.users.values().max_by_key(|user| user.since);
+        let local = newest.and_then(|user| user.locals.iter().max_by_key(|(_, (_, since))| *since));
         let hole = self.steering.way(&to) == Some(Way::Throw);
-        let (Some(newest), false) = (newest, hole) else {
+        let (Some((local, _)), false) = (local, hole) else {
             let installed = match newest {
                 None => self.routes.remove(&to).and_then(|r| r.installed),
                 Some(_) => self.routes.get_mut(&to).and_then(|r| r.installed.take()),
@@ -505,7 +537,7 @@ impl Installer {
             }
             return;
         };
-        let users = routed.users.clone();
+        let (local, users) = (*local, routed.users.keys().copied().collect::<Vec<ReqId>>());
         // 0 is the device's, which everybody's is less than.
         let mut mtu = 0;
         for reqid in users.iter().filter(|r| **r != DISCARD) {
@@ -518,12 +550,7 @@ impl Installer {
         if users.iter().all(|r| *r == DISCARD) {
             mtu = UNKNOWN_PATH_MTU - 100;
         }
-        let local =
-            self.inside.get(&newest).and_then(|i| i.iter().rev().find(|(d, _)| *d == to)).map(|(_, l)| *l);
-        let source = match local {
-            Some(range) => self.address_in(&range),
-            None => None,
-        };
+        let source = self.address_in(&local);
         let kind = RouteKind::Device(self.device);
         let mut route =
             Route { table: TABLE, destination: to, kind, metric: 0, source, mtu, protocol: PROTOCOL };
@@ -646,6 +673,16 @@ impl Installer {
         let inside = all.get(from..)?.iter().take_while(|(ip, _)| *ip <= range.end());
         // Of several the one that the kernel names first.
         inside.min_by_key(|(_, place)| *place).map(|(ip, _)| *ip)
+    }
+}
+
+/// Counts down what a map has of a key, to which it is gone.
+fn uncount<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K, count: impl Fn(&mut V) -> &mut usize) {
+    if let Some(value) = map.get_mut(key) {
+        *count(value) -= 1;
+        if *count(value) == 0 {
+            map.remove(key);
+        }
     }
 }
 

@@ -220,7 +220,7 @@ fn a_route_comes_with_the_policy_and_gets_its_mtu_with_the_sa() {
     i.refresh_all();
     assert_eq!(table.borrow().device()[0].to_string(), "10.2.0.0/24 dev #7 src 10.1.0.7 mtu 1338 table 220");
     i.apply(NOW, &Command::PolicyDelete(p)).unwrap();
-    assert!(table.borrow().device().is_empty() && i.inside.is_empty() && i.outside.is_empty());
+    assert!(table.borrow().device().is_empty() && i.inside.is_empty());
     assert_eq!(table.borrow().routes.len(), 1, "the unreachable one stays until the plan says otherwise");
 }
 
@@ -610,7 +610,7 @@ fn an_sa_that_is_gone_leaves_no_entry() {
     let (add, remove) = (Command::PolicyAdd(p.clone()), Command::PolicyDelete(p));
     let (new, gone) = (sa(7, true), delete(7));
     for (commands, kept) in
-        [([&new, &add, &gone, &remove], [1, 1, 1, 0]), ([&add, &new, &remove, &gone], [0, 1, 0, 0])]
+        [([&new, &add, &gone, &remove], [1, 1, 1, 0]), ([&add, &new, &remove, &gone], [0, 1, 1, 0])]
     {
         for (command, kept) in commands.into_iter().zip(kept) {
             i.apply(NOW, command).unwrap();
@@ -618,6 +618,56 @@ fn an_sa_that_is_gone_leaves_no_entry() {
         }
     }
     assert_eq!((i.outside.len(), i.inside.len(), i.ask_again.len()), (0, 0, 0));
+}
+
+/// The peer's address is its selector in transport mode: when it moves, the policies of an SA go and others come.
+#[test]
+fn an_sa_whose_policies_move_keeps_its_path() {
+    let (mut i, table) = setup();
+    table.borrow_mut().path_mtu = 1300;
+    let at = |last| policy(1, range([10, 2, 0, last], [10, 2, 0, last]));
+    i.apply(NOW, &sa(1, true)).unwrap();
+    i.apply(NOW, &Command::PolicyAdd(at(1))).unwrap();
+    i.apply(NOW, &Command::PolicyDelete(at(1))).unwrap();
+    i.apply(NOW, &Command::PolicyAdd(at(2))).unwrap();
+    let shown = || table.borrow().device().iter().map(|r| r.to_string()).collect::<Vec<_>>();
+    assert_eq!(shown(), ["10.2.0.2/32 dev #7 src 10.1.0.1 mtu 1238 table 220"]);
+    table.borrow_mut().path_mtu = 1200;
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    assert_eq!(shown(), ["10.2.0.2/32 dev #7 src 10.1.0.1 mtu 1138 table 220"]);
+    i.apply(NOW, &delete(1)).unwrap();
+    i.apply(NOW, &Command::PolicyDelete(at(2))).unwrap();
+    assert_eq!((i.outside.len(), i.inside.len(), i.routes.len()), (0, 0, 0));
+}
+
+/// A peer may cut a child into as many policies as are allowed, all of them to one host, and have many children.
+#[test]
+fn very_many_policies_to_one_destination_cost_as_much_as_they_are() {
+    let (mut i, table) = setup();
+    let all: Vec<PolicyAdd> = (0..20_000u16)
+        .map(|n| {
+            let mut p = policy(1 + u32::from(n % 4), range([10, 2, 0, 1], [10, 2, 0, 1]));
+            p.local.range = range([10, 1, 0, n as u8], [10, 1, 0, n as u8]);
+            (p.remote.protocol, p.remote.start_port, p.remote.end_port) = (17, n, n);
+            p
+        })
+        .collect();
+    for reqid in 1..5 {
+        i.apply(NOW, &sa(reqid, true)).unwrap();
+    }
+    let began = Instant::now();
+    all.iter().for_each(|p| i.policy(p, true));
+    let added = began.elapsed();
+    let lookups = table.borrow().lookups;
+    assert_eq!((i.routes.len(), lookups, table.borrow().device().len()), (1, 4, 1));
+    let users = &i.routes.values().next().unwrap().users;
+    let locals: usize = users.values().map(|user| user.locals.len()).sum();
+    assert_eq!((users.len(), locals), (4, 256), "what is looked at for each of them");
+    i.narrowed(&[[192, 0, 2, 2].into()]);
+    assert_eq!(table.borrow().lookups, lookups + 4, "each SA once");
+    all.iter().for_each(|p| i.policy(p, false));
+    println!("{} policies: added in {added:?}, all in {:?}", all.len(), began.elapsed());
+    assert_eq!((i.inside.len(), i.routes.len(), table.borrow().device().len()), (0, 0, 0));
 }
 
 #[test]
