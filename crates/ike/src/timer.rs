@@ -22,7 +22,7 @@ pub(crate) enum Timer {
     Liveness(IkeId),
     /// Nothing has been sent for a while through the NAT in front of us: keep its mapping.
     Keepalive(IkeId),
-    /// The peer has not answered at this address: ask the next one as well.
+    /// There is no IKE_SA with the peer at this address yet, whether it has answered or not: ask the next one as well.
     Rival(IkeId),
     /// Both sides have begun at once, and the peer should have deleted this IKE_SA of its own by now.
     Twin(IkeId),

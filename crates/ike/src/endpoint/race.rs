@@ -22,7 +22,9 @@ use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::timer::Timer;
 
-/// After so long without an IKE_SA the next address is asked as well.
+/// After so long without an IKE_SA the next address is asked as well, also when the peer has answered and is not done. Up to a
+/// tenth less where nobody waits: the peers of a gateway that is slow because all of them come at once do not ask it again all at
+/// once.
 const NEXT: Duration = Duration::from_secs(2);
 
 /// As many addresses of one peer are asked at once.
@@ -46,7 +48,8 @@ impl Endpoint {
     /// An attempt has its address: the next one has its turn in a while, if there is one in this round.
     pub(super) fn rival_later(&mut self, now: Instant, sa: &IkeSa) {
         if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
-            self.timers.set(Timer::Rival(sa.id), now + NEXT);
+            let pause = if sa.automatic { self.less_jitter(NEXT, NEXT / 10) } else { NEXT };
+            self.timers.set(Timer::Rival(sa.id), now + pause);
         }
     }
 

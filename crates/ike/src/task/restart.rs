@@ -7,7 +7,7 @@
 //! | an error | it is noted. The request goes out again after [`AGAIN`] while somebody waits for the result, who is told after [`HURRY`]; else by the usual schedule, at whose end the error is the reason |
 //! | INVALID_KE_PAYLOAD | obeyed at once; the answer to the request before is still taken |
 //! | COOKIE | obeyed at once. When the peer then refuses our AUTH, which covers the request, once more from the start: a cookie waits for [`AGAIN`] then |
-//! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`AGAIN`] of that, from the start |
+//! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`AGAIN`] of that, or of our IKE_AUTH if that is sent later, from the start; the peer is sent a DELETE, as the first may have been its own |
 //!
 //! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After
 //! [`MAX_RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
