@@ -6,6 +6,7 @@
 //! learned from ICMP errors, which anybody can forge ([`crate::known`]). The answers are kept for a
 //! moment, so that a stream of packets costs few questions.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,17 +17,42 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::route::Netlink;
 use crate::{clock, sockopt};
 
-/// How long an answer is believed, and how many are kept.
+/// How long an answer is believed.
 const BELIEVED: Duration = Duration::from_millis(100);
-const KEPT: usize = 64;
+/// How many answers are kept: each is of an SA's ends, of which there are not more at a time on a large gateway.
+const KEPT: usize = 1 << 16;
 /// Any port but 0, to which nothing is connected.
 const DISCARD: u16 = 9;
 
 /// What the kernel said of late.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
-    known: Vec<(IpAddr, IpAddr, usize, Instant)>,
+    known: Answers,
     netlink: Option<Netlink>,
+}
+
+/// MTUs by our address and the peer's, and until when each is believed.
+#[derive(Debug, Default)]
+struct Answers {
+    by_ends: HashMap<(IpAddr, IpAddr), (usize, Instant)>,
+    /// When those that are old are looked for next.
+    sweep: Option<Instant>,
+}
+
+impl Answers {
+    fn get(&self, ends: (IpAddr, IpAddr), now: Instant) -> Option<usize> {
+        self.by_ends.get(&ends).filter(|(_, until)| *until > now).map(|(mtu, _)| *mtu)
+    }
+
+    fn put(&mut self, ends: (IpAddr, IpAddr), mtu: usize, now: Instant) {
+        if self.sweep.is_none_or(|at| at <= now) {
+            self.by_ends.retain(|_, (_, until)| *until > now);
+            self.sweep = Some(now + BELIEVED);
+        }
+        if self.by_ends.len() < KEPT {
+            self.by_ends.insert(ends, (mtu, now + BELIEVED));
+        }
+    }
 }
 
 impl PathMtus {
@@ -37,9 +63,8 @@ impl PathMtus {
     pub(crate) fn get(&mut self, mark: u32, local: IpAddr, remote: SocketAddr) -> io::Result<usize> {
         let now = clock::now();
         let to = remote.ip();
-        let known = self.known.iter().find(|(l, r, _, until)| (*l, *r) == (local, to) && *until > now);
-        if let Some((_, _, mtu, _)) = known {
-            return Ok(*mtu);
+        if let Some(mtu) = self.known.get((local, to), now) {
+            return Ok(mtu);
         }
         let ours = permitted(mark, local, remote)?;
         let mtu = match self.configured(mark, local, to) {
@@ -47,10 +72,7 @@ impl PathMtus {
             // An address of one link only, or a kernel that does not tell.
             None => path_mtu(&ours, to.is_ipv6())?,
         };
-        self.known.retain(|(l, r, _, until)| (*l, *r) != (local, to) && *until > now);
-        if self.known.len() < KEPT {
-            self.known.push((local, to, mtu, now + BELIEVED));
-        }
+        self.known.put((local, to), mtu, now);
         Ok(mtu)
     }
 
@@ -97,4 +119,30 @@ fn path_mtu(fd: &OwnedFd, ipv6: bool) -> io::Result<usize> {
     let (level, name) =
         if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU) } else { (libc::IPPROTO_IP, libc::IP_MTU) };
     Ok(sockopt::get_words::<1>(fd.as_fd(), level, name)?[0] as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_of_very_many_peers_is_kept_for_its_time_and_not_longer() {
+        let (mut known, began) = (Answers::default(), clock::now());
+        let ends = |peer: u16| ([192, 0, 2, 1].into(), IpAddr::from([10, 0, (peer >> 8) as u8, peer as u8]));
+        for peer in 0..5000 {
+            known.put(ends(peer), usize::from(peer), began);
+        }
+        let later = began + BELIEVED - Duration::from_millis(1);
+        assert!((0..5000).all(|peer| known.get(ends(peer), later) == Some(usize::from(peer))));
+        // An answer replaces the one before.
+        known.put(ends(7), 1400, later);
+        assert_eq!(known.get(ends(7), began + BELIEVED), Some(1400));
+        assert_eq!(known.get(ends(8), began + BELIEVED), None);
+        known.put(ends(9), 1500, began + BELIEVED);
+        assert_eq!(known.by_ends.len(), 2);
+        for peer in 0..u32::try_from(KEPT).unwrap() + 10 {
+            known.put((IpAddr::from([0; 4]), IpAddr::from(peer.to_be_bytes())), 1500, later);
+        }
+        assert_eq!(known.by_ends.len(), KEPT);
+    }
 }
