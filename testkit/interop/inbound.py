@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 
+from badinput import start_fails
 from gateway import program
 from lab import check, main, need, until
 from leakline import A, B, INSIDE, SITES, Helper, Line
@@ -98,6 +99,31 @@ def killed(lab, full):
     w.quiet('the next start', w.line.start_g1)
     now = json.loads(lab.run('g1', program(), 'guard', '--json', '--vici', f'unix://{w.g1.socket}'))['in_clear']['packets']
     check(now > shown['in_clear']['packets'], f'the next start counts on from there: {now}')
+    w.tunnel()
+
+
+def failed(lab, full):
+    """kill -9 and all flushed, so that the program alone stands: a start that fails, and an installation of a configuration
+    with an error in it, leave it."""
+    w = Wire(lab, full)
+    kill(w.g1)
+    w.flushed()
+    occupied = os.path.dirname(lab.write('occupied.vici/x', ''))
+    w.quiet('a start whose VICI socket is a folder', lambda: start_fails(
+        lab, ['run', '--config', w.g1.config, '--vici', f'unix://{occupied}'], 'occupied.vici'))
+    check(w.stands('wan') and w.stands('lan'), 'the program stands')
+    w.flushed()
+    check(not w.line.table().strip() and w.stands('wan'), 'and alone again')
+    more = ' other { remote_addrs = 192.0.2.9\n lokal_addrs = 192.0.2.1 }\n }\n'
+    bad = os.path.dirname(lab.write('bad/swanctl.conf', 'connections { fewer { local { auth = psk }\n remote { auth = psk }\n '
+                                    'remote_addrs = 192.0.2.9\n children { c { local_ts = 10.99.0.0/16\n remote_ts = '
+                                    '10.98.0.0/16 } } }\n' + more, 0o600))
+    before = {device: w.filters(device) for device in ('wan', 'lan')}
+    done = lab.run('g1', program(), 'guard', '--install', '--config', bad, '--vici', 'unix:///var/tmp/nobody.vici', fail=False)
+    check(done.returncode == 2 and 'lokal_addrs' in done.stdout, f'--install: {done.stdout.strip()}')
+    check({device: w.filters(device) for device in before} == before, 'the program of before stands')
+    w.quiet('which holds', hold=1)
+    w.line.start_g1()
     w.tunnel()
 
 
@@ -306,4 +332,4 @@ def crowded(lab, full):
     line.g1.process.send(signal.SIGCONT)
 
 
-main({f.__name__: f for f in (killed, frozen, well, ended, removed, tagged, vlans, dhcp, fragments, crowded)}, 'inbound')
+main({f.__name__: f for f in (killed, failed, frozen, well, ended, removed, tagged, vlans, dhcp, fragments, crowded)}, 'inbound')

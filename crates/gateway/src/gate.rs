@@ -27,7 +27,7 @@ pub(crate) struct Gate {
     pub(crate) driver: Driver,
     /// `None`: `guard = no`.
     pub(crate) table: Option<Arc<Table>>,
-    /// The table of a predecessor stood.
+    /// The table of a predecessor stood, or its filter at an ingress, or that could not be told.
     pub(crate) stood: bool,
 }
 
@@ -42,14 +42,15 @@ impl Gate {
             // What cannot be used cannot have left a table either.
             false => Nft::find().ok(),
         };
-        let stood = nft.as_ref().is_some_and(|n| n.present().unwrap_or(false));
+        let mut stood = nft.as_ref().is_some_and(|n| n.present().unwrap_or(guard));
         if let (false, true, Some(nft)) = (guard, stood, &nft) {
             // A table of before would go on dropping what is no longer steered by it.
             nft.remove().map_err(|e| e.to_string())?;
         }
         // Without the guard it takes away what a predecessor left there.
         let device = driver.installed(|i| i.steering().settings().device.clone());
-        let keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
+        let mut keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
+        stood |= keeper.found();
         driver.install(|i| i.steering_mut().guards_ingress(keeper));
         let table = nft.filter(|_| guard).map(Table::new);
         table.iter().for_each(|t| driver.guard_is(t.clone()));

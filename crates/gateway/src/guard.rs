@@ -88,13 +88,15 @@ pub fn install(
     plan: &Plan,
     device: &str,
 ) -> Result<ingress::Kept, GuardError> {
-    let kept = ingress::Keeper::open(device)?.keep(&plan.ingress);
+    let mut keeper = ingress::Keeper::open(device)?;
+    // The table first: what it refuses changes nothing, and it closes at once what the plan does.
     match (nft, &plan.nft) {
         (Some(nft), Some(text)) => drop(nft.apply(text)?),
         // A table of before would go on dropping what is no longer protected.
         (Some(nft), None) => drop(nft.remove()?),
         (None, _) => {}
     }
+    let kept = keeper.keep(&plan.ingress);
     let routes = standing_routes(plan);
     for route in &routes {
         unless_absent(netlink.set_route(route))?;
@@ -158,31 +160,49 @@ pub struct Removed {
 }
 
 /// Takes away all that is ours: the rules first, so that nothing is led into a table that is going, the routes of table 220
-/// with our protocol number, the nft table, and the filters at the ingress. Without `nft` the table is left.
+/// with our protocol number, the nft table, and the filters at the ingress. Without `nft` the table is left. What is refused
+/// keeps the rest from nothing.
 ///
 /// # Errors
 /// What was refused first.
 pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, GuardError> {
     let mut removed = Removed::default();
-    for rule in netlink.rules()? {
-        if rule.protocol == PROTOCOL {
-            removed.rules += netlink.delete_rule(&rule)?;
-        }
+    let steps = [
+        remove_rules(netlink, &mut removed),
+        remove_routes(netlink, &mut removed),
+        remove_table(nft, &mut removed),
+        remove_filters(netlink, &mut removed),
+    ];
+    steps.into_iter().collect::<Result<(), _>>().map(|()| removed)
+}
+
+fn remove_rules(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
+    for rule in netlink.rules()?.iter().filter(|r| r.protocol == PROTOCOL) {
+        removed.rules += netlink.delete_rule(rule)?;
     }
-    for route in netlink.routes(TABLE)? {
-        if route.protocol == PROTOCOL {
-            netlink.delete_route(&route)?;
-            removed.routes += 1;
-        }
+    Ok(())
+}
+
+fn remove_routes(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
+    for route in netlink.routes(TABLE)?.iter().filter(|r| r.protocol == PROTOCOL) {
+        netlink.delete_route(route)?;
+        removed.routes += 1;
     }
-    if let Some(nft) = nft {
-        removed.table = nft.present()?;
-        if removed.table {
-            nft.remove()?;
-        }
+    Ok(())
+}
+
+fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), GuardError> {
+    let Some(nft) = nft else { return Ok(()) };
+    removed.table = nft.present()?;
+    if removed.table {
+        nft.remove()?;
     }
+    Ok(())
+}
+
+fn remove_filters(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
     removed.filters = ingress::remove(&netlink.links()?).map_err(GuardError::Ingress)?;
-    Ok(removed)
+    Ok(())
 }
 
 /// What stands in the kernel now.

@@ -209,6 +209,8 @@ impl Steering {
     /// # Errors
     /// What the kernel says.
     pub fn adopt(&mut self, kernel: &mut dyn Kernel) -> Result<(), IoError> {
+        // What cannot be looked at may stand.
+        self.adopted = true;
         let rules = kernel.rules()?;
         self.settings.vrf = has_vrf(&rules);
         for rule in rules {

@@ -92,6 +92,11 @@ impl Keeper {
         kept
     }
 
+    /// True when a filter of ours stands somewhere, whoever set it, or when that cannot be told.
+    pub fn found(&mut self) -> bool {
+        self.netlink.links().map_or(true, |links| found(&mut self.ingress, &links))
+    }
+
     /// What it has dropped; `None` when nothing is guarded so.
     pub fn counted(&self) -> Option<Count> {
         self.ingress.counted().map(|(packets, bytes)| Count { packets, bytes })
@@ -109,6 +114,19 @@ fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<I
     let (with, without): (Vec<&Link>, Vec<&Link>) =
         links.iter().partition(|l| !l.loopback && l.name != device && l.controller.is_none() && !l.vrf);
     (with.into_iter().map(all).collect(), without.into_iter().map(all).collect())
+}
+
+/// True when a filter of ours stands at one of these, or when that cannot be told.
+fn found(ingress: &mut Ingress, links: &[Link]) -> bool {
+    links.iter().any(|link| match ingress.look(link.index) {
+        Ok(found) => found.digest.is_some(),
+        Err(e) => !e.is_without_filters(),
+    })
+}
+
+/// True when a filter of ours stands somewhere, or when that cannot be told.
+pub(super) fn stands(links: &[Link]) -> bool {
+    Ingress::open().map_or(true, |mut ingress| found(&mut ingress, links))
 }
 
 /// What stands at the ingress, whoever put it there.

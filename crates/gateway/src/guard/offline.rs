@@ -178,8 +178,13 @@ pub(crate) fn without_ingress(why: &str) -> String {
 
 /// True when something of ours stands, or that cannot be told.
 fn stands() -> bool {
-    let look = || Standing::look(Nft::find().ok().as_ref(), &mut Netlink::open()?);
-    look().map_or(true, |s| s.table.is_some() || !s.rules.is_empty())
+    let look = || {
+        let mut netlink = Netlink::open()?;
+        let standing = Standing::look(Nft::find().ok().as_ref(), &mut netlink)?;
+        let filters = super::ingress::stands(&netlink.links()?);
+        Ok::<_, GuardError>(standing.table.is_some() || !standing.rules.is_empty() || filters)
+    };
+    look().unwrap_or(true)
 }
 
 /// As `ip route` shows it.

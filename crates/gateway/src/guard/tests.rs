@@ -1,4 +1,8 @@
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use ironswan_io::ingress::{Family, Filter, Ingress, List, Row};
+use ironswan_wire::selector::AddrRange;
 
 use super::*;
 
@@ -156,5 +160,59 @@ fn a_namespace_has_one_gateway_and_is_free_when_that_ends() {
         in_namespace(|| drop(Claim::take().unwrap()));
         drop(claim);
         Claim::take().unwrap();
+    });
+}
+
+/// A filter at the ingress that drops everything from this network.
+fn filter(from: &str) -> Arc<Filter> {
+    let rows = vec![Row { drop: true, ..Row::all(false) }];
+    let list = List { ports: rows.clone(), fragments: rows.clone(), protocol: rows.clone(), addresses: rows };
+    let from = AddrRange::prefix(from.parse().unwrap(), 16).unwrap();
+    let family = Family { intervals: vec![(from, 0)], lists: vec![list] };
+    Arc::new(Filter { families: [family, Family::default()], ports: [500, 4500], ..Filter::default() })
+}
+
+/// The digest of the filter at each interface that has one.
+fn digests(n: &mut Netlink) -> Vec<u64> {
+    let mut ingress = Ingress::open().unwrap();
+    let links = n.links().unwrap();
+    links.iter().filter_map(|l| ingress.look(l.index).unwrap().digest).collect()
+}
+
+#[test]
+fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed() {
+    in_namespace(|| {
+        use std::os::unix::fs::PermissionsExt;
+        let (nft, mut n) = (Nft::find().unwrap(), Netlink::open().unwrap());
+        let veth = ["link", "add", "v0", "type", "veth", "peer", "name", "v1"];
+        assert!(std::process::Command::new("ip").args(veth).status().unwrap().success());
+        let mut keeper = ingress::Keeper::open("ipsec0").unwrap();
+        assert!(!keeper.found() && !ingress::stands(&n.links().unwrap()));
+        let good = Plan { ingress: filter("10.2.0.0"), ..plan("chain c { accept; }") };
+        assert_eq!(install(Some(&nft), &mut n, &good, "ipsec0").unwrap().problem, None);
+        let before = digests(&mut n);
+        assert_eq!(before.len(), 2);
+        let bad = Plan { ingress: filter("10.3.0.0"), ..plan("chain e { frobnicate; }") };
+        assert!(install(Some(&nft), &mut n, &bad, "ipsec0").is_err());
+        assert_eq!(digests(&mut n), before, "what stood is unchanged");
+
+        let dir = crate::scratch::Scratch::new();
+        let script = "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'nftables v1.0.6 (x)'; exit; fi\necho no >&2; exit 1\n";
+        let path = dir.write("nft", script);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let broken = Nft::find_in(Some(dir.path().as_os_str().to_owned())).unwrap();
+        let why = remove(Some(&broken), &mut n).unwrap_err().to_string();
+        assert!(why.contains("nft refused to remove the guard"), "{why}");
+        assert_eq!(digests(&mut n), [0; 0]);
+        let standing = Standing::look(Some(&nft), &mut n).unwrap();
+        assert!(standing.table.is_some() && standing.rules.is_empty() && standing.routes.is_empty());
+
+        // A filter alone is something that stands.
+        nft.remove().unwrap();
+        assert_eq!(keeper.keep(&filter("10.2.0.0")).problem, None);
+        let mut another = ingress::Keeper::open("ipsec0").unwrap();
+        assert!(another.found() && ingress::stands(&n.links().unwrap()));
+        assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed { filters: 2, ..Removed::default() });
+        assert!(!another.found() && !ingress::stands(&n.links().unwrap()));
     });
 }

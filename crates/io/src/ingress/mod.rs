@@ -167,6 +167,14 @@ impl fmt::Display for IngressError {
     }
 }
 
+impl IngressError {
+    /// True when it was asked where no filter can be: the interface has gone, or the kernel has no filters at all.
+    pub fn is_without_filters(&self) -> bool {
+        let Self::Refused { source, .. } = self else { return false };
+        matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP))
+    }
+}
+
 impl std::error::Error for IngressError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -333,9 +341,10 @@ impl Ingress {
         for (index, name) in with {
             let Some(Wanted { program, .. }) = &self.wanted else { continue };
             self.free.remove(index);
-            let stood = self.tc.filters(*index).ok().and_then(|found| ours(&found));
+            // What cannot be looked at is set all the same, and is no loss.
+            let stood = self.tc.filters(*index).map(|found| ours(&found));
             // A predecessor's may count where nobody here can read it.
-            if stood.is_some_and(|(digest, _)| digest == program.digest)
+            if matches!(&stood, Ok(Some((digest, _))) if *digest == program.digest)
                 && self.set.get(index) == Some(&program.digest)
             {
                 continue;
@@ -344,7 +353,7 @@ impl Ingress {
                 Ok(()) => {
                     self.set.insert(*index, program.digest);
                     kept.set.push((*name).to_owned());
-                    if stood.is_none() {
+                    if matches!(stood, Ok(None)) {
                         kept.lost.push((*name).to_owned());
                     }
                 }
@@ -356,24 +365,26 @@ impl Ingress {
             if self.free.contains(index) {
                 continue;
             }
-            match self.tc.filters(*index) {
-                Ok(found) if ours(&found).is_some() => {}
-                Ok(_) => {
+            let stands = match self.tc.filters(*index) {
+                Ok(found) => Ok(ours(&found).is_some()),
+                Err(e) => Err(refused("list filters at the ingress")(e)),
+            };
+            let removed = match stands {
+                Ok(false) => {
                     self.free.insert(*index);
                     continue;
                 }
-                Err(_) => continue,
-            }
-            match self.tc.remove(*index) {
+                Ok(true) => self.tc.remove(*index).map_err(refused("remove a filter at the ingress")),
+                Err(e) => Err(e),
+            };
+            match removed {
                 Ok(()) => {
                     self.set.remove(index);
                     self.free.insert(*index);
                     kept.removed.push((*name).to_owned());
                 }
-                Err(e) if is_gone(&e) => {}
-                Err(e) => {
-                    kept.failed.push(((*name).to_owned(), refused("remove a filter at the ingress")(e)))
-                }
+                Err(e) if e.is_without_filters() => {}
+                Err(e) => kept.failed.push(((*name).to_owned(), e)),
             }
         }
         kept

@@ -156,17 +156,26 @@ impl Tc {
                 if number(message, 8) != Some(self.sequence) {
                     continue;
                 }
-                let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
-                match (kind.map(i32::from), number(message, 16).map(u32::cast_signed)) {
-                    (Some(libc::NLMSG_DONE), _) | (Some(libc::NLMSG_ERROR), Some(0)) => return Ok(answers),
-                    (Some(libc::NLMSG_ERROR), Some(code)) => {
-                        return Err(io::Error::from_raw_os_error(code.saturating_neg()));
-                    }
-                    (Some(libc::NLMSG_ERROR), None) => return Err(io::ErrorKind::InvalidData.into()),
-                    _ => answers.push(message.to_vec()),
+                match ends(message) {
+                    Some(ended) => return ended.map(|()| answers),
+                    None => answers.push(message.to_vec()),
                 }
             }
         }
+    }
+}
+
+/// How an answer ends with this message, which says so by its kind and a code behind its header; `None` when more comes. A
+/// list may end with an error, too, and is not whole then.
+fn ends(message: &[u8]) -> Option<io::Result<()>> {
+    let kind = i32::from(u16::from_ne_bytes(*message.get(4..)?.first_chunk()?));
+    match (kind, number(message, 16).map(u32::cast_signed)) {
+        (libc::NLMSG_DONE, Some(0) | None) | (libc::NLMSG_ERROR, Some(0)) => Some(Ok(())),
+        (libc::NLMSG_DONE | libc::NLMSG_ERROR, Some(code)) => {
+            Some(Err(io::Error::from_raw_os_error(code.saturating_neg())))
+        }
+        (libc::NLMSG_ERROR, None) => Some(Err(io::ErrorKind::InvalidData.into())),
+        _ => None,
     }
 }
 
@@ -249,6 +258,24 @@ mod tests {
         let f = found(&answer()).unwrap();
         assert_eq!((f.preference, f.handle, &*f.kind), (PREFERENCE, HANDLE, "bpf"));
         assert_eq!((f.name.as_deref(), f.program), (Some("ironswan:12"), Some(77)));
+    }
+
+    #[test]
+    fn a_list_that_ends_with_an_error_is_not_whole() {
+        let end = |kind: i32, code: &[u8]| {
+            let mut m = vec![0; 16];
+            m[4..6].copy_from_slice(&(kind as u16).to_ne_bytes());
+            m.extend(code);
+            ends(&m).map(|ended| ended.map_err(|e| e.raw_os_error()))
+        };
+        let code = |n: i32| n.to_ne_bytes();
+        assert_eq!(end(libc::NLMSG_DONE, &code(0)), Some(Ok(())));
+        assert_eq!(end(libc::NLMSG_DONE, &[]), Some(Ok(())));
+        assert_eq!(end(libc::NLMSG_DONE, &code(-libc::ENOBUFS)), Some(Err(Some(libc::ENOBUFS))));
+        assert_eq!(end(libc::NLMSG_ERROR, &code(0)), Some(Ok(())));
+        assert_eq!(end(libc::NLMSG_ERROR, &code(-libc::EPERM)), Some(Err(Some(libc::EPERM))));
+        assert_eq!(end(libc::NLMSG_ERROR, &[1]), Some(Err(None)));
+        assert!(ends(&answer()).is_none() && ends(&[0; 5]).is_none());
     }
 
     #[test]
