@@ -252,6 +252,34 @@ fn invalid_syntax_in_ike_auth_leaves_no_ike_sa() {
 }
 
 #[test]
+fn an_ike_auth_response_that_is_of_no_use_leaves_nothing_at_the_peer() {
+    // The peer has established the IKE_SA, and its answer cannot be read, proves nothing, or says that something else has failed.
+    for (what, keep, error, readable) in [
+        ("cannot be read", true, None, false),
+        ("has no AUTH", true, None, true),
+        ("is empty", false, None, true),
+        ("has another error alone", false, Some(NotifyType::TS_UNACCEPTABLE), true),
+    ] {
+        let mut w = World::pair(8, |_| {});
+        let (mut f, mut payloads) = held_auth(&mut w, 1);
+        payloads.retain(|p| keep && !matches!(p, Payload::Auth(_)));
+        payloads.extend(error.map(notify));
+        let bytes = match readable {
+            true => f.message(false, ExchangeType::IKE_AUTH, true, 1, &payloads),
+            false => f.raw(false, ExchangeType::IKE_AUTH, true, 1, PayloadType::SA, &[0, 0, 0, 200, 3]),
+        };
+        assert_eq!(w.up(1).len(), 1);
+        let from = w.net.log.len();
+        w.inject(b(), a(), bytes);
+        w.run(50 * MS);
+        let said = sent(&w, &f, 0, from);
+        println!("an IKE_AUTH response that {what}: {said:?}");
+        assert!(matches!(&said[..], [p] if matches!(p[..], [Payload::Delete(_)])), "{what}: {said:?}");
+        assert!(w.nodes[0].sas(w.now()).is_empty() && w.up(1).is_empty(), "{what}");
+    }
+}
+
+#[test]
 fn a_peer_that_can_never_read_what_it_needs_is_not_asked_without_end() {
     let mut w = World::pair(8, |c| {
         for (i, c) in c.iter_mut().enumerate() {

@@ -367,11 +367,14 @@ impl Endpoint {
             Err(OpenError::Syntax(e)) => {
                 let why = format!("received invalid {} response: {e}", active.exchange);
                 self.log(Level::Error, sa, why.clone());
-                if sa.is_up() {
-                    // The peer cannot know that its answer was of no use.
-                    self.say_deleted(sa);
-                }
-                let how = if sa.is_up() { Close::Syntax(why) } else { Close::Failed(why) };
+                // The peer cannot know that its answer was of no use.
+                self.say_deleted(sa);
+                let how = match sa.state {
+                    // Only its DELETE was to be answered.
+                    IkeState::Rekeyed => Close::Replaced,
+                    _ if sa.is_up() => Close::Syntax(why),
+                    _ => Close::Failed(why),
+                };
                 sa.active = Some(active);
                 return self.close_ike(now, sa, how);
             }

@@ -169,6 +169,10 @@ pub(crate) fn process(
             None => "the IKE_AUTH response lacks IDr or AUTH".to_owned(),
         };
         ep.log(Level::Error, sa, why.clone());
+        if !kind.is_some_and(is_fatal) {
+            // It may have established what it has not proved to be its own.
+            ep.say_deleted(sa);
+        }
         let refused = kind == Some(NotifyType::AUTHENTICATION_FAILED);
         let Some(child) = restart::doubted(ep, sa, child, refused) else { return };
         if refused {
