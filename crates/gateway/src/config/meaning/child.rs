@@ -30,6 +30,10 @@ const REPLAY_WINDOW_MIN: u32 = 32;
 /// 3DES has blocks of 8 bytes: two equal ones show text, and come after 2^32 blocks (Sweet32). Without a limit the endpoint
 /// rekeys after this many bytes; more than this must not be asked for unnoticed.
 const SMALL_BLOCK_BYTES: u64 = 1 << 30;
+/// A hard limit is not lower than what one frame of the kernel may become: 64 KB of TCP are 1,365 segments where the MSS is 48 bytes,
+/// the least that Linux takes, and each of them has its own headers.
+const LEAST_PACKETS: u64 = 1_500;
+const LEAST_BYTES: u64 = 1 << 18;
 /// A dummy packet more often than this is a flood, and none in so long hides nothing.
 const DUMMIES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
@@ -69,8 +73,8 @@ pub(super) fn child(
     if !life_time.is_zero() && !rekey_time.is_zero() && life_time <= rekey_time {
         r.warn("life_time", "is not longer than rekey_time: the CHILD_SA is closed before it is rekeyed");
     }
-    let (soft_bytes, hard_bytes) = limits(&mut r, "rekey_bytes", "life_bytes");
-    let (soft_packets, hard_packets) = limits(&mut r, "rekey_packets", "life_packets");
+    let (soft_bytes, hard_bytes) = limits(&mut r, "rekey_bytes", "life_bytes", LEAST_BYTES);
+    let (soft_packets, hard_packets) = limits(&mut r, "rekey_packets", "life_packets", LEAST_PACKETS);
     let triple_des = |p: &Proposal| p.transforms.contains(&Transform::Encr(EncrId::DES3, None));
     let (limit, key) = if soft_bytes != 0 { (soft_bytes, "rekey_bytes") } else { (hard_bytes, "life_bytes") };
     if limit > SMALL_BLOCK_BYTES && proposals.iter().any(triple_des) {
@@ -312,9 +316,20 @@ fn host_to_host(r: &mut Reader<'_>, key: &str, list: &[TsSpec]) {
 }
 
 /// Soft and hard limit; the hard one is 10 % more unless written.
-fn limits(r: &mut Reader<'_>, soft: &str, hard: &str) -> (u64, u64) {
+/// A soft and a hard limit. The hard one has to let a whole frame through: what would go beyond it is dropped and ends the SA,
+/// so that every such frame would cost a key exchange and none would pass.
+fn limits(r: &mut Reader<'_>, soft: &str, hard: &str, least: u64) -> (u64, u64) {
     let s = r.get(soft, value::bytes).unwrap_or(0);
-    let h = r.get(hard, value::bytes).unwrap_or(s.saturating_add(s / 10));
+    let h = r.get(hard, value::bytes).unwrap_or(if s == 0 { 0 } else { s.saturating_add(s / 10).max(least) });
+    if h != 0 && h < least {
+        r.error(
+            hard,
+            format!(
+                "{h} is less than the kernel may hand over at once, which would end the CHILD_SA before it carries \
+                 anything; set at least {least}, or {soft} alone"
+            ),
+        );
+    }
     if s != 0 && h != 0 && h <= s {
         r.warn(hard, format!("is not more than {soft}: the CHILD_SA is closed before it is rekeyed"));
     }

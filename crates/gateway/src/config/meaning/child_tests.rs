@@ -323,15 +323,37 @@ fn the_replay_window_has_a_floor_and_a_ceiling() {
 #[test]
 fn limits_are_times_bytes_and_packets() {
     let n = good(
-        "rekey_time = 10m\nlife_time = 15m\nrekey_bytes = 500m\nlife_bytes = 1g\nrekey_packets = 1000\nlife_packets = 1k",
+        "rekey_time = 10m\nlife_time = 15m\nrekey_bytes = 500m\nlife_bytes = 1g\nrekey_packets = 1000\nlife_packets = 2k",
     );
     assert_eq!((n.rekey_time, n.life_time), (Duration::from_secs(600), Duration::from_secs(900)));
     assert_eq!(
         n.lifetime,
-        Lifetime { soft_bytes: 500 << 20, hard_bytes: 1 << 30, soft_packets: 1000, hard_packets: 1024 }
+        Lifetime { soft_bytes: 500 << 20, hard_bytes: 1 << 30, soft_packets: 1000, hard_packets: 2048 }
     );
-    assert_eq!(good("rekey_packets = 1000").lifetime.hard_packets, 1100);
-    assert!(doubtful("rekey_packets = 1000\nlife_packets = 1000").1.contains("closed before it is rekeyed"));
+    assert_eq!(good("rekey_packets = 10000").lifetime.hard_packets, 11_000);
+    assert!(
+        doubtful("rekey_packets = 10000\nlife_packets = 10000").1.contains("closed before it is rekeyed")
+    );
+}
+
+/// A frame of 64 KB that does not fit ends the SA. Without a hard limit of its own a low soft one leaves room for one.
+#[test]
+fn a_hard_limit_lets_a_frame_of_the_kernel_through() {
+    let n = good("rekey_packets = 10\nrekey_bytes = 1000");
+    assert_eq!(
+        n.lifetime,
+        Lifetime { soft_bytes: 1000, hard_bytes: 262_144, soft_packets: 10, hard_packets: 1500 }
+    );
+    assert_eq!(good("life_packets = 1500\nlife_bytes = 262144").lifetime.hard_packets, 1500);
+    assert_eq!(good("life_packets = 0\nlife_bytes = 0").lifetime, Lifetime::default());
+    assert_eq!(
+        bad("life_packets = 1499"),
+        "children.n.life_packets: 1499 is less than the kernel may hand over at once, which would end the CHILD_SA before it \
+         carries anything; set at least 1500, or rekey_packets alone"
+    );
+    assert!(
+        bad("rekey_bytes = 1000\nlife_bytes = 262143").contains("set at least 262144, or rekey_bytes alone")
+    );
 }
 
 #[test]
