@@ -8,6 +8,7 @@ use ironswan_ike::config::{Childless, Connection, Limits, Unique};
 use ironswan_testkit::{Node, World, config};
 
 const S: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
 
 /// Node 1 is a hub with these limits; `n` gateways at addresses of their own, all of them `g1.example`, are its peers.
 fn crowd(n: u8, limits: Limits, tweak: impl Fn(&mut Connection)) -> World {
@@ -105,6 +106,34 @@ fn a_limit_of_one_refuses_no_rekeying_and_no_replacement() {
         w.run(200 * S);
         w.assert_one();
     }
+}
+
+#[test]
+fn one_identity_has_so_many_key_exchanges_computed_at_a_time_and_the_others_come_later() {
+    let mut w = crowd(40, Limits::default(), |_| {});
+    (2..42).for_each(|node| w.establish(node).unwrap());
+    w.nodes[1].held = Some(Vec::new());
+    (2..42).for_each(|node| _ = w.rekey_ike(node));
+    w.run(S);
+    let held = w.nodes[1].held.as_ref().unwrap().len();
+    let put_off = w.nodes[1].endpoint.counters().kex_put_off;
+    println!("{held} wait, {put_off} were put off");
+    assert_eq!((held, put_off), (32, 8));
+    // An IKE_SA that ends gives its place back, and one of those that were put off has it within their pause of 15 s.
+    let id = w.up(1).iter().find(|sa| !sa.tasks_passive.is_empty()).map(|sa| sa.id.0);
+    let now = w.now();
+    w.nodes[1].endpoint.terminate(now, &Target { ike_id: id, ..Target::default() }, true).unwrap();
+    w.run(MS);
+    assert_eq!(w.nodes[1].held.as_ref().unwrap().len(), 31);
+    w.run(20 * S);
+    assert_eq!(w.nodes[1].held.as_ref().unwrap().len(), 32);
+    // All come to their turn.
+    let now = w.now();
+    w.nodes[1].release(now);
+    w.run(60 * S);
+    assert_eq!(w.nodes[1].endpoint.counters().ike_rekey_resp, 39);
+    assert_eq!((2..42).filter(|node| w.up(*node).len() == 1).count(), 39);
+    w.audit();
 }
 
 /// Node `n` of a crowd loses all that it knows.

@@ -61,6 +61,8 @@ pub struct Counters {
     pub kex_generated: u64,
     /// Shared secrets asked for.
     pub kex_agreed: u64,
+    /// Key exchanges of authenticated peers that were answered with TEMPORARY_FAILURE, as many of the same identity waited.
+    pub kex_put_off: u64,
     /// AUTH payloads that did not verify.
     pub auth_failed: u64,
     /// IKE_SA_INIT messages with an SPI, nonce or public value of our own: they are ours, sent back.

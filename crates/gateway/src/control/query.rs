@@ -100,6 +100,7 @@ impl Control {
                 ("half-open-expired", c.half_open_expired),
                 ("kex-generated", c.kex_generated),
                 ("kex-agreed", c.kex_agreed),
+                ("kex-put-off", c.kex_put_off),
                 ("auth-failed", c.auth_failed),
                 ("reflected", c.reflected),
                 ("id-refused", c.id_refused),

@@ -115,6 +115,9 @@ impl Endpoint {
         let wait = sa.wait.take();
         if let Some(wait) = &wait {
             self.forget_request(wait.id);
+            if wait.kont.is_of_peer() {
+                self.count_computing(sa, false);
+            }
         }
         let tasks: Vec<Task> = tasks.chain(wait.and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
         for task in tasks {

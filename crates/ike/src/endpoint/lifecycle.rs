@@ -239,6 +239,9 @@ impl Endpoint {
     /// What an IKE_SA waited for has come.
     pub(crate) fn resume(&mut self, now: Instant, sa: &mut IkeSa, id: RequestId, completion: Completion) {
         let Some(wait) = sa.wait.take_if(|w| w.id == id) else { return };
+        if wait.kont.is_of_peer() {
+            self.count_computing(sa, false);
+        }
         let pair = |completion| match completion {
             Completion::KeyPair { private, public } => Some((private, public)),
             _ => None,

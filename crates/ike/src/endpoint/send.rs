@@ -171,6 +171,9 @@ impl Endpoint {
 
     /// Asks outside for something that this IKE_SA has to wait for.
     pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, kont: Kont) {
+        if kont.is_of_peer() {
+            self.count_computing(sa, true);
+        }
         let id = self.ask(super::Pending::Sa(sa.id), request);
         sa.wait = Some(Wait { id, kont });
     }

@@ -27,6 +27,10 @@ const SILENT: Duration = Duration::from_secs(30);
 /// So many are asked for each peer that is refused: the ones that have been silent longest.
 const ASKED: usize = 8;
 
+/// At most this many key exchanges that one identity asks for wait or are computed at a time. Each of its IKE_SAs can ask for
+/// one, at no cost to the peer; with the slowest group, so many take some 100 ms.
+const COMPUTING: usize = 32;
+
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
     Some((sa.local_id.folded(), sa.remote_id.as_ref()?.folded()))
@@ -37,6 +41,8 @@ pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
 pub(crate) struct Held {
     sas: BTreeSet<IkeId>,
     children: usize,
+    /// Key exchanges that it has asked for and that are not done.
+    computing: usize,
 }
 
 impl Endpoint {
@@ -58,7 +64,7 @@ impl Endpoint {
     }
 
     fn drop_if_empty(&mut self, peer: &Identity) {
-        if self.by_peer.get(peer).is_some_and(|h| h.sas.is_empty() && h.children == 0) {
+        if self.by_peer.get(peer).is_some_and(|h| h.sas.is_empty() && h.children == 0 && h.computing == 0) {
             self.by_peer.remove(peer);
         }
     }
@@ -69,6 +75,21 @@ impl Endpoint {
         let held = self.by_peer.entry(peer.clone()).or_default();
         held.children = if more { held.children + 1 } else { held.children.saturating_sub(1) };
         self.drop_if_empty(&peer);
+    }
+
+    /// A key exchange that the peer of this IKE_SA has asked for begins to wait (true) or is over.
+    pub(super) fn count_computing(&mut self, sa: &IkeSa, more: bool) {
+        let Some((_, peer)) = identities(sa) else { return };
+        let held = self.by_peer.entry(peer.clone()).or_default();
+        held.computing = if more { held.computing + 1 } else { held.computing.saturating_sub(1) };
+        self.drop_if_empty(&peer);
+    }
+
+    /// True when the peer of this IKE_SA has asked for so many key exchanges, on all of its IKE_SAs together, that another has to
+    /// wait until some are done.
+    pub(crate) fn computes_enough(&self, sa: &IkeSa) -> bool {
+        let held = identities(sa).and_then(|(_, peer)| self.by_peer.get(&peer));
+        held.is_some_and(|h| h.computing >= COMPUTING)
     }
 
     /// Why the peer, which has just been authenticated, gets no IKE_SA besides those that it has. Those that are on their way

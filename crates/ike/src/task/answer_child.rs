@@ -403,6 +403,10 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     if sa.state != IkeState::Established {
         return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
+    if payloads.iter().any(|p| matches!(p, Payload::Ke(_))) && ep.computes_enough(sa) {
+        ep.counters.kex_put_off += 1;
+        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
     let mut rekey = None;
     if let Some(n) = find_notify(payloads, NotifyType::REKEY_SA) {
         match rekey_child::admit(ep, sa, n) {

@@ -87,3 +87,25 @@ pub(crate) enum Kont {
     /// The same: the shared secret.
     AnswerRekeyShared(Box<OfferedIke>),
 }
+
+impl Kont {
+    /// A key exchange that an established peer has asked for.
+    pub(crate) fn is_of_peer(&self) -> bool {
+        match self {
+            Self::AnswerChildKey(_)
+            | Self::AnswerChildShared(_)
+            | Self::AnswerRekeyKey(_)
+            | Self::AnswerRekeyShared(_) => true,
+            Self::Resolve(_)
+            | Self::Route
+            | Self::InitKey
+            | Self::InitShared
+            | Self::AnswerInitKey
+            | Self::AnswerInitShared
+            | Self::ChildKey(_)
+            | Self::ChildShared(..)
+            | Self::RekeyKey(_)
+            | Self::RekeyShared(..) => false,
+        }
+    }
+}

@@ -318,6 +318,10 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     if busy || !matches!(sa.state, IkeState::Established | IkeState::Rekeying) {
         return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
+    if ep.computes_enough(sa) {
+        ep.counters.kex_put_off += 1;
+        return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
+    }
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = &sa.active
         && ours.collision.is_some()
     {
