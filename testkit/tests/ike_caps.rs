@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ironswan_ike::Target;
 use ironswan_ike::config::{Childless, Connection, Limits, Unique};
-use ironswan_testkit::{Node, World, config};
+use ironswan_testkit::{Node, Verdict, World, config};
+use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::id::{IdPattern, Identity};
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
@@ -52,10 +54,10 @@ fn one_identity_gets_so_many_ike_sas_and_others_are_not_touched() {
     assert_eq!(hub.count_logged("authentication of 'g1.example' with pre-shared key successful"), 5);
     // Somebody else is let in.
     let mut other = w.nodes[0].endpoint.connection("gw").unwrap().clone();
-    other.local_id = ironswan_wire::id::Identity::parse("g9.example");
+    other.local_id = Identity::parse("g9.example");
     let mut theirs = w.nodes[1].endpoint.connection("gw").unwrap().clone();
     theirs.name = "other".to_owned();
-    theirs.remote_id = ironswan_wire::id::IdPattern::parse("g9.example").unwrap();
+    theirs.remote_id = IdPattern::parse("g9.example").unwrap();
     let now = w.now();
     for n in &mut w.nodes[..2] {
         n.endpoint.load_shared(config::psk("g9", "another", &["g9.example", "g2.example"]));
@@ -163,7 +165,11 @@ fn dead_ones_keep_nobody_out_for_longer_than_it_takes_to_find_out() {
         assert!(w.now() - start < 200 * S, "still refused after {tries} tries");
         w.run(10 * S);
     }
-    println!("let in after {:?} and {tries} tries", w.now() - start);
+    // One at its own address that does not answer gives way before the retransmissions are over.
+    let took = w.now() - start;
+    println!("let in after {took:?} and {tries} tries");
+    assert!(took < 60 * S, "{took:?}");
+    assert!(w.nodes[1].logged("'g1.example' does not answer, and has come back from the same address"));
     w.run(200 * S);
     // Those that live have not been touched.
     assert_eq!(up(&w), 3);
@@ -188,6 +194,101 @@ fn one_that_is_on_its_way_out_behind_a_liveness_check_does_not_count() {
     w.run(200 * S);
     w.assert_one();
     w.audit();
+}
+
+#[test]
+fn who_answers_no_delete_has_no_more_for_it() {
+    let limits = Limits { ike_sa_max_per_id: 1, ..Limits::default() };
+    let mut w = World::pair_at(7, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+        c[1].unique = Unique::Replace;
+    });
+    w.net.rules.push(Box::new(|s| match s.exchange == ExchangeType::INFORMATIONAL && s.node == 1 {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+    let mut most = 0;
+    for n in 0..100 {
+        forgets(&mut w, 0, 1_000 + n);
+        w.establish(0).unwrap();
+        w.run(100 * MS);
+        most = most.max(w.nodes[1].sas(w.now()).len());
+    }
+    println!("at most {most} IKE_SAs of a peer whose limit is 1");
+    assert!((20..=36).contains(&most), "{most}");
+    w.net.rules.clear();
+    w.run(200 * S);
+    w.assert_one();
+    w.audit();
+}
+
+#[test]
+fn one_that_answers_does_not_give_way_to_another_of_the_same_identity_and_address() {
+    let limits = Limits { ike_sa_max_per_id: 1, ..Limits::default() };
+    let mut w = crowd(1, limits, |_| {});
+    w.establish(2).unwrap();
+    let first = w.up(1)[0].id;
+    let now = w.now();
+    let mut beside = w.nodes[2].endpoint.connection("gw").unwrap().clone();
+    "beside".clone_into(&mut beside.name);
+    w.nodes[2].endpoint.load_connection(now, beside);
+    for _ in 0..20 {
+        w.run(40 * S);
+        let now = w.now();
+        let t = w.nodes[2].endpoint.initiate(now, Some("beside"), Some("net")).unwrap();
+        w.run(2 * S);
+        assert_eq!(w.nodes[2].done[&t], Err("received AUTHENTICATION_FAILED notify error".to_owned()));
+    }
+    assert!(w.nodes[1].logged("sending DPD request") && w.nodes[2].endpoint.counters().info.in_req > 0);
+    assert_eq!(w.up(1).iter().map(|sa| sa.id).collect::<Vec<_>>(), [first]);
+    w.audit();
+}
+
+#[test]
+fn a_limit_that_is_lowered_ends_nothing_and_who_comes_anew_takes_the_place_of_its_own() {
+    for unique in [Unique::No, Unique::Keep, Unique::Replace, Unique::Never] {
+        let mut w = World::pair(6, |c| c.iter_mut().for_each(|c| c.unique = unique));
+        // The same two, to our other identity.
+        let now = w.now();
+        for n in 0..2 {
+            let mut other = w.nodes[n].endpoint.connection("gw").unwrap().clone();
+            "other".clone_into(&mut other.name);
+            if n == 0 {
+                other.remote_id = IdPattern::parse("g3.example").unwrap();
+                other.children = vec![config::child("net", "10.1.0.0/24", "10.3.0.0/24")];
+            } else {
+                other.local_id = Identity::parse("g3.example");
+                other.children = vec![config::child("net", "10.3.0.0/24", "10.1.0.0/24")];
+            }
+            let key = config::psk("other", "another secret", &["g1.example", "g3.example"]);
+            w.nodes[n].endpoint.load_shared(key);
+            w.nodes[n].endpoint.load_connection(now, other);
+        }
+        w.establish(0).unwrap();
+        let t = w.nodes[0].endpoint.initiate(now, Some("other"), Some("net")).unwrap();
+        w.run(5 * S);
+        assert_eq!((w.nodes[0].done.get(&t), up(&w)), (Some(&Ok(())), 2), "{unique:?}");
+        w.nodes[1].endpoint.set_limits(Limits { ike_sa_max_per_id: 1, ..Limits::default() });
+        w.run(60 * S);
+        assert_eq!(up(&w), 2);
+        w.rekey_ike(0);
+        w.run(30 * S);
+        assert_eq!(up(&w), 2);
+        let tunnels = |w: &World| -> Vec<String> {
+            let mut names: Vec<_> = w.up(1).into_iter().map(|sa| sa.conn).collect();
+            names.sort();
+            names
+        };
+        // The peer loses all that it knows and comes back with one of the two.
+        let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        w.restart(0, 66, conn);
+        let came = w.establish(0);
+        w.run(5 * S);
+        println!("{unique:?}: {came:?}, {:?}", tunnels(&w));
+        // With `never` its old ones are taken for others', which still live as far as anyone knows.
+        assert_eq!(came.is_ok(), unique != Unique::Never, "{unique:?}: {came:?}");
+        assert_eq!(tunnels(&w), ["gw", "other"], "{unique:?}");
+        w.audit();
+    }
 }
 
 #[test]

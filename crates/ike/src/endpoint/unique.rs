@@ -24,8 +24,14 @@ const TWIN: Duration = Duration::from_secs(20);
 /// At the limit for its identity, an IKE_SA of which nothing has been heard for so long is asked whether its peer lives.
 const SILENT: Duration = Duration::from_secs(30);
 
-/// So many are asked for each peer that is refused: the ones that have been silent longest.
+/// So many are asked for each peer that is refused: those at its address, and then the ones that have been silent longest.
 const ASKED: usize = 8;
+
+/// An identity has so many more IKE_SAs that are on their way out than its limit is: beyond that the oldest ends at once.
+const ENDING: usize = 32;
+
+/// One at the newcomer's address that has let so many retransmissions go unanswered, 11 s by default, is dead.
+const UNANSWERED: u32 = 2;
 
 /// At most this many key exchanges that one identity asks for wait or are computed at a time. Each of its IKE_SAs can ask for
 /// one, at no cost to the peer; with the slowest group, so many take some 100 ms.
@@ -43,6 +49,21 @@ pub(crate) struct Held {
     children: usize,
     /// Key exchanges that it has asked for and that are not done.
     computing: usize,
+}
+
+/// What ends for a new IKE_SA.
+#[derive(Default)]
+pub(crate) struct Leaving {
+    /// The peer has lost these.
+    forgotten: Vec<IkeId>,
+    /// The new one replaces these: they are deleted.
+    replaced: Vec<IkeId>,
+}
+
+impl Leaving {
+    fn has(&self, id: IkeId) -> bool {
+        self.forgotten.contains(&id) || self.replaced.contains(&id)
+    }
 }
 
 impl Endpoint {
@@ -92,28 +113,53 @@ impl Endpoint {
         held.is_some_and(|h| h.computing >= COMPUTING)
     }
 
-    /// Why the peer, which has just been authenticated, gets no IKE_SA besides those that it has. Those that are on their way
-    /// out do not count; a rekeying never comes here.
-    /// Some of those that have been silent are asked whether they live, so that dead ones do not keep the peer out for hours.
-    pub(crate) fn has_too_many(&mut self, now: Instant, peer: &Identity) -> Option<String> {
+    /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it has. Those that are on their way
+    /// out do not count, and one that takes the place of another is let in, also when the limit has been lowered meanwhile;
+    /// a rekeying never comes here.
+    ///
+    /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked whether they live, those at the
+    /// address of the newcomer first, and one there that has not answered for a while gives way at once.
+    pub(crate) fn has_too_many(
+        &mut self,
+        now: Instant,
+        new: &IkeSa,
+        peer: &Identity,
+        leaving: &Leaving,
+    ) -> Option<String> {
         let max = self.limits.ike_sa_max_per_id;
         let held = self.by_peer.get(&peer.folded()).filter(|h| max > 0 && h.sas.len() >= max)?;
         let stays = |sa: &&IkeSa| {
             matches!(sa.state, IkeState::Established | IkeState::Rekeying)
                 && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_)))
         };
-        let stay: Vec<&IkeSa> =
-            held.sas.iter().filter_map(|id| self.sas.get(id).map(|sa| &**sa)).filter(stays).collect();
-        if stay.len() < max {
+        let all = || held.sas.iter().filter_map(|id| self.sas.get(id)).map(|sa| &**sa);
+        let stay: Vec<&IkeSa> = all().filter(stays).collect();
+        let replaces = stay.iter().any(|sa| leaving.has(sa.id));
+        if replaces || stay.len() < max {
+            // A peer need not answer a DELETE.
+            if held.sas.len() - stay.len() >= max.saturating_add(ENDING)
+                && let Some(old) = all().find(|sa| !stays(sa)).map(|sa| sa.id)
+            {
+                self.with_sa(now, old, |ep, old| ep.close_ike(now, old, Close::ByUs));
+            }
             return None;
         }
-        let silent = |sa: &&IkeSa| {
-            sa.active.is_none() && !sa.roam.no_path && now.saturating_duration_since(sa.last_in) >= SILENT
-        };
-        let mut asked: Vec<(Instant, IkeId)> =
-            stay.into_iter().filter(silent).map(|sa| (sa.last_in, sa.id)).collect();
-        asked.sort_unstable();
-        for (_, id) in asked.into_iter().take(ASKED) {
+        let silent = |sa: &&IkeSa| now.saturating_duration_since(sa.last_in) >= SILENT;
+        let elsewhere = |sa: &IkeSa| (sa.remote.ip() != new.remote.ip(), sa.remote != new.remote);
+        let mut silent: Vec<&IkeSa> = stay.into_iter().filter(silent).collect();
+        silent.sort_unstable_by_key(|sa| (elsewhere(sa), sa.last_in, sa.id));
+        let mute = |sa: &&&IkeSa| sa.active.as_ref().is_some_and(|a| a.tries >= UNANSWERED);
+        if let Some(old) = silent.iter().take_while(|sa| !elsewhere(sa).0).find(mute).map(|sa| sa.id) {
+            self.with_sa(now, old, |ep, old| {
+                let line = format!("'{peer}' does not answer, and has come back from the same address");
+                ep.log(Level::Info, old, line);
+                ep.close_ike(now, old, Close::Forgotten);
+            });
+            return None;
+        }
+        let idle = silent.into_iter().filter(|sa| sa.active.is_none() && !sa.roam.no_path);
+        let asked: Vec<IkeId> = idle.take(ASKED).map(|sa| sa.id).collect();
+        for id in asked {
             self.with_sa(now, id, |_, sa| liveness::queue(sa));
         }
         Some(format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
@@ -172,15 +218,14 @@ impl Endpoint {
         !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
     }
 
-    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities. False: the
-    /// new one is refused.
+    /// The peer has just been authenticated: what becomes of other IKE_SAs with the same pair of identities, once this one is
+    /// let in ([`Self::end_replaced`]). `None`: it is refused.
     pub(crate) fn check_unique(
         &mut self,
-        now: Instant,
         sa: &IkeSa,
         remote_id: &Identity,
         initial_contact: bool,
-    ) -> bool {
+    ) -> Option<Leaving> {
         let others: Vec<IkeId> = self
             .by_ids
             .get(&(sa.local_id.folded(), remote_id.folded()))
@@ -191,8 +236,11 @@ impl Endpoint {
             .collect();
         // The notification speaks of what its sender knew: of IKE_SAs that stood before this one was begun. With both
         // sides initiating at once, one that was established meanwhile is not meant.
-        let before = |ep: &Self, id: &IkeId| {
-            ep.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created))
+        let before =
+            |id: &IkeId| self.sas.get(id).is_some_and(|o| o.established.is_some_and(|t| t <= sa.created));
+        let forgotten = |others: Vec<IkeId>| match initial_contact {
+            true => others.into_iter().filter(before).collect(),
+            false => Vec::new(),
         };
         // What both sides have begun at once is settled by [`Self::collapse`], alike on both.
         let others: Vec<IkeId> = match initial_contact {
@@ -201,67 +249,40 @@ impl Endpoint {
                 others.into_iter().filter(|id| !self.sas.get(id).is_some_and(|o| crossed(sa, o))).collect()
             }
         };
+        let stands = |id: &IkeId| {
+            let state = self.sas.get(id).map(|o| o.state);
+            matches!(state, Some(IkeState::Established | IkeState::Rekeying))
+        };
         match sa.conn.unique {
-            Unique::Never => true,
-            Unique::Keep => {
-                let stands = others.iter().any(|id| {
-                    self.sas
-                        .get(id)
-                        .is_some_and(|o| matches!(o.state, IkeState::Established | IkeState::Rekeying))
-                });
-                if stands && !initial_contact {
-                    let line =
-                        format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
-                    self.log(Level::Warn, sa, line);
-                    return false;
-                }
-                self.forget_old(now, sa, remote_id, others, initial_contact, before);
-                true
+            Unique::Never => Some(Leaving::default()),
+            Unique::Keep if !initial_contact && others.iter().any(stands) => {
+                let line = format!("keeping existing IKE_SA for peer '{remote_id}', refusing the new one");
+                self.log(Level::Warn, sa, line);
+                None
             }
-            Unique::No => {
-                self.forget_old(now, sa, remote_id, others, initial_contact, before);
-                true
-            }
-            Unique::Replace if initial_contact => {
-                self.forget_old(now, sa, remote_id, others, true, before);
-                true
-            }
-            Unique::Replace => {
-                for id in others {
-                    let line =
-                        format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
-                    self.log(Level::Info, sa, line);
-                    self.with_sa(now, id, |_, old| {
-                        if matches!(old.state, IkeState::Established | IkeState::Rekeying) {
-                            old.queue.push_back(Task::DeleteIke(DeleteIke::default()));
-                        }
-                    });
-                }
-                true
+            Unique::Replace if !initial_contact => Some(Leaving { replaced: others, ..Leaving::default() }),
+            Unique::Keep | Unique::No | Unique::Replace => {
+                Some(Leaving { forgotten: forgotten(others), ..Leaving::default() })
             }
         }
     }
 
-    fn forget_old(
-        &mut self,
-        now: Instant,
-        sa: &IkeSa,
-        remote_id: &Identity,
-        others: Vec<IkeId>,
-        initial_contact: bool,
-        before: impl Fn(&Self, &IkeId) -> bool,
-    ) {
-        if !initial_contact {
-            return;
-        }
-        for id in others {
-            if !before(self, &id) {
-                continue;
-            }
+    /// Ends what a new IKE_SA replaces.
+    pub(crate) fn end_replaced(&mut self, now: Instant, sa: &IkeSa, remote_id: &Identity, leaving: Leaving) {
+        for id in leaving.forgotten {
             let line =
                 format!("destroying duplicate IKE_SA for peer '{remote_id}', received INITIAL_CONTACT");
             self.log(Level::Info, sa, line);
             self.with_sa(now, id, |ep, old| ep.close_ike(now, old, Close::Forgotten));
+        }
+        for id in leaving.replaced {
+            let line = format!("deleting duplicate IKE_SA for peer '{remote_id}' due to uniqueness policy");
+            self.log(Level::Info, sa, line);
+            self.with_sa(now, id, |_, old| {
+                if matches!(old.state, IkeState::Established | IkeState::Rekeying) {
+                    old.queue.push_back(Task::DeleteIke(DeleteIke::default()));
+                }
+            });
         }
     }
 

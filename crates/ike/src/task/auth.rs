@@ -229,12 +229,13 @@ pub(crate) fn process(
         return ep.close_ike(now, sa, Close::Failed(why));
     }
     sa.remote_id = Some(peer.clone());
-    if !ep.check_unique(now, sa, &peer, false) {
+    let Some(leaving) = ep.check_unique(sa, &peer, false) else {
         let why = "an IKE_SA with this peer exists and is kept".to_owned();
         put_back(sa, child);
         ep.say_deleted(sa);
         return ep.close_ike(now, sa, Close::Failed(why));
-    }
+    };
+    ep.end_replaced(now, sa, &peer, leaving);
     let mut child = child;
     ep.win_race(now, sa, child.as_deref_mut());
     let nonces = sa.init.as_ref().map(|i| (i.ni.clone(), i.nr.clone()));
@@ -334,16 +335,17 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         return refuse(ep, now, sa, kind, why);
     }
     let initial_contact = find_notify(payloads, NotifyType::INITIAL_CONTACT).is_some();
-    if !ep.check_unique(now, sa, &peer, initial_contact) {
+    let Some(leaving) = ep.check_unique(sa, &peer, initial_contact) else {
         let why = "an IKE_SA with this peer exists and is kept".to_owned();
         return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
-    }
-    // Those that the peer has lost, or that this one replaces, are gone or going by now. Nothing but AUTHENTICATION_FAILED
-    // says that there is to be no IKE_SA (RFC 7296 section 2.21.2).
-    if let Some(why) = ep.has_too_many(now, &peer) {
+    };
+    // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296 section 2.21.2). Who is refused keeps what it
+    // has.
+    if let Some(why) = ep.has_too_many(now, sa, &peer, &leaving) {
         ep.counters.id_refused += 1;
         return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
     }
+    ep.end_replaced(now, sa, &peer, leaving);
     // Only now, for who fails is written about in one line, and not without end.
     ep.log(Level::Info, sa, looking);
     let line = format!("selected peer config '{}'", sa.conn.name);
