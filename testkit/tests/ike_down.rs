@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, Unique};
-use ironswan_testkit::{Node, World, config};
-use ironswan_wire::iana::KeId;
+use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, TsSpec, Unique};
+use ironswan_testkit::{Node, Verdict, World, config};
+use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::id::{IdPattern, Identity};
 
 const S: Duration = Duration::from_secs(1);
@@ -338,6 +338,35 @@ fn another_peer_of_an_open_connection_does_not_end_the_attempt_for_the_configure
     w.establish(1).unwrap();
     w.run(5 * S);
     assert!(!w.nodes[0].done.contains_key(&ticket), "{:?}", w.nodes[0].done);
+    w.audit();
+}
+
+#[test]
+fn a_peer_that_comes_up_with_less_than_configured_does_not_end_the_attempt_for_all_of_it() {
+    let mut w = World::pair(32, |_| {});
+    let wide = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    let mut less = wide.clone();
+    less.children = vec![config::child("net", "10.2.0.0/25", "10.1.0.0/24")];
+    let now = w.now();
+    w.nodes[1].endpoint.load_connection(now, less);
+    w.net.rules.push(Box::new(|s| {
+        match s.exchange == ExchangeType::IKE_SA_INIT && s.node == 0 && !s.response {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }
+    }));
+    let ticket = w.initiate(0);
+    w.run(S);
+    w.establish(1).unwrap();
+    assert!(!w.nodes[0].done.contains_key(&ticket), "{:?}", w.nodes[0].done);
+    let now = w.now();
+    w.nodes[1].endpoint.load_connection(now, wide);
+    w.net.rules.clear();
+    w.run(30 * S);
+    assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())));
+    let nets: Vec<_> = w.up(0).iter().flat_map(|sa| &sa.children).flat_map(|c| c.remote_ts.clone()).collect();
+    let whole = config::child("net", "10.1.0.0/24", "10.2.0.0/24").remote_ts;
+    assert!(nets.iter().any(|ts| whole.contains(&TsSpec::Fixed(*ts))), "{nets:?}");
     w.audit();
 }
 

@@ -13,6 +13,7 @@ use super::{Close, Endpoint};
 use crate::child::Child;
 use crate::config::{AddrSpec, Connection, Unique};
 use crate::event::{IkeId, IkeState, Level};
+use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::delete::DeleteIke;
 use crate::task::{Task, liveness};
@@ -352,7 +353,14 @@ impl Endpoint {
         if up.initiator {
             return None;
         }
-        let stands = |name: &str| up.children.values().any(|c| c.config.name == name && c.announced);
+        // With all that is configured: the peer may have asked for less than it would have given.
+        let whole = |c: &Child| {
+            let ours = narrow::resolve(&c.config.local_ts, up.local.ip());
+            let theirs = narrow::resolve(&c.config.remote_ts, up.remote.ip());
+            narrow::covers(&c.agreed.local_ts, &ours) && narrow::covers(&c.agreed.remote_ts, &theirs)
+        };
+        let stands =
+            |name: &str| up.children.values().any(|c| c.config.name == name && c.announced && whole(c));
         // Of a connection that is open to others as well, it may be one of these.
         if !self.conns.hosts(&up.conn.remote_addrs).any(|host| host == up.remote.ip()) {
             return None;
