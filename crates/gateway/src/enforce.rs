@@ -2,7 +2,7 @@
 //! time and none more often than it costs; restores what somebody removes.
 //!
 //! ```text
-//! change ─▶ plan, close (rules, throw, unreachable) ─▶ nft, on a thread of its own ─▶ open ─▶ who waits is told
+//! change ─▶ plan, close (rules, throw, unreachable) ─▶ nft, ingress: threads of their own ─▶ open ─▶ who waits is told
 //!     ▲                                                                                 │
 //!     └──────── a pause of 20 ms, or of three times what that took; 1 s after a failure ◀┘
 //! ```
@@ -20,6 +20,7 @@ use ironswan_io::nft::Touch;
 use tokio::sync::Notify;
 
 use crate::driver::Driver;
+use crate::guard::keeping::Keeping;
 use crate::guard::{Counters, Nft};
 use crate::pool::Turn;
 use crate::steer::from_config::{self, Configured};
@@ -175,6 +176,7 @@ impl Driver {
             }
             let began = clock::now();
             let (generation, table) = self.close();
+            let ingress = self.installed(|i| i.steering().keeping().map(Keeping::settled));
             if let Some(text) = table {
                 let (replace, text) = (replace.clone(), Arc::<str>::from(text));
                 let shared = text.clone();
@@ -185,6 +187,9 @@ impl Driver {
                 };
                 self.enforcing().replacing.set(false);
                 self.install(|i| i.steering_mut().table_replaced(&text, result));
+            }
+            if let Some(settled) = ingress {
+                settled.await;
             }
             self.open(generation);
             let cost = clock::now().saturating_duration_since(began);
@@ -208,6 +213,10 @@ impl Driver {
             let result = replace(&text);
             self.install(|i| i.steering_mut().table_replaced(&text, result));
         }
+        self.install(|i| {
+            i.steering().keeping().into_iter().for_each(Keeping::settle);
+            i.steering_mut().ingress_kept();
+        });
         self.open(generation);
         self.installed(|i| i.steering().problem().map_or(Ok(()), |p| Err(p.to_owned())))
     }

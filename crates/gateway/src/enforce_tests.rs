@@ -241,7 +241,7 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
                 text.split("#end\n").filter(|t| !t.is_empty()).map(str::to_owned).collect::<Vec<_>>()
             };
             let table = Some(Table::new(nft));
-            let gate = crate::gate::Gate { driver: driver.clone(), table, stood: false };
+            let gate = crate::gate::Gate { driver: driver.clone(), table, stood: false, port: 0 };
             let keeper = tokio::task::spawn_local(driver.enforce(gate.replace()));
             driver.guarded().await.unwrap();
             assert_eq!(tables().len(), 1);

@@ -17,6 +17,7 @@ use crate::driver::Driver;
 use crate::enforce::{Replace, Table};
 use crate::guard::Nft;
 use crate::guard::ingress::Keeper;
+use crate::guard::keeping::Keeping;
 use crate::log;
 use crate::steer::from_config::{self, Configured};
 use crate::watch::Watcher;
@@ -29,6 +30,8 @@ pub(crate) struct Gate {
     pub(crate) table: Option<Arc<Table>>,
     /// The table of a predecessor stood, or its filter at an ingress, or that could not be told.
     pub(crate) stood: bool,
+    /// The netlink address from which filters at the ingress are set.
+    pub(crate) port: u32,
 }
 
 impl Gate {
@@ -51,10 +54,12 @@ impl Gate {
         let device = driver.installed(|i| i.steering().settings().device.clone());
         let mut keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
         stood |= keeper.found();
-        driver.install(|i| i.steering_mut().guards_ingress(keeper));
+        let port = keeper.port().map_err(|e| e.to_string())?;
+        let keeping = Keeping::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
+        driver.install(|i| i.steering_mut().guards_ingress(keeping));
         let table = nft.filter(|_| guard).map(Table::new);
         table.iter().for_each(|t| driver.guard_is(t.clone()));
-        Ok(Self { driver, table, stood })
+        Ok(Self { driver, table, stood, port })
     }
 
     /// How the table is replaced.
@@ -80,7 +85,7 @@ impl Gate {
             .inspect_err(|_| self.undo())
     }
 
-    /// Begins to watch; `installer` as for [`Watcher::new`].
+    /// Begins to watch; `installer`: the netlink address of the driver's own socket.
     pub(crate) fn watch(
         &self,
         plane: &Rc<DataPlane>,
@@ -88,7 +93,7 @@ impl Gate {
         installer: u32,
     ) -> Result<Watcher, String> {
         let plane = Rc::downgrade(plane);
-        Watcher::new(self.driver.clone(), plane, device.clone(), self.table.clone(), installer)
+        Watcher::new(self.driver.clone(), plane, device.clone(), self.table.clone(), [installer, self.port])
     }
 
     /// The start has failed. A guard that stood before stands on, with this configuration's plan.

@@ -13,6 +13,7 @@
 
 mod claim;
 pub mod ingress;
+pub mod keeping;
 mod nft;
 pub mod offline;
 

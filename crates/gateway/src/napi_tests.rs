@@ -228,7 +228,8 @@ fn a_reload_and_an_interface_that_appears_are_followed() {
             let (config, _) = load(dir.path()).unwrap();
             let threaded = Rc::new(Threaded::default());
             let loaded = Loaded::new(dir.path().to_owned(), config.daemon, threaded.clone());
-            let watcher = Watcher::new(driver.clone(), Weak::new(), TunConfig::default(), None, 0).unwrap();
+            let watcher =
+                Watcher::new(driver.clone(), Weak::new(), TunConfig::default(), None, [0; 2]).unwrap();
             let watching = tokio::task::spawn_local(watcher.polling(threaded.clone()).run());
 
             dir.write("ironswan.conf", "data {\n threaded_napi = tng, tnh\n}\n");

@@ -20,7 +20,7 @@ use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, U
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::TrafficSelector;
 
-use crate::guard::ingress::Keeper;
+use crate::guard::keeping::Keeping;
 use crate::guard::offline::without_ingress;
 use crate::guard::{Count, has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
@@ -57,7 +57,7 @@ pub struct Steering {
     inside: Vec<(Policy, Key)>,
     plan: Plan,
     /// The filters at the ingress, why they do not stand, and where they drop more than they should.
-    ingress: Option<Keeper>,
+    ingress: Option<Keeping>,
     without_ingress: Option<String>,
     stricter: Option<String>,
     ways: BTreeMap<Destination, Way>,
@@ -171,24 +171,31 @@ impl Steering {
     }
 
     /// Has the plan's filter kept at the ingress of interfaces, from the next plan on.
-    pub fn guards_ingress(&mut self, keeper: Keeper) {
-        self.ingress = Some(keeper);
+    pub fn guards_ingress(&mut self, keeping: Keeping) {
+        self.ingress = Some(keeping);
+    }
+
+    /// Who keeps it.
+    pub fn keeping(&self) -> Option<&Keeping> {
+        self.ingress.as_ref()
     }
 
     /// Interfaces at whose ingress the filter stands, and why it does not stand at all of them.
     pub fn ingress(&self) -> (Vec<String>, Option<&str>) {
-        (self.ingress.as_ref().map(Keeper::stands).unwrap_or_default(), self.without_ingress.as_deref())
+        (self.ingress.as_ref().map(Keeping::stands).unwrap_or_default(), self.without_ingress.as_deref())
     }
 
     /// What was dropped there.
     pub fn dropped_at_ingress(&self) -> Count {
-        self.ingress.as_ref().and_then(Keeper::counted).unwrap_or_default()
+        self.ingress.as_ref().map(Keeping::counted).unwrap_or_default()
     }
 
-    /// Makes the plan's filter stand; returns the interfaces at which somebody had taken it away.
-    fn keep_ingress(&mut self) -> Vec<String> {
-        let Some(keeper) = &mut self.ingress else { return Vec::new() };
-        let kept = keeper.keep(&self.plan.ingress);
+    /// What has become of the filter at the ingress: says what is new, and returns the interfaces at which somebody had taken it
+    /// away.
+    pub fn ingress_kept(&mut self) -> Vec<String> {
+        let Some(keeping) = &self.ingress else { return Vec::new() };
+        let kept = keeping.take();
+        self.log.extend(kept.said.into_iter().map(|line| line + " (said once)"));
         if kept.problem != self.without_ingress {
             self.log.push(match &kept.problem {
                 Some(why) => without_ingress(why),
@@ -358,7 +365,9 @@ impl Steering {
         self.ways = plan.routes.iter().copied().collect();
         self.plan = plan;
         self.policies = policies;
-        self.keep_ingress();
+        if let Some(keeping) = &self.ingress {
+            keeping.want(&self.plan.ingress);
+        }
         self.close(kernel);
         generation
     }
@@ -488,9 +497,6 @@ impl Steering {
         if !missing.is_empty() {
             self.wanted += 1;
         }
-        // Addresses and interfaces may have come, too.
-        let lost = self.keep_ingress();
-        missing.extend(lost.into_iter().map(|name| format!("the program at the ingress of {name}")));
         missing
     }
 
@@ -507,7 +513,11 @@ impl Steering {
             }
         }
         self.plan.ingress = Arc::default();
-        self.keep_ingress();
+        if let Some(keeping) = &self.ingress {
+            keeping.want(&self.plan.ingress);
+            keeping.settle();
+        }
+        self.ingress_kept();
     }
 
     /// Something of ours was there before this process.

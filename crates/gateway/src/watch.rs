@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! rtnetlink ─ links ────────────────────▶ threaded NAPI           within 100 ms
-//!           ─ table 220, rules, links, ─▶ compare, restore      at once, while it helps; else every 100 ms at most
-//!             filters at the ingress
+//!           ─ table 220, rules, links ──▶ compare, restore        at once, while it helps; else every 100 ms at most
+//!           ─ filters, links, addresses ▶ the program at the ingress   on its own thread, at most a fifth of the time
 //!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs   when it has been quiet for 200 ms
 //! nftables  ─ our table, not by us ─────▶ replace it            as `enforce` paces it
 //! worker    ─ DeviceGone ───────────────▶ another device
@@ -25,11 +25,12 @@ use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::route::{Change, Netlink, Watch};
 use ironswan_io::tun::TunConfig;
 use ironswan_io::{clock, sysctl};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep_until;
 
 use crate::driver::Driver;
 use crate::enforce::Table;
+use crate::guard::keeping::Keeping;
 use crate::log::{self, Repeated};
 use crate::napi::Threaded;
 use crate::worker::DataPlane;
@@ -63,6 +64,8 @@ pub struct Watcher {
     touches: Vec<Touch>,
     /// What happened to the nft table, to be told when it stands again.
     lost: Vec<String>,
+    /// Is told whenever the program at the ingress has been looked after.
+    ingress: Option<watch::Receiver<u64>>,
     compare_at: Option<Instant>,
     compared: Option<(Instant, Duration)>,
     /// Since when, how many comparisons have found something missing.
@@ -76,7 +79,8 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to listen to all but what `installer`, the netlink address of the driver's own socket, changes.
+    /// Begins to listen to all but what is changed from these netlink addresses: that of the driver's own socket, and that from
+    /// which filters at the ingress are set.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -85,13 +89,22 @@ impl Watcher {
         plane: Weak<DataPlane>,
         device: TunConfig,
         table: Option<Arc<Table>>,
-        installer: u32,
+        [installer, filters]: [u32; 2],
     ) -> Result<Self, String> {
         let open = || {
             let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
-            Ok((Listener::start(Watch::open()?.but_not(installer), nft)?, Netlink::open()?))
+            Ok((
+                Listener::start(Watch::open()?.but_not(installer).but_no_filters_of(filters), nft)?,
+                Netlink::open()?,
+            ))
         };
         let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
+        // What has changed between the first plan and this moment was heard by nobody.
+        let ingress = driver.installed(|i| {
+            let keeping = i.steering().keeping()?;
+            keeping.look();
+            Some(keeping.watch())
+        });
         Ok(Self {
             driver,
             plane,
@@ -102,7 +115,8 @@ impl Watcher {
             listener,
             touches: Vec::new(),
             lost: Vec::new(),
-            // What has changed between the first plan and this moment was heard by nobody.
+            ingress,
+            // As above.
             compare_at: Some(clock::now()),
             compared: None,
             burst: None,
@@ -137,6 +151,7 @@ impl Watcher {
                 },
                 // A replacement of our own has ended, and who it was is known.
                 () = driver.replaced(), if !self.touches.is_empty() => self.judge(),
+                () = told(&mut self.ingress) => self.ingress_kept(),
                 () = driver.table_stands(), if !self.lost.is_empty() => self.restored(),
                 () = gone.notified() => self.device_at = Some(clock::now()),
                 () = at(next) => {}
@@ -165,7 +180,10 @@ impl Watcher {
             self.threaded_at.get_or_insert(now + COMPARE);
         }
         // An address that goes takes routes along, of which not every kernel says so.
-        if change.links || change.addresses || change.table || change.rules || change.filters {
+        if change.links || change.addresses || change.filters {
+            self.driver.installed(|i| i.steering().keeping().into_iter().for_each(Keeping::look));
+        }
+        if change.links || change.addresses || change.table || change.rules {
             self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));
             let helps = self.burst.is_some_and(|(_, n)| n < BURSTS);
             let earliest = match self.compared {
@@ -200,6 +218,22 @@ impl Watcher {
         }
     }
 
+    /// The program at the ingress has been looked after.
+    fn ingress_kept(&mut self) {
+        let restored = self.driver.install(|i| i.steering_mut().ingress_kept());
+        if !restored.is_empty() {
+            let at = restored[..restored.len().min(3)].join(", ");
+            let more = match restored.len() {
+                0..=3 => String::new(),
+                n => format!(" and {} more", n - 3),
+            };
+            self.say(
+                "ingress",
+                format!("somebody removed or changed: the program at the ingress of {at}{more}; restored"),
+            );
+        }
+    }
+
     /// The nft table stands again.
     fn restored(&mut self) {
         for why in std::mem::take(&mut self.lost) {
@@ -214,12 +248,7 @@ impl Watcher {
         }
         self.compared = Some((now, clock::now().saturating_duration_since(now)));
         match restored {
-            Ok(missing) if missing.is_empty() => {
-                // What the kernel refused at an ingress it may take later, and no notice says when.
-                if self.driver.installed(|i| i.steering().ingress().1.is_some()) {
-                    self.compare_at = Some(now + SAY);
-                }
-            }
+            Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
                 let more = match missing.len() {
                     0..=3 => String::new(),
@@ -330,6 +359,16 @@ async fn at(next: Option<Instant>) {
         Some(next) => sleep_until(next.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// Ends when there is something new.
+async fn told(by: &mut Option<watch::Receiver<u64>>) {
+    if let Some(by) = by
+        && by.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
 }
 
 /// What was heard.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use common::{address, in_namespace, ip};
 use ironswan_io::clock;
 use ironswan_io::error::Error;
+use ironswan_io::ingress::{Family, Filter, Ingress, List, Row};
 use ironswan_io::known::KnownPaths;
 use ironswan_io::mmsg::{Outgoing, Received, RecvSlots, stamp_arrivals};
 use ironswan_io::poller::{Poller, Ready};
@@ -20,6 +22,7 @@ use ironswan_io::route::{
 use ironswan_io::send::{Outlet, Sender};
 use ironswan_io::tun::{READ_SIZE, Tun, TunConfig, VNET_HEADER};
 use ironswan_io::udp::{UdpConfig, UdpSocket};
+use ironswan_wire::selector::AddrRange;
 
 fn v4(text: &str) -> IpAddr {
     text.parse::<Ipv4Addr>().unwrap().into()
@@ -648,6 +651,43 @@ fn what_one_socket_changes_is_not_told_and_what_others_change_is() {
         // Addresses are told whoever changes them.
         ours.add_address(Address::new(1, v4("10.77.0.1"), 32)).unwrap();
         assert!(watch.wait(Duration::from_secs(1)).addresses);
+    });
+}
+
+#[test]
+fn of_traffic_control_only_our_filters_are_told() {
+    let tc = |args: &str| {
+        let done = std::process::Command::new("tc").args(args.split(' ')).status().unwrap();
+        assert!(done.success(), "tc {args}");
+    };
+    let wait = |watch: &Watch| watch.wait(Duration::from_secs(5)).filters;
+    let quiet = |watch: &Watch| !watch.wait(Duration::from_millis(100)).filters;
+    in_namespace(|| {
+        let mut ingress = Ingress::open().unwrap();
+        let watch = Watch::open().unwrap().but_no_filters_of(ingress.port().unwrap());
+        let others = Watch::open().unwrap();
+        tc("qdisc add dev lo root pfifo limit 10");
+        tc("qdisc change dev lo root pfifo limit 20");
+        tc("qdisc del dev lo root");
+        tc("qdisc add dev lo clsact");
+        tc("filter add dev lo ingress pref 7 protocol ip u32 match u32 0 0 flowid 1:1");
+        assert!(quiet(&watch));
+        let row = Row { drop: true, ..Row::all(false) };
+        let list = List { ports: vec![row], ..List::default() };
+        let v4 = Family { intervals: vec![(AddrRange::any(false), 0)], lists: vec![list] };
+        let filter = Filter { families: [v4, Family::default()], ..Filter::default() };
+        ingress.want(&Arc::new(filter), &BTreeSet::new(), &[]).unwrap();
+        assert_eq!(ingress.keep(&[(1, "lo")], &[]).set, ["lo"]);
+        assert!(quiet(&watch), "our own");
+        assert!(wait(&others), "for whoever did not ask to be spared");
+        for what in
+            ["filter del dev lo ingress pref 2", "filter del dev lo ingress", "qdisc del dev lo clsact"]
+        {
+            tc(what);
+            assert!(wait(&watch), "{what}");
+            assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"], "{what}");
+            assert!(quiet(&watch));
+        }
     });
 }
 

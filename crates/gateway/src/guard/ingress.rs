@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ironswan_io::Error as IoError;
-use ironswan_io::ingress::{Filter, Ingress, Interface};
+use ironswan_io::ingress::{Counter, Filter, Ingress, Interface};
 use ironswan_io::route::{Link, Netlink};
 
 use super::Count;
@@ -37,6 +37,8 @@ pub struct Kept {
     pub problem: Option<String>,
     /// Where it drops more than was asked for, as there are more policies than it has room for.
     pub stricter: Option<String>,
+    /// What else is to be said: lists of the kernel that were not understood.
+    pub said: Vec<String>,
 }
 
 impl Keeper {
@@ -62,6 +64,7 @@ impl Keeper {
             return kept;
         }
         let seen = self.netlink.links().and_then(|links| Ok((links, self.netlink.addresses()?)));
+        kept.said = self.netlink.left_out();
         let (links, addresses) = match seen {
             Ok(seen) => seen,
             Err(e) => return Kept { problem: Some(e.to_string()), ..kept },
@@ -97,9 +100,17 @@ impl Keeper {
         self.netlink.links().map_or(true, |links| found(&mut self.ingress, &links))
     }
 
-    /// What it has dropped; `None` when nothing is guarded so.
-    pub fn counted(&self) -> Option<Count> {
-        self.ingress.counted().map(|(packets, bytes)| Count { packets, bytes })
+    /// Counts what it drops; `None` when nothing was guarded so yet.
+    pub fn counter(&self) -> Option<Counter> {
+        self.ingress.counter()
+    }
+
+    /// The netlink address from which it is set.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn port(&self) -> Result<u32, IoError> {
+        self.ingress.port()
     }
 
     /// Interfaces at which it stands.

@@ -25,7 +25,7 @@
 mod fit;
 mod program;
 mod table;
-mod tc;
+pub(crate) mod tc;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -246,7 +246,7 @@ pub struct Ingress {
     wanted: Option<Wanted>,
     /// What the kernel cannot have, and why; until then it is not asked again.
     refused: Option<(Arc<Filter>, IngressError, Instant)>,
-    counter: Option<Value>,
+    counter: Option<Arc<Value>>,
     /// The digests of the filters that this set, by interface.
     set: BTreeMap<u32, u64>,
     /// Interfaces that are not to have one and have none. Nobody else sets ours while this does.
@@ -312,8 +312,8 @@ impl Ingress {
         let counter = match self.counter.take() {
             Some(counter) => counter,
             None => match self.standing_counter(interfaces) {
-                Some(counter) => counter,
-                None => Value::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?,
+                Some(counter) => Arc::new(counter),
+                None => Arc::new(Value::new(COUNTER_SIZE, COUNTER).map_err(refused("make a BPF map"))?),
             },
         };
         let program = Program::of(&image, &counter);
@@ -410,9 +410,17 @@ impl Ingress {
         Ok(Attached { digest: ours(&found).map(|(digest, _)| digest), before })
     }
 
-    /// Packets and bytes that what is wanted has dropped.
-    pub fn counted(&self) -> Option<(u64, u64)> {
-        read(self.counter.as_ref()?)
+    /// Counts what is dropped by what was wanted until now.
+    pub fn counter(&self) -> Option<Counter> {
+        self.counter.clone().map(Counter)
+    }
+
+    /// The netlink address from which filters are set: notices of that carry it.
+    ///
+    /// # Errors
+    /// When the kernel does not say.
+    pub fn port(&self) -> Result<u32, Error> {
+        self.tc.port().map_err(|source| Error::System { what: "asking for a netlink address", source })
     }
 
     /// Packets and bytes that the filter at one of these interfaces has dropped, whoever set it; `None` when it stands at none.
@@ -432,6 +440,17 @@ impl Ingress {
             bpf::program_by_id(ours(&found)?.1?).ok()
         })?;
         Value::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
+    }
+}
+
+/// The counter of what filters have dropped.
+#[derive(Clone, Debug)]
+pub struct Counter(Arc<Value>);
+
+impl Counter {
+    /// Packets and bytes; `None` when the kernel does not say.
+    pub fn read(&self) -> Option<(u64, u64)> {
+        read(&self.0)
     }
 }
 

@@ -14,20 +14,20 @@ use rustix::net::sockopt;
 use crate::route::split;
 
 /// The preference of our filter: behind 1, which Cilium takes, and before all that administrators and tc itself choose.
-pub(super) const PREFERENCE: u16 = 2;
+pub(crate) const PREFERENCE: u16 = 2;
 /// Its handle.
 pub(super) const HANDLE: u32 = 0x220;
 
 // linux/rtnetlink.h
 const NEW_QDISC: u16 = 36;
-const DELETE_QDISC: u16 = 37;
-const NEW_FILTER: u16 = 44;
-const DELETE_FILTER: u16 = 45;
+pub(crate) const DELETE_QDISC: u16 = 37;
+pub(crate) const NEW_FILTER: u16 = 44;
+pub(crate) const DELETE_FILTER: u16 = 45;
 const GET_FILTER: u16 = 46;
 // linux/pkt_sched.h
 const CLSACT: u32 = 0xffff_fff1;
-const CLSACT_HANDLE: u32 = 0xffff_0000;
-const INGRESS: u32 = 0xffff_fff2;
+pub(crate) const CLSACT_HANDLE: u32 = 0xffff_0000;
+pub(crate) const INGRESS: u32 = 0xffff_fff2;
 const EGRESS: u32 = 0xffff_fff3;
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
@@ -77,6 +77,13 @@ impl Tc {
         socket.connect(&SocketAddr::new(0, 0))?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(Duration::from_secs(10)))?;
         Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Its netlink address.
+    pub(super) fn port(&self) -> io::Result<u32> {
+        let mut address = SocketAddr::new(0, 0);
+        self.socket.get_address(&mut address)?;
+        Ok(address.port_number())
     }
 
     /// The filters at the ingress of an interface; none where it has no queueing discipline for that.

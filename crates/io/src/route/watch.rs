@@ -13,6 +13,7 @@ use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use super::netlink::split;
 use super::{Route, TABLE};
 use crate::error::Error;
+use crate::ingress::tc;
 use crate::sockopt;
 
 /// What has changed since the last look; several at once are merged. What exactly is to be asked from [`super::Netlink`].
@@ -28,7 +29,7 @@ pub struct Change {
     pub rules: bool,
     /// Routes of table 220. Most of these changes are our own.
     pub table: bool,
-    /// Filters of traffic control, and what holds them.
+    /// The filters of [`crate::ingress`], and what holds them.
     pub filters: bool,
 }
 
@@ -42,8 +43,8 @@ impl Change {
 /// What the kernel keeps of notices that have not been read: some ten thousand routes.
 const BUFFER: usize = 8 << 20;
 
-/// `RTM_NEWQDISC`, `RTM_DELQDISC`, `RTM_NEWTFILTER`, `RTM_DELTFILTER` (linux/rtnetlink.h).
-const TRAFFIC_CONTROL: [u16; 4] = [36, 37, 44, 45];
+/// `RTM_NEWQDISC` to `RTM_GETTFILTER` (linux/rtnetlink.h).
+const TRAFFIC_CONTROL: std::ops::RangeInclusive<u16> = 36..=46;
 /// Interfaces and their addresses.
 const LINKS: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
 
@@ -53,6 +54,8 @@ pub struct Watch {
     socket: Socket,
     /// Whose changes of rules and of table 220 are not told.
     but: Option<u32>,
+    /// Whose changes of filters are not told.
+    but_filters: Option<u32>,
 }
 
 impl Watch {
@@ -92,7 +95,7 @@ impl Watch {
             Ok(socket)
         };
         open()
-            .map(|socket| Self { socket, but: None })
+            .map(|socket| Self { socket, but: None, but_filters: None })
             .map_err(|source| Error::System { what: "listening to netlink", source })
     }
 
@@ -106,12 +109,18 @@ impl Watch {
         Self { but: Some(port), ..self }
     }
 
+    /// Does not tell of filters that the socket with this address changes ([`crate::ingress::Ingress::port`]).
+    #[must_use]
+    pub fn but_no_filters_of(self, port: u32) -> Self {
+        Self { but_filters: Some(port), ..self }
+    }
+
     /// What has changed, without waiting. Losing notices (the buffer was full) counts as everything.
     pub fn take(&self) -> Change {
         let mut change = Change::default();
         loop {
             match self.socket.recv_from_full() {
-                Ok((bytes, _)) => split(&bytes).for_each(|m| note(m, self.but, &mut change)),
+                Ok((bytes, _)) => split(&bytes).for_each(|m| self.note(m, &mut change)),
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => {
                     change = Change {
                         links: true,
@@ -139,9 +148,35 @@ impl Watch {
         let _ = rustix::event::poll(&mut set, Some(&timeout));
         self.take()
     }
+
+    /// The kind of one notice. One that the parser does not understand is of no kind that matters here.
+    fn note(&self, message: &[u8], change: &mut Change) {
+        let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
+        if let Some(kind) = kind.filter(|k| TRAFFIC_CONTROL.contains(k)) {
+            // The parser may not know all that is in them.
+            change.filters |= is_of_ours(message, kind, self.but_filters);
+            return;
+        }
+        let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else { return };
+        let known = self.but == Some(message.header.port_number);
+        let NetlinkPayload::InnerMessage(message) = message.payload else { return };
+        match message {
+            RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => change.links = true,
+            RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => {
+                change.addresses = true
+            }
+            RouteNetlinkMessage::NewRoute(m) | RouteNetlinkMessage::DelRoute(m) => {
+                let ours = Route::from_message(&m).table == TABLE;
+                change.table |= ours && !known;
+                change.routes |= !ours;
+            }
+            RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => change.rules |= !known,
+            _ => {}
+        }
+    }
 }
 
-/// A socket filter that leaves out what [`note`] does not tell of this address.
+/// A socket filter that leaves out what [`Watch::note`] does not tell of this address.
 fn known_to(port: u32) -> [libc::sock_filter; 11] {
     let load = |code: u16, at: u32| libc::sock_filter { code, jt: 0, jf: 0, k: at };
     let equal = |value: u32, yes: u8, no: u8| libc::sock_filter { code: 0x15, jt: yes, jf: no, k: value };
@@ -165,27 +200,21 @@ fn known_to(port: u32) -> [libc::sock_filter; 11] {
     ]
 }
 
-/// The kind of one notice. One that the parser does not understand is of no kind that matters here.
-fn note(message: &[u8], but: Option<u32>, change: &mut Change) {
-    // Of these the kind is enough, and the parser may not know all that is in them.
-    let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
-    if kind.is_some_and(|k| TRAFFIC_CONTROL.contains(&k)) {
-        change.filters = true;
-        return;
-    }
-    let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) else { return };
-    let known = but == Some(message.header.port_number);
-    let NetlinkPayload::InnerMessage(message) = message.payload else { return };
-    match message {
-        RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => change.links = true,
-        RouteNetlinkMessage::NewAddress(_) | RouteNetlinkMessage::DelAddress(_) => change.addresses = true,
-        RouteNetlinkMessage::NewRoute(m) | RouteNetlinkMessage::DelRoute(m) => {
-            let ours = Route::from_message(&m).table == TABLE;
-            change.table |= ours && !known;
-            change.routes |= !ours;
+/// Whether a notice of traffic control is of our filter at some ingress, or of what holds it. Shapers change queueing disciplines
+/// several times a second, which is nothing to look at.
+fn is_of_ours(message: &[u8], kind: u16, but: Option<u32>) -> bool {
+    let number = |at: usize| Some(u32::from_ne_bytes(*message.get(at..)?.first_chunk()?));
+    // nlmsg_pid; then tcm_handle, tcm_parent, tcm_info behind 16 bytes of header.
+    let (by, handle, parent, info) = (number(12), number(24), number(28), number(32));
+    match kind {
+        tc::NEW_FILTER | tc::DELETE_FILTER => {
+            let preference = info.map(|i| i >> 16);
+            parent == Some(tc::INGRESS)
+                && preference == Some(tc::PREFERENCE.into())
+                && (but.is_none() || by != but)
         }
-        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => change.rules |= !known,
-        _ => {}
+        tc::DELETE_QDISC => handle == Some(tc::CLSACT_HANDLE) && (but.is_none() || by != but),
+        _ => false,
     }
 }
 
