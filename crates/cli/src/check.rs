@@ -45,8 +45,7 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
     // As people read a file; what has one place stays in the order in which it was found.
     let mut found: Vec<&Diagnostic> = all.iter().collect();
     found.sort_by_key(|d| d.origin.as_ref().map(|o| (&*o.file, o.line)));
-    let count = |s: Severity| all.iter().filter(|d| d.severity == s).count();
-    let (errors, warnings) = (all.errors(), count(Severity::Warning));
+    let (errors, warnings) = (all.errors(), all.count(Severity::Warning));
     if a.json {
         let findings: Vec<_> = found
             .iter()

@@ -51,13 +51,16 @@ impl fmt::Display for Diagnostic {
 
 /// No more findings than this are kept: a broken 10 MB file must not become a 1 GB report.
 const KEPT: usize = 1_000;
+/// Every severity, the worst first.
+const SEVERITIES: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Note];
 
-/// A list of findings.
+/// A list of findings. All are counted. Of more than are kept, those that are worse take the places of others.
 #[derive(Clone, Default, Debug)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
-    errors: usize,
-    lost: usize,
+    /// By severity: all, and those in `list`.
+    counts: [usize; 3],
+    kept: [usize; 3],
 }
 
 impl Diagnostics {
@@ -69,19 +72,29 @@ impl Diagnostics {
         key: &str,
         message: impl Into<String>,
     ) {
-        if severity == Severity::Error {
-            self.errors += 1;
+        self.counts[severity as usize] += 1;
+        if self.has_place(severity) {
+            self.list.push(Diagnostic {
+                severity,
+                origin: origin.cloned(),
+                key: key.to_owned(),
+                message: message.into(),
+            });
         }
+    }
+
+    /// Takes a place for one of this severity, from the last of the least severe ones when there is none. False when all that
+    /// are kept are as bad.
+    fn has_place(&mut self, severity: Severity) -> bool {
         if self.list.len() >= KEPT {
-            self.lost += 1;
-            return;
+            let least = SEVERITIES.into_iter().rev().find(|s| self.kept[*s as usize] > 0);
+            let Some(least) = least.filter(|least| *least > severity) else { return false };
+            let Some(last) = self.list.iter().rposition(|d| d.severity == least) else { return false };
+            self.list.remove(last);
+            self.kept[least as usize] -= 1;
         }
-        self.list.push(Diagnostic {
-            severity,
-            origin: origin.cloned(),
-            key: key.to_owned(),
-            message: message.into(),
-        });
+        self.kept[severity as usize] += 1;
+        true
     }
 
     /// Adds an error.
@@ -101,25 +114,34 @@ impl Diagnostics {
 
     /// Adds all of another list.
     pub fn extend(&mut self, other: Diagnostics) {
-        self.errors += other.errors;
-        self.lost += other.lost;
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count += more;
+        }
         for d in other.list {
-            if self.list.len() < KEPT {
+            if self.has_place(d.severity) {
                 self.list.push(d);
-            } else {
-                self.lost += 1;
             }
         }
     }
 
+    /// Number of one severity, including those that were not kept.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.counts[severity as usize]
+    }
+
     /// Number of errors, including those that were not kept.
     pub fn errors(&self) -> usize {
-        self.errors
+        self.count(Severity::Error)
     }
 
     /// Findings that were counted and not kept.
     pub fn lost(&self) -> usize {
-        self.lost
+        self.counts.iter().sum::<usize>() - self.list.len()
+    }
+
+    /// True when no error more is kept, so that its words are lost work.
+    pub fn is_full(&self) -> bool {
+        self.kept[Severity::Error as usize] >= KEPT
     }
 
     /// The findings, in the order in which they were found.
@@ -197,5 +219,26 @@ mod tests {
             d.warn(&Origin::source("vici"), "", "x");
         }
         assert_eq!((d.errors(), d.iter().count(), d.lost()), (1, 1_000, 1_001));
+    }
+
+    #[test]
+    fn all_are_counted_and_the_worst_are_kept() {
+        let at = |line| Origin { file: "f".into(), line };
+        let (mut d, mut more) = (Diagnostics::default(), Diagnostics::default());
+        (0..1_500).for_each(|n| d.note(&at(n), "", "n"));
+        (0..700).for_each(|n| d.warn(&at(n), "", "w"));
+        (0..700).for_each(|n| more.error(&at(n), "", "e"));
+        (0..10).for_each(|n| more.warn(&at(n), "", "later"));
+        d.extend(more);
+        let kept = |s| d.iter().filter(|x| x.severity == s).count();
+        assert_eq!(SEVERITIES.map(|s| d.count(s)), [700, 710, 1_500]);
+        assert_eq!(SEVERITIES.map(kept), [700, 300, 0]);
+        assert_eq!((d.lost(), d.is_full()), (1_910, false));
+        // Of each kind the first, in the order in which they were found.
+        assert!(
+            d.iter().take(300).enumerate().all(|(i, x)| x.message == "w" && x.origin == Some(at(i as u32)))
+        );
+        (0..400).for_each(|n| d.error(&at(n), "", "e"));
+        assert!(d.is_full() && d.error_lines().len() == 1_000 && d.errors() == 1_100);
     }
 }

@@ -173,17 +173,18 @@ pub(super) fn check<'a>(
     mut sub: impl FnMut(&'a str, &'a Section, &mut Diagnostics) -> bool,
     sub_names: &[&'static str],
 ) {
+    // A million keys that nobody knows are not each compared with all that are known.
+    let hint = |name: &str, known: &mut dyn Iterator<Item = &'static str>, diags: &Diagnostics| {
+        if diags.is_full() { String::new() } else { hint(name, known) }
+    };
     for (name, node) in section.entries() {
         let key = join(path, name);
         let known = table.iter().find(|(n, _)| *n == name).map(|(_, rule)| rule);
         match (node, known) {
             (Node::Section(s), None) => {
                 if !sub(name, s, diags) {
-                    diags.error(
-                        &s.origin,
-                        &key,
-                        format!("unknown section{}", hint(name, sub_names.iter().copied())),
-                    );
+                    let hint = hint(name, &mut sub_names.iter().copied(), diags);
+                    diags.error(&s.origin, &key, format!("unknown section{hint}"));
                 }
             }
             (Node::Section(s), Some(_)) => {
@@ -193,11 +194,8 @@ pub(super) fn check<'a>(
                 diags.error(&v.origin, &key, format!("is a section, not a key; write {name} {{ ... }}"));
             }
             (Node::Value(v), None) => {
-                diags.error(
-                    &v.origin,
-                    &key,
-                    format!("unknown key{}", hint(name, table.iter().map(|(n, _)| *n))),
-                );
+                let hint = hint(name, &mut table.iter().map(|(n, _)| *n), diags);
+                diags.error(&v.origin, &key, format!("unknown key{hint}"));
             }
             (Node::Value(v), Some(_)) if v.is_empty() => {}
             (Node::Value(_), Some(Read)) => {}
