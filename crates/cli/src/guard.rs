@@ -69,7 +69,7 @@ fn install(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
         json::print("guard", body);
     } else {
         for w in &done.warnings {
-            eprintln!("ironswan guard: warning: {w}");
+            crate::text::complain(format_args!("ironswan guard: warning: {w}"));
         }
         let table = if done.table { "with" } else { "without" };
         say!(

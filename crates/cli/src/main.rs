@@ -78,7 +78,7 @@ fn main() -> ExitCode {
             match name {
                 // A service ends although nobody reads its log.
                 "run" => ironswan_gateway::log::last_words(&lines),
-                _ => lines.iter().for_each(|line| eprintln!("{line}")),
+                _ => lines.iter().for_each(|line| text::complain(format_args!("{line}"))),
             }
             ExitCode::from(failure.status)
         }

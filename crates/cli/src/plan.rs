@@ -90,7 +90,7 @@ pub(crate) fn plan(a: Plan) -> i32 {
     match options(a) {
         Ok(o) => plan_command(&o),
         Err(e) => {
-            eprintln!("ironswan plan: error: {e}");
+            crate::text::complain(format_args!("ironswan plan: error: {e}"));
             2
         }
     }

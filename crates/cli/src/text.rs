@@ -1,16 +1,31 @@
 //! Text for people: standard output, tables, times, sizes.
 
 use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Writes to standard output. Ends the program quietly when nobody reads any more (`ironswan list sas | head`).
+/// Nobody reads our standard output any more.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
+/// Writes to standard output. When nobody reads it any more (`ironswan up net | head -1`), a command says nothing further and
+/// goes on: what it does and its exit status are not its reader's to decide.
 pub(crate) fn write(text: std::fmt::Arguments<'_>) {
-    let mut out = std::io::stdout().lock();
-    if let Err(e) = out.write_fmt(text).and_then(|()| out.flush()) {
-        if e.kind() != ErrorKind::BrokenPipe {
-            eprintln!("ironswan: error: cannot write to standard output: {e}");
-        }
-        std::process::exit(if e.kind() == ErrorKind::BrokenPipe { 0 } else { 1 });
+    if UNREAD.load(Ordering::Relaxed) {
+        return;
     }
+    let mut out = std::io::stdout().lock();
+    match out.write_fmt(text).and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => UNREAD.store(true, Ordering::Relaxed),
+        Err(e) => {
+            complain(format_args!("ironswan: error: cannot write to standard output: {e}"));
+            std::process::exit(1);
+        }
+    }
+}
+
+/// A line to standard error; nothing when nobody reads it.
+pub(crate) fn complain(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// A line to standard output.

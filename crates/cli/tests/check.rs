@@ -1,9 +1,13 @@
 //! `ironswan check` and the commands that need a daemon, as people call them: what is printed, and the exit status.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Command;
+
+use ironswan_wire::vici::{FrameReader, Packet, Section};
 
 const GOOD: &str = "connections { net { local_addrs = 192.0.2.1\n remote_addrs = 192.0.2.2\n local { auth = psk\n id = a }\n\
     remote { auth = psk\n id = b }\n children { net { local_ts = 10.1.0.0/24\n remote_ts = 10.2.0.0/24 } } } }\n\
@@ -57,6 +61,112 @@ fn a_configuration_without_errors_is_0_a_wrong_one_and_a_doubtful_one_with_stric
     }
     let (status, out, _) = ironswan(&["check", "/nonexistent/x"]);
     assert!(status == 2 && out.contains("/nonexistent/x"), "{out}");
+}
+
+#[test]
+fn a_warning_behind_a_thousand_notes_counts_and_is_shown() {
+    let mut text = String::from("connections {\n");
+    for i in 0..1_100 {
+        let last = if i == 1_099 { "replay_window = 0" } else { "mode = tunnel" };
+        text.push_str(&format!(
+            "c{i} {{ dpd_timeout = 1\n remote_addrs = 10.9.{}.{}\n local {{ auth = psk\n id = a }}\n remote {{ auth = psk\n id = p{i} }}\n \
+             children {{ n {{ {last}\n local_ts = 10.1.0.0/24\n remote_ts = 10.2.{}.{}/32 }} }} }}\n",
+            i / 256, i % 256, i / 256, i % 256
+        ));
+    }
+    text.push_str("}\nsecrets { ike-1 { secret = 0123456789abcdef0123456789abcdef } }\n");
+    let many = Folder::new("many", &text);
+    let (status, out, _) = ironswan(&["check", "--strict", many.0.to_str().unwrap()]);
+    let end: Vec<&str> = out.lines().rev().take(3).collect();
+    assert_eq!(status, 1, "{end:?}");
+    assert!(end[2].contains("c1099.children.n.replay_window: 0 turns the replay check off"), "{end:?}");
+    assert_eq!(end[1], "and 101 more");
+    assert_eq!(end[0], "1100 connections, 1 secrets: 0 errors, 1 warnings");
+}
+
+#[test]
+fn the_exit_status_is_the_command_s_own_though_nobody_reads_what_it_says() {
+    let unread = |args: &[&str]| {
+        let (reader, writer) = pipe().unwrap();
+        drop(reader);
+        let (out, err) = (writer.try_clone().unwrap(), writer);
+        Command::new(env!("CARGO_BIN_EXE_ironswan"))
+            .args(args)
+            .stdout(out)
+            .stderr(err)
+            .status()
+            .unwrap()
+            .code()
+    };
+    let wrong = Folder::new("unread", &GOOD.replace("remote_addrs", "remote_adrs"));
+    assert_eq!(unread(&["check", wrong.0.to_str().unwrap()]), Some(1));
+    assert_eq!(unread(&["check", "--json", wrong.0.to_str().unwrap()]), Some(1));
+    assert_eq!(unread(&["check", "/nonexistent/x"]), Some(2));
+    assert_eq!(unread(&["up", "net", "--vici", "unix:///nonexistent/x.vici"]), Some(2));
+    assert_eq!(unread(&["check", "--algorithms"]), Some(0));
+}
+
+/// `ironswan up net | head -1` ends when the tunnel is up or has failed, not with the first line.
+#[test]
+fn up_waits_for_its_end_though_only_the_first_line_is_read() {
+    let dir = Folder::new("up", GOOD);
+    let socket = dir.0.join("vici");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let daemon = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut frames = FrameReader::new();
+        let mut initiated = false;
+        loop {
+            let mut buf = [0; 4096];
+            let n = stream.read(&mut buf).unwrap_or(0);
+            if n == 0 {
+                return initiated;
+            }
+            frames.feed(&buf[..n]);
+            while let Some(frame) = frames.next_frame().unwrap() {
+                let mut send = |packet: Packet| stream.write_all(&packet.emit().unwrap()).unwrap();
+                match Packet::parse(&frame).unwrap() {
+                    Packet::CmdRequest { name, .. } if name == "list-conns" => {
+                        let children = Section::new().with("net", Section::new().with("mode", "TUNNEL"));
+                        let message = Section::new().with("net", Section::new().with("children", children));
+                        send(Packet::Event { name: "list-conn".into(), message });
+                        send(Packet::CmdResponse(Section::new()));
+                    }
+                    Packet::CmdRequest { name, .. } => {
+                        assert_eq!(name, "initiate");
+                        for i in 0..20 {
+                            let message =
+                                Section::new().with("group", "IKE").with("msg", format!("step {i}"));
+                            send(Packet::Event { name: "control-log".into(), message });
+                            std::thread::sleep(std::time::Duration::from_millis(20));
+                        }
+                        initiated = true;
+                        send(Packet::CmdResponse(
+                            Section::new().with("success", "no").with("errmsg", "not up"),
+                        ));
+                    }
+                    Packet::EventRegister(_) | Packet::EventUnregister(_) => send(Packet::EventConfirm),
+                    packet => panic!("{packet:?}"),
+                }
+            }
+        }
+    });
+    let (reader, writer) = pipe().unwrap();
+    let uri = format!("unix://{}", socket.display());
+    let mut up = Command::new(env!("CARGO_BIN_EXE_ironswan"))
+        .args(["up", "net", "--vici", &uri])
+        .stdout(writer)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut reader = BufReader::new(reader);
+    reader.read_line(&mut line).unwrap();
+    drop(reader);
+    let status = up.wait().unwrap().code();
+    println!("after {line:?}: exit status {status:?}");
+    assert_eq!((line.as_str(), status), ("[IKE] step 0\n", Some(1)));
+    assert!(daemon.join().unwrap(), "it has stayed until the end");
 }
 
 #[test]
