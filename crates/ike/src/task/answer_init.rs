@@ -29,7 +29,7 @@ use super::Kont;
 use super::sa_init::{KeyPair, derive};
 use crate::config::Childless;
 use crate::endpoint::{About, COOKIE_THRESHOLD_ADDR, Close, Endpoint, Fit, Room};
-use crate::event::{IkeState, Level, Request};
+use crate::event::{IkeId, IkeState, Level, Request};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
@@ -100,8 +100,8 @@ pub(crate) fn answer(
         ep.counters.invalid += 1;
         return;
     };
-    if ep.half_open.find(header.initiator_spi, remote).is_some() {
-        return repeated(ep, now, local, remote, header, bytes, &seen);
+    if let Some(id) = ep.half_open.find(header.initiator_spi, remote) {
+        return repeated(ep, now, id, bytes, &Stranger { local, remote, header, seen, proved: false });
     }
     if ep.by_spi.contains_key(&header.initiator_spi) || ep.is_own(seen.nonce) {
         return reflected(ep, now, remote);
@@ -283,7 +283,7 @@ fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> 
 }
 
 /// Whether one more may become half-open, and which other one gives way to it.
-fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<crate::event::IkeId>> {
+fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<IkeId>> {
     // Two for each that comes, so that they become fewer.
     for _ in 0..2 {
         if let Some(id) = ep.half_open.stale(now, &ep.limits) {
@@ -303,7 +303,7 @@ fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<cr
     }
 }
 
-fn give_up(ep: &mut Endpoint, now: Instant, id: crate::event::IkeId, why: &str) {
+fn give_up(ep: &mut Endpoint, now: Instant, id: IkeId, why: &str) {
     ep.with_sa(now, id, |ep, sa| {
         ep.log(Level::Debug, sa, format!("deleting half open IKE_SA: {why}"));
         ep.close_ike(now, sa, Close::Failed(why.to_owned()));
@@ -353,16 +353,8 @@ fn choose(
 /// A request with the SPI and from the address of one that was taken: a retransmission, which has
 /// its answer stored; or the same with a cookie, as two copies of the request were answered
 /// differently; or nothing that this initiator would send.
-fn repeated(
-    ep: &mut Endpoint,
-    now: Instant,
-    local: SocketAddr,
-    remote: SocketAddr,
-    header: &Header,
-    bytes: &[u8],
-    seen: &Peek<'_>,
-) {
-    let Some(id) = ep.half_open.find(header.initiator_spi, remote) else { return };
+fn repeated(ep: &mut Endpoint, now: Instant, id: IkeId, bytes: &[u8], from: &Stranger<'_>) {
+    let Stranger { local, remote, header, seen, .. } = from;
     let first = ep.sas.get(&id).and_then(|sa| sa.init.as_ref());
     let may_be_twin = first.is_some_and(|init| init.request != bytes && is_twin(&init.request, bytes));
     let valid = |c: &[u8]| ep.cookies.check(now, c, seen.nonce, remote.ip(), header.initiator_spi);
@@ -383,7 +375,7 @@ fn repeated(
     if due && !init.response.is_empty() {
         init.answered = Some(now);
         let response = init.response.clone();
-        ep.transmit(local, remote, &response);
+        ep.transmit(*local, *remote, &response);
     }
 }
 
