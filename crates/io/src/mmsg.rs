@@ -240,6 +240,11 @@ pub struct Outgoing {
 }
 
 impl Outgoing {
+    /// One datagram, which is the whole buffer of this length.
+    pub(crate) fn single(len: usize, local: IpAddr, remote: SocketAddr, tos: u8) -> Self {
+        Self { offset: 0, len, segment: 0, local, remote, tos, fragmentable: 0 }
+    }
+
     /// True when the kernel has to cut.
     pub fn is_segmented(&self) -> bool {
         self.segment != 0 && self.segment < self.len

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
 use crate::error::Error;
-use crate::route::split;
+use crate::route::{attribute, split, text};
 use crate::sockopt;
 
 /// `NFNL_SUBSYS_NFTABLES`.
@@ -243,26 +243,6 @@ fn note(message: &[u8], table: &str, open: &mut bool) -> Option<Touch> {
     let pid = attribute(body, 2).and_then(|v| Some(u32::from_be_bytes(*v.first_chunk()?)));
     let name = attribute(body, 3).map(text).filter(|n| !n.is_empty());
     Some(Touch { pid, name, port, lost: false })
-}
-
-/// The value of the first attribute of a type.
-fn attribute(mut body: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let len = usize::from(u16::from_ne_bytes(*body.first_chunk()?));
-        // The two upper bits say nested and network byte order.
-        let kind = u16::from_ne_bytes(*body.get(2..)?.first_chunk()?) & 0x3fff;
-        let value = body.get(4..len)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        body = body.get(len.next_multiple_of(4)..)?;
-    }
-}
-
-/// Text of the kernel: ends with the first NUL; what a log line cannot show (a process chooses its name) is replaced.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

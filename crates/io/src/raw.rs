@@ -155,7 +155,7 @@ impl RawSocket {
         payload: &[u8],
     ) -> io::Result<()> {
         let remote = SocketAddr::new(remote, 0);
-        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos, fragmentable: 0 };
+        let m = Outgoing::single(payload.len(), local, remote, tos);
         send_one(self.fd.as_fd(), self.ipv6, Some(&self.fragmenting), payload, m, false)
     }
 

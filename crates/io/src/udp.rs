@@ -154,9 +154,8 @@ impl UdpSocket {
         tos: u8,
         payload: &[u8],
     ) -> io::Result<()> {
-        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos, fragmentable: 0 };
-        let lock = self.config.dont_fragment.then_some(&self.fragmenting);
-        send_one(self.fd.as_fd(), self.config.ipv6, lock, payload, m, true)
+        let m = Outgoing::single(payload.len(), local, remote, tos);
+        send_one(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
     }
 
     /// The same without waiting: for a thread that has other things to do and a sender that repeats what is lost.
@@ -170,15 +169,13 @@ impl UdpSocket {
         tos: u8,
         payload: &[u8],
     ) -> io::Result<()> {
-        let m = Outgoing { offset: 0, len: payload.len(), segment: 0, local, remote, tos, fragmentable: 0 };
-        let lock = self.config.dont_fragment.then_some(&self.fragmenting);
-        loop {
-            match try_one(self.fd.as_fd(), self.config.ipv6, lock, payload, m, true) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if is_full(&e) => return Err(io::ErrorKind::WouldBlock.into()),
-                sent => return sent,
-            }
-        }
+        let m = Outgoing::single(payload.len(), local, remote, tos);
+        send_one_now(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
+    }
+
+    /// What a datagram that may be fragmented has to hold, where the others may not.
+    fn lock(&self) -> Option<&Mutex<()>> {
+        self.config.dont_fragment.then_some(&self.fragmenting)
     }
 
     /// Keeps the socket from allowing fragmentation as long as the guard is held.
@@ -253,7 +250,25 @@ pub(crate) fn send_one(
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// [`send_one`] without the wait: one attempt.
+/// [`send_one`] without the wait.
+fn send_one_now(
+    fd: BorrowedFd<'_>,
+    ipv6: bool,
+    lock: Option<&Mutex<()>>,
+    payload: &[u8],
+    m: Outgoing,
+    ports: bool,
+) -> io::Result<()> {
+    loop {
+        match try_one(fd, ipv6, lock, payload, m, ports) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if is_full(&e) => return Err(io::ErrorKind::WouldBlock.into()),
+            sent => return sent,
+        }
+    }
+}
+
+/// One attempt of either.
 fn try_one(
     fd: BorrowedFd<'_>,
     ipv6: bool,
@@ -300,15 +315,8 @@ fn probe_max_segments() -> usize {
     let Ok(remote) = socket.local_addr() else { return 1 };
     let mut slots = SendSlots::new(1);
     let mut takes = |n: usize| {
-        let m = Outgoing {
-            offset: 0,
-            len: n,
-            segment: 1,
-            local: Ipv4Addr::UNSPECIFIED.into(),
-            remote,
-            tos: 0,
-            fragmentable: 0,
-        };
+        let local = Ipv4Addr::UNSPECIFIED.into();
+        let m = Outgoing { segment: 1, ..Outgoing::single(n, local, remote, 0) };
         slots.send(socket.as_fd(), &[0; 128], &[m], true)
     };
     let refused = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EMSGSIZE));

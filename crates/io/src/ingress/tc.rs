@@ -11,7 +11,7 @@ use std::time::Duration;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::net::sockopt;
 
-use crate::route::split;
+use crate::route::{attribute, split, text};
 
 /// The preference of our filter: behind 1, which Cilium takes, and before all that administrators and tc itself choose.
 pub(crate) const PREFERENCE: u16 = 2;
@@ -218,10 +218,6 @@ fn found(m: &[u8]) -> Option<Found> {
         return None;
     }
     let body = m.get(36..)?;
-    let text = |bytes: &[u8]| {
-        let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-    };
     let kind: String = attribute(body, KIND).map(text)?;
     let options = attribute(body, OPTIONS).filter(|_| kind == "bpf");
     Some(Found {
@@ -231,20 +227,6 @@ fn found(m: &[u8]) -> Option<Found> {
         program: options.and_then(|o| number(attribute(o, BPF_ID)?, 0)),
         kind,
     })
-}
-
-/// The value of the first attribute of a type.
-fn attribute(mut body: &[u8], wanted: u16) -> Option<&[u8]> {
-    loop {
-        let len = usize::from(u16::from_ne_bytes(*body.first_chunk()?));
-        // The two upper bits say nested and network byte order.
-        let kind = u16::from_ne_bytes(*body.get(2..)?.first_chunk()?) & 0x3fff;
-        let value = body.get(4..len)?;
-        if kind == wanted {
-            return Some(value);
-        }
-        body = body.get(len.next_multiple_of(4)..)?;
-    }
 }
 
 #[cfg(test)]

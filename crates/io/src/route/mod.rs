@@ -22,7 +22,7 @@ mod watch;
 pub use ethernet::Ethernet;
 pub use link::{Address, Link};
 pub use netlink::Netlink;
-pub(crate) use netlink::split;
+pub(crate) use netlink::{attribute, split, text};
 pub use routes::{Destination, Hop, Route, RouteKind};
 pub use rule::{Listed, Rule};
 pub use watch::{Change, Watch};

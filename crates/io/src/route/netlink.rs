@@ -216,6 +216,26 @@ pub(crate) fn split(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// The value of the first attribute of a type.
+pub(crate) fn attribute(mut body: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let len = usize::from(u16::from_ne_bytes(*body.first_chunk()?));
+        // The two upper bits say nested and network byte order.
+        let kind = u16::from_ne_bytes(*body.get(2..)?.first_chunk()?) & 0x3fff;
+        let value = body.get(4..len)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        body = body.get(len.next_multiple_of(4)..)?;
+    }
+}
+
+/// Text of the kernel: ends with the first NUL; what a log line cannot show (a process chooses its name) is replaced.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
