@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """One strongSwan 5.9.8 as the peer of two connections with the same identities, which stand beside each other, and as a peer at
-the second of two addresses.
+the second of two addresses, or of an attempt that is given up.
 
 usage: contact.py [--full] [NAME ...]         --full: ten rekeyings of each kind from each side instead of five
 INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
@@ -8,7 +8,7 @@ INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the t
 import re
 import time
 
-from gateway import Charon, Ours, tunnel
+from gateway import REFERENCE, Charon, Ours, tunnel
 from lab import check, main, need, until
 from traffic import Numbered, check_no_loss, own_losses, ping
 
@@ -109,5 +109,23 @@ def second_address(lab, full):
     check(all(sa['remote-host'] == '192.0.2.2' for sa in us.sas()), 'nothing is left of the attempt at the first address')
 
 
-TESTS = {f.__name__: f for f in (any_identity, another_case, begun_together, second_address)}
+def given_up(lab, full):
+    """Its IKE_AUTH response does not come through: when we terminate the attempt, it has nothing left of it."""
+    need('ip', 'nft', 'swanctl', 'charon-systemd')
+    lab.line()
+    them = Charon(lab, 'g2').start(tunnel('g2'))
+    us = Ours(lab, 'g1').start(tunnel('g1'))
+    # The exchange type stands 18 bytes into the message, behind 8 of UDP and the 4 of the marker.
+    lab.run('g1', 'nft', 'add table ip hole; add chain ip hole in { type filter hook input priority 0; }; '
+                         'add rule ip hole in udp sport 4500 @th,240,8 35 counter drop')
+    us.swanctl('--initiate', '--child', 'net', '--timeout', 1, fail=False)
+    states = lambda gateway: [sa['state'] for sa in gateway.sas()]
+    until('it has established the IKE_SA', lambda: states(them) == ['ESTABLISHED'])
+    check(states(us) == ['CONNECTING'], 'and we have not')
+    us.swanctl('--terminate', '--ike', 'net')
+    until('nothing is left of it at either end', lambda: states(them) == states(us) == [], 10)
+
+
+TESTS = {f.__name__: f for f in (any_identity, another_case, begun_together, second_address,
+                                *(() if REFERENCE else (given_up,)))}
 main(TESTS, 'contact')
