@@ -7,7 +7,7 @@ use std::time::Duration;
 use ironswan_ike::Target;
 use ironswan_ike::config::{AddrSpec, ChildAction, Limits};
 use ironswan_testkit::net::Nat;
-use ironswan_testkit::{Forger, Node, Verdict, World, config};
+use ironswan_testkit::{Forger, Node, Seen, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::payload::Notify;
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
@@ -260,7 +260,7 @@ fn a_command_ends_all_attempts() {
     w.audit();
 }
 
-/// What is done while the peer's IKE_AUTH response is under way from the first address, and the second address is asked.
+/// What is done while the peer's IKE_AUTH response is under way from the first address, and the second address has been asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Name {
@@ -288,45 +288,53 @@ fn an_attempt_that_is_dropped_in_ike_auth_leaves_nothing_at_the_peer() {
         Ended::Shutdown,
         Ended::Time,
     ] {
-        let mut w = world(42, &["192.0.2.2", "198.51.100.1"]);
-        w.net.rules.push(Box::new(move |s| {
-            match (s.exchange == ExchangeType::IKE_AUTH && s.response, how) {
+        // The second address is silent, or as far.
+        for (second, up) in [("198.51.100.1", 0), ("192.0.2.3", 1)] {
+            let mut w = world(42, &["192.0.2.2", second]);
+            let slow = |s: &Seen| s.exchange == ExchangeType::IKE_AUTH && s.response;
+            w.net.rules.push(Box::new(move |s| match (slow(s), how) {
                 (true, Ended::Time) => Verdict::Drop,
                 (true, _) => Verdict::Delay(3 * S),
                 _ => Verdict::Pass,
+            }));
+            let now = w.now();
+            let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+            conn.children[0].start_action = ChildAction::Start;
+            conn.keyingtries = 1;
+            w.nodes[0].endpoint.load_connection(now, conn.clone());
+            let ticket = w.initiate(0);
+            w.run(2_500 * MS);
+            let (now, here) = (w.now(), w.nodes[0].sas(w.now()));
+            assert_eq!((here.len(), w.up(0).len(), w.up(1).len(), w.up(2).len()), (2, 0, 1, up), "{how:?}");
+            let all = Target { ike: Some("gw".to_owned()), ..Target::default() };
+            let one = |n: usize| Target { ike_id: Some(here[n].id.0), ..Target::default() };
+            let endpoint = &mut w.nodes[0].endpoint;
+            match how {
+                Ended::Name { force } => drop(endpoint.terminate(now, &all, force).unwrap()),
+                Ended::Id { auth: true } => drop(endpoint.terminate(now, &one(0), false).unwrap()),
+                Ended::Id { auth: false } => drop(endpoint.terminate(now, &one(1), false).unwrap()),
+                Ended::Reload => {
+                    conn.encap = true;
+                    conn.children[0].start_action = ChildAction::None;
+                    endpoint.load_connection(now, conn);
+                }
+                Ended::Unload => assert!(endpoint.unload_connection(now, "gw")),
+                Ended::Shutdown => endpoint.shutdown(now),
+                Ended::Time => {}
             }
-        }));
-        let now = w.now();
-        let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
-        conn.children[0].start_action = ChildAction::Start;
-        conn.keyingtries = 1;
-        w.nodes[0].endpoint.load_connection(now, conn.clone());
-        let ticket = w.initiate(0);
-        w.run(2_500 * MS);
-        let (now, here) = (w.now(), w.nodes[0].sas(w.now()));
-        assert_eq!((here.len(), w.up(0).len(), w.up(1).len()), (2, 0, 1), "{how:?}");
-        let all = Target { ike: Some("gw".to_owned()), ..Target::default() };
-        let one = |n: usize| Target { ike_id: Some(here[n].id.0), ..Target::default() };
-        let endpoint = &mut w.nodes[0].endpoint;
-        match how {
-            Ended::Name { force } => drop(endpoint.terminate(now, &all, force).unwrap()),
-            Ended::Id { auth: true } => drop(endpoint.terminate(now, &one(0), false).unwrap()),
-            Ended::Id { auth: false } => drop(endpoint.terminate(now, &one(1), false).unwrap()),
-            Ended::Reload => {
-                conn.encap = true;
-                conn.children[0].start_action = ChildAction::None;
-                endpoint.load_connection(now, conn);
-            }
-            Ended::Unload => assert!(endpoint.unload_connection(now, "gw")),
-            Ended::Shutdown => endpoint.shutdown(now),
-            Ended::Time => {}
+            let deletes = |w: &World| {
+                let all = w.net.log.iter().filter(|(s, _)| s.node == 0);
+                all.filter(|(s, _)| s.exchange == ExchangeType::INFORMATIONAL && !s.response).count()
+            };
+            w.run(if how == Ended::Time { 400 * S } else { S });
+            assert!(w.nodes[0].done[&ticket].is_err(), "{how:?}: {:?}", w.nodes[0].done);
+            assert_eq!((w.up(1).len(), w.up(2).len()), (0, 0), "{how:?}: the peer keeps what nobody has");
+            assert_eq!(deletes(&w), 1 + up, "{how:?}: one each, that is answered");
+            w.run(10 * S);
+            assert!(w.nodes[0].sas(w.now()).is_empty() && w.up(1).is_empty(), "{how:?}");
+            assert!(w.nodes[0].count_logged("deleting IKE_SA") <= 2, "{how:?}: said once");
+            w.audit();
         }
-        w.run(if how == Ended::Time { 400 * S } else { S });
-        assert!(w.nodes[0].done[&ticket].is_err(), "{how:?}: {:?}", w.nodes[0].done);
-        assert!(w.up(1).is_empty(), "{how:?}: the peer keeps what nobody has");
-        w.run(10 * S);
-        assert!(w.nodes[0].sas(w.now()).is_empty() && w.up(1).is_empty(), "{how:?}");
-        w.audit();
     }
 }
 

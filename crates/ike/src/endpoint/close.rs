@@ -198,6 +198,10 @@ impl Endpoint {
     /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is told until it answers;
     /// whoever waits for the attempt is told at once.
     pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa) {
+        if sa.state == IkeState::Rekeyed {
+            // Its DELETE is under way.
+            return;
+        }
         if !sa.may_be_up_there() {
             return self.last_delete(now, sa);
         }

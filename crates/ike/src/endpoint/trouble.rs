@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
+use super::lifecycle::names_in_work;
 use crate::event::IkeState;
 use crate::sa::IkeSa;
 use crate::task::Kont;
@@ -122,11 +123,8 @@ impl Endpoint {
 
     /// The IKE_SA that brings this up, or is about to.
     fn attempt_at(&self, conn: &str, child: Option<&str>) -> Option<&IkeSa> {
-        let wants = |sa: &IkeSa| match child {
-            Some(name) => super::lifecycle::names_in_work(sa).any(|n| n == name),
-            None => !matches!(sa.state, IkeState::Rekeyed | IkeState::Deleting),
-        };
-        self.sas_of(conn).filter(|sa| sa.initiator).find(|sa| wants(sa))
+        let wants = |sa: &IkeSa| child.is_none_or(|name| names_in_work(sa).any(|n| n == name));
+        self.sas_of(conn).filter(|sa| sa.initiator && !is_going(sa)).find(|sa| wants(sa))
     }
 
     /// Attempts to come for this.
@@ -183,8 +181,9 @@ impl Endpoint {
     ) -> Option<String> {
         conns.find_map(|conn| {
             let conn = conn.as_ref();
-            let under_way =
-                self.sas_of(conn).filter(|sa| sa.initiator && (sa.active.is_some() || sa.wait.is_some()));
+            let under_way = self
+                .sas_of(conn)
+                .filter(|sa| sa.initiator && !is_going(sa) && (sa.active.is_some() || sa.wait.is_some()));
             let last = || {
                 let key = (conn.to_owned(), child.map(str::to_owned));
                 self.troubles.0.get(&key).and_then(|t| t.why.clone())
@@ -192,6 +191,11 @@ impl Endpoint {
             under_way.map(progress).next().or_else(last)
         })
     }
+}
+
+/// Nothing new comes up on this one.
+fn is_going(sa: &IkeSa) -> bool {
+    matches!(sa.state, IkeState::Rekeyed | IkeState::Deleting)
 }
 
 /// How far the work of an IKE_SA of ours is: what it waits for.
