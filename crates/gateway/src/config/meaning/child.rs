@@ -360,7 +360,7 @@ fn families_meet(local: &[TsSpec], remote: &[TsSpec]) -> bool {
             TsSpec::Fixed(ts) => AddrRange::is_ipv6(&ts.range) == v6,
         })
     };
-    // An empty list comes from errors that have been reported.
+    // An empty list comes from items that are wrong, or from none, which has been reported.
     local.is_empty()
         || remote.is_empty()
         || [false, true].iter().any(|v6| has(local, *v6) && has(remote, *v6))

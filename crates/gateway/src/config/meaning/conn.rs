@@ -16,6 +16,11 @@ use super::Reader;
 use super::child::child;
 use super::keys::{self, join};
 
+/// A connection's name and a child's are at most this long. VICI's answers put both into one name, or a child's and a number,
+/// and a name of VICI has 255 bytes.
+const MAX_NAME: usize = 100;
+/// Addresses of one side: those of both sides are tried with each other.
+const MAX_ADDRS: usize = 255;
 /// swanctl's default: 4 hours.
 const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
 
@@ -23,6 +28,9 @@ const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
 /// `None` when there was an error; all errors are in `diags`.
 pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Option<Connection> {
     let before = diags.errors();
+    if let Err(message) = name_of(name) {
+        diags.error(&section.origin, path, message);
+    }
     let mut local: Vec<(&str, &Section)> = Vec::new();
     let mut remote: Vec<(&str, &Section)> = Vec::new();
     let mut children: Option<&Section> = None;
@@ -64,6 +72,10 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     if let Some(children) = children {
         let path = join(path, "children");
         for (name, node) in children.entries() {
+            if let Err(message) = name_of(name) {
+                diags.error(node.origin(), &path, message);
+                continue;
+            }
             match node {
                 Node::Section(s) => kids.extend(child(name, s, &join(&path, name), diags)),
                 Node::Value(v) => {
@@ -161,6 +173,18 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     })
 }
 
+/// What is wrong with the name of a connection or a child. From a file it can only be too long.
+fn name_of(name: &str) -> Result<(), String> {
+    let quoted = show(name);
+    if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        return Err(format!("`{quoted}` is not a name; write one without blanks and control characters"));
+    }
+    if name.len() > MAX_NAME {
+        return Err(format!("the name `{quoted}` is longer than {MAX_NAME} bytes; shorten it"));
+    }
+    Ok(())
+}
+
 /// RFC 3948 section 1 has ESP in UDP only: AH protects the addresses that a NAT changes.
 fn ah_in_udp(r: &mut Reader<'_>, kids: &[ChildConfig]) {
     for child in kids {
@@ -179,7 +203,11 @@ fn ah_in_udp(r: &mut Reader<'_>, kids: &[ChildConfig]) {
 }
 
 fn addrs(r: &mut Reader<'_>, key: &str) -> Vec<AddrSpec> {
-    r.list(key, value::address).unwrap_or_else(|| vec![AddrSpec::Any])
+    let list = r.list(key, value::address).unwrap_or_else(|| vec![AddrSpec::Any]);
+    if list.len() > MAX_ADDRS {
+        r.error(key, format!("more than {MAX_ADDRS} addresses; write subnets or ranges"));
+    }
+    list
 }
 
 /// The one `local...` or `remote...` section, checked.

@@ -131,6 +131,29 @@ fn unknown_keys_and_sections_name_the_nearest_known_one() {
 }
 
 #[test]
+fn names_and_lists_of_addresses_have_a_length() {
+    let long = "n".repeat(101);
+    assert!(bad(&format!("children {{ {long} {{ }} }}")).contains("is longer than 100 bytes"));
+    good(&format!("children {{ {} {{ }} }}", &long[1..]));
+    let mut d = Diagnostics::default();
+    assert!(connection(&long, &tree(PSK), "", &mut d).is_none());
+    assert!(d.errors() == 1 && d.error_lines()[0].contains("is longer than 100 bytes"), "{d:?}");
+    // As VICI may bring them.
+    for name in ["", "a b", "a\nb"] {
+        let mut section = tree(PSK);
+        let origin = Origin::source("vici");
+        section.open("children", &origin).unwrap().open(name, &origin).unwrap();
+        let mut d = Diagnostics::default();
+        assert!(connection("c", &section, "", &mut d).is_none());
+        let says = format!("vici: children: `{}` is not a name", name.escape_debug());
+        assert!(d.errors() == 1 && d.error_lines()[0].starts_with(&says), "{d:?}");
+    }
+    let addrs = |n: usize| format!("remote_addrs = {}", vec!["192.0.2.1"; n].join(","));
+    assert!(bad(&addrs(256)).contains("more than 255 addresses"));
+    good(&addrs(255));
+}
+
+#[test]
 fn wrong_values_are_named() {
     for (text, say) in [
         ("local_addrs = 1.2.3", "`1.2.3`"),
