@@ -655,6 +655,65 @@ fn what_one_socket_changes_is_not_told_and_what_others_change_is() {
 }
 
 #[test]
+fn an_interface_says_of_what_it_is_part() {
+    in_namespace(|| {
+        ip("link add br0 type bridge");
+        ip("link add v0 type veth peer name v1");
+        ip("link set v0 master br0");
+        let links = Netlink::open().unwrap().links().unwrap();
+        let link = |name| links.iter().find(|l| l.name == name).unwrap();
+        let (bridge, part, alone) = (link("br0"), link("v0"), link("v1"));
+        assert_eq!((part.controller, part.part_of.as_deref()), (Some(bridge.index), Some("bridge")));
+        assert_eq!((alone.controller, &alone.part_of), (None, &None));
+    });
+}
+
+#[test]
+fn what_holds_filters_goes_with_ours_when_it_was_made_for_it() {
+    let run = |args: &str| {
+        let done = std::process::Command::new("tc").args(args.split(' ')).output().unwrap();
+        assert!(done.status.success(), "tc {args}");
+        String::from_utf8_lossy(&done.stdout).into_owned()
+    };
+    let row = Row { drop: true, ..Row::all(false) };
+    let list = List { ports: vec![row], ..List::default() };
+    let family = Family { intervals: vec![(AddrRange::any(false), 0)], lists: vec![list] };
+    let filter = |port| {
+        let families = [family.clone(), Family::default()];
+        Arc::new(Filter { families, ports: [port; 2], ..Filter::default() })
+    };
+    let lo: &[(u32, &str)] = &[(1, "lo")];
+    let stand = |port: u16| {
+        let mut ingress = Ingress::open().unwrap();
+        ingress.want(&filter(port), &BTreeSet::new(), lo).unwrap();
+        assert_eq!(ingress.keep(lo, &[]).set, ["lo"]);
+    };
+    // As another process takes it away.
+    let remove = || assert_eq!(Ingress::open().unwrap().keep(&[], lo).removed, ["lo"]);
+    let holds = || run("qdisc show dev lo").contains("clsact");
+    in_namespace(|| {
+        stand(1);
+        // Another process sets another one in its place.
+        stand(2);
+        assert!(run("filter show dev lo ingress").contains("ironswan:"));
+        remove();
+        assert!(!holds(), "made for it");
+
+        run("qdisc add dev lo clsact");
+        stand(1);
+        stand(2);
+        remove();
+        assert!(holds(), "somebody else's");
+        run("qdisc del dev lo clsact");
+
+        stand(1);
+        run("filter add dev lo ingress pref 7 protocol ip u32 match u32 0 0 flowid 1:1");
+        remove();
+        assert!(run("filter show dev lo ingress").contains("pref 7"));
+    });
+}
+
+#[test]
 fn of_traffic_control_only_our_filters_are_told() {
     let tc = |args: &str| {
         let done = std::process::Command::new("tc").args(args.split(' ')).status().unwrap();

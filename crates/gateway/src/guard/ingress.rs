@@ -119,11 +119,20 @@ impl Keeper {
     }
 }
 
+/// Kinds of interfaces that take in all packets of their parts.
+const WHOLES: [&str; 5] = ["bridge", "bond", "team", "vrf", "openvswitch"];
+
+/// True when what arrives at an interface comes in at another one, of which it is part. Not every interface that has others below it
+/// takes their packets: batman-adv and HSR leave those of other protocols to the part. One that does not say what it is does.
+fn is_part(link: &Link) -> bool {
+    link.controller.is_some() && link.part_of.as_deref().is_none_or(|kind| WHOLES.contains(&kind))
+}
+
 /// Interfaces that are to have the filter, and those that are not.
 fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<Interface<'a>>) {
     let all = |l: &'a Link| (l.index, l.name.as_str());
     let (with, without): (Vec<&Link>, Vec<&Link>) =
-        links.iter().partition(|l| !l.loopback && l.name != device && l.controller.is_none() && !l.vrf);
+        links.iter().partition(|l| !l.loopback && l.name != device && !is_part(l) && !l.vrf);
     (with.into_iter().map(all).collect(), without.into_iter().map(all).collect())
 }
 
@@ -212,10 +221,12 @@ mod tests {
             Link { controller: Some(3), ..link(4, "port") },
             link(5, "ipsec0"),
             Link { vrf: true, ..link(6, "blue") },
-            Link { controller: Some(6), ..link(7, "customer") },
+            Link { controller: Some(6), part_of: Some("vrf".into()), ..link(7, "customer") },
+            Link { controller: Some(3), part_of: Some("bridge".into()), ..link(8, "another") },
+            Link { controller: Some(10), part_of: Some("batadv".into()), ..link(9, "mesh") },
         ];
         let (with, without) = interfaces(&links, "ipsec0");
-        assert_eq!(with, [(2, "wan"), (3, "br0")]);
-        assert_eq!(without.iter().map(|l| l.0).collect::<Vec<_>>(), [1, 4, 5, 6, 7]);
+        assert_eq!(with, [(2, "wan"), (3, "br0"), (9, "mesh")]);
+        assert_eq!(without.iter().map(|l| l.0).collect::<Vec<_>>(), [1, 4, 5, 6, 7, 8]);
     }
 }

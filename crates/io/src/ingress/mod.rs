@@ -10,7 +10,7 @@
 //! The filter holds the program, and the program its maps: no process needs to live for them. They go with the interface, or when
 //! somebody takes the filter away. Another [`Filter`] is another program with other memory, which the kernel puts in place of the
 //! one before between two packets; the counter goes on. The digest in the name says which filter stands, also to another
-//! process.
+//! process; a `+` behind it, that `clsact` was made for it, and goes with it where nothing else has come into it.
 //!
 //! What the program sees are packets as they arrive: before NAT, in fragments, one that the kernel has merged counted once. What
 //! sits in front of it (TCX programs, tc filters with `pref 1`) may take a packet past it. Needs Linux 5.3.
@@ -50,8 +50,9 @@ pub const WITH_TYPES: [u8; 2] = [1, 58];
 /// The mobility header: its third byte is the high byte of both ports.
 pub const MOBILITY: u8 = 135;
 
-/// Begin of the names of our filters; the digest follows.
+/// Begin of the names of our filters; the digest follows, and [`MADE`] where what holds the filter was made for it.
 const NAME: &str = "ironswan:";
+const MADE: char = '+';
 /// What the kernel has refused is not asked of it again before this has passed.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -151,8 +152,8 @@ impl fmt::Display for IngressError {
         write!(f, "the kernel refused to {what}: {source}")?;
         f.write_str(match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => {
-                " (this needs root, or CAP_BPF and CAP_NET_ADMIN; in a container, or under systemd's SystemCallFilter, `bpf` must be \
-                 allowed; before Linux 5.11 raise `ulimit -l`)"
+                " (this needs root, or CAP_BPF and CAP_NET_ADMIN, before Linux 5.8 CAP_SYS_ADMIN; in a container, or under systemd's \
+                 SystemCallFilter, `bpf` must be allowed; before Linux 5.11 raise `ulimit -l`)"
             }
             Some(libc::ENOSYS) => " (this kernel has no bpf(): CONFIG_BPF_SYSCALL)",
             Some(libc::ENOENT | libc::EOPNOTSUPP) => {
@@ -344,12 +345,13 @@ impl Ingress {
             // What cannot be looked at is set all the same, and is no loss.
             let stood = self.tc.filters(*index).map(|found| ours(&found));
             // A predecessor's may count where nobody here can read it.
-            if matches!(&stood, Ok(Some((digest, _))) if *digest == program.digest)
+            if matches!(&stood, Ok(Some(ours)) if ours.digest == program.digest)
                 && self.set.get(index) == Some(&program.digest)
             {
                 continue;
             }
-            match program.attach(&mut self.tc, *index) {
+            let made = matches!(&stood, Ok(Some(ours)) if ours.made);
+            match program.attach(&mut self.tc, *index, made) {
                 Ok(()) => {
                     self.set.insert(*index, program.digest);
                     kept.set.push((*name).to_owned());
@@ -366,15 +368,17 @@ impl Ingress {
                 continue;
             }
             let stands = match self.tc.filters(*index) {
-                Ok(found) => Ok(ours(&found).is_some()),
+                Ok(found) => Ok(ours(&found)),
                 Err(e) => Err(refused("list filters at the ingress")(e)),
             };
             let removed = match stands {
-                Ok(false) => {
+                Ok(None) => {
                     self.free.insert(*index);
                     continue;
                 }
-                Ok(true) => self.tc.remove(*index).map_err(refused("remove a filter at the ingress")),
+                Ok(Some(ours)) => {
+                    self.tc.remove(*index, ours.made).map_err(refused("remove a filter at the ingress"))
+                }
                 Err(e) => Err(e),
             };
             match removed {
@@ -407,7 +411,7 @@ impl Ingress {
             _ => {}
         }
         before.dedup();
-        Ok(Attached { digest: ours(&found).map(|(digest, _)| digest), before })
+        Ok(Attached { digest: ours(&found).map(|ours| ours.digest), before })
     }
 
     /// Counts what is dropped by what was wanted until now.
@@ -437,7 +441,7 @@ impl Ingress {
     fn standing_counter(&mut self, interfaces: &[Interface<'_>]) -> Option<Value> {
         let program = interfaces.iter().find_map(|(index, _)| {
             let found = self.tc.filters(*index).ok()?;
-            bpf::program_by_id(ours(&found)?.1?).ok()
+            bpf::program_by_id(ours(&found)?.program?).ok()
         })?;
         Value::of_program(program.as_fd(), COUNTER_SIZE, COUNTER).ok()?
     }
@@ -499,17 +503,34 @@ impl Program {
         bpf::test_run(self.fd.as_fd(), frame, repeat).map(|(_, nanoseconds)| nanoseconds)
     }
 
-    fn attach(&self, tc: &mut Tc, interface: u32) -> io::Result<()> {
-        tc.set(interface, self.fd.as_fd().as_raw_fd(), &format!("{NAME}{:016x}", self.digest))
+    /// `made`: what holds the filter that stands was made for it.
+    fn attach(&self, tc: &mut Tc, interface: u32, made: bool) -> io::Result<()> {
+        let name = |made: bool| {
+            format!("{NAME}{:016x}{}", self.digest, if made { MADE.into() } else { String::new() })
+        };
+        tc.set(interface, self.fd.as_fd().as_raw_fd(), made, name)
     }
 }
 
-/// Our filter among these: its digest, and the kernel's number of its program.
-fn ours(found: &[tc::Found]) -> Option<(u64, Option<u32>)> {
+/// A filter of ours that was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Ours {
+    digest: u64,
+    /// The kernel's number of its program.
+    program: Option<u32>,
+    /// What holds it was made for it, and goes with it.
+    made: bool,
+}
+
+/// Our filter among these.
+fn ours(found: &[tc::Found]) -> Option<Ours> {
     let is_ours = |f: &&tc::Found| f.preference == PREFERENCE && f.handle == HANDLE;
     let f = found.iter().find(is_ours)?;
-    let digest = f.name.as_deref()?.strip_prefix(NAME)?;
-    Some((u64::from_str_radix(digest, 16).ok()?, f.program))
+    let name = f.name.as_deref()?.strip_prefix(NAME)?;
+    let digest = name.strip_suffix(MADE);
+    let made = digest.is_some();
+    let digest = u64::from_str_radix(digest.unwrap_or(name), 16).ok()?;
+    Some(Ours { digest, program: f.program, made })
 }
 
 /// The interface went meanwhile.

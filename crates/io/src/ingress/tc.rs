@@ -92,47 +92,66 @@ impl Tc {
         Ok(answers.iter().filter_map(|m| found(m)).collect())
     }
 
-    /// Puts the program there in place of whatever has our handle.
-    pub(super) fn set(&mut self, interface: u32, program: i32, name: &str) -> io::Result<()> {
-        let options = nested(&[
-            (BPF_FD, &program.to_ne_bytes()),
-            (BPF_NAME, &[name.as_bytes(), b"\0"].concat()),
-            (BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes()),
-            (BPF_FLAGS_GEN, &SKIP_HARDWARE.to_ne_bytes()),
-        ]);
-        let set = |tc: &mut Self| {
+    /// Puts the program there in place of whatever has our handle, and makes the queueing discipline for it where there is none. `name`
+    /// is told whether it was made for our filter, now or (`made`) before.
+    pub(super) fn set(
+        &mut self,
+        interface: u32,
+        program: i32,
+        made: bool,
+        name: impl Fn(bool) -> String,
+    ) -> io::Result<()> {
+        let set = |tc: &mut Self, made: bool| {
+            let options = nested(&[
+                (BPF_FD, &program.to_ne_bytes()),
+                (BPF_NAME, &[name(made).as_bytes(), b"\0"].concat()),
+                (BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes()),
+                (BPF_FLAGS_GEN, &SKIP_HARDWARE.to_ne_bytes()),
+            ]);
             let attributes: [(u16, &[u8]); 2] = [(KIND, BPF), (OPTIONS, &options)];
             tc.ask(NEW_FILTER, ACK | CREATE, ours(interface), &attributes).map(drop)
         };
-        match set(self) {
+        match set(self, made) {
             // There is no queueing discipline at the ingress.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {}
             other => return other,
         }
         let clsact: [(u16, &[u8]); 1] = [(KIND, b"clsact\0")];
-        let made =
+        let new =
             self.ask(NEW_QDISC, ACK | CREATE | EXCL, message(interface, CLSACT_HANDLE, CLSACT, 0), &clsact);
-        match made {
+        let made = match new {
+            Ok(_) => true,
             // Then it was not that.
-            Err(e) if e.raw_os_error() != Some(libc::EEXIST) => return Err(e),
-            _ => {}
-        }
-        set(self)
+            Err(e) if e.raw_os_error() == Some(libc::EEXIST) => false,
+            Err(e) => return Err(e),
+        };
+        set(self, made).inspect_err(|_| {
+            if made {
+                self.remove_clsact(interface);
+            }
+        })
     }
 
-    /// Takes our filter away, and the queueing discipline where nothing else needs it.
-    pub(super) fn remove(&mut self, interface: u32) -> io::Result<()> {
+    /// Takes our filter away, and (`made`) the queueing discipline that was made for it where nothing else has come into it.
+    pub(super) fn remove(&mut self, interface: u32, made: bool) -> io::Result<()> {
         let attributes: [(u16, &[u8]); 1] = [(KIND, BPF)];
         self.ask(DELETE_FILTER, ACK, ours(interface), &attributes)?;
+        if !made {
+            return Ok(());
+        }
         for parent in [INGRESS, EGRESS] {
             if !self.ask(GET_FILTER, DUMP, message(interface, 0, parent, 0), &[])?.is_empty() {
                 return Ok(());
             }
         }
+        self.remove_clsact(interface);
+        Ok(())
+    }
+
+    fn remove_clsact(&mut self, interface: u32) {
         // One of another kind has another name, and stays.
         let clsact: [(u16, &[u8]); 1] = [(KIND, b"clsact\0")];
         let _ = self.ask(DELETE_QDISC, ACK, message(interface, CLSACT_HANDLE, CLSACT, 0), &clsact);
-        Ok(())
     }
 
     /// One request; the answers that are objects.
@@ -240,6 +259,32 @@ mod tests {
         let options = nested(&[(BPF_NAME, b"ironswan:12\0"), (BPF_ID, &77u32.to_ne_bytes())]);
         m.extend(nested(&[(KIND, BPF), (OPTIONS, &options)]));
         m
+    }
+
+    /// What `tc qdisc show dev lo` says of what holds filters.
+    fn holds() -> bool {
+        let out = std::process::Command::new("tc").args(["qdisc", "show", "dev", "lo"]).output().unwrap();
+        String::from_utf8_lossy(&out.stdout).contains("clsact")
+    }
+
+    #[test]
+    fn what_was_made_for_a_filter_that_cannot_be_set_is_taken_away_again() {
+        let in_namespace = || {
+            crate::namespace::unshare().expect("these tests need root: they make network namespaces");
+            let mut tc = Tc::open().unwrap();
+            let mut asked = Vec::new();
+            let names = std::cell::RefCell::new(&mut asked);
+            // No program has this descriptor.
+            let e = tc
+                .set(1, -1, false, |made| {
+                    names.borrow_mut().push(made);
+                    "ironswan:1".into()
+                })
+                .unwrap_err();
+            assert_eq!(asked, [false, true], "{e}");
+            assert!(!holds());
+        };
+        std::thread::spawn(in_namespace).join().unwrap();
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct Link {
     pub loopback: bool,
     /// The index of the interface that it is part of (bridge, bond, team, VRF ..).
     pub controller: Option<u32>,
+    /// The kind of that interface ("bridge", "bond", "vrf" ..), where the kernel says.
+    pub part_of: Option<String>,
     /// A VRF.
     pub vrf: bool,
     /// Transmit queue length in packets.
@@ -59,6 +61,10 @@ impl Link {
                 LinkAttribute::Controller(index) => link.controller = Some(*index).filter(|i| *i != 0),
                 LinkAttribute::LinkInfo(info) => {
                     link.vrf = info.iter().any(|i| matches!(i, LinkInfo::Kind(InfoKind::Vrf)));
+                    link.part_of = info.iter().find_map(|i| match i {
+                        LinkInfo::PortKind(kind) => Some(kind.to_string()),
+                        _ => None,
+                    });
                 }
                 LinkAttribute::Stats64(s) => {
                     link.tx_dropped = s.tx_dropped;
