@@ -208,7 +208,8 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     tokio::task::spawn_local(async move { timers.timers().await });
     let paths = driver.clone();
     tokio::task::spawn_local(async move { paths.paths().await });
-    let _claim = Claim::take()?;
+    let claim = Claim::take()?;
+    tokio::task::spawn_local(async move { claim.keep_free().await });
     let gate = Gate::new(driver.clone(), guard)?;
     gate.close(&config)?;
     fitness::warn(&config);

@@ -43,6 +43,7 @@ use ironswan_wire::id::IdPattern;
 use ironswan_wire::vici::Section;
 
 pub use plane::Plane;
+pub(crate) use socket::try_connect;
 pub use socket::{Listener, connect_within, is_alive};
 
 use crate::driver::Driver;

@@ -25,18 +25,17 @@ pub struct Listener {
 /// How long to wait before trying again to connect to a daemon with as many clients waiting as it may have.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// A connection that does not block, as long as it is neither read nor written. EAGAIN: as many clients wait as may.
-fn try_connect(path: &Path) -> Result<OwnedFd, Errno> {
+/// Connects without waiting, by a socket that does not block. EAGAIN: as many clients wait there as may.
+pub(crate) fn try_connect(addr: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let addr = SocketAddrUnix::new(path)?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    connect(&socket, &addr)?;
+    connect(&socket, addr)?;
     Ok(socket)
 }
 
 /// True when a daemon listens at this path. One that is stopped, with as many clients waiting as it may have, is not waited for.
 pub fn is_alive(path: &Path) -> bool {
-    matches!(try_connect(path), Ok(_) | Err(Errno::AGAIN))
+    matches!(SocketAddrUnix::new(path).and_then(|addr| try_connect(&addr)), Ok(_) | Err(Errno::AGAIN))
 }
 
 /// A blocking connection to the daemon at this path. One with as many clients waiting as it may have is tried again for this
@@ -46,8 +45,9 @@ pub fn is_alive(path: &Path) -> bool {
 /// Those of the kernel; `TimedOut` when the time has passed.
 pub fn connect_within(path: &Path, time: Duration) -> Result<BlockingStream, Error> {
     let begun = clock::now();
+    let addr = SocketAddrUnix::new(path)?;
     loop {
-        match try_connect(path) {
+        match try_connect(&addr) {
             Ok(socket) => {
                 let stream = BlockingStream::from(socket);
                 stream.set_nonblocking(false)?;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 
 use ironswan_io::ingress::{Family, Filter, Ingress, List, Row};
 use ironswan_wire::selector::AddrRange;
+use rustix::net::{AddressFamily, SocketType};
 
 use super::*;
 
@@ -159,6 +160,30 @@ fn a_namespace_has_one_gateway_and_is_free_when_that_ends() {
         );
         in_namespace(|| drop(Claim::take().unwrap()));
         drop(claim);
+        Claim::take().unwrap();
+    });
+}
+
+#[test]
+fn nobody_waits_for_a_holder_of_the_name_who_takes_no_connections() {
+    in_namespace(|| {
+        let claim = Claim::take().unwrap();
+        // Anybody may look, and go away again.
+        let looks = (0..100_000).take_while(|_| holder().is_some()).count();
+        println!("{looks} looks filled the queue");
+        assert!(looks < 100_000);
+        // The gateway takes them out.
+        claim.take_out();
+        assert_eq!(holder(), i32::try_from(std::process::id()).ok());
+        drop(claim);
+
+        // Somebody who was there first and lets one wait.
+        let address = rustix::net::SocketAddrUnix::new_abstract_name(b"ironswan-gateway").unwrap();
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let looks = (0..10).take_while(|_| holder().is_some()).count();
+        assert!(looks < 10);
         Claim::take().unwrap();
     });
 }
