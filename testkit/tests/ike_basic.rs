@@ -162,3 +162,26 @@ fn the_responder_of_a_rekeying_sends_on_the_new_sa_once_it_is_used_or_the_old_on
         w.assert_one();
     }
 }
+
+#[test]
+fn the_old_inbound_sas_of_a_rekeyed_child_go_with_its_successor() {
+    for child_only in [true, false] {
+        for rekeyings in [1, 2] {
+            let mut w = World::pair(10, |_| {});
+            w.establish(0).unwrap();
+            for by in 0..rekeyings {
+                w.rekey_child(by);
+                w.run(S);
+            }
+            let inbound = |w: &World| w.nodes.iter().map(|n| n.engine.inbound.len()).collect::<Vec<_>>();
+            assert_eq!(inbound(&w), [rekeyings + 1; 2], "they are kept for five seconds");
+            w.terminate(0, child_only);
+            w.run(S);
+            for n in &w.nodes {
+                assert!(n.engine.policies.is_empty());
+            }
+            assert_eq!(inbound(&w), [0; 2], "child only: {child_only}, {rekeyings} rekeyings");
+            w.audit();
+        }
+    }
+}

@@ -43,9 +43,10 @@ pub(crate) struct NewSas {
     pub hold_out: bool,
 }
 
-/// The inbound SA of a rekeyed child, which is kept a while.
+/// The inbound SA of a rekeyed child, which is kept a while: as long as its successor, whose policies say what may come out of it.
 pub(crate) struct OldInbound {
     pub sa: SaRef,
+    pub heir: ChildId,
     /// Our CPI of that child.
     pub cpi: Option<u16>,
 }
@@ -344,16 +345,26 @@ impl Endpoint {
         if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
             self.activate(sa, heir);
         }
-        let linger = child.replaced_by.is_some() && !sa.dead;
+        // A successor that has been rekeyed itself has one of its own; one that was closed leaves nothing to wait for.
+        let heir = child.replaced_by.filter(|_| !sa.dead).and_then(|heir| {
+            let next = self.old_inbound.get(&heir).map(|old| old.heir);
+            next.or(sa.children.contains_key(&heir).then_some(heir))
+        });
         for timer in Timer::of_child(id) {
             self.timers.cancel(timer);
         }
         let remote = sa.remote.ip();
         let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
-        if linger {
-            self.old_inbound.insert(id, OldInbound { sa: inbound, cpi: child.agreed.cpi_in });
+        if let Some(heir) = heir {
+            self.old_inbound.values_mut().filter(|old| old.heir == id).for_each(|old| old.heir = heir);
+            self.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
             self.timers.set(Timer::OldInbound(id), now + self.limits.delete_rekeyed_delay);
         } else {
+            let kept = self.old_inbound.iter().filter(|(_, old)| old.heir == id);
+            for before in kept.map(|(before, _)| *before).collect::<Vec<_>>() {
+                self.timers.cancel(Timer::OldInbound(before));
+                self.drop_old_inbound(before);
+            }
             self.spis_in.remove(&child.spi_in);
             self.free_cpi(id, child.agreed.cpi_in);
             self.sadb(Command::SaDelete(inbound));
@@ -407,7 +418,7 @@ impl Endpoint {
 
     /// The inbound SA of a rekeyed child has been kept long enough.
     pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
-        if let Some(OldInbound { sa, cpi }) = self.old_inbound.remove(&id) {
+        if let Some(OldInbound { sa, cpi, .. }) = self.old_inbound.remove(&id) {
             self.spis_in.remove(&sa.spi);
             self.free_cpi(id, cpi);
             self.sadb(Command::SaDelete(sa));
