@@ -196,7 +196,7 @@ struct Sockets {
     /// and sent here: what has its IP header already.
     ip: Pair<RawSocket>,
     /// ESP past the kernel's stack, where that is asked for.
-    xdp: Xdp,
+    xdp: Arc<Xdp>,
     /// Let the kernel learn path MTUs from errors about AH.
     _errors: Vec<RawSocket>,
     /// IKE messages that found no buffer space.
@@ -220,7 +220,7 @@ impl Sockets {
             raw: raw(protocol::ESP)?,
             ah,
             ip: raw(WITH_HEADER)?,
-            xdp: Xdp::open(&config.tuning.xdp, natt_port, config.raw_esp),
+            xdp: Arc::new(Xdp::open(&config.tuning.xdp, natt_port, config.raw_esp)),
             _errors: inner.iter().map(|p| RawSocket::for_errors(*p, mark)).collect::<Result<_, _>>()?,
             ike_full: AtomicU64::new(0),
         })
@@ -299,6 +299,8 @@ pub struct DataPlane {
     /// Outbound SAs and their paths, and who hears of narrow ones.
     paths: Arc<Paths>,
     errors: Option<icmp::Listener>,
+    /// Looks after what stands at the interfaces of `xdp`.
+    attendant: Option<xdp::Attendant>,
 }
 
 impl std::fmt::Debug for DataPlane {
@@ -373,9 +375,19 @@ impl DataPlane {
         let told = lanes.clone();
         let narrowed = move |peers| told.notice(Notice::NarrowPath(peers));
         let errors = Some(icmp::Listener::start(paths.clone(), natt, narrowed)?);
-        let threads = Vec::new();
-        let mut plane =
-            Self { device_index, tun_offloads, busy_poll, sockets, stop, lanes, threads, paths, errors };
+        let (threads, attendant) = (Vec::new(), xdp::Attendant::start(&sockets.xdp)?);
+        let mut plane = Self {
+            device_index,
+            tun_offloads,
+            busy_poll,
+            sockets,
+            stop,
+            lanes,
+            threads,
+            paths,
+            errors,
+            attendant,
+        };
         let (lanes, stop) = (plane.lanes.clone(), plane.stop.clone());
         scheduling::prefer_session(tuning.nice);
         plane.spawn(tuning, move || run(&poller, &lanes, tun, epoch, &stop))?;
@@ -510,7 +522,7 @@ impl DataPlane {
         self.stop.flag.store(true, Ordering::Release);
         self.stop.waker.wake();
         self.lanes.crew.end();
-        self.errors = None;
+        (self.errors, self.attendant) = (None, None);
         for thread in self.threads.drain(..) {
             // A panic of a worker has been printed by the panic hook.
             let _ = thread.join();

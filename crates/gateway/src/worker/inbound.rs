@@ -276,10 +276,6 @@ impl<D: Device> InExit<D> {
 impl<I: PacketIo> Lanes<I> {
     /// The first worker's turn: what a source has, once.
     pub(super) fn turn_in(&self, source: u64, now: Duration) {
-        // Without the lane: it may ask the kernel for lists.
-        if self.io.attend(source) {
-            return;
-        }
         let Some(b) = self.batch(&self.in_pool) else { return };
         let more = self.carry_in(b, source, now, self.batches).1;
         match more {

@@ -142,10 +142,6 @@ impl MemoryIo {
 impl PacketIo for Arc<MemoryIo> {
     type Device = MemoryDevice;
 
-    fn attend(&self, _source: u64) -> bool {
-        false
-    }
-
     fn receive(
         &self,
         _: u64,

@@ -41,9 +41,6 @@ impl Device for Tun {
 pub(super) trait PacketIo: Send + Sync + 'static {
     type Device: Device;
 
-    /// Looks after a source that has news and no packets. False when `source` is none of these.
-    fn attend(&self, source: u64) -> bool;
-
     /// Receives what `source` has, without blocking, into slots of `slot` bytes of `buf`. False when that is nothing.
     fn receive(
         &self,
@@ -73,10 +70,6 @@ pub(super) trait PacketIo: Send + Sync + 'static {
 
 impl PacketIo for Arc<Sockets> {
     type Device = Tun;
-
-    fn attend(&self, source: u64) -> bool {
-        source.checked_sub(token::XDP).is_some_and(|source| self.xdp.attend(source))
-    }
 
     fn receive(
         &self,

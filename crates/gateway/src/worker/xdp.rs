@@ -1,13 +1,22 @@
 //! ESP through `AF_XDP`, beside the sockets: the interfaces that are named for it, and what happens when one of them
 //! cannot, or goes. The sockets are there all the time, so going back to them is doing nothing.
+//!
+//! The program at an interface has a list of our addresses. A thread of its own keeps it up to date ([`Attendant`]), since a
+//! host may have thousands of them, which change with each container, and no packet is to wait for the kernel's list.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ironswan_io::mmsg::Received;
+use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::xdp::{Generic, SLOT, Standing, XdpAttachment, XdpConfig, XdpSocket, XdpStats};
 use ironswan_ipsec::{Carrier, Datagram};
+
+use super::StartError;
 
 /// One interface, as long as it is there.
 #[derive(Debug)]
@@ -26,8 +35,7 @@ pub(super) struct Xdp {
     interfaces: Vec<Interface>,
 }
 
-/// Every queue and every attachment has a number, by which the poller knows it: interface, then 0 for the attachment and
-/// from 1 the queues.
+/// Every queue has a number by which the first worker's poller knows it: interface, then queue.
 const QUEUES: u64 = 1 << 8;
 
 /// Most frames of one receive: two or three merged writes of 1,400-byte packets.
@@ -61,16 +69,13 @@ impl Xdp {
         Self { interfaces }
     }
 
-    /// Calls `add` with the descriptor and the number of everything that is to be waited for.
+    /// Calls `add` with the descriptor and the number of every queue.
     pub(super) fn each_source<E>(
         &self,
         mut add: impl FnMut(BorrowedFd<'_>, u64) -> Result<(), E>,
     ) -> Result<(), E> {
         for (i, interface) in (0..).zip(&self.interfaces) {
-            if let Some(attachment) = &*hold(&interface.attached) {
-                add(attachment.as_fd(), i * QUEUES)?;
-            }
-            for (q, queue) in (1..).zip(&interface.queues) {
+            for (q, queue) in (0..).zip(&interface.queues) {
                 if let Some(socket) = &*hold(queue) {
                     add(socket.as_fd(), i * QUEUES + q)?;
                 }
@@ -79,20 +84,10 @@ impl Xdp {
         Ok(())
     }
 
-    /// Hears the news of an attachment. False when number `source` is none.
-    pub(super) fn attend(&self, source: u64) -> bool {
-        let attachment = source.is_multiple_of(QUEUES);
-        if attachment && let Some(interface) = self.interfaces.get((source / QUEUES) as usize) {
-            interface.look();
-        }
-        attachment
-    }
-
     /// What is ready by number `source`: takes packets into `buf`. False when there were none.
     pub(super) fn receive(&self, source: u64, buf: &mut [u8], out: &mut Vec<Received>) -> bool {
         let Some(interface) = self.interfaces.get((source / QUEUES) as usize) else { return false };
-        let Some(queue) = (source % QUEUES).checked_sub(1) else { return false };
-        let Some(queue) = interface.queues.get(queue as usize) else { return false };
+        let Some(queue) = interface.queues.get((source % QUEUES) as usize) else { return false };
         let room = buf.len().min(FRAMES * SLOT);
         hold(queue).as_mut().is_some_and(|socket| socket.recv(&mut buf[..room], SLOT, out) != 0)
     }
@@ -138,6 +133,67 @@ impl Interface {
     }
 }
 
+/// Lists of addresses are asked for at most this often.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The poller's number of the waker; those of the interfaces follow.
+const WAKE: u64 = 0;
+
+/// The thread that hears of changes of interfaces and addresses, and looks after the attachments. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Attendant {
+    end: Arc<(AtomicBool, Waker)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Attendant {
+    /// `None` when there is nothing to look after.
+    pub(super) fn start(xdp: &Arc<Xdp>) -> Result<Option<Self>, StartError> {
+        if xdp.interfaces.is_empty() {
+            return Ok(None);
+        }
+        let end = Arc::new((AtomicBool::new(false), Waker::new()?));
+        let poller = Poller::new()?;
+        poller.add(end.1.as_fd(), WAKE)?;
+        for (i, interface) in (WAKE + 1..).zip(&xdp.interfaces) {
+            if let Some(attachment) = &*hold(&interface.attached) {
+                poller.add(attachment.as_fd(), i)?;
+            }
+        }
+        let (ends, xdp) = (end.clone(), xdp.clone());
+        let attend = move || {
+            let mut ready = Ready::with_capacity(16);
+            while !ends.0.load(Ordering::Acquire) {
+                if let Err(e) = poller.wait(&mut ready, None) {
+                    tracing::error!(
+                        "cannot wait for changes of addresses; AF_XDP knows only those of before: {e}"
+                    );
+                    return;
+                }
+                for token in ready.tokens() {
+                    let interface = token.checked_sub(WAKE + 1).and_then(|i| xdp.interfaces.get(i as usize));
+                    interface.into_iter().for_each(Interface::look);
+                }
+                if !ends.0.load(Ordering::Acquire) {
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("ipsec-xdp".into()).spawn(attend);
+        Ok(Some(Self { end, thread: Some(thread.map_err(StartError::Thread)?) }))
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        self.end.0.store(true, Ordering::Release);
+        self.end.1.wake();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// A received packet as the engine wants it.
 pub(super) fn datagram(r: &Received, natt_port: u16) -> Datagram {
     // Port 0 is that of ESP without UDP, and of nothing else.
@@ -164,6 +220,7 @@ mod tests {
         xdp.each_source(|_, n| Err(n)).unwrap();
         assert!(!xdp.receive(3, &mut [0; 100], &mut Vec::new()));
         assert_eq!(xdp.stats(), XdpStats::default());
+        assert!(Attendant::start(&Arc::new(xdp)).unwrap().is_none());
     }
 
     #[test]
