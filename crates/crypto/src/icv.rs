@@ -171,6 +171,21 @@ fn layout<'a>(heads: &'a [u8], buf: &'a [u8], job: &IcvJob, key: &IcvKey) -> Opt
 ///
 /// A sequence number must never come twice with one key.
 pub fn sign(heads: &[u8], buf: &mut [u8], jobs: &mut [IcvJob], keys: &[&IcvKey]) {
+    sign_all(heads, buf, jobs, keys);
+    forget(keys);
+}
+
+/// Overwrites what keys have left on the stack, once for all packets: those of AES-GMAC leave parts of themselves.
+#[inline]
+fn forget(keys: &[&IcvKey]) {
+    if keys.iter().any(|key| matches!(key.engine, Engine::Gmac(_))) {
+        wipe::overwrite::<PACKET_STACK>();
+    }
+}
+
+/// Has a frame of its own, which [`forget`] overwrites.
+#[inline(never)]
+fn sign_all(heads: &[u8], buf: &mut [u8], jobs: &mut [IcvJob], keys: &[&IcvKey]) {
     for job in jobs {
         job.ok = keys.get(usize::from(job.key)).and_then(|key| sign_one(heads, buf, job, key)).is_some();
     }
@@ -188,7 +203,7 @@ fn sign_one(heads: &[u8], buf: &mut [u8], job: &IcvJob, key: &IcvKey) -> Option<
         Engine::Gmac(gmac) => {
             let (iv, icv) = field.split_first_chunk_mut::<AEAD_IV_LEN>()?;
             *iv = number;
-            wipe::after::<PACKET_STACK, _>(|| gmac.sign(&number, &parts, icv));
+            gmac.sign(&number, &parts, icv);
         }
         #[cfg(feature = "null-engine")]
         Engine::Null => drop(std::hint::black_box(&parts)),
@@ -200,6 +215,13 @@ fn sign_one(heads: &[u8], buf: &mut [u8], job: &IcvJob, key: &IcvKey) -> Option<
 
 /// Verifies packets: `ok` says which have the right ICV. Nothing is written to them.
 pub fn verify(heads: &[u8], buf: &[u8], jobs: &mut [IcvJob], keys: &[&IcvKey]) {
+    verify_all(heads, buf, jobs, keys);
+    forget(keys);
+}
+
+/// Has a frame of its own, which [`forget`] overwrites.
+#[inline(never)]
+fn verify_all(heads: &[u8], buf: &[u8], jobs: &mut [IcvJob], keys: &[&IcvKey]) {
     for job in jobs {
         job.ok =
             keys.get(usize::from(job.key)).and_then(|key| verify_one(heads, buf, job, key)) == Some(true);
@@ -216,7 +238,7 @@ fn verify_one(heads: &[u8], buf: &[u8], job: &IcvJob, key: &IcvKey) -> Option<bo
         Engine::Integ(integ) => integ.verify(&parts, field),
         Engine::Gmac(gmac) => {
             let (iv, icv) = field.split_first_chunk::<AEAD_IV_LEN>()?;
-            wipe::after::<PACKET_STACK, _>(|| gmac.verify(iv, &parts, icv))
+            gmac.verify(iv, &parts, icv)
         }
         #[cfg(feature = "null-engine")]
         Engine::Null => std::hint::black_box(&parts).len() == parts.len(),
