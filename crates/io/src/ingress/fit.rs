@@ -4,11 +4,14 @@
 //! a list that is too long:    first rows ─▶ as they are
 //!                             the others ─▶ the destinations of those that drop, whatever protocol and ports; the nearest of them
 //!                                           joined, with what is between, until they are few enough
-//! all lists together:         the longest ones are shortened so, as far as is needed
+//! all lists together:         the longest ones are shortened so, to 16 rows if needed
+//! still too many:             sources that are near each other are one range, for which all is dropped that is for any of them; the
+//!                             networks with most ranges first: /16 or /48, then larger ones
 //! ```
 //! So many policies of one peer cost no other peer anything, and open nothing. The nft table is exact all the same.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ironswan_wire::selector::AddrRange;
@@ -19,6 +22,10 @@ use super::{Family, Filter, List, Row};
 const MAX_ALL: usize = 1 << 17;
 /// Intervals of a family: 5 MB.
 const MAX_INTERVALS: usize = 1 << 17;
+/// A list is not made shorter than this for the sake of others.
+const LEAST: usize = 16;
+/// Bits that addresses of a network have in common, which are tried one after the other; of IPv4 and IPv6.
+const NETWORKS: [[u32; 2]; 3] = [[16, 48], [8, 32], [0, 0]];
 
 /// A filter that the program has room for.
 #[derive(Debug)]
@@ -29,45 +36,137 @@ pub(super) struct Fitted<'a> {
 }
 
 /// Makes a filter fit. `longest`: rows that a list may have.
-///
-/// # Errors
-/// It cannot be.
-pub(super) fn fit(filter: &Filter, longest: usize) -> Result<Fitted<'_>, String> {
+pub(super) fn fit(filter: &Filter, longest: usize) -> Fitted<'_> {
     let mut rows = longest;
-    while all(filter, rows) > MAX_ALL && rows > 1 {
-        rows /= 2;
-    }
-    if all(filter, rows) > MAX_ALL || filter.families.iter().any(|f| f.intervals.len() > MAX_INTERVALS) {
-        let lists: usize = filter.families.iter().map(|f| f.lists.len()).sum();
-        let intervals: usize = filter.families.iter().map(|f| f.intervals.len()).sum();
-        return Err(format!(
-            "the policies make {intervals} ranges of sources with {lists} different lists, and the program has no room for so many"
-        ));
+    while all(filter, rows) > MAX_ALL && rows > LEAST {
+        rows = LEAST.max(rows / 2);
     }
     let too_long = |list: &List| list.views().iter().any(|v| v.len() > rows);
-    let sources: Vec<AddrRange> = filter
+    let mut sources: Vec<AddrRange> = filter
         .families
         .iter()
         .flat_map(|f| f.intervals.iter().filter(|(_, n)| f.lists.get(*n).is_some_and(too_long)))
         .map(|(range, _)| *range)
         .collect();
-    let Some(first) = sources.first() else {
-        return Ok(Fitted { filter: Cow::Borrowed(filter), stricter: None });
-    };
-    let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
-    let stricter = format!(
-        "the program at the ingress has no room for all policies for what comes from {}-{}{more}: what policies behind the first {} \
-         protect is dropped there by its addresses alone, whatever its ports, and so is what a `pass` behind them lets through",
-        first.start(),
-        first.end(),
-        kept(rows),
-    );
-    let families = filter.families.each_ref().map(|f| Family {
-        intervals: f.intervals.clone(),
-        lists: f.lists.iter().map(|l| shorten(l, rows)).collect(),
+    let mut filter = Cow::Borrowed(filter);
+    if !sources.is_empty() || !has_room(&filter, rows) {
+        let families = filter.families.each_ref().map(|f| Family {
+            intervals: f.intervals.clone(),
+            lists: f.lists.iter().map(|l| shorten(l, rows)).collect(),
+        });
+        filter = Cow::Owned(Filter { families, ports: filter.ports, own: filter.own.clone() });
+    }
+    for bits in NETWORKS {
+        if !has_room(&filter, rows) {
+            sources.extend(fold(filter.to_mut(), bits, rows));
+        }
+    }
+    let stricter = sources.first().map(|first| {
+        let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+        format!(
+            "the program at the ingress has no room for all policies for what comes from {}-{}{more}: what policies behind the first \
+             {} protect is dropped there by its addresses alone, whatever its ports, and so is what a `pass` behind them lets through",
+            first.start(),
+            first.end(),
+            kept(rows),
+        )
     });
-    let filter = Cow::Owned(Filter { families, ports: filter.ports, own: filter.own.clone() });
-    Ok(Fitted { filter, stricter: Some(stricter) })
+    Fitted { filter, stricter }
+}
+
+fn has_room(filter: &Filter, rows: usize) -> bool {
+    all(filter, rows) <= MAX_ALL && filter.families.iter().all(|f| f.intervals.len() <= MAX_INTERVALS)
+}
+
+/// Makes one interval of those of a network whose addresses have this many bits in common, and one list that drops whatever any of
+/// theirs does: for the networks with most intervals, until there is room. Returns these intervals.
+fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
+    let mut networks: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
+    for (n, (family, bits)) in filter.families.iter().zip(bits).enumerate() {
+        let same = |a: &(AddrRange, usize), b: &(AddrRange, usize)| network(a.0, bits) == network(b.0, bits);
+        let mut first = 0;
+        for group in family.intervals.chunk_by(same) {
+            networks.push((n, first..first + group.len()));
+            first += group.len();
+        }
+    }
+    networks.retain(|(_, group)| group.len() > 1);
+    networks.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
+    // What there would be without these.
+    let mut size = all(filter, rows);
+    let mut intervals = filter.families.each_ref().map(|f| f.intervals.len());
+    let mut used = filter.families.each_ref().map(|f| {
+        let mut used = vec![0usize; f.lists.len()];
+        f.intervals.iter().filter_map(|(_, n)| used.get_mut(*n).map(|u| *u += 1)).for_each(drop);
+        used
+    });
+    let mut folded: [Vec<(std::ops::Range<usize>, AddrRange, List)>; 2] = Default::default();
+    for (n, group) in networks {
+        if size <= MAX_ALL && intervals.iter().all(|n| *n <= MAX_INTERVALS) {
+            break;
+        }
+        let (Some(family), Some(used)) = (filter.families.get(n), used.get_mut(n)) else { break };
+        let Some(members) = family.intervals.get(group.clone()) else { break };
+        let (Some((first, _)), Some((last, _))) = (members.first(), members.last()) else { break };
+        let lists: BTreeSet<usize> = members.iter().map(|(_, n)| *n).collect();
+        let theirs = lists.iter().filter_map(|n| family.lists.get(*n));
+        let dropped = theirs.flat_map(List::views).flatten().filter(|r| r.drop).map(|r| r.local);
+        let closed: Vec<Row> = join(dropped, rows).into_iter().map(closing).collect();
+        for (_, list) in members {
+            if let (Some(uses), Some(list)) = (used.get_mut(*list), family.lists.get(*list)) {
+                *uses -= 1;
+                if *uses == 0 {
+                    size -= size_of(list, rows);
+                }
+            }
+        }
+        let list = List {
+            ports: closed.clone(),
+            protocol: closed.clone(),
+            addresses: closed.clone(),
+            fragments: closed,
+        };
+        size += size_of(&list, rows);
+        if let (Some(count), Some(folded)) = (intervals.get_mut(n), folded.get_mut(n)) {
+            *count -= group.len() - 1;
+            folded.push((group, hull(first, last), list));
+        }
+    }
+    let mut sources = Vec::new();
+    for (family, mut folded) in filter.families.iter_mut().zip(folded) {
+        folded.sort_by_key(|(group, ..)| group.start);
+        sources.extend(folded.iter().map(|(_, range, _)| *range));
+        let old = std::mem::take(family);
+        // Lists by their old number, as far as somebody still leads to them.
+        let mut numbers: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut folded = folded.into_iter().peekable();
+        let mut at = 0;
+        while let Some((range, list)) = old.intervals.get(at) {
+            if let Some((group, hull, list)) = folded.next_if(|(group, ..)| group.start == at) {
+                family.intervals.push((hull, family.lists.len()));
+                family.lists.push(list);
+                at = group.end;
+                continue;
+            }
+            let next = family.lists.len();
+            let number = *numbers.entry(*list).or_insert(next);
+            if number == next {
+                family.lists.extend(old.lists.get(*list).cloned());
+            }
+            family.intervals.push((*range, number));
+            at += 1;
+        }
+    }
+    sources
+}
+
+/// The first bits of the first address of a range.
+fn network(range: AddrRange, bits: u32) -> u128 {
+    let (address, len) = match range.start() {
+        IpAddr::V4(ip) => (u128::from(u32::from(ip)), 32),
+        IpAddr::V6(ip) => (u128::from(ip), 128),
+    };
+    address.checked_shr(len - bits).unwrap_or(0)
 }
 
 /// Says whether a filter fits as it is.
@@ -75,12 +174,12 @@ pub(super) fn fit(filter: &Filter, longest: usize) -> Result<Fitted<'_>, String>
 /// # Errors
 /// Why not.
 pub(super) fn check(filter: &Filter, longest: usize) -> Result<(), String> {
-    let lists = || filter.families.iter().flat_map(|f| &f.lists);
-    let most = lists().flat_map(List::views).map(<[Row]>::len).max().unwrap_or(0);
+    let lists = filter.families.iter().flat_map(|f| &f.lists);
+    let most = lists.flat_map(List::views).map(<[Row]>::len).max().unwrap_or(0);
     if most > longest {
         return Err(format!("{most} policies cover one address, and the program asks at most {longest}"));
     }
-    if all(filter, longest) > MAX_ALL || filter.families.iter().any(|f| f.intervals.len() > MAX_INTERVALS) {
+    if !has_room(filter, longest) {
         return Err("the program has no room for so many policies".to_owned());
     }
     Ok(())
@@ -101,8 +200,16 @@ pub(super) fn reached<'a>(
 
 /// Rows of all lists, when none has more than `rows`, with the last one of each.
 fn all(filter: &Filter, rows: usize) -> usize {
-    let lists = filter.families.iter().flat_map(|f| &f.lists);
-    lists.flat_map(List::views).map(|view| view.len().min(rows) + 1).sum()
+    filter.families.iter().flat_map(|f| &f.lists).map(|list| size_of(list, rows)).sum()
+}
+
+fn size_of(list: &List, rows: usize) -> usize {
+    list.views().iter().map(|view| view.len().min(rows) + 1).sum()
+}
+
+/// Drops everything for these addresses.
+fn closing(local: AddrRange) -> Row {
+    Row { local, drop: true, ..Row::all(local.is_ipv6()) }
 }
 
 /// As many rows of a list that is too long are asked as they are.
@@ -117,8 +224,7 @@ fn shorten(list: &List, rows: usize) -> List {
         }
         let (first, rest) = view.split_at(kept(rows));
         let closed = join(rest.iter().filter(|r| r.drop).map(|r| r.local), rows - first.len());
-        let drop = |local: AddrRange| Row { local, drop: true, ..Row::all(local.is_ipv6()) };
-        first.iter().copied().chain(closed.into_iter().map(drop)).collect()
+        first.iter().copied().chain(closed.into_iter().map(closing)).collect()
     };
     let [ports, protocol, addresses, fragments] = list.views().map(view);
     List { ports, protocol, addresses, fragments }
@@ -139,7 +245,7 @@ fn join(ranges: impl Iterator<Item = AddrRange>, most: usize) -> Vec<AddrRange> 
     let mut gaps: Vec<(u128, usize)> =
         (1..out.len()).filter_map(|n| Some((gap(out.get(n - 1)?, out.get(n)?)?, n))).collect();
     gaps.sort_unstable();
-    let joined: std::collections::BTreeSet<usize> = gaps.into_iter().take(excess).map(|(_, n)| n).collect();
+    let joined: BTreeSet<usize> = gaps.into_iter().take(excess).map(|(_, n)| n).collect();
     let mut few: Vec<AddrRange> = Vec::new();
     for (n, range) in out.into_iter().enumerate() {
         match few.last_mut() {
@@ -214,7 +320,7 @@ mod tests {
         let long: Vec<Row> = std::iter::once(pass).chain((0..200).map(|n| drop(net, n))).collect();
         let f = filter(vec![long.clone(), vec![drop(net, 7)]]);
         assert!(check(&f, 127).unwrap_err().contains("201 policies cover one address"));
-        let fitted = fit(&f, 127).unwrap();
+        let fitted = fit(&f, 127);
         let [cut, other] = &fitted.filter.families[0].lists[..] else { panic!("{fitted:?}") };
         assert_eq!(cut.ports[..63], long[..63], "what comes first is asked as it was");
         assert_eq!(cut.ports[63..], [Row { local: net, drop: true, ..Row::all(false) }]);
@@ -222,7 +328,7 @@ mod tests {
         check(&fitted.filter, 127).unwrap();
         let said = fitted.stricter.unwrap();
         assert!(said.contains("from 10.2.0.0-10.2.0.0:"), "{said}");
-        assert!(fit(&f, 201).unwrap().stricter.is_none());
+        assert!(fit(&f, 201).stricter.is_none());
     }
 
     #[test]
@@ -233,7 +339,7 @@ mod tests {
         views.push((0..3).map(row).collect());
         let f = filter(views);
         assert!(check(&f, 1023).is_err());
-        let fitted = fit(&f, 1023).unwrap();
+        let fitted = fit(&f, 1023);
         check(&fitted.filter, 1023).unwrap();
         let lists = &fitted.filter.families[0].lists;
         assert_eq!(lists[200], f.families[0].lists[200]);
@@ -244,9 +350,55 @@ mod tests {
     }
 
     #[test]
-    fn more_lists_than_there_is_room_for_are_an_error() {
-        let f = filter(vec![vec![drop(range("10.1.0.0-10.1.0.255"), 1)]; MAX_ALL / 4]);
-        assert!(fit(&f, 127).unwrap_err().contains("32768 different lists"));
+    fn more_lists_than_there_is_room_for_close_the_networks_that_have_most_of_them() {
+        let nets = ["10.1.0.0-10.1.0.255", "10.3.0.0-10.3.0.255"].map(range);
+        let mut f = filter((0..40_000).map(|n| vec![drop(nets[n % 2], n as u16)]).collect());
+        let others =
+            [range("10.1.255.0-10.1.255.9"), range("192.0.2.0-192.0.2.255"), range("192.0.3.0-192.0.3.255")];
+        let v4 = &mut f.families[0];
+        for other in others {
+            v4.intervals.push((other, v4.lists.len()));
+            v4.lists.push(List { ports: vec![drop(nets[0], 7)], ..List::default() });
+        }
+        v4.intervals.sort_unstable();
+        let fitted = fit(&f, 127);
+        check(&fitted.filter, 127).unwrap();
+        let now = &fitted.filter.families[0];
+        assert_eq!(
+            now.intervals.iter().map(|(r, _)| *r).collect::<Vec<_>>(),
+            [others[0], range("10.2.0.0-10.2.156.63"), others[1], others[2]]
+        );
+        let list = |n: usize| &now.lists[now.intervals[n].1];
+        assert_eq!(list(1).ports, nets.map(closing));
+        assert_eq!(list(1).fragments, list(1).ports);
+        assert!(
+            [0, 2, 3].iter().all(|n| list(*n).ports == [drop(nets[0], 7)]),
+            "of others nothing has changed"
+        );
+        let said = fitted.stricter.unwrap();
+        assert!(said.contains("from 10.2.0.0-10.2.156.63:"), "{said}");
+    }
+
+    #[test]
+    fn scattered_all_over_they_close_all_the_same() {
+        let net = range("10.1.0.0-10.1.0.255");
+        let mut f = filter((0..70_000).map(|n| vec![drop(net, n as u16)]).collect());
+        for (n, (range, _)) in f.families[0].intervals.iter_mut().enumerate() {
+            *range = AddrRange::host(IpAddr::V4(((n as u32) << 15).into()));
+        }
+        let fitted = fit(&f, 127);
+        check(&fitted.filter, 127).unwrap();
+        let now = &fitted.filter.families[0];
+        assert!(now.lists.len() < MAX_ALL / 4);
+        for n in [0u32, 1, 35_000, 69_999] {
+            let from = IpAddr::V4((n << 15).into());
+            let (_, list) = now.intervals.iter().find(|(r, _)| r.contains(from)).unwrap();
+            assert!(now.lists[*list].ports.iter().any(|r| r.drop && inside(net, r.local)));
+        }
+    }
+
+    fn inside(inner: AddrRange, outer: AddrRange) -> bool {
+        outer.contains(inner.start()) && outer.contains(inner.end())
     }
 
     #[test]

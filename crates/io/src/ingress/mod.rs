@@ -305,8 +305,7 @@ impl Ingress {
         own: &BTreeSet<IpAddr>,
         interfaces: &[Interface<'_>],
     ) -> Result<Wanted, IngressError> {
-        let fit::Fitted { filter: fitted, stricter } =
-            fit::fit(filter, program::longest()).map_err(IngressError::TooMany)?;
+        let fit::Fitted { filter: fitted, stricter } = fit::fit(filter, program::longest());
         let mut fitted = fitted.into_owned();
         fitted.own = fit::reached(&fitted, own).collect();
         let image = Image::new(&fitted).map_err(IngressError::TooMany)?;
