@@ -1,11 +1,14 @@
 //! Tests of answers that are too long for VICI, and of clients that go while their command waits.
 
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ironswan_io::clock;
 use ironswan_wire::vici::{Packet, Section};
 
-use super::super::tests::{Raw, Served, local, serve};
+use super::super::tests::{Raw, Served, local, serve, serve_with};
 use super::super::{MAX_ERRMSG, failure};
 use super::HANG_UP_CHECK;
 use crate::driver::tests::{conf, gateway, pair};
@@ -153,6 +156,37 @@ async fn a_client_that_goes_while_its_command_waits_gives_its_place_back() {
         assert_eq!(s.control.clients.borrow().len(), 1, "who still reads is served");
         drop((waiting, sent));
         assert_eq!(clients(&s, 0).await.0, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_reload_is_carried_out_also_when_its_client_does_not_wait() {
+    local(async {
+        let done = Rc::new(Cell::new(false));
+        let told = done.clone();
+        let reload = move || -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
+            let told = told.clone();
+            Box::pin(async move {
+                tokio::time::sleep(3 * HANG_UP_CHECK).await;
+                told.set(true);
+                Ok(())
+            })
+        };
+        let s = serve_with(pair(), Box::new(reload));
+        let mut c = Raw::connect(&s).await;
+        let message = Section::new();
+        c.send(&Packet::CmdRequest { name: "reload-settings".into(), message }.emit().unwrap()).await;
+        assert_eq!(clients(&s, 1).await.0, 1);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        drop(c);
+        let (left, after) = clients(&s, 0).await;
+        println!("{left} clients left after {after:?}, reloaded: {}", done.get());
+        assert!(left == 0 && !done.get());
+        for _ in 0..5 {
+            tokio::time::sleep(HANG_UP_CHECK).await;
+        }
+        assert!(done.get());
     })
     .await;
 }

@@ -155,9 +155,11 @@ impl Control {
             "get-algorithms" => self.get_algorithms(),
             "ironswan-engines" => self.ironswan_engines(),
             "ironswan-counters" => self.all_counters().await,
-            "reload-settings" => match (self.reload)().await {
-                Ok(()) => success(),
-                Err(e) => failure(e),
+            // Carried out also when the client does not wait for the end.
+            "reload-settings" => match tokio::task::spawn_local((self.reload)()).await {
+                Ok(Ok(())) => success(),
+                Ok(Err(e)) => failure(e),
+                Err(e) => failure(format!("the configuration was not reloaded: {e}")),
             },
             "load-conn" => self.load_conn(message).await,
             "unload-conn" => self.unload_conn(&message).await,

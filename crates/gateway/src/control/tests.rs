@@ -29,14 +29,15 @@ fn served() -> Served {
 }
 
 /// A server in front of the first gateway.
-pub(super) fn serve((a, b): (Driver, Driver)) -> Served {
+pub(super) fn serve(pair: (Driver, Driver)) -> Served {
+    serve_with(pair, Box::new(|| Box::pin(async { Err("no files here".to_owned()) })))
+}
+
+/// The same with something to reload.
+pub(super) fn serve_with((a, b): (Driver, Driver), reload: Reload) -> Served {
     let dir = Scratch::new();
     let path = dir.path().join("x.vici");
-    let control = Control::new(
-        a.clone(),
-        Box::new(|| Box::pin(async { Err("no files here".to_owned()) })),
-        Box::new(Plane::default),
-    );
+    let control = Control::new(a.clone(), reload, Box::new(Plane::default));
     tokio::task::spawn_local(control.clone().serve(Listener::bind(&path).unwrap()));
     Served { dir, path, control, a, b }
 }
