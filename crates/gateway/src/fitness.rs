@@ -52,7 +52,14 @@ impl Facts {
     /// What the kernel says.
     pub fn gather(netlink: &mut Netlink, device: &str) -> Result<Self, IoError> {
         let links = netlink.links()?;
-        let left_out = netlink.left_out();
+        let mut left_out = netlink.left_out();
+        // Without `nft` there is no guard that marks could disturb.
+        let ruleset = Nft::find().ok().map(|nft| nft.ruleset());
+        if let Some(Err(e)) = &ruleset {
+            left_out.push(format!(
+                "whether rules of nftables use the bits of IronSwan's marks is not known: {e}"
+            ));
+        }
         let strict = links
             .iter()
             .filter(|l| !l.loopback && l.name != device)
@@ -67,10 +74,7 @@ impl Facts {
             left_out,
             reverse_path: sysctl::reverse_path("all"),
             strict,
-            marking: Nft::find()
-                .ok()
-                .and_then(|nft| nft.ruleset().ok())
-                .map_or_else(Vec::new, |t| marking(&t)),
+            marking: ruleset.and_then(Result::ok).map_or_else(Vec::new, |t| marking(&t)),
             forwarding: [false, true].map(sysctl::forwarding),
         })
     }
@@ -283,7 +287,8 @@ fn marking(ruleset: &str) -> Vec<(String, String)> {
 /// As many rules that speak of marks are looked at.
 const MOST_MARKING: usize = 1000;
 
-/// The bits of a mark that a rule of nft asks for or changes; all where it names none.
+/// The bits of a mark that a rule of nft asks for or changes; all where it names none. What it writes into a connection's mark
+/// changes no packet's; a rule that takes it from there names them.
 fn mark_bits(rule: &str) -> u32 {
     let words: Vec<&str> = rule.split_whitespace().collect();
     let number = |w: &str| match w.strip_prefix("0x") {
@@ -295,14 +300,19 @@ fn mark_bits(rule: &str) -> u32 {
     while let Some(next) = words.get(at..).and_then(|rest| rest.iter().position(|w| *w == "mark")) {
         let mut i = at + next + 1;
         let sets = words.get(i) == Some(&"set");
+        let saves = sets && (at + next).checked_sub(1).and_then(|n| words.get(n)) == Some(&"ct");
         let (mut mask, mut values, mut whole) = (None, 0, false);
         i += usize::from(sets);
+        // Another mark may be what is set; later in the rule it begins the next statement.
+        if sets && matches!(words.get(i), Some(&("meta" | "ct"))) {
+            i += 2;
+        }
         // `set meta mark & M | V`, `set V`, `& M == V`, `V`.
         while let Some(word) = words.get(i) {
             match (*word, words.get(i + 1).and_then(|w| number(w))) {
                 ("&" | "and", Some(n)) => (mask, i) = (Some(n), i + 1),
                 ("|" | "or" | "^" | "xor", Some(n)) => (values, i) = (values | n, i + 1),
-                ("==" | "!=" | "meta" | "ct" | "mark", _) => {}
+                ("==" | "!=", _) => {}
                 (w, _) => match number(w) {
                     Some(n) => (values, whole) = (values | n, mask.is_none()),
                     None => break,
@@ -311,6 +321,7 @@ fn mark_bits(rule: &str) -> u32 {
             i += 1;
         }
         bits |= match (sets, mask, whole) {
+            _ if saves => 0,
             (true, Some(mask), _) => !mask | values,
             (false, Some(mask), _) => mask,
             // Another's value in place of the whole mark; or no value that can be read, as one out of a map.

@@ -19,6 +19,8 @@ pub const NEEDED: Version = Version(0, 9, 3);
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// A call takes milliseconds, with 10,000 tunnels tenths of a second.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Nobody needs to know other programs' rules so badly that the start waits longer for them.
+const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(3);
 /// As much of a complaint is passed on.
 const COMPLAINT: usize = 400;
 
@@ -234,12 +236,12 @@ impl Nft {
         Ok(run.stdout.lines().any(|l| l.trim() == format!("table inet {NAME}")))
     }
 
-    /// All rules of all tables, without what sets and maps hold, as `nft` shows them.
+    /// All rules of all tables, without what sets and maps hold, as `nft` shows them. Waits some seconds at most.
     ///
     /// # Errors
     /// As for [`Nft::apply`].
     pub fn ruleset(&self) -> Result<String, NftError> {
-        let run = self.run(&["-t", "-n", "list", "ruleset"], None)?;
+        let run = self.run_within(PATIENCE_FOR_OTHERS, &["-t", "-n", "list", "ruleset"], None)?;
         if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
     }
 
@@ -271,6 +273,10 @@ impl Nft {
     }
 
     fn run(&self, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
+        self.run_within(PATIENCE, args, input)
+    }
+
+    fn run_within(&self, patience: Duration, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
         let mut child = Command::new(&self.program)
             .args(args)
             // What it says is looked at.
@@ -292,7 +298,7 @@ impl Nft {
             });
             let out = s.spawn(move || read(stdout));
             let err = s.spawn(move || read(stderr));
-            let ended = ends_in_time(&mut child);
+            let ended = ends_in_time(&child, patience);
             if !ended {
                 let _ = child.kill();
             }
@@ -300,7 +306,7 @@ impl Nft {
             let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
             match status {
                 Ok(status) if ended => Ok(Run { pid, ok: status.success(), stdout, stderr }),
-                Ok(_) => Err(self.broken(format!("did not end within {} s", PATIENCE.as_secs()))),
+                Ok(_) => Err(self.broken(format!("did not end within {} s", patience.as_secs()))),
                 Err(e) => Err(self.broken(format!("cannot be waited for ({e})"))),
             }
         })
@@ -308,12 +314,12 @@ impl Nft {
 }
 
 /// Waits for the end of a process. Where the kernel cannot wait with a limit, true at once.
-fn ends_in_time(child: &mut Child) -> bool {
+fn ends_in_time(child: &Child, patience: Duration) -> bool {
     let Some(fd) = Pid::from_raw(child.id() as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
         return true;
     };
-    let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => {}
