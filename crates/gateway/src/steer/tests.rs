@@ -153,6 +153,22 @@ fn where_tunnels_meet_nothing_at_all_is_let_through_behind_the_maps() {
 }
 
 #[test]
+fn the_own_side_of_a_child_is_no_hole_in_the_policy_of_its_namesake_in_another_connection() {
+    let of =
+        |name: &str, local, remote| Policy { name: name.into(), ..policy(Verdict::Protect, local, remote) };
+    // b.net covers what 10.5.0.0/16 sends to 10.1.0.0/16, which is only a.net's own side.
+    let p = plan(
+        &settings(),
+        &[of("a.net", "10.1.0.0/16", "0.0.0.0/0"), of("b.net", "10.5.0.0/16", "10.0.0.0/8")],
+    );
+    let to_a: Vec<_> =
+        elements(&p, "out4").into_iter().filter(|e| e.starts_with("10.1.0.0/16 : goto ")).collect();
+    assert_eq!(to_a.len(), 1, "{:?}", elements(&p, "out4"));
+    let rules = chain(&p, to_a[0].rsplit(' ').next().unwrap());
+    assert_eq!(rules, ["ip saddr 10.5.0.0/16 return", "goto skip"]);
+}
+
+#[test]
 fn without_policies_there_is_nothing_but_the_removal_of_what_stood() {
     let p = plan(&settings(), &[]);
     assert_eq!(p.nft.as_deref(), Some("table inet ironswan {}\ndelete table inet ironswan\n"));
