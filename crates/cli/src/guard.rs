@@ -127,9 +127,13 @@ fn page(r: &Report, daemon: Option<&str>) -> String {
         (_, true) => "nft table  stands\n".to_owned(),
         (_, false) => "nft table  none: nothing is dropped for leaving in clear\n".to_owned(),
     };
+    let at = r.ingress.at.join(", ");
     out += &match (&r.ingress.problem, r.ingress.at.is_empty()) {
-        (Some(why), _) => format!("ingress    cannot be looked at: {why}\n"),
-        (None, false) => format!("ingress    the program stands at {}\n", r.ingress.at.join(", ")),
+        (Some(why), true) => format!("ingress    cannot be looked at: {why}\n"),
+        (Some(why), false) => {
+            format!("ingress    the program stands at {at}; not everywhere can be looked: {why}\n")
+        }
+        (None, false) => format!("ingress    the program stands at {at}\n"),
         (None, true) => {
             "ingress    no program: what comes in clear is dropped by the nft table alone\n".to_owned()
         }
@@ -197,9 +201,12 @@ mod tests {
             verdict: "guarded",
         };
         r.policies = (0..50).map(line).collect();
+        r.ingress.at = vec!["lan".into(), "wan".into()];
+        r.ingress.problem = Some("odd0: the kernel refused".into());
         let page = page(&r, None);
         for words in [
             "none runs",
+            "stands at lan, wan; not everywhere can be looked: odd0: the kernel refused",
             "out_clear  3 packets, 252 bytes",
             "  219: from all",
             "of other programs\n  10.9.0.0/16 dev wan",

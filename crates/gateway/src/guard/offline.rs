@@ -163,7 +163,7 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
         table: settings.nft && !plan.routes.is_empty(),
         warnings: {
             let ingress = kept.problem.map(|why| without_ingress(&why)).into_iter().chain(kept.stricter);
-            plan.warnings.into_iter().chain(ingress).collect()
+            plan.warnings.into_iter().chain(ingress).chain(kept.said).collect()
         },
     })
 }

@@ -241,3 +241,42 @@ fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed
         assert!(!another.found() && !ingress::stands(&n.links().unwrap()));
     });
 }
+
+#[test]
+fn filters_that_are_asked_before_ours_are_named_and_no_others() {
+    in_namespace(|| {
+        let run = |program: &str, args: &[&str]| {
+            assert!(std::process::Command::new(program).args(args).status().unwrap().success(), "{args:?}");
+        };
+        run("ip", &["link", "add", "v0", "type", "veth", "peer", "name", "v1"]);
+        let mut keeper = ingress::Keeper::open("ipsec0").unwrap();
+        assert_eq!(keeper.keep(&filter("10.2.0.0")).problem, None);
+        let mut n = Netlink::open().unwrap();
+        let before = |n: &mut Netlink| ingress::Report::look(&n.links().unwrap()).before;
+        let add = |device: &str, filter: &str| {
+            let add = format!("filter add dev {device} ingress {filter} flowid 1:1");
+            run("tc", &add.split(' ').collect::<Vec<_>>());
+        };
+        add("v0", "pref 3 protocol ip u32 match u32 0 0");
+        assert_eq!(before(&mut n), []);
+        add("v0", "pref 1 protocol ip u32 match u32 0 0");
+        for device in ["v0", "v1"] {
+            run(
+                "tc",
+                &[
+                    &[
+                        "filter", "add", "dev", device, "ingress", "pref", "2", "protocol", "all", "handle",
+                        "9",
+                    ][..],
+                    &["bpf", "bytecode", "1,6 0 0 4294967295", "flowid", "1:1"],
+                ]
+                .concat(),
+            );
+        }
+        let found = before(&mut n);
+        let of =
+            |device: &str| found.iter().find(|(name, _)| name == device).map(|(_, what)| what.join(", "));
+        assert_eq!(of("v0").as_deref(), Some("tc filter u32 pref 1, tc filter bpf pref 2"));
+        assert_eq!(of("v1").as_deref(), Some("tc filter bpf pref 2"));
+    });
+}

@@ -157,7 +157,7 @@ impl fmt::Display for IngressError {
             }
             Some(libc::ENOSYS) => " (this kernel has no bpf(): CONFIG_BPF_SYSCALL)",
             Some(libc::ENOENT | libc::EOPNOTSUPP) => {
-                " (the kernel may lack a part: CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF, Linux 5.3)"
+                " (the kernel may lack a part: CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF, Linux 5.3; or the interface shares its                  filters with others: `tc qdisc show dev NAME ingress` names an `ingress_block` then)"
             }
             Some(libc::EINVAL) => {
                 " (another program's filter may have the preference 2: `tc filter show dev NAME ingress`; or the kernel is older \
@@ -399,9 +399,11 @@ impl Ingress {
     /// What the kernel says.
     pub fn look(&mut self, interface: u32) -> Result<Attached, IngressError> {
         let found = self.tc.filters(interface).map_err(refused("list filters at the ingress"))?;
+        // Of those with our preference, the kernel asks the newest first, and lists them in that order.
         let mut before: Vec<String> = found
             .iter()
-            .filter(|f| f.preference < PREFERENCE)
+            .take_while(|f| !is_ours(f))
+            .filter(|f| f.preference <= PREFERENCE)
             .map(|f| format!("tc filter {} pref {}", f.kind, f.preference))
             .collect();
         match bpf::tcx_at(interface) {
@@ -521,10 +523,13 @@ struct Ours {
     made: bool,
 }
 
+fn is_ours(f: &tc::Found) -> bool {
+    f.preference == PREFERENCE && f.handle == HANDLE
+}
+
 /// Our filter among these.
 fn ours(found: &[tc::Found]) -> Option<Ours> {
-    let is_ours = |f: &&tc::Found| f.preference == PREFERENCE && f.handle == HANDLE;
-    let f = found.iter().find(is_ours)?;
+    let f = found.iter().find(|f| is_ours(f))?;
     let name = f.name.as_deref()?.strip_prefix(NAME)?;
     let digest = name.strip_suffix(MADE);
     let made = digest.is_some();
