@@ -1,7 +1,7 @@
 //! What two parts of a configuration mean for each other: the linter behind `ironswan check`. The daemon runs with what is
 //! found here, errors too: a connection without a key waits for one that VICI loads.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ironswan_ike::SharedKeys;
@@ -124,10 +124,11 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
 /// Two connections that a responder cannot tell apart.
 fn twins(config: &Config, diags: &mut Diagnostics) {
     let text = |addrs: &[AddrSpec]| format!("{addrs:?}");
-    let mut seen: HashMap<(String, String, String, String), &Connection> = HashMap::new();
+    // The identities themselves: their texts are cut where they are long.
+    let mut seen: BTreeMap<(String, String, Option<Identity>, IdPattern), &Connection> = BTreeMap::new();
     for conn in &config.connections {
-        let id = conn.local_id.as_ref().map(ToString::to_string).unwrap_or_default();
-        let key = (text(&conn.local_addrs), text(&conn.remote_addrs), id, conn.remote_id.to_string());
+        let us = conn.local_id.as_ref().map(Identity::folded);
+        let key = (text(&conn.local_addrs), text(&conn.remote_addrs), us, conn.remote_id.folded());
         if let Some(first) = seen.insert(key, conn) {
             let path = format!("connections.{}", conn.name);
             let message = format!(

@@ -121,6 +121,13 @@ fn the_linter_finds_twins_missing_keys_and_doubtful_keys() {
             && found[0].contains("same addresses and identities"),
         "{found:?}"
     );
+    // Names are the same in capitals; key ids that begin alike are not.
+    let found = lint(&format!("{CONN}{SECRET}{}", twin.replace("id = g2", "id = G2")));
+    assert!(found.len() == 1 && found[0].contains("same addresses and identities"), "{found:?}");
+    let key_id = |end: &str| format!("id = \"@#{}{end}\"", "ab".repeat(64));
+    let (first, second) = (CONN.replace("id = g2", &key_id("01")), twin.replace("id = g2", &key_id("02")));
+    let found = lint(&format!("{first}{SECRET}{second}"));
+    assert!(found.is_empty(), "{found:?}");
     let found = lint(CONN);
     assert!(
         found.len() == 1
