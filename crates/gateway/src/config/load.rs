@@ -253,7 +253,8 @@ pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Dia
             }
             (_, Node::Section(_)) if used.contains(name) => {}
             (_, Node::Section(s)) => {
-                let near = super::diag::nearest(name, ["connections", "secrets", "pools", "authorities"]);
+                let known = ["connections", "secrets", "pools", "authorities"];
+                let near = if diags.is_full() { None } else { super::diag::nearest(name, known) };
                 let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
                 diags.error(&s.origin, name, format!("unknown section, and nothing inherits from it{hint}"));
             }
