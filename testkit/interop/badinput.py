@@ -15,7 +15,7 @@ import threading
 import time
 
 from backends import BACKENDS, check_used
-from gateway import IronSwan, program, tunnel
+from gateway import Charon, IronSwan, program, tunnel
 from lab import HERE, Failed, call, check, main, need, say, until
 from traffic import ping
 from vici import CMD_REQUEST, CMD_UNKNOWN, EVENT_REGISTER, Vici, ViciError, emit
@@ -141,6 +141,32 @@ def port_in_use(lab, full):
         until('the port is taken', lambda: 'bound' in holder.log())
         start_fails(lab, run_args(lab, folder), str(port), 'used by another process')
         holder.stop()
+
+
+def other_ports(lab, full):
+    """The remedy for ports in use: with port_ike and port_natt a gateway initiates, with encapsulation and without; a local_port that
+    is neither of the two is an error."""
+    need('ip', 'swanctl', 'charon-systemd', 'ping')
+    lab.line()
+    held = '; '.join(f"s{p} = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s{p}.bind(('0.0.0.0', {p}))" for p in (500, 4500))
+    holder = lab.spawn('g1', sys.executable, '-c', f"import socket, time; {held}; print('bound', flush=True); time.sleep(100)", name='ports')
+    until('the ports are taken', lambda: 'bound' in holder.log())
+    g1 = IronSwan(lab, 'g1').start(tunnel('g1'), 'port_ike = 1500\nport_natt = 14500\n')
+    for peer, encap in ((Charon, True), (IronSwan, False), (IronSwan, True)):
+        g2 = peer(lab, 'g2').start(tunnel('g2', encap=encap))
+        g1.load(tunnel('g1', encap=encap))
+        g1.initiate()
+        ping(lab)
+        port = g1.established()[0]['local-port']
+        check(port == ('14500' if encap else '1500'), f'{g2.kind}, encap {encap}: up from port {port}, and traffic flows')
+        g1.swanctl('--terminate', '--ike', 'net')
+        g2.stop()
+    wrong = config(lab, tunnel('g1', conn='local_port = 500'), 'wrong')
+    lab.write('wrong/ironswan.conf', 'port_ike = 1500\nport_natt = 14500\n')
+    done = lab.run('g1', program(), 'check', wrong, fail=False)
+    check(done.returncode != 0 and 'UDP port 500 is none of' in done.stdout, f'check: {done.returncode}: {done.stdout.splitlines()[0]}')
+    said = g1.swanctl('--load-conns', '--file', os.path.join(wrong, 'swanctl.conf'), fail=False)
+    check('UDP port 500 is none of' in said.stdout, f'load-conn: {said.stdout.strip()}')
 
 
 def no_privilege(lab, full):
@@ -439,5 +465,5 @@ def idle(lab, full):
 
 if __name__ == '__main__':
     main({f.__name__: f for f in (
-        killed, terminated, port_in_use, no_privilege, no_tun, readable_secrets, bad_configuration, two_daemons, reload,
+        killed, terminated, port_in_use, other_ports, no_privilege, no_tun, readable_secrets, bad_configuration, two_daemons, reload,
         no_route, flood, garbage, garbage_xdp, garbage_single, vici_garbage, idle)}, 'badinput')

@@ -182,7 +182,11 @@ impl Net {
     /// A node sends.
     pub fn send(&mut self, now: Instant, node: usize, from: SocketAddr, to: SocketAddr, payload: Vec<u8>) {
         self.sent.push(now);
-        let message = if from.port() == 4500 { payload.get(4..).unwrap_or_default() } else { &payload[..] };
+        let message = if from.port() == 4500 || to.port() == 4500 {
+            payload.get(4..).unwrap_or_default()
+        } else {
+            &payload[..]
+        };
         let mut extra = Duration::ZERO;
         let mut packet = Packet { from, to, payload: payload.clone() };
         if let Ok(h) = Header::read(message) {

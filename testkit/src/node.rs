@@ -63,7 +63,11 @@ pub struct Node {
 impl Node {
     /// A gateway with these addresses and this source of randomness.
     pub fn new(addrs: Vec<IpAddr>, rng: Box<dyn Rng>, limits: Limits) -> Self {
-        let options = Options { keylog: true, ..Options::default() };
+        Self::with_options(addrs, rng, limits, Options { keylog: true, ..Options::default() })
+    }
+
+    /// The same with these ports.
+    pub fn with_options(addrs: Vec<IpAddr>, rng: Box<dyn Rng>, limits: Limits, options: Options) -> Self {
         Self {
             addrs,
             endpoint: Endpoint::new(limits, rng, options),

@@ -231,7 +231,7 @@ impl World {
     fn deliver(&mut self, packet: Packet) {
         let now = self.now();
         let Some(node) = self.nodes.iter_mut().find(|n| n.addrs.contains(&packet.to.ip())) else { return };
-        let message = if packet.to.port() == 4500 {
+        let message = if packet.to.port() == node.endpoint.options().natt_port {
             match packet.payload.strip_prefix(&[0; 4]) {
                 Some(message) => message,
                 None => return,

@@ -1,19 +1,128 @@
 //! A NAT between gateways gives out another port or address: who is followed, who is not, and that peers behind one NAT
-//! are never taken for each other (RFC 7296 section 2.23).
+//! are never taken for each other (RFC 7296 section 2.23). A gateway whose UDP ports are not 500 and 4500.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Limits};
+use ironswan_crypto::rng::Seeded;
+use ironswan_ike::Options;
+use ironswan_ike::config::{AddrSpec, Connection, Limits};
+use ironswan_ike::event::IkeSaInfo;
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Node, World, config};
+use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::ike::payload::{Ke, Nonce};
+use ironswan_wire::ike::{Flags, Header, Message, Payload};
 
 const S: Duration = Duration::from_secs(1);
 const MS: Duration = Duration::from_millis(1);
 
 fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
+}
+
+/// Node 0 has the ports 1500 and 14500, node 1 the usual ones.
+fn own_ports(seed: u64, tweak: impl Fn(&mut [Connection; 2])) -> World {
+    let mut w = World::pair(seed, tweak);
+    let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    let options = Options { port: 1500, natt_port: 14500, ..Options::default() };
+    let addrs = w.nodes[0].addrs.clone();
+    let mut node = Node::with_options(addrs, Box::new(Seeded::new(seed + 100)), Limits::default(), options);
+    node.endpoint.load_shared(config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]));
+    let now = w.now();
+    node.endpoint.load_connection(now, conn);
+    w.nodes[0] = node;
+    w
+}
+
+#[test]
+fn a_gateway_with_ports_of_its_own_initiates_from_them() {
+    // Without a NAT, with encapsulation all the same, and encapsulated from the start.
+    for (seed, encap, from_start) in [(1, false, false), (2, true, false), (3, false, true)] {
+        let mut w = own_ports(seed, |c| {
+            c[0].encap = encap;
+            if from_start {
+                (c[0].local_port, c[0].remote_port) = (Some(14500), 4500);
+            }
+        });
+        w.establish(0).unwrap();
+        let first = &w.net.log[0].1;
+        let ports = |sa: &IkeSaInfo| (sa.local.port(), sa.remote.port());
+        println!("{} -> {}, then {:?}", first.from, first.to, ports(&w.up(0)[0]));
+        assert_eq!(first.from.port(), if from_start { 14500 } else { 1500 });
+        let (ours, theirs) = if encap || from_start { (14500, 4500) } else { (1500, 500) };
+        assert_eq!((ports(&w.up(0)[0]), ports(&w.up(1)[0])), ((ours, theirs), (theirs, ours)));
+        w.rekey_ike(1);
+        w.run(20 * S);
+        w.assert_one();
+        w.audit();
+    }
+}
+
+#[test]
+fn attempts_at_other_addresses_leave_from_our_port_too() {
+    let mut w = own_ports(4, |c| {
+        c[0].remote_addrs =
+            ["192.0.2.7", "192.0.2.8", "192.0.2.2"].map(|a| AddrSpec::Host(config::ip(a))).to_vec();
+        c[0].keyingtries = 2;
+    });
+    w.establish(0).unwrap();
+    assert!(w.net.log.iter().filter(|(_, p)| p.from.ip() == config::ip("192.0.2.1")).count() >= 4);
+    assert!(
+        w.net
+            .log
+            .iter()
+            .all(|(_, p)| p.from.port() == if p.from.ip() == config::ip("192.0.2.1") { 1500 } else { 500 })
+    );
+    w.assert_one();
+}
+
+#[test]
+fn an_attempt_that_begins_again_leaves_from_our_port_too() {
+    let mut w = own_ports(6, |_| {});
+    let ticket = w.initiate(0);
+    // Faster than the peer, with a public value that is no point.
+    let header = Header::new(
+        w.nodes[0].sas(w.now())[0].spi_i,
+        77,
+        ExchangeType::IKE_SA_INIT,
+        Flags::new(false, true),
+        0,
+    );
+    let group = KeId::CURVE_25519;
+    let payloads = vec![
+        Payload::Sa(vec![config::ike_proposal(&[group])]),
+        Payload::Ke(Ke { group, data: vec![0; 32] }),
+        Payload::Nonce(Nonce(vec![6; 32])),
+    ];
+    w.inject(addr("192.0.2.2:500"), addr("192.0.2.1:1500"), Message { header, payloads }.emit().unwrap());
+    w.run(10 * S);
+    assert_eq!(w.nodes[0].done.get(&ticket), Some(&Ok(())));
+    assert!(w.nodes[0].logged("starting IKE_SA_INIT again"));
+    assert!(w.net.log.iter().filter(|(s, _)| s.node == 0).all(|(_, p)| p.from.port() == 1500));
+    // What the first request has left behind at the peer is gone after a while.
+    w.run(30 * S);
+    w.assert_one();
+}
+
+#[test]
+fn a_port_that_is_none_of_ours_is_said_and_nothing_is_sent() {
+    let mut w = own_ports(5, |c| c[0].local_port = Some(500));
+    let now = w.now();
+    let why = w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).unwrap_err().to_string();
+    w.run(S);
+    println!("{why}");
+    assert!(why.contains("UDP port 500 is none of this gateway's, 1500 and 14500"), "{why}");
+    assert!(w.net.log.is_empty());
+    // As responder it goes on.
+
+    let mut theirs = w.nodes[1].endpoint.connection("gw").unwrap().clone();
+    theirs.remote_port = 1500;
+    let now = w.now();
+    w.nodes[1].endpoint.load_connection(now, theirs);
+    w.establish(1).unwrap();
+    w.assert_one();
 }
 
 /// Node 0 is behind a NAT, node 1 is not, the tunnel is up and carries traffic.

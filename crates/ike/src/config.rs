@@ -166,8 +166,9 @@ pub struct Connection {
     pub local_addrs: Vec<AddrSpec>,
     /// The peer's addresses.
     pub remote_addrs: Vec<AddrSpec>,
-    /// UDP port to send from: 500, or 4500 to start encapsulated.
-    pub local_port: u16,
+    /// UDP port to send from: one of the endpoint's two, the one with the non-ESP marker to start encapsulated. `None`: the one
+    /// for plain IKE.
+    pub local_port: Option<u16>,
     /// UDP port to send to.
     pub remote_port: u16,
     /// IKE proposals in order of preference.

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ironswan_ike::SharedKeys;
 use ironswan_ike::config::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec};
+use ironswan_ike::{Options, SharedKeys};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -21,6 +21,7 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
     if config.unread {
         return;
     }
+    ports(config, diags);
     overlaps(config, diags);
     twins(config, diags);
     if !config.secret_lost {
@@ -33,6 +34,17 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
 
 fn warn(config: &Config, diags: &mut Diagnostics, severity: Severity, key: &str, message: String) {
     diags.push(severity, config.place(key), key, message);
+}
+
+/// A connection that sends from a port which is not the daemon's cannot be initiated.
+fn ports(config: &Config, diags: &mut Diagnostics) {
+    let options =
+        Options { port: config.daemon.port_ike, natt_port: config.daemon.port_natt, ..Options::default() };
+    for conn in &config.connections {
+        if let Some(why) = options.foreign_port(conn) {
+            warn(config, diags, Severity::Error, &format!("connections.{}.local_port", conn.name), why);
+        }
+    }
 }
 
 struct Claim<'a> {

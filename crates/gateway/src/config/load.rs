@@ -283,8 +283,10 @@ fn connections(section: &Section, config: &mut Config, diags: &mut Diagnostics) 
 /// Remembers where the things are that `check` talks about.
 fn note_places(conn: &Section, path: &str, places: &mut HashMap<String, Origin>) {
     places.insert(path.to_owned(), conn.origin.clone());
-    if let Some(v) = conn.value("remote_addrs") {
-        places.insert(format!("{path}.remote_addrs"), v.origin.clone());
+    for key in ["local_port", "remote_addrs"] {
+        if let Some(v) = conn.value(key) {
+            places.insert(format!("{path}.{key}"), v.origin.clone());
+        }
     }
     for (name, side) in conn.sections().filter(|(n, _)| n.starts_with("remote")) {
         if let Some(v) = side.value("id") {

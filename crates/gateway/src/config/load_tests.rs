@@ -13,7 +13,15 @@ const CONN: &str = "connections { net { local_addrs = 192.0.2.1\n remote_addrs =
 const SECRET: &str = "secrets { ike-1 { secret = \"0123456789abcdef\" } }\n";
 
 fn lint(text: &str) -> Vec<String> {
+    lint_with(text, "")
+}
+
+/// The same with this `ironswan.conf`.
+fn lint_with(text: &str, own: &str) -> Vec<String> {
     let dir = Scratch::new();
+    if !own.is_empty() {
+        dir.write("ironswan.conf", own);
+    }
     dir.write("swanctl.conf", text);
     let mut d = Diagnostics::default();
     let config = load_dir(dir.path(), &mut d).unwrap();
@@ -253,4 +261,23 @@ fn shunts_need_nobody_to_authenticate() {
     let mut d = Diagnostics::default();
     load_dir(dir.path(), &mut d);
     assert_eq!(d.errors(), 2, "{d:?}");
+}
+
+#[test]
+fn a_port_of_a_connection_is_one_of_the_daemon_s() {
+    let from =
+        |port: &str| format!("{}{SECRET}", CONN.replace("mobike = no", &format!("local_port = {port}")));
+    let moved = "port_ike = 1500\nport_natt = 14500\n";
+    for (port, own) in [("0", ""), ("500", ""), ("4500", ""), ("1500", moved), ("14500", moved), ("0", moved)]
+    {
+        assert_eq!(lint_with(&from(port), own), [""; 0], "{port}");
+    }
+    assert_eq!(
+        lint(&from("600")),
+        [
+            "swanctl.conf:3: connections.net.local_port: UDP port 600 is none of this gateway's, 500 and 4500 (port_ike and \
+             port_natt in ironswan.conf); remove local_port, or set it to 4500 to start UDP-encapsulated"
+        ]
+    );
+    assert!(lint_with(&from("500"), moved)[0].contains("UDP port 500 is none of this gateway's, 1500 and"));
 }

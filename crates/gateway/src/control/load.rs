@@ -44,6 +44,11 @@ impl Control {
         if diags.errors() > 0 {
             return failure(diags.error_lines().join("; "));
         }
+        for conn in &read {
+            if let Some(why) = self.driver.view(|e, _| e.options().foreign_port(conn)) {
+                return failure(format!("connection {}: {why}", conn.name));
+            }
+        }
         // An answer has no place for warnings and notes.
         crate::reload::report(&diags);
         for conn in read {

@@ -79,6 +79,9 @@ impl Endpoint {
         if names.is_empty() && self.conns.hosts(&conn.remote_addrs).next().is_none() {
             return Err("unable to initiate to %any".to_owned());
         }
+        if let Some(why) = self.options.foreign_port(&conn) {
+            return Err(why);
+        }
         let paced = Pace::concerns(&start);
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.new_ike_id();
@@ -102,7 +105,8 @@ impl Endpoint {
             }
             None => ticket = start.ticket,
         }
-        let ends = (SocketAddr::new(nowhere, conn.local_port), SocketAddr::new(nowhere, conn.remote_port));
+        let local_port = self.options.port_of(&conn);
+        let ends = (SocketAddr::new(nowhere, local_port), SocketAddr::new(nowhere, conn.remote_port));
         let mut sa = Box::new(IkeSa {
             queue,
             remote_id,

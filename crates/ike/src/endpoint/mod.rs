@@ -45,7 +45,7 @@ use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
 
-use crate::config::Limits;
+use crate::config::{Connection, Limits};
 use crate::cookie::Cookies;
 use crate::counters::Counters;
 use crate::event::{
@@ -74,6 +74,25 @@ pub struct Options {
     pub port: u16,
     /// The local port where IKE carries the non-ESP marker (4500).
     pub natt_port: u16,
+}
+
+impl Options {
+    /// The port that the first message of a connection is sent from.
+    pub(crate) fn port_of(&self, conn: &Connection) -> u16 {
+        conn.local_port.unwrap_or(self.port)
+    }
+
+    /// Why nothing can be initiated on a connection: it has a port of its own that is none of ours.
+    pub fn foreign_port(&self, conn: &Connection) -> Option<String> {
+        let (port, ours) = (conn.local_port?, [self.port, self.natt_port]);
+        (!ours.contains(&port)).then(|| {
+            let [port_ike, port_natt] = ours;
+            format!(
+                "UDP port {port} is none of this gateway's, {port_ike} and {port_natt} (port_ike and port_natt in \
+                 ironswan.conf); remove local_port, or set it to {port_natt} to start UDP-encapsulated"
+            )
+        })
+    }
 }
 
 impl Default for Options {
@@ -311,6 +330,11 @@ impl Endpoint {
     }
 
     // ---- views ----
+
+    /// What it was told at its making.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
 
     /// A snapshot of every IKE_SA, by id.
     pub fn ike_sas(&self, now: Instant) -> Vec<IkeSaInfo> {

@@ -106,8 +106,8 @@ impl Endpoint {
             ..Init::default()
         });
         let nowhere = std::net::IpAddr::from([0u8; 4]);
-        let ends =
-            (SocketAddr::new(nowhere, sa.conn.local_port), SocketAddr::new(nowhere, sa.conn.remote_port));
+        let local_port = self.options.port_of(&sa.conn);
+        let ends = (SocketAddr::new(nowhere, local_port), SocketAddr::new(nowhere, sa.conn.remote_port));
         let mut rival = Box::new(IkeSa {
             queue,
             remote_id: match &sa.conn.remote_id {

@@ -31,6 +31,9 @@ use crate::timer::Timer;
 
 /// A responder may send us back this often (COOKIE, INVALID_KE_PAYLOAD) before the attempt is over.
 const MAX_ROUNDS: u32 = 6;
+/// UDP ports of IKE (RFC 7296 section 2), the second with the non-ESP marker.
+const IKE_PORT: u16 = 500;
+const NATT_PORT: u16 = 4500;
 
 pub(crate) type KeyPair = Option<(Secret, Vec<u8>)>;
 
@@ -213,8 +216,11 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         if sa.local.port() == ep.options.port {
             sa.local.set_port(ep.options.natt_port);
         }
-        if sa.remote.port() == ep.options.port {
-            sa.remote.set_port(ep.options.natt_port);
+        // The peer's ports may be others than ours; where they are ours, both are.
+        match sa.remote.port() {
+            IKE_PORT => sa.remote.set_port(NATT_PORT),
+            port if port == ep.options.port => sa.remote.set_port(ep.options.natt_port),
+            _ => {}
         }
     }
     let peer_public = ke.data.clone();

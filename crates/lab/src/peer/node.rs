@@ -261,7 +261,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         name: name(number),
         local_addrs: vec![AddrSpec::Host(tunnel.local)],
         remote_addrs: vec![AddrSpec::Host(tunnel.remote)],
-        local_port: 500,
+        local_port: None,
         remote_port: 500,
         proposals: vec![ike_proposal()],
         local_auth: Auth::Psk,

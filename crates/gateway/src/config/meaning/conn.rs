@@ -97,7 +97,8 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     });
     let local_addrs = addrs(&mut r, "local_addrs");
     let remote_addrs = addrs(&mut r, "remote_addrs");
-    let local_port = r.get("local_port", |t| value::port(t, 500)).unwrap_or(500);
+    // Whether it is one of ours is for `check` to say.
+    let local_port = r.get("local_port", |t| value::port(t, 0)).filter(|port| *port > 0);
     let remote_port = r.get("remote_port", |t| value::port(t, 500)).unwrap_or(500);
     let proposals = match section.value("proposals") {
         None => proposal::default_list(ProtocolId::IKE),

@@ -45,7 +45,8 @@ fn bad(text: &str) -> String {
 fn defaults_are_swanctl_s_and_the_replay_window_is_ours() {
     let c = good("children { n { } }");
     assert_eq!((c.local_addrs, c.remote_addrs), (vec![AddrSpec::Any], vec![AddrSpec::Any]));
-    assert_eq!((c.local_port, c.remote_port, c.keyingtries, c.unique), (500, 500, 1, Unique::No));
+    assert_eq!((c.local_port, c.remote_port, c.keyingtries, c.unique), (None, 500, 1, Unique::No));
+    assert_eq!(good("local_port = 0\nchildren { n { } }").local_port, None);
     assert_eq!(
         (c.rekey_time.as_secs(), c.over_time.as_secs(), c.rand_time.as_secs()),
         (14_400, 1_440, 1_440)
@@ -74,7 +75,10 @@ fn everything_that_is_built_is_read() {
          mode = tunnel\n policies = yes\n ipcomp = no\n copy_dscp = out\n hw_offload = no\n } p { mode = pass\n local_ts = 10.1.0.0/16\n\
          remote_ts = 10.3.0.0/16 } }",
     );
-    assert_eq!((c.local_port, c.remote_port, c.keyingtries, c.unique), (4_500, 500, 0, Unique::Replace));
+    assert_eq!(
+        (c.local_port, c.remote_port, c.keyingtries, c.unique),
+        (Some(4_500), 500, 0, Unique::Replace)
+    );
     assert_eq!((c.local_addrs.len(), c.proposals.len(), c.encap), (2, 2, true));
     assert_eq!((c.rekey_time.as_secs(), c.over_time.as_secs(), c.rand_time.as_secs()), (7_200, 300, 60));
     let n = &c.children[0];

@@ -208,7 +208,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         name: "net".into(),
         local_addrs: vec![AddrSpec::Host(address(n))],
         remote_addrs: vec![AddrSpec::Host(address(1 - n))],
-        local_port: 500,
+        local_port: None,
         remote_port: 500,
         proposals: vec![proposal(ProtocolId::IKE, ike)],
         local_auth: Auth::Psk,
