@@ -411,6 +411,8 @@ def few_rights(lab, full):
     poor = '-all,+net_admin,+net_raw,+net_bind_service'
     g1 = daemon(lab, 'g1', ('setpriv', '--bounding-set', poor, '--inh-caps', poor, '--no-new-privs'))
     warned(g1, 'held back by nftables alone', 'CAP_BPF')
+    now = shown(lab, '--vici', f'unix://{g1.socket}')
+    check(not now['ingress'] and now['table'], f"and so it is: the program of the daemon before has gone: {now['ingress']}")
 
 
 main({f.__name__: f for f in (no_nft, old_nft, broken_nft, nft_breaks_later, nft_hangs,

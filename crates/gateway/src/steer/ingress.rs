@@ -38,7 +38,8 @@ fn family(cut: &Cut) -> Family {
 
 fn rows(list: &List) -> Rows {
     Rows {
-        ports: each(list, |step| row(step, View::Ports)),
+        // Steps differ in what this view shows.
+        ports: list.steps.iter().filter_map(|step| row(step, View::Ports)).collect(),
         protocol: each(list, |step| row(step, View::Protocol)),
         addresses: each(list, |step| row(step, View::Addresses)),
         fragments: each(list, fragment),
