@@ -154,6 +154,58 @@ async fn answers_to_strangers_that_cannot_be_sent_are_a_few_lines_and_hide_no_pe
         .await;
 }
 
+#[tokio::test]
+async fn no_more_key_pairs_wait_for_strangers_than_there_are_half_open_ike_sas() {
+    LocalSet::new()
+        .run_until(async {
+            let (b, mut from_b) = gateway("192.0.2.2", &conf(2, 1));
+            let _begun = b.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
+            let request = tokio::time::timeout(Duration::from_secs(10), from_b.recv()).await;
+            let request = request.expect("in time").expect("an IKE_SA_INIT").payload;
+            let text = conf(1, 2).replace("remote_addrs = 192.0.2.2", "remote_addrs = 192.0.2.2, 0.0.0.0/0");
+            let (a, mut from_a) = gateway("192.0.2.1", &text);
+            let limits = Limits {
+                half_open_max: 40,
+                half_open_per_net: 1,
+                cookie_threshold: 1_000,
+                ..Limits::default()
+            };
+            a.act(|e, _| e.set_limits(limits));
+            // No thread is free until the test lets them go.
+            let kex = &a.pools().kex;
+            let hanging: Vec<_> = (0..std::thread::available_parallelism().map_or(2, usize::from).max(2))
+                .map(|_| {
+                    let (tx, rx) = std::sync::mpsc::channel::<()>();
+                    let (began, begun) = std::sync::mpsc::channel();
+                    let work = move || (began.send(()), rx.recv());
+                    let _result = kex.run(Turn::First, usize::MAX, work).unwrap();
+                    begun.recv_timeout(Duration::from_secs(10)).unwrap();
+                    tx
+                })
+                .collect();
+            let ask = |n: u8, site: u8| {
+                let mut bytes = request.clone();
+                bytes[..8].copy_from_slice(&[9, site, n, 1, 1, 1, 1, 1]);
+                a.datagram("192.0.2.1:500".parse().unwrap(), ([10, site, n, 1], 500).into(), &bytes);
+            };
+            // Two sites fill the table, and 20 others come.
+            (0..40).for_each(|n| ask(n, n % 2));
+            assert_eq!(kex.waiting(), 40);
+            (0..20).for_each(|n| ask(n, 10 + n));
+            let c = a.view(|e, _| *e.counters());
+            let known = a.0.computing.borrow().len();
+            println!("{} half-open, {} gave way, {} wait", c.half_open, c.half_open_displaced, kex.waiting());
+            assert_eq!((c.half_open, c.half_open_displaced, kex.waiting(), known), (40, 20, 40, 40));
+            drop(hanging);
+            // Those that are left are answered.
+            for _ in 0..40 {
+                tokio::time::timeout(Duration::from_secs(10), from_a.recv()).await.expect("in time").unwrap();
+            }
+            assert!(a.0.computing.borrow().is_empty() && kex.waiting() == 0);
+        })
+        .await;
+}
+
 pub(crate) fn conf(me: u8, peer: u8) -> String {
     format!(
         "connections {{ net {{ local_addrs = 192.0.2.{me}\n remote_addrs = 192.0.2.{peer}\n proposals = aes128gcm16-prfsha256-x25519\n\

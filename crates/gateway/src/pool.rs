@@ -229,6 +229,12 @@ impl Pool {
         drop(job);
     }
 
+    /// Pieces of work that no thread has begun with.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().waiting()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
