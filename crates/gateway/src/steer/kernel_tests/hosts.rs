@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use ironswan_io::mmsg::Outgoing;
 use ironswan_io::raw::{RawSocket, WITH_HEADER};
@@ -223,4 +224,115 @@ fn lengthened(mut packet: Vec<u8>) -> Vec<u8> {
     let (at, len) = if packet[0] >> 4 == 6 { (4, packet.len() - 40) } else { (2, packet.len()) };
     packet[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
     packet
+}
+
+/// Of this kind, a packet that `from` sends in clear.
+#[derive(Clone, Copy, Debug)]
+enum Sent {
+    As(Upper),
+    /// IPv4 with four bytes of options; IPv6 as it is.
+    Optioned(Upper),
+    /// An error about this packet of the receiver's.
+    About(Upper),
+    /// Neighbour discovery with this hop limit; in IPv4 an echo reply.
+    Neighbour(u8),
+}
+
+fn made(kind: Sent, from: IpAddr, to: IpAddr) -> Vec<u8> {
+    match kind {
+        Sent::As(upper) => packet(from, to, upper, 7),
+        Sent::About(upper) => too_big(from, to, &packet(to, from, upper, 7)),
+        Sent::Neighbour(_) if to.is_ipv4() => packet(from, to, EchoReply, 7),
+        Sent::Neighbour(hops) => {
+            let mut p = packet(from, to, Proto(58), 7);
+            (p[7], p[40]) = (hops, 135);
+            p
+        }
+        Sent::Optioned(upper) => {
+            let mut p = packet(from, to, upper, 7);
+            if to.is_ipv4() {
+                p.splice(20..20, [1, 1, 1, 0]);
+                p[0] += 1;
+                (p[10], p[11]) = (0, 0);
+                p = lengthened(p);
+                let sum = !checksum::fold(checksum::sum(&p[..24]));
+                p[10..12].copy_from_slice(&sum.to_ne_bytes());
+            }
+            p
+        }
+    }
+}
+
+/// What comes in clear, and whether it is dropped: for the gateway itself, and for a host behind it.
+const TO_US: &[(Sent, bool, bool)] = &[
+    (Sent::As(Udp(1, 2)), true, true),
+    (Sent::As(Udp(9, 500)), false, true),
+    (Sent::As(Udp(500, 9)), true, true),
+    (Sent::As(Udp(9, 4500)), false, true),
+    (Sent::As(Tcp(9, 500)), true, true),
+    (Sent::As(Options(9, 500)), true, true),
+    (Sent::As(Short), true, true),
+    (Sent::As(Echo), true, true),
+    (Sent::As(Proto(50)), false, true),
+    (Sent::As(Proto(51)), false, true),
+    (Sent::As(Proto(108)), true, true),
+    (Sent::As(Proto(47)), true, true),
+    (Sent::Optioned(Udp(1, 2)), true, true),
+    (Sent::Optioned(Udp(9, 500)), false, true),
+    (Sent::Optioned(Proto(50)), false, true),
+    (Sent::About(Proto(50)), false, true),
+    (Sent::About(Proto(51)), false, true),
+    (Sent::About(Udp(4500, 9)), false, true),
+    (Sent::About(Udp(1, 2)), true, true),
+    (Sent::About(Tcp(4500, 9)), true, true),
+    (Sent::Neighbour(64), true, true),
+];
+
+#[test]
+fn table_and_program_decide_alike_about_what_comes_in_clear() {
+    let all = policies(&[
+        (Verdict::Protect, "192.0.2.1/32", "198.51.100.0/24"),
+        (Verdict::Protect, "10.1.0.0/16", "198.51.100.0/24"),
+    ]);
+    in_box(&all, |b| {
+        let dropped = |b: &mut Box, packet: &[u8]| {
+            let before = b.counted();
+            b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(packet)]).unwrap();
+            for _ in 0..3 {
+                if b.counted().1 != before.1 {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            b.counted().1 - before.1
+        };
+        let mut wrong = Vec::new();
+        let mut check = |b: &mut Box, who: &str| {
+            for v6 in [false, true] {
+                let from = family(v6, "198.51.100.7");
+                for (kind, own, behind) in TO_US {
+                    for (to, want) in [("192.0.2.1", own), ("10.1.0.5", behind)] {
+                        let to = family(v6, to);
+                        let n = dropped(b, &made(*kind, from, to));
+                        if n != u64::from(*want) {
+                            wrong.push(format!("{who}: {kind:?} to {to} was dropped {n} times"));
+                        }
+                    }
+                }
+                // What no router has passed on, for the gateway itself alone.
+                let neighbour = |to: &str| made(Sent::Neighbour(255), from, family(v6, to));
+                let (own, behind) = (neighbour("192.0.2.1"), neighbour("10.1.0.5"));
+                if (dropped(b, &own), dropped(b, &behind)) != (u64::from(!v6), 1) {
+                    wrong.push(format!("{who}: neighbour discovery {v6}"));
+                }
+            }
+        };
+        b.nft.remove().unwrap();
+        check(b, "the program");
+        b.install(&all);
+        let mut keeper = crate::guard::ingress::Keeper::open("ipsec0").unwrap();
+        assert_eq!(keeper.keep(&Default::default()).problem, None);
+        check(b, "the table");
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    });
 }
