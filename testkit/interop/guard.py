@@ -257,6 +257,42 @@ def with_daemon(lab, full):
     check(not stands(lab) and not rules(lab) and not routes(lab), '--remove takes all away')
 
 
+def changed(lab, full):
+    """A `guard` that is changed holds for the tunnel that is up, whose selectors only the negotiation told; another connection's
+    child of the same name keeps its own."""
+    lab.line()
+    lab.ip('g2', 'route', 'add', '10.1.0.0/24', 'via', '192.0.2.1')
+
+    def text(guarded):
+        # Which of two addresses the peer has, only the negotiation tells.
+        own = tunnel('g1', child=f'guard = {guarded}', remote_ts='dynamic').replace('192.0.2.2', '192.0.2.2, 192.0.2.99')
+        twin = tunnel('g1', child='guard = no', remote_ts='10.99.0.0/24', remote_id='g9.example').split('secrets')[0]
+        return own + twin.replace(' net {', ' other {', 1).replace('192.0.2.2', '192.0.2.98')
+    g1 = IronSwan(lab, 'g1').start(text('yes'))
+    g2 = IronSwan(lab, 'g2').start(tunnel('g2', child='guard = no', local_ts='dynamic'))
+    g1.initiate()
+    vici = ('--vici', f'unix://{g1.socket}')
+
+    def policies():
+        pols = json.loads(lab.run('g1', program(), 'list', 'pols', '--json', *vici))['policies']
+        return {p['name']: p['guard'] for p in pols if p['state'] == 'installed'}
+
+    def dropped():
+        """Of what comes in clear from the peer's address."""
+        before = shown(lab, *vici)['in_clear']['packets']
+        lab.run('g2', 'ping', '-c', '3', '-i', '0.1', '-W', '1', '10.1.0.2', fail=False)
+        return shown(lab, *vici)['in_clear']['packets'] - before
+    # What the peer sends in clear; g1 does not notice for a while that its daemon is gone.
+    g2.process.stop(signal.SIGKILL)
+    guard(lab, '--remove', *NOBODY, box='g2')
+    for guarded in ('yes', 'no', 'yes'):
+        lab.write('g1-etc/swanctl.conf', text(guarded), 0o600)
+        g1.process.send(signal.SIGHUP)
+        until(f'guard = {guarded} holds', lambda: policies() == {'net.net': guarded == 'yes'}, 5)
+        n = dropped()
+        check(n == (3 if guarded == 'yes' else 0), f'guard = {guarded}: of 3 packets in clear {n} are dropped')
+
+
 def warned(g1, *words):
     """One line of the log that warns and has all the words."""
     def line():
@@ -416,5 +452,5 @@ def few_rights(lab, full):
 
 
 main({f.__name__: f for f in (no_nft, old_nft, broken_nft, nft_breaks_later, nft_hangs,
-                              without_daemon, bad_configuration, with_daemon, foreign_routes,
+                              without_daemon, bad_configuration, with_daemon, changed, foreign_routes,
                               foreign_rules, settings, restored, two_daemons, few_rights)}, 'guard')
