@@ -10,22 +10,25 @@
 //!
 //! This is the seam for the kernel's own engine: another implementation of [`Installer`]'s two halves.
 
+mod kernel;
+mod path;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_io::Error as IoError;
 use ironswan_io::clock;
-use ironswan_io::route::{Address, Destination, Hop, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
+use ironswan_io::route::{Address, Destination, PROTOCOL, Route, RouteKind, TABLE};
 use ironswan_ipsec::Engine;
 use ironswan_ipsec::mtu::Encapsulation;
-use ironswan_wire::iana::ProtocolId;
-use ironswan_wire::ip::protocol;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd};
 use ironswan_wire::selector::AddrRange;
 
-use crate::paths::{Paths, Shape};
+pub use self::kernel::Kernel;
+use self::path::{Outside, UNKNOWN_PATH_MTU};
+use crate::paths::Paths;
 use crate::steer::from_config::Configured;
 use crate::steer::{Policy, Way};
 use crate::steering::{Steering, default_metric};
@@ -37,118 +40,6 @@ const DISCARD: ReqId = ReqId(0);
 /// How long a list of this machine's addresses, and the MTUs of its interfaces, are believed, should nobody tell of a change
 /// ([`Installer::addresses_changed`]).
 const ADDRESSES: Duration = Duration::from_secs(10);
-/// When the kernel is asked again that could not be understood.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
-const UNKNOWN_PATH_MTU: u32 = 1500;
-
-/// What the kernel is asked for; replaced in tests.
-pub trait Kernel {
-    /// Adds or replaces a route.
-    fn set_route(&mut self, route: &Route) -> Result<(), IoError>;
-    /// Removes a route.
-    fn delete_route(&mut self, route: &Route) -> Result<(), IoError>;
-    /// How a packet with this mark would leave; an MTU of 0 is the interface's.
-    fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError>;
-    /// The same of the route as it was configured, whatever ICMP errors have made the kernel
-    /// believe of the path.
-    fn configured(
-        &mut self,
-        remote: IpAddr,
-        source: Option<IpAddr>,
-        mark: u32,
-    ) -> Result<Option<Hop>, IoError>;
-    /// The MTU of an interface, if it is there.
-    fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError>;
-    /// This machine's addresses.
-    fn addresses(&mut self) -> Result<Vec<Address>, IoError>;
-    /// The routes of table 220.
-    fn routes(&mut self) -> Result<Vec<Route>, IoError>;
-    /// The rules of the kind that is used here.
-    fn rules(&mut self) -> Result<Vec<Rule>, IoError>;
-    /// What is to be said of objects that these lists are without, as they were not understood: of each list once.
-    fn left_out(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-    /// Adds a rule, once.
-    fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError>;
-    /// Removes a rule and its copies.
-    fn delete_rule(&mut self, rule: &Rule) -> Result<usize, IoError>;
-}
-
-impl Kernel for Netlink {
-    fn set_route(&mut self, route: &Route) -> Result<(), IoError> {
-        Netlink::set_route(self, route)
-    }
-    fn delete_route(&mut self, route: &Route) -> Result<(), IoError> {
-        Netlink::delete_route(self, route)
-    }
-    fn lookup(&mut self, remote: IpAddr, source: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
-        Netlink::lookup_route(self, remote, source, mark)
-    }
-    fn configured(
-        &mut self,
-        remote: IpAddr,
-        source: Option<IpAddr>,
-        mark: u32,
-    ) -> Result<Option<Hop>, IoError> {
-        Netlink::configured_route(self, remote, source, mark)
-    }
-    fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
-        Netlink::link_mtu(self, link)
-    }
-    fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
-        Netlink::addresses(self)
-    }
-    fn routes(&mut self) -> Result<Vec<Route>, IoError> {
-        Netlink::routes(self, TABLE)
-    }
-    fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
-        Netlink::rules(self)
-    }
-    fn left_out(&mut self) -> Vec<String> {
-        Netlink::left_out(self)
-    }
-    fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError> {
-        Netlink::add_rule(self, rule)
-    }
-    fn delete_rule(&mut self, rule: &Rule) -> Result<usize, IoError> {
-        Netlink::delete_rule(self, rule)
-    }
-}
-
-/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as it carries the packets.
-#[derive(Clone, Copy, Debug)]
-struct Outside {
-    spi: Spi,
-    local: SocketAddr,
-    remote: SocketAddr,
-    encapsulation: Encapsulation,
-    copy_df: bool,
-    /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
-    path: Option<u32>,
-    /// It is to be looked up again; until the kernel answers, what was known holds.
-    stale: bool,
-    /// It has been deleted.
-    gone: bool,
-}
-
-impl Outside {
-    fn is(&self, sa: &SaRef) -> bool {
-        self.spi == sa.spi && self.remote.ip() == sa.remote
-    }
-
-    fn named(&self, reqid: ReqId) -> SaRef {
-        SaRef { direction: Direction::Out, spi: self.spi, reqid, remote: self.remote.ip() }
-    }
-
-    /// What its packets look like to a router.
-    fn shape(&self) -> Shape {
-        let protocol =
-            if self.encapsulation.protocol == ProtocolId::AH { protocol::AH } else { protocol::ESP };
-        Shape { protocol, port: self.encapsulation.udp_encap.then_some(self.remote.port()) }
-    }
-}
 
 /// A route and who needs it. Everything here is counted, since a peer chooses how many policies lead to one destination.
 #[derive(Debug, Default)]
@@ -571,88 +462,6 @@ impl Installer {
         }
     }
 
-    /// The largest inner packet that fits the path unfragmented. When the outer packets may be fragmented, what any host sends
-    /// passes, however narrow the path has become; without an MTU the route would have the device's.
-    fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
-        // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
-        let floor = if inner_ipv6 { 1280 } else { 576 };
-        let Some(o) = self.outside.get(&reqid).and_then(|all| newest(all)).copied() else {
-            return UNKNOWN_PATH_MTU - 100;
-        };
-        let path = match o.path {
-            Some(path) if !o.stale => path,
-            _ => self.look_up(reqid, &o),
-        };
-        let fits = if o.copy_df { o.encapsulation.inner_max(path) } else { path.max(UNKNOWN_PATH_MTU) };
-        fits.max(floor)
-    }
-
-    /// Asks the kernel for the MTU of the route to a peer, takes what ICMP errors have said of the
-    /// path into account, and tells the engine.
-    fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
-        let remote = o.remote.ip();
-        let path = match self.route_mtu(o) {
-            Ok((mtu, own)) => {
-                self.paths.routed(remote, own);
-                mtu.min(65_535)
-            }
-            Err(e) => {
-                self.no_answer(&e);
-                // A successor is on the path of the one before.
-                let known = self.outside.get(&reqid).into_iter().flatten().rev();
-                let known = known.filter(|k| k.remote.ip() == o.remote.ip()).find_map(|k| k.path);
-                self.ask_again.insert(reqid, clock::now() + ASK_AGAIN);
-                known.unwrap_or(UNKNOWN_PATH_MTU)
-            }
-        };
-        let path = self.paths.known().learned(remote).map_or(path, |learned| learned.min(path));
-        for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
-            (known.path, known.stale) = (Some(path), false);
-        }
-        let sa = SaRef { direction: Direction::Out, spi: o.spi, reqid, remote: o.remote.ip() };
-        // The SA may have been deleted, and its successor not have come yet.
-        let _ = self.engine.apply(self.now, &Command::SaPathMtu { sa, mtu: path });
-        path
-    }
-
-    /// The MTU of the route to a peer: its own, which is the second, or its link's.
-    fn route_mtu(&mut self, o: &Outside) -> Result<(u32, Option<u32>), IoError> {
-        let (remote, source) = (o.remote.ip(), Some(o.local.ip()).filter(|ip| !ip.is_unspecified()));
-        let mark = self.steering.settings().mark;
-        let Some(hop) = self.kernel.lookup(remote, source, mark)? else {
-            return Ok((UNKNOWN_PATH_MTU, None));
-        };
-        let own = match hop.expires {
-            None => hop.mtu,
-            // The kernel has learned it from an ICMP error, which may be forged.
-            Some(_) => self.kernel.configured(remote, source, mark)?.map_or(0, |route| route.mtu),
-        };
-        match own {
-            0 => Ok((self.link_mtu(hop.link)?, None)),
-            mtu => Ok((mtu, Some(mtu))),
-        }
-    }
-
-    /// The MTU of an interface: of thousands of tunnels each would ask for that of the same few.
-    fn link_mtu(&mut self, link: u32) -> Result<u32, IoError> {
-        let now = clock::now();
-        let (since, known) = &mut self.link_mtus;
-        if since.is_none_or(|at| now.saturating_duration_since(at) >= ADDRESSES) {
-            known.clear();
-        }
-        if known.is_empty() {
-            *since = Some(now);
-        }
-        if let Some(mtu) = known.get(&link) {
-            return Ok(*mtu);
-        }
-        let mtu = self.kernel.link_mtu(link)?.filter(|mtu| *mtu != 0);
-        if let Some(mtu) = mtu {
-            known.insert(link, mtu);
-        }
-        Ok(mtu.unwrap_or(UNKNOWN_PATH_MTU))
-    }
-
     /// An address of this machine in the range: the source of what the gateway itself sends into the tunnel.
     fn address_in(&mut self, range: &AddrRange) -> Option<IpAddr> {
         // All of a family says nothing about which address is meant.
@@ -684,11 +493,6 @@ fn uncount<K: Ord, V>(map: &mut BTreeMap<K, V>, key: &K, count: impl Fn(&mut V) 
             map.remove(key);
         }
     }
-}
-
-/// The one that carries the packets, or would if it were there.
-fn newest(all: &[Outside]) -> Option<&Outside> {
-    all.iter().rfind(|o| !o.gone).or(all.last())
 }
 
 fn describe(command: &Command) -> String {

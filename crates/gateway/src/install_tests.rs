@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use ironswan_crypto::rng::System;
+use ironswan_io::route::{Hop, Rule};
 use ironswan_ipsec::Config;
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Lifetime, Mode, SaOptions, Spi};
+use ironswan_wire::sadb::{Lifetime, Mode, SaOptions, SaRef, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
 
+use super::path::ASK_AGAIN;
 use super::*;
 use crate::driver::tests::steering;
 

@@ -1,0 +1,142 @@
+//! Path MTUs: what fits the path to the peer of an outbound SA, asked of the kernel and of what ICMP errors have taught
+//! ([`crate::paths`]), and told to the engine.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ironswan_io::Error as IoError;
+use ironswan_io::clock;
+use ironswan_ipsec::mtu::Encapsulation;
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::ip::protocol;
+use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef, Spi};
+
+use super::{ADDRESSES, Installer};
+use crate::paths::Shape;
+
+/// When the kernel is asked again that could not be understood.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
+/// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
+pub(super) const UNKNOWN_PATH_MTU: u32 = 1500;
+
+/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as it carries the packets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outside {
+    pub(super) spi: Spi,
+    pub(super) local: SocketAddr,
+    pub(super) remote: SocketAddr,
+    pub(super) encapsulation: Encapsulation,
+    pub(super) copy_df: bool,
+    /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
+    pub(super) path: Option<u32>,
+    /// It is to be looked up again; until the kernel answers, what was known holds.
+    pub(super) stale: bool,
+    /// It has been deleted.
+    pub(super) gone: bool,
+}
+
+impl Outside {
+    pub(super) fn is(&self, sa: &SaRef) -> bool {
+        self.spi == sa.spi && self.remote.ip() == sa.remote
+    }
+
+    pub(super) fn named(&self, reqid: ReqId) -> SaRef {
+        SaRef { direction: Direction::Out, spi: self.spi, reqid, remote: self.remote.ip() }
+    }
+
+    /// What its packets look like to a router.
+    pub(super) fn shape(&self) -> Shape {
+        let protocol =
+            if self.encapsulation.protocol == ProtocolId::AH { protocol::AH } else { protocol::ESP };
+        Shape { protocol, port: self.encapsulation.udp_encap.then_some(self.remote.port()) }
+    }
+}
+
+/// The one that carries the packets, or would if it were there.
+fn newest(all: &[Outside]) -> Option<&Outside> {
+    all.iter().rfind(|o| !o.gone).or(all.last())
+}
+
+impl Installer {
+    /// The largest inner packet that fits the path unfragmented. When the outer packets may be fragmented, what any host sends
+    /// passes, however narrow the path has become; without an MTU the route would have the device's.
+    pub(super) fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
+        // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
+        let floor = if inner_ipv6 { 1280 } else { 576 };
+        let Some(o) = self.outside.get(&reqid).and_then(|all| newest(all)).copied() else {
+            return UNKNOWN_PATH_MTU - 100;
+        };
+        let path = match o.path {
+            Some(path) if !o.stale => path,
+            _ => self.look_up(reqid, &o),
+        };
+        let fits = if o.copy_df { o.encapsulation.inner_max(path) } else { path.max(UNKNOWN_PATH_MTU) };
+        fits.max(floor)
+    }
+
+    /// Asks the kernel for the MTU of the route to a peer, takes what ICMP errors have said of the
+    /// path into account, and tells the engine.
+    fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
+        let remote = o.remote.ip();
+        let path = match self.route_mtu(o) {
+            Ok((mtu, own)) => {
+                self.paths.routed(remote, own);
+                mtu.min(65_535)
+            }
+            Err(e) => {
+                self.no_answer(&e);
+                // A successor is on the path of the one before.
+                let known = self.outside.get(&reqid).into_iter().flatten().rev();
+                let known = known.filter(|k| k.remote.ip() == o.remote.ip()).find_map(|k| k.path);
+                self.ask_again.insert(reqid, clock::now() + ASK_AGAIN);
+                known.unwrap_or(UNKNOWN_PATH_MTU)
+            }
+        };
+        let path = self.paths.known().learned(remote).map_or(path, |learned| learned.min(path));
+        for known in self.outside.get_mut(&reqid).into_iter().flatten().filter(|k| k.spi == o.spi) {
+            (known.path, known.stale) = (Some(path), false);
+        }
+        let sa = SaRef { direction: Direction::Out, spi: o.spi, reqid, remote: o.remote.ip() };
+        // The SA may have been deleted, and its successor not have come yet.
+        let _ = self.engine.apply(self.now, &Command::SaPathMtu { sa, mtu: path });
+        path
+    }
+
+    /// The MTU of the route to a peer: its own, which is the second, or its link's.
+    fn route_mtu(&mut self, o: &Outside) -> Result<(u32, Option<u32>), IoError> {
+        let (remote, source) = (o.remote.ip(), Some(o.local.ip()).filter(|ip| !ip.is_unspecified()));
+        let mark = self.steering.settings().mark;
+        let Some(hop) = self.kernel.lookup(remote, source, mark)? else {
+            return Ok((UNKNOWN_PATH_MTU, None));
+        };
+        let own = match hop.expires {
+            None => hop.mtu,
+            // The kernel has learned it from an ICMP error, which may be forged.
+            Some(_) => self.kernel.configured(remote, source, mark)?.map_or(0, |route| route.mtu),
+        };
+        match own {
+            0 => Ok((self.link_mtu(hop.link)?, None)),
+            mtu => Ok((mtu, Some(mtu))),
+        }
+    }
+
+    /// The MTU of an interface: of thousands of tunnels each would ask for that of the same few.
+    fn link_mtu(&mut self, link: u32) -> Result<u32, IoError> {
+        let now = clock::now();
+        let (since, known) = &mut self.link_mtus;
+        if since.is_none_or(|at| now.saturating_duration_since(at) >= ADDRESSES) {
+            known.clear();
+        }
+        if known.is_empty() {
+            *since = Some(now);
+        }
+        if let Some(mtu) = known.get(&link) {
+            return Ok(*mtu);
+        }
+        let mtu = self.kernel.link_mtu(link)?.filter(|mtu| *mtu != 0);
+        if let Some(mtu) = mtu {
+            known.insert(link, mtu);
+        }
+        Ok(mtu.unwrap_or(UNKNOWN_PATH_MTU))
+    }
+}
