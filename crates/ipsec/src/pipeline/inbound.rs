@@ -63,31 +63,35 @@ pub(super) enum Sum {
 /// What delivers one batch after the other: scratch memory and the merger.
 #[derive(Default)]
 pub(crate) struct Inbound {
-    /// What each SA of the batch has carried.
+    /// What each SA of the batch has delivered.
     used: Vec<Used>,
     compressor: Compressor,
     merger: Merger,
 }
 
-/// What an SA has carried and was not yet counted: authentic packets, and bytes inside.
+/// What an SA has delivered and was not yet counted.
 #[derive(Clone, Copy, Default)]
 struct Used {
-    delivered: (u64, u64),
-    /// Dummies, and what selectors or policy refuse.
-    unused: (u64, u64),
+    packets: u64,
+    bytes: u64,
 }
 
 impl Used {
+    #[inline]
     fn count(&mut self, engine: &Engine, sa: &InSa, now: u64) {
-        let Self { delivered, unused } = std::mem::take(self);
-        let (usage, limits) = (&sa.state.usage, &sa.state.lifetime);
-        if unused.0 != 0 {
-            report(engine, sa, usage.add_unused(limits, unused.0, unused.1));
-        }
-        if delivered.0 != 0 {
-            report(engine, sa, usage.add(limits, delivered.0, delivered.1, now));
+        let Self { packets, bytes } = std::mem::take(self);
+        if packets != 0 {
+            report(engine, sa, sa.state.usage.add(&sa.state.lifetime, packets, bytes, now));
         }
     }
+}
+
+/// Counts an authentic packet with `bytes` inside that nobody used the SA for: a dummy, or what selectors or policy refuse. The
+/// peer has counted it too.
+#[cold]
+#[inline(never)]
+fn unused(engine: &Engine, sa: &InSa, bytes: u64) {
+    report(engine, sa, sa.state.usage.add_unused(&sa.state.lifetime, 1, bytes));
 }
 
 fn report(engine: &Engine, sa: &InSa, reached: Reached) {
@@ -316,44 +320,42 @@ impl Worker {
             let sa = &*sas[key];
             let used = &mut used[key];
             // What came before in this batch counts already.
-            if sa.state.usage.is_limited() && sa.state.usage.spent(&sa.state.lifetime) {
+            let limited = sa.state.usage.is_limited();
+            if limited && sa.state.usage.spent(&sa.state.lifetime) {
                 let reason = DropReason::InStateExpired;
                 self.tally.drop(reason);
                 self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                 continue;
             }
-            let (opened, len) = if sa.state.plain {
-                (opened::plain(&mut asked, buf, job, sa, *tos), opened::esp_text_len(job, &sa.state))
+            let (opened, other) = if sa.state.plain {
+                (opened::plain(&mut asked, buf, job, sa, *tos), None)
             } else {
                 let Some(carried) = carried.find(|c| c.job == i) else { continue };
-                let len = carried.text_len(job, &sa.state);
-                (opened::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos), len)
+                let opened = opened::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos);
+                (opened, Some(carried))
             };
             match opened {
                 Ok(Some(opened)) => {
                     let bytes = opened.info.total_len as u64;
-                    used.delivered.0 += 1;
-                    used.delivered.1 += bytes;
+                    used.packets += 1;
+                    used.bytes += bytes;
                     self.tally.traffic.in_bytes += bytes;
                     let sum = sums.get(i).copied().unwrap_or(Sum::Unknown);
                     // Packets merge within one SA only.
                     let merged = merger.push((buf, extra), &opened, sa.state.spi.0, sum);
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
-                // It is authentic, and the peer has counted it too.
                 Ok(None) => {
-                    used.unused.0 += 1;
-                    used.unused.1 += len;
+                    unused(&self.engine, sa, opened::text_len(job, other, &sa.state));
                     self.tally.traffic.in_dummies += 1;
                 }
                 Err(reason) => {
-                    used.unused.0 += 1;
-                    used.unused.1 += len;
+                    unused(&self.engine, sa, opened::text_len(job, other, &sa.state));
                     self.tally.drop(reason);
                     self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                 }
             }
-            if sa.state.usage.is_limited() {
+            if limited {
                 used.count(&self.engine, sa, self.now.as_secs());
             }
             asked.watch.lap(Stage::Encapsulation);

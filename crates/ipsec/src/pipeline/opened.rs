@@ -53,20 +53,15 @@ pub(super) struct Carried {
     pub(super) ah: Option<Ah>,
 }
 
-impl Carried {
-    /// Bytes that ESP or AH protects in the packet.
-    pub(super) fn text_len(&self, job: &Job, state: &InState) -> u64 {
-        match &self.ah {
-            Some(ah) => ah.end.saturating_sub(ah.at + ah.len) as u64,
-            None => esp_text_len(job, state),
+/// Bytes that ESP (with its padding) or AH protects in the packet.
+pub(super) fn text_len(job: &Job, carried: Option<&Carried>, state: &InState) -> u64 {
+    match carried.and_then(|carried| carried.ah.as_ref()) {
+        Some(ah) => ah.end.saturating_sub(ah.at + ah.len) as u64,
+        None => {
+            let around = esp::HEADER + state.iv_len() + esp::TRAILER + state.icv_len();
+            u64::from(job.len).saturating_sub(around as u64)
         }
     }
-}
-
-/// Bytes inside of an ESP packet, with its padding.
-#[inline(always)]
-pub(super) fn esp_text_len(job: &Job, state: &InState) -> u64 {
-    u64::from(job.len).saturating_sub((esp::HEADER + state.iv_len() + esp::TRAILER + state.icv_len()) as u64)
 }
 
 /// What is asked while packets are opened.
