@@ -50,19 +50,18 @@
 //! Not here: padding and trailer, replay, lifetimes, where a packet comes from and goes.
 
 use ironswan_wire::algorithm;
-use ironswan_wire::iana::{EncrId, IntegId};
+use ironswan_wire::iana::IntegId;
 use ironswan_wire::proposal::EspSuite;
-use zeroize::{Zeroize, Zeroizing};
 
-use crate::engine::aws_lc_sys::aes::{self, BlockKey, CbcKey};
-use crate::engine::aws_lc_sys::des::{self, TripleDesKey};
 use crate::engine::prefetch::prefetch;
-use crate::engines::{EngineId, Engines};
-use crate::rng::Rng;
 use crate::suite::{self, AEAD_IV_LEN, GmacKey, IntegKey, SaltedKey};
 use crate::wipe;
 
+mod cipher;
 mod lanes;
+mod setup;
+
+use self::cipher::Cipher;
 
 /// SPI and the low half of the sequence number.
 const HEADER_LEN: usize = 8;
@@ -183,165 +182,6 @@ enum Other {
     Lanes(crate::engine::ipsec_mb::lanes::LaneKey),
 }
 
-impl Other {
-    /// Of another engine, without keys so far, and how many packets it wants at least (0: it works packet by packet). `None`
-    /// when it has nothing of its own for this suite.
-    fn blank(id: EngineId, suite: &EspSuite, engines: &Engines) -> Option<(Self, u8)> {
-        if suite.encr.is_aead() {
-            return Some((Self::Aead(SaltedKey::blank(id, suite.encr, suite.key_bits)?), 0));
-        }
-        #[cfg(target_arch = "x86_64")]
-        if id == EngineId::Avx2 && suite.encr == EncrId::DES3 {
-            return Some((
-                Self::TripleDes(crate::engine::avx2::TripleDesKey::blank()?),
-                engines.lanes_from(),
-            ));
-        }
-        #[cfg(ipsec_mb)]
-        if id == EngineId::IpsecMb {
-            return Some((Self::Lanes(lanes::blank(suite)?), engines.lanes_from()));
-        }
-        let _ = engines;
-        None
-    }
-
-    /// Puts keys in place.
-    fn set(&mut self, suite: &EspSuite, encr_key: &[u8], integ_key: &[u8]) -> Option<()> {
-        match self {
-            Self::Aead(key) => key.set(suite.encr, suite.key_bits, encr_key),
-            #[cfg(target_arch = "x86_64")]
-            Self::TripleDes(key) => key.set(encr_key),
-            #[cfg(ipsec_mb)]
-            Self::Lanes(keys) => {
-                let (key, _) = suite::key_and_salt(suite.encr, suite.key_bits, encr_key)?;
-                keys.set(key, integ_key)
-            }
-        }?;
-        let _ = integ_key;
-        Some(())
-    }
-}
-
-/// What encrypts beside an integrity algorithm. `ivs` makes unpredictable IVs of sequence numbers.
-#[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
-enum Cipher {
-    Null,
-    AesCbc { key: CbcKey, ivs: BlockKey },
-    TripleDesCbc { key: TripleDesKey, ivs: BlockKey },
-    AesCtr { key: BlockKey, nonce: [u8; 4] },
-}
-
-impl Cipher {
-    /// Without keys so far.
-    fn blank(encr: EncrId) -> Option<Self> {
-        match encr {
-            EncrId::NULL => Some(Self::Null),
-            EncrId::AES_CBC => Some(Self::AesCbc { key: CbcKey::blank(), ivs: BlockKey::blank() }),
-            EncrId::DES3 => Some(Self::TripleDesCbc { key: TripleDesKey::blank(), ivs: BlockKey::blank() }),
-            EncrId::AES_CTR => Some(Self::AesCtr { key: BlockKey::blank(), nonce: [0; 4] }),
-            _ => None,
-        }
-    }
-
-    /// Puts keys in place.
-    fn set(&mut self, suite: &EspSuite, keymat: &[u8], rng: &mut dyn Rng) -> Option<()> {
-        let (new_key, new_nonce) = suite::key_and_salt(suite.encr, suite.key_bits, keymat)?;
-        let mut set_ivs = |ivs: &mut BlockKey| {
-            let mut key = Zeroizing::new([0; 16]);
-            rng.fill(&mut *key);
-            ivs.set(&*key)
-        };
-        match self {
-            Self::Null => Some(()),
-            Self::AesCbc { key, ivs } => {
-                key.set(new_key)?;
-                set_ivs(ivs)
-            }
-            Self::TripleDesCbc { key, ivs } => {
-                key.set(new_key)?;
-                set_ivs(ivs)
-            }
-            Self::AesCtr { key, nonce } => {
-                key.set(new_key)?;
-                *nonce = new_nonce.try_into().ok()?;
-                Some(())
-            }
-        }
-    }
-
-    /// Writes the IV, which has this algorithm's length.
-    #[inline]
-    fn write_iv(&self, seq: &[u8; 8], iv: &mut [u8]) {
-        match self {
-            Self::Null => {}
-            Self::AesCbc { ivs, .. } => iv.copy_from_slice(&unpredictable(ivs, seq)),
-            Self::TripleDesCbc { ivs, .. } => {
-                iv.copy_from_slice(&unpredictable(ivs, seq)[..des::BLOCK_LEN]);
-            }
-            Self::AesCtr { .. } => iv.copy_from_slice(seq),
-        }
-    }
-
-    /// The IV of 3DES-CBC.
-    #[cfg(target_arch = "x86_64")]
-    fn triple_des_iv(&self, seq: u64) -> Option<[u8; des::BLOCK_LEN]> {
-        match self {
-            Self::TripleDesCbc { ivs, .. } => unpredictable(ivs, &seq.to_be_bytes()).first_chunk().copied(),
-            _ => None,
-        }
-    }
-
-    /// Encrypts under the IV that [`Self::write_iv`] wrote.
-    #[inline]
-    fn encrypt(&self, iv: &[u8], text: &mut [u8]) -> Option<()> {
-        match self {
-            Self::Null => {}
-            Self::AesCbc { key, .. } => key.encrypt(iv.try_into().ok()?, text),
-            Self::TripleDesCbc { key, .. } => key.encrypt(iv.try_into().ok()?, text),
-            Self::AesCtr { key, nonce } => key.counter_mode(&ctr_block(nonce, iv.try_into().ok()?), text),
-        }
-        Some(())
-    }
-
-    #[inline]
-    fn decrypt(&self, iv: &[u8], text: &mut [u8]) -> Option<()> {
-        match self {
-            Self::Null => {}
-            Self::AesCbc { key, .. } => key.decrypt(iv.try_into().ok()?, text),
-            Self::TripleDesCbc { key, .. } => key.decrypt(iv.try_into().ok()?, text),
-            Self::AesCtr { key, nonce } => key.counter_mode(&ctr_block(nonce, iv.try_into().ok()?), text),
-        }
-        Some(())
-    }
-}
-
-impl Drop for Cipher {
-    /// Keys wipe themselves; the nonce is keying material too.
-    fn drop(&mut self) {
-        if let Self::AesCtr { nonce, .. } = self {
-            nonce.zeroize();
-        }
-    }
-}
-
-/// An IV that cannot be foretold without the key (RFC 3602 section 3, RFC 2451 section 3).
-#[inline]
-fn unpredictable(ivs: &BlockKey, seq: &[u8; 8]) -> [u8; aes::BLOCK_LEN] {
-    let mut block = [0; aes::BLOCK_LEN];
-    block[8..].copy_from_slice(seq);
-    ivs.encrypt(&block)
-}
-
-/// RFC 3686 section 4: nonce, IV, and a block counter that begins at one.
-#[inline]
-fn ctr_block(nonce: &[u8; 4], iv: &[u8; 8]) -> [u8; aes::BLOCK_LEN] {
-    let mut block = [0; aes::BLOCK_LEN];
-    block[..4].copy_from_slice(nonce);
-    block[4..12].copy_from_slice(iv);
-    block[15] = 1;
-    block
-}
-
 /// One packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Job {
@@ -358,136 +198,6 @@ pub struct Job {
 }
 
 impl EspKey {
-    /// Prepares the keys of an SA. The salt of an AEAD (the nonce of AES-CTR) is the end of `encr_key`; with an AEAD or
-    /// AES-GMAC `integ_key` is empty. `rng` makes the key for CBC's IVs. `None` when the suite is not supported, a key has
-    /// the wrong length, or a 3DES key is a single DES key in disguise. For aws-lc: see [`Self::with_engines`].
-    pub fn new(suite: &EspSuite, encr_key: &[u8], integ_key: &[u8], rng: &mut dyn Rng) -> Option<Box<Self>> {
-        Self::with_engines(suite, encr_key, integ_key, rng, &Engines::portable())
-    }
-
-    /// The same for the engines that were chosen. Packets are the same bytes with all of them.
-    pub fn with_engines(
-        suite: &EspSuite,
-        encr_key: &[u8],
-        integ_key: &[u8],
-        rng: &mut dyn Rng,
-        engines: &Engines,
-    ) -> Option<Box<Self>> {
-        let mut this = Box::new(Self::unset(suite)?);
-        this.set(suite, encr_key, integ_key, rng, engines)?;
-        Some(this)
-    }
-
-    /// Puts keys in place, once, for a suite with the lengths of that which [`Self::unset`] was told: see [`Self::with_engines`].
-    /// After `None` there is no key.
-    pub fn set(
-        &mut self,
-        suite: &EspSuite,
-        encr_key: &[u8],
-        integ_key: &[u8],
-        rng: &mut dyn Rng,
-        engines: &Engines,
-    ) -> Option<()> {
-        let (encr_len, integ_len) = keymat_lens(suite)?;
-        if encr_key.len() != encr_len || integ_key.len() != integ_len || !matches!(self.engine, Engine::Unset)
-        {
-            return None;
-        }
-        #[cfg(feature = "null-engine")]
-        if crate::null::chosen() {
-            self.engine = Engine::Null;
-            return Some(());
-        }
-        let done =
-            wipe::after::<KEY_SETUP_STACK, _>(|| self.expand(suite, encr_key, integ_key, rng, engines));
-        if done.is_none() {
-            (self.engine, self.other) = (Engine::Unset, None);
-        }
-        done
-    }
-
-    fn expand(
-        &mut self,
-        suite: &EspSuite,
-        encr_key: &[u8],
-        integ_key: &[u8],
-        rng: &mut dyn Rng,
-        engines: &Engines,
-    ) -> Option<()> {
-        let choice = engines.choice(suite);
-        // Without keys first, so that what moves into its place is no secret.
-        self.engine = if suite.encr == EncrId::NULL_AES_GMAC {
-            Engine::Gmac(GmacKey::blank(choice.large, encr_key.len()))
-        } else if suite.encr.is_aead() {
-            Engine::Aead(SaltedKey::blank(choice.large, suite.encr, suite.key_bits)?)
-        } else {
-            Engine::Both { cipher: Cipher::blank(suite.encr)?, integ: IntegKey::blank(suite.integ?)? }
-        };
-        match &mut self.engine {
-            Engine::Gmac(key) => key.set(encr_key)?,
-            Engine::Aead(key) => key.set(suite.encr, suite.key_bits, encr_key)?,
-            Engine::Both { cipher, integ } => {
-                integ.set(suite.integ?, integ_key)?;
-                cipher.set(suite, encr_key, rng)?;
-            }
-            Engine::Unset => return None,
-            #[cfg(feature = "null-engine")]
-            Engine::Null => return None,
-        }
-        // An AEAD's main engine is that of large packets; with an integrity algorithm beside it always aws-lc, which
-        // does what comes alone.
-        let is_aead = suite.encr.is_aead();
-        let candidates = if is_aead { [choice.small; 2] } else { [choice.small, choice.large] };
-        let main = if is_aead { choice.large } else { EngineId::AwsLc };
-        if let Some(id) = candidates.into_iter().find(|id| *id != main)
-            && suite.encr != EncrId::NULL_AES_GMAC
-            && let Some((other, lanes)) = Other::blank(id, suite, engines)
-        {
-            let mut other = Box::new(other);
-            // What this engine refuses the main one does.
-            if other.set(suite, encr_key, integ_key).is_some() {
-                let span = choice.span(id);
-                self.other = Some(other);
-                self.shape.lanes = lanes;
-                self.shape.other_from = span.start;
-                self.shape.other_span = (span.end - span.start).min(MAX_OTHER.saturating_sub(span.start));
-            }
-        }
-        let by_engine = match &self.engine {
-            Engine::Aead(key) => key.leaves_copies(),
-            Engine::Gmac(key) => key.leaves_copies(),
-            _ => false,
-        };
-        let by_other = matches!(self.other.as_deref(), Some(Other::Aead(key)) if key.leaves_copies());
-        self.shape.special = if by_engine || by_other { COPIES } else { 0 };
-        self.shape.special |= if self.shape.lanes > 0 { LANES } else { 0 };
-        Some(())
-    }
-
-    /// The lengths of a suite's packets, without keys so far: it seals and opens nothing. `None` when the suite is not supported.
-    pub fn unset(suite: &EspSuite) -> Option<Self> {
-        keymat_lens(suite)?;
-        let of = algorithm::encr(suite.encr)?;
-        let icv_len = match suite.integ {
-            Some(id) if !suite.encr.is_aead() => algorithm::integ(id)?.icv_len,
-            _ => of.icv_len,
-        };
-        let is_cbc = matches!(suite.encr, EncrId::AES_CBC | EncrId::DES3);
-        let shape = Shape {
-            iv_len: u8::try_from(of.iv_len).ok()?,
-            icv_len: u8::try_from(icv_len).ok()?,
-            block_len: u8::try_from(of.block_len).ok()?,
-            whole: if is_cbc { u8::try_from(of.block_len).ok()? } else { 1 },
-            esn: suite.esn,
-            implicit_iv: suite.encr.is_aead() && of.iv_len == 0,
-            lanes: 0,
-            special: 0,
-            other_from: 0,
-            other_span: 0,
-        };
-        Some(Self { shape, other: None, engine: Engine::Unset })
-    }
-
     /// Which bytes of the key are fetched for a packet of this length. The first key of a batch answers for all: to ask each
     /// would be to wait for it.
     #[inline]
@@ -500,32 +210,6 @@ impl EspKey {
             }),
             _ => Hot::ALL,
         }
-    }
-
-    /// Where its keys are, without what lies unused between them.
-    #[cfg(test)]
-    fn places(&self) -> Vec<crate::testing::Place> {
-        use crate::testing::place;
-
-        let mut out = match &self.engine {
-            Engine::Aead(key) => vec![key.place()],
-            Engine::Gmac(key) => vec![key.place()],
-            Engine::Both { cipher, integ } => match cipher {
-                Cipher::Null => integ.places(),
-                Cipher::AesCbc { key, ivs } => [vec![place(key), place(ivs)], integ.places()].concat(),
-                Cipher::TripleDesCbc { key, ivs } => [vec![place(key), place(ivs)], integ.places()].concat(),
-                Cipher::AesCtr { key, .. } => [vec![place(key)], integ.places()].concat(),
-            },
-            _ => Vec::new(),
-        };
-        out.extend(self.other.as_deref().map(|other| match other {
-            Other::Aead(key) => key.place(),
-            #[cfg(target_arch = "x86_64")]
-            Other::TripleDes(key) => place(key),
-            #[cfg(ipsec_mb)]
-            Other::Lanes(keys) => keys.place(),
-        }));
-        out
     }
 
     /// Length of the IV in bytes.

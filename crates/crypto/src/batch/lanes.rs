@@ -134,7 +134,8 @@ mod with_ipsec_mb {
     use ironswan_wire::iana::{EncrId, IntegId};
     use ironswan_wire::proposal::EspSuite;
 
-    use super::super::{Cipher, EspKey, Fields, HEADER_LEN, Job, Other, ctr_block, packet};
+    use super::super::cipher::ctr_block;
+    use super::super::{Cipher, EspKey, Fields, HEADER_LEN, Job, Other, packet};
     use super::{one, one_by_one, wanted};
     use crate::engine::ipsec_mb::lanes::{Batch, Cipher as LaneCipher, LaneKey, Mac, READ_BEHIND, Scratch};
     thread_local! {
