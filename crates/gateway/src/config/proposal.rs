@@ -27,6 +27,9 @@ const AH_DEFAULT: &[&str] = &["sha256-sha384-sha512-esn-noesn"];
 
 /// Proposals are numbered by one byte from 1 (RFC 7296 section 3.3.1).
 const MAX_PROPOSALS: usize = 255;
+/// A peer that is one of us takes no more than this for an IKE_SA, and so many transforms in one payload.
+const MAX_IKE_PROPOSALS: usize = 64;
+const MAX_TRANSFORMS: usize = 512;
 
 /// A list of strings to proposals for IKE, ESP or AH, numbered from 1. The errors name the string.
 pub(super) fn list<'a>(
@@ -40,14 +43,13 @@ pub(super) fn list<'a>(
         ProtocolId::AH => AH_DEFAULT,
         _ => ESP_DEFAULT,
     };
+    let max = if protocol == ProtocolId::IKE { MAX_IKE_PROPOSALS } else { MAX_PROPOSALS };
     for item in items {
         let one_item = [item];
         let texts = if item.eq_ignore_ascii_case("default") { all } else { &one_item[..] };
         for text in texts {
             match one(text, protocol) {
-                Ok(_) if out.len() >= MAX_PROPOSALS => {
-                    errors.push(format!("more than {MAX_PROPOSALS} proposals"))
-                }
+                Ok(_) if out.len() >= max => errors.push(format!("more than {max} proposals")),
                 Ok(transforms) => {
                     let number = (out.len() + 1) as u8;
                     out.push(Proposal { number, protocol, spi: Vec::new(), transforms });
@@ -62,7 +64,18 @@ pub(super) fn list<'a>(
     if out.is_empty() && errors.is_empty() {
         errors.push(NAMES_NOTHING.to_owned());
     }
+    errors.extend(too_many(&out));
     if errors.is_empty() { Ok(out) } else { Err(errors) }
+}
+
+/// A sentence about proposals that do not go into one payload.
+pub(super) fn too_many(list: &[Proposal]) -> Option<String> {
+    let transforms: usize = list.iter().map(|p| p.transforms.len()).sum();
+    if list.len() > MAX_PROPOSALS {
+        return Some(format!("more than {MAX_PROPOSALS} proposals, with those for the other protocol"));
+    }
+    (transforms > MAX_TRANSFORMS)
+        .then(|| format!("more than {MAX_TRANSFORMS} algorithms in all proposals together; write fewer"))
 }
 
 /// `default`.
@@ -70,10 +83,13 @@ pub(super) fn default_list(protocol: ProtocolId) -> Vec<Proposal> {
     list(std::iter::once("default"), protocol).unwrap_or_default()
 }
 
-/// Puts lists of several protocols into one, numbered from 1 in this order.
-pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Vec<Proposal> {
-    let all = lists.into_iter().flatten().take(MAX_PROPOSALS);
-    all.zip(1..).map(|(p, number)| Proposal { number, ..p }).collect()
+/// Puts lists of several protocols into one, numbered from 1 in this order; or says that they are too many.
+pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec<Proposal>, String> {
+    let all: Vec<Proposal> = lists.into_iter().flatten().collect();
+    match too_many(&all) {
+        None => Ok(all.into_iter().zip(1..=u8::MAX).map(|(p, number)| Proposal { number, ..p }).collect()),
+        Some(why) => Err(why),
+    }
 }
 
 fn one(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, String> {

@@ -55,7 +55,7 @@ fn the_defaults_are_complete_numbered_and_without_anything_that_is_advised_again
         assert_eq!(d.iter().map(|p| usize::from(p.number)).collect::<Vec<_>>(), (1..=n).collect::<Vec<_>>());
         assert!(advice(&d).is_empty() && d.iter().all(|d| d.protocol == p));
     }
-    let both = join([default_list(ProtocolId::ESP), default_list(ProtocolId::AH)]);
+    let both = join([default_list(ProtocolId::ESP), default_list(ProtocolId::AH)]).unwrap();
     assert_eq!(
         both.iter().map(|p| (p.number, p.protocol)).collect::<Vec<_>>(),
         [(1, ProtocolId::ESP), (2, ProtocolId::ESP), (3, ProtocolId::AH)]
@@ -139,6 +139,27 @@ fn what_is_wrong_is_named_with_the_remedy() {
         assert_eq!(said, want);
     }
     assert!(ike(&vec!["aes128-sha256-ecp256"; 300].join(",")).is_err());
+}
+
+/// What a peer like us refuses as a syntax error is not offered, and nothing is left out unsaid.
+#[test]
+fn what_does_not_go_into_one_payload_is_an_error() {
+    let many = |text: &str, n: usize| vec![text; n].join(",");
+    let errors = |text: &str, protocol| list(text.split(','), protocol).err().unwrap_or_default();
+    assert!(errors(&many("aes128-sha256-x25519", 64), ProtocolId::IKE).is_empty());
+    assert_eq!(errors(&many("aes128-sha256-x25519", 65), ProtocolId::IKE), ["more than 64 proposals"]);
+    assert!(errors(&many("aes128gcm16", 255), ProtocolId::ESP).is_empty());
+    assert_eq!(errors(&many("aes128gcm16", 256), ProtocolId::ESP), ["more than 255 proposals"]);
+    // With `noesn`, which is added, 3 transforms each.
+    assert!(errors(&many("aes128-sha256", 170), ProtocolId::ESP).is_empty());
+    let said = errors(&many("aes128-sha256", 171), ProtocolId::ESP);
+    assert!(said.len() == 1 && said[0].starts_with("more than 512 algorithms"), "{said:?}");
+    let lists = |esp: usize, ah: usize| {
+        let esp = list(many("aes128gcm16", esp).split(','), ProtocolId::ESP).unwrap();
+        join([esp, list(many("sha256", ah).split(','), ProtocolId::AH).unwrap()])
+    };
+    assert_eq!(lists(200, 55).unwrap().last().map(|p| p.number), Some(255));
+    assert!(lists(200, 56).unwrap_err().starts_with("more than 255 proposals"));
 }
 
 #[test]

@@ -183,7 +183,10 @@ fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
     if !written {
         return proposal::default_list(ProtocolId::ESP);
     }
-    let all = proposal::join(lists);
+    let all = proposal::join(lists).unwrap_or_else(|why| {
+        r.error("ah_proposals", why);
+        Vec::new()
+    });
     if all.iter().any(algorithms::is_readable) && all.iter().any(algorithms::is_secret) {
         let key = if section.value("ah_proposals").is_some() { "ah_proposals" } else { "esp_proposals" };
         r.warn(
