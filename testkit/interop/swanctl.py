@@ -34,7 +34,7 @@ net: #\d+, ESTABLISHED, IKEv2, {IKE_SPI}_i\* {IKE_SPI}_r
   remote 'g2\.example' @ 192\.0\.2\.2\[4500\]
   AES_GCM_16-128/PRF_HMAC_SHA2_256/CURVE_25519
   established \d+s ago, rekeying in \d+s
-  net: #\d+, reqid 1, INSTALLED, TUNNEL-in-UDP, ESP:AES_GCM_16-128
+  net: #\d+, reqid \d+, INSTALLED, TUNNEL-in-UDP, ESP:AES_GCM_16-128
     installed \d+s ago, rekeying in \d+s, expires in \d+s
     in  {SPI}, +\d+ bytes, +\d+ packets(?:, +\d+s ago)?
     out {SPI}, +\d+ bytes, +\d+ packets(?:, +\d+s ago)?
@@ -48,7 +48,7 @@ RAW_SAS = (
     rf'local-id=g1\.example remote-host=192\.0\.2\.2 remote-port=4500 remote-id=g2\.example initiator=yes '
     rf'initiator-spi={IKE_SPI} responder-spi={IKE_SPI} (nat-local=yes )?(nat-remote=yes )?(nat-fake=yes )?(nat-any=yes )?'
     rf'encr-alg=AES_GCM_16 encr-keysize=128 prf-alg=PRF_HMAC_SHA2_256 dh-group=CURVE_25519 established=\d+ '
-    rf'rekey-time=\d+ child-sas \{{net-\d+ \{{name=net uniqueid=\d+ reqid=1 state=INSTALLED mode=TUNNEL protocol=ESP '
+    rf'rekey-time=\d+ child-sas \{{net-\d+ \{{name=net uniqueid=\d+ reqid=\d+ state=INSTALLED mode=TUNNEL protocol=ESP '
     rf'encap=yes spi-in={SPI} spi-out={SPI} encr-alg=AES_GCM_16 encr-keysize=128 bytes-in=\d+ packets-in=\d+ '
     rf'(use-in=\d+ )?bytes-out=\d+ packets-out=\d+ (use-out=\d+ )?rekey-time=\d+ life-time=\d+ install-time=\d+ '
     rf'local-ts=\[10\.1\.0\.0/24\] remote-ts=\[10\.2\.0\.0/24\]\}}\}}\}}\}}\nlist-sas reply \{{\}}')

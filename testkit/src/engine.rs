@@ -205,8 +205,11 @@ impl Engine {
                 }
             },
             Command::PolicyAdd(p) => {
-                let of = |p: &PolicyAdd| (p.name.clone(), p.action, p.local, p.remote);
-                let same = |q: &PolicyAdd| of(q) == of(p);
+                // First what differs most, as there may be many.
+                let same = |q: &PolicyAdd| {
+                    (q.remote, q.local, q.action, q.entry) == (p.remote, p.local, p.action, p.entry)
+                        && q.name == p.name
+                };
                 assert!(!self.policies.iter().any(same), "policy {p:?} twice");
                 self.policies.push(p.clone());
             }

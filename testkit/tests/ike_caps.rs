@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ironswan_ike::Target;
 use ironswan_ike::config::{Childless, Connection, Limits, Unique};
+use ironswan_ike::event::ChildSaInfo;
 use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::id::{IdPattern, Identity};
@@ -351,5 +352,62 @@ fn children_are_counted_over_all_ike_sas_of_an_identity_and_given_back() {
     w.nodes[2].endpoint.terminate(now, &target, false).unwrap();
     w.run(20 * S);
     assert!(ask(&mut w, 3, "other").is_ok());
+    w.audit();
+}
+
+/// Each pair of selectors is a policy of the packet engine.
+#[test]
+fn all_children_of_an_identity_are_cut_into_a_bounded_number_of_pieces() {
+    let mut w = crowd(2, Limits::default(), |c| {
+        c.children[0] = config::child("net", "10.2.0.0/16", "10.1.0.0/16");
+    });
+    // 250 by 4, each time at other places.
+    let cut = |name: &str, host: usize| {
+        let mut child = config::child(name, "10.1.0.0/32", "10.2.0.0/18");
+        child.local_ts = (0..250).map(|i| config::net(&format!("10.1.{i}.{host}/32"))).collect();
+        child.remote_ts = (0..4).map(|i| config::net(&format!("10.2.{}.0/18", 64 * i))).collect();
+        child
+    };
+    let names: Vec<String> = (0..18).map(|n| format!("n{n}")).collect();
+    for node in [2, 3] {
+        let now = w.now();
+        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        conn.children = names.iter().enumerate().map(|(n, name)| cut(name, 20 * (node - 2) + n)).collect();
+        w.nodes[node].endpoint.load_connection(now, conn);
+    }
+    let ask = |w: &mut World, node: usize, child: &str| {
+        let now = w.now();
+        let t = w.nodes[node].endpoint.initiate(now, Some("gw"), Some(child)).unwrap();
+        w.run(S);
+        w.nodes[node].done[&t].clone()
+    };
+    let policies = |w: &World| w.nodes[1].engine.policies.len();
+    for (n, name) in names.iter().enumerate() {
+        assert_eq!(ask(&mut w, 2 + n % 2, name), Ok(()), "{name}");
+    }
+    println!("{} children have {} policies", names.len(), policies(&w));
+    assert!((16_000..=16_384 + 18).contains(&policies(&w)));
+    // One more has what is configured and no more; one that was cut is rekeyed, with what it has, and stays so.
+    let before = policies(&w);
+    assert_eq!(ask(&mut w, 2, "n17"), Ok(()));
+    assert_eq!(policies(&w), before + 1);
+    for node in [2, 1] {
+        let now = w.now();
+        let sas = w.nodes[node].sas(now);
+        let cut = |c: &&ChildSaInfo| c.local_ts.len() * c.remote_ts.len() == 1_000;
+        let child_id = sas.iter().flat_map(|sa| &sa.children).find(cut).map(|c| c.id.0);
+        let target = Target { child_id, ..Target::default() };
+        w.nodes[node].endpoint.rekey(now, &target, false).unwrap();
+        w.run(20 * S);
+        assert_eq!(policies(&w), before + 1, "{target:?}");
+    }
+    // What is given back can be had again.
+    let target = Target { child: Some("n0".to_owned()), ..Target::default() };
+    let now = w.now();
+    w.nodes[2].endpoint.terminate(now, &target, false).unwrap();
+    w.run(20 * S);
+    assert_eq!(policies(&w), before + 1 - 1_000);
+    assert_eq!(ask(&mut w, 3, "n16"), Ok(()));
+    assert!(policies(&w) > before - 1_000 + 900);
     w.audit();
 }

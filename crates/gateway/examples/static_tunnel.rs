@@ -48,8 +48,8 @@ use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Dscp, Lifetime, Mode, OriginalAddresses, PolicyAdd, ReqId, SaAdd, SaOptions,
-    SaRef, Spi, Tfc,
+    Action, Command, Direction, Dscp, Entry, Lifetime, Mode, OriginalAddresses, PolicyAdd, ReqId, SaAdd,
+    SaOptions, SaRef, Spi, Tfc,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -385,6 +385,7 @@ impl Args {
             local: Self::selector(self.local_ts)?,
             remote: Self::selector(self.remote_ts)?,
             priority: 0,
+            entry: Entry::default(),
         }));
         Ok(commands)
     }

@@ -90,6 +90,7 @@ async fn loading_closes_the_way_at_once_and_a_child_that_comes_up_changes_nothin
                 local: TrafficSelector::addresses(AddrRange::prefix([10, 1, 0, 0].into(), 24).unwrap()),
                 remote: TrafficSelector::addresses(AddrRange::prefix([10, 2, 0, 0].into(), 24).unwrap()),
                 priority: 0,
+                entry: ironswan_wire::sadb::Entry::default(),
             };
             let narrower = ironswan_wire::sadb::PolicyAdd {
                 remote: TrafficSelector::addresses(AddrRange::prefix([10, 9, 0, 0].into(), 24).unwrap()),

@@ -14,7 +14,15 @@ fn policy(local: &str, remote: &str) -> Policy {
         TrafficSelector::addresses(AddrRange::prefix(ip.parse().unwrap(), len.parse().unwrap()).unwrap())
     };
     let (local, remote) = (ts(local), ts(remote));
-    Policy { name: "net.a".into(), verdict: Verdict::Protect, local, remote, priority: 0, guard: true }
+    Policy {
+        name: "net.a".into(),
+        verdict: Verdict::Protect,
+        local,
+        remote,
+        priority: 0,
+        open: 0,
+        guard: true,
+    }
 }
 
 fn fit() -> Facts {

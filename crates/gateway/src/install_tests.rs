@@ -8,7 +8,7 @@ use ironswan_io::route::{Hop, Rule};
 use ironswan_ipsec::Config;
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Lifetime, Mode, SaOptions, SaRef, Spi};
+use ironswan_wire::sadb::{Entry, Lifetime, Mode, SaOptions, SaRef, Spi};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::TrafficSelector;
 
@@ -165,6 +165,7 @@ fn policy(reqid: u32, remote: AddrRange) -> PolicyAdd {
         local: TrafficSelector::addresses(range([10, 1, 0, 0], [10, 1, 0, 255])),
         remote: TrafficSelector::addresses(remote),
         priority: 0,
+        entry: Entry::default(),
     }
 }
 

@@ -28,10 +28,12 @@ use crate::steer::from_config::Configured;
 use crate::steer::{self, Plan, Policy, Serving, Settings, Verdict, Way};
 
 /// What the name of a policy does not change.
-type Key = (Verdict, TrafficSelector, TrafficSelector, u32);
+type Key = (Verdict, TrafficSelector, TrafficSelector, u32, u32);
 
 fn key(p: &Policy) -> Key {
-    (p.verdict, p.local, p.remote, p.priority)
+    // What was not narrowed is the same with and without its own bits.
+    let narrowed = p.open > p.local.open_bits() + p.remote.open_bits();
+    (p.verdict, p.local, p.remote, p.priority, if narrowed { p.open } else { 0 })
 }
 
 /// How often the engine has a child's policy, and whether that child is guarded.
@@ -246,8 +248,10 @@ impl Steering {
             Action::Bypass => Verdict::Bypass,
             Action::Discard => Verdict::Discard,
         };
-        let key = (verdict, policy.local, policy.remote, policy.priority);
+        let (local, remote, priority, open) =
+            (policy.local, policy.remote, policy.priority, policy.entry.open);
         let name = policy.name.clone();
+        let key = key(&Policy { name: String::new(), verdict, local, remote, priority, open, guard: false });
         // The next plan knows better, when the configuration has changed since the last one.
         let guard = self.guards.get(&name).copied().unwrap_or(true);
         match (self.engine.entry((key, name)), add) {
@@ -343,8 +347,8 @@ impl Steering {
             let guard = held.guard;
             match all.entry(*key) {
                 Entry::Vacant(at) => {
-                    let (verdict, local, remote, priority) = *key;
-                    let p = Policy { name: name.clone(), verdict, local, remote, priority, guard };
+                    let (verdict, local, remote, priority, open) = *key;
+                    let p = Policy { name: name.clone(), verdict, local, remote, priority, open, guard };
                     // What was narrowed from a policy of the configuration has its place. A peer chooses how many there are.
                     let outer = of_child.get(name).into_iter().flatten().find(|o| steer::adds_nothing(&p, o));
                     match outer {

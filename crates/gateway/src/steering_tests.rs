@@ -14,7 +14,7 @@ fn net(a: [u8; 4], len: u8) -> TrafficSelector {
 }
 
 fn policy(verdict: Verdict, local: TrafficSelector, remote: TrafficSelector) -> Policy {
-    Policy { name: "net.net".into(), verdict, local, remote, priority: 0, guard: true }
+    Policy { name: "net.net".into(), verdict, local, remote, priority: 0, open: 0, guard: true }
 }
 
 fn protect(remote: [u8; 4], len: u8) -> Policy {
@@ -187,6 +187,7 @@ fn of_child(name: &str, remote: [u8; 4]) -> PolicyAdd {
         local: net([10, 1, 0, 0], 16),
         remote: net(remote, 16),
         priority: 0,
+        entry: ironswan_wire::sadb::Entry::default(),
     }
 }
 

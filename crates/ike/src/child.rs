@@ -10,6 +10,7 @@ use ironswan_wire::sadb::{Direction, Mode, OriginalAddresses, ReqId, SaAdd, SaRe
 use ironswan_wire::selector::TrafficSelector;
 
 use crate::config::ChildConfig;
+use crate::endpoint::Narrowed;
 use crate::event::{ChildId, ChildState};
 use crate::task::delete::DeleteChild;
 
@@ -50,6 +51,8 @@ pub(crate) struct Child {
     pub reqid: ReqId,
     pub state: ChildState,
     pub agreed: Agreed,
+    /// What the selectors were narrowed from: ours and the peer's as configured.
+    pub configured: (Vec<TrafficSelector>, Vec<TrafficSelector>),
     pub spi_in: Spi,
     pub spi_out: Spi,
     pub udp_encap: bool,
@@ -73,6 +76,12 @@ impl Child {
     /// `net{1}`, as charon names it.
     pub(crate) fn name(&self) -> String {
         format!("{}{{{}}}", self.config.name, self.id.0)
+    }
+
+    /// Its selectors, and what they were narrowed from.
+    pub(crate) fn selectors(&self) -> Narrowed {
+        let agreed = (self.agreed.local_ts.clone(), self.agreed.remote_ts.clone());
+        Narrowed { configured: self.configured.clone(), agreed }
     }
 
     /// How the engine knows one of its SAs, whose peer is at `remote`.

@@ -103,6 +103,9 @@ pub enum Childless {
     Force,
 }
 
+/// The largest reqid that can be configured: the endpoint chooses from those above.
+pub const MAX_REQID: u32 = 0x7fff_ffff;
+
 /// One `connections.<name>.children.<name>`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ChildConfig {
@@ -140,7 +143,7 @@ pub struct ChildConfig {
     pub close_action: ChildAction,
     /// When the peer is dead.
     pub dpd_action: ChildAction,
-    /// Fixed reqid, 0: chosen by the endpoint.
+    /// Fixed reqid, at most [`MAX_REQID`]; 0: chosen by the endpoint.
     pub reqid: u32,
     /// Policy priority, 0: by specificity.
     pub priority: u32,

@@ -63,6 +63,15 @@ pub(crate) fn is_narrowed(answer: &[TrafficSelector], asked: &[TrafficSelector])
     !answer.is_empty() && answer.iter().all(|a| asked.iter().any(|q| a.is_subset_of(q)))
 }
 
+/// How specific a selector is by the configuration: bits that the most specific configured one around it leaves open. Where none
+/// is around it (the peer has moved since), the least specific counts.
+pub(crate) fn open_bits(configured: &[TrafficSelector], ts: &TrafficSelector) -> u32 {
+    let bits = |c: &TrafficSelector| c.open_bits();
+    let around = configured.iter().filter(|c| ts.is_subset_of(c)).map(bits).min();
+    let family = configured.iter().filter(|c| c.range.is_ipv6() == ts.range.is_ipv6());
+    around.or_else(|| family.map(bits).max()).unwrap_or(0).max(ts.open_bits())
+}
+
 /// How many pairs a child may have for which so many selectors are configured on each side.
 pub(crate) fn max_pairs(local: usize, remote: usize) -> usize {
     local.saturating_mul(remote).max(MAX_PAIRS)

@@ -20,7 +20,7 @@ use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ipsec::{Config, Datagram, Engine, Frame, TxBatch, TxConfig, Worker, demux};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
+use ironswan_wire::sadb::{Action, Command, Entry, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
 use ironswan_wire::selector::TrafficSelector;
 use out_common::{Receiver, Sender, TRANSPORT, ah, between, inbound, outbound, with_keys};
 
@@ -85,6 +85,7 @@ impl Case {
                 local,
                 remote,
                 priority: 0,
+                entry: Entry::default(),
             };
             out.apply(SECOND, &Command::PolicyAdd(policy(local, remote))).expect("a policy");
             let other = SaAdd { replay_window: 4_096, ..inbound(&sa) };

@@ -23,8 +23,24 @@ use tree::{Area, Item, Node, Point, Value};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Rank {
     precedence: Precedence,
+    /// Then the older entry of the configuration first.
+    age: u64,
+    /// Of what was narrowed from one entry, the more specific first.
+    open: u32,
     /// Then the older first.
     serial: u64,
+}
+
+impl Rank {
+    fn new(p: &PolicyAdd, serial: u64) -> Self {
+        let protect = matches!(p.action, Action::Protect(_));
+        Self {
+            precedence: Precedence::new(&p.local, &p.remote, p.priority, p.entry.open, protect),
+            age: p.entry.age,
+            open: p.local.open_bits() + p.remote.open_bits(),
+            serial,
+        }
+    }
 }
 
 /// One policy, counted.
@@ -37,7 +53,8 @@ pub(crate) struct Policy {
 
 /// Equal but for the name.
 fn same(a: &PolicyAdd, b: &PolicyAdd) -> bool {
-    a.action == b.action && a.local == b.local && a.remote == b.remote && a.priority == b.priority
+    (a.action, a.priority, a.entry) == (b.action, b.priority, b.entry)
+        && (a.local, a.remote) == (b.local, b.remote)
 }
 
 /// A snapshot of the SPD.
@@ -177,9 +194,7 @@ impl Spd {
 
     /// Adds a policy, or counts it once more. `serial` grows with each call.
     pub(crate) fn add(&mut self, policy: &PolicyAdd, serial: u64) {
-        let protect = matches!(policy.action, Action::Protect(_));
-        let precedence = Precedence::new(&policy.local, &policy.remote, policy.priority, protect);
-        let rank = Rank { precedence, serial };
+        let rank = Rank::new(policy, serial);
         let mut fresh = false;
         self.edit(policy, |list| {
             if let Some(found) = list.iter_mut().find(|p| same(&p.policy, policy)) {

@@ -203,6 +203,17 @@ pub enum Action {
     Discard,
 }
 
+/// The entry of the configuration that a policy was made of. The SPD is ordered by who configures it (RFC 4301 section 4.4.1):
+/// a peer may have its selectors narrowed to whatever lies inside of what is configured, and gets no other place by that.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Entry {
+    /// Bits that the entry's selectors leave open. Where the policy's own leave more, these count: 0 is a policy that was not
+    /// narrowed.
+    pub open: u32,
+    /// Of two entries of one rank the one with the smaller number is matched first.
+    pub age: u64,
+}
+
 /// One policy, for both directions: local to remote going out, remote to local coming in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyAdd {
@@ -214,8 +225,10 @@ pub struct PolicyAdd {
     pub local: TrafficSelector,
     /// The peer's side.
     pub remote: TrafficSelector,
-    /// Lower is matched first; 0 lets the engine order by how specific the selectors are.
+    /// Lower is matched first; 0 lets the engine order by how specific the selectors of its entry are.
     pub priority: u32,
+    /// What it was narrowed from.
+    pub entry: Entry,
 }
 
 /// From the key daemon to the engine. Applied in order; each is all or nothing.

@@ -229,18 +229,25 @@ pub const AUTO_PRIORITY: u32 = 300_000;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Precedence {
     priority: u32,
-    /// Bits that the selectors leave open.
+    /// Bits that the selectors of the configuration leave open.
     open: u32,
     /// Of equally specific ones, DISCARD and BYPASS come before PROTECT: they are made to cut holes.
     protect: bool,
 }
 
 impl Precedence {
-    /// Of a policy for these selectors; priority 0 is [`AUTO_PRIORITY`].
-    pub fn new(local: &TrafficSelector, remote: &TrafficSelector, priority: u32, protect: bool) -> Self {
+    /// Of a policy for these selectors, which were narrowed from such as leave `open` bits open (0 where they were not);
+    /// priority 0 is [`AUTO_PRIORITY`].
+    pub fn new(
+        local: &TrafficSelector,
+        remote: &TrafficSelector,
+        priority: u32,
+        open: u32,
+        protect: bool,
+    ) -> Self {
         Self {
             priority: if priority == 0 { AUTO_PRIORITY } else { priority },
-            open: local.open_bits() + remote.open_bits(),
+            open: open.max(local.open_bits() + remote.open_bits()),
             protect,
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec};
+use ironswan_ike::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec};
 use ironswan_ike::{Options, SharedKeys};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -23,6 +23,7 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
     }
     ports(config, diags);
     overlaps(config, diags);
+    reqids(config, diags);
     twins(config, diags);
     if !config.secret_lost {
         keys(config, diags);
@@ -129,6 +130,30 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
         // Bounded work: beyond this many open ranges the report is full of them anyway.
         if active.len() < 1_000 {
             active.push(i);
+        }
+    }
+}
+
+/// Children of different connections with one configured reqid and other selectors: policies and SAs of one reqid are one
+/// peer's to the engine, so that each peer may speak for the other's networks.
+fn reqids(config: &Config, diags: &mut Diagnostics) {
+    let mut seen: BTreeMap<u32, (&Connection, &ChildConfig)> = BTreeMap::new();
+    for conn in &config.connections {
+        for child in conn.children.iter().filter(|c| c.kind == ChildKind::Protect && c.reqid != 0) {
+            let (first, other) = *seen.entry(child.reqid).or_insert((conn, child));
+            let same = (&other.local_ts, &other.remote_ts) == (&child.local_ts, &child.remote_ts);
+            if first.name == conn.name || same {
+                continue;
+            }
+            let key = format!("connections.{}.children.{}.reqid", conn.name, child.name);
+            let theirs = format!("connections.{}.children.{}", first.name, other.name);
+            let at = config.place(&theirs).map(|p| format!(" ({p})")).unwrap_or_default();
+            let message = format!(
+                "{theirs}{at} has the reqid {} too, and other selectors: to the packet engine both peers are one, and either may \
+                 send in the name of the other's networks; leave reqid out, or give each its own",
+                child.reqid
+            );
+            warn(config, diags, Severity::Warning, &key, message);
         }
     }
 }

@@ -153,6 +153,27 @@ fn the_linter_finds_twins_missing_keys_and_doubtful_keys() {
 }
 
 #[test]
+fn the_linter_finds_one_reqid_of_two_peers_with_other_selectors() {
+    let with = |reqid: &str| format!("remote_ts = 10.2.0.0/24\n reqid = {reqid}");
+    let first = CONN.replacen("remote_ts = 10.2.0.0/24", &with("7"), 1);
+    assert_ne!(first, CONN);
+    let second = |reqid: &str, remote: &str| {
+        let twin = CONN.replacen("remote_ts = 10.2.0.0/24", &with(reqid), 1).replace("10.2.0.0", remote);
+        twin.replace(" net {", " net2 {").replace("id = g2", "id = g3").replace("192.0.2.2", "192.0.2.3")
+    };
+    let found = lint(&format!("{first}{SECRET}{}", second("7", "10.3.0.0")));
+    let [one] = &found[..] else { panic!("{found:?}") };
+    assert!(
+        one.contains("connections.net2.children.net2.reqid") && one.contains("has the reqid 7 too"),
+        "{one}"
+    );
+    assert_eq!(lint(&format!("{first}{SECRET}{}", second("8", "10.3.0.0"))), [""; 0]);
+    // Two peers in front of the same network are one place; that they overlap is another finding.
+    let found = lint(&format!("{first}{SECRET}{}", second("7", "10.2.0.0")));
+    assert!(found.len() == 1 && found[0].contains("only one of them gets"), "{found:?}");
+}
+
+#[test]
 fn the_linter_finds_the_peer_inside_the_selector_and_short_keys() {
     let text = format!("{CONN}secrets {{ ike-1 {{ secret = short }} }}").replace("10.2.0.0/24", "0.0.0.0/0");
     let found = lint(&text);

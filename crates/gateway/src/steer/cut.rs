@@ -275,7 +275,7 @@ fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entr
         }
         let rank = Rank {
             class: if named { 0 } else { 2 },
-            precedence: Some(Precedence::new(&p.local, &p.remote, p.priority, p.verdict == Verdict::Protect)),
+            precedence: Some(p.precedence()),
             outcome: (p.verdict, !p.guard),
             policy: i,
             itself: true,

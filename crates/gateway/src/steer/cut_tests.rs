@@ -74,6 +74,7 @@ fn windows(count: u16) -> Vec<Policy> {
                 local: TrafficSelector::addresses(AddrRange::prefix([10, 1, 0, 0].into(), 16).unwrap()),
                 remote,
                 priority: 0,
+                open: 0,
                 guard: true,
             }
         })

@@ -80,6 +80,7 @@ fn of_child(conn: &str, child: &ChildConfig, local: Option<IpAddr>, remote: Opti
                     local,
                     remote,
                     priority: child.priority,
+                    open: 0,
                     guard: child.guard,
                 });
             }

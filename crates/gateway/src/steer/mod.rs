@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use ironswan_io::ingress::Filter;
 use ironswan_io::route::{Destination, Rule};
-use ironswan_wire::selector::{AddrRange, TrafficSelector};
+use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
 
 use nft::Flow;
 
@@ -65,8 +65,18 @@ pub struct Policy {
     pub remote: TrafficSelector,
     /// Lower is matched first; 0: by how specific the selectors are, as the engine's SPD orders them.
     pub priority: u32,
+    /// Bits that the selectors of the configuration leave open from which these were narrowed; 0: these are they.
+    pub open: u32,
     /// Clear packets that match are dropped, out and in (PROTECT and DISCARD). False: `guard = no`; steered all the same.
     pub guard: bool,
+}
+
+impl Policy {
+    /// Where the engine has it among others: of equals it takes the older.
+    pub(crate) fn precedence(&self) -> Precedence {
+        let protect = self.verdict == Verdict::Protect;
+        Precedence::new(&self.local, &self.remote, self.priority, self.open, protect)
+    }
 }
 
 /// What the plan depends on besides policies.

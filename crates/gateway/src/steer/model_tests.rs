@@ -248,7 +248,8 @@ fn definition(policies: &[Policy], p: &Packet, flow: Flow, unseen: Unseen) -> Fa
     let mut order: Vec<&Policy> = policies.iter().collect();
     order.sort_by_key(|q| {
         let protect = q.verdict == Verdict::Protect;
-        (Precedence::new(&q.local, &q.remote, q.priority, protect), q.verdict, !q.guard)
+        let order = Precedence::new(&q.local, &q.remote, q.priority, q.open, protect);
+        (order, q.verdict, !q.guard)
     });
     let strictly = |a: &AddrRange, b: &AddrRange| a != b && b.contains(a.start()) && b.contains(a.end());
     for q in order {
@@ -357,6 +358,7 @@ impl Dice {
             local,
             remote,
             priority: self.of(&[0, 0, 0, 7, 300_001]),
+            open: self.of(&[0, 0, 0, 30, 60, 90, 300]),
             guard: self.below(5) != 0,
         }
     }

@@ -126,6 +126,7 @@ mod tests {
             local: ts(local),
             remote: ts(remote),
             priority: 0,
+            open: 0,
             guard: true,
         };
         let mut all = vec![policy(Verdict::Protect, (local, remote))];

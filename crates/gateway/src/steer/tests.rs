@@ -31,6 +31,7 @@ fn policy(verdict: Verdict, local: &str, remote: &str) -> Policy {
         local: ts(local),
         remote: ts(remote),
         priority: 0,
+        open: 0,
         guard: true,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironswan_io::route::Destination;
-use ironswan_wire::selector::{AddrRange, Precedence};
+use ironswan_wire::selector::AddrRange;
 
 use super::cut::{has_own_side, inside, link_scope, own_sides, strictly_inside};
 use super::{Policy, Settings, Verdict, Way};
@@ -29,17 +29,13 @@ fn closes(p: &Policy) -> bool {
     p.verdict != Verdict::Bypass
 }
 
-fn precedence(p: &Policy) -> Precedence {
-    Precedence::new(&p.local, &p.remote, p.priority, p.verdict == Verdict::Protect)
-}
-
 fn plain(p: &Policy) -> bool {
     [&p.local, &p.remote].iter().all(|t| t.protocol == 0 && t.any_port())
 }
 
 /// Whether packets that pass by `hole` can be told from those of `p` by their destination alone.
 fn exempts(hole: &Policy, p: &Policy) -> bool {
-    inside(&p.local.range, &hole.local.range) && precedence(hole) <= precedence(p)
+    inside(&p.local.range, &hole.local.range) && hole.precedence() <= p.precedence()
 }
 
 /// All destinations.

@@ -21,7 +21,7 @@ use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi,
+    Action, Command, Direction, Entry, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -245,8 +245,14 @@ fn engine(me: u8) -> Arc<Engine> {
         Config { engines: Engines::of_environment(), ..Config::default() },
     );
     let (local, remote) = (net(me), net(3 - me));
-    let policy =
-        PolicyAdd { name: "net".into(), action: Action::Protect(ReqId(1)), local, remote, priority: 0 };
+    let policy = PolicyAdd {
+        name: "net".into(),
+        action: Action::Protect(ReqId(1)),
+        local,
+        remote,
+        priority: 0,
+        entry: Entry::default(),
+    };
     apply(&engine, &Command::PolicyAdd(policy));
     apply(&engine, &sa(me, 0x1000, 1 << 16));
     engine

@@ -18,6 +18,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::Endpoint;
 use super::lifecycle::Todo;
+use super::policy::{Narrowed, Spd};
 use crate::child::{Agreed, Child};
 use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
@@ -110,19 +111,21 @@ fn established(direction: &str, child: &Child) -> String {
 
 /// The policies of a child of this connection: protect each pair of selectors. None, when it is configured to have none.
 pub(crate) fn policies(
+    spd: &Spd,
     conn: &str,
     config: &ChildConfig,
     action: Action,
-    local: &[TrafficSelector],
-    remote: &[TrafficSelector],
+    selectors: &Narrowed,
 ) -> Vec<PolicyAdd> {
     let mut out = Vec::new();
+    let Narrowed { configured, agreed: (local, remote) } = selectors;
     for l in local.iter().filter(|_| config.policies) {
         for r in remote {
             // Selectors of two families never meet in one packet.
             if l.range.is_ipv6() == r.range.is_ipv6() {
                 let (name, priority) = (format!("{conn}.{}", config.name), config.priority);
-                out.push(PolicyAdd { name, action, local: *l, remote: *r, priority });
+                let entry = spd.entry(action, configured, (l, r));
+                out.push(PolicyAdd { name, action, local: *l, remote: *r, priority, entry });
             }
         }
     }
@@ -137,7 +140,12 @@ impl Endpoint {
     /// Installs a child into the engine and into its IKE_SA. Nothing is announced yet.
     pub(crate) fn install(&mut self, now: Instant, sa: &mut IkeSa, new: NewSas) {
         let agreed = new.agreed;
-        let selectors = (agreed.local_ts.clone(), agreed.remote_ts.clone());
+        let configured = (
+            narrow::resolve(&new.config.local_ts, sa.local.ip()),
+            narrow::resolve(&new.config.remote_ts, sa.remote.ip()),
+        );
+        let agreed_ts = (agreed.local_ts.clone(), agreed.remote_ts.clone());
+        let selectors = Narrowed { configured, agreed: agreed_ts };
         let shared = new.reqid.or_else(|| self.spd.trap_reqid(&sa.conn.name, &new.config.name));
         let reqid = match shared {
             Some(reqid) => {
@@ -199,6 +207,7 @@ impl Endpoint {
             reqid,
             state: ChildState::Installed,
             agreed,
+            configured: selectors.configured.clone(),
             spi_in: new.spi_in,
             spi_out: new.spi_out,
             udp_encap,
@@ -218,8 +227,7 @@ impl Endpoint {
             self.sadb(Command::SaAdd(outbound));
             child.out_installed = true;
         }
-        let (local, remote) = (&child.agreed.local_ts, &child.agreed.remote_ts);
-        for p in policies(&sa.conn.name, &child.config, Action::Protect(reqid), local, remote) {
+        for p in policies(&self.spd, &sa.conn.name, &child.config, Action::Protect(reqid), &selectors) {
             if let Some(command) = self.spd.add(p) {
                 self.sadb(command);
             }
@@ -227,7 +235,7 @@ impl Endpoint {
         self.spis_in.insert(child.spi_in, child.id);
         self.spis_out.insert(name, child.id);
         self.child_home.insert(child.id, sa.id);
-        self.count_child(sa, true);
+        self.count_child(sa, &child, true);
         let direction = if new.hold_out { "inbound " } else { "" };
         let line = established(direction, &child);
         self.log(Level::Info, sa, line);
@@ -341,7 +349,7 @@ impl Endpoint {
                 false => sa.queue.push_back(close),
             }
         }
-        self.count_child(sa, false);
+        self.count_child(sa, &child, false);
         if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
             self.activate(sa, heir);
         }
@@ -376,13 +384,12 @@ impl Endpoint {
             self.spis_out.remove(&outbound);
         }
         self.child_home.remove(&id);
-        let (local, remote) = (&child.agreed.local_ts, &child.agreed.remote_ts);
-        for p in policies(&sa.conn.name, &child.config, Action::Protect(child.reqid), local, remote) {
+        let (selectors, action) = (child.selectors(), Action::Protect(child.reqid));
+        for p in policies(&self.spd, &sa.conn.name, &child.config, action, &selectors) {
             if let Some(command) = self.spd.remove(&p) {
                 self.sadb(command);
             }
         }
-        let selectors = (child.agreed.local_ts.clone(), child.agreed.remote_ts.clone());
         self.spd.release(&selectors, child.reqid);
         if child.announced && child.replaced_by.is_none() {
             let mut info = self.snapshot_without_children(now, sa);
@@ -489,20 +496,23 @@ impl Endpoint {
     fn follow_selectors(&mut self, sa: &mut IkeSa, id: ChildId, old_remote: IpAddr) {
         let (from, to) = (AddrRange::host(old_remote), AddrRange::host(sa.remote.ip()));
         let Some(child) = sa.children.get_mut(&id) else { return };
-        let (local, before) = (child.agreed.local_ts.clone(), child.agreed.remote_ts.clone());
-        for ts in child.agreed.remote_ts.iter_mut().filter(|ts| ts.range == from) {
-            ts.range = to;
-        }
-        let after = child.agreed.remote_ts.clone();
-        if before == after {
+        let before = child.selectors();
+        if !before.agreed.1.iter().any(|ts| ts.range == from) {
             return;
         }
-        let (config, action) = (child.config.clone(), Action::Protect(child.reqid));
-        self.spd.share(&(local.clone(), after.clone()), child.reqid);
-        self.spd.release(&(local.clone(), before.clone()), child.reqid);
-        let removed = policies(&sa.conn.name, &config, action, &local, &before);
+        for ts in child.agreed.remote_ts.iter_mut().chain(&mut child.configured.1) {
+            if ts.range == from {
+                ts.range = to;
+            }
+        }
+        let after = child.selectors();
+        let (config, reqid) = (child.config.clone(), child.reqid);
+        let policies = |spd: &Spd, of: &_| policies(spd, &sa.conn.name, &config, Action::Protect(reqid), of);
+        let removed = policies(&self.spd, &before);
+        self.spd.share(&after, reqid);
+        self.spd.release(&before, reqid);
         let commands: Vec<_> = removed.iter().filter_map(|p| self.spd.remove(p)).collect();
-        let added = policies(&sa.conn.name, &config, action, &local, &after);
+        let added = policies(&self.spd, &after);
         let commands = commands.into_iter().chain(added.into_iter().filter_map(|p| self.spd.add(p)));
         for command in commands.collect::<Vec<_>>() {
             self.sadb(command);

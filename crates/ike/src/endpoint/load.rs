@@ -8,6 +8,7 @@ use ironswan_wire::sadb::{Action, ReqId};
 
 use super::initiate::Start;
 use super::lifecycle::{Todo, names_in_work};
+use super::policy::Narrowed;
 use super::{Endpoint, install};
 use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
@@ -190,8 +191,10 @@ impl Endpoint {
     }
 
     fn set_trap(&mut self, conn: &Connection, config: &ChildConfig, local: IpAddr, remote: IpAddr) {
-        let selectors =
-            (narrow::resolve(&config.local_ts, local), narrow::resolve(&config.remote_ts, remote));
+        let selectors = Narrowed::whole((
+            narrow::resolve(&config.local_ts, local),
+            narrow::resolve(&config.remote_ts, remote),
+        ));
         let (reqid, action) = match config.kind {
             ChildKind::Protect => {
                 let reqid = self.spd.reqid(&selectors, config.reqid);
@@ -200,7 +203,7 @@ impl Endpoint {
             ChildKind::Pass => (ReqId(0), Action::Bypass),
             ChildKind::Drop => (ReqId(0), Action::Discard),
         };
-        let policies = install::policies(&conn.name, config, action, &selectors.0, &selectors.1);
+        let policies = install::policies(&self.spd, &conn.name, config, action, &selectors);
         for p in &policies {
             if let Some(command) = self.spd.add(p.clone()) {
                 self.sadb(command);

@@ -59,7 +59,7 @@ pub use commands::{CommandError, STOPPING, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen, Room};
 pub(crate) use install::{NewSas, OldInbound};
 pub(crate) use pace::Pace;
-pub(crate) use policy::Spd;
+pub(crate) use policy::{Narrowed, Spd};
 pub(crate) use roam::Roam;
 pub(crate) use select::{Fit, local_identity};
 pub(crate) use strangers::About;

@@ -5,13 +5,41 @@
 
 use std::collections::BTreeMap;
 
-use ironswan_wire::sadb::{Action, Command, PolicyAdd, ReqId};
+use ironswan_wire::sadb::{Action, Command, Entry, PolicyAdd, ReqId};
 use ironswan_wire::selector::TrafficSelector;
+
+use crate::config::MAX_REQID;
+use crate::narrow;
 
 type Selectors = (Vec<TrafficSelector>, Vec<TrafficSelector>);
 
-/// Identifies a policy: action (with reqid), selectors, and whose it is.
-type Key = (u8, u32, TrafficSelector, TrafficSelector, String);
+/// The selectors of a child: ours and the peer's.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Narrowed {
+    /// As configured, for the addresses that the ends had then.
+    pub configured: Selectors,
+    /// As agreed on.
+    pub agreed: Selectors,
+}
+
+impl Narrowed {
+    /// What is configured itself.
+    pub(crate) fn whole(configured: Selectors) -> Self {
+        Self { agreed: configured.clone(), configured }
+    }
+
+    /// How many pairs of selectors there are beyond those that are configured: the peer has cut these into pieces.
+    pub(crate) fn pieces(&self) -> usize {
+        let pairs = |s: &Selectors| s.0.len().saturating_mul(s.1.len());
+        pairs(&self.agreed).saturating_sub(pairs(&self.configured))
+    }
+}
+
+/// Reqids from here on are chosen, smaller ones are configured: a number that somebody configures is never in use already.
+const CHOSEN: u32 = MAX_REQID + 1;
+
+/// Identifies a policy: action (with reqid), selectors and their entry, and whose it is.
+type Key = (u8, u32, TrafficSelector, TrafficSelector, Entry, String);
 
 fn key(p: &PolicyAdd) -> Key {
     let (kind, reqid) = match p.action {
@@ -19,13 +47,13 @@ fn key(p: &PolicyAdd) -> Key {
         Action::Bypass => (1, 0),
         Action::Discard => (2, 0),
     };
-    (kind, reqid, p.local, p.remote, p.name.clone())
+    (kind, reqid, p.local, p.remote, p.entry, p.name.clone())
 }
 
 /// A trap, or a shunt.
 pub(crate) struct Trap {
     reqid: ReqId,
-    selectors: Selectors,
+    selectors: Narrowed,
     policies: Vec<PolicyAdd>,
 }
 
@@ -33,53 +61,85 @@ pub(crate) struct Trap {
 #[derive(Default)]
 pub(crate) struct Spd {
     installed: BTreeMap<Key, (usize, PolicyAdd)>,
-    /// The same selectors have the same reqid, so that an SA made again takes over the old one's policies.
-    reqids: BTreeMap<Selectors, (ReqId, usize)>,
+    /// The same selectors, narrowed from the same ones, have the same reqid, so that an SA made again takes over the old one's
+    /// policies. Whoever has his narrowed to what somebody else is configured to have gets another.
+    reqids: BTreeMap<Narrowed, (ReqId, usize)>,
+    /// The age of what is configured, and how many children and traps are narrowed from it.
+    ages: BTreeMap<Selectors, (u64, usize)>,
+    last_age: u64,
     in_use: BTreeMap<ReqId, usize>,
-    last: u32,
+    next: u32,
     traps: BTreeMap<(String, String), Trap>,
     by_reqid: BTreeMap<ReqId, (String, String)>,
 }
 
 impl Spd {
     /// A reqid for these selectors, `fixed` when that is not 0. Give it back with [`Self::release`].
-    pub(crate) fn reqid(&mut self, selectors: &Selectors, fixed: u32) -> ReqId {
-        let reqid = match self.reqids.get_mut(selectors) {
-            Some((reqid, count)) if fixed == 0 || reqid.0 == fixed => {
-                *count += 1;
-                *reqid
-            }
-            Some(_) => ReqId(fixed),
-            None => {
-                let reqid = if fixed != 0 { ReqId(fixed) } else { self.fresh() };
-                self.reqids.insert(selectors.clone(), (reqid, 1));
-                reqid
-            }
+    pub(crate) fn reqid(&mut self, selectors: &Narrowed, fixed: u32) -> ReqId {
+        let reqid = match self.reqids.get(selectors) {
+            _ if fixed != 0 => ReqId(fixed),
+            Some((reqid, _)) => *reqid,
+            None => self.fresh(),
         };
-        *self.in_use.entry(reqid).or_default() += 1;
+        self.share(selectors, reqid);
         reqid
     }
 
     /// One more user of a reqid (a rekeyed child, or a child of a trap).
-    pub(crate) fn share(&mut self, selectors: &Selectors, reqid: ReqId) {
-        let entry = self.reqids.entry(selectors.clone()).or_insert((reqid, 0));
-        if entry.0 == reqid {
-            entry.1 += 1;
+    pub(crate) fn share(&mut self, selectors: &Narrowed, reqid: ReqId) {
+        self.enter(&selectors.configured);
+        if reqid.0 >= CHOSEN {
+            let entry = self.reqids.entry(selectors.clone()).or_insert((reqid, 0));
+            if entry.0 == reqid {
+                entry.1 += 1;
+            }
         }
         *self.in_use.entry(reqid).or_default() += 1;
     }
 
     fn fresh(&mut self) -> ReqId {
         loop {
-            self.last = self.last.wrapping_add(1);
-            if self.last != 0 && !self.in_use.contains_key(&ReqId(self.last)) {
-                return ReqId(self.last);
+            let reqid = ReqId(CHOSEN | self.next);
+            self.next = self.next.wrapping_add(1) & MAX_REQID;
+            if !self.in_use.contains_key(&reqid) {
+                return reqid;
             }
         }
     }
 
+    /// One more child or trap of what is configured.
+    fn enter(&mut self, configured: &Selectors) {
+        match self.ages.get_mut(configured) {
+            Some((_, count)) => *count += 1,
+            None => {
+                self.last_age += 1;
+                self.ages.insert(configured.clone(), (self.last_age, 1));
+            }
+        }
+    }
+
+    /// The entry of a policy for these two of a child's or a trap's selectors. Shunts are not negotiated.
+    pub(crate) fn entry(
+        &self,
+        action: Action,
+        configured: &Selectors,
+        (local, remote): (&TrafficSelector, &TrafficSelector),
+    ) -> Entry {
+        if !matches!(action, Action::Protect(_)) {
+            return Entry::default();
+        }
+        let open = narrow::open_bits(&configured.0, local) + narrow::open_bits(&configured.1, remote);
+        Entry { open, age: self.ages.get(configured).map_or(0, |(age, _)| *age) }
+    }
+
     /// One user less.
-    pub(crate) fn release(&mut self, selectors: &Selectors, reqid: ReqId) {
+    pub(crate) fn release(&mut self, selectors: &Narrowed, reqid: ReqId) {
+        if let Some((_, count)) = self.ages.get_mut(&selectors.configured) {
+            *count -= 1;
+            if *count == 0 {
+                self.ages.remove(&selectors.configured);
+            }
+        }
         if let Some((r, count)) = self.reqids.get_mut(selectors)
             && *r == reqid
         {
@@ -117,7 +177,8 @@ impl Spd {
 
     /// How much is remembered: policies, reqids and traps.
     pub(crate) fn len(&self) -> usize {
-        self.installed.len() + self.reqids.len() + self.in_use.len() + self.traps.len() + self.by_reqid.len()
+        let reqids = self.reqids.len() + self.in_use.len() + self.ages.len();
+        self.installed.len() + reqids + self.traps.len() + self.by_reqid.len()
     }
 
     /// Remembers a trap (or a shunt, with reqid 0).
@@ -125,7 +186,7 @@ impl Spd {
         &mut self,
         name: (String, String),
         reqid: ReqId,
-        selectors: Selectors,
+        selectors: Narrowed,
         policies: Vec<PolicyAdd>,
     ) {
         if reqid.0 != 0 {
@@ -176,34 +237,93 @@ mod tests {
 
     use super::*;
 
-    fn selectors(a: &str, b: &str) -> Selectors {
-        let net = |t: &str| TrafficSelector::addresses(AddrRange::prefix(t.parse().unwrap(), 24).unwrap());
-        (vec![net(a)], vec![net(b)])
+    fn net(text: &str) -> TrafficSelector {
+        let (addr, len) = text.split_once('/').unwrap();
+        let range = AddrRange::prefix(addr.parse().unwrap(), len.parse().unwrap());
+        TrafficSelector::addresses(range.unwrap())
+    }
+
+    fn pair(local: &str, remote: &str) -> Selectors {
+        (vec![net(local)], vec![net(remote)])
+    }
+
+    fn whole(remote: &str) -> Narrowed {
+        Narrowed::whole(pair("10.1.0.0/24", remote))
     }
 
     #[test]
     fn the_same_selectors_share_a_reqid_while_anyone_uses_it() {
         let mut spd = Spd::default();
-        let (x, y) = (selectors("10.1.0.0", "10.2.0.0"), selectors("10.1.0.0", "10.3.0.0"));
+        let (x, y) = (whole("10.2.0.0/24"), whole("10.3.0.0/24"));
         let a = spd.reqid(&x, 0);
         assert_eq!(spd.reqid(&x, 0), a);
         let b = spd.reqid(&y, 0);
         assert_ne!(a, b);
         spd.release(&x, a);
         assert_eq!(spd.reqid(&x, 0), a);
-        assert_eq!(spd.reqid(&selectors("10.1.0.0", "10.9.0.0"), 77), ReqId(77));
+        assert_eq!(spd.reqid(&whole("10.9.0.0/24"), 77), ReqId(77));
+        for (selectors, reqid) in [(&x, a), (&x, a), (&y, b), (&whole("10.9.0.0/24"), ReqId(77))] {
+            spd.release(selectors, reqid);
+        }
+        assert_eq!(spd.len(), 0);
+    }
+
+    #[test]
+    fn a_reqid_is_never_shared_for_what_a_peer_narrows_to_or_somebody_configures() {
+        let mut spd = Spd::default();
+        let b = whole("10.3.0.0/16");
+        let hub = Narrowed { configured: pair("10.1.0.0/24", "0.0.0.0/0"), agreed: b.agreed.clone() };
+        let (of_hub, of_b) = (spd.reqid(&hub, 0), spd.reqid(&b, 0));
+        assert_ne!(of_hub, of_b);
+        // Two peers of what is configured once.
+        assert_eq!(spd.reqid(&hub, 0), of_hub);
+        for fixed in [1, 2, MAX_REQID] {
+            let other = spd.reqid(&whole("10.9.0.0/16"), fixed);
+            assert_eq!(other, ReqId(fixed));
+            assert!(other != of_hub && other != of_b, "{other:?} was chosen");
+        }
+        // The same selectors, once with a number of their own.
+        assert_eq!(spd.reqid(&b, 7), ReqId(7));
+        assert_eq!(spd.reqid(&b, 0), of_b);
+    }
+
+    #[test]
+    fn what_is_narrowed_has_the_place_of_what_is_configured() {
+        let mut spd = Spd::default();
+        let b = whole("10.3.0.0/16");
+        let hub = |to: &str| Narrowed { agreed: pair("10.1.0.0/24", to), ..whole("0.0.0.0/0") };
+        let (wide, narrow) = (hub("0.0.0.0/0"), hub("10.3.0.0/17"));
+        let action = Action::Protect(spd.reqid(&wide, 0));
+        let entry =
+            |spd: &Spd, n: &Narrowed| spd.entry(action, &n.configured, (&n.agreed.0[0], &n.agreed.1[0]));
+        spd.reqid(&b, 0);
+        spd.reqid(&narrow, 0);
+        assert_eq!(entry(&spd, &wide), Entry { open: 32 + 56, age: 1 });
+        assert_eq!(entry(&spd, &narrow), entry(&spd, &wide));
+        assert_eq!(entry(&spd, &b), Entry { open: 32 + 40, age: 2 });
+        assert_eq!(
+            spd.entry(Action::Bypass, &wide.configured, (&net("::/0"), &net("::/0"))),
+            Entry::default()
+        );
+        // The age of what is configured ends with its last user.
+        spd.release(&wide, spd.reqids[&wide].0);
+        assert_eq!(entry(&spd, &narrow).age, 1);
+        spd.release(&narrow, spd.reqids[&narrow].0);
+        spd.reqid(&narrow, 0);
+        assert_eq!(entry(&spd, &narrow).age, 3);
     }
 
     #[test]
     fn the_engine_hears_of_the_first_and_the_last() {
         let mut spd = Spd::default();
-        let (l, r) = selectors("10.1.0.0", "10.2.0.0");
+        let (l, r) = pair("10.1.0.0/24", "10.2.0.0/24");
         let p = PolicyAdd {
             name: "conn.a".into(),
             action: Action::Protect(ReqId(1)),
             local: l[0],
             remote: r[0],
             priority: 0,
+            entry: Entry::default(),
         };
         let other = PolicyAdd { name: "conn.b".into(), ..p.clone() };
         assert!(spd.add(p.clone()).is_some());

@@ -38,6 +38,10 @@ const UNANSWERED: u32 = 2;
 /// one, at no cost to the peer; with the slowest group, so many take some 100 ms.
 const COMPUTING: usize = 32;
 
+/// Each pair of selectors is a policy, and a peer may cut what is configured into as many as it likes. The children of one
+/// identity have no more of these pieces than this, beside the pairs that are configured.
+const MAX_PIECES: usize = 16_384;
+
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
     Some((sa.local_id.folded(), sa.remote_id.as_ref()?.folded()))
@@ -48,6 +52,8 @@ pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
 pub(crate) struct Held {
     sas: BTreeSet<IkeId>,
     children: usize,
+    /// Pairs of selectors of these children beyond those that are configured.
+    pieces: usize,
     /// Key exchanges that it has asked for and that are not done.
     computing: usize,
 }
@@ -92,10 +98,17 @@ impl Endpoint {
     }
 
     /// A child of this IKE_SA has been installed (true) or has gone.
-    pub(crate) fn count_child(&mut self, sa: &IkeSa, more: bool) {
+    pub(crate) fn count_child(&mut self, sa: &IkeSa, child: &Child, more: bool) {
         let Some((_, peer)) = identities(sa) else { return };
         let held = self.by_peer.entry(peer.clone()).or_default();
-        held.children = if more { held.children + 1 } else { held.children.saturating_sub(1) };
+        let pieces = child.selectors().pieces();
+        if more {
+            held.children += 1;
+            held.pieces += pieces;
+        } else {
+            held.children = held.children.saturating_sub(1);
+            held.pieces = held.pieces.saturating_sub(pieces);
+        }
         self.drop_if_empty(&peer);
     }
 
@@ -175,6 +188,12 @@ impl Endpoint {
         let (_, peer) = identities(sa)?;
         let held = self.by_peer.get(&peer).filter(|h| all > 0 && h.children >= all)?;
         Some(format!("'{peer}' has {} CHILD_SAs already (child_sa_max_per_id)", held.children))
+    }
+
+    /// Into how many more pieces the peer may cut the selectors of its children.
+    pub(crate) fn pieces_left(&self, sa: &IkeSa) -> usize {
+        let held = identities(sa).and_then(|(_, peer)| self.by_peer.get(&peer));
+        MAX_PIECES.saturating_sub(held.map_or(0, |h| h.pieces))
     }
 
     /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on its way out, or is being

@@ -1,6 +1,7 @@
 //! The responder's side of making children: in CREATE_CHILD_SA (RFC 7296 sections 1.3.1, 1.3.3) and in IKE_AUTH. The
 //! initiator's is in `create_child`, what is special about rekeying in `rekey_child`.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use ironswan_wire::ike::payload::{Ke, Nonce, Notify, find_notify};
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Spi};
 use ironswan_wire::secret::Secret;
-use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::selector::{Precedence, TrafficSelector};
 
 use super::sa_init::KeyPair;
 use super::{Kont, create_child, rekey_child};
@@ -60,6 +61,8 @@ struct Selectors<'a> {
     tsi: &'a [TrafficSelector],
     tsr: &'a [TrafficSelector],
     transport: Option<transport::Seen>,
+    /// How many more pieces the peer gets.
+    pieces: usize,
 }
 
 impl Selectors<'_> {
@@ -74,7 +77,8 @@ impl Selectors<'_> {
         remote: &[TrafficSelector],
     ) -> Option<(Mode, transport::Seen)> {
         let narrow = |tsr: &[_], tsi: &[_], original| {
-            let max = narrow::max_pairs(local.len(), remote.len());
+            let whole = local.len().saturating_mul(remote.len());
+            let max = narrow::max_pairs(local.len(), remote.len()).min(whole.saturating_add(self.pieces));
             let (mut local, mut remote) = (narrow::narrow(local, tsr), narrow::narrow(remote, tsi));
             narrow::limit_pairs(&mut local, &mut remote, max);
             let some = !local.is_empty() && !remote.is_empty();
@@ -92,7 +96,7 @@ impl Selectors<'_> {
 }
 
 /// The children that the peer's selectors are for: those that hold its first selectors before others, exactly configured ones
-/// before those that have to be narrowed, and those of the mode that it asks for before others.
+/// before those that have to be narrowed, those of the mode that it asks for before others, and then in the order of policies.
 fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
     let mut found = Vec::new();
     let wanted = if asked.transport.is_some() { Mode::Transport } else { Mode::Tunnel };
@@ -112,10 +116,15 @@ fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
             ts.first().is_some_and(|first| by.iter().any(|have| first.is_subset_of(have)))
         };
         let first = holds(tsi, &seen.remote) && holds(tsr, &seen.local);
-        let score = (first, exact + whole, config.mode == wanted);
+        // Of several the one that comes first in the order of policies: its packets are not another's.
+        let place = seen.local.first().zip(seen.remote.first()).map(|(l, r)| {
+            let open = narrow::open_bits(&ours, l) + narrow::open_bits(&theirs, r);
+            Reverse(Precedence::new(l, r, config.priority, open, true))
+        });
+        let score = (first, exact + whole, config.mode == wanted, place);
         found.push((score, Candidate { config: Arc::new(config.clone()), mode, seen }));
     }
-    found.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
+    found.sort_by_key(|(score, _)| Reverse(*score));
     found.into_iter().map(|(_, f)| f).collect()
 }
 
@@ -156,7 +165,7 @@ fn consider(
 
     let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
-    let asked = Selectors { tsi, tsr, transport };
+    let asked = Selectors { tsi, tsr, transport, pieces: ep.pieces_left(sa) };
     let configs = match rekey.and_then(|id| sa.children.get(&id)) {
         // "the new SA MUST NOT have narrower selectors than the original" (RFC 7296 section 2.9.2): a proposal that holds the
         // old selectors gives the old selectors, another one nothing.
@@ -165,6 +174,12 @@ fn consider(
             .filter(|(_, seen)| {
                 narrow::covers(&seen.local, &old.agreed.local_ts)
                     && narrow::covers(&seen.remote, &old.agreed.remote_ts)
+            })
+            // The old ones may be there for as long as the peer likes; the same pieces are the same policies.
+            .filter(|(_, seen)| {
+                let same = |new: &[_], old: &[_]| new.iter().all(|ts| old.contains(ts));
+                asked.pieces > 0
+                    || same(&seen.local, &old.agreed.local_ts) && same(&seen.remote, &old.agreed.remote_ts)
             })
             .map(|(mode, seen)| Candidate { config: old.config.clone(), mode, seen })
             .into_iter()

@@ -8,7 +8,7 @@ use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ipsec::{Datagram, Engine, Frame, RxBatch, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId, SaAdd};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::common::*;
@@ -63,7 +63,14 @@ impl Row {
             a.apply(SECOND, &Command::SaAdd(Box::new(out))).unwrap();
             b.apply(SECOND, &Command::SaAdd(Box::new(inb))).unwrap();
             let action = Action::Protect(ReqId(reqid));
-            let policy = PolicyAdd { name: String::new(), action, local: left, remote: right, priority: 0 };
+            let policy = PolicyAdd {
+                name: String::new(),
+                action,
+                local: left,
+                remote: right,
+                priority: 0,
+                entry: Entry::default(),
+            };
             a.apply(SECOND, &Command::PolicyAdd(policy)).unwrap();
         }
         let mut order: Vec<u32> = (0..SAS).collect();

@@ -7,7 +7,7 @@ use std::time::Instant;
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ipsec::{Config, Engine, Frame, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::common::*;
@@ -50,7 +50,14 @@ fn addresses(start: u32, end: u32) -> TrafficSelector {
 }
 
 fn protect(k: u32, local: TrafficSelector, remote: TrafficSelector, priority: u32) -> PolicyAdd {
-    PolicyAdd { name: String::new(), action: Action::Protect(ReqId(k + 1)), local, remote, priority }
+    PolicyAdd {
+        name: String::new(),
+        action: Action::Protect(ReqId(k + 1)),
+        local,
+        remote,
+        priority,
+        entry: Entry::default(),
+    }
 }
 
 const LOCAL: u32 = 0x0a00_0000;

@@ -17,7 +17,7 @@ use ironswan_wire::ip::{Fragment, parse, protocol, v4};
 use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi, Tfc,
+    Action, Command, Direction, Dscp, Entry, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, Spi, Tfc,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, PacketSelector, TrafficSelector};
@@ -352,7 +352,10 @@ impl World {
             };
             let priority = if bits & 0x80 != 0 { u32::from(bits >> 4) } else { 0 };
             let (local, remote) = (selector(choice, ipv6), selector(choice, ipv6));
-            PolicyAdd { name: n.to_string(), action, local, remote, priority }
+            let bits = choice.byte();
+            let open = if bits & 1 != 0 { u32::from(bits >> 3) * 8 } else { 0 };
+            let entry = Entry { open, age: u64::from(bits >> 1 & 3) };
+            PolicyAdd { name: n.to_string(), action, local, remote, priority, entry }
         };
         let at_b = |policy: &PolicyAdd| {
             let mirror = PolicyAdd { local: policy.remote, remote: policy.local, ..policy.clone() };

@@ -6,7 +6,8 @@ use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::{PacketSelector, Precedence};
 
-/// The SPD by definition: the first policy in order of precedence, then of age, that covers the packet.
+/// The SPD by definition: the first policy that covers the packet, in the order of the entries that they were narrowed from; of
+/// one entry the more specific, then the older.
 #[derive(Default)]
 pub(super) struct Policies(Vec<PolicyAdd>);
 
@@ -16,7 +17,8 @@ impl Policies {
         // Stable: of equals the older is first.
         self.0.sort_by_key(|p| {
             let protect = matches!(p.action, Action::Protect(_));
-            Precedence::new(&p.local, &p.remote, p.priority, protect)
+            let order = Precedence::new(&p.local, &p.remote, p.priority, p.entry.open, protect);
+            (order, p.entry.age, p.local.open_bits() + p.remote.open_bits())
         });
     }
 

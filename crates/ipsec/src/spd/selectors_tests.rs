@@ -1,6 +1,6 @@
 //! Each kind of selector (RFC 4301 section 4.4.1.1): what is in it, the one below, the one above.
 
-use ironswan_wire::sadb::ReqId;
+use ironswan_wire::sadb::{Entry, ReqId};
 use ironswan_wire::selector::AddrRange;
 
 use super::*;
@@ -16,7 +16,7 @@ fn spd(policies: &[(Action, TrafficSelector, TrafficSelector, u32)]) -> Spd {
     let mut spd = Spd::default();
     for (serial, (action, local, remote, priority)) in policies.iter().enumerate() {
         let (name, action, local, remote, priority) = (String::new(), *action, *local, *remote, *priority);
-        spd.add(&PolicyAdd { name, action, local, remote, priority }, serial as u64);
+        spd.add(&PolicyAdd { name, action, local, remote, priority, entry: Entry::default() }, serial as u64);
     }
     spd
 }

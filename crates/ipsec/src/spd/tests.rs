@@ -1,7 +1,7 @@
 //! The tree against the definition: of all policies that cover the packet, the first in the order.
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_wire::sadb::ReqId;
+use ironswan_wire::sadb::{Entry, ReqId};
 use ironswan_wire::selector::AUTO_PRIORITY;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -18,9 +18,7 @@ impl Listed {
             found.2 += 1;
             return;
         }
-        let protect = matches!(p.action, Action::Protect(_));
-        let precedence = Precedence::new(&p.local, &p.remote, p.priority, protect);
-        self.0.push((p.clone(), Rank { precedence, serial }, 1));
+        self.0.push((p.clone(), Rank::new(p, serial), 1));
     }
 
     fn remove(&mut self, p: &PolicyAdd) -> bool {
@@ -86,7 +84,7 @@ fn ts(range: AddrRange, protocol: u8, ports: (u16, u16)) -> TrafficSelector {
 }
 
 fn policy(local: TrafficSelector, remote: TrafficSelector, action: Action, priority: u32) -> PolicyAdd {
-    PolicyAdd { name: String::new(), action, local, remote, priority }
+    PolicyAdd { name: String::new(), action, local, remote, priority, entry: Entry::default() }
 }
 
 const ANY: (u16, u16) = (0, 65_535);
@@ -124,8 +122,11 @@ fn any_policy() -> impl Strategy<Value = PolicyAdd> {
     ];
     let priority =
         prop_oneof![4 => Just(0u32), 1 => 1u32..20, 1 => Just(AUTO_PRIORITY), 1 => Just(AUTO_PRIORITY + 1)];
-    (any::<bool>(), action, priority).prop_flat_map(|(v6, action, priority)| {
-        (any_selector(v6), any_selector(v6)).prop_map(move |(l, r)| policy(l, r, action, priority))
+    let entry =
+        (select(vec![0u32, 0, 20, 40, 100, 400]), 0u64..3).prop_map(|(open, age)| Entry { open, age });
+    (any::<bool>(), action, priority, entry).prop_flat_map(|(v6, action, priority, entry)| {
+        (any_selector(v6), any_selector(v6))
+            .prop_map(move |(l, r)| PolicyAdd { entry, ..policy(l, r, action, priority) })
     })
 }
 

@@ -6,7 +6,7 @@ use ironswan_crypto::rng::Seeded;
 use ironswan_ipsec::Carrier;
 use ironswan_ipsec::DropReason::{self, *};
 use ironswan_wire::ip::{tcp, v4};
-use ironswan_wire::sadb::{Action, Command, PolicyAdd};
+use ironswan_wire::sadb::{Action, Command, Entry, PolicyAdd};
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -391,6 +391,7 @@ fn a_discard_policy_holds_inbound_too() {
         local: ts("10.2.0.0/16"),
         remote: ts("10.1.0.7/32"),
         priority: 0,
+        entry: Entry::default(),
     };
     pair.b.apply(SECOND, &Command::PolicyAdd(discard.clone())).unwrap();
     pair.wb.begin(SECOND);

@@ -16,7 +16,8 @@ use ironswan_wire::ip::{tcp, v4};
 use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, SaStats, Spi, Up,
+    Action, Command, Direction, Entry, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, SaStats,
+    Spi, Up,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -158,6 +159,7 @@ impl Options {
                     local: *local,
                     remote: *remote,
                     priority: 0,
+                    entry: Entry::default(),
                 });
             }
         }

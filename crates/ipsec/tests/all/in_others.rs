@@ -3,7 +3,7 @@
 
 use ironswan_ipsec::DropReason::{self, InFragment, InPolBlock, InStateMismatch, InTmplMismatch};
 use ironswan_wire::ip::protocol;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
 
 use crate::common::*;
 use crate::in_common::{self, Arriving, Make, Receiver, host_packet, text};
@@ -14,7 +14,14 @@ const OURS: Action = Action::Protect(ReqId(REQID));
 const THEIRS: Action = Action::Protect(ReqId(2));
 
 fn policy(action: Action, local: &str, remote: &str) -> PolicyAdd {
-    PolicyAdd { name: "p".into(), action, local: ts(local), remote: ts(remote), priority: 0 }
+    PolicyAdd {
+        name: "p".into(),
+        action,
+        local: ts(local),
+        remote: ts(remote),
+        priority: 0,
+        entry: Entry::default(),
+    }
 }
 
 /// A hub with 10.2.0.0/16 and fd02::/32 behind it, and a spoke whose SAs have everything.

@@ -7,7 +7,7 @@ use ironswan_ipsec::Carrier;
 use ironswan_ipsec::DropReason::*;
 use ironswan_wire::ip::{checksum, v4};
 use ironswan_wire::offload::Gso;
-use ironswan_wire::sadb::{Action, Command, OriginalAddresses, PolicyAdd};
+use ironswan_wire::sadb::{Action, Command, Entry, OriginalAddresses, PolicyAdd};
 
 use crate::common::*;
 use crate::in_common::*;
@@ -209,8 +209,14 @@ fn selectors_and_discard_hold() {
     let (left, right) = (make.options.left[0], make.options.right[0]);
     let mut local = right;
     (local.protocol, local.start_port, local.end_port) = (17, 53, 53);
-    let discard =
-        PolicyAdd { name: "hole".into(), action: Action::Discard, local, remote: left, priority: 0 };
+    let discard = PolicyAdd {
+        name: "hole".into(),
+        action: Action::Discard,
+        local,
+        remote: left,
+        priority: 0,
+        entry: Entry::default(),
+    };
     r.engine.apply(SECOND, &Command::PolicyAdd(discard)).unwrap();
     r.worker.begin(SECOND);
     let a = r.esp(1, payload, 17);

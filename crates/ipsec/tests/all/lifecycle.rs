@@ -11,7 +11,7 @@ use ironswan_wire::esp::UdpKind;
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Dscp, Lifetime, Mode, PolicyAdd, ReqId, SaRef, Spi, Tfc, Up,
+    Action, Command, Direction, Dscp, Entry, Lifetime, Mode, PolicyAdd, ReqId, SaRef, Spi, Tfc, Up,
 };
 use ironswan_wire::secret::Secret;
 
@@ -236,7 +236,14 @@ fn a_packet_without_sa_asks_for_one() {
 }
 
 fn policy(action: Action, local: &str, remote: &str, priority: u32) -> PolicyAdd {
-    PolicyAdd { name: "p".into(), action, local: ts(local), remote: ts(remote), priority }
+    PolicyAdd {
+        name: "p".into(),
+        action,
+        local: ts(local),
+        remote: ts(remote),
+        priority,
+        entry: Entry::default(),
+    }
 }
 
 #[test]

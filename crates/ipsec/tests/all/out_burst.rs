@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ironswan_crypto::rng::Seeded;
 use ironswan_ipsec::{Config, Counters, Engine, Frame, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::common::*;
@@ -24,7 +24,14 @@ fn engine() -> Arc<Engine> {
         let host = (REMOTE + k).to_be_bytes().into();
         let remote = TrafficSelector::addresses(AddrRange::new(host, host).unwrap());
         let action = Action::Protect(ReqId(k + 1));
-        let policy = PolicyAdd { name: String::new(), action, local: any, remote, priority: 0 };
+        let policy = PolicyAdd {
+            name: String::new(),
+            action,
+            local: any,
+            remote,
+            priority: 0,
+            entry: Entry::default(),
+        };
         engine.apply(SECOND, &Command::PolicyAdd(policy)).unwrap();
     }
     engine

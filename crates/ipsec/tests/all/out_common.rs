@@ -11,7 +11,7 @@ use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId, ProtocolId};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, SaAdd, SaOptions, SaRef};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, Mode, PolicyAdd, SaAdd, SaOptions, SaRef};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -132,6 +132,7 @@ pub fn policies(reqid: ironswan_wire::sadb::ReqId) -> [Command; 2] {
             local: any,
             remote: any,
             priority: 0,
+            entry: Entry::default(),
         })
     })
 }

@@ -6,7 +6,7 @@ use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Action, Command, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
+use ironswan_wire::sadb::{Action, Command, Entry, PolicyAdd, ReqId, SaAdd, SaOptions, Spi};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use crate::common::*;
@@ -321,7 +321,8 @@ fn a_fragment_that_says_another_protocol_does_not_choose_its_packets_sa() {
     let any = TrafficSelector::addresses(AddrRange::any(true));
     let (action, local) = (Action::Protect(other.reqid), TrafficSelector { protocol: 6, ..any });
     let remote = TrafficSelector { protocol: 6, ..any };
-    let policy = PolicyAdd { name: "tcp".into(), action, local, remote, priority: 0 };
+    let policy =
+        PolicyAdd { name: "tcp".into(), action, local, remote, priority: 0, entry: Entry::default() };
     s.engine.apply(SECOND, &Command::SaAdd(Box::new(other))).unwrap();
     s.engine.apply(SECOND, &Command::PolicyAdd(policy)).unwrap();
     s.worker.begin(SECOND);
@@ -433,6 +434,7 @@ fn esp_and_ah_of_many_sas_are_sealed_in_one_batch() {
             local: ts("10.1.0.0/16"),
             remote: ts(&format!("10.2.{i}.0/24")),
             priority: 1,
+            entry: Entry::default(),
         };
         s.engine.apply(SECOND, &Command::PolicyAdd(policy)).unwrap();
         sas.push(sa);

@@ -10,7 +10,7 @@ use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Dscp, Lifetime, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc,
+    Action, Command, Direction, Dscp, Entry, Lifetime, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc,
 };
 
 use crate::common::*;
@@ -102,6 +102,7 @@ impl Daemon {
                     local: ts("10.1.0.0/16"),
                     remote: ts(&format!("10.2.{net}.0/24")),
                     priority: self.rng.u32() % 3,
+                    entry: Entry::default(),
                 };
                 self.policies.push(policy.clone());
                 Command::PolicyAdd(policy)

@@ -3,7 +3,7 @@
 use ironswan_ipsec::DropReason::{InPolBlock, InStateMismatch, OutNoPolicy, OutNoStates};
 use ironswan_wire::ip::checksum::{fold, sum};
 use ironswan_wire::ip::v4;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId};
 
 use crate::common::*;
 
@@ -91,7 +91,14 @@ fn what_a_peer_sends_as_an_error_is_accepted_for_flows_of_its_sa_only() {
     wide.remote_ts = vec![ts("0.0.0.0/0")];
     let policy = |action, local, remote| {
         let (local, remote) = (ts(local), ts(remote));
-        Command::PolicyAdd(PolicyAdd { name: "p".into(), action, local, remote, priority: 1 })
+        Command::PolicyAdd(PolicyAdd {
+            name: "p".into(),
+            action,
+            local,
+            remote,
+            priority: 1,
+            entry: Entry::default(),
+        })
     };
     pair.a.apply(SECOND, &Command::SaAdd(Box::new(wide))).unwrap();
     pair.a.apply(SECOND, &policy(Action::Protect(ReqId(2)), "0.0.0.0/0", "0.0.0.0/0")).unwrap();

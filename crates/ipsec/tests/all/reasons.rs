@@ -7,7 +7,7 @@ use ironswan_ipsec::DropReason::{self, *};
 use ironswan_ipsec::{Counters, Datagram, Engine, Send};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::{Gso, Offload};
-use ironswan_wire::sadb::{Action, Command, Direction, Lifetime, PolicyAdd, ReqId, SaAdd, SaRef};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, Lifetime, PolicyAdd, ReqId, SaAdd, SaRef};
 
 use crate::common::*;
 use crate::in_common::{self, Arriving, Make, Receiver, text};
@@ -132,7 +132,14 @@ const PROTECT: Action = Action::Protect(ReqId(OTHER));
 
 fn policy(local: &str, remote: &str, action: Action) -> Command {
     let (local, remote) = (ts(local), ts(remote));
-    Command::PolicyAdd(PolicyAdd { name: "case".into(), action, local, remote, priority: 0 })
+    Command::PolicyAdd(PolicyAdd {
+        name: "case".into(),
+        action,
+        local,
+        remote,
+        priority: 0,
+        entry: Entry::default(),
+    })
 }
 
 fn to(dst: &str, len: usize) -> (Vec<u8>, Offload) {

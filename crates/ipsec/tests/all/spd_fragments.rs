@@ -1,7 +1,7 @@
 //! Fragments and ports (RFC 4301 section 7): out by policy, in by selectors of the SA and by policy.
 
 use ironswan_ipsec::DropReason::{self, *};
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, SaAdd, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId, SaAdd, Spi};
 use ironswan_wire::selector::TrafficSelector;
 
 use crate::common::*;
@@ -47,6 +47,7 @@ fn to(v6: bool, action: Action, protocol: u8, p: (u16, u16)) -> PolicyAdd {
         local: ts(local),
         remote: ports(ts(remote), protocol, p),
         priority: 0,
+        entry: Entry::default(),
     }
 }
 

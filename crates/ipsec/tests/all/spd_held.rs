@@ -5,7 +5,7 @@ use std::time::Duration;
 use ironswan_ipsec::DropReason::*;
 use ironswan_ipsec::{TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, PolicyAdd, ReqId, Up};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId, Up};
 
 use crate::common::*;
 
@@ -111,6 +111,7 @@ fn those_for_another_sa_go_on_waiting() {
         local: ts("10.1.0.0/16"),
         remote: ts("10.2.9.0/24"),
         priority: 0,
+        entry: Entry::default(),
     };
     pair.a.apply(SECOND, &Command::PolicyAdd(p)).unwrap();
     pair.wa.begin(SECOND);
@@ -201,6 +202,7 @@ fn a_flood_is_bounded_in_packets_of_one_policy_of_all_and_in_bytes() {
             local: ts("10.1.0.0/16"),
             remote,
             priority: 0,
+            entry: Entry::default(),
         };
         pair.a.apply(SECOND, &Command::PolicyAdd(p)).unwrap();
     }

@@ -7,7 +7,7 @@ use ironswan_crypto::rng::Seeded;
 use ironswan_ipsec::{DropReason, Engine, TxBatch, TxConfig, Worker};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
-use ironswan_wire::sadb::{Action, Command, Direction, Mode, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
+use ironswan_wire::sadb::{Action, Command, Direction, Entry, Mode, PolicyAdd, ReqId, SaAdd, SaRef, Spi};
 
 use super::common::*;
 use super::live;
@@ -51,6 +51,7 @@ fn tunnel(k: u32) -> [Command; 3] {
         local: out.local_ts[0],
         remote: out.remote_ts[0],
         priority: 0,
+        entry: Entry::default(),
     };
     [Command::PolicyAdd(policy), Command::SaAdd(Box::new(inb)), Command::SaAdd(Box::new(out))]
 }

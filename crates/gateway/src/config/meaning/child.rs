@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, TsSpec};
+use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, MAX_REQID, TsSpec};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::{Proposal, Transform};
 use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};
@@ -112,7 +112,7 @@ pub(super) fn child(
             );
         }
     }
-    let reqid = r.get("reqid", |t| value::number(t, u64::from(u32::MAX))).unwrap_or(0) as u32;
+    let reqid = r.get("reqid", |t| value::number(t, u64::from(MAX_REQID))).unwrap_or(0) as u32;
     let guard = r.get("guard", value::boolean).unwrap_or(true);
     let priority = r.get("priority", |t| value::number(t, u64::from(u32::MAX))).unwrap_or(0) as u32;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind};
+use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, MAX_REQID};
 use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};
 
 use super::tests::{PSK, conn};
@@ -303,6 +303,13 @@ fn padding_and_dummies() {
         said,
         "children.n.tfc_dummies: dummies are told from packets by their length unless both are padded; set tfc_padding = mtu"
     );
+}
+
+#[test]
+fn a_reqid_is_below_those_that_are_chosen() {
+    assert_eq!(good("reqid = 2147483647").reqid, MAX_REQID);
+    let line = bad("reqid = 2147483648");
+    assert!(line.contains("reqid: `2147483648` is more than 2147483647"), "{line}");
 }
 
 #[test]

@@ -87,6 +87,7 @@ pub(super) fn policies(list: &[(Verdict, &str, &str)]) -> Vec<Policy> {
             local: selector(v6, local),
             remote: selector(v6, remote),
             priority: 0,
+            open: 0,
             guard: true,
         })
     };

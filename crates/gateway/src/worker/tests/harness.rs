@@ -14,7 +14,7 @@ use ironswan_ipsec::{Config, Engine};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{
-    Action, Command, Direction, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi,
+    Action, Command, Direction, Entry, Lifetime, Mode, PolicyAdd, ReqId, SaAdd, SaOptions, SaRef, Spi,
 };
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -161,6 +161,7 @@ pub(super) fn policy(me: u8) -> Command {
         local: inside(me),
         remote: inside(3 - me),
         priority: 0,
+        entry: Entry::default(),
     })
 }
 
