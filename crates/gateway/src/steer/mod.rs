@@ -179,7 +179,8 @@ pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
             if cut.closed {
                 plan.warnings.push(format!(
                     "steering: the IPv{} selectors overlap in too many ways to tell all of them apart; where they do, nothing \
-                     travels in clear between the local and the remote addresses, not even what a child with mode = pass names",
+                     travels in clear between the local and the remote addresses, not even what a child with mode = pass names; \
+                     let children have fewer selectors that overlap",
                     if ipv6 { 6 } else { 4 }
                 ));
             }
