@@ -29,12 +29,14 @@ impl Masked {
     pub(crate) fn of(place: &[u8]) -> Self {
         let mut mask = [0; KEY_LEN];
         random(&mut mask);
-        let piece = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).expect("a window");
-        Self(std::array::from_fn(|i| {
-            let range = i * WINDOW..(i + 1) * WINDOW;
-            let mask = piece(&mask[range.clone()]);
-            (mask, mask ^ piece(&place[range]))
-        }))
+        // Byte by byte, so that no piece of it is left on the stack.
+        let mut masked = mask;
+        masked.iter_mut().zip(place).for_each(|(masked, byte)| *masked ^= byte);
+        let piece = |bytes: &[u8], i: usize| {
+            let bytes = bytes[i * WINDOW..(i + 1) * WINDOW].try_into();
+            u64::from_ne_bytes(bytes.expect("a window"))
+        };
+        Self(std::array::from_fn(|i| (piece(&mask, i), piece(&masked, i))))
     }
 
     /// How often a part of the key is in the writable memory of this process.
