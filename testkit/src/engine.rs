@@ -206,8 +206,10 @@ impl Engine {
             },
             Command::PolicyAdd(p) => {
                 // First what differs most, as there may be many.
+                let first = p.remote.range.start();
                 let same = |q: &PolicyAdd| {
-                    (q.remote, q.local, q.action, q.entry) == (p.remote, p.local, p.action, p.entry)
+                    q.remote.range.start() == first
+                        && (q.remote, q.local, q.action, q.entry) == (p.remote, p.local, p.action, p.entry)
                         && q.name == p.name
                 };
                 assert!(!self.policies.iter().any(same), "policy {p:?} twice");
