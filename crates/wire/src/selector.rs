@@ -227,13 +227,11 @@ pub const AUTO_PRIORITY: u32 = 300_000;
 
 /// The order of the policies of an SPD (RFC 4301 section 4.4.1): the smaller is matched first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Precedence {
-    priority: u32,
-    /// Bits that the selectors of the configuration leave open.
-    open: u32,
-    /// Of equally specific ones, DISCARD and BYPASS come before PROTECT: they are made to cut holes.
-    protect: bool,
-}
+pub struct Precedence(
+    /// The priority, then the bits that the selectors of the configuration leave open, then 1 for PROTECT: of equally specific
+    /// ones, DISCARD and BYPASS come first, since they are made to cut holes. One number, as look-ups compare many.
+    u64,
+);
 
 impl Precedence {
     /// Of a policy for these selectors, which were narrowed from such as leave `open` bits open (0 where they were not);
@@ -245,11 +243,9 @@ impl Precedence {
         open: u32,
         protect: bool,
     ) -> Self {
-        Self {
-            priority: if priority == 0 { AUTO_PRIORITY } else { priority },
-            open: open.max(local.open_bits() + remote.open_bits()),
-            protect,
-        }
+        let priority = if priority == 0 { AUTO_PRIORITY } else { priority };
+        let open = open.max(local.open_bits() + remote.open_bits()).min(u32::MAX >> 1);
+        Self(u64::from(priority) << 32 | u64::from(open) << 1 | u64::from(protect))
     }
 }
 
