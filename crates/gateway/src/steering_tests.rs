@@ -271,19 +271,37 @@ fn what_a_peer_narrows_from_a_loaded_policy_adds_nothing_to_the_plan_and_is_show
     };
     s.replan(&mut kernel, loaded());
     let text = s.plan().nft.clone();
-    // Inside, of the same child; then of another child, and not inside.
-    s.engine(&of_child("a.net", [10, 2, 0, 0]), true);
+    let wide = protect([10, 2, 0, 0], 15);
+    let open = wide.local.open_bits() + wide.remote.open_bits();
+    let narrowed = |name, remote| PolicyAdd {
+        entry: ironswan_wire::sadb::Entry { open, age: 0 },
+        ..of_child(name, remote)
+    };
+    // Inside, of the same child; then of another child, not inside, and one with a place of its own in the order.
+    s.engine(&narrowed("a.net", [10, 2, 0, 0]), true);
     s.replan(&mut kernel, loaded());
     assert_eq!((guarded(&s), &s.plan().nft), (vec![("a.net", true)], &text));
     let shown: Vec<_> = s.served().map(|(p, serving)| (p.remote.to_string(), serving.clone())).collect();
     assert_eq!(shown.iter().map(|s| &*s.0).collect::<Vec<_>>(), ["10.2.0.0/15", "10.2.0.0/16"]);
     assert_eq!(shown[0].1, shown[1].1);
-    s.engine(&of_child("b.net", [10, 3, 0, 0]), true);
-    s.engine(&of_child("a.net", [10, 4, 0, 0]), true);
+    s.engine(&narrowed("b.net", [10, 2, 0, 0]), true);
+    s.engine(&narrowed("a.net", [10, 4, 0, 0]), true);
+    s.engine(&of_child("a.net", [10, 3, 0, 0]), true);
     s.replan(&mut kernel, loaded());
-    assert_eq!(guarded(&s), [("a.net", true), ("b.net", true), ("a.net", true)]);
+    let planned: Vec<_> = s.policies().iter().map(|p| (&*p.name, p.remote.to_string())).collect();
+    let planned: Vec<_> = planned.iter().map(|(name, remote)| (*name, &**remote)).collect();
+    assert_eq!(
+        planned,
+        [
+            ("b.net", "10.2.0.0/16"),
+            ("a.net", "10.2.0.0/15"),
+            ("a.net", "10.3.0.0/16"),
+            ("a.net", "10.4.0.0/16")
+        ]
+    );
+    assert_eq!(s.served().count(), 5);
     // When the child is unloaded, what runs on is guarded by its own policy.
     s.replan(&mut kernel, children(&[]));
-    assert_eq!(guarded(&s).len(), 3);
+    assert_eq!(s.policies().len(), 3);
     assert_eq!(s.served().count(), 3);
 }

@@ -134,9 +134,10 @@ pub struct Serving {
     pub chains: Vec<String>,
 }
 
-/// True when `inner`, of the same child as `outer`, adds nothing to the plan of `outer`.
+/// True when `inner`, of the same child as `outer`, adds nothing to the plan of `outer`: it lies inside, and has its place in the
+/// order, since it was narrowed from it.
 pub fn adds_nothing(inner: &Policy, outer: &Policy) -> bool {
-    let same = |p: &Policy| (p.verdict, p.priority, cut::has_own_side(p));
+    let same = |p: &Policy| (p.verdict, p.precedence(), cut::has_own_side(p));
     same(inner) == same(outer)
         && inner.guard <= outer.guard
         && inner.local.is_subset_of(&outer.local)
