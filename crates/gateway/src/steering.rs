@@ -25,7 +25,7 @@ use crate::guard::offline::without_ingress;
 use crate::guard::{Count, has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
 use crate::steer::from_config::Configured;
-use crate::steer::{self, Plan, Policy, Serving, Settings, Verdict, Way};
+use crate::steer::{self, Brought, Narrowing, Plan, Policy, Serving, Settings, Verdict, Way};
 
 /// What the name of a policy does not change.
 type Key = (Verdict, TrafficSelector, TrafficSelector, u32, u32);
@@ -55,8 +55,9 @@ pub struct Steering {
     guards: HashMap<String, bool>,
     /// All of them, in the order of the plan.
     policies: Vec<Policy>,
-    /// Policies of the engine that the plan does without, as each lies inside this one of the same child.
-    inside: Vec<(Policy, Key)>,
+    /// Policies of the engine of which the plan has only the destinations, as loaded ones of their children close all that they
+    /// do.
+    narrowed: Vec<Policy>,
     plan: Plan,
     /// The filters at the ingress, why they do not stand, and where they drop more than they should.
     ingress: Option<Keeping>,
@@ -96,7 +97,7 @@ impl Steering {
             loaded: BTreeMap::new(),
             guards: HashMap::new(),
             policies: Vec::new(),
-            inside: Vec::new(),
+            narrowed: Vec::new(),
             plan: Plan::default(),
             ingress: None,
             without_ingress: None,
@@ -133,13 +134,9 @@ impl Steering {
         &self.policies
     }
 
-    /// All policies with what serves each, also those of the engine that lie inside one of the plan.
+    /// All policies with what serves each, also those that were narrowed from one of the plan.
     pub fn served(&self) -> impl Iterator<Item = (&Policy, &Serving)> {
-        let inside = self.inside.iter().filter_map(|(p, outer)| {
-            let at = self.policies.binary_search_by_key(outer, key).ok()?;
-            Some((p, self.plan.serving.get(at)?))
-        });
-        self.policies.iter().zip(&self.plan.serving).chain(inside)
+        self.policies.iter().chain(&self.narrowed).zip(&self.plan.serving)
     }
 
     /// What the plan says about a destination.
@@ -326,10 +323,7 @@ impl Steering {
         // What is still wanted is tried again; what is not is no problem any more.
         self.said = std::mem::take(&mut self.problems);
         let mut all: BTreeMap<Key, Policy> = BTreeMap::new();
-        let mut of_child: HashMap<String, Vec<Policy>> = HashMap::new();
-        for p in loaded.policies.iter().filter(|p| p.verdict == Verdict::Protect) {
-            of_child.entry(p.name.clone()).or_default().push(p.clone());
-        }
+        let configured = loaded.policies.clone();
         // A policy that two children have is guarded when one of them is.
         for p in loaded.policies {
             match all.entry(key(&p)) {
@@ -340,7 +334,6 @@ impl Steering {
             }
         }
         self.loaded = all.iter().map(|(key, p)| (*key, p.guard)).collect();
-        self.inside.clear();
         self.guards = loaded.guards;
         for ((key, name), held) in &mut self.engine {
             held.guard = self.guards.get(name).copied().unwrap_or(held.guard);
@@ -349,18 +342,31 @@ impl Steering {
                 Entry::Vacant(at) => {
                     let (verdict, local, remote, priority, open) = *key;
                     let p = Policy { name: name.clone(), verdict, local, remote, priority, open, guard };
-                    // What was narrowed from a policy of the configuration has its place. A peer chooses how many there are.
-                    let outer = of_child.get(name).into_iter().flatten().find(|o| steer::adds_nothing(&p, o));
-                    match outer {
-                        Some(outer) => self.inside.push((p, self::key(outer))),
-                        None => drop(at.insert(p)),
-                    }
+                    at.insert(p);
                 }
                 Entry::Occupied(mut at) => at.get_mut().guard |= guard,
             }
         }
-        let policies: Vec<Policy> = all.into_values().collect();
-        let plan = steer::plan(&self.settings, &policies);
+        let mut policies: Vec<Policy> = all.into_values().collect();
+        let narrowing = Narrowing::new(&configured, &policies);
+        // Of what was narrowed from these only the destinations are planned.
+        let (mut narrowed, mut outer) = (Vec::new(), Vec::new());
+        policies.retain(|p| {
+            let found = if self.loaded.contains_key(&key(p)) { None } else { narrowing.outer(p) };
+            if let Some(found) = found {
+                narrowed.push(p.clone());
+                outer.push(key(found));
+            }
+            found.is_none()
+        });
+        let mut plan = steer::plan_with(&self.settings, &policies, &Brought { narrowed: &narrowed });
+        for (i, outer) in outer.iter().enumerate() {
+            let chains = policies.binary_search_by_key(outer, key).ok().and_then(|at| plan.serving.get(at));
+            let chains = chains.map(|outer| outer.chains.clone()).unwrap_or_default();
+            if let Some(serving) = plan.serving.get_mut(policies.len() + i) {
+                serving.chains = chains;
+            }
+        }
         for warning in &plan.warnings {
             if !self.plan.warnings.contains(warning) {
                 self.log.push(warning.clone());
@@ -369,6 +375,7 @@ impl Steering {
         self.ways = plan.routes.iter().copied().collect();
         self.plan = plan;
         self.policies = policies;
+        self.narrowed = narrowed;
         if let Some(keeping) = &self.ingress {
             keeping.want(&self.plan.ingress);
         }

@@ -263,7 +263,7 @@ fn a_drop_shunt_without_guard_leaves_another_child_guarded() {
 }
 
 #[test]
-fn what_a_peer_narrows_from_a_loaded_policy_adds_nothing_to_the_plan_and_is_shown() {
+fn what_a_peer_narrows_from_a_loaded_policy_adds_no_chains_to_the_plan_and_is_shown() {
     let (mut s, mut kernel, _) = setup();
     let loaded = || Configured {
         policies: vec![Policy { name: "a.net".into(), ..protect([10, 2, 0, 0], 15) }],
@@ -283,8 +283,10 @@ fn what_a_peer_narrows_from_a_loaded_policy_adds_nothing_to_the_plan_and_is_show
     assert_eq!((guarded(&s), &s.plan().nft), (vec![("a.net", true)], &text));
     let shown: Vec<_> = s.served().map(|(p, serving)| (p.remote.to_string(), serving.clone())).collect();
     assert_eq!(shown.iter().map(|s| &*s.0).collect::<Vec<_>>(), ["10.2.0.0/15", "10.2.0.0/16"]);
-    assert_eq!(shown[0].1, shown[1].1);
-    s.engine(&narrowed("b.net", [10, 2, 0, 0]), true);
+    assert_eq!(shown[0].1.chains, shown[1].1.chains);
+    let to = |at: usize| shown[at].1.routes.iter().map(|(d, _)| d.to_string()).collect::<Vec<_>>();
+    assert_eq!([to(0), to(1)], [["10.2.0.0/15"], ["10.2.0.0/16"]]);
+    s.engine(&narrowed("b.net", [10, 3, 0, 0]), true);
     s.engine(&narrowed("a.net", [10, 4, 0, 0]), true);
     s.engine(&of_child("a.net", [10, 3, 0, 0]), true);
     s.replan(&mut kernel, loaded());
@@ -293,15 +295,56 @@ fn what_a_peer_narrows_from_a_loaded_policy_adds_nothing_to_the_plan_and_is_show
     assert_eq!(
         planned,
         [
-            ("b.net", "10.2.0.0/16"),
             ("a.net", "10.2.0.0/15"),
             ("a.net", "10.3.0.0/16"),
+            ("b.net", "10.3.0.0/16"),
             ("a.net", "10.4.0.0/16")
         ]
     );
     assert_eq!(s.served().count(), 5);
     // When the child is unloaded, what runs on is guarded by its own policy.
     s.replan(&mut kernel, children(&[]));
-    assert_eq!(s.policies().len(), 3);
-    assert_eq!(s.served().count(), 3);
+    assert_eq!(s.policies().len(), 4);
+    assert_eq!(s.served().count(), 4);
+}
+
+#[test]
+fn the_destinations_of_what_a_peer_narrowed_from_a_default_route_are_closed_and_what_passes_is_marked() {
+    let (mut s, mut kernel, kept) = setup();
+    let wide = Policy { name: "a.net".into(), ..protect([0, 0, 0, 0], 0) };
+    let loaded = || Configured { policies: vec![wide.clone()], guards: [("a.net".to_owned(), true)].into() };
+    pass_with(&mut s, &mut kernel, loaded());
+    let open = wide.local.open_bits() + wide.remote.open_bits();
+    let narrowed = |remote| PolicyAdd {
+        remote,
+        entry: ironswan_wire::sadb::Entry { open, age: 0 },
+        ..of_child("a.net", [0, 0, 0, 0])
+    };
+    s.engine(&narrowed(net([10, 0, 0, 0], 8)), true);
+    let to = Destination { ip: [10, 0, 0, 0].into(), prefix_len: 8 };
+    s.below(&mut kernel, to);
+    pass_with(&mut s, &mut kernel, loaded());
+    assert_eq!(s.policies().len(), 1, "it is not cut");
+    // Without the table unmarked packets to it still find nowhere to go.
+    let found = routes(&kept);
+    assert!(found.iter().any(|r| r.starts_with("unreachable 10.0.0.0/8 ")), "{found:?}");
+    assert_eq!(s.way(&to), Some(Way::Tunnel));
+    // And what no policy covers is not led to the device, but marked.
+    let text = s.plan().nft.clone().unwrap();
+    let element = text.lines().find(|l| l.contains("11.0.0.0-")).unwrap();
+    let default = element.split_once("goto ").unwrap().1.trim_end_matches(',');
+    let element = text.lines().find(|l| l.contains("10.2.0.0-10.255.255.255")).unwrap();
+    let chain = element.split_once("goto ").unwrap().1.trim_end_matches(',');
+    let end = |chain: &str| {
+        let body = text.split_once(&format!("\tchain {chain} {{\n")).unwrap().1.split_once('}').unwrap().0;
+        body.lines().rfind(|l| !l.trim().is_empty()).unwrap().trim().to_owned()
+    };
+    assert_eq!([end(default), end(chain)], ["accept", "goto skip"]);
+    // What reaches into our own side closes there, and is cut.
+    s.engine(&narrowed(net([10, 1, 0, 0], 17)), true);
+    // So does what names link scope.
+    s.engine(&narrowed(net([224, 0, 0, 0], 8)), true);
+    pass_with(&mut s, &mut kernel, loaded());
+    let planned: Vec<_> = s.policies().iter().map(|p| p.remote.to_string()).collect();
+    assert_eq!(planned, ["0.0.0.0/0", "10.1.0.0/17", "224.0.0.0/8"]);
 }

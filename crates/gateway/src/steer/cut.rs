@@ -20,7 +20,7 @@ use std::net::IpAddr;
 
 use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
 
-use super::{Policy, Verdict};
+use super::{Brought, Policy, Verdict};
 
 /// What happens to a packet that a step covers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -139,6 +139,21 @@ pub(super) fn strictly_inside(inner: &AddrRange, outer: &AddrRange) -> bool {
     inside(inner, outer) && inner != outer
 }
 
+/// Ranges of one family, joined where they overlap, in order.
+pub(super) fn joined(mut ranges: Vec<AddrRange>) -> Vec<AddrRange> {
+    ranges.sort_unstable();
+    let mut out: Vec<AddrRange> = Vec::new();
+    for range in ranges {
+        match out.last_mut() {
+            Some(last) if last.contains(range.start()) => {
+                *last = AddrRange::new(last.start(), last.end().max(range.end())).unwrap_or(*last);
+            }
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
 fn bits(a: IpAddr) -> u128 {
     match a {
         IpAddr::V4(a) => u32::from(a).into(),
@@ -214,7 +229,8 @@ const MAX_HOLES: usize = 1 << 16;
 /// The order of what is asked. Smaller first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Rank {
-    /// 0: a policy that lies wholly in link scope; 1: the hole for link scope; 2: other policies.
+    /// 0: a policy that lies wholly in link scope; 1: the hole for link scope; 2: other policies; 3: no policy, only
+    /// destinations of table 220.
     class: u8,
     precedence: Option<Precedence>,
     /// Where the engine would take the older of two, what closes comes first.
@@ -250,8 +266,14 @@ pub(super) fn has_own_side(p: &Policy) -> bool {
     p.verdict != Verdict::Bypass && strictly_inside(&p.local.range, &p.remote.range)
 }
 
+/// True for what lies wholly in link scope: it names what is a hole in all others.
+pub(super) fn in_link_scope(p: &Policy) -> bool {
+    let link = link_scope(p.local.range.is_ipv6());
+    link.iter().any(|l| inside(&p.local.range, l) || inside(&p.remote.range, l))
+}
+
 /// Everything that is asked, in order.
-fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entry> {
+fn entries(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_routed: bool) -> Vec<Entry> {
     let mut own = own_sides(policies);
     let mut wide: HashMap<&str, usize> = HashMap::new();
     for p in policies.iter().filter(|p| has_own_side(p)) {
@@ -268,7 +290,7 @@ fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entr
         let Some(step) = Step::of(p) else { continue };
         let (local, remote) = (p.local.range, p.remote.range);
         let closes = p.verdict != Verdict::Bypass;
-        let named = link.iter().any(|l| inside(&local, l) || inside(&remote, l));
+        let named = in_link_scope(p);
         if closes && !named {
             local_holes.extend(link.iter().filter(|l| l.intersect(&local).is_some()));
             remote_holes.extend(link.iter().filter(|l| l.intersect(&remote).is_some()));
@@ -305,13 +327,23 @@ fn entries(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Vec<Entr
     };
     out.extend(local_holes.into_iter().map(|l| hole(*l, any)));
     out.extend(remote_holes.into_iter().map(|r| hole(any, *r)));
+    let routed = brought.narrowed.iter().filter(|p| p.verdict != Verdict::Bypass && Step::of(p).is_some());
+    let routed = routed.map(|p| p.remote.range);
+    let routed = routed.filter(|r| r.is_ipv6() == ipv6 && (default_is_routed || *r != any)).collect();
+    out.extend(joined(routed).into_iter().map(|remote| Entry {
+        rank: Rank { class: 3, ..rank },
+        remote,
+        step: Step::passing(any),
+        policy: None,
+        routed: true,
+    }));
     out.sort_by_key(|e| e.rank);
     out
 }
 
 /// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of table 220, too.
-pub(super) fn cut(policies: &[Policy], ipv6: bool, default_is_routed: bool) -> Cut {
-    let entries = entries(policies, ipv6, default_is_routed);
+pub(super) fn cut(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_routed: bool) -> Cut {
+    let entries = entries(policies, brought, ipv6, default_is_routed);
     let most = MAX_STEPS + 2 * entries.len();
     let fits = MAX_LIST.iter().find_map(|list| sweep(&entries, policies.len(), ipv6, (*list, most)));
     // A closed list has a few steps whatever lies in it.
@@ -380,6 +412,9 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize) -> Option<(List
     let mut hole_in = None;
     for e in active {
         list.routed |= e.routed;
+        if e.rank.class == 3 {
+            continue;
+        }
         // Where a policy has a hole it does not apply at all, not even to what does not show whether it fits.
         if e.policy.is_none() && e.rank.class == 2 {
             hole_in = Some(e.rank.policy);

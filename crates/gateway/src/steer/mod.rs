@@ -24,6 +24,7 @@ mod ingress;
 mod kernel_tests;
 #[cfg(test)]
 mod model_tests;
+mod narrowed;
 mod nft;
 mod quoted;
 #[cfg(test)]
@@ -36,6 +37,7 @@ use ironswan_io::ingress::Filter;
 use ironswan_io::route::{Destination, Rule};
 use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
 
+pub use narrowed::Narrowing;
 use nft::Flow;
 
 /// The table's name; its family is inet.
@@ -120,7 +122,8 @@ pub struct Plan {
     pub routes: Vec<(Destination, Way)>,
     /// What could not be expressed, with the remedy.
     pub warnings: Vec<String>,
-    /// By policy, in the order in which they were given: what of all this serves it.
+    /// By policy, in the order in which they were given, then by what was narrowed: what of all this serves it. The chains of
+    /// what was narrowed are those of the policy from which it was.
     pub serving: Vec<Serving>,
 }
 
@@ -134,19 +137,21 @@ pub struct Serving {
     pub chains: Vec<String>,
 }
 
-/// True when `inner`, of the same child as `outer`, adds nothing to the plan of `outer`: it lies inside, and has its place in the
-/// order, since it was narrowed from it.
-pub fn adds_nothing(inner: &Policy, outer: &Policy) -> bool {
-    let same = |p: &Policy| (p.verdict, p.precedence(), cut::has_own_side(p));
-    same(inner) == same(outer)
-        && inner.guard <= outer.guard
-        && inner.local.is_subset_of(&outer.local)
-        && inner.remote.is_subset_of(&outer.remote)
+/// What connections brought beside what is loaded.
+#[derive(Clone, Copy, Default)]
+pub struct Brought<'a> {
+    /// Narrowed from policies of the plan, which close all that these do ([`Narrowing`]).
+    pub narrowed: &'a [Policy],
+}
+
+/// Makes the plan of what is loaded.
+pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
+    plan_with(settings, policies, &Brought::default())
 }
 
 /// Makes the plan.
-pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
-    let ways = ways::ways(settings, policies);
+pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>) -> Plan {
+    let ways = ways::ways(settings, policies, brought.narrowed);
     let mut plan = Plan {
         routes: ways.routes.iter().map(|(d, w)| (*d, *w)).collect(),
         warnings: ways.warnings,
@@ -172,7 +177,7 @@ pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
         }
     }
     if settings.nft {
-        let cuts = [false, true].map(|ipv6| cut::cut(policies, ipv6, false));
+        let cuts = [false, true].map(|ipv6| cut::cut(policies, brought, ipv6, false));
         for (cut, ipv6) in cuts.iter().zip([false, true]) {
             for (serving, lists) in plan.serving.iter_mut().zip(&cut.serving) {
                 serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));

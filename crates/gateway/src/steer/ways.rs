@@ -11,7 +11,7 @@ use super::{Policy, Settings, Verdict, Way};
 /// Routes and what is wrong with them.
 pub(super) struct Ways {
     pub(super) routes: BTreeMap<Destination, Way>,
-    /// The destinations of each policy.
+    /// The destinations of each policy, then of what was narrowed.
     pub(super) of_policy: Vec<Vec<Destination>>,
     pub(super) warnings: Vec<String>,
 }
@@ -38,13 +38,13 @@ fn exempts(hole: &Policy, p: &Policy) -> bool {
     inside(&p.local.range, &hole.local.range) && hole.precedence() <= p.precedence()
 }
 
-/// All destinations.
-pub(super) fn ways(settings: &Settings, policies: &[Policy]) -> Ways {
+/// All destinations. `narrowed` from the policies, whose warnings are enough.
+pub(super) fn ways(settings: &Settings, policies: &[Policy], narrowed: &[Policy]) -> Ways {
     let mut routes = BTreeMap::new();
     let mut of_policy: Vec<Vec<Destination>> = Vec::with_capacity(policies.len());
     let mut warnings = Vec::new();
     let same_family = |p: &Policy| p.local.range.is_ipv6() == p.remote.range.is_ipv6();
-    for p in policies {
+    for p in policies.iter().chain(narrowed) {
         let to: Vec<_> =
             if closes(p) && same_family(p) { destinations(&p.remote.range).collect() } else { Vec::new() };
         routes.extend(to.iter().map(|d| (*d, Way::Tunnel)));
@@ -53,17 +53,18 @@ pub(super) fn ways(settings: &Settings, policies: &[Policy]) -> Ways {
     let closing: Vec<&Policy> = policies.iter().filter(|p| closes(p) && same_family(p)).collect();
     let mut back: BTreeSet<AddrRange> = BTreeSet::new();
     // The own side.
-    for p in closing.iter().filter(|p| has_own_side(p)) {
+    let narrowed = || narrowed.iter().filter(|p| closes(p) && same_family(p));
+    for p in closing.iter().copied().chain(narrowed()).filter(|p| has_own_side(p)) {
         back.insert(p.local.range);
     }
     // Link scope: from below a default route only packets that are marked would have to come back.
     for ipv6 in [false, true] {
         for link in link_scope(ipv6) {
-            let covers = |p: &&&Policy| {
+            let covers = |p: &&Policy| {
                 strictly_inside(&link, &p.remote.range)
                     && (!settings.nft || p.remote.range != AddrRange::any(ipv6))
             };
-            if closing.iter().find(covers).is_some() {
+            if closing.iter().copied().chain(narrowed()).find(covers).is_some() {
                 back.insert(link);
             }
         }
