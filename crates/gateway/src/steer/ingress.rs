@@ -52,8 +52,10 @@ fn each(list: &List, of: impl Fn(&Step) -> Option<Row>) -> Vec<Row> {
     list.steps.iter().filter_map(of).filter(|row| seen.insert(Row { drop: false, ..*row })).collect()
 }
 
-/// A step as later fragments show it. Where their first one may go on they go on, too: without it they are nothing, and it is
-/// asked for its ports. The table has whole packets to ask, where connections are tracked or the packet is for this machine.
+/// A step as later fragments show it: of the protocol that it asks ports of it covers all of them. Where an earlier step may let the
+/// first one in they go on, as the rest of the datagram that it begins. Any other would be put together with what the engine has
+/// delivered: the kernel does not ask where each part came from. The table has whole packets to ask, where connections are tracked or
+/// the packet is for this machine.
 fn fragment(step: &Step) -> Option<Row> {
     let opaque = [step.local_ports, step.remote_ports].contains(&Ports::Opaque);
     if opaque || !step.asks_ports() {
@@ -62,7 +64,7 @@ fn fragment(step: &Step) -> Option<Row> {
     let drop = outcome(step, Flow::In) == Outcome::Guarded;
     let protocol = Some(step.protocol).filter(|p| *p != 0);
     let shows = Some(true).filter(|_| protocol.is_none());
-    (!drop).then_some(Row { local: step.local, protocol, shows, ..Row::all(step.local.is_ipv6()) })
+    Some(Row { local: step.local, protocol, shows, drop, ..Row::all(step.local.is_ipv6()) })
 }
 
 /// A step as packets show it that show this much; `None` when it covers none of them.

@@ -108,6 +108,8 @@ const INWARDS: &[Case] = &[
     (Wide, "10.6.0.9", HOST, Udp(1, 2), ClearIn),
     (Wide, "10.7.0.9", HOST, Tcp(22, 5), Lan),
     (Wide, "10.7.0.9", HOST, Tcp(5, 22), ClearIn),
+    (Wide, "10.7.0.9", HOST, Later(6), ClearIn),
+    (Wide, "10.7.0.9", HOST, Later(17), ClearIn),
     (Wide, "10.8.0.9", HOST, Udp(1, 2), ClearIn),
     (Wide, "10.9.0.9", HOST, Udp(2, 1000), ClearIn),
     (Wide, "10.9.0.9", "10.1.0.8", Udp(2, 1000), Lan),
@@ -143,8 +145,8 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
         b.check("the guard alone", &alone);
         // Without the table what comes in is dropped where it arrives: exactly the same.
         b.nft.remove().unwrap();
-        // But for a later fragment where the first one may come in: it is nothing without that.
-        let follows = |(_, src, _, upper, _): &Case| *src == "10.3.0.9" && matches!(upper, Later(6));
+        // But for a later fragment where a hole of one port may let the first one in.
+        let follows = |(_, src, _, upper, _): &Case| *src == "10.7.0.9" && matches!(upper, Later(6));
         let alone = |case: &Case| match case {
             (from, src, dst, upper, ClearIn) if follows(case) => (*from, *src, *dst, *upper, Lan),
             other => *other,

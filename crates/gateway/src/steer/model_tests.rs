@@ -231,7 +231,7 @@ enum Unseen {
     Exact,
     /// A policy that closes covers also what it might.
     Closes,
-    /// The same, but for later fragments: these go where their first one might.
+    /// The same, but for later fragments: a policy that lets through covers those that it might, too.
     ClosesWhole,
 }
 
@@ -282,10 +282,7 @@ fn definition(policies: &[Policy], p: &Packet, flow: Flow, unseen: Unseen) -> Fa
         // Behind extension headers only addresses count; and what passes must pass for certain.
         let plain = !asked(|t| t.protocol != 0 || !t.any_port());
         let hidden = may && matches!(p.shape, Shape::Behind | Shape::Ah);
-        if follows && could && !exact {
-            if closes {
-                continue;
-            }
+        if follows && could && !exact && !closes {
             return Fate::Passed;
         }
         if exact && !(hidden && !closes && !plain) || may && closes && could {
