@@ -4,7 +4,7 @@
 //! ```text
 //! change ─▶ plan, close (rules, throw, unreachable) ─▶ nft, ingress: threads of their own ─▶ open ─▶ who waits is told
 //!     ▲                                                                                 │
-//!     └──────── a pause of 20 ms, or of three times what that took; 1 s after a failure ◀┘
+//!     └─── a pause of 20 ms, or of three times what that took but for the ingress; 1 s after a failure ◀┘
 //! ```
 //! So loading 10,000 connections one by one replaces the table some dozens of times. Until the table stands, the routes
 //! that [`crate::steering::Steering::loading`] set at once keep what is to be protected from leaving.
@@ -188,11 +188,12 @@ impl Driver {
                 self.enforcing().replacing.set(false);
                 self.install(|i| i.steering_mut().table_replaced(&text, result));
             }
+            // A table that is lost meanwhile is not to wait for what the ingress costs: its thread shares the processor by itself.
+            let cost = clock::now().saturating_duration_since(began);
             if let Some(settled) = ingress {
                 settled.await;
             }
             self.open(generation);
-            let cost = clock::now().saturating_duration_since(began);
             tokio::time::sleep(PAUSE.max(cost * (SHARE - 1))).await;
             if self.installed(|i| i.steering().problem().is_some()) {
                 tokio::select! {

@@ -271,3 +271,24 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn a_table_that_is_lost_does_not_wait_for_what_the_ingress_took() {
+    LocalSet::new()
+        .run_until(async {
+            let (driver, _kept, program) = setup();
+            driver.guarded().await.unwrap();
+            let slow = crate::guard::keeping::tests::slow_once(Duration::from_secs(1));
+            driver.install(|i| i.steering_mut().guards_ingress(Keeping::with(slow).unwrap()));
+            driver.load_connection(other(&driver, 1));
+            driver.guarded().await.unwrap();
+            let runs = program.runs();
+            driver.install(|i| i.steering_mut().table_lost());
+            let began = clock::now();
+            driver.guarded().await.unwrap();
+            let took = clock::now().saturating_duration_since(began);
+            assert_eq!(program.runs(), runs + 1);
+            assert!(took < Duration::from_millis(1500), "{took:?}");
+        })
+        .await;
+}

@@ -4,7 +4,7 @@
 //! ```text
 //! Steering ─ want, look ─▶ asked ─▶ thread: keep ─▶ done ─▶ who waits; what is to be said
 //!                            ▲                        │
-//!                            └─ a pause of four times what that took; after a failure it is tried again each 10 s
+//!                            └─ a pause of four times what that took, unless somebody waits; after a failure again each 10 s
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,12 +29,20 @@ struct State {
     /// Counts what was asked for, and up to which of it everything is done.
     asked: u64,
     done: u64,
-    /// Somebody is held up until it is done: without pauses.
-    hurry: bool,
+    /// Somebody waits until it is done up to this: without pauses.
+    hurried: u64,
     ended: bool,
     last: Kept,
     stands: Vec<String>,
     counter: Option<Counter>,
+}
+
+impl State {
+    /// What was asked for until now is waited for.
+    fn hurry(&mut self, shared: &Shared) {
+        self.hurried = self.asked;
+        shared.change.notify_all();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +70,10 @@ impl Keeping {
     /// # Errors
     /// The system starts no more threads.
     pub fn start(keeper: Keeper) -> std::io::Result<Self> {
+        Self::with(keeper)
+    }
+
+    pub(crate) fn with(keeper: impl Keep) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let (tell, done) = watch::channel(0);
         let its = shared.clone();
@@ -93,17 +105,17 @@ impl Keeping {
     /// Blocks until what was asked for is done.
     pub fn settle(&self) {
         let mut state = self.shared.state();
-        state.hurry = true;
-        self.shared.change.notify_all();
+        state.hurry(&self.shared);
         while state.done < state.asked {
             state = self.shared.change.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.hurry = false;
     }
 
     /// Ends when what was asked for until now is done.
     pub fn settled(&self) -> impl Future<Output = ()> + use<> {
-        let (asked, mut done) = (self.shared.state().asked, self.done.clone());
+        let mut state = self.shared.state();
+        state.hurry(&self.shared);
+        let (asked, mut done) = (state.asked, self.done.clone());
         async move {
             // Without the thread there is nothing to wait for.
             let _ = done.wait_for(|done| *done >= asked).await;
@@ -143,7 +155,43 @@ impl Drop for Keeping {
     }
 }
 
-fn work(shared: &Shared, mut keeper: Keeper, tell: &watch::Sender<u64>) {
+/// What the thread has done.
+pub(crate) trait Keep: Send + 'static {
+    fn keep(&mut self, filter: &Arc<Filter>) -> Kept;
+    fn stands(&self) -> Vec<String>;
+    fn counter(&self) -> Option<Counter>;
+}
+
+impl Keep for Keeper {
+    fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
+        Keeper::keep(self, filter)
+    }
+
+    fn stands(&self) -> Vec<String> {
+        Keeper::stands(self)
+    }
+
+    fn counter(&self) -> Option<Counter> {
+        Keeper::counter(self)
+    }
+}
+
+#[cfg(test)]
+impl<F: FnMut(&Arc<Filter>) -> Kept + Send + 'static> Keep for F {
+    fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
+        self(filter)
+    }
+
+    fn stands(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn counter(&self) -> Option<Counter> {
+        None
+    }
+}
+
+fn work(shared: &Shared, mut keeper: impl Keep, tell: &watch::Sender<u64>) {
     loop {
         let mut state = shared.state();
         while state.done == state.asked && !state.ended {
@@ -183,14 +231,36 @@ fn work(shared: &Shared, mut keeper: Keeper, tell: &watch::Sender<u64>) {
         // Nobody may listen.
         tell.send_replace(asked);
         let pause = cost * SHARE;
-        let no_pause = |s: &mut State| !s.hurry && !s.ended;
-        let _ = shared.change.wait_timeout_while(state, pause, no_pause);
+        let nobody_waits = |s: &mut State| s.hurried <= s.done && !s.ended;
+        let _ = shared.change.wait_timeout_while(state, pause, nobody_waits);
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// What takes so long the first time that it is asked.
+    pub(crate) fn slow_once(mut first: Duration) -> impl Keep {
+        move |_: &Arc<Filter>| {
+            std::thread::sleep(std::mem::take(&mut first));
+            Kept::default()
+        }
+    }
+
+    #[test]
+    fn whoever_waits_without_blocking_waits_for_no_pause() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let keeping = Keeping::with(slow_once(Duration::from_secs(1))).unwrap();
+        keeping.look();
+        runtime.block_on(keeping.settled());
+        // The thread pauses for 4 s now.
+        keeping.look();
+        let began = clock::now();
+        runtime.block_on(keeping.settled());
+        let took = clock::now().saturating_duration_since(began);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+    }
 
     #[test]
     fn whoever_waits_is_told_and_who_does_not_is_not_held_up() {
