@@ -196,10 +196,12 @@ impl Steering {
         let kept = keeping.take();
         self.log.extend(kept.said.into_iter().map(|line| line + " (said once)"));
         if kept.problem != self.without_ingress {
-            self.log.push(match &kept.problem {
-                Some(why) => without_ingress(why),
-                None => "the program at the ingress stands at all interfaces".to_owned(),
-            });
+            match &kept.problem {
+                Some(why) => self.log.push(without_ingress(why)),
+                // It stands nowhere, where nothing is to be dropped.
+                None if self.plan.ingress.is_empty() => {}
+                None => self.log.push("the program at the ingress stands at all interfaces".to_owned()),
+            }
             self.without_ingress = kept.problem;
         }
         if kept.stricter != self.stricter {

@@ -348,3 +348,28 @@ fn the_destinations_of_what_a_peer_narrowed_from_a_default_route_are_closed_and_
     let planned: Vec<_> = s.policies().iter().map(|p| p.remote.to_string()).collect();
     assert_eq!(planned, ["0.0.0.0/0", "10.1.0.0/17", "224.0.0.0/8"]);
 }
+
+#[test]
+fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
+    let (mut s, mut kernel, _) = setup();
+    let mut left = 1;
+    s.guards_ingress(
+        Keeping::with(move |_: &std::sync::Arc<_>| {
+            let problem = (left > 0).then(|| "this kernel has none".to_owned());
+            left -= i32::from(left > 0);
+            crate::guard::ingress::Kept { problem, ..Default::default() }
+        })
+        .unwrap(),
+    );
+    let mut kept = |s: &mut Steering, loaded: &[Policy]| {
+        pass(s, &mut kernel, loaded);
+        s.keeping().unwrap().settle();
+        s.ingress_kept();
+        s.take_log().join(" ")
+    };
+    let said = kept(&mut s, &[protect([10, 2, 0, 0], 16)]);
+    assert!(said.contains("this kernel has none"), "{said}");
+    let said = kept(&mut s, &[]);
+    assert!(!said.contains("the program at the ingress stands"), "{said}");
+    assert_eq!(s.ingress().1, None);
+}
