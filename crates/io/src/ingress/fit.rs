@@ -42,36 +42,50 @@ pub(super) fn fit(filter: &Filter, longest: usize) -> Fitted<'_> {
         rows = LEAST.max(rows / 2);
     }
     let too_long = |list: &List| list.views().iter().any(|v| v.len() > rows);
-    let mut sources: Vec<AddrRange> = filter
+    let shortened: Vec<AddrRange> = filter
         .families
         .iter()
         .flat_map(|f| f.intervals.iter().filter(|(_, n)| f.lists.get(*n).is_some_and(too_long)))
         .map(|(range, _)| *range)
         .collect();
     let mut filter = Cow::Borrowed(filter);
-    if !sources.is_empty() || !has_room(&filter, rows) {
+    if !shortened.is_empty() || !has_room(&filter, rows) {
         let families = filter.families.each_ref().map(|f| Family {
             intervals: f.intervals.clone(),
             lists: f.lists.iter().map(|l| shorten(l, rows)).collect(),
         });
         filter = Cow::Owned(Filter { families, ports: filter.ports, own: filter.own.clone() });
     }
+    let mut folded: Vec<AddrRange> = Vec::new();
     for bits in NETWORKS {
         if !has_room(&filter, rows) {
-            sources.extend(fold(filter.to_mut(), bits, rows));
+            folded.extend(fold(filter.to_mut(), bits, rows));
         }
     }
-    let stricter = sources.first().map(|first| {
-        let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+    let shortened = named(&shortened).map(|from| {
         format!(
-            "the program at the ingress has no room for all policies for what comes from {}-{}{more}: what policies behind the first \
+            "the program at the ingress has no room for all policies for what comes from {from}: what policies behind the first \
              {} protect is dropped there by its addresses alone, whatever its ports, and so is what a `pass` behind them lets through",
-            first.start(),
-            first.end(),
             kept(rows),
         )
     });
+    let folded = named(&folded).map(|networks| {
+        format!(
+            "the program at the ingress has no room for so many different remote addresses, and takes {networks} for one network \
+             each: what comes from any address there is dropped where a policy for one of them protects the destination, whatever its \
+             protocol and ports, and so is what a `pass` lets through"
+        )
+    });
+    let said: Vec<String> = shortened.into_iter().chain(folded).collect();
+    let stricter = (!said.is_empty()).then(|| said.join("; "));
     Fitted { filter, stricter }
+}
+
+/// The first of these ranges, and how many more there are.
+fn named(ranges: &[AddrRange]) -> Option<String> {
+    let first = ranges.first()?;
+    let more = if ranges.len() > 1 { format!(" and {} more", ranges.len() - 1) } else { String::new() };
+    Some(format!("{}-{}{more}", first.start(), first.end()))
 }
 
 fn has_room(filter: &Filter, rows: usize) -> bool {
@@ -376,7 +390,8 @@ mod tests {
             "of others nothing has changed"
         );
         let said = fitted.stricter.unwrap();
-        assert!(said.contains("from 10.2.0.0-10.2.156.63:"), "{said}");
+        assert!(said.contains("takes 10.2.0.0-10.2.156.63 for one network"), "{said}");
+        assert!(!said.contains("behind the first"), "{said}");
     }
 
     #[test]
