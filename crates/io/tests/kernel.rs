@@ -710,6 +710,27 @@ fn what_holds_filters_goes_with_ours_when_it_was_made_for_it() {
         run("filter add dev lo ingress pref 7 protocol ip u32 match u32 0 0 flowid 1:1");
         remove();
         assert!(run("filter show dev lo ingress").contains("pref 7"));
+        run("qdisc del dev lo clsact");
+
+        // Somebody takes the filter alone away: what held it is still there for it.
+        let mut ingress = Ingress::open().unwrap();
+        ingress.want(&filter(1), &BTreeSet::new(), lo).unwrap();
+        assert_eq!(ingress.keep(lo, &[]).set, ["lo"]);
+        run("filter del dev lo ingress pref 2");
+        assert_eq!(ingress.keep(lo, &[]).lost, ["lo"]);
+        remove();
+        assert!(!holds(), "made for the one that was lost");
+        assert_eq!(ingress.keep(lo, &[]).lost, ["lo"]);
+        run("filter del dev lo ingress pref 2");
+        assert!(ingress.keep(&[], lo).removed.is_empty());
+        assert!(!holds(), "made for one that is not wanted any more");
+        // What somebody else put in its place is his.
+        assert_eq!(ingress.keep(lo, &[]).set, ["lo"]);
+        run("qdisc del dev lo clsact");
+        run("qdisc add dev lo ingress");
+        assert_eq!(ingress.keep(lo, &[]).lost, ["lo"]);
+        remove();
+        assert!(run("qdisc show dev lo").contains("ingress"));
     });
 }
 
@@ -747,6 +768,17 @@ fn of_traffic_control_only_our_filters_are_told() {
             assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"], "{what}");
             assert!(quiet(&watch));
         }
+        tc("filter add dev lo egress pref 2 protocol ip u32 match u32 0 0 flowid 1:1");
+        tc("filter del dev lo egress pref 2");
+        assert!(quiet(&watch), "what leaves is nothing of ours");
+        // A queueing discipline that takes any number of its handle for its ingress.
+        tc("qdisc del dev lo clsact");
+        tc("qdisc add dev lo ingress");
+        assert!(wait(&watch));
+        assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"]);
+        tc("filter del dev lo parent ffff:");
+        assert!(wait(&watch), "all filters of the ingress");
+        assert_eq!(ingress.keep(&[(1, "lo")], &[]).lost, ["lo"]);
     });
 }
 

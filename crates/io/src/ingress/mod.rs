@@ -10,7 +10,8 @@
 //! The filter holds the program, and the program its maps: no process needs to live for them. They go with the interface, or when
 //! somebody takes the filter away. Another [`Filter`] is another program with other memory, which the kernel puts in place of the
 //! one before between two packets; the counter goes on. The digest in the name says which filter stands, also to another
-//! process; a `+` behind it, that `clsact` was made for it, and goes with it where nothing else has come into it.
+//! process; a `+` behind it, that `clsact` was made for it, and goes with it where nothing else has come into it. Who set the filter
+//! knows that also when somebody has taken the filter alone away.
 //!
 //! What the program sees are packets as they arrive: before NAT, in fragments, one that the kernel has merged counted once. What
 //! sits in front of it (TCX programs, tc filters with `pref 1`) may take a packet past it. Needs Linux 5.3.
@@ -91,7 +92,7 @@ pub struct List {
     pub protocol: Vec<Row>,
     /// For those that hide even their protocol: IPv6 behind extension headers.
     pub addresses: Vec<Row>,
-    /// For later fragments, which show their protocol and are worth nothing without the first one, which shows all.
+    /// For later fragments, which show their protocol; the first one shows all.
     pub fragments: Vec<Row>,
 }
 
@@ -157,7 +158,8 @@ impl fmt::Display for IngressError {
             }
             Some(libc::ENOSYS) => " (this kernel has no bpf(): CONFIG_BPF_SYSCALL)",
             Some(libc::ENOENT | libc::EOPNOTSUPP) => {
-                " (the kernel may lack a part: CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF, Linux 5.3; or the interface shares its                  filters with others: `tc qdisc show dev NAME ingress` names an `ingress_block` then)"
+                " (the kernel may lack a part: CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF, Linux 5.3; or the interface shares its \
+                 filters with others: `tc qdisc show dev NAME ingress` names an `ingress_block` then)"
             }
             Some(libc::EINVAL) => {
                 " (another program's filter may have the preference 2: `tc filter show dev NAME ingress`; or the kernel is older \
@@ -240,6 +242,14 @@ struct Wanted {
     program: Program,
 }
 
+/// What this process knows of a filter that it has set.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    digest: u64,
+    /// What holds it was made for it.
+    made: bool,
+}
+
 /// Our filters, in the network namespace of the thread that opened this. What it set stays when this is dropped.
 #[derive(Debug)]
 pub struct Ingress {
@@ -248,8 +258,8 @@ pub struct Ingress {
     /// What the kernel cannot have, and why; until then it is not asked again.
     refused: Option<(Arc<Filter>, IngressError, Instant)>,
     counter: Option<Arc<Value>>,
-    /// The digests of the filters that this set, by interface.
-    set: BTreeMap<u32, u64>,
+    /// The filters that this set, by interface.
+    set: BTreeMap<u32, Set>,
     /// Interfaces that are not to have one and have none. Nobody else sets ours while this does.
     free: BTreeSet<u32>,
 }
@@ -345,14 +355,18 @@ impl Ingress {
             let stood = self.tc.filters(*index).map(|found| ours(&found));
             // A predecessor's may count where nobody here can read it.
             if matches!(&stood, Ok(Some(ours)) if ours.digest == program.digest)
-                && self.set.get(index) == Some(&program.digest)
+                && self.set.get(index).is_some_and(|set| set.digest == program.digest)
             {
                 continue;
             }
-            let made = matches!(&stood, Ok(Some(ours)) if ours.made);
+            let made = match &stood {
+                Ok(Some(ours)) => ours.made,
+                // Who took the filter away has left what held it.
+                _ => self.set.get(index).is_some_and(|set| set.made),
+            };
             match program.attach(&mut self.tc, *index, made) {
-                Ok(()) => {
-                    self.set.insert(*index, program.digest);
+                Ok(made) => {
+                    self.set.insert(*index, Set { digest: program.digest, made });
                     kept.set.push((*name).to_owned());
                     if matches!(stood, Ok(None)) {
                         kept.lost.push((*name).to_owned());
@@ -372,6 +386,10 @@ impl Ingress {
             };
             let removed = match stands {
                 Ok(None) => {
+                    // What held it may have gone with it.
+                    if self.set.remove(index).is_some_and(|set| set.made) {
+                        let _ = self.tc.remove_holder(*index);
+                    }
                     self.free.insert(*index);
                     continue;
                 }
@@ -504,8 +522,8 @@ impl Program {
         bpf::test_run(self.fd.as_fd(), frame, repeat).map(|(_, nanoseconds)| nanoseconds)
     }
 
-    /// `made`: what holds the filter that stands was made for it.
-    fn attach(&self, tc: &mut Tc, interface: u32, made: bool) -> io::Result<()> {
+    /// `made`: what holds the filter that stands was made for it. Returns the same of this one.
+    fn attach(&self, tc: &mut Tc, interface: u32, made: bool) -> io::Result<bool> {
         let name = |made: bool| {
             format!("{NAME}{:016x}{}", self.digest, if made { MADE.into() } else { String::new() })
         };
@@ -540,4 +558,18 @@ fn ours(found: &[tc::Found]) -> Option<Ours> {
 /// The interface went meanwhile.
 fn is_gone(e: &io::Error) -> bool {
     e.raw_os_error() == Some(libc::ENODEV)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_refused_is_said_in_one_line_without_gaps() {
+        for code in [libc::EPERM, libc::ENOSYS, libc::ENOENT, libc::EINVAL, libc::EBUSY] {
+            let text = refused("set a filter")(io::Error::from_raw_os_error(code)).to_string();
+            assert!(text.starts_with("the kernel refused to set a filter: "), "{text}");
+            assert!(!text.contains("  ") && !text.contains('\n'), "{text}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ const GET_FILTER: u16 = 46;
 const CLSACT: u32 = 0xffff_fff1;
 pub(crate) const CLSACT_HANDLE: u32 = 0xffff_0000;
 pub(crate) const INGRESS: u32 = 0xffff_fff2;
-const EGRESS: u32 = 0xffff_fff3;
+pub(crate) const EGRESS: u32 = 0xffff_fff3;
 const KIND: u16 = 1;
 const OPTIONS: u16 = 2;
 /// In front of filters of other kinds than `bpf` the attribute's nested parts have other meanings.
@@ -93,14 +93,14 @@ impl Tc {
     }
 
     /// Puts the program there in place of whatever has our handle, and makes the queueing discipline for it where there is none. `name`
-    /// is told whether it was made for our filter, now or (`made`) before.
+    /// is told whether it was made for our filter, now or (`made`) before; returned is the same.
     pub(super) fn set(
         &mut self,
         interface: u32,
         program: i32,
         made: bool,
         name: impl Fn(bool) -> String,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         let set = |tc: &mut Self, made: bool| {
             let options = nested(&[
                 (BPF_FD, &program.to_ne_bytes()),
@@ -109,7 +109,7 @@ impl Tc {
                 (BPF_FLAGS_GEN, &SKIP_HARDWARE.to_ne_bytes()),
             ]);
             let attributes: [(u16, &[u8]); 2] = [(KIND, BPF), (OPTIONS, &options)];
-            tc.ask(NEW_FILTER, ACK | CREATE, ours(interface), &attributes).map(drop)
+            tc.ask(NEW_FILTER, ACK | CREATE, ours(interface), &attributes).map(|_| made)
         };
         match set(self, made) {
             // There is no queueing discipline at the ingress.
@@ -136,9 +136,11 @@ impl Tc {
     pub(super) fn remove(&mut self, interface: u32, made: bool) -> io::Result<()> {
         let attributes: [(u16, &[u8]); 1] = [(KIND, BPF)];
         self.ask(DELETE_FILTER, ACK, ours(interface), &attributes)?;
-        if !made {
-            return Ok(());
-        }
+        if made { self.remove_holder(interface) } else { Ok(()) }
+    }
+
+    /// Takes the queueing discipline away that was made for our filter, where nothing else has come into it.
+    pub(super) fn remove_holder(&mut self, interface: u32) -> io::Result<()> {
         for parent in [INGRESS, EGRESS] {
             if !self.ask(GET_FILTER, DUMP, message(interface, 0, parent, 0), &[])?.is_empty() {
                 return Ok(());

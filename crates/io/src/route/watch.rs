@@ -209,7 +209,8 @@ fn is_of_ours(message: &[u8], kind: u16, but: Option<u32>) -> bool {
     match kind {
         tc::NEW_FILTER | tc::DELETE_FILTER => {
             let preference = info.map(|i| i >> 16);
-            parent == Some(tc::INGRESS)
+            // Who asks for an `ingress` may name it by any number of the handle.
+            parent.is_some_and(|p| p >> 16 == tc::CLSACT_HANDLE >> 16 && p != tc::EGRESS)
                 && preference == Some(tc::PREFERENCE.into())
                 && (but.is_none() || by != but)
         }
