@@ -17,10 +17,10 @@ use crate::control::try_connect;
 
 const NAME: &[u8] = b"ironswan-gateway";
 
-/// How often the gateway empties the queue of those who looked for it.
-const EMPTIED: Duration = Duration::from_secs(1);
+/// The gateway pauses for this long each time it has taken connections out of its queue.
+const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many are taken out of it at once: enough for every honest look, and no work for who connects without end.
+/// At most this many are taken out at a time: enough for every honest look, and little work when somebody connects without end.
 const AT_ONCE: usize = 500;
 
 /// This process is the network namespace's gateway for as long as it holds this.
@@ -59,15 +59,24 @@ impl Claim {
         }
     }
 
-    /// Takes connections out of the queue for as long as this process is the gateway.
+    /// Takes connections out of the queue for as long as this process is the gateway. Costs nothing while nobody connects.
     pub async fn keep_free(&self) {
+        if self.0.is_none() {
+            return;
+        }
+        let listener = self.0.as_ref().and_then(|l| l.try_clone().ok());
+        let listener = listener.and_then(|l| tokio::net::UnixListener::from_std(l).ok());
         loop {
-            tokio::time::sleep(EMPTIED).await;
+            // Without a descriptor for waiting, the queue is looked at after each pause.
+            if let Some(listener) = &listener {
+                drop(listener.accept().await);
+            }
             self.take_out();
+            tokio::time::sleep(PAUSE).await;
         }
     }
 
-    pub(super) fn take_out(&self) {
+    fn take_out(&self) {
         if let Some(listener) = &self.0 {
             (0..AT_ONCE).take_while(|_| listener.accept().is_ok()).for_each(drop);
         }
