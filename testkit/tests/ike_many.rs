@@ -70,6 +70,55 @@ fn every_one_of_many_comes_up_with_its_own_key() {
     w.assert_empty();
 }
 
+/// Node 0 has `n` connections, each with an identity of its own, all of them to the one connection of node 1.
+fn road_warriors(n: u32) -> World {
+    let all = n as usize;
+    let limits =
+        Limits { cookie_threshold: all, half_open_max: all, half_open_per_addr: all, ..Limits::default() };
+    let mut w = World::pair_at(3, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+        c[1].remote_addrs = vec![];
+        c[1].remote_id = IdPattern::Any;
+        c[1].children = vec![config::child("net", "10.2.0.0/16", "10.0.0.0/8")];
+    });
+    let now = w.now();
+    for node in &mut w.nodes {
+        node.endpoint.load_shared(config::psk("any", "a secret of all", &[]));
+    }
+    let base = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+    for i in 0..n {
+        let mut c = base.clone();
+        c.name = format!("c{i}");
+        c.local_id = Identity::parse(&format!("spoke{i}.example"));
+        c.children =
+            vec![config::child("net", &format!("10.{}.{}.0/24", 100 + i / 250, i % 250), "10.2.0.0/16")];
+        let e = &mut w.nodes[0].endpoint;
+        e.load_connection(now, c);
+        e.initiate(now, Some(&format!("c{i}")), Some("net")).unwrap();
+    }
+    w.run(5 * S);
+    w
+}
+
+/// The time for which this thread has been on a processor: what else runs on the machine does not count.
+fn thread_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn the_end_of_each_of_many_on_one_connection_costs_the_same() {
+    let [few, many] = [150, 1_200].map(|n| {
+        let mut w = road_warriors(n);
+        assert_eq!(w.up(1).len(), n as usize);
+        let (now, start) = (w.now(), thread_time());
+        w.nodes[1].endpoint.shutdown(now);
+        let each = (thread_time() - start) / n;
+        println!("{n} on one connection: {each:?} for the end of each");
+        each
+    });
+    assert!(many < 3 * few, "{many:?} is more than three times {few:?}");
+}
+
 /// A measurement, for whoever looks: `cargo test --release -- --ignored --nocapture`. With the model engine's own lists out
 /// of the way (it is linear in its SAs), the time per tunnel must not grow with their number.
 #[test]

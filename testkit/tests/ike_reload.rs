@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ironswan_ike::config::{AddrSpec, ChildAction, Connection};
 use ironswan_ike::event::ChildState;
-use ironswan_testkit::{World, config};
+use ironswan_testkit::{Verdict, World, config};
+use ironswan_wire::iana::ExchangeType;
 
 const S: Duration = Duration::from_secs(1);
 
@@ -261,6 +262,33 @@ fn a_change_while_the_old_form_is_being_set_up_ends_in_the_new_form() {
         windows.sort_unstable();
         assert_eq!(windows, [64, 96], "changed after {millis} ms");
         assert_same(&w, &format!("changed after {millis} ms"));
+    }
+}
+
+#[test]
+fn who_waits_for_an_attempt_that_a_reload_ends_is_told_so() {
+    for (asked, unload, why) in [
+        (ExchangeType::IKE_SA_INIT, false, "the connection has been changed"),
+        (ExchangeType::IKE_AUTH, false, "the connection has been changed"),
+        (ExchangeType::IKE_SA_INIT, true, "the connection has been unloaded"),
+        (ExchangeType::IKE_AUTH, true, "the connection has been unloaded"),
+    ] {
+        let mut w = World::pair(21, |c| c[0].children[0].start_action = ChildAction::Start);
+        w.net.rules.push(Box::new(move |s| match s.node == 1 && s.exchange == asked {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }));
+        let ticket = w.initiate(0);
+        w.run(S);
+        let now = w.now();
+        let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
+        conn.encap = true;
+        match unload {
+            true => assert!(w.nodes[0].endpoint.unload_connection(now, "gw")),
+            false => w.nodes[0].endpoint.load_connection(now, conn),
+        }
+        w.run(S);
+        assert_eq!(w.nodes[0].done.get(&ticket), Some(&Err(why.to_owned())), "{asked}");
     }
 }
 

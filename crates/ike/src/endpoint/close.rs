@@ -19,7 +19,7 @@ use crate::timer::Timer;
 const SOON: Duration = Duration::from_millis(500);
 
 /// What those who wait for an IKE_SA are told when it is closed on purpose.
-const TERMINATED: &str = "the IKE_SA was terminated";
+pub(super) const TERMINATED: &str = "the IKE_SA was terminated";
 
 /// Another attempt that waits for its time.
 pub(crate) struct Retry {
@@ -43,6 +43,8 @@ pub(crate) enum Close {
     ByPeer,
     /// We deleted it, as somebody wanted.
     ByUs,
+    /// It was not established, and is not wanted any more, for this reason.
+    LetGo(&'static str),
     /// We deleted it, as its lifetime was over.
     OverTime,
     /// It was established, and the peer is dead or misbehaves.
@@ -91,6 +93,7 @@ impl Endpoint {
         let reason = match &how {
             Close::ByPeer => "the peer deleted the IKE_SA".to_owned(),
             Close::ByUs => TERMINATED.to_owned(),
+            Close::LetGo(why) => (*why).to_owned(),
             Close::OverTime => "the lifetime of the IKE_SA was over and it had not been rekeyed".to_owned(),
             Close::Lost(why)
             | Close::Syntax(why)
@@ -144,9 +147,7 @@ impl Endpoint {
         let failed = wanted.iter().filter(|_| sa.initiator && !was_up).cloned();
         for child in lost.chain(failed) {
             match &how {
-                // Unless it is made anew already, as after a change of the configuration.
-                Close::ByUs if self.is_on_its_way(&sa.conn.name, &child) => {}
-                Close::ByUs => self.troubles.remove(&sa.conn.name, child.as_deref().unwrap_or_default()),
+                Close::ByUs | Close::LetGo(_) => self.unwanted(&sa.conn.name, &child),
                 // The new one has, or is about to have, what this one had.
                 Close::Replaced | Close::Rerouted(_) => {}
                 _ => self.ended(now, &sa.conn.name, child.as_deref(), &reason),
@@ -196,28 +197,31 @@ impl Endpoint {
     }
 
     /// Ends an attempt of ours that nobody wants any more. A peer that may have established it is told until it answers;
-    /// whoever waits for the attempt is told at once.
-    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa) {
+    /// whoever waits for the attempt is told at once why it ends.
+    pub(crate) fn let_go(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
         if sa.state == IkeState::Rekeyed {
             // Its DELETE is under way.
             return;
         }
-        if !sa.may_be_up_there() {
+        if sa.is_up() {
             return self.last_delete(now, sa);
         }
         let line = format!("deleting IKE_SA {} between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);
-        self.leave_race(now, sa, &Close::ByUs);
+        if !sa.may_be_up_there() {
+            return self.close_ike(now, sa, Close::LetGo(why));
+        }
+        self.leave_race(now, sa, &Close::LetGo(why));
         self.pace.over(sa.id);
         for child in wanted(sa) {
-            self.troubles.remove(&sa.conn.name, child.as_deref().unwrap_or_default());
+            self.unwanted(&sa.conn.name, &child);
         }
         let tasks = sa.active.take().map(|a| a.task).into_iter().chain(sa.queue.drain(..));
         for task in tasks.collect::<Vec<_>>() {
-            self.fail_task(task, TERMINATED);
+            self.fail_task(task, why);
         }
         let ticket = sa.ticket.take();
-        self.done(ticket, Err(TERMINATED.to_owned()));
+        self.done(ticket, Err(why.to_owned()));
         if let Some(old) = std::mem::take(&mut sa.roam).replaces {
             self.todo.push_back(Todo::Stay(old));
         }

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::Endpoint;
+use super::close::TERMINATED;
 use super::initiate::Start;
 use super::lifecycle::{queue_rekey_ike, rekeys_ike};
 use crate::config::ChildKind;
@@ -158,7 +159,7 @@ impl Endpoint {
                     ep.done(Some(ticket), Ok(()));
                 }
                 None if !sa.is_up() => {
-                    ep.let_go(now, sa);
+                    ep.let_go(now, sa, TERMINATED);
                     ep.done(Some(ticket), Ok(()));
                 }
                 None => {

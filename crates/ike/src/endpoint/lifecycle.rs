@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::close::Close;
+use super::close::{Close, TERMINATED};
 use super::initiate::Start;
 use super::select::local_identity;
 use super::{Endpoint, Pace, Pending};
@@ -130,7 +130,7 @@ impl Endpoint {
                     Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
                     Todo::Stay(old) => self.stay(now, old),
                     Todo::Collapse(id) => self.collapse(now, id, false),
-                    Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa)),
+                    Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, TERMINATED)),
                 }
             }
             if !self.start_next(now) {

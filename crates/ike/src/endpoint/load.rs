@@ -18,6 +18,10 @@ use crate::task::delete::{DeleteChild, DeleteIke};
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
 
+/// What those who wait for an attempt are told when a reload ends it.
+const CHANGED: &str = "the connection has been changed";
+const UNLOADED: &str = "the connection has been unloaded";
+
 impl Endpoint {
     /// Loads a connection, or takes over the difference to the one of the same name. What has not changed is left alone
     /// with everything that runs on it; what concerns this end only (times, actions, `guard`) is taken over by what
@@ -53,7 +57,7 @@ impl Endpoint {
         for id in self.ids_of_conn(name) {
             self.with_sa(now, id, |ep, sa| {
                 if Arc::ptr_eq(&sa.conn, &old) {
-                    ep.close_begun(now, sa, |action| action == ChildAction::Start);
+                    ep.close_begun(now, sa, UNLOADED, |action| action == ChildAction::Start);
                 }
             });
         }
@@ -268,7 +272,7 @@ impl Endpoint {
                 if same_connection(&sa.conn, &new) {
                     ep.adopt(now, sa, &new);
                 } else if Arc::ptr_eq(&sa.conn, old) {
-                    ep.close_begun(now, sa, |action| action != ChildAction::None);
+                    ep.close_begun(now, sa, CHANGED, |action| action != ChildAction::None);
                 }
             });
         }
@@ -332,15 +336,15 @@ impl Endpoint {
             if sa.is_up() {
                 sa.queue.push_back(Task::DeleteIke(DeleteIke::default()));
             } else {
-                self.give_up(now, sa);
+                self.give_up(now, sa, CHANGED);
             }
         }
     }
 
     /// Ends an IKE_SA that is being set up by itself.
-    fn give_up(&mut self, now: Instant, sa: &mut IkeSa) {
+    fn give_up(&mut self, now: Instant, sa: &mut IkeSa, why: &'static str) {
         if sa.initiator && sa.automatic && matches!(sa.state, IkeState::Created | IkeState::Connecting) {
-            self.let_go(now, sa);
+            self.let_go(now, sa, why);
         }
     }
 
@@ -375,9 +379,15 @@ impl Endpoint {
     }
 
     /// Closes the children of an IKE_SA whose configured `start_action` is one of these; with the last one the IKE_SA.
-    fn close_begun(&mut self, now: Instant, sa: &mut IkeSa, begun: impl Fn(ChildAction) -> bool) {
+    fn close_begun(
+        &mut self,
+        now: Instant,
+        sa: &mut IkeSa,
+        why: &'static str,
+        begun: impl Fn(ChildAction) -> bool,
+    ) {
         if !sa.is_up() {
-            return self.give_up(now, sa);
+            return self.give_up(now, sa, why);
         }
         let (close, keep): (Vec<_>, Vec<_>) =
             sa.children.values().partition(|c| begun(c.config.start_action));

@@ -160,7 +160,7 @@ impl Endpoint {
         }
         match how {
             // By command, or with the connection: all of them.
-            Close::ByUs => {
+            Close::ByUs | Close::LetGo(_) => {
                 self.todo.extend(others.into_iter().map(Todo::GiveUp));
                 false
             }

@@ -69,6 +69,12 @@ impl Troubles {
         self.remove_alone(conn);
     }
 
+    /// True when there is an entry for this child or for the connection alone.
+    fn has(&self, conn: &str, child: &Option<String>) -> bool {
+        let has = |child: Option<String>| self.0.contains_key(&(conn.to_owned(), child));
+        has(None) || (child.is_some() && has(child.clone()))
+    }
+
     /// An IKE_SA of this connection is up, or is not wanted any more.
     pub(super) fn remove_alone(&mut self, conn: &str) {
         self.0.remove(&(conn.to_owned(), None));
@@ -132,8 +138,16 @@ impl Endpoint {
         self.retries.of(conn).filter(|(_, r)| r.children.contains(child)).map(|(id, _)| id)
     }
 
+    /// Somebody has closed this here. It is down all the same while it is made anew, as after a change of the configuration.
+    pub(super) fn unwanted(&mut self, conn: &str, child: &Option<String>) {
+        // Asked first: a connection may have any number of IKE_SAs to look through, and all of them may end at once.
+        if self.troubles.has(conn, child) && !self.is_on_its_way(conn, child) {
+            self.troubles.remove(conn, child.as_deref().unwrap_or_default());
+        }
+    }
+
     /// True when something is being done by itself to bring this up, on another IKE_SA than the one that is worked on.
-    pub(super) fn is_on_its_way(&self, conn: &str, child: &Option<String>) -> bool {
+    fn is_on_its_way(&self, conn: &str, child: &Option<String>) -> bool {
         self.attempt_at(conn, child.as_deref()).is_some()
             || self.retries_for(conn, child).next().is_some()
             || self.pace.waits(conn, child.as_deref())
