@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ironswan_ike::Target;
 use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, Unique};
+use ironswan_ike::event::IkeState;
 use ironswan_testkit::{Forger, Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -159,6 +160,35 @@ fn what_ends_and_is_not_yet_gone_counts_too() {
     load(&mut w, conns);
     initiate(&mut w, "two", "other");
     assert_eq!(said(&w, 0), [true, false]);
+}
+
+#[test]
+fn an_attempt_that_was_let_go_does_not_count_and_is_shown_as_ending() {
+    let mut w = World::pair(9, |_| {});
+    w.net.rules.push(Box::new(|s| match s.node == 1 && s.exchange == ExchangeType::IKE_AUTH {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+    let ticket = w.initiate(0);
+    w.run(S);
+    // The peer has it, and hears nothing of its end for now.
+    assert_eq!((w.up(0).len(), w.up(1).len()), (0, 1));
+    w.net.mute.insert(1);
+    w.terminate(0, false);
+    w.run(100 * MS);
+    assert_eq!(w.nodes[0].done[&ticket], Err("the IKE_SA was terminated".to_owned()));
+    let states: Vec<IkeState> = w.nodes[0].sas(w.now()).iter().map(|sa| sa.state).collect();
+    assert_eq!(states, [IkeState::Deleting]);
+    w.net.mute.clear();
+    w.net.rules.clear();
+    let now = w.now();
+    w.nodes[0].endpoint.initiate(now, Some("gw"), Some("net")).unwrap();
+    w.run(500 * MS);
+    assert_eq!(said(&w, 0), [true, true]);
+    assert_eq!(w.up(1).len(), 1, "the old one has made room");
+    w.run(200 * S);
+    w.assert_one();
+    w.audit();
 }
 
 #[test]

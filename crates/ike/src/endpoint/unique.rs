@@ -154,7 +154,7 @@ impl Endpoint {
             if held.sas.len() - stay.len() >= max.saturating_add(ENDING)
                 && let Some(old) = all().find(|sa| !stays(sa)).map(|sa| sa.id)
             {
-                self.with_sa(now, old, |ep, old| ep.close_ike(now, old, Close::ByUs));
+                self.with_sa(now, old, |ep, old| ep.last_delete(now, old));
             }
             return None;
         }
@@ -215,7 +215,7 @@ impl Endpoint {
         let same_peer = |o: &IkeSa| {
             // Only one of those that are for the same tunnel will stand: the first that has come so far may say it.
             let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
-            if o.id == sa.id || beside || o.dead || o.local_id.folded() != ours {
+            if o.id == sa.id || beside || o.dead || taken_back(o) || o.local_id.folded() != ours {
                 return false;
             }
             let id = match &o.remote_id {
@@ -397,6 +397,11 @@ impl Endpoint {
         let same = self.by_conn.get(&up.conn.name).into_iter().flatten();
         same.filter_map(|id| self.sas.get(id).map(|sa| &**sa)).find(needless).map(|sa| sa.id)
     }
+}
+
+/// An attempt of ours that was let go: it does not stand here, and is not to stand at the peer.
+fn taken_back(sa: &IkeSa) -> bool {
+    sa.state == IkeState::Rekeyed && !sa.is_up()
 }
 
 /// IKE_AUTH is under way.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::Endpoint;
 use crate::child::Child;
-use crate::event::{ChildSaInfo, IkeSaInfo};
+use crate::event::{ChildSaInfo, IkeSaInfo, IkeState};
 use crate::sa::{Active, IkeSa};
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
@@ -66,10 +66,15 @@ impl Endpoint {
             }
             Some(Kont::AnswerRekeyKey(_) | Kont::AnswerRekeyShared(_)) => tasks_passive.push("IKE_REKEY"),
         }
+        let state = match sa.state {
+            // An attempt that was let go was never rekeyed.
+            IkeState::Rekeyed if !sa.is_up() => IkeState::Deleting,
+            state => state,
+        };
         IkeSaInfo {
             id: sa.id,
             conn: sa.conn.name.clone(),
-            state: sa.state,
+            state,
             initiator: sa.initiator,
             spi_i: sa.spi_i,
             spi_r: sa.spi_r,
