@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{Childless, Connection, Limits, Unique};
+use ironswan_ike::config::{ChildConfig, Childless, Connection, Limits, Unique};
 use ironswan_ike::event::ChildSaInfo;
 use ironswan_testkit::{Node, Verdict, World, config};
-use ironswan_wire::iana::ExchangeType;
+use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::id::{IdPattern, Identity};
 
 const S: Duration = Duration::from_secs(1);
@@ -222,6 +222,38 @@ fn who_answers_no_delete_has_no_more_for_it() {
     w.audit();
 }
 
+/// Those whose DELETE waits behind a liveness check that is not answered.
+#[test]
+fn one_that_ends_at_the_limit_has_sent_its_delete() {
+    let limits = Limits { ike_sa_max_per_id: 1, ..Limits::default() };
+    let mut w = World::pair_at(8, config::ip("192.0.2.1"), config::ip("192.0.2.2"), limits, |c| {
+        c[1].unique = Unique::Replace;
+        c[1].dpd_delay = S;
+    });
+    w.net.rules.push(Box::new(|s| match s.exchange == ExchangeType::INFORMATIONAL && s.node == 1 {
+        true => Verdict::Drop,
+        false => Verdict::Pass,
+    }));
+    let mut all = Vec::new();
+    for n in 0..40 {
+        forgets(&mut w, 0, 1_000 + n);
+        w.establish(0).unwrap();
+        all.extend(w.up(1).iter().map(|sa| sa.spi_i).max_by_key(|spi| !all.contains(spi)));
+        w.run(1_500 * MS);
+    }
+    let left: Vec<u64> = w.nodes[1].sas(w.now()).iter().map(|sa| sa.spi_i).collect();
+    let gone: Vec<u64> = all.into_iter().filter(|spi| !left.contains(spi)).collect();
+    println!("{} have ended", gone.len());
+    assert!(gone.len() > 3, "{} have ended", gone.len());
+    for spi in gone {
+        let of_it = w.net.log.iter().filter(|(s, _)| s.node == 1 && !s.response && s.spi_i == spi);
+        let mut mids: Vec<u32> =
+            of_it.filter(|(s, _)| s.exchange == ExchangeType::INFORMATIONAL).map(|(s, _)| s.mid).collect();
+        mids.dedup();
+        assert_eq!(mids, [0, 1], "the liveness check, and then the DELETE");
+    }
+}
+
 #[test]
 fn one_that_answers_does_not_give_way_to_another_of_the_same_identity_and_address() {
     let limits = Limits { ike_sa_max_per_id: 1, ..Limits::default() };
@@ -352,6 +384,82 @@ fn children_are_counted_over_all_ike_sas_of_an_identity_and_given_back() {
     w.nodes[2].endpoint.terminate(now, &target, false).unwrap();
     w.run(20 * S);
     assert!(ask(&mut w, 3, "other").is_ok());
+    w.audit();
+}
+
+#[test]
+fn children_whose_key_exchanges_are_computed_at_once_are_counted_when_they_are_there() {
+    let limits = Limits { child_sa_max_per_id: 8, ..Limits::default() };
+    let with_ke = |local: &str, remote: &str| ChildConfig {
+        proposals: vec![config::esp_proposal(&[KeId::CURVE_25519])],
+        ..config::child("other", local, remote)
+    };
+    let mut w = crowd(6, limits, |c| c.children.push(with_ke("10.2.0.0/24", "10.9.0.0/24")));
+    for node in 2..8 {
+        let now = w.now();
+        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        conn.children.push(with_ke("10.9.0.0/24", "10.2.0.0/24"));
+        w.nodes[node].endpoint.load_connection(now, conn);
+        w.establish(node).unwrap();
+    }
+    w.nodes[1].held = Some(Vec::new());
+    let now = w.now();
+    let tickets: Vec<_> =
+        (2..8).map(|node| w.nodes[node].endpoint.initiate(now, Some("gw"), Some("other")).unwrap()).collect();
+    w.run(S);
+    assert_eq!(w.nodes[1].held.as_ref().unwrap().len(), 6);
+    let now = w.now();
+    w.nodes[1].release(now);
+    w.run(2 * S);
+    let children: usize = w.up(1).iter().map(|sa| sa.children.len()).sum();
+    let done: Vec<_> = (2..8).map(|node| w.nodes[node].done[&tickets[node - 2]].clone()).collect();
+    println!("{children} children: {done:?}");
+    assert_eq!(children, 8);
+    assert_eq!(done.iter().filter(|d| d.is_ok()).count(), 2);
+    let refused = Err("received NO_ADDITIONAL_SAS notify error".to_owned());
+    assert_eq!(done.iter().filter(|d| **d == refused).count(), 4);
+    w.run(60 * S);
+    w.audit();
+}
+
+#[test]
+fn pieces_of_children_whose_key_exchanges_are_computed_at_once_are_counted_when_they_are_there() {
+    let ke = |child: ChildConfig| ChildConfig {
+        proposals: vec![config::esp_proposal(&[KeId::CURVE_25519])],
+        ..child
+    };
+    let mut w = crowd(20, Limits::default(), |c| {
+        c.children.push(ke(config::child("cut", "10.8.0.0/16", "10.9.0.0/16")));
+    });
+    for node in 2..22 {
+        let now = w.now();
+        let mut child = ke(config::child("cut", "10.9.0.0/32", "10.8.0.0/18"));
+        child.local_ts = (0..250).map(|i| config::net(&format!("10.9.{i}.{node}/32"))).collect();
+        child.remote_ts = (0..4).map(|i| config::net(&format!("10.8.{}.0/18", 64 * i))).collect();
+        let mut conn = w.nodes[node].endpoint.connection("gw").unwrap().clone();
+        conn.children.push(child);
+        w.nodes[node].endpoint.load_connection(now, conn);
+        w.establish(node).unwrap();
+    }
+    w.nodes[1].held = Some(Vec::new());
+    let now = w.now();
+    for node in 2..22 {
+        w.nodes[node].endpoint.initiate(now, Some("gw"), Some("cut")).unwrap();
+    }
+    w.run(S);
+    assert_eq!(w.nodes[1].held.as_ref().unwrap().len(), 20);
+    let now = w.now();
+    w.nodes[1].release(now);
+    w.run(2 * S);
+    let policies = w.nodes[1].engine.policies.len();
+    println!("{policies} policies");
+    assert!((16_000..=16_384 + 21).contains(&policies), "{policies}");
+    // Those that had to come again have what is left, and at least what is configured.
+    w.run(60 * S);
+    let policies = w.nodes[1].engine.policies.len();
+    println!("{policies} policies in the end");
+    assert!((16_000..=16_384 + 21).contains(&policies), "{policies}");
+    assert!(w.up(1).iter().all(|sa| sa.children.len() == 2));
     w.audit();
 }
 

@@ -128,6 +128,42 @@ fn select_configs(sa: &IkeSa, asked: &Selectors<'_>) -> Vec<Candidate> {
     found.into_iter().map(|(_, f)| f).collect()
 }
 
+/// Refuses a child besides those that the peer has, when these are enough.
+fn refuse_another(ep: &mut Endpoint, sa: &mut IkeSa, rekey: Option<ChildId>) -> Result<(), Refusal> {
+    // A rekeying replaces one: refusing it would end that.
+    let (None, Some(why)) = (rekey, ep.has_too_many_children(sa)) else { return Ok(()) };
+    // Once for each IKE_SA, however often it is asked for.
+    if !std::mem::replace(&mut sa.told_full, true) {
+        ep.log(Level::Warn, sa, format!("refusing another CHILD_SA: {why}"));
+    }
+    Err(NotifyType::NO_ADDITIONAL_SAS.into())
+}
+
+/// While the key exchange was computed, the peer may have come up with other children on other IKE_SAs: what was let in
+/// before counts for nothing then.
+fn still_allowed(ep: &mut Endpoint, sa: &mut IkeSa, o: &Offered) -> Result<(), Refusal> {
+    refuse_another(ep, sa, o.rekey)?;
+    let (local, remote) = (&o.agreed.local_ts, &o.agreed.remote_ts);
+    let pairs = |l: &[TrafficSelector], r: &[TrafficSelector]| l.len().saturating_mul(r.len());
+    let left = ep.pieces_left(sa);
+    let fits = |whole: usize| pairs(local, remote) <= whole.saturating_add(left);
+    let fits = match o.rekey.and_then(|id| sa.children.get(&id)).map(|old| &old.agreed) {
+        // The same pieces are the same policies.
+        Some(old) if (&old.local_ts, &old.remote_ts) == (local, remote) => true,
+        Some(old) => left > 0 && fits(pairs(&old.local_ts, &old.remote_ts)),
+        None => {
+            let ours = narrow::resolve(&o.config.local_ts, sa.local.ip());
+            fits(pairs(&ours, &narrow::resolve(&o.config.remote_ts, sa.remote.ip())))
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    ep.log(Level::Info, sa, "the peer has no room for so many selectors any more");
+    // Asked for again, it is narrowed to what is left.
+    Err(NotifyType::TEMPORARY_FAILURE.into())
+}
+
 /// Judges a proposed child. Says in the log why it is refused.
 fn consider(
     ep: &mut Endpoint,
@@ -154,14 +190,7 @@ fn consider(
     if !first && !sa.suite.is_some_and(|s| negotiate::nonce_fits(s.prf, &nonce)) {
         return Err(NotifyType::INVALID_SYNTAX.into());
     }
-    // A rekeying replaces one: refusing it would end that.
-    if let (None, Some(why)) = (rekey, ep.has_too_many_children(sa)) {
-        // Once for each IKE_SA, however often it is asked for.
-        if !std::mem::replace(&mut sa.told_full, true) {
-            ep.log(Level::Warn, sa, format!("refusing another CHILD_SA: {why}"));
-        }
-        return Err(NotifyType::NO_ADDITIONAL_SAS.into());
-    }
+    refuse_another(ep, sa, rekey)?;
 
     let asks_transport = find_notify(payloads, NotifyType::USE_TRANSPORT_MODE).is_some();
     let transport = if asks_transport { transport::read(sa, tsr, tsi) } else { None };
@@ -486,7 +515,8 @@ fn conclude(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Offered, shared:
     let (rekey, ni, nr) = (o.rekey, o.ni.clone(), o.nr.clone());
     let ke = o.agreed.suite.ke.map(|group| Payload::Ke(Ke { group, data: o.public.clone() }));
     let nonce = Payload::Nonce(Nonce(nr.clone()));
-    match accept(ep, now, sa, o, shared, std::iter::once(nonce).chain(ke).collect()) {
+    let allowed = still_allowed(ep, sa, &o);
+    match allowed.and_then(|()| accept(ep, now, sa, o, shared, std::iter::once(nonce).chain(ke).collect())) {
         Ok((id, response)) => {
             match rekey {
                 Some(old) => rekey_child::answered(ep, now, sa, old, id, ni, nr),
