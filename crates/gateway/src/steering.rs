@@ -361,7 +361,9 @@ impl Steering {
             }
             found.is_none()
         });
-        let mut plan = steer::plan_with(&self.settings, &policies, &Brought { narrowed: &narrowed });
+        let negotiated: Vec<bool> = policies.iter().map(|p| !self.loaded.contains_key(&key(p))).collect();
+        let brought = Brought { negotiated: &negotiated, narrowed: &narrowed };
+        let mut plan = steer::plan_with(&self.settings, &policies, &brought);
         for (i, outer) in outer.iter().enumerate() {
             let chains = policies.binary_search_by_key(outer, key).ok().and_then(|at| plan.serving.get(at));
             let chains = chains.map(|outer| outer.chains.clone()).unwrap_or_default();

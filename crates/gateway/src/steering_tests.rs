@@ -373,3 +373,24 @@ fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
     assert!(!said.contains("the program at the ingress stands"), "{said}");
     assert_eq!(s.ingress().1, None);
 }
+
+#[test]
+fn thousands_of_ranges_that_a_peer_narrowed_leave_every_hole_open() {
+    let (mut s, mut kernel, _) = setup();
+    let wide = Policy { name: "a.net".into(), ..protect([0, 0, 0, 0], 0) };
+    let hole =
+        Policy { name: "b.pass".into(), ..policy(Verdict::Bypass, wide.local, net([10, 9, 0, 0], 16)) };
+    let loaded = || only(&[wide.clone(), hole.clone()]);
+    let open = wide.local.open_bits() + wide.remote.open_bits();
+    for i in 0..24 * 255u16 {
+        let first = u32::from_be_bytes([10, 20, 0, 0]) + u32::from(i);
+        let range = AddrRange::new(first.to_be_bytes().into(), (first + 14).to_be_bytes().into()).unwrap();
+        let remote =
+            TrafficSelector { protocol: 17, start_port: i, end_port: i, ..TrafficSelector::addresses(range) };
+        let entry = ironswan_wire::sadb::Entry { open, age: 0 };
+        s.engine(&PolicyAdd { remote, entry, ..of_child("a.net", [0, 0, 0, 0]) }, true);
+    }
+    s.replan(&mut kernel, loaded());
+    assert_eq!(s.plan().warnings, [""; 0]);
+    assert_eq!((s.policies().len(), s.served().count()), (2, 2 + 24 * 255));
+}

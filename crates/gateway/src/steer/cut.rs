@@ -13,7 +13,9 @@
 //! and the own side of a child whose local selector lies inside its remote one.
 //!
 //! Policies that overlap each other in ever other ways have lists whose sum grows with their square, and peers choose selectors.
-//! So the sum is bounded: of an interval whose list is too long everything between its addresses is closed ([`closed`]).
+//! So the sum is bounded, and the work. Where it would be exceeded, first what peers negotiated becomes one policy for all of its
+//! addresses that hang together ([`coarse::gathered`]): what is loaded stays as it is, and its holes stay open. When that is not enough,
+//! everything between the addresses of an interval is closed whose list is too long ([`coarse::Active::closed`]).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -21,6 +23,9 @@ use std::net::IpAddr;
 use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
 
 use super::{Brought, Policy, Verdict};
+use coarse::{Active, gathered};
+
+mod coarse;
 
 /// What happens to a packet that a step covers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -195,11 +200,36 @@ pub(super) struct Cut {
     pub(super) lists: Vec<List>,
     /// By policy (its place in the argument): the lists in which it is asked; not more than a few are remembered.
     pub(super) serving: Vec<Vec<usize>>,
-    /// Somewhere a list was too long, and everything is closed there.
+    /// Somewhere a list was too long, and more is closed there than the policies say.
     pub(super) closed: bool,
+    /// Children that have more holes for own sides than there can be: some or all of them are closed.
+    pub(super) without_holes: Vec<String>,
+    /// Lists that say of many policies at once what happens.
+    coarse: BTreeSet<usize>,
 }
 
 impl Cut {
+    /// Finds lists for policies that have not been told apart in some.
+    fn serve_coarsely(&mut self, policies: &[Policy], ipv6: bool) {
+        if self.coarse.is_empty() {
+            return;
+        }
+        let closing = policies.iter().zip(&mut self.serving).filter(|(p, _)| {
+            p.verdict != Verdict::Bypass && p.remote.range.is_ipv6() == ipv6 && Step::of(p).is_some()
+        });
+        for (p, serving) in closing {
+            let remote = &p.remote.range;
+            let first = self.intervals.partition_point(|(range, _)| range.end() < remote.start());
+            let within =
+                self.intervals.iter().skip(first).take_while(|(range, _)| range.start() <= remote.end());
+            for (_, list) in within.take(REMEMBERED).filter(|(_, list)| self.coarse.contains(list)) {
+                if serving.len() < REMEMBERED && !serving.contains(list) {
+                    serving.push(*list);
+                }
+            }
+        }
+    }
+
     /// True when tunnels meet: what is one's local side is guarded as another's remote side, as between the peers of a hub.
     pub(super) fn meets(&self) -> bool {
         let guarded = |list: &List| list.steps.iter().any(|s| s.outcome == Outcome::Guarded);
@@ -223,6 +253,8 @@ const MAX_STEPS: usize = 1 << 16;
 /// How many steps one list may have. The first of these holds with which all lists together stay below the bound, so that
 /// long lists are given up before short ones, which are those of others.
 const MAX_LIST: [usize; 3] = [4096, 256, 16];
+/// How many comparisons a sweep may take, and 256 more for each policy and hole, before another one is tried that closes more.
+const MAX_WORK: usize = 1 << 25;
 /// A child has holes for its own sides while these are not more: each of its policies may have one for each side.
 const MAX_HOLES: usize = 1 << 16;
 
@@ -240,12 +272,22 @@ struct Rank {
     itself: bool,
 }
 
+#[derive(Clone, Debug)]
 struct Entry {
     rank: Rank,
     remote: AddrRange,
     step: Step,
     policy: Option<usize>,
     routed: bool,
+    /// Of a policy that the configuration does not say, or a hole in one.
+    negotiated: bool,
+}
+
+impl Entry {
+    /// A hole of a policy for an own side of its child.
+    fn is_own_hole(&self) -> bool {
+        self.rank.class == 2 && !self.rank.itself
+    }
 }
 
 /// The own side of each child by name: what is inside a wider remote selector of the same child.
@@ -273,15 +315,13 @@ pub(super) fn in_link_scope(p: &Policy) -> bool {
 }
 
 /// Everything that is asked, in order.
-fn entries(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_routed: bool) -> Vec<Entry> {
-    let mut own = own_sides(policies);
-    let mut wide: HashMap<&str, usize> = HashMap::new();
-    for p in policies.iter().filter(|p| has_own_side(p)) {
-        *wide.entry(&p.name).or_default() += 1;
-    }
-    own.retain(|(name, _), sides| {
-        sides.len().saturating_mul(wide.get(name).copied().unwrap_or(0)) <= MAX_HOLES
-    });
+fn entries(
+    policies: &[Policy],
+    brought: &Brought<'_>,
+    ipv6: bool,
+    default_is_routed: bool,
+) -> (Vec<Entry>, Vec<String>) {
+    let own = holes(policies, brought, ipv6);
     let link = link_scope(ipv6);
     let any = AddrRange::any(ipv6);
     let mut out = Vec::with_capacity(policies.len());
@@ -302,7 +342,9 @@ fn entries(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_ro
             policy: i,
             itself: true,
         };
-        for side in own.get(&(&*p.name, ipv6)).into_iter().flatten() {
+        let negotiated = brought.is_negotiated(i);
+        let sides = own.get(&*p.name).filter(|own| !(own.loaded_only && negotiated));
+        for side in sides.into_iter().flat_map(|own| &own.sides) {
             if closes && has_own_side(p) && strictly_inside(side, &remote) {
                 out.push(Entry {
                     rank: Rank { itself: false, ..rank },
@@ -310,11 +352,12 @@ fn entries(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_ro
                     step: Step { outcome: Outcome::Passed, ..step },
                     policy: None,
                     routed: false,
+                    negotiated,
                 });
             }
         }
         let routed = closes && (default_is_routed || remote != any);
-        out.push(Entry { rank, remote, step, policy: Some(i), routed });
+        out.push(Entry { rank, remote, step, policy: Some(i), routed, negotiated });
     }
     let rank =
         Rank { class: 1, precedence: None, outcome: (Verdict::Bypass, false), policy: 0, itself: false };
@@ -324,6 +367,7 @@ fn entries(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_ro
         step: Step::passing(local),
         policy: None,
         routed: false,
+        negotiated: false,
     };
     out.extend(local_holes.into_iter().map(|l| hole(*l, any)));
     out.extend(remote_holes.into_iter().map(|r| hole(any, *r)));
@@ -336,22 +380,89 @@ fn entries(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_ro
         step: Step::passing(any),
         policy: None,
         routed: true,
+        negotiated: false,
     }));
     out.sort_by_key(|e| e.rank);
-    out
+    let few = own.iter().filter(|(_, own)| own.loaded_only || own.sides.is_empty());
+    let mut without_holes: Vec<String> = few.map(|(name, _)| (*name).to_owned()).collect();
+    without_holes.sort_unstable();
+    (out, without_holes)
 }
+
+/// Own sides that are holes in the policies of a child.
+#[derive(Default)]
+struct Own {
+    /// Empty: there would be too many holes.
+    sides: Vec<AddrRange>,
+    /// There would be too many with those of negotiated policies, and in them.
+    loaded_only: bool,
+}
+
+/// The own sides of one family by child.
+fn holes<'a>(policies: &'a [Policy], brought: &Brought<'_>, ipv6: bool) -> HashMap<&'a str, Own> {
+    let wide =
+        || policies.iter().enumerate().filter(|(_, p)| p.local.range.is_ipv6() == ipv6 && has_own_side(p));
+    let mut of_child: HashMap<&str, [(Vec<AddrRange>, usize); 2]> = HashMap::new();
+    for (i, p) in wide() {
+        let [loaded, all] = of_child.entry(&p.name).or_default();
+        for (sides, count) in [(!brought.is_negotiated(i)).then_some(loaded), Some(all)].into_iter().flatten()
+        {
+            sides.push(p.local.range);
+            *count += 1;
+        }
+    }
+    let few = |(sides, count): (Vec<AddrRange>, usize)| {
+        let sides: Vec<AddrRange> = sides.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        (sides.len().saturating_mul(count) <= MAX_HOLES).then_some(sides)
+    };
+    let of_child = of_child.into_iter().map(|(name, [loaded, all])| {
+        let own = match few(all) {
+            Some(sides) => Own { sides, loaded_only: false },
+            None => Own { sides: few(loaded).unwrap_or_default(), loaded_only: true },
+        };
+        (name, own)
+    });
+    of_child.collect()
+}
+
+/// How much a sweep may come to.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// The steps of one list; one that would be longer is closed.
+    list: usize,
+    /// The steps of all.
+    all: usize,
+    /// Comparisons.
+    work: usize,
+}
+
+const UNBOUNDED: usize = usize::MAX;
 
 /// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of table 220, too.
 pub(super) fn cut(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_routed: bool) -> Cut {
-    let entries = entries(policies, brought, ipv6, default_is_routed);
-    let most = MAX_STEPS + 2 * entries.len();
-    let fits = MAX_LIST.iter().find_map(|list| sweep(&entries, policies.len(), ipv6, (*list, most)));
+    let (entries, without_holes) = entries(policies, brought, ipv6, default_is_routed);
+    let (all, work) = (MAX_STEPS + 2 * entries.len(), MAX_WORK + 256 * entries.len());
+    let bounds = |list| Bounds { list, all, work };
+    let fine = sweep(&entries, policies.len(), ipv6, bounds(MAX_LIST[0])).filter(|cut| !cut.closed);
+    let coarser = || {
+        // Of few policies that hang together lists stay shorter than the longest that there may be.
+        let mut tries = MAX_LIST.iter().map(|max| (max / 2, *max)).chain([(0, MAX_LIST[0])]);
+        tries.find_map(|(few, max)| {
+            let mut cut = sweep(&gathered(&entries, few), policies.len(), ipv6, bounds(max))?;
+            cut.closed = true;
+            Some(cut)
+        })
+    };
     // A closed list has a few steps whatever lies in it.
-    fits.or_else(|| sweep(&entries, policies.len(), ipv6, (0, usize::MAX))).unwrap_or_default()
+    let closed = Bounds { list: 0, all: UNBOUNDED, work: UNBOUNDED };
+    let cut = fine.or_else(coarser).or_else(|| sweep(&entries, policies.len(), ipv6, closed));
+    let mut cut = Cut { without_holes, ..cut.unwrap_or_default() };
+    cut.serve_coarsely(policies, ipv6);
+    cut
 }
 
-/// Cuts with lists of at most `max_list` steps; `None` when all together have more than `max_all`.
-fn sweep(entries: &[Entry], policies: usize, ipv6: bool, (max_list, max_all): (usize, usize)) -> Option<Cut> {
+/// Cuts within bounds; `None` when all lists together, or the work, would exceed them.
+fn sweep(entries: &[Entry], policies: usize, ipv6: bool, bounds: Bounds) -> Option<Cut> {
     let mut cut = Cut { serving: vec![Vec::new(); policies], ..Cut::default() };
     // Where something begins, and behind where it ends; nothing is behind the last address.
     let mut begins: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
@@ -364,13 +475,15 @@ fn sweep(entries: &[Entry], policies: usize, ipv6: bool, (max_list, max_all): (u
     ends.sort_unstable();
     let last = bits(AddrRange::any(ipv6).end());
     let mut known: HashMap<List, usize> = HashMap::new();
-    let mut active: BTreeSet<usize> = BTreeSet::new();
+    let mut active = Active::default();
     let (mut b, mut e) = (0, 0);
     let Some(mut at) = begins.first().map(|(at, _)| *at) else { return Some(cut) };
-    let mut steps = 0;
+    let (mut steps, mut work) = (0, 0);
     loop {
         while let Some((_, i)) = begins.get(b).filter(|(start, _)| *start == at) {
-            active.insert(*i);
+            if let Some(entry) = entries.get(*i) {
+                active.count(*i, entry, true);
+            }
             b += 1;
         }
         // To the next beginning, or to the next end.
@@ -378,21 +491,26 @@ fn sweep(entries: &[Entry], policies: usize, ipv6: bool, (max_list, max_all): (u
         let next_end = ends.get(e).map_or(last, |(end, _)| *end);
         let to = next_begin.min(next_end);
         let lists = cut.lists.len();
-        let active_now = active.iter().filter_map(|i| entries.get(*i));
-        let (list, asked) = match fine(active_now.clone(), max_list) {
-            Some(fine) => fine,
+        let active_now = active.entries.iter().filter_map(|i| entries.get(*i));
+        let (list, asked) = match fine(active_now, bounds.list, &mut work) {
+            Some((mut list, asked)) => {
+                list.routed = active.routed > 0;
+                (list, asked)
+            }
             None => {
                 cut.closed = true;
-                closed(active_now)
+                (active.closed(entries), Asked { coarsely: true, ..Asked::default() })
             }
         };
         interval(&mut cut, &mut known, (list, asked), (at, to), ipv6);
         steps += cut.lists.get(lists).map_or(0, |new| new.steps.len());
-        if steps > max_all {
+        if steps > bounds.all || work > bounds.work {
             return None;
         }
         while let Some((_, i)) = ends.get(e).filter(|(end, _)| *end == to) {
-            active.remove(i);
+            if let Some(entry) = entries.get(*i) {
+                active.count(*i, entry, false);
+            }
             e += 1;
         }
         if to >= last {
@@ -402,29 +520,36 @@ fn sweep(entries: &[Entry], policies: usize, ipv6: bool, (max_list, max_all): (u
     }
 }
 
-/// The list of what is active in an interval, and the policies that are asked; `None` when it is longer than `max`.
-fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize) -> Option<(List, Vec<usize>)> {
+/// What a list asks.
+#[derive(Default)]
+struct Asked {
+    policies: Vec<usize>,
+    /// Others that it does not tell apart.
+    coarsely: bool,
+}
+
+/// The list of what is active in an interval, without where unmarked packets are led, and what is asked; `None` when it is longer
+/// than `max`.
+fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usize) -> Option<(List, Asked)> {
     let mut list = List::default();
-    let mut asked: Vec<usize> = Vec::new();
+    let mut asked = Asked::default();
     // Local addresses for which everything is decided.
     let mut decided: Vec<AddrRange> = Vec::new();
     let mut seen: HashSet<Step> = HashSet::new();
     let mut hole_in = None;
-    for e in active {
-        list.routed |= e.routed;
-        if e.rank.class == 3 {
-            continue;
-        }
+    for e in active.filter(|e| e.rank.class != 3) {
         // Where a policy has a hole it does not apply at all, not even to what does not show whether it fits.
-        if e.policy.is_none() && e.rank.class == 2 {
+        if e.is_own_hole() {
             hole_in = Some(e.rank.policy);
         } else if e.policy.is_some() && e.policy == hole_in {
             continue;
         }
+        *work += 1 + decided.len();
         if decided.iter().any(|d| inside(&e.step.local, d)) {
             continue;
         }
-        asked.extend(e.policy);
+        asked.policies.extend(e.policy);
+        asked.coarsely |= e.rank.itself && e.policy.is_none();
         if seen.insert(e.step) {
             if list.steps.len() >= max {
                 return None;
@@ -438,44 +563,11 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize) -> Option<(List
     Some((list, asked))
 }
 
-/// A list that closes at least what the fine one would: from the first to the last local address that something closes,
-/// whatever the protocol and the ports, also what a policy lets pass and the own side. Only link scope stays open where the
-/// fine list leaves it open.
-fn closed<'a>(active: impl Iterator<Item = &'a Entry> + Clone) -> (List, Vec<usize>) {
-    let mut list = List { routed: active.clone().any(|e| e.routed), steps: Vec::new() };
-    let mut asked = Vec::new();
-    for class in 0..=2 {
-        let mut all: Option<Step> = None;
-        for e in active.clone().filter(|e| e.rank.class == class) {
-            if class == 1 {
-                if !list.steps.contains(&e.step) {
-                    list.steps.push(e.step);
-                }
-                continue;
-            }
-            if e.step.outcome == Outcome::Passed {
-                continue;
-            }
-            asked.extend(e.policy);
-            let (mut local, mut outcome) = (e.step.local, e.step.outcome);
-            if let Some(before) = all {
-                let (start, end) =
-                    (local.start().min(before.local.start()), local.end().max(before.local.end()));
-                local = AddrRange::new(start, end).unwrap_or(AddrRange::any(local.is_ipv6()));
-                outcome = outcome.min(before.outcome);
-            }
-            all = Some(Step { outcome, ..Step::passing(local) });
-        }
-        list.steps.extend(all);
-    }
-    (list, asked)
-}
-
 /// Adds the interval, with its list and the policies that are asked in it.
 fn interval(
     cut: &mut Cut,
     known: &mut HashMap<List, usize>,
-    (mut list, asked): (List, Vec<usize>),
+    (mut list, asked): (List, Asked),
     (from, to): (u128, u128),
     ipv6: bool,
 ) {
@@ -494,7 +586,10 @@ fn interval(
             cut.lists.len() - 1
         }
     };
-    for p in asked {
+    if asked.coarsely {
+        cut.coarse.insert(number);
+    }
+    for p in asked.policies {
         if let Some(serving) = cut.serving.get_mut(p)
             && serving.len() < REMEMBERED
             && serving.last() != Some(&number)

@@ -24,14 +24,20 @@ fn ask(cut: &Cut, (local, remote): (IpAddr, IpAddr), protocol: u8, ports: (u16, 
 #[test]
 fn a_list_that_is_too_long_closes_at_least_what_it_would_have() {
     let mut dice = Dice::new(11);
+    let bounds = |list| Bounds { list, all: UNBOUNDED, work: UNBOUNDED };
     let (mut opener, mut same, mut stricter) = (0, 0, 0);
     for _ in 0..400 {
         let v6 = dice.below(2) == 0;
         let policies: Vec<Policy> = (0..1 + dice.below(20)).map(|_| dice.policy(v6)).collect();
-        let entries = entries(&policies, &Brought::default(), v6, false);
-        let whole = sweep(&entries, policies.len(), v6, (usize::MAX, usize::MAX)).unwrap();
+        let negotiated: Vec<bool> = policies.iter().map(|_| dice.below(2) == 0).collect();
+        let brought = Brought { negotiated: &negotiated, narrowed: &[] };
+        let (entries, _) = entries(&policies, &brought, v6, false);
+        let whole = sweep(&entries, policies.len(), v6, bounds(UNBOUNDED)).unwrap();
         let max = dice.of(&[0, 1, 3]);
-        let short = sweep(&entries, policies.len(), v6, (max, usize::MAX)).unwrap();
+        let short = match dice.below(2) {
+            0 => sweep(&entries, policies.len(), v6, bounds(max)).unwrap(),
+            _ => sweep(&gathered(&entries, max), policies.len(), v6, bounds(UNBOUNDED)).unwrap(),
+        };
         for _ in 0..60 {
             let sides = (dice.address(v6), dice.address(v6));
             let (protocol, ports) =
@@ -126,8 +132,9 @@ fn a_child_with_very_many_own_sides_has_no_holes_and_others_have_theirs() {
     let many = (0..300u16).map(|i| policy("a.net", network(1 + (i >> 8) as u8, i as u8)));
     let few = [policy("b.net", network(8, 1)), policy("b.net", network(8, 2))];
     let policies: Vec<Policy> = many.chain(few).collect();
-    let holes =
-        entries(&policies, &Brought::default(), false, false).into_iter().filter(|e| e.policy.is_none());
+    let (entries, without) = entries(&policies, &Brought::default(), false, false);
+    assert_eq!(without, ["a.net"]);
+    let holes = entries.into_iter().filter(|e| e.policy.is_none());
     let holes: Vec<Entry> = holes.filter(|e| e.rank.class == 2).collect();
     println!("{} holes for the own sides of {} policies", holes.len(), policies.len());
     assert!(holes.iter().all(|hole| policies[hole.rank.policy].name == "b.net"));
@@ -170,7 +177,7 @@ fn what_is_narrowed_from_a_policy_of_the_plan_opens_nothing_when_it_is_not_cut()
         left += narrowed.len();
         let some = in_order(loaded.iter().chain(&cut_in).cloned().collect());
         let whole = cut(&all, &Brought::default(), v6, false);
-        let short = cut(&some, &Brought { narrowed: &narrowed }, v6, false);
+        let short = cut(&some, &Brought { narrowed: &narrowed, negotiated: &[] }, v6, false);
         for _ in 0..60 {
             let sides = (dice.address(v6), dice.address(v6));
             let (protocol, ports) =
@@ -194,4 +201,85 @@ fn what_is_narrowed_from_a_policy_of_the_plan_opens_nothing_when_it_is_not_cut()
         "{left} left out; {same} packets are told as before, {stricter} are closed; {routed} are to be marked"
     );
     assert!(left > 200 && routed > 1000 && stricter * 20 < same);
+}
+
+#[test]
+fn what_peers_negotiated_in_all_ways_closes_its_own_addresses_and_no_hole_of_what_is_loaded() {
+    let to =
+        |second, len| TrafficSelector::addresses(AddrRange::prefix([10, second, 0, 0].into(), len).unwrap());
+    let of =
+        |name: &str, verdict, remote| Policy { name: name.into(), verdict, remote, ..windows(1)[0].clone() };
+    let mut policies = vec![
+        of("b.net", Verdict::Protect, TrafficSelector::addresses(AddrRange::any(false))),
+        of("b.pass", Verdict::Bypass, to(9, 16)),
+        // Among the windows.
+        Policy {
+            priority: 1,
+            ..of("c.pass", Verdict::Bypass, TrafficSelector { protocol: 17, ..to(2, 29) })
+        },
+    ];
+    let loaded = policies.len();
+    policies.extend(windows(6000));
+    let negotiated: Vec<bool> = (0..policies.len()).map(|i| i >= loaded).collect();
+    let brought = Brought { negotiated: &negotiated, narrowed: &[] };
+    let cut = cut(&policies, &brought, false, false);
+    let steps: usize = cut.lists.iter().map(|list| list.steps.len()).sum();
+    println!("{} lists of {steps} steps", cut.lists.len());
+    let from =
+        |local: [u8; 4], remote: [u8; 4], port| ask(&cut, (local.into(), remote.into()), 17, (9, port));
+    let ask = |remote, port| from([10, 1, 0, 1], remote, port);
+    // The own side of another child, what a pass names, and what comes before all that was negotiated.
+    assert_eq!(ask([10, 1, 9, 9], 5), None, "everything passes");
+    assert_eq!(ask([10, 9, 1, 1], 5), None);
+    assert_eq!(ask([10, 2, 0, 1], 5), Some(Outcome::Passed));
+    assert_eq!(ask([10, 2, 8, 0], 300), Some(Outcome::Guarded));
+    assert_eq!(ask([10, 7, 0, 1], 300), Some(Outcome::Guarded));
+    assert!(cut.closed && steps < 100, "{steps}");
+    assert!(
+        cut.lists
+            .iter()
+            .zip(0..)
+            .all(|(list, i)| list.routed == cut.serving[loaded..].iter().any(|s| s.contains(&i)))
+    );
+}
+
+#[test]
+fn thousands_of_policies_that_all_overlap_are_closed_without_looking_at_all_for_each_interval() {
+    // Each has a local network of its own, too, so that none decides for another.
+    let mut policies = windows(16_000);
+    for (i, p) in policies.iter_mut().enumerate() {
+        let second = 128 + (i >> 8) as u8;
+        p.local = TrafficSelector::addresses(AddrRange::prefix([10, second, i as u8, 0].into(), 24).unwrap());
+        let first = address(u128::from(u32::from_be_bytes([10, 2, 0, 0])) + i as u128, false);
+        p.remote.range = AddrRange::new(first, [10, 120, 0, i as u8].into()).unwrap();
+    }
+    let cut = cut(&policies, &Brought::default(), false, false);
+    println!("{} intervals of {} lists", cut.intervals.len(), cut.lists.len());
+    assert!(cut.closed);
+    assert_eq!(ask(&cut, ([10, 128, 0, 1].into(), [10, 3, 0, 0].into()), 17, (9, 9)), Some(Outcome::Guarded));
+    assert!(cut.serving.iter().all(|serving| (1..=REMEMBERED).contains(&serving.len())));
+}
+
+#[test]
+fn holes_for_own_sides_that_are_too_many_are_said_and_those_of_what_is_loaded_stay() {
+    let network = |third: u8| AddrRange::prefix([10, 1, third, 0].into(), 24).unwrap();
+    let policy = |third, protocol| Policy {
+        name: "a.net".into(),
+        local: TrafficSelector::addresses(network(third)),
+        remote: TrafficSelector { protocol, ..TrafficSelector::addresses(AddrRange::any(false)) },
+        ..windows(1)[0].clone()
+    };
+    let both = |third| [policy(third, 6), policy(third, 17)];
+    let loaded: Vec<Policy> = (0..182).flat_map(both).collect();
+    let warnings = crate::steer::plan(&settings(), &loaded).warnings;
+    assert!(warnings.iter().any(|w| w.starts_with("a.net: has too many local networks")), "{warnings:?}");
+    assert!(crate::steer::plan(&settings(), &loaded[..360]).warnings.iter().all(|w| !w.contains("too many")));
+    // What a peer negotiates takes no hole from what is loaded.
+    let few = 20;
+    let negotiated: Vec<bool> = (0..loaded.len()).map(|i| i >= few).collect();
+    let brought = Brought { negotiated: &negotiated, narrowed: &[] };
+    let cut = cut(&loaded, &brought, false, false);
+    assert_eq!(cut.without_holes, ["a.net"]);
+    let ask = |local: [u8; 4]| ask(&cut, (local.into(), [10, 1, 2, 1].into()), 17, (9, 9));
+    assert_eq!([ask([10, 1, 3, 1]), ask([10, 1, 90, 1])], [Some(Outcome::Passed), Some(Outcome::Guarded)]);
 }

@@ -140,8 +140,16 @@ pub struct Serving {
 /// What connections brought beside what is loaded.
 #[derive(Clone, Copy, Default)]
 pub struct Brought<'a> {
+    /// By policy: true for one that the configuration does not say. Policies that are not told of are loaded.
+    pub negotiated: &'a [bool],
     /// Narrowed from policies of the plan, which close all that these do ([`Narrowing`]).
     pub narrowed: &'a [Policy],
+}
+
+impl Brought<'_> {
+    fn is_negotiated(&self, policy: usize) -> bool {
+        self.negotiated.get(policy).copied().unwrap_or(false)
+    }
 }
 
 /// Makes the plan of what is loaded.
@@ -182,11 +190,17 @@ pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>
             for (serving, lists) in plan.serving.iter_mut().zip(&cut.serving) {
                 serving.chains.extend(lists.iter().map(|l| nft::chain(Flow::Out, ipv6, *l)));
             }
+            for name in &cut.without_holes {
+                plan.warnings.push(format!(
+                    "{name}: has too many local networks inside its remote selectors; they cannot reach each other, nor this \
+                     machine; let it have fewer selectors"
+                ));
+            }
             if cut.closed {
                 plan.warnings.push(format!(
                     "steering: the IPv{} selectors overlap in too many ways to tell all of them apart; where they do, nothing \
-                     travels in clear between the local and the remote addresses, not even what a child with mode = pass names; \
-                     let children have fewer selectors that overlap",
+                     travels in clear between the local and the remote addresses, perhaps not even what a child with mode = pass \
+                     names; let children have fewer selectors that overlap",
                     if ipv6 { 6 } else { 4 }
                 ));
             }
