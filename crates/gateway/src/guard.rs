@@ -23,7 +23,7 @@ use std::fmt;
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
 
-pub use claim::{Claim, holder};
+pub use claim::{Claim, Holder, holder};
 pub use nft::{Count, Counters, NAME, NEEDED, Nft, NftError, Version};
 
 use crate::steer::{Plan, Way};

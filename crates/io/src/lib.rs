@@ -16,6 +16,7 @@
 //! | [`napi`] | whether softirqs or kernel threads poll an interface |
 //! | [`poller`] | epoll and the eventfd that wakes it |
 //! | [`xdp`] | ESP straight from the interface's driver (`AF_XDP`), with the program that picks it out |
+//! | [`listener`] | whose a Unix socket is that takes no connections (`sock_diag`) |
 //! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
 //!
@@ -29,6 +30,7 @@ pub mod error;
 pub mod fragment;
 pub mod ingress;
 pub mod known;
+pub mod listener;
 pub mod malloc;
 pub mod mmsg;
 pub mod namespace;

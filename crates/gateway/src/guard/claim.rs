@@ -3,13 +3,19 @@
 //! ends.
 //!
 //! Anybody may connect to an abstract socket, or bind the name before us. Each look leaves a connection in the holder's queue until
-//! that is accepted, so the gateway takes them out ([`Claim::keep_free`]); nobody waits for a queue that is full.
+//! that is accepted, so the gateway takes them out ([`Claim::keep_free`]); nobody waits for a queue that is full. Whose that is the
+//! kernel says: a gateway's is root's or our own user's, and no other user can have a socket that looks so. A kernel that does not
+//! say it (before Linux 5.3, or without CONFIG_UNIX_DIAG) leaves that open, and a full queue counts as nobody's there: else every
+//! local user could keep the gateway from starting. Somebody who keeps the queue full can have a second one start then.
 
+use std::fmt;
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::time::Duration;
 
+use ironswan_io::listener;
+use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::net::sockopt::socket_peercred;
 
@@ -41,14 +47,14 @@ impl Claim {
                 Ok(Self(Some(listener)))
             }
             Err(e) if e.kind() == ErrorKind::AddrInUse => match holder() {
-                Some(pid) => Err(format!(
-                    "another gateway (process {pid}) runs in this network namespace, and both would claim table 220 and the \
+                Some(holder) => Err(format!(
+                    "another gateway ({holder}) runs in this network namespace, and both would claim table 220 and the \
                      guard: stop it, or run this one in a namespace of its own"
                 )),
                 None => {
                     tracing::warn!(
                         "the name @{} is held by a process that is not root's, or that takes no connections (`ss -xlp`); \
-                         that is no gateway, going on",
+                         that is taken for no gateway, going on",
                         String::from_utf8_lossy(NAME)
                     );
                     Ok(Self(None))
@@ -83,13 +89,43 @@ impl Claim {
     }
 }
 
-/// The process that is this namespace's gateway. Anyone may bind such a name: only root's, or our own user's, counts. Of a holder
-/// whose queue is full nothing is known, and it does not count either.
-pub fn holder() -> Option<i32> {
-    let stream = try_connect(&SocketAddrUnix::new_abstract_name(NAME).ok()?).ok()?;
-    let peer = socket_peercred(&stream).ok()?;
+/// Who is a namespace's gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// This process.
+    Process(i32),
+    /// A process that takes no connections now: it is stopped, or somebody connects without end.
+    Full,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process(pid) => write!(f, "process {pid}"),
+            Self::Full => write!(
+                f,
+                "the holder of the socket @{}, whose queue is full: `ss -xlp` names it",
+                String::from_utf8_lossy(NAME)
+            ),
+        }
+    }
+}
+
+/// This namespace's gateway. Anyone may bind such a name: only root's, or our own user's, counts.
+pub fn holder() -> Option<Holder> {
     let ours = rustix::process::geteuid();
-    (peer.uid.is_root() || peer.uid == ours).then(|| peer.pid.as_raw_nonzero().get())
+    match try_connect(&SocketAddrUnix::new_abstract_name(NAME).ok()?) {
+        Ok(stream) => {
+            let peer = socket_peercred(&stream).ok()?;
+            let counts = peer.uid.is_root() || peer.uid == ours;
+            counts.then(|| Holder::Process(peer.pid.as_raw_nonzero().get()))
+        }
+        Err(Errno::AGAIN) => {
+            let uid = listener::owner(NAME).ok()??;
+            (uid == 0 || uid == ours.as_raw()).then_some(Holder::Full)
+        }
+        Err(_) => None,
+    }
 }
 
 fn name() -> std::io::Result<SocketAddr> {

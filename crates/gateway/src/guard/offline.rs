@@ -82,7 +82,7 @@ fn settings(dir: &Path) -> Daemon {
 /// A daemon that runs: where it answers, or else its process in this network namespace.
 pub fn daemon(paths: &[PathBuf]) -> Option<String> {
     let answers = paths.iter().find(|p| is_alive(p)).map(|p| format!("unix://{}", p.display()));
-    answers.or_else(|| holder().map(|pid| format!("process {pid}")))
+    answers.or_else(|| holder().map(|holder| holder.to_string()))
 }
 
 /// Looks at what stands.

@@ -152,7 +152,7 @@ fn a_namespace_has_one_gateway_and_is_free_when_that_ends() {
     in_namespace(|| {
         assert_eq!(holder(), None);
         let claim = Claim::take().unwrap();
-        assert_eq!(holder(), i32::try_from(std::process::id()).ok());
+        assert_eq!(holder(), i32::try_from(std::process::id()).ok().map(Holder::Process));
         let text = Claim::take().unwrap_err();
         assert!(
             text.contains(&format!("process {}", std::process::id())) && text.contains("stop it"),
@@ -166,26 +166,32 @@ fn a_namespace_has_one_gateway_and_is_free_when_that_ends() {
 
 #[test]
 fn nobody_waits_for_a_holder_of_the_name_who_takes_no_connections() {
+    let ourselves = || i32::try_from(std::process::id()).ok().map(Holder::Process);
     in_namespace(|| {
         let claim = Claim::take().unwrap();
         // Anybody may look, and go away again.
-        let looks = (0..100_000).take_while(|_| holder().is_some()).count();
+        let looks = (0..100_000).take_while(|_| holder() == ourselves()).count();
         println!("{looks} looks filled the queue");
         assert!(looks < 100_000);
+        // It is the gateway all the same.
+        assert_eq!(holder(), Some(Holder::Full));
+        let text = Claim::take().unwrap_err();
+        assert!(text.contains("@ironswan-gateway") && text.contains("stop it"), "{text}");
         // The gateway takes them out, again and again while there are more.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let while_it_runs = tokio::time::Duration::from_millis(2_500);
         let _ = runtime.block_on(async { tokio::time::timeout(while_it_runs, claim.keep_free()).await });
-        let more = (0..100_000).take_while(|_| holder() == i32::try_from(std::process::id()).ok()).count();
+        let more = (0..100_000).take_while(|_| holder() == ourselves()).count();
         println!("{more} looks found room again");
         assert!(more > 500);
         drop(claim);
 
-        // Somebody who was there first and lets one wait.
+        // Another user who was there first and lets one wait.
         let address = rustix::net::SocketAddrUnix::new_abstract_name(b"ironswan-gateway").unwrap();
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         rustix::net::bind(&socket, &address).unwrap();
         rustix::net::listen(&socket, 0).unwrap();
+        std::os::unix::fs::fchown(&socket, Some(65_534), None).unwrap();
         let looks = (0..10).take_while(|_| holder().is_some()).count();
         assert!(looks < 10);
         Claim::take().unwrap();

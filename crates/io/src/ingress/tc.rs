@@ -195,7 +195,7 @@ impl Tc {
 
 /// How an answer ends with this message, which says so by its kind and a code behind its header; `None` when more comes. A
 /// list may end with an error, too, and is not whole then.
-fn ends(message: &[u8]) -> Option<io::Result<()>> {
+pub(crate) fn ends(message: &[u8]) -> Option<io::Result<()>> {
     let kind = i32::from(u16::from_ne_bytes(*message.get(4..)?.first_chunk()?));
     match (kind, number(message, 16).map(u32::cast_signed)) {
         (libc::NLMSG_DONE, Some(0) | None) | (libc::NLMSG_ERROR, Some(0)) => Some(Ok(())),
