@@ -37,13 +37,14 @@ fn warn(config: &Config, diags: &mut Diagnostics, severity: Severity, key: &str,
     diags.push(severity, config.place(key), key, message);
 }
 
-/// A connection that sends from a port which is not the daemon's cannot be initiated.
+/// A connection that sends from a port which is not the daemon's cannot be initiated. It answers peers all the same.
 fn ports(config: &Config, diags: &mut Diagnostics) {
     let options =
         Options { port: config.daemon.port_ike, natt_port: config.daemon.port_natt, ..Options::default() };
     for conn in &config.connections {
         if let Some(why) = options.foreign_port(conn) {
-            warn(config, diags, Severity::Error, &format!("connections.{}.local_port", conn.name), why);
+            let severity = if initiates(conn) { Severity::Error } else { Severity::Warning };
+            warn(config, diags, severity, &format!("connections.{}.local_port", conn.name), why);
         }
     }
 }
@@ -236,6 +237,16 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
 /// True when a child brings the connection up from here.
 fn starts(conn: &Connection) -> bool {
     conn.children.iter().any(|c| c.kind == ChildKind::Protect && c.start_action != ChildAction::None)
+}
+
+/// True when something brings the connection up from here by itself, which takes an address of the peer.
+fn initiates(conn: &Connection) -> bool {
+    let named = |spec: &AddrSpec| matches!(spec, AddrSpec::Host(_) | AddrSpec::Name(_));
+    let acts = |c: &ChildConfig| {
+        [c.start_action, c.close_action, c.dpd_action].iter().any(|action| *action != ChildAction::None)
+    };
+    conn.remote_addrs.iter().any(named)
+        && conn.children.iter().any(|c| c.kind == ChildKind::Protect && acts(c))
 }
 
 /// Connections and children that meet themselves, and peers that are never asked whether they live.

@@ -296,9 +296,28 @@ fn a_port_of_a_connection_is_one_of_the_daemon_s() {
     assert_eq!(
         lint(&from("600")),
         [
-            "swanctl.conf:3: connections.net.local_port: UDP port 600 is none of this gateway's, 500 and 4500 (port_ike and \
+            "swanctl.conf:3: warning: connections.net.local_port: UDP port 600 is none of this gateway's, 500 and 4500 (port_ike and \
              port_natt in ironswan.conf); remove local_port, or set it to 4500 to start UDP-encapsulated"
         ]
     );
     assert!(lint_with(&from("500"), moved)[0].contains("UDP port 500 is none of this gateway's, 1500 and"));
+    // What only answers works all the same.
+    let started = |text: String, key: &str| {
+        text.replace("remote_ts = 10.2.0.0/24", &format!("remote_ts = 10.2.0.0/24\n {key} = start"))
+    };
+    let open = |text: String| text.replace("remote_addrs = 192.0.2.2", "remote_addrs = %any");
+    for (text, severity) in [
+        (from("600"), Severity::Warning),
+        (open(started(from("600"), "close_action")), Severity::Warning),
+        (started(from("600"), "start_action"), Severity::Error),
+        (started(from("600"), "close_action"), Severity::Error),
+    ] {
+        let dir = Scratch::new();
+        dir.write("swanctl.conf", &text);
+        let mut d = Diagnostics::default();
+        let config = load_dir(dir.path(), &mut d).unwrap();
+        check::check(&config, &mut d);
+        let found: Vec<_> = d.iter().filter(|x| x.key.ends_with(".local_port")).map(|x| x.severity).collect();
+        assert_eq!(found, [severity], "{text}");
+    }
 }

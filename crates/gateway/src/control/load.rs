@@ -44,9 +44,11 @@ impl Control {
         if diags.errors() > 0 {
             return failure(diags.error_lines().join("; "));
         }
+        // It answers peers; whoever initiates it is told the same.
         for conn in &read {
             if let Some(why) = self.driver.view(|e, _| e.options().foreign_port(conn)) {
-                return failure(format!("connection {}: {why}", conn.name));
+                let origin = Origin::source(&format!("connection {}", conn.name));
+                diags.warn(&origin, "local_port", why);
             }
         }
         // An answer has no place for warnings and notes.

@@ -236,6 +236,12 @@ async fn loading_and_unloading() {
                     .starts_with("connection other: mobike: yes: MOBIKE is not built yet"),
             "{r:?}"
         );
+        // One that cannot be initiated answers peers, as from a file.
+        let r = c.request("load-conn", conn(Section::new().with("local_port", "600"))).await;
+        assert!(ok(&r), "{r:?}");
+        let child = Section::new().with("ike", "other").with("child", "kid").with("timeout", "-1");
+        let r = c.request("initiate", child).await;
+        assert!(r.get_str("errmsg").unwrap().contains("UDP port 600 is none of this gateway's"), "{r:?}");
         let r = c.request("load-conn", conn(Section::new().with("no_such_key", "1"))).await;
         assert!(r.get_str("errmsg").unwrap().contains("no_such_key"), "{r:?}");
         let r = c.request("load-conn", Section::new().with("a\nb", Section::new())).await;
