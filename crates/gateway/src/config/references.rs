@@ -5,6 +5,7 @@
 //! refer to; of each in turn the first that has a key holds. A key that is written without a value hides one behind it.
 //! References to nothing and in circles, which strongSwan ignores, are errors: a tunnel would be less than what was written.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ptr;
 
@@ -15,8 +16,9 @@ use super::tree::{Node, Origin, Section};
 /// connection. A few kilobytes become a few megabytes at most.
 const ADDED_ENTRIES: usize = 20_000;
 const ADDED_PER_ENTRY: usize = 50;
-/// References add no more entries than this, however many were written: some 300 MB of memory.
-const MAX_ADDED_ENTRIES: usize = 1_000_000;
+/// References add no more entries than this, however many were written: 50 for each of 100,000 connections, as many as
+/// `ike_sa_max` lets be up by default. One of some bytes takes 160-280 bytes of memory, so that all are 1.4 GB at most.
+const MAX_ADDED_ENTRIES: usize = 5_000_000;
 /// Each so many bytes of a name and its text count as one more entry: a text of 10 MB is not free to inherit.
 const BYTES_PER_ENTRY: usize = 100;
 /// Sections and entries that may be visited in all, and so many more for each entry that was written.
@@ -40,17 +42,22 @@ const TOO_DEEP: &str =
 
 /// Makes every section what it inherits, too. No reference is left.
 pub(super) fn resolve(root: &mut Section, diags: &mut Diagnostics) {
+    resolve_within(MAX_ADDED_ENTRIES, root, diags);
+}
+
+fn resolve_within(max_added: usize, root: &mut Section, diags: &mut Diagnostics) {
     let mut written = Vec::new();
     references(root, &mut Vec::new(), &mut written);
     if written.is_empty() {
         return;
     }
     let size = root.size();
-    let added = ADDED_ENTRIES.saturating_add(ADDED_PER_ENTRY.saturating_mul(size)).min(MAX_ADDED_ENTRIES);
+    let added = ADDED_ENTRIES.saturating_add(ADDED_PER_ENTRY.saturating_mul(size)).min(max_added);
     let mut resolver = Resolver {
         root,
         steps: STEPS.saturating_add(STEPS_PER_ENTRY.saturating_mul(size)).min(MAX_STEPS),
         entries: weight_below(root).saturating_add(added),
+        added,
         hints: MAX_HINTS,
         following: Vec::new(),
         circles: HashSet::new(),
@@ -150,6 +157,8 @@ struct Resolver<'a> {
     steps: usize,
     /// Entries that may still be made.
     entries: usize,
+    /// How many of these may come from references.
+    added: usize,
     /// Names that may still be compared with all others.
     hints: usize,
     /// The sections whose references are being followed.
@@ -157,7 +166,7 @@ struct Resolver<'a> {
     /// Sections that a circle of references leads back to.
     circles: HashSet<*const Section>,
     /// The limit that was reached.
-    stopped: Option<&'static str>,
+    stopped: Option<Cow<'static, str>>,
     /// What was being resolved then: where it was written, and its path.
     place: Option<(Origin, String)>,
 }
@@ -204,8 +213,8 @@ impl<'a> Resolver<'a> {
         out.list
     }
 
-    fn stop(&mut self, why: &'static str) {
-        self.stopped.get_or_insert(why);
+    fn stop(&mut self, why: impl Into<Cow<'static, str>>) {
+        self.stopped.get_or_insert_with(|| why.into());
     }
 
     fn place(&mut self, origin: &Origin, path: &[String]) {
@@ -286,7 +295,10 @@ impl<'a> Resolver<'a> {
                 continue;
             }
             let Some(left) = self.entries.checked_sub(weight(name, node)) else {
-                self.stop(TOO_MANY);
+                self.stop(format!(
+                    "inheriting makes too many entries, more than {}; let fewer sections inherit",
+                    self.added
+                ));
                 self.place(node.origin(), path);
                 return out;
             };

@@ -171,13 +171,27 @@ fn so_many_sections_inherited_by_one_take_bounded_time() {
 #[test]
 fn what_is_inherited_is_bounded_in_all_and_a_long_text_counts_as_many_entries() {
     use std::fmt::Write as _;
-    let mut t = String::from("base {\n");
-    (0..60).for_each(|i| writeln!(t, "k{i} = 1").unwrap());
-    t.push_str("}\n");
-    (0..20_000).for_each(|i| writeln!(t, "s{i} : base {{ }}").unwrap());
-    let (lines, took) = on_a_small_stack(t);
-    println!("1,200,000 entries: {took:.2} s");
-    assert!(lines.len() == 1 && lines[0].contains("makes too many entries"), "{lines:?}");
+    // The many road warriors of one template.
+    let template = |keys: usize, conns: usize| {
+        let mut t = String::from("base {\n");
+        (0..keys).for_each(|i| writeln!(t, "k{i} = 1").unwrap());
+        t.push_str("}\n");
+        (0..conns).for_each(|i| writeln!(t, "s{i} : base {{ }}").unwrap());
+        t
+    };
+    let (lines, took) = on_a_small_stack(template(30, 34_000));
+    println!("1,020,000 entries: {took:.2} s");
+    assert!(lines.is_empty(), "{lines:?}");
+    // The bound itself, at a hundredth of its value.
+    for (conns, refused) in [(999, false), (1_001, true)] {
+        let (mut root, mut d) = (Section::new(Origin::source("t.conf")), Diagnostics::default());
+        let (file, text): (Arc<str>, _) = ("t.conf".into(), template(50, conns));
+        parse(&file, text.as_bytes(), &mut root, &mut Vec::new(), &mut NoIncludes, &mut d);
+        resolve_within(MAX_ADDED_ENTRIES / 100, &mut root, &mut d);
+        let lines = d.error_lines();
+        let said = lines.first().is_some_and(|l| l.contains("makes too many entries, more than 50000;"));
+        assert_eq!((lines.len(), said), (usize::from(refused), refused), "{conns}: {lines:?}");
+    }
     let mut t = format!("base {{ k = {} }}\n", "x".repeat(1_000_000));
     (0..1_000).for_each(|i| writeln!(t, "s{i} : base {{ }}").unwrap());
     let (lines, took) = on_a_small_stack(t);
