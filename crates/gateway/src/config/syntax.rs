@@ -113,6 +113,9 @@ type Stop = (u32, String);
 /// What is said instead of quoting what may be the rest of a secret: `secret = abc}def`.
 const PERHAPS_SECRET: &str = "what stands behind the `}` on the line of a secret is not another section; quote the secret if it is \
                               a part of it";
+/// The same without a blank in between, where even a section may be the rest of a secret.
+const CLOSE_BEHIND: &str = "something stands directly behind the `}` on the line of a secret; put a blank behind the `}`, or quote \
+                            the secret if it is a part of it";
 /// The same of a line of its own.
 const NO_STATEMENT: &str = "among secrets, something that is neither `key = value` nor `name { ... }`; write one of them, and quote \
                             a secret that goes over lines";
@@ -290,7 +293,7 @@ impl<'a> Parser<'a, '_> {
         // A message goes to the log and to terminals: it must not quote a part of a secret.
         let behind = self.secret == Some(at.line);
         if behind && self.text[..self.text.len() - self.rest.len()].ends_with('}') {
-            return self.fail(PERHAPS_SECRET);
+            return self.fail(CLOSE_BEHIND);
         }
         let among = self.path.first().is_some_and(|first| first == "secrets") || into.get("secret").is_some();
         let hide = |stop: Stop| match (behind, among) {

@@ -243,6 +243,10 @@ fn no_finding_quotes_what_may_be_the_rest_of_a_secret() {
     // Sections on one line are no rest of a secret.
     let s = good("secrets { ike-1 { secret = abc } ike-2 { secret = def }}\nt { secret = ghi }\nu { a = 1 }");
     assert_eq!(text(&s, &["secrets", "ike-2", "secret"]), "def");
+    let close = bad("secrets { ike-1 { secret = abc }}connections { a = 1 }");
+    assert!(close.contains("; put a blank behind the `}`, or quote the secret"), "{close}");
+    let s = good("secrets { ike-1 { secret = abc }} connections { a = 1 }");
+    assert_eq!(text(&s, &["connections", "a"]), "1");
     let long = bad(format!("{}\"", "a".repeat(200)));
     assert!(long.len() < 120, "{long}");
 }
