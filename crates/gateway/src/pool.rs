@@ -20,6 +20,8 @@ use tokio::sync::oneshot;
 const IDLE: Duration = Duration::from_secs(5);
 /// So many pieces of work that come first go before one that may wait.
 const OVERTAKING: u32 = 3;
+/// So many owners without work keep their turn, and as many more as have work.
+const KEPT: usize = 64;
 /// Stack of a thread: `getaddrinfo` and the deepest key exchange take less than 200 KB.
 const STACK: usize = 512 * 1024;
 
@@ -63,10 +65,13 @@ impl std::fmt::Display for Refused {
 /// Work of several owners, a piece of each in turn.
 #[derive(Default)]
 struct Turns {
-    /// The work of each owner, by number. An owner stays in here, perhaps without work, until its turn comes.
+    /// The work of each owner, by number. An owner stays in here, perhaps without work, until its turn comes or too many are
+    /// without.
     of: BTreeMap<u64, VecDeque<(u64, Job)>>,
     /// The owners in `of`, in the order of their turns.
     order: VecDeque<u64>,
+    /// How many of them have work.
+    busy: usize,
     /// Pieces of work in `of`.
     len: usize,
     next: u64,
@@ -86,6 +91,7 @@ impl Turns {
             self.order.push_back(owner);
             VecDeque::new()
         });
+        self.busy += usize::from(work.is_empty());
         work.push_back((number, job));
         Place { owner, number }
     }
@@ -94,13 +100,15 @@ impl Turns {
         while let Some(owner) = self.order.pop_front() {
             let Some(work) = self.of.get_mut(&owner) else { continue };
             let job = work.pop_front();
-            if work.is_empty() {
+            let last = work.is_empty();
+            if last {
                 self.of.remove(&owner);
             } else {
                 self.order.push_back(owner);
             }
             if let Some((_, job)) = job {
                 self.len -= 1;
+                self.busy -= usize::from(last);
                 return Some(job);
             }
         }
@@ -113,7 +121,19 @@ impl Turns {
         let at = work.binary_search_by_key(&place.number, |(number, _)| *number).ok()?;
         let (_, job) = work.remove(at)?;
         self.len -= 1;
+        if work.is_empty() {
+            self.busy -= 1;
+            self.forget_idle();
+        }
         Some(job)
+    }
+
+    /// Takes the owners without work out when they are most of all. What they lose is a turn.
+    fn forget_idle(&mut self) {
+        if self.order.len() > KEPT + 2 * self.busy {
+            self.of.retain(|_, work| !work.is_empty());
+            self.order.retain(|owner| self.of.contains_key(owner));
+        }
     }
 }
 
@@ -360,7 +380,22 @@ mod tests {
         let order: Vec<u32> = (0..5).map(|_| order.recv_timeout(Duration::from_secs(10)).unwrap()).collect();
         assert_eq!(order, [0, 201, 300, 1, 101]);
         let state = pool.state();
-        assert!(state.later.of.is_empty() && state.later.order.is_empty() && state.later.len == 0);
+        assert!(state.later.of.is_empty() && state.later.order.is_empty());
+        assert_eq!((state.later.len, state.later.busy), (0, 0));
+    }
+
+    #[test]
+    fn owners_whose_work_is_taken_back_are_forgotten_while_no_turn_comes() {
+        let pool = Pool::new("test", 1);
+        let _hanging = hang(&pool);
+        let put = |owner| pool.put(Turn::Later(owner), 9, || ()).unwrap().1.unwrap();
+        (0..10).for_each(|owner| _ = put(owner));
+        (100..10_100).for_each(|owner| pool.cancel(put(owner)));
+        let state = pool.state();
+        let (kept, turns) = (state.later.of.len(), state.later.order.len());
+        println!("{kept} owners in {turns} turns");
+        assert!(kept == turns && (10..=KEPT + 20).contains(&kept), "{kept} owners, {turns} turns");
+        assert_eq!((state.later.busy, state.later.len), (10, 10));
     }
 
     #[test]
