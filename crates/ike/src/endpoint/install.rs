@@ -118,13 +118,14 @@ pub(crate) fn policies(
     selectors: &Narrowed,
 ) -> Vec<PolicyAdd> {
     let mut out = Vec::new();
-    let Narrowed { configured, agreed: (local, remote) } = selectors;
-    for l in local.iter().filter(|_| config.policies) {
-        for r in remote {
+    let (local, remote) = &selectors.agreed;
+    let entries = spd.entries(action, selectors);
+    for (i, l) in local.iter().enumerate().filter(|_| config.policies) {
+        for (j, r) in remote.iter().enumerate() {
             // Selectors of two families never meet in one packet.
             if l.range.is_ipv6() == r.range.is_ipv6() {
                 let (name, priority) = (format!("{conn}.{}", config.name), config.priority);
-                let entry = spd.entry(action, configured, (l, r));
+                let entry = entries.of(i, j);
                 out.push(PolicyAdd { name, action, local: *l, remote: *r, priority, entry });
             }
         }

@@ -50,6 +50,25 @@ fn key(p: &PolicyAdd) -> Key {
     (kind, reqid, p.local, p.remote, p.entry, p.name.clone())
 }
 
+/// The entries of the policies of a child, for each pair of its selectors. Shunts are not negotiated: theirs are all alike.
+#[derive(Default)]
+pub(crate) struct Entries {
+    age: u64,
+    /// The open bits of each of our selectors, and of each of the peer's.
+    local: Vec<u32>,
+    remote: Vec<u32>,
+}
+
+impl Entries {
+    /// That of the policy for these two, by their places among ours and among the peer's.
+    pub(crate) fn of(&self, local: usize, remote: usize) -> Entry {
+        match (self.local.get(local), self.remote.get(remote)) {
+            (Some(l), Some(r)) => Entry { open: l + r, age: self.age },
+            _ => Entry::default(),
+        }
+    }
+}
+
 /// A trap, or a shunt.
 pub(crate) struct Trap {
     reqid: ReqId,
@@ -118,18 +137,20 @@ impl Spd {
         }
     }
 
-    /// The entry of a policy for these two of a child's or a trap's selectors. Shunts are not negotiated.
-    pub(crate) fn entry(
-        &self,
-        action: Action,
-        configured: &Selectors,
-        (local, remote): (&TrafficSelector, &TrafficSelector),
-    ) -> Entry {
+    /// The entries of the policies of a child or a trap.
+    pub(crate) fn entries(&self, action: Action, selectors: &Narrowed) -> Entries {
+        let Narrowed { configured, agreed } = selectors;
         if !matches!(action, Action::Protect(_)) {
-            return Entry::default();
+            return Entries::default();
         }
-        let open = narrow::open_bits(&configured.0, local) + narrow::open_bits(&configured.1, remote);
-        Entry { open, age: self.ages.get(configured).map_or(0, |(age, _)| *age) }
+        let open = |configured: &[_], side: &[_]| {
+            side.iter().map(|ts| narrow::open_bits(configured, ts)).collect::<Vec<u32>>()
+        };
+        Entries {
+            age: self.ages.get(configured).map_or(0, |(age, _)| *age),
+            local: open(&configured.0, &agreed.0),
+            remote: open(&configured.1, &agreed.1),
+        }
     }
 
     /// One user less.
@@ -294,17 +315,13 @@ mod tests {
         let hub = |to: &str| Narrowed { agreed: pair("10.1.0.0/24", to), ..whole("0.0.0.0/0") };
         let (wide, narrow) = (hub("0.0.0.0/0"), hub("10.3.0.0/17"));
         let action = Action::Protect(spd.reqid(&wide, 0));
-        let entry =
-            |spd: &Spd, n: &Narrowed| spd.entry(action, &n.configured, (&n.agreed.0[0], &n.agreed.1[0]));
+        let entry = |spd: &Spd, n: &Narrowed| spd.entries(action, n).of(0, 0);
         spd.reqid(&b, 0);
         spd.reqid(&narrow, 0);
         assert_eq!(entry(&spd, &wide), Entry { open: 32 + 56, age: 1 });
         assert_eq!(entry(&spd, &narrow), entry(&spd, &wide));
         assert_eq!(entry(&spd, &b), Entry { open: 32 + 40, age: 2 });
-        assert_eq!(
-            spd.entry(Action::Bypass, &wide.configured, (&net("::/0"), &net("::/0"))),
-            Entry::default()
-        );
+        assert_eq!(spd.entries(Action::Bypass, &wide).of(0, 0), Entry::default());
         // The age of what is configured ends with its last user.
         spd.release(&wide, spd.reqids[&wide].0);
         assert_eq!(entry(&spd, &narrow).age, 1);
