@@ -318,8 +318,7 @@ fn host_to_host(r: &mut Reader<'_>, key: &str, list: &[TsSpec]) {
     }
 }
 
-/// Soft and hard limit; the hard one is 10 % more unless written.
-/// A soft and a hard limit. The hard one has to let a whole frame through: what would go beyond it is dropped and ends the SA,
+/// A soft and a hard limit. Unless it is written, the hard one is 10 % more and at least `least`; it has to let a whole frame through: what would go beyond it is dropped and ends the SA,
 /// so that every such frame would cost a key exchange and none would pass.
 fn limits(r: &mut Reader<'_>, soft: &str, hard: &str, least: u64) -> (u64, u64) {
     let s = r.get(soft, value::bytes).unwrap_or(0);
