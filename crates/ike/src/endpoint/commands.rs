@@ -238,7 +238,7 @@ impl Endpoint {
         for id in self.ids_of_sas() {
             self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));
         }
-        while let Some(&id) = self.old_inbound.keys().next() {
+        while let Some(id) = self.old_inbound.first() {
             self.timers.cancel(crate::timer::Timer::OldInbound(id));
             self.drop_old_inbound(id);
         }

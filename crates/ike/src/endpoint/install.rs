@@ -18,6 +18,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::Endpoint;
 use super::lifecycle::Todo;
+use super::old_inbound::OldInbound;
 use super::policy::{Narrowed, Spd};
 use crate::child::{Agreed, Child};
 use crate::config::ChildConfig;
@@ -42,14 +43,6 @@ pub(crate) struct NewSas {
     pub reqid: Option<ReqId>,
     /// Keep the outbound SA back.
     pub hold_out: bool,
-}
-
-/// The inbound SA of a rekeyed child, which is kept a while: as long as its successor, whose policies say what may come out of it.
-pub(crate) struct OldInbound {
-    pub sa: SaRef,
-    pub heir: ChildId,
-    /// Our CPI of that child.
-    pub cpi: Option<u16>,
 }
 
 /// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is configured, and closed after
@@ -356,7 +349,7 @@ impl Endpoint {
         }
         // A successor that has been rekeyed itself has one of its own; one that was closed leaves nothing to wait for.
         let heir = child.replaced_by.filter(|_| !sa.dead).and_then(|heir| {
-            let next = self.old_inbound.get(&heir).map(|old| old.heir);
+            let next = self.old_inbound.heir(heir);
             next.or(sa.children.contains_key(&heir).then_some(heir))
         });
         for timer in Timer::of_child(id) {
@@ -365,12 +358,11 @@ impl Endpoint {
         let remote = sa.remote.ip();
         let (inbound, outbound) = (child.sa_ref(Direction::In, remote), child.sa_ref(Direction::Out, remote));
         if let Some(heir) = heir {
-            self.old_inbound.values_mut().filter(|old| old.heir == id).for_each(|old| old.heir = heir);
+            self.old_inbound.pass_on(id, heir);
             self.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
             self.timers.set(Timer::OldInbound(id), now + self.limits.delete_rekeyed_delay);
         } else {
-            let kept = self.old_inbound.iter().filter(|(_, old)| old.heir == id);
-            for before in kept.map(|(before, _)| *before).collect::<Vec<_>>() {
+            for before in self.old_inbound.of(id) {
                 self.timers.cancel(Timer::OldInbound(before));
                 self.drop_old_inbound(before);
             }
@@ -426,7 +418,7 @@ impl Endpoint {
 
     /// The inbound SA of a rekeyed child has been kept long enough.
     pub(crate) fn drop_old_inbound(&mut self, id: ChildId) {
-        if let Some(OldInbound { sa, cpi, .. }) = self.old_inbound.remove(&id) {
+        if let Some(OldInbound { sa, cpi, .. }) = self.old_inbound.remove(id) {
             self.spis_in.remove(&sa.spi);
             self.free_cpi(id, cpi);
             self.sadb(Command::SaDelete(sa));

@@ -21,6 +21,7 @@ mod install;
 mod lifecycle;
 mod load;
 mod names;
+mod old_inbound;
 mod own;
 mod pace;
 mod policy;
@@ -57,7 +58,8 @@ use crate::timer::Timers;
 pub(crate) use close::Close;
 pub use commands::{CommandError, STOPPING, Target};
 pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen, Room};
-pub(crate) use install::{NewSas, OldInbound};
+pub(crate) use install::NewSas;
+use old_inbound::OldInbounds;
 pub(crate) use pace::Pace;
 pub(crate) use policy::{Narrowed, Spd};
 pub(crate) use roam::Roam;
@@ -132,7 +134,7 @@ pub struct Endpoint {
     pub(crate) cpis: HashMap<u16, ChildId>,
     pub(crate) child_home: HashMap<ChildId, IkeId>,
     /// Inbound SAs of rekeyed children that are kept a while.
-    pub(crate) old_inbound: BTreeMap<ChildId, OldInbound>,
+    pub(crate) old_inbound: OldInbounds,
     pub(crate) spd: Spd,
 
     pub(crate) timers: Timers,
@@ -213,7 +215,7 @@ impl Endpoint {
             spis_out: HashMap::new(),
             cpis: HashMap::new(),
             child_home: HashMap::new(),
-            old_inbound: BTreeMap::new(),
+            old_inbound: OldInbounds::default(),
             spd: Spd::default(),
             timers: Timers::default(),
             cookies: Cookies::default(),
