@@ -291,9 +291,11 @@ def dhcp(lab, full):
 
 
 def fragments(lab, full):
-    """Fragments of what a `pass` of one port lets in come in, those of other ports do not."""
+    """Fragments of what a `pass` of one port lets in come in, those of other ports do not. Where a child asks ports no later one does:
+    it could be put together with a first one that came through the tunnel."""
     line, forge = alone(lab, {
         'net': {**SITES, 'start_action': 'trap'},
+        'port': {'local_ts': '10.1.0.0/24[udp/7000]', 'remote_ts': '10.8.0.0/24[udp]', 'start_action': 'trap'},
         'hole': {'mode': 'pass', 'local_ts': '10.1.0.0/24[udp/7000]', 'remote_ts': '10.2.0.0/24[udp]', 'start_action': 'trap'}})
     ears = {port: Helper(lab, 'g1', 'knock.py', 'listen', port).ready() for port in ('7000', '7002')}
     behind = Helper(lab, 'a', 'knock.py', 'listen', '7000').ready()
@@ -301,9 +303,19 @@ def fragments(lab, full):
     forge(*kinds)
     n = {port: came(ear) for port, ear in ears.items()}
     check(n == {'7000': 20, '7002': 0}, f'of 20 packets of 3,000 bytes to each port came in: {n}')
+    beside = Helper(lab, 'a', 'knock.py', 'listen', '7002').ready()
+    other = {'src': '10.8.0.9', 'dst': A[4], 'port': 7002}
+    forge(other)
+    n = came(beside, other['src'])
+    check(n == 20, f'of 20 whole packets to a port that the child does not have came in: {n}')
+    forge({**other, 'size': 3000})
+    n = came(beside, other['src'])
+    check(n == 0, f'of 20 in fragments: {n}')
     line.g1.process.send(signal.SIGSTOP)
     line.nft('flush ruleset')
-    forge(*kinds, {**kinds[0], 'dst': A[4]})
+    forge(*kinds, {**kinds[0], 'dst': A[4]}, {**other, 'size': 3000})
+    n = came(beside, other['src'])
+    check(n == 0, f'of 20 in fragments without the table: {n}')
     n = {port: came(ear) for port, ear in ears.items()}
     check(n == {'7000': 20, '7002': 0}, f'without the table: {n}')
     n = came(behind)
