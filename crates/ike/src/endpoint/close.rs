@@ -67,6 +67,19 @@ pub(crate) enum Close {
 
 impl Endpoint {
     /// Ends an IKE_SA: its children, its tasks, its place in every index; then what the configuration says happens.
+    ///
+    /// | how | listed as down | action for its children | an attempt is made again |
+    /// |---|---|---|---|
+    /// | `ByPeer` | yes | `close_action` | no |
+    /// | `ByUs`, `LetGo` | no more, unless it is made anew | none | no |
+    /// | `OverTime`, `Forgotten` | yes | none | no |
+    /// | `Lost` | yes | `dpd_action` | no |
+    /// | `Syntax` | yes | `dpd_action`, or else `close_action`; a start after a pause | no |
+    /// | `Failed` | yes | none | while tries are left, if it is automatic or tried without end |
+    /// | `NoAnswer` | yes | none | while tries are left |
+    /// | `NoRoute` | yes | none | if it is automatic or tried without end |
+    /// | `Rerouted` | as before | none | yes, as the same try |
+    /// | `Replaced` | as before | none | no |
     pub(crate) fn close_ike(&mut self, now: Instant, sa: &mut IkeSa, how: Close) {
         if sa.dead {
             return;

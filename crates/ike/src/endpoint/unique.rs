@@ -58,6 +58,17 @@ pub(crate) struct Held {
     computing: usize,
 }
 
+/// Whether an authenticated peer gets an IKE_SA besides those that it has.
+enum Room {
+    Enough,
+    /// It does, in place of this one, whose DELETE the peer does not answer.
+    Ending(IkeId),
+    /// It does, in place of this one at its own address, which is dead.
+    Dead(IkeId),
+    /// It does not. These have been silent and are asked whether they live.
+    Full(Vec<IkeId>),
+}
+
 /// What ends for a new IKE_SA.
 #[derive(Default)]
 pub(crate) struct Leaving {
@@ -127,21 +138,48 @@ impl Endpoint {
         held.is_some_and(|h| h.computing >= COMPUTING)
     }
 
-    /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it has. Those that are on their way
-    /// out do not count, and one that takes the place of another is let in, also when the limit has been lowered meanwhile;
-    /// a rekeying never comes here.
-    ///
-    /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked whether they live, those at the
-    /// address of the newcomer first, and one there that has not answered for a while gives way at once.
-    pub(crate) fn has_too_many(
+    /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it has. Makes room for it, or
+    /// asks for room to come, as [`Self::room_for`] says.
+    pub(crate) fn make_room(
         &mut self,
         now: Instant,
         new: &IkeSa,
         peer: &Identity,
         leaving: &Leaving,
     ) -> Option<String> {
+        match self.room_for(now, new, peer, leaving) {
+            Room::Enough => None,
+            Room::Ending(old) => {
+                self.with_sa(now, old, |ep, old| ep.last_delete(now, old));
+                None
+            }
+            Room::Dead(old) => {
+                self.with_sa(now, old, |ep, old| {
+                    let line = format!("'{peer}' does not answer, and has come back from the same address");
+                    ep.log(Level::Info, old, line);
+                    ep.close_ike(now, old, Close::Forgotten);
+                });
+                None
+            }
+            Room::Full(asked) => {
+                for id in asked {
+                    self.with_sa(now, id, |_, sa| liveness::queue(sa));
+                }
+                let max = self.limits.ike_sa_max_per_id;
+                Some(format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
+            }
+        }
+    }
+
+    /// Those that are on their way out do not count, and one that takes the place of another is let in, also when the limit has
+    /// been lowered meanwhile; a rekeying never comes here.
+    ///
+    /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked whether they live, those at the
+    /// address of the newcomer first, and one there that has not answered for a while gives way at once.
+    fn room_for(&self, now: Instant, new: &IkeSa, peer: &Identity, leaving: &Leaving) -> Room {
         let max = self.limits.ike_sa_max_per_id;
-        let held = self.by_peer.get(&peer.folded()).filter(|h| max > 0 && h.sas.len() >= max)?;
+        let held = self.by_peer.get(&peer.folded()).filter(|h| max > 0 && h.sas.len() >= max);
+        let Some(held) = held else { return Room::Enough };
         let stays = |sa: &&IkeSa| {
             matches!(sa.state, IkeState::Established | IkeState::Rekeying)
                 && !sa.queue.iter().any(|t| matches!(t, Task::DeleteIke(_)))
@@ -151,32 +189,20 @@ impl Endpoint {
         let replaces = stay.iter().any(|sa| leaving.has(sa.id));
         if replaces || stay.len() < max {
             // A peer need not answer a DELETE.
-            if held.sas.len() - stay.len() >= max.saturating_add(ENDING)
-                && let Some(old) = all().find(|sa| !stays(sa)).map(|sa| sa.id)
-            {
-                self.with_sa(now, old, |ep, old| ep.last_delete(now, old));
-            }
-            return None;
+            let many = held.sas.len() - stay.len() >= max.saturating_add(ENDING);
+            let old = all().find(|sa| many && !stays(sa));
+            return old.map_or(Room::Enough, |sa| Room::Ending(sa.id));
         }
         let silent = |sa: &&IkeSa| now.saturating_duration_since(sa.last_in) >= SILENT;
         let elsewhere = |sa: &IkeSa| (sa.remote.ip() != new.remote.ip(), sa.remote != new.remote);
         let mut silent: Vec<&IkeSa> = stay.into_iter().filter(silent).collect();
         silent.sort_unstable_by_key(|sa| (elsewhere(sa), sa.last_in, sa.id));
         let mute = |sa: &&&IkeSa| sa.active.as_ref().is_some_and(|a| a.tries >= UNANSWERED);
-        if let Some(old) = silent.iter().take_while(|sa| !elsewhere(sa).0).find(mute).map(|sa| sa.id) {
-            self.with_sa(now, old, |ep, old| {
-                let line = format!("'{peer}' does not answer, and has come back from the same address");
-                ep.log(Level::Info, old, line);
-                ep.close_ike(now, old, Close::Forgotten);
-            });
-            return None;
+        if let Some(dead) = silent.iter().take_while(|sa| !elsewhere(sa).0).find(mute) {
+            return Room::Dead(dead.id);
         }
         let idle = silent.into_iter().filter(|sa| sa.active.is_none() && !sa.roam.no_path);
-        let asked: Vec<IkeId> = idle.take(ASKED).map(|sa| sa.id).collect();
-        for id in asked {
-            self.with_sa(now, id, |_, sa| liveness::queue(sa));
-        }
-        Some(format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
+        Room::Full(idle.take(ASKED).map(|sa| sa.id).collect())
     }
 
     /// Why the peer gets no child besides those that it has.

@@ -341,7 +341,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     };
     // Nothing but AUTHENTICATION_FAILED says that there is to be no IKE_SA (RFC 7296 section 2.21.2). Who is refused keeps what it
     // has.
-    if let Some(why) = ep.has_too_many(now, sa, &peer, &leaving) {
+    if let Some(why) = ep.make_room(now, sa, &peer, &leaving) {
         ep.counters.id_refused += 1;
         return refuse(ep, now, sa, NotifyType::AUTHENTICATION_FAILED, why);
     }
