@@ -377,7 +377,9 @@ fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
 #[test]
 fn thousands_of_ranges_that_a_peer_narrowed_leave_every_hole_open() {
     let (mut s, mut kernel, _) = setup();
-    let wide = Policy { name: "a.net".into(), ..protect([0, 0, 0, 0], 0) };
+    // Of one protocol: a policy for all of them would decide before what was narrowed is asked.
+    let remote = TrafficSelector { protocol: 17, ..net([0, 0, 0, 0], 0) };
+    let wide = Policy { name: "a.net".into(), remote, ..protect([0, 0, 0, 0], 0) };
     let hole =
         Policy { name: "b.pass".into(), ..policy(Verdict::Bypass, wide.local, net([10, 9, 0, 0], 16)) };
     let loaded = || only(&[wide.clone(), hole.clone()]);
