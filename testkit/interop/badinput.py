@@ -145,7 +145,7 @@ def port_in_use(lab, full):
 
 def other_ports(lab, full):
     """The remedy for ports in use: with port_ike and port_natt a gateway initiates, with encapsulation and without; a local_port that
-    is neither of the two is an error."""
+    is neither of the two is an error where the connection initiates by itself, and a warning where it only answers."""
     need('ip', 'swanctl', 'charon-systemd', 'ping')
     lab.line()
     held = '; '.join(f"s{p} = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s{p}.bind(('0.0.0.0', {p}))" for p in (500, 4500))
@@ -161,12 +161,17 @@ def other_ports(lab, full):
         check(port == ('14500' if encap else '1500'), f'{g2.kind}, encap {encap}: up from port {port}, and traffic flows')
         g1.swanctl('--terminate', '--ike', 'net')
         g2.stop()
-    wrong = config(lab, tunnel('g1', conn='local_port = 500'), 'wrong')
-    lab.write('wrong/ironswan.conf', 'port_ike = 1500\nport_natt = 14500\n')
-    done = lab.run('g1', program(), 'check', wrong, fail=False)
-    check(done.returncode != 0 and 'UDP port 500 is none of' in done.stdout, f'check: {done.returncode}: {done.stdout.splitlines()[0]}')
-    said = g1.swanctl('--load-conns', '--file', os.path.join(wrong, 'swanctl.conf'), fail=False)
-    check('UDP port 500 is none of' in said.stdout, f'load-conn: {said.stdout.strip()}')
+    said = 'UDP port 500 is none of'
+    for action, warning in (('start', False), ('none', True)):
+        wrong = config(lab, tunnel('g1', conn='local_port = 500', child=f'start_action = {action}'), f'wrong-{action}')
+        lab.write(f'wrong-{action}/ironswan.conf', 'port_ike = 1500\nport_natt = 14500\n')
+        done = lab.run('g1', program(), 'check', wrong, fail=False)
+        line = next((l for l in done.stdout.splitlines() if said in l), done.stdout)
+        check(said in line and (done.returncode == 0, ' warning: ' in line) == (warning, warning), f'check: {done.returncode}: {line}')
+    g1.swanctl('--load-conns', '--file', os.path.join(wrong, 'swanctl.conf'))
+    until('the log says so', lambda: said in g1.log())
+    answer = g1.swanctl('--initiate', '--child', 'net', fail=False)
+    check(said in answer.stdout, f'initiate: {answer.stdout.strip().splitlines()[-1]}')
 
 
 def no_privilege(lab, full):
