@@ -174,18 +174,22 @@ mod tests {
     async fn when_all_threads_hang_names_fail_in_time_and_are_not_looked_up_for_nobody() {
         let (resolver, asked, hanging) = resolver(2);
         let silent = [resolver.look_up("silent-1"), resolver.look_up("silent-2")];
-        let mut more: Vec<_> = (0..100).map(|n| Box::pin(resolver.look_up(&format!("n{n}")))).collect();
-        for look_up in silent {
-            assert!(look_up.await.is_err());
+        let more = (0..100).map(|n| resolver.look_up(&format!("n{n}")));
+        let all: Vec<_> = silent.into_iter().chain(more).map(tokio::spawn).collect();
+        for look_up in all {
+            assert!(look_up.await.unwrap().is_err());
         }
-        for look_up in &mut more {
-            assert!(look_up.await.is_err());
-        }
-        drop(more);
         drop(hanging);
         assert!(resolver.look_up("a").await.is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 3, "of 100 that nobody waits for any more, none is asked");
-        assert!(lock(&resolver.waiting).is_empty());
+        // A thread that hung may still be on its way back.
+        for _ in 0..500 {
+            if lock(&resolver.waiting).is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("names stay in the table");
     }
 
     #[test]
