@@ -110,14 +110,19 @@ impl Observer for Lines {
     }
 }
 
+/// The IKE_SA_INIT request of a gateway at 192.0.2.2 that brings up `net` with 192.0.2.1.
+async fn ike_sa_init() -> Vec<u8> {
+    let (b, mut from_b) = gateway("192.0.2.2", &conf(2, 1));
+    let _begun = b.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
+    let request = tokio::time::timeout(Duration::from_secs(10), from_b.recv()).await;
+    request.expect("in time").expect("an IKE_SA_INIT").payload
+}
+
 #[tokio::test]
 async fn answers_to_strangers_that_cannot_be_sent_are_a_few_lines_and_hide_no_peer() {
     LocalSet::new()
         .run_until(async {
-            let (b, mut from_b) = gateway("192.0.2.2", &conf(2, 1));
-            let _begun = b.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
-            let request = tokio::time::timeout(Duration::from_secs(10), from_b.recv()).await;
-            let request = request.expect("in time").expect("an IKE_SA_INIT").payload;
+            let request = ike_sa_init().await;
             let send = Box::new(|_: &Transmit| Err(io::ErrorKind::NetworkUnreachable.into()));
             // Whoever comes is answered.
             let text = conf(1, 2).replace("remote_addrs = 192.0.2.2", "remote_addrs = 192.0.2.2, 0.0.0.0/0");
@@ -158,10 +163,7 @@ async fn answers_to_strangers_that_cannot_be_sent_are_a_few_lines_and_hide_no_pe
 async fn no_more_key_pairs_wait_for_strangers_than_there_are_half_open_ike_sas() {
     LocalSet::new()
         .run_until(async {
-            let (b, mut from_b) = gateway("192.0.2.2", &conf(2, 1));
-            let _begun = b.command(|e, now| e.initiate(now, None, Some("net")).map(|t| (1, t))).unwrap();
-            let request = tokio::time::timeout(Duration::from_secs(10), from_b.recv()).await;
-            let request = request.expect("in time").expect("an IKE_SA_INIT").payload;
+            let request = ike_sa_init().await;
             let text = conf(1, 2).replace("remote_addrs = 192.0.2.2", "remote_addrs = 192.0.2.2, 0.0.0.0/0");
             let (a, mut from_a) = gateway("192.0.2.1", &text);
             let limits = Limits {
