@@ -5,7 +5,7 @@
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::sadb::{Action, ReqId};
 
-use super::opened::Asked;
+use super::decapsulate::Asked;
 use crate::counters::DropReason;
 use crate::engine::Snapshot;
 use crate::flow::FlowKey;

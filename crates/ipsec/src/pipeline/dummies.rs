@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ironswan_wire::ip::protocol;
 
-use super::carry::{Carry, Packet};
+use super::encapsulate::{Carry, Packet};
 use super::general::padded;
 use super::outbound::{numbers, report};
 use crate::batch::TxBatch;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! transport mode: addresses, reassembly --> cut into packets --> IPComp --> TFC padding --> ESP or AH
-//!                                           `- each packet whole, in scratch memory -'      super::carry
+//!                                           `- each packet whole, in scratch memory -'      super::encapsulate
 //! ```
 //!
 //! "Transport mode ESP is applied only to whole IP datagrams (not to IP fragments)" (RFC 4303 section 3.3.4; RFC 4302 section
@@ -16,7 +16,7 @@ use ironswan_wire::ip::{self, Fragment, IpInfo, protocol};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Mode, Tfc};
 
-use super::carry::{Carry, Packet};
+use super::encapsulate::{Carry, Packet};
 use super::outbound::{numbers, report};
 use super::split::{self, Cut};
 use crate::batch::{MAX_OVERHEAD, TxBatch};

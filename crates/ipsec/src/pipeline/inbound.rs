@@ -1,4 +1,4 @@
-//! ESP and AH to TUN: SPI, replay check, open, replay commit, what is inside ([`super::opened`]), merge (RFC 4303 section 3.4,
+//! ESP and AH to TUN: SPI, replay check, open, replay commit, what is inside ([`super::decapsulate`]), merge (RFC 4303 section 3.4,
 //! RFC 4302 section 3.4, RFC 4301 section 5.2). Nothing about a packet is believed, and nothing of the SA changes, before its
 //! ICV was right.
 //!
@@ -13,8 +13,8 @@ use ironswan_crypto::icv::{self, IcvJob, IcvKey};
 use ironswan_wire::esp::{self, MIN_SPI, TRAILER};
 
 use super::burst::foresee_inbound;
+use super::decapsulate::{self, Asked, Carried};
 use super::merge::Merger;
-use super::opened::{self, Asked, Carried};
 use crate::ah::{self, Ah};
 use crate::audit::{Refused, Sample, refuse};
 use crate::batch::{Carrier, Datagram, RxBatch, recycle, strides};
@@ -244,7 +244,7 @@ impl Opening {
     fn sum(&mut self, buf: &[u8]) {
         let Self { jobs, sums, sas, .. } = self;
         sums.extend(jobs.iter().map(|job| match sas.get(usize::from(job.key)) {
-            Some(sa) if job.ok && sa.state.plain => opened::sum(buf, job, &sa.state),
+            Some(sa) if job.ok && sa.state.plain => decapsulate::sum(buf, job, &sa.state),
             _ => Sum::Unknown,
         }));
     }
@@ -328,10 +328,11 @@ impl Worker {
                 continue;
             }
             let (opened, other) = if sa.state.plain {
-                (opened::plain(&mut asked, buf, job, sa, *tos), None)
+                (decapsulate::plain(&mut asked, buf, job, sa, *tos), None)
             } else {
                 let Some(carried) = carried.find(|c| c.job == i) else { continue };
-                let opened = opened::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos);
+                let opened =
+                    decapsulate::carried(&mut asked, compressor, (buf, extra), (job, carried), sa, *tos);
                 (opened, Some(carried))
             };
             match opened {
@@ -346,11 +347,11 @@ impl Worker {
                     self.tally.traffic.in_merged += u64::from(merged);
                 }
                 Ok(None) => {
-                    unused(&self.engine, sa, opened::text_len(job, other, &sa.state));
+                    unused(&self.engine, sa, decapsulate::text_len(job, other, &sa.state));
                     self.tally.traffic.in_dummies += 1;
                 }
                 Err(reason) => {
-                    unused(&self.engine, sa, opened::text_len(job, other, &sa.state));
+                    unused(&self.engine, sa, decapsulate::text_len(job, other, &sa.state));
                     self.tally.drop(reason);
                     self.audit.note(self.now, &self.engine.up, reason, || named(sa, job.seq));
                 }

@@ -13,8 +13,8 @@ use ironswan_wire::ip::checksum::{be16, fold, pseudo};
 use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
+use super::decapsulate::Opened;
 use super::inbound::Sum;
-use super::opened::Opened;
 use crate::batch::{MAX_SUPER, RxBatch, Write};
 
 /// `UDP_MAX_SEGMENTS` of the kernels that this runs on is 64 or 128.

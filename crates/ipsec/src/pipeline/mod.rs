@@ -2,17 +2,17 @@
 
 mod accept;
 mod burst;
-mod carry;
+mod decapsulate;
 mod decide;
 mod dummies;
+mod encapsulate;
 mod general;
 mod inbound;
-mod kept;
 mod merge;
-mod opened;
 mod outbound;
 mod split;
 mod transport;
+mod transport_headers;
 mod unmerge;
 
 pub(crate) use burst::Burst;

@@ -20,8 +20,8 @@ use ironswan_wire::esp;
 use ironswan_wire::ip::{IpInfo, protocol, v4, v6};
 use ironswan_wire::sadb::Mode;
 
-use super::kept::Kept;
 use super::split::MAX_ESP;
+use super::transport_headers::Kept;
 use crate::ah;
 use crate::batch::{Carrier, TxBatch};
 use crate::counters::DropReason;
