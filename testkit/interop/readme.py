@@ -5,10 +5,9 @@ usage: readme.py [--full] [NAME ...]      --full: nothing more
 """
 import os
 import re
-import subprocess
 
-from gateway import program
 from lab import REPO, Failed, check, main, need, until
+from terminal import Terminal, blocks
 
 HEADING = '## A first tunnel'
 PLACEHOLDER = 'the-key-that-pki-printed'
@@ -22,42 +21,10 @@ def example():
         raise Failed(f'README.md has no heading {HEADING}')
     part = text.split(HEADING, 1)[1].split('\n## ', 1)[0]
     shell, files = [], []
-    for language, body in re.findall(r'^```(\w*)\n(.*?)^```$', part, re.S | re.M):
-        (shell if language == 'sh' else files).append(body)
+    for words, body in blocks(part):
+        (shell if words == ['sh'] else files).append(body)
     check(len(files) == 1 and len(shell) == 4, f'the example has {len(shell)} blocks of commands and {len(files)} file')
     return shell, files[0]
-
-
-class Terminal:
-    """A root shell on a gateway. It has an /etc, /run and /usr/sbin of its own, in front of this machine's."""
-
-    def __init__(self, lab, box):
-        self.lab, self.box, self.said = lab, box, ''
-        home = lab.path(f'{box}-home')
-        os.makedirs(os.path.join(home, 'target/release'))
-        os.symlink(program(), os.path.join(home, 'target/release/ironswan'))
-        mounts = ['mount -t tmpfs tmpfs /run', f'cd {home}', 'mkdir layers', 'mount -t tmpfs tmpfs layers']
-        for folder in ('etc', 'usr/sbin'):
-            upper, work = (f'layers/{folder.replace("/", "-")}-{kind}' for kind in ('upper', 'work'))
-            mounts += [f'mkdir {upper} {work}',
-                       f'mount -t overlay overlay -o lowerdir=/{folder},upperdir={upper},workdir={work} /{folder}']
-        self.shell = lab.spawn(box, 'sh', '-c', ' && '.join([*mounts, 'exec bash 2>&1']), name='shell',
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def type(self, text):
-        """Runs commands as they stand, and returns what they print. Every one of them has to work."""
-        self.shell.popen.stdin.write(f'( set -e\n{text}\n); status=$?; echo; echo "-- done: $status"\n')
-        self.shell.popen.stdin.flush()
-        out = []
-        while True:
-            line = self.shell.popen.stdout.readline()
-            if not line:
-                raise Failed(f'{self.box}: the commands ended the shell:\n{text}\n{"".join(out)}{self.shell.log()}')
-            if line == '-- done: 0\n':
-                return ''.join(out)
-            if line.startswith('-- done: '):
-                raise Failed(f'{self.box}: a command failed:\n{text}\n{"".join(out)}')
-            out.append(line)
 
 
 def first_tunnel(lab, full):
