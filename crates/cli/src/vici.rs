@@ -10,8 +10,8 @@ use ironswan_wire::vici::{FrameReader, Packet, Section, Value};
 
 use crate::Failure;
 
-/// Longer than any answer should take; commands with a timeout of their own add it.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time that the daemon has to answer. Commands with a timeout of their own add theirs.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection to the daemon.
 pub(crate) struct Client {
@@ -24,10 +24,10 @@ impl Client {
     /// Connects.
     pub(crate) fn connect(uri: &str) -> Result<Self, Failure> {
         let path = vici_uri(uri).map_err(|e| Failure::usage(format!("--vici {e}")))?;
-        let stream = connect_within(&path, PATIENCE).map_err(|e| {
+        let stream = connect_within(&path, ANSWER_TIMEOUT).map_err(|e| {
             Failure::usage(match e.kind() {
                 ErrorKind::TimedOut => {
-                    format!("the gateway at {uri} has taken no client for {} s; see whether it hangs", PATIENCE.as_secs())
+                    format!("the gateway at {uri} has taken no client for {} s; see whether it hangs", ANSWER_TIMEOUT.as_secs())
                 }
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
                     format!("no gateway answers at {uri} ({e}); start `ironswan run`, or name its socket with --vici")
@@ -37,8 +37,8 @@ impl Client {
             })
         })?;
         let client = Self { stream, frames: FrameReader::new(), uri: uri.to_owned() };
-        client.patience(PATIENCE)?;
-        client.stream.set_write_timeout(Some(PATIENCE)).map_err(|e| client.lost(e))?;
+        client.patience(ANSWER_TIMEOUT)?;
+        client.stream.set_write_timeout(Some(ANSWER_TIMEOUT)).map_err(|e| client.lost(e))?;
         Ok(client)
     }
 
@@ -101,14 +101,14 @@ impl Client {
             }
         }
         match longer {
-            Some(longer) => self.patience(PATIENCE + longer)?,
+            Some(longer) => self.patience(ANSWER_TIMEOUT + longer)?,
             None => self.stream.set_read_timeout(None).map_err(|e| self.lost(e))?,
         }
         self.send(&Packet::CmdRequest { name: name.to_owned(), message })?;
         let answer = self.answer(name, &mut item)?;
         self.send(&Packet::EventUnregister(event.to_owned()))?;
         while !matches!(self.receive()?, Packet::EventConfirm) {}
-        self.patience(PATIENCE)?;
+        self.patience(ANSWER_TIMEOUT)?;
         Ok(answer)
     }
 

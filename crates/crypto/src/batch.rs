@@ -134,8 +134,8 @@ struct Shape {
     implicit_iv: bool,
     /// `other` works on packets side by side, so gets them when there are this many; 0 when it does not.
     lanes: u8,
-    /// What makes packets of this key different from those of a plain one: [`LANES`], [`COPIES`]. One byte for all, so that the
-    /// engine's key stays where cache lines begin.
+    /// Bits for keys whose packets need another way than plain ones: [`LANES`], [`COPIES`]. One
+    /// byte holds all of them, so that the engine's key stays at the beginning of a cache line.
     special: u8,
     /// Lengths of packets that are `other`'s: from this one, and how many.
     other_from: u32,
@@ -156,7 +156,7 @@ impl std::fmt::Debug for EspKey {
     }
 }
 
-/// What does the work, packet by packet.
+/// The engine that seals and opens packet by packet, with its expanded key.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 #[repr(u8)]
 enum Engine {
@@ -185,9 +185,9 @@ enum Other {
 /// One packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Job {
-    /// Where it begins in the buffer, in bytes.
+    /// Offset of the packet in the buffer, in bytes.
     pub start: u32,
-    /// Its length from SPI to ICV, in bytes.
+    /// Length of the packet from SPI to ICV, in bytes.
     pub len: u32,
     /// The sequence number; its high half counts with ESN only.
     pub seq: u64,
@@ -370,7 +370,8 @@ struct Fields<'a> {
     icv: &'a mut [u8],
 }
 
-/// What an AEAD authenticates beside the text: SPI and sequence number, 8 bytes, or 12 with ESN (RFC 4106 section 5).
+/// Additional authenticated data of an AEAD: SPI and sequence number, 8 bytes, or 12 with ESN (RFC
+/// 4106 section 5).
 struct Aad {
     bytes: [u8; 12],
     len: usize,

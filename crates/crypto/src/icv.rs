@@ -52,15 +52,15 @@ enum Engine {
 /// One packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IcvJob {
-    /// Where the zeroed headers begin in `heads`, in bytes.
+    /// Offset of the zeroed headers in `heads`, in bytes.
     pub head: u32,
-    /// Their length, in bytes.
+    /// Length of the zeroed headers, in bytes.
     pub head_len: u32,
-    /// Where the rest of the packet begins in `buf`, in bytes.
+    /// Offset of the rest of the packet in `buf`, in bytes.
     pub start: u32,
-    /// Its length, in bytes.
+    /// Length of that rest, in bytes.
     pub len: u32,
-    /// Where the field (IV and ICV) begins in `buf`, in bytes.
+    /// Offset of the field (IV and ICV) in `buf`, in bytes.
     pub field: u32,
     /// The sequence number; its high half counts with ESN only.
     pub seq: u64,
@@ -116,7 +116,7 @@ impl IcvKey {
         done
     }
 
-    /// Where the key is, without the salt.
+    /// Addresses and lengths of the key's parts in memory, without the salt.
     #[cfg(test)]
     pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
         match &self.engine {
@@ -133,7 +133,7 @@ impl IcvKey {
     }
 }
 
-/// What a job's numbers mean, once all of them are known to fit.
+/// The slices that a job's numbers stand for, after all of them were checked against the buffers.
 struct Layout<'a> {
     head: &'a [u8],
     /// Before and behind the field.

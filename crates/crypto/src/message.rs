@@ -82,7 +82,7 @@ impl MessageKey {
         Some(Self(inner))
     }
 
-    /// Where the keys are, without the salt.
+    /// Addresses and lengths of the keys in memory, without the salt.
     #[cfg(test)]
     pub(crate) fn places(&self) -> Vec<crate::testing::Place> {
         match &*self.0 {

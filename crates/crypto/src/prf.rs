@@ -12,7 +12,7 @@ const PRF_STACK: usize = 4 * 1024;
 
 /// A PRF as negotiated by transform type 2.
 pub trait Prf: Sync {
-    /// Its transform id.
+    /// Transform ID of the PRF.
     fn id(&self) -> PrfId;
 
     /// Length of the output in bytes, which is the preferred key length too (RFC 4868 section 2.1.1).

@@ -44,7 +44,7 @@ fn gcm(key: &[u8]) -> Option<Aead> {
     }
 }
 
-/// What encrypts and authenticates in one, by the engine that does it.
+/// Key of an AEAD, by the engine that computes it.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 #[repr(u8)]
 enum Combined {
@@ -197,7 +197,7 @@ impl SaltedKey {
         self.key.leaves_copies()
     }
 
-    /// Where the key is, without the salt.
+    /// Address and length of the key in memory, without the salt.
     #[cfg(test)]
     pub(crate) fn place(&self) -> Place {
         self.key.place()
@@ -293,7 +293,7 @@ impl GmacKey {
         self.key.leaves_copies()
     }
 
-    /// Where the key is, without the salt.
+    /// Address and length of the key in memory, without the salt.
     #[cfg(test)]
     pub(crate) fn place(&self) -> Place {
         self.key.place()
@@ -326,7 +326,7 @@ fn gathered<R>(parts: &[&[u8]], work: impl FnOnce(&[u8]) -> R) -> R {
     }
 }
 
-/// What computes a MAC without an IV.
+/// Key of a MAC that needs no IV.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 enum Mac {
     Hmac(HmacKey),
@@ -374,7 +374,7 @@ impl IntegKey {
         }
     }
 
-    /// Where the key is.
+    /// Addresses and lengths of the key's parts in memory.
     #[cfg(test)]
     pub(crate) fn places(&self) -> Vec<Place> {
         match &self.key {

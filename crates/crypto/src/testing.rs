@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Helpers that several tests of this crate use.
 
 use ironswan_wire::iana::IntegId;
 
@@ -33,7 +33,7 @@ pub(crate) fn count(from: u8, len: usize) -> Vec<u8> {
 /// Some memory of this process: an address, and how many bytes.
 pub(crate) type Place = (usize, usize);
 
-/// Where a value is.
+/// Address and length of a value in memory.
 pub(crate) fn place<T>(value: &T) -> Place {
     (std::ptr::from_ref(value).addr(), size_of::<T>())
 }

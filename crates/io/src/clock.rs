@@ -22,7 +22,7 @@ pub fn nanoseconds() -> u64 {
     now.saturating_duration_since(*START.get_or_init(|| now)).as_nanos() as u64
 }
 
-/// What one reading of [`nanoseconds`] takes, the quickest of many.
+/// Cost of one reading of [`nanoseconds`]: the shortest of many, in nanoseconds.
 pub fn cost() -> u64 {
     let mut last = nanoseconds();
     let mut least = u64::MAX;

@@ -11,7 +11,7 @@ pub enum Error {
     NoTun(io::Error),
     /// The process lacks a capability.
     Privilege {
-        /// What was tried.
+        /// The action that failed, in words.
         what: &'static str,
     },
     /// Another process holds the TUN device, or another kind of device has its name.
@@ -43,19 +43,19 @@ pub enum Error {
     },
     /// rtnetlink refused a request.
     Netlink {
-        /// What was asked, with its arguments.
+        /// The request with its arguments, in words.
         what: String,
         /// The kernel's answer.
         source: io::Error,
     },
     /// rtnetlink's answer makes no sense to this program.
     Answer {
-        /// What was asked, with its arguments.
+        /// The request with its arguments, in words.
         what: String,
     },
     /// Any other system call.
     System {
-        /// What was tried.
+        /// The action that failed, in words.
         what: &'static str,
         /// The kernel's answer.
         source: io::Error,
@@ -71,7 +71,7 @@ impl Error {
         }
     }
 
-    /// What became of a request to rtnetlink for one object.
+    /// Sorts the error of an rtnetlink request: a reply that we could not parse, or a refusal.
     pub(crate) fn asking(what: String, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::InvalidData => Self::Answer { what },

@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use crate::udp::hold;
 
-/// What is known of one path; MTUs are bytes of IP packet.
+/// The MTUs known for one path, in bytes of IP packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// The `mtu` of the route.
     route: Option<u32>,
-    /// What an ICMP error said, and until when that is believed.
+    /// The MTU that an ICMP error has told, and until when we believe it.
     learned: Option<(u32, Instant)>,
 }
 
@@ -48,7 +48,7 @@ impl KnownPaths {
         hold(&self.paths).get(&remote).and_then(Known::least)
     }
 
-    /// What was learned from an ICMP error about the path to `remote`.
+    /// The MTU that an ICMP error has told about the path to `remote`.
     pub fn learned(&self, remote: IpAddr) -> Option<u32> {
         Some(hold(&self.paths).get(&remote)?.learned?.0)
     }

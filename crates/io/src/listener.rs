@@ -1,4 +1,5 @@
-//! Whose a Unix socket is that nobody can connect to: `sock_diag` says it also of a listener whose queue is full.
+//! Finds the user who owns a listening Unix socket. `sock_diag` answers also when the queue of the
+//! listener is full, and nobody can connect any more.
 //!
 //! ```text
 //! nlmsghdr 16 | unix_diag_req: family 1, protocol 1, padding 2, states 4, inode 4, show 4, cookie 8
@@ -27,7 +28,7 @@ const LISTENING: u32 = 1 << 10;
 /// or the kernel does not say whose it is (before Linux 5.3).
 ///
 /// # Errors
-/// What the kernel says: it may have no `CONFIG_UNIX_DIAG`.
+/// The error that the kernel returned: it may have no `CONFIG_UNIX_DIAG`.
 pub fn owner(name: &[u8]) -> io::Result<Option<u32>> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
     socket.bind_auto()?;

@@ -22,7 +22,7 @@ struct Control([u8; CONTROL]);
 /// One received buffer: a datagram, or several of equal length (the last may be shorter) that the kernel merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
-    /// Where it starts in the lent memory.
+    /// Offset in the lent memory, in bytes.
     pub offset: usize,
     /// Bytes, at most the slot size.
     pub len: usize,
@@ -38,7 +38,8 @@ pub struct Received {
     pub truncated: bool,
 }
 
-/// What the kernel reads and writes for each of a number of messages.
+/// The arrays that `sendmmsg` and `recvmmsg` read and write: headers, addresses and control data of
+/// each message.
 struct Slots {
     headers: Vec<libc::mmsghdr>,
     iovecs: Vec<libc::iovec>,
@@ -168,7 +169,7 @@ impl RecvSlots {
 /// machine has asked for it the kernel begins a moment later; datagrams of before carry the time at which they are read.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error that the kernel returned.
 pub fn stamp_arrivals(fd: BorrowedFd<'_>) -> Result<(), Error> {
     sockopt::set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
         .map_err(|e| Error::system("setting SO_TIMESTAMPNS", e))
@@ -223,7 +224,7 @@ impl<'a> Iterator for ControlMessages<'a> {
 /// One message to send: a datagram, or several of equal length that the kernel cuts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outgoing {
-    /// Where it starts in the lent memory.
+    /// Offset in the lent memory, in bytes.
     pub offset: usize,
     /// Bytes.
     pub len: usize,

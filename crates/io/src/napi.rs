@@ -18,7 +18,7 @@ pub struct NapiError {
     pub why: Why,
 }
 
-/// What is in the way.
+/// Reason why an interface cannot be polled by kernel threads.
 #[derive(Debug)]
 pub enum Why {
     /// `/sys` is not there, or has another interface under this name, or none.

@@ -35,7 +35,7 @@ const INET: u8 = 1;
 const BUFFER: i32 = 8 << 20;
 /// How long the end of a transaction may be behind its parts, milliseconds; the kernel sends both under one lock.
 const END: i64 = 20;
-/// As many transactions are told apart in one look.
+/// Limits how many transactions one look reports; further ones are left out.
 const MAX_TOUCHES: usize = 16;
 
 /// One transaction that touched the table, or the news that some may have been missed.
@@ -43,7 +43,7 @@ const MAX_TOUCHES: usize = 16;
 pub struct Touch {
     /// The process as the first PID namespace knows it; `None` when the kernel did not tell.
     pub pid: Option<u32>,
-    /// Its name (at most 15 bytes).
+    /// Name of the program (at most 15 bytes).
     pub name: Option<String>,
     /// The netlink port that it used: its process ID in its own PID namespace, for a program with one such socket.
     pub port: u32,
@@ -149,7 +149,7 @@ impl AsRawFd for NftWatch {
 /// which takes a second where there are many. In the network namespace of the calling thread; needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error that the kernel returned.
 pub fn has_table(table: &str) -> Result<bool, Error> {
     let found = ask((GETTABLE, NEWTABLE), &[(1, table.as_bytes())]);
     found.map(|f| f.is_some()).map_err(|e| Error::system("asking for an nftables table", e))
@@ -159,7 +159,7 @@ pub fn has_table(table: &str) -> Result<bool, Error> {
 /// [`has_table`].
 ///
 /// # Errors
-/// What the kernel says.
+/// The error that the kernel returned.
 pub fn counter(table: &str, name: &str) -> Result<Option<(u64, u64)>, Error> {
     let wanted = [(1, table.as_bytes()), (2, name.as_bytes())];
     let found =

@@ -36,7 +36,7 @@ impl PacketSocket {
     /// `buffer` bytes in flight.
     ///
     /// # Errors
-    /// What the kernel says: no such interface, no privilege (CAP_NET_RAW).
+    /// The error that the kernel returned: no such interface, no privilege (CAP_NET_RAW).
     pub fn open(interface: &str, batch: usize, buffer: u32) -> Result<Self, Error> {
         // Protocol 0: nothing is ever received.
         Self::with_protocol(interface, batch, buffer, 0)
@@ -46,7 +46,7 @@ impl PacketSocket {
     /// whomever it is; what this machine sends there is not among them.
     ///
     /// # Errors
-    /// What the kernel says, as for [`PacketSocket::open`].
+    /// The error that the kernel returned, as for [`PacketSocket::open`].
     pub fn listen(interface: &str, batch: usize, buffer: u32) -> Result<Self, Error> {
         let socket = Self::with_protocol(interface, batch, buffer, libc::ETH_P_ALL as u16)?;
         sockopt::set(socket.fd.as_fd(), libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
@@ -59,10 +59,10 @@ impl PacketSocket {
     /// for local sockets. Frames pass the queueing discipline then, since past it nothing is cut.
     ///
     /// # Errors
-    /// What the kernel says: it cannot (before Linux 2.6.27; UDP is cut since 6.2).
+    /// The kernel cannot (before Linux 2.6.27; UDP is cut since 6.2).
     pub fn offload(&self) -> Result<(), Error> {
         let fd = self.fd.as_fd();
-        // Where there is no such option nothing has been set.
+        // A kernel without this option has never bypassed the queue, so a failure changes nothing.
         let _ = sockopt::set(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 0);
         sockopt::set(fd, libc::SOL_PACKET, PACKET_VNET_HDR, 1)
             .map_err(|e| Error::system("asking a packet socket for offload", e))

@@ -24,7 +24,7 @@ const KEPT: usize = 1 << 16;
 /// Any port but 0, to which nothing is connected.
 const DISCARD: u16 = 9;
 
-/// What the kernel said of late.
+/// Path MTUs that the kernel has told lately.
 #[derive(Debug, Default)]
 pub(crate) struct PathMtus {
     known: Answers,
@@ -59,7 +59,7 @@ impl PathMtus {
     /// The MTU of the route for packets with this mark, or of its link, in bytes.
     ///
     /// # Errors
-    /// What a packet would be refused for: no route, an address that is not this machine's.
+    /// The error that sending a packet would have: no route, an address that is not this machine's.
     pub(crate) fn get(&mut self, mark: u32, local: IpAddr, remote: SocketAddr) -> io::Result<usize> {
         let now = clock::now();
         let to = remote.ip();

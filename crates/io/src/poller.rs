@@ -63,7 +63,7 @@ impl Poller {
 
     /// Waits for `fd` no more.
     pub fn remove(&self, fd: impl AsFd) {
-        // It can only fail when the descriptor was not there.
+        // Removing can only fail when the descriptor was not there.
         let _ = epoll::delete(&self.epoll, fd);
     }
 
@@ -71,7 +71,7 @@ impl Poller {
     /// readable (or broken) into `ready`. Being interrupted by a signal counts as nothing ready.
     ///
     /// # Errors
-    /// What `epoll_wait` says, which is a bug of the caller's.
+    /// An error of `epoll_wait`, which only a mistake of the caller can cause.
     pub fn wait(&self, ready: &mut Ready, timeout: Option<Duration>) -> io::Result<()> {
         ready.tokens.clear();
         let timeout = timeout.map(|d| rustix::event::Timespec {

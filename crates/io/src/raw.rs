@@ -146,7 +146,7 @@ impl RawSocket {
     /// Sends one packet that may be fragmented on its way.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn send_fragmentable(
         &self,
         local: IpAddr,

@@ -22,7 +22,7 @@ struct Peer {
     reported: bool,
 }
 
-/// What is known.
+/// Peers to which the kernel has refused segmented sends, and when to try again.
 #[derive(Debug, Default)]
 pub(crate) struct Unsegmentable {
     peers: Vec<Peer>,

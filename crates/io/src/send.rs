@@ -29,13 +29,14 @@ use crate::udp::{UdpSocket, wait_writable};
 const BATCH: usize = 64;
 /// Peers with a path that became too narrow, reported at a time.
 const NARROW: usize = 32;
-/// How long a full socket buffer is waited for, and how often.
-const PATIENCE: Duration = Duration::from_millis(1);
+/// Time that one wait for room in a full socket buffer may take, and the number of such waits for
+/// one message.
+const ROOM_TIMEOUT: Duration = Duration::from_millis(1);
 const ATTEMPTS: u32 = 4;
 /// How often a call is repeated whose error may be an earlier one's.
 const STALE: u32 = 3;
 
-/// What happened to what was sent.
+/// Counters of sent and lost datagrams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SendStats {
     /// `sendmmsg` calls.
@@ -93,7 +94,7 @@ enum Lost {
 }
 
 impl Lost {
-    /// What the kernel's refusal of one datagram means.
+    /// The reason for a loss, from the kernel's error for one datagram.
     fn why(m: &Outgoing, e: &io::Error) -> Self {
         match e.raw_os_error() {
             _ if is_full(e) => Self::Full,
@@ -187,7 +188,8 @@ pub struct Sender {
     narrow: Vec<IpAddr>,
     paths: PathMtus,
     known: Arc<KnownPaths>,
-    /// What is known of the path asked for last, in this call.
+    /// Peer and MTU of the last path that this call has looked up: neighbours in a list often share
+    /// one.
     last: Option<(IpAddr, usize)>,
     fragments: Fragments,
     stats: SendStats,
@@ -208,13 +210,14 @@ enum Way {
     None(Lost),
 }
 
-/// Where packets are cut.
+/// Scratch memory and counter for cutting packets into IP fragments.
 #[derive(Debug, Default)]
 struct Fragments {
     buf: Vec<u8>,
     ranges: Vec<std::ops::Range<usize>>,
     list: Vec<Outgoing>,
-    /// Whose hashes of `cut` name packets of IPv6: nobody can tell the next from the last (RFC 7739).
+    /// Secret hash key. The identification of an IPv6 packet is the hash of `cut`, so that nobody
+    /// can predict the next one from the last (RFC 7739).
     names: RandomState,
     cut: u64,
 }
@@ -407,12 +410,13 @@ impl Sender {
                     return Ok(n);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // It may be the news of an ICMP error for a packet that has long gone.
+                // The socket may report an ICMP error for an earlier packet here. Try again: this
+                // one was not refused.
                 Err(e) if stale < outlet.stale_errors() && !is_full(&e) => stale += 1,
                 Err(e) if is_full(&e) && tries < ATTEMPTS => {
                     tries += 1;
                     self.stats.waits += 1;
-                    wait_writable(outlet.fd(), PATIENCE);
+                    wait_writable(outlet.fd(), ROOM_TIMEOUT);
                 }
                 Err(e) => return Err(e),
             }
@@ -490,7 +494,8 @@ impl Sender {
         self.unsegmentable.passed(m.remote.ip());
         let mut rest = &pieces[..];
         while let Some(first) = rest.first() {
-            // They are of one peer: all fit, or the last alone does, or none.
+            // All pieces go to one peer and all but the last have one size: all fit, or the last
+            // alone does, or none.
             let fit = rest.iter().take_while(|m| self.fits(outlet, m)).count();
             let sent = match fit {
                 0 => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),

@@ -49,7 +49,8 @@ impl Default for TunConfig {
     }
 }
 
-/// What the kernel agreed to leave to us.
+/// Offloads that the kernel has granted: segmentation and checksums that we do instead of the
+/// kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offloads {
     /// Checksums may be left unfinished.
@@ -123,7 +124,7 @@ impl Tun {
         self.index
     }
 
-    /// What was obtained.
+    /// Offloads that the kernel has granted.
     pub fn offloads(&self) -> Offloads {
         self.offloads
     }

@@ -146,7 +146,7 @@ impl UdpSocket {
     /// nobody makes smaller. An unspecified `local` leaves the source to the routing table. Waits a moment for buffer space.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn send_fragmentable(
         &self,
         local: IpAddr,
@@ -161,7 +161,8 @@ impl UdpSocket {
     /// The same without waiting: for a thread that has other things to do and a sender that repeats what is lost.
     ///
     /// # Errors
-    /// What the kernel says; `WouldBlock` when there is no buffer space, or the device's queue is full.
+    /// The error that the kernel returned; `WouldBlock` when there is no buffer space, or the
+    /// device's queue is full.
     pub fn send_fragmentable_now(
         &self,
         local: IpAddr,
@@ -173,7 +174,8 @@ impl UdpSocket {
         send_one_now(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
     }
 
-    /// What a datagram that may be fragmented has to hold, where the others may not.
+    /// The lock to hold while a datagram that may be fragmented is sent from a socket whose other
+    /// datagrams must not be.
     fn lock(&self) -> Option<&Mutex<()>> {
         self.config.dont_fragment.then_some(&self.fragmenting)
     }
@@ -195,7 +197,8 @@ impl AsFd for UdpSocket {
     }
 }
 
-/// What UDP and raw sockets have in common: our address and the TOS byte with each packet, mark, buffers.
+/// Sets the options that UDP and raw sockets share: mark, buffers, and for each packet our address
+/// and the TOS byte.
 pub(crate) fn common_options(fd: BorrowedFd<'_>, ipv6: bool, mark: u32, buffer: u32) -> Result<(), Error> {
     let option =
         |what, level, name, value| sockopt::set(fd, level, name, value).map_err(|e| Error::system(what, e));

@@ -61,8 +61,8 @@ pub(crate) struct Adaptive {
 }
 
 impl Adaptive {
-    /// Failures in a row that are forgiven: text and random data may take turns.
-    const PATIENCE: u32 = 4;
+    /// Failures in a row before packets are skipped: text and random data may take turns.
+    const FORGIVEN: u32 = 4;
     /// Packets that are skipped first; twice as many each time.
     const FIRST: u32 = 8;
     /// Packets that are skipped at most. An attempt costs as much as the whole way of 20 to 40 packets: so rare, it takes a
@@ -81,7 +81,7 @@ impl Adaptive {
     fn note(&self, gained: bool) {
         let failed = if gained { 0 } else { self.failed.load(Relaxed).saturating_add(1) };
         self.failed.store(failed, Relaxed);
-        if let Some(beyond) = failed.checked_sub(Self::PATIENCE) {
+        if let Some(beyond) = failed.checked_sub(Self::FORGIVEN) {
             let doubled = Self::FIRST.checked_shl(beyond.min(16)).unwrap_or(Self::MOST);
             self.skip.store(doubled.min(Self::MOST), Relaxed);
         }

@@ -87,7 +87,7 @@ impl std::fmt::Display for Proposal {
     }
 }
 
-/// What an IKE_SA uses.
+/// The algorithms that an IKE_SA has agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IkeSuite {
     /// Encryption.
@@ -113,7 +113,7 @@ impl std::fmt::Display for IkeSuite {
     }
 }
 
-/// What an ESP SA pair uses.
+/// The algorithms that a pair of ESP SAs has agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EspSuite {
     /// Encryption.

@@ -1,4 +1,4 @@
-//! What encrypts ESP beside an integrity algorithm, and its IVs.
+//! Ciphers of ESP that need an integrity algorithm beside them, and their IVs.
 
 use ironswan_wire::iana::EncrId;
 use ironswan_wire::proposal::EspSuite;
@@ -9,7 +9,8 @@ use crate::engine::aws_lc_sys::des::{self, TripleDesKey};
 use crate::rng::Rng;
 use crate::suite;
 
-/// What encrypts beside an integrity algorithm. `ivs` makes unpredictable IVs of sequence numbers.
+/// A cipher that needs an integrity algorithm beside it. `ivs` makes unpredictable IVs of sequence
+/// numbers.
 #[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
 pub(super) enum Cipher {
     Null,

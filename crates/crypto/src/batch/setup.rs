@@ -142,7 +142,7 @@ impl EspKey {
             && let Some((other, lanes)) = Other::blank(id, suite, engines)
         {
             let mut other = Box::new(other);
-            // What this engine refuses the main one does.
+            // The main engine does the suites that this one refuses.
             if other.set(suite, encr_key, integ_key).is_some() {
                 let span = choice.span(id);
                 self.other = Some(other);
@@ -186,7 +186,7 @@ impl EspKey {
         Some(Self { shape, other: None, engine: Engine::Unset })
     }
 
-    /// Where its keys are, without what lies unused between them.
+    /// Addresses and lengths of the keys in memory, without unused space between them.
     #[cfg(test)]
     pub(super) fn places(&self) -> Vec<crate::testing::Place> {
         use crate::testing::place;

@@ -1,7 +1,8 @@
 //! Looks through the whole writable memory of a process of its own for what a key left behind: its bytes as they were given,
 //! and everything that was derived of them (key schedules, powers of H, HMAC states), on dead stacks and in freed memory.
 //!
-//! What is looked for stays under a mask and is compared as hashes are, so that the search finds nothing of its own.
+//! The secrets searched for are kept masked and compared as hashes, so that the search does not
+//! find its own copies.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -31,7 +32,7 @@ const WINDOW: usize = 8;
 /// Copies of less than this and two windows' distance are not found: the memory is looked at in steps of so many bytes.
 const STEP: usize = 4;
 
-/// What to look for.
+/// The secrets to search for, as masked windows.
 struct Traces {
     mask: u64,
     /// Windows, each with the secret that it is of and its offset there.
@@ -79,9 +80,10 @@ impl Traces {
 /// A window that was found.
 #[derive(Clone, Copy)]
 struct Found {
-    /// Its address.
+    /// Address of the finding.
     at: usize,
-    /// What it is of: the number of the place that the case told, and its offset there. Not to be shown is what it is.
+    /// Number of the secret, in the order in which the case has named them, and offset in it. The
+    /// bytes themselves are not shown.
     secret: usize,
     offset: usize,
 }
@@ -104,7 +106,7 @@ impl Memory {
         bytes
     }
 
-    /// Where what was learned is, and how often.
+    /// Searches the whole memory for the traces, and returns each place with its findings.
     fn search(&mut self, traces: &Traces) -> Vec<(String, Vec<Found>)> {
         let maps = std::fs::read_to_string("/proc/self/maps").expect("our own memory's list");
         let own = self.buf.as_ptr().addr()..self.buf.as_ptr().addr() + self.buf.len();

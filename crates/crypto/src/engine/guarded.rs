@@ -72,12 +72,12 @@ impl Drop for Guarded {
     }
 }
 
-/// Where a buffer touches a guard.
+/// The end of a buffer that touches a guard page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// It begins behind the guard.
+    /// The buffer begins behind the guard page.
     Front,
-    /// It ends in front of the guard.
+    /// The buffer ends in front of the guard page.
     Back,
 }
 

@@ -13,8 +13,8 @@
 //! | `avx2` | 3DES | x86-64 with AVX2 |
 //! | `ipsec-mb` | AES-GCM, AES-GMAC; NULL, AES-CBC and AES-CTR with every integrity algorithm, 3DES with AVX-512 | x86-64, built with the feature `ipsec-mb` |
 //!
-//! What an engine does not have is done by aws-lc. The value goes into the packet engine's settings and from there into
-//! every key: nothing here is global.
+//! A suite that an engine does not have is done by aws-lc. The value goes into the packet engine's
+//! settings and from there into every key: nothing here is global.
 
 use std::str::FromStr;
 
@@ -244,7 +244,7 @@ impl Class {
     }
 }
 
-/// What is used for one class.
+/// The engines chosen for one suite: one for short packets, one for long ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     /// For packets shorter than `from`.

@@ -52,7 +52,7 @@ pub struct Measured {
     pub suite: String,
     /// Bytes of text.
     pub size: usize,
-    /// What packets of this size are given to.
+    /// The engine that gets packets of this size.
     pub chosen: EngineId,
     /// All engines that have the suite and answered rightly, `aws-lc` first. Empty when it was not timed.
     pub speeds: Vec<Speed>,
@@ -60,7 +60,7 @@ pub struct Measured {
     pub falls_back: bool,
 }
 
-/// What the self-test found.
+/// Result of the self-test: the engine of each suite and size.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Selection {
     /// To make keys with.

@@ -31,7 +31,8 @@ const NETWORKS: [[u32; 2]; 3] = [[16, 48], [8, 32], [0, 0]];
 #[derive(Debug)]
 pub(super) struct Fitted<'a> {
     pub(super) filter: Cow<'a, Filter>,
-    /// What was made stricter, for people.
+    /// One sentence for the log: which policies the program applies more strictly than written, for
+    /// lack of room.
     pub(super) stricter: Option<String>,
 }
 
@@ -226,7 +227,8 @@ fn closing(local: AddrRange) -> Row {
     Row { local, drop: true, ..Row::all(local.is_ipv6()) }
 }
 
-/// As many rows of a list that is too long are asked as they are.
+/// Number of rows that the program asks unchanged when a list is too long; the rest is replaced by
+/// stricter rows.
 fn kept(rows: usize) -> usize {
     rows / 2
 }

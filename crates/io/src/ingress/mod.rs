@@ -54,7 +54,7 @@ pub const MOBILITY: u8 = 135;
 /// Begin of the names of our filters; the digest follows, and [`MADE`] where what holds the filter was made for it.
 const NAME: &str = "ironswan:";
 const MADE: char = '+';
-/// What the kernel has refused is not asked of it again before this has passed.
+/// Pause before we ask the kernel again for a filter that it has refused.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Packets to `local` that show all of this.
@@ -70,7 +70,7 @@ pub struct Row {
     pub source: (u16, u16),
     /// First and last destination port.
     pub destination: (u16, u16),
-    /// They are dropped; else they go on.
+    /// Whether such packets are dropped or go on.
     pub drop: bool,
 }
 
@@ -111,7 +111,7 @@ pub struct Family {
     pub lists: Vec<List>,
 }
 
-/// What may not come in.
+/// The packets that must not come in.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Filter {
     /// IPv4, IPv6.
@@ -139,7 +139,7 @@ pub enum IngressError {
     Refused {
         /// Completes "the kernel refused to ...".
         what: String,
-        /// Its answer.
+        /// The error that the kernel returned.
         source: io::Error,
     },
 }
@@ -207,7 +207,7 @@ fn refused(what: impl Into<String>) -> impl FnOnce(io::Error) -> IngressError {
     move |source| IngressError::Refused { what: what.into(), source }
 }
 
-/// What sits at the ingress of one interface.
+/// State of the ingress of one interface: our filter there, and filters of others.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attached {
     /// The digest of our filter, if it is there.
@@ -216,12 +216,13 @@ pub struct Attached {
     pub before: Vec<String>,
 }
 
-/// What [`Ingress::keep`] did.
+/// Result of [`Ingress::keep`], by interface.
 #[derive(Debug, Default)]
 pub struct Kept {
     /// Interfaces at which the filter stands now, and another one of ours stood before or none.
     pub set: Vec<String>,
-    /// Those of them at which none stood.
+    /// Interfaces of `set` that had no filter of ours: a new interface, or somebody removed the
+    /// filter.
     pub lost: Vec<String>,
     /// Interfaces at which it was removed.
     pub removed: Vec<String>,
@@ -232,21 +233,21 @@ pub struct Kept {
 /// An interface: index and name.
 pub type Interface<'a> = (u32, &'a str);
 
-/// What is wanted, and the program that does it.
+/// The filter that the daemon asks for, and the program made from it.
 #[derive(Debug)]
 struct Wanted {
     asked: Arc<Filter>,
-    /// As much of it as there is room for, with our addresses.
+    /// `asked`, shortened to the room that the program has, with this machine's addresses.
     fitted: Filter,
     stricter: Option<String>,
     program: Program,
 }
 
-/// What this process knows of a filter that it has set.
+/// A filter that this process has set.
 #[derive(Clone, Copy, Debug)]
 struct Set {
     digest: u64,
-    /// What holds it was made for it.
+    /// The queueing discipline that holds the filter was made by us, for this filter.
     made: bool,
 }
 
@@ -255,7 +256,7 @@ struct Set {
 pub struct Ingress {
     tc: Tc,
     wanted: Option<Wanted>,
-    /// What the kernel cannot have, and why; until then it is not asked again.
+    /// The filter that the kernel has refused, its error, and when we may ask again.
     refused: Option<(Arc<Filter>, IngressError, Instant)>,
     counter: Option<Arc<Value>>,
     /// The filters that this set, by interface.
@@ -303,7 +304,7 @@ impl Ingress {
         }
         let made = self.make(filter, own, interfaces);
         self.refused = made.as_ref().err().map(|why| (filter.clone(), why.again(), now + RETRY));
-        // What stood would go on dropping by policies and addresses that are gone.
+        // The old filter would go on dropping by policies and addresses that are gone.
         self.wanted = None;
         self.wanted = Some(made?);
         Ok(())
@@ -386,7 +387,7 @@ impl Ingress {
             };
             let removed = match stands {
                 Ok(None) => {
-                    // What held it may have gone with it.
+                    // Somebody may have removed the queueing discipline, and the filter with it.
                     if self.set.remove(index).is_some_and(|set| set.made) {
                         let _ = self.tc.remove_holder(*index);
                     }
@@ -411,10 +412,10 @@ impl Ingress {
         kept
     }
 
-    /// What sits at an interface.
+    /// Reads the filters at the ingress of an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn look(&mut self, interface: u32) -> Result<Attached, IngressError> {
         let found = self.tc.filters(interface).map_err(refused("list filters at the ingress"))?;
         // Of those with our preference, the kernel asks the newest first, and lists them in that order.
@@ -509,7 +510,7 @@ impl Program {
     /// Whether it would drop this Ethernet frame to the station 00:00:00:00:00:00. The frame goes nowhere.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn drops(&self, frame: &[u8]) -> io::Result<bool> {
         bpf::test_run(self.fd.as_fd(), frame, 1).map(|(verdict, _)| verdict == DROPPED)
     }
@@ -517,7 +518,7 @@ impl Program {
     /// The nanoseconds that one of `repeat` runs over a frame takes.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn takes(&self, frame: &[u8], repeat: u32) -> io::Result<u32> {
         bpf::test_run(self.fd.as_fd(), frame, repeat).map(|(_, nanoseconds)| nanoseconds)
     }
@@ -537,7 +538,7 @@ struct Ours {
     digest: u64,
     /// The kernel's number of its program.
     program: Option<u32>,
-    /// What holds it was made for it, and goes with it.
+    /// The queueing discipline that holds the filter was made for it, and is removed with it.
     made: bool,
 }
 

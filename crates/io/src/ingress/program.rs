@@ -46,10 +46,11 @@ const SKB_VLAN_TCI: i16 = 24;
 const OTHER_HOST: i32 = 3;
 /// `BPF_HDR_START_NET`: where the kernel says that the IP header begins, whatever kind of interface it is.
 const FROM_NETWORK_HEADER: i32 = 1;
-/// As much of a packet is asked to be in one piece: every header that is looked at, and what an ICMP error quotes of it.
+/// Bytes of a packet that we ask the kernel to make linear: all headers that the program reads, and
+/// those that an ICMP error quotes.
 const ONE_PIECE: i32 = 256;
 
-// Where things are on the stack, below R10.
+// Offsets of the variables on the stack, below R10.
 /// The IP header, 40 bytes.
 const HEADER: i16 = -40;
 /// The address that is searched for, in words of this machine, the first one first.
@@ -281,7 +282,7 @@ impl Assembler {
     fn family(&mut self, place: &Place, memory: i32, ports: &[u16; 2], pass: &mut Label, drop: &mut Label) {
         let ipv6 = place.ipv6;
         self.set(R8, 0);
-        // What is too short for a header is nobody's.
+        // A packet that is too short for its header belongs to no policy.
         self.fetch_to(HEADER, if ipv6 { 40 } else { 20 }, pass);
         self.key(if ipv6 { 8 } else { 12 }, ipv6);
         self.search(&place.lists, memory, ipv6);

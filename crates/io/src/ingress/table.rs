@@ -1,4 +1,4 @@
-//! What the program asks, as bytes in the memory that it reads.
+//! Lays the rows that the program asks out as bytes in its map, the memory that it reads.
 //!
 //! ```text
 //! first:       the numbers of the views
@@ -36,12 +36,12 @@ pub(super) const SHOWS_NONE: u32 = 2;
 pub(super) struct Search {
     /// How many, a power of two.
     pub(super) count: usize,
-    /// Where their first addresses are, and where their values.
+    /// Offset of the first addresses of the rows, and of their values.
     pub(super) starts: usize,
     pub(super) values: usize,
 }
 
-/// Where things of one family are.
+/// Offsets of the tables of one address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) ipv6: bool,
@@ -81,7 +81,7 @@ pub(super) fn place(bytes: &mut Vec<u8>, family: &Family, own: &[IpAddr], ipv6: 
             for row in view {
                 push(&mut rows, row, ipv6);
             }
-            // What no row covers passes.
+            // A packet that no row covers passes.
             push(&mut rows, &Row::all(ipv6), ipv6);
             row_count += view.len() + 1;
             longest = longest.max(view.len() + 1);

@@ -1,4 +1,4 @@
-//! What an interface is as a piece of hardware.
+//! Hardware properties of an interface: MAC address, made by software or not, receive queues.
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkLayerType, LinkMessage};
@@ -13,7 +13,7 @@ pub struct Ethernet {
     pub index: u32,
     /// MTU in bytes.
     pub mtu: u32,
-    /// Its own address.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
     /// Made by software (veth, bridge, bond, VLAN ..), and not a driver's.
     pub software: bool,

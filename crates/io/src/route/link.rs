@@ -98,7 +98,7 @@ impl Address {
         Self { link, ip, prefix_len, tentative: false, deprecated: false }
     }
 
-    /// What this machine sends anew may come from it.
+    /// Whether new connections of this machine may use this address as their source.
     pub fn is_source(&self) -> bool {
         !self.tentative && !self.deprecated
     }
@@ -146,7 +146,7 @@ impl Netlink {
     /// All interfaces.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn links(&mut self) -> Result<Vec<Link>, Error> {
         let all =
             self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), || "list interfaces".into())?;
@@ -162,7 +162,7 @@ impl Netlink {
     /// Sets MTU and queue length, and up or down.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn set_link(&mut self, index: u32, mtu: u32, queue_len: u32, up: bool) -> Result<(), Error> {
         let mut m = LinkMessage::default();
         m.header.index = index;
@@ -188,7 +188,7 @@ impl Netlink {
     /// The addresses of all interfaces.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
         let all = self
             .dump(RouteNetlinkMessage::GetAddress(AddressMessage::default()), || "list addresses".into())?;
@@ -226,7 +226,7 @@ impl Netlink {
     /// Gives an interface an address, e.g. a virtual IP address. Having it already is no error.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn add_address(&mut self, address: Address) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewAddress(address_message(address));
         self.change(message, NLM_F_CREATE | NLM_F_REPLACE, || {
@@ -237,7 +237,7 @@ impl Netlink {
     /// Takes it away. Not having it is no error.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn delete_address(&mut self, address: Address) -> Result<(), Error> {
         let message = RouteNetlinkMessage::DelAddress(address_message(address));
         match self.change(message, 0, || format!("remove address {}/{}", address.ip, address.prefix_len)) {

@@ -26,17 +26,17 @@ const BUFFER: usize = 64 << 10;
 pub struct Netlink {
     socket: Socket,
     sequence: u32,
-    /// What was received last.
+    /// Bytes of the last reply.
     buffer: Vec<u8>,
     left_out: LeftOut,
 }
 
-/// Lists with objects that were not understood.
+/// Lists that are incomplete, because some of their objects could not be parsed.
 #[derive(Debug, Default)]
 struct LeftOut {
-    /// What was asked.
+    /// Requests whose lists were incomplete; each is reported once.
     lists: BTreeSet<String>,
-    /// What is still to be told of it.
+    /// Reports that nobody has fetched yet.
     lines: Vec<String>,
 }
 
@@ -71,7 +71,8 @@ impl Netlink {
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(BUFFER), left_out: LeftOut::default() })
     }
 
-    /// Its netlink address: notices of what it has changed carry it ([`super::Watch::but_not`]).
+    /// Netlink address of this socket. Notices of changes made through it carry this address
+    /// ([`super::Watch::but_not`]).
     ///
     /// # Errors
     /// When the kernel does not say.
@@ -83,7 +84,8 @@ impl Netlink {
         Ok(addr.port_number())
     }
 
-    /// What is to be said of lists with objects that were not understood, which such a list is without: each list once.
+    /// Takes one sentence for each list from which objects are missing, because they could not be
+    /// parsed. Each list is reported once.
     pub fn left_out(&mut self) -> Vec<String> {
         std::mem::take(&mut self.left_out.lines)
     }
@@ -145,7 +147,7 @@ impl Netlink {
         let mut bytes = vec![0; request.buffer_len()];
         request.serialize(&mut bytes);
         self.socket.send(&bytes, 0)?;
-        // What asks for neither a list nor an acknowledgement is answered by one message.
+        // A request for neither a list nor an acknowledgement is answered by one message.
         let single = flags & (NLM_F_ACK | NLM_F_DUMP) == 0;
         let (mut replies, mut unknown) = (Vec::new(), 0);
         let mut interrupted = false;

@@ -33,7 +33,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// What a route does.
+/// What happens to a packet that matches a route.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RouteKind {
     /// Out of this interface.
@@ -51,9 +51,9 @@ pub enum RouteKind {
 pub struct Route {
     /// Table.
     pub table: u32,
-    /// Where to.
+    /// Destinations that the route matches.
     pub destination: Destination,
-    /// What it does.
+    /// Forward, refuse or continue in the next table.
     pub kind: RouteKind,
     /// Lower wins. 0 is the kernel's choice (0 for IPv4, 1024 for IPv6).
     pub metric: u32,
@@ -101,7 +101,7 @@ pub struct Hop {
     pub source: Option<IpAddr>,
     /// Path MTU where the kernel knows one (a route's metric, or learned from ICMP); else the interface's.
     pub mtu: u32,
-    /// What `mtu` says was learned from ICMP, and is forgotten after this.
+    /// `mtu` was learned from an ICMP error, and the kernel forgets it after this time.
     pub expires: Option<Duration>,
     /// The address is one of this machine's own.
     pub local: bool,
@@ -202,7 +202,8 @@ impl Netlink {
     /// Adds a route, or replaces the one with the same table, destination and metric.
     ///
     /// # Errors
-    /// What the kernel says: for instance `EINVAL` for a source address this machine does not have.
+    /// The error that the kernel returned: for instance `EINVAL` for a source address this machine
+    /// does not have.
     pub fn set_route(&mut self, route: &Route) -> Result<(), Error> {
         let message = RouteNetlinkMessage::NewRoute(route.message());
         self.change(message, NLM_F_CREATE | NLM_F_REPLACE, || format!("add the route {route}"))
@@ -211,7 +212,7 @@ impl Netlink {
     /// Removes a route. That it is gone already is no error.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn delete_route(&mut self, route: &Route) -> Result<(), Error> {
         let message = RouteNetlinkMessage::DelRoute(route.message());
         match self.change(message, 0, || format!("remove the route {route}")) {
@@ -223,7 +224,7 @@ impl Netlink {
     /// The routes of one table, both families.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn routes(&mut self, table: u32) -> Result<Vec<Route>, Error> {
         let mut routes = Vec::new();
         for ipv6 in [false, true] {
@@ -249,7 +250,7 @@ impl Netlink {
     /// not, there is no route.
     ///
     /// # Errors
-    /// What the kernel says, and [`Error::Answer`].
+    /// The error that the kernel returned, and [`Error::Answer`].
     pub fn lookup(
         &mut self,
         remote: IpAddr,
@@ -267,7 +268,7 @@ impl Netlink {
     /// asks for thousands of paths over a few interfaces.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn lookup_route(
         &mut self,
         remote: IpAddr,
@@ -282,7 +283,7 @@ impl Netlink {
     /// route has several next hops.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn configured_route(
         &mut self,
         remote: IpAddr,

@@ -25,7 +25,7 @@ pub struct Rule {
     pub mask: u32,
     /// All packets but those.
     pub not: bool,
-    /// Where to look.
+    /// Number of the routing table to look in.
     pub table: u32,
     /// Of packets in a VRF, and where to look is its table; then `table` is 0.
     pub l3mdev: bool,
@@ -74,7 +74,8 @@ pub struct Listed {
 }
 
 impl Rule {
-    /// What carries the bits of `steer_mark` looks in table 220, whatever prefix it finds there.
+    /// The rule that sends packets with the bits of `steer_mark` to table 220, whatever prefix
+    /// matches there.
     pub fn marked(ipv6: bool, steer_mark: u32) -> Self {
         Self {
             ipv6,
@@ -89,7 +90,7 @@ impl Rule {
         }
     }
 
-    /// What is in a VRF looks in the VRF's own table, before the others are asked.
+    /// The rule that sends packets of a VRF to the VRF's own table, before all other rules.
     pub fn vrf(ipv6: bool) -> Self {
         Self {
             ipv6,
@@ -191,7 +192,7 @@ impl Netlink {
     /// Adds the rule, once: it may be there already.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<(), Error> {
         // NLM_F_EXCL makes the kernel compare; without it every call adds another copy.
         let message = RouteNetlinkMessage::NewRule(rule.message());
@@ -204,7 +205,7 @@ impl Netlink {
     /// Removes the rule and every copy of it; returns how many there were.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn delete_rule(&mut self, rule: &Rule) -> Result<usize, Error> {
         let mut n = 0;
         while n < 1000 {
@@ -223,7 +224,7 @@ impl Netlink {
     /// The rules of the kind that is used here, both families.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
         Ok(self.all_rules()?.into_iter().filter(|l| l.lookup && !l.conditions).map(|l| l.rule).collect())
     }
@@ -231,7 +232,7 @@ impl Netlink {
     /// Every rule, both families, in the order in which they are asked.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn all_rules(&mut self) -> Result<Vec<Listed>, Error> {
         let mut rules = Vec::new();
         for ipv6 in [false, true] {

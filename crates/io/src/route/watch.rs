@@ -16,7 +16,8 @@ use crate::error::Error;
 use crate::ingress::tc;
 use crate::sockopt;
 
-/// What has changed since the last look; several at once are merged. What exactly is to be asked from [`super::Netlink`].
+/// Kinds of objects that have changed since the last look. The details have to be asked from
+/// [`super::Netlink`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// Interfaces.
@@ -40,7 +41,7 @@ impl Change {
     }
 }
 
-/// What the kernel keeps of notices that have not been read: some ten thousand routes.
+/// Receive buffer in bytes: notices of some ten thousand routes may wait in it.
 const BUFFER: usize = 8 << 20;
 
 /// `RTM_NEWQDISC` to `RTM_GETTFILTER` (linux/rtnetlink.h).
@@ -52,9 +53,9 @@ const LINKS: [u32; 3] = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RT
 #[derive(Debug)]
 pub struct Watch {
     socket: Socket,
-    /// Whose changes of rules and of table 220 are not told.
+    /// Netlink address of our own socket, whose changes of rules and of table 220 are not reported.
     but: Option<u32>,
-    /// Whose changes of filters are not told.
+    /// Netlink address of our own socket, whose changes of filters are not reported.
     but_filters: Option<u32>,
 }
 
@@ -115,7 +116,8 @@ impl Watch {
         Self { but_filters: Some(port), ..self }
     }
 
-    /// What has changed, without waiting. Losing notices (the buffer was full) counts as everything.
+    /// Reads all waiting notices, and returns the kinds that have changed. Does not wait. When
+    /// notices were lost, because the buffer was full, every kind counts as changed.
     pub fn take(&self) -> Change {
         let mut change = Change::default();
         loop {

@@ -7,10 +7,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
 
-/// What was in a frame.
+/// An ESP packet found in a frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Esp {
-    /// Where the ESP packet is.
+    /// Bytes of the frame that hold the ESP packet.
     pub range: Range<usize>,
     /// Our address.
     pub local: IpAddr,

@@ -44,7 +44,7 @@ use crate::route::{Netlink, Watch};
 /// Most queues of an interface that get a socket. What arrives on others goes the kernel's way.
 pub const MAX_QUEUES: u32 = 64;
 
-/// What to receive.
+/// Which packets to receive, and from which interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct XdpConfig {
     /// The interface.
@@ -53,7 +53,7 @@ pub struct XdpConfig {
     pub natt_port: u16,
     /// Also ESP without UDP.
     pub raw_esp: bool,
-    /// Where the program may run.
+    /// Whether the kernel's generic path may run the program, or only a driver with XDP of its own.
     pub generic: Generic,
 }
 
@@ -77,7 +77,7 @@ pub enum XdpError {
     Interface(Error),
     /// The interface does not carry Ethernet frames.
     NotEthernet {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
     },
     /// The kernel refused a step.
@@ -161,12 +161,13 @@ impl std::error::Error for XdpError {
     }
 }
 
-/// What became of the interface.
+/// Whether an interface is still there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
-    /// It is there, and its program knows our addresses of now.
+    /// The interface is there, and its program knows our present addresses.
     Attached,
-    /// It was deleted, or moved to another network namespace. Nothing will come from its sockets any more.
+    /// The interface was deleted, or moved to another network namespace. Its sockets receive
+    /// nothing any more.
     Gone,
 }
 
@@ -190,7 +191,7 @@ impl XdpAttachment {
     /// sockets; a socket that is dropped gives its queue back to the kernel.
     ///
     /// # Errors
-    /// What is missing, with the remedy. Nothing is left behind then.
+    /// Names what is missing, with the remedy. A failed call leaves nothing behind.
     pub fn open(config: &XdpConfig) -> Result<(Self, Vec<XdpSocket>), XdpError> {
         let name = &config.interface;
         let refused =

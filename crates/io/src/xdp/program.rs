@@ -32,7 +32,7 @@ use crate::bpf::{self, Map, MapKind, ProgramKind};
 // Verdicts.
 /// The kernel goes on with the frame.
 pub(super) const XDP_PASS: u32 = 2;
-/// It went to a socket.
+/// Verdict: the packet went to a socket.
 #[cfg(test)]
 pub(super) const XDP_REDIRECT: u32 = 4;
 // struct xdp_md
@@ -40,7 +40,7 @@ const MD_DATA: i16 = 0;
 const MD_DATA_END: i16 = 4;
 const MD_QUEUE: i16 = 16;
 
-// Where things are in a frame.
+// Lengths of the headers in a frame.
 const ETHERNET: i16 = 14;
 const IPV4: i16 = 20;
 const IPV6: i16 = 40;
@@ -84,7 +84,7 @@ impl Assembler {
     }
 }
 
-/// What the program is to be told.
+/// The addresses and numbers that are built into the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program<'a> {
     /// Our Ethernet address.
@@ -178,7 +178,7 @@ impl Program<'_> {
 /// Length of a key of the address map: the IP version, then the address, IPv4 with zeros behind it. Without the version an
 /// IPv6 frame to `::ffff:a.b.c.d` would pass for one to our IPv4 address.
 const KEY_LEN: usize = 20;
-/// Where the program keeps the key: the end of the stack.
+/// Offset of the look-up key on the program's stack, which is at its end.
 const KEY: i16 = -(KEY_LEN as i16);
 const V4: [u8; 4] = [4, 0, 0, 0];
 const V6: [u8; 4] = [6, 0, 0, 0];

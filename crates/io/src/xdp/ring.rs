@@ -47,7 +47,7 @@ impl Mapping {
         }
     }
 
-    /// Where it is, for the kernel.
+    /// Address of the memory, as the kernel is told it.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr() as u64
     }

@@ -15,7 +15,7 @@ pub(super) const FRAMES: u32 = 2048;
 /// Bytes of a slot that holds any frame. Slots are not a power of two apart: the headers of small packets would all fall
 /// into the same cache sets.
 pub const SLOT: usize = 4096 - HEADROOM as usize + 64;
-/// What the kernel keeps of each frame for itself (`XDP_PACKET_HEADROOM`).
+/// Bytes at the front of each frame that the kernel keeps for itself (`XDP_PACKET_HEADROOM`).
 pub(super) const HEADROOM: u16 = 256;
 
 /// How often, and how long apart, a queue that is taken is tried.
@@ -83,7 +83,7 @@ pub struct XdpSocket {
     malformed: u64,
 }
 
-/// Where it is bound.
+/// Interface and queue that a socket is bound to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub index: u32,
@@ -230,7 +230,7 @@ impl XdpSocket {
         let Ok(kernel) = get::<libc::xdp_statistics>(self.fd.as_fd(), libc::XDP_STATISTICS) else {
             return ours;
         };
-        // What found no frame is counted twice, there and in rx_dropped.
+        // The kernel counts a packet that found no free frame twice: there and in rx_dropped.
         let no_frame = kernel.rx_fill_ring_empty_descs.min(kernel.rx_dropped);
         XdpStats {
             no_frame,

@@ -44,8 +44,8 @@ const PORT: u16 = 5010;
 /// A port where nobody listens, and how often it is tried.
 const NOBODY: u16 = 9;
 const TRIPS: usize = 5;
-/// A blocked call looks whether it has to end.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// A blocked send or receive returns after this time, to look whether the measurement has ended.
+const STOP_CHECK: Duration = Duration::from_millis(200);
 /// For what is under way to arrive.
 const DRAIN: Duration = Duration::from_secs(10);
 /// Room of one read.
@@ -89,8 +89,8 @@ impl Ttcp {
                 })?;
                 let (inn, _) = listener.accept().map_err(failed)?;
                 out.set_nodelay(load.nodelay).map_err(failed)?;
-                out.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-                inn.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+                out.set_write_timeout(Some(STOP_CHECK)).map_err(failed)?;
+                inn.set_read_timeout(Some(STOP_CHECK)).map_err(failed)?;
                 streams.push((out, inn));
             }
         }
@@ -178,8 +178,8 @@ pub fn carry(
     let listener = path.to.netns.inside(|| TcpListener::bind(to))?.map_err(failed)?;
     let mut out = connected(path.from, to)?.map_err(failed)?;
     let (mut inn, _) = listener.accept().map_err(failed)?;
-    out.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-    inn.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    out.set_write_timeout(Some(STOP_CHECK)).map_err(failed)?;
+    inn.set_read_timeout(Some(STOP_CHECK)).map_err(failed)?;
     let start = clock::now();
     // Where nothing gets through, the sender does not hear that nobody receives any more.
     let stop = AtomicBool::new(false);

@@ -13,7 +13,7 @@ const LIST_START: u8 = 4;
 const LIST_ITEM: u8 = 5;
 const LIST_END: u8 = 6;
 
-/// What a name stands for.
+/// Value of a name: a text, a list or a section.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
     /// Bytes; text by convention, keys and certificates are binary.

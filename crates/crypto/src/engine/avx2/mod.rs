@@ -114,7 +114,7 @@ pub(crate) struct Text<'a> {
     pub(crate) key: &'a TripleDesKey,
     /// First byte of the text.
     pub(crate) at: usize,
-    /// Its length.
+    /// Length of the text, in bytes.
     pub(crate) len: usize,
     /// The IV.
     pub(crate) iv: [u8; BLOCK_LEN],

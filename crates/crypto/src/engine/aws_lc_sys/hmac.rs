@@ -180,7 +180,7 @@ impl HmacKey {
         block.zeroize();
     }
 
-    /// Where the two states are.
+    /// Addresses and lengths of the two states in memory.
     #[cfg(test)]
     pub(crate) fn places(&self) -> [crate::testing::Place; 2] {
         use crate::testing::place;

@@ -50,7 +50,7 @@ impl GcmKey {
         Some(())
     }
 
-    /// Where round keys and powers are.
+    /// Address and length of round keys and powers in memory.
     #[cfg(test)]
     pub(crate) fn place(&self) -> crate::testing::Place {
         crate::testing::place(&self.data)

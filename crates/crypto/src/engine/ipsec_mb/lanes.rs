@@ -21,7 +21,8 @@ pub(crate) const CALL_LEN: usize = size_of::<Call>();
 /// No packet here is longer: the library counts bytes of a lane in 16 bits.
 pub(crate) const MAX_LEN: usize = 0xf000;
 
-/// So many bytes behind a packet have to be in the buffer where [`LaneKey::reads_behind`] says so.
+/// Bytes that the buffer must have behind each packet, for keys whose [`LaneKey::reads_behind`]
+/// says so.
 pub(crate) const READ_BEHIND: usize = 16;
 
 const HEADER_LEN: usize = 8;
@@ -29,7 +30,7 @@ const MAX_ICV: usize = 32;
 const MAX_TAG: usize = 64;
 const HIGH_LEN: usize = 4;
 
-/// What encrypts. The numbers are the shim's.
+/// The cipher. The numbers are those of the C shim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Cipher {
@@ -39,7 +40,7 @@ pub(crate) enum Cipher {
     TripleDesCbc = 3,
 }
 
-/// What signs. The numbers are the shim's.
+/// The MAC. The numbers are those of the C shim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(crate) enum Mac {
@@ -211,7 +212,7 @@ impl LaneKey {
         }
     }
 
-    /// Where the keys are.
+    /// Addresses and lengths of the keys in memory.
     #[cfg(test)]
     pub(crate) fn place(&self) -> crate::testing::Place {
         let (from, _) = crate::testing::place(&self.schedule);
@@ -260,7 +261,7 @@ struct Slot {
     call: Call,
     /// The job's place in the caller's list.
     index: usize,
-    /// Where the ICV is in the packet.
+    /// Offset of the ICV in the packet.
     icv_at: usize,
     /// The IV has 16 bytes in `iv`, else it is in the packet.
     counter: bool,
@@ -378,7 +379,7 @@ impl<'a> Batch<'a> {
         }
         let slots = &mut self.slots[usize::from(key.narrow)];
         slots.push(slot);
-        // Where it stays: on its way there it would leave copies on the stack.
+        // Write the counter in place: moving it would leave copies on the stack.
         if let Some(slot) = slots.last_mut() {
             slot.iv = counter;
         }

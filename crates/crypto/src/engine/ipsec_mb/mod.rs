@@ -111,7 +111,7 @@ fn with_managers<R>(work: impl FnOnce(&mut Managers) -> R) -> Option<R> {
     MANAGERS.with_borrow_mut(|slot| slot.get_or_insert_with(Managers::new).as_mut().map(work))
 }
 
-/// What the library can do here.
+/// Instruction sets that the library can use on this processor.
 #[derive(Clone, Copy)]
 struct Abilities {
     avx512: bool,
