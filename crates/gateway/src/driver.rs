@@ -28,12 +28,12 @@ use ironswan_ipsec::Engine;
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaAdd, SaRef, SaStats, Up};
 use tokio::sync::{Notify, oneshot};
 
-use crate::enforce::Enforcing;
+use crate::guard::apply::Enforcing;
+use crate::guard::plan::from_config;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
 use crate::log::{self, Repeated, RepeatedBy};
 use crate::pool::{Place, Pools, Turn};
-use crate::steer::from_config;
 
 /// So many key pairs for strangers of one site may wait for a thread; for more, half-open IKE_SAs end before they are answered.
 /// With the slowest group that is a second's work.

@@ -12,10 +12,10 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::config::load_files;
+use crate::guard::standing::Steering;
 use crate::install::Kernel;
 use crate::install::tests::{Fake, Table};
 use crate::scratch::Scratch;
-use crate::steering::Steering;
 
 struct Agreeable(IpAddr);
 

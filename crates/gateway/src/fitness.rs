@@ -17,7 +17,7 @@ use ironswan_wire::selector::AddrRange;
 
 use crate::config::Config;
 use crate::guard::Nft;
-use crate::steer::{self, Policy, Settings, Verdict, from_config};
+use crate::guard::plan::{self, Policy, Settings, Verdict, from_config};
 
 /// As many findings of one kind are told one by one.
 const EACH: usize = 8;
@@ -273,7 +273,7 @@ fn marking(ruleset: &str) -> Vec<(String, String)> {
     for line in ruleset.lines() {
         if let Some(name) = line.strip_prefix("table ") {
             table = name.trim_end_matches(" {");
-        } else if table != format!("inet {}", steer::TABLE)
+        } else if table != format!("inet {}", plan::TABLE)
             && line.split_whitespace().any(|w| w == "mark")
             && out.len() < MOST_MARKING
         {

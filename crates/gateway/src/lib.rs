@@ -6,8 +6,7 @@
 //! | [`worker`] | the data plane: packets between TUN, sockets and engine |
 //! | [`driver`] | the control plane: the loop around `ike::Endpoint` |
 //! | [`install`] | SADB messages to the engine, routes to the kernel |
-//! | [`steering`], [`enforce`], [`watch`] | what of it stands; makes it so, keeps it so |
-//! | [`steer`], [`guard`] | what the kernel is told so that nothing protected leaves or comes in clear |
+//! | [`guard`] | the rules, routes, nft table and ingress filters that keep protected packets from travelling in clear |
 //! | [`fitness`], [`offloads`] | what on this machine stands in the way, or makes packets slower |
 //! | [`napi`] | which interfaces kernel threads poll |
 //! | [`control`] | the VICI server |
@@ -18,9 +17,7 @@
 pub mod config;
 pub mod control;
 pub mod driver;
-pub mod enforce;
 pub mod fitness;
-mod gate;
 pub mod guard;
 pub mod install;
 pub mod keylog;
@@ -37,7 +34,4 @@ mod remains;
 pub mod run;
 #[cfg(test)]
 mod scratch;
-pub mod steer;
-pub mod steering;
-pub mod watch;
 pub mod worker;

@@ -11,9 +11,9 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::driver::tests::{conf, gateway};
+use crate::guard::keep::Watcher;
 use crate::reload::{Loaded, load};
 use crate::scratch::Scratch;
-use crate::watch::Watcher;
 
 fn run(line: &str) {
     let words: Vec<_> = line.split_whitespace().collect();

@@ -1,7 +1,7 @@
 //! `ironswan run`: start, reload by difference, end.
 //!
 //! The order of the start decides what a failure leaves behind, which is what was there before: configuration, self-test, is
-//! another daemon there, sockets and device, then the guard (`gate`), and only then the VICI socket and the connections.
+//! another daemon there, sockets and device, then the guard (`guard::start_and_end`), and only then the VICI socket and the connections.
 //! What a killed predecessor left (its guard, its socket file) is adopted or replaced. At the end SAs and device go; the
 //! guard stays.
 
@@ -28,16 +28,16 @@ use crate::config::{Config, Daemon, files, vici_uri};
 use crate::control::{Control, Listener, Plane, is_alive};
 use crate::driver::Driver;
 use crate::fitness;
-use crate::gate::Gate;
 use crate::guard::Claim;
+use crate::guard::keep::{prepare_device, tell_network};
+use crate::guard::plan::from_config;
+use crate::guard::standing::Steering;
+use crate::guard::start_and_end::Gate;
 use crate::install::Installer;
 use crate::keylog::KeyLogger;
 use crate::napi::Threaded;
 use crate::notify::notify;
 use crate::reload::{Loaded, load, report};
-use crate::steer::from_config;
-use crate::steering::Steering;
-use crate::watch::{prepare_device, tell_network};
 use crate::worker::{DataPlane, DataPlaneConfig, IkeDatagram, Notice};
 
 /// Where VICI listens unless told otherwise.

@@ -12,7 +12,7 @@ use ironswan_wire::vici::Section;
 use super::client::Client;
 use super::conns::selector;
 use super::{Control, failure, flag, text};
-use crate::steer::{Policy, Verdict, Way};
+use crate::guard::plan::{Policy, Verdict, Way};
 
 /// How long an answer waits for the kernel, when a change is on its way there.
 const SETTLE: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// The guard's table, of the family `inet`.
-pub use crate::steer::TABLE as NAME;
+pub use crate::guard::plan::TABLE as NAME;
 /// The oldest `nft` that knows all that the guard says.
 pub const NEEDED: Version = Version(0, 9, 3);
 /// Where `nft` is when PATH does not say: services and users have no `sbin` in it.
@@ -182,7 +182,7 @@ impl Nft {
         &self.program
     }
 
-    /// Replaces the guard's table by `text` (as [`crate::steer::Plan::nft`] has it), all or nothing. Whatever table stood
+    /// Replaces the guard's table by `text` (as [`crate::guard::plan::Plan::nft`] has it), all or nothing. Whatever table stood
     /// there goes, also one of a predecessor that was killed; the counters go on from where they stood. Returns the process
     /// ID that netlink's notices will name ([`ironswan_io::nft::Touch::is_by`]).
     ///

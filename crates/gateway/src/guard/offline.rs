@@ -10,9 +10,9 @@ use super::{Counters, GuardError, Nft, NftError, Removed, Standing, Version, hol
 use crate::config::diag::Diagnostics;
 use crate::config::{self, Daemon, vici_uri};
 use crate::control::is_alive;
+use crate::guard::plan::{self, from_config};
 use crate::reload;
 use crate::run::DEFAULT_VICI;
-use crate::steer::{self, from_config};
 
 /// What stands, in words.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -142,7 +142,7 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
     let mut netlink = Netlink::open().map_err(|e| one(&e))?;
     settings.vrf = super::has_vrf(&netlink.rules().map_err(|e| one(&e))?);
     let policies = from_config::policies(&config.connections);
-    let plan = steer::plan(&settings, &policies);
+    let plan = plan::plan(&settings, &policies);
     let nft = match Nft::find() {
         Err(e) if settings.nft => return Err(one(&e)),
         // What an earlier configuration has left there would go on dropping.
@@ -249,7 +249,7 @@ fn rules(chains: &HashMap<&str, Vec<&str>>, chain: &str) -> Vec<(String, &'stati
     let branch = ["s", "p"].iter().find_map(|letter| chains.get(format!("{chain}{letter}").as_str()));
     let mut out = Vec::new();
     for rule in branch.or_else(|| chains.get(chain)).into_iter().flatten() {
-        // Errors that quote what the rules before cover (`steer::quoted`): no policy of their own.
+        // Errors that quote what the rules before cover (`plan::quoted`): no policy of their own.
         if rule.contains("icmp type @errors") || rule.starts_with("ip6 nexthdr ") {
             continue;
         }

@@ -14,13 +14,13 @@ use ironswan_io::tun::TunConfig;
 
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::enforce::{Replace, Table};
 use crate::guard::Nft;
+use crate::guard::apply::{Replace, Table};
 use crate::guard::ingress::Keeper;
-use crate::guard::keeping::Keeping;
+use crate::guard::ingress::thread::Keeping;
+use crate::guard::keep::Watcher;
+use crate::guard::plan::from_config::{self, Configured};
 use crate::log;
-use crate::steer::from_config::{self, Configured};
-use crate::watch::Watcher;
 use crate::worker::DataPlane;
 
 /// What stands between start and end.

@@ -8,7 +8,7 @@
 //! ```
 //! So at any moment a protected packet finds the device, or nowhere to go. A step that fails is said once and tried again;
 //! what depends on it waits, closed. The nft table is replaced by a program, which takes time: [`Steering::table`] gives its
-//! text, whoever runs it comes back with [`Steering::table_replaced`] (`enforce`).
+//! text, whoever runs it comes back with [`Steering::table_replaced`] (`apply`).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,12 +20,12 @@ use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, U
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::TrafficSelector;
 
-use crate::guard::keeping::Keeping;
+use crate::guard::ingress::thread::Keeping;
 use crate::guard::offline::without_ingress;
+use crate::guard::plan::from_config::Configured;
+use crate::guard::plan::{self, Brought, Narrowing, Plan, Policy, Serving, Settings, Verdict, Way};
 use crate::guard::{Count, has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
-use crate::steer::from_config::Configured;
-use crate::steer::{self, Brought, Narrowing, Plan, Policy, Serving, Settings, Verdict, Way};
 
 /// What the name of a policy does not change.
 type Key = (Verdict, TrafficSelector, TrafficSelector, u32, u32);
@@ -290,7 +290,7 @@ impl Steering {
         }
         self.wanted += 1;
         for p in policies {
-            let plan = steer::plan(&self.settings, std::slice::from_ref(p));
+            let plan = plan::plan(&self.settings, std::slice::from_ref(p));
             for rule in plan.rules {
                 if !self.early_rules.contains(&rule) {
                     self.early_rules.push(rule);
@@ -363,7 +363,7 @@ impl Steering {
         });
         let negotiated: Vec<bool> = policies.iter().map(|p| !self.loaded.contains_key(&key(p))).collect();
         let brought = Brought { negotiated: &negotiated, narrowed: &narrowed };
-        let mut plan = steer::plan_with(&self.settings, &policies, &brought);
+        let mut plan = plan::plan_with(&self.settings, &policies, &brought);
         for (i, outer) in outer.iter().enumerate() {
             let chains = policies.binary_search_by_key(outer, key).ok().and_then(|at| plan.serving.get(at));
             let chains = chains.map(|outer| outer.chains.clone()).unwrap_or_default();
@@ -651,5 +651,4 @@ pub(crate) fn default_metric(ip: IpAddr) -> u32 {
 }
 
 #[cfg(test)]
-#[path = "steering_tests.rs"]
 mod tests;

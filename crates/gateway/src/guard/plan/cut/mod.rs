@@ -611,5 +611,4 @@ fn interval(
 }
 
 #[cfg(test)]
-#[path = "cut_tests.rs"]
 mod tests;

@@ -9,13 +9,17 @@
 //! operator    standing; remove
 //! ```
 //!
-//! Everything here blocks, for milliseconds. Not here: what the plan says (`steer`), and when it changes (`run`).
+//! Everything here blocks, for milliseconds. Not here: what the plan says (`plan`), and when it changes (`run`).
 
+pub mod apply;
 mod claim;
 pub mod ingress;
-pub mod keeping;
+pub mod keep;
 mod nft;
 pub mod offline;
+pub mod plan;
+pub mod standing;
+pub(crate) mod start_and_end;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -26,7 +30,7 @@ use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule,
 pub use claim::{Claim, Holder, holder};
 pub use nft::{Count, Counters, NAME, NEEDED, Nft, NftError, Version};
 
-use crate::steer::{Plan, Way};
+use crate::guard::plan::{Plan, Way};
 
 /// Why the guard could not be shown, installed or removed.
 #[derive(Debug)]
@@ -248,5 +252,4 @@ pub(crate) fn no_such_family(e: &IoError) -> bool {
 }
 
 #[cfg(test)]
-#[path = "guard/tests.rs"]
 mod tests;

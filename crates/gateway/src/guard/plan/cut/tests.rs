@@ -1,8 +1,8 @@
 //! The bound of what policies are cut into.
 
 use super::*;
-use crate::steer::model_tests::Dice;
-use crate::steer::tests::settings;
+use crate::guard::plan::model_tests::Dice;
+use crate::guard::plan::tests::settings;
 
 /// What the cut says of a packet that shows everything; `None`: no list is for its remote address.
 fn ask(cut: &Cut, (local, remote): (IpAddr, IpAddr), protocol: u8, ports: (u16, u16)) -> Option<Outcome> {
@@ -114,9 +114,9 @@ fn policies_that_overlap_in_all_ways_are_cut_into_a_bounded_number_of_steps_and_
     assert_eq!(ask([10, 2, 0, 1], 9000), Some(Outcome::Passed));
     assert_eq!(ask([10, 9, 1, 1], 9), Some(Outcome::Passed));
     assert_eq!(ask([10, 9, 2, 1], 9), Some(Outcome::Guarded));
-    let warnings = crate::steer::plan(&settings(), &policies).warnings;
+    let warnings = crate::guard::plan::plan(&settings(), &policies).warnings;
     assert!(warnings.iter().any(|w| w.contains("overlap in too many ways")), "{warnings:?}");
-    let warnings = crate::steer::plan(&settings(), &policies[2000..]).warnings;
+    let warnings = crate::guard::plan::plan(&settings(), &policies[2000..]).warnings;
     assert_eq!(warnings, [""; 0]);
 }
 
@@ -171,7 +171,7 @@ fn what_is_narrowed_from_a_policy_of_the_plan_opens_nothing_when_it_is_not_cut()
             all
         };
         let all = in_order(loaded.iter().chain(&inner).cloned().collect());
-        let narrowing = crate::steer::Narrowing::new(&loaded, &all);
+        let narrowing = crate::guard::plan::Narrowing::new(&loaded, &all);
         let (narrowed, cut_in): (Vec<Policy>, Vec<Policy>) =
             inner.into_iter().partition(|p| narrowing.outer(p).is_some());
         left += narrowed.len();
@@ -271,9 +271,14 @@ fn holes_for_own_sides_that_are_too_many_are_said_and_those_of_what_is_loaded_st
     };
     let both = |third| [policy(third, 6), policy(third, 17)];
     let loaded: Vec<Policy> = (0..182).flat_map(both).collect();
-    let warnings = crate::steer::plan(&settings(), &loaded).warnings;
+    let warnings = crate::guard::plan::plan(&settings(), &loaded).warnings;
     assert!(warnings.iter().any(|w| w.starts_with("a.net: has too many local networks")), "{warnings:?}");
-    assert!(crate::steer::plan(&settings(), &loaded[..360]).warnings.iter().all(|w| !w.contains("too many")));
+    assert!(
+        crate::guard::plan::plan(&settings(), &loaded[..360])
+            .warnings
+            .iter()
+            .all(|w| !w.contains("too many"))
+    );
     // What a peer negotiates takes no hole from what is loaded.
     let few = 20;
     let negotiated: Vec<bool> = (0..loaded.len()).map(|i| i >= few).collect();

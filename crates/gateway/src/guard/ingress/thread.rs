@@ -15,8 +15,8 @@ use ironswan_io::clock;
 use ironswan_io::ingress::{Counter, Filter};
 use tokio::sync::watch;
 
-use super::Count;
-use super::ingress::{Keeper, Kept};
+use super::super::Count;
+use super::{Keeper, Kept};
 
 /// How many times as long as it works the thread pauses.
 const SHARE: u32 = 4;

@@ -6,7 +6,7 @@
 //!           ─ table 220, rules, links ──▶ compare, restore        at once, while it helps; else every 100 ms at most
 //!           ─ filters, links, addresses ▶ the program at the ingress   on its own thread, at most a fifth of the time
 //!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs   when it has been quiet for 200 ms
-//! nftables  ─ our table, not by us ─────▶ replace it            as `enforce` paces it
+//! nftables  ─ our table, not by us ─────▶ replace it            as `apply` paces it
 //! worker    ─ DeviceGone ───────────────▶ another device
 //! ```
 //! Our own changes of rules and routes are not told: thousands of tunnels that come up would mean as many comparisons.
@@ -29,8 +29,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep_until;
 
 use crate::driver::Driver;
-use crate::enforce::Table;
-use crate::guard::keeping::Keeping;
+use crate::guard::apply::Table;
+use crate::guard::ingress::thread::Keeping;
 use crate::log::{self, Repeated};
 use crate::napi::Threaded;
 use crate::worker::DataPlane;

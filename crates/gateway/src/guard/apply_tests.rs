@@ -242,7 +242,8 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
                 text.split("#end\n").filter(|t| !t.is_empty()).map(str::to_owned).collect::<Vec<_>>()
             };
             let table = Some(Table::new(nft));
-            let gate = crate::gate::Gate { driver: driver.clone(), table, stood: false, port: 0 };
+            let gate =
+                crate::guard::start_and_end::Gate { driver: driver.clone(), table, stood: false, port: 0 };
             let keeper = tokio::task::spawn_local(driver.enforce(gate.replace()));
             driver.guarded().await.unwrap();
             assert_eq!(tables().len(), 1);
@@ -278,7 +279,7 @@ async fn a_table_that_is_lost_does_not_wait_for_what_the_ingress_took() {
         .run_until(async {
             let (driver, _kept, program) = setup();
             driver.guarded().await.unwrap();
-            let slow = crate::guard::keeping::tests::slow_once(Duration::from_secs(1));
+            let slow = crate::guard::ingress::thread::tests::slow_once(Duration::from_secs(1));
             driver.install(|i| i.steering_mut().guards_ingress(Keeping::with(slow).unwrap()));
             driver.load_connection(other(&driver, 1));
             driver.guarded().await.unwrap();

@@ -7,7 +7,7 @@
 //!     └─── a pause of 20 ms, or of three times what that took but for the ingress; 1 s after a failure ◀┘
 //! ```
 //! So loading 10,000 connections one by one replaces the table some dozens of times. Until the table stands, the routes
-//! that [`crate::steering::Steering::loading`] set at once keep what is to be protected from leaving.
+//! that [`crate::guard::standing::Steering::loading`] set at once keep what is to be protected from leaving.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,10 +20,10 @@ use ironswan_io::nft::Touch;
 use tokio::sync::Notify;
 
 use crate::driver::Driver;
-use crate::guard::keeping::Keeping;
+use crate::guard::ingress::thread::Keeping;
+use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::{Counters, Nft};
 use crate::pool::Turn;
-use crate::steer::from_config::{self, Configured};
 
 /// Shortest pause between two passes.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -321,5 +321,5 @@ impl Driver {
 }
 
 #[cfg(test)]
-#[path = "enforce_tests.rs"]
+#[path = "apply_tests.rs"]
 mod tests;

@@ -4,6 +4,8 @@
 //! team: the whole has it, and what a bridge passes on between others is none of this machine's traffic. Not in a VRF, whose
 //! traffic no policy here means.
 
+pub mod thread;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
