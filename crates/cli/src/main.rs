@@ -3,6 +3,25 @@
 //! Exit status of every command: 0 success, 1 the answer is no (a check failed, a tunnel did not come up), 2 usage or
 //! configuration error. Operator commands speak VICI to the daemon (`vici`); what they print is made in `text` or, with
 //! `--json`, in `json`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `args` | the command line |
+//! | `operate` | `up`, `down`, `rekey` |
+//! | `view` | `list` |
+//! | `status` | text of `status` |
+//! | `plane` | the data plane in `status` and `list counters` |
+//! | `algs` | `list algs` |
+//! | `check` | `check` |
+//! | `guard` | `guard` |
+//! | `pki` | `pki` |
+//! | `plan` | `plan` |
+//! | `lab/` | `demo` and `lab` |
+//! | `vici` | a client of VICI |
+//! | `text` | tables for people |
+//! | `json` | the same for programs |
 
 #[macro_use]
 mod text;

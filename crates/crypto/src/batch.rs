@@ -48,6 +48,18 @@
 //! only an engine that works on several packets at once could do better.
 //!
 //! Not here: padding and trailer, replay, lifetimes, where a packet comes from and goes.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `setup` | puts the keys of an SA in place |
+//! | `cipher` | ciphers that need an integrity algorithm beside them |
+//! | `lanes` | packets that an engine wants side by side |
+//! | `across` | test: every engine against the others |
+//! | `edges` | test: packets between pages that fault |
+//! | `vectors` | test: whole packets from RFCs and other programs |
+//! | `wiped` | test: searches the memory of a process for dropped keys |
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::IntegId;

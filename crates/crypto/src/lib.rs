@@ -14,6 +14,18 @@
 //! | [`selftest`] | known answers at start | |
 //!
 //! `unsafe` lives in `engine` only, in files named after the library.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `suite` | from transform IDs to keys of algorithms |
+//! | `engine/` | the libraries and the code for one kind of processor |
+//! | `block_mac` | AES-CMAC, AES-XCBC and other MACs of AES blocks |
+//! | `ccm` | AES-CCM |
+//! | `null` | an engine that protects nothing, for counting instructions |
+//! | `wipe` | overwrites the stack that a call has used |
+//! | `testing` | helpers that several tests share |
 #![deny(unsafe_code)]
 
 pub mod batch;

@@ -23,6 +23,19 @@
 //! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`, `xdp` and `namespace` only. Nothing here
 //! knows what ESP or IKE is;
 //! the loops that join these objects to the packet engine are in the gateway.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `path` | the route to a peer and its MTU, for packets with their header |
+//! | `send` | sends lists of packets: segments, fragments, narrow paths |
+//! | `segmentation` | peers to which the kernel does not send segments |
+//! | `malloc` | arenas of the allocator |
+//! | `bpf/` | system calls for BPF, and an assembler |
+//! | `sockaddr` | addresses of sockets, as the kernel reads them |
+//! | `sockopt` | options of sockets |
+//! | `error` | reasons why a kernel object could not be had |
 
 mod bpf;
 pub mod clock;

@@ -15,6 +15,33 @@
 //!
 //! Not here: making fragments (a packet that does not fit its path leaves whole, and says whether it may be cut); of the path
 //! MTU only what ESP and AH take from it ([`mtu`]).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `engine` | SAD, SPD and settings, shared by all threads |
+//! | `worker` | one thread's view of the engine, and its scratch memory |
+//! | `pipeline/` | the way of a packet, out and in |
+//! | `spd` | policies, and the look-up of a packet |
+//! | `sad` | maps and lists of the SAD that are cheap to copy with one change |
+//! | `sa` | one SA |
+//! | `replay` | the replay window |
+//! | `flow` | decisions remembered for each flow |
+//! | `batch` | memory that a caller lends for one batch |
+//! | `held` | packets that wait for an SA |
+//! | `up` | messages for the key daemon |
+//! | `ah` | AH |
+//! | `ipcomp` | IPComp |
+//! | `fragment` | fragments, by RFC 4301 section 7 |
+//! | `reasm` | puts fragments together in front of transport mode |
+//! | `mtu` | bytes that ESP and AH take from a path MTU |
+//! | `mss` | clamps the MSS of TCP |
+//! | `ecn` | ECN and DSCP of tunnels |
+//! | `counters` | counters, and the closed list of drop reasons |
+//! | `stages` | time of a packet, by stage |
+//! | `audit` | events of RFC 4301 section 9 |
+//! | `fuzz` | bodies of fuzz targets |
 #![forbid(unsafe_code)]
 
 mod ah;

@@ -1,5 +1,11 @@
 //! One SA: what the packet path needs of it. Everything that changes is atomic or behind a lock that is held for a run of
 //! packets, so that workers share SAs.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `ranges` | quick answer of an inbound SA, by addresses |
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -6,6 +6,13 @@
 //!
 //! Ports that cannot be seen are one more value beside the 65,536 that can: ANY contains it, OPAQUE is it alone, and a
 //! range of ports does not contain it (RFC 4301 section 4.4.1.1).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `tree` | the look-up tree over five selectors |
+//! | `build` | makes the tree of its policies |
 
 use std::net::IpAddr;
 use std::sync::Arc;

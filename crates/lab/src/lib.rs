@@ -15,6 +15,27 @@
 //! [`report_command`] (`ironswan lab report`), [`compare_runs_command`] (`ironswan lab compare-runs`) and [`demo`]
 //! (`ironswan demo`); [`line()`] for those who want the record. A gateway is always judged as a process, so nothing here imports
 //! the daemon.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `experiment/` | the experiments, and what their measurements share |
+//! | `topology/` | boxes and links, made of network namespaces |
+//! | `relay/` | emulated links |
+//! | `dut/` | systems under test |
+//! | `load/` | generators and receivers of traffic |
+//! | `peer/` | simulated IKE peers |
+//! | `measure/` | searches, counters, watches |
+//! | `record/` | the record of a run, in one shape |
+//! | `report/` | text, page and plots of a record |
+//! | `plan/` | the planner |
+//! | `stats` | medians, spreads |
+//! | `machine` | fingerprint of the machine |
+//! | `process` | child processes |
+//! | `interrupt` | Ctrl-C, SIGTERM and SIGHUP |
+//! | `clock` | the only place of the laboratory that reads a clock |
+//! | `error` | errors, sorted by who has to act |
 
 #![forbid(unsafe_code)]
 

@@ -2,6 +2,27 @@
 //!
 //! Nothing here holds state, reads a clock or does I/O. Parsers are total: any byte string gives a value or an
 //! error, never a panic, and never allocates more than a small multiple of its input.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `read` | checked reader and writer of bytes |
+//! | `ip/` | IP headers, ICMP and checksums |
+//! | `esp` | header and trailer of ESP |
+//! | `natt` | tells IKE from ESP on port 4500 |
+//! | `offload` | virtio headers of the TUN device |
+//! | `ike/` | IKEv2 messages: header, payloads, the sealed part |
+//! | `vici` | VICI: frames, packets, sections |
+//! | `iana` | numbers that IANA assigned for IKEv2, and their names |
+//! | `algorithm` | lengths of every IPsec algorithm |
+//! | `proposal` | proposals, and the suites that come of them |
+//! | `requirement` | what RFCs 8221 and 8247 ask of each algorithm |
+//! | `selector` | traffic selectors, and the order of policies |
+//! | `id` | identities of peers |
+//! | `sadb` | messages between a key daemon and a packet engine |
+//! | `secret` | bytes that are wiped on drop and print nothing |
+//! | `pcap` | files of packets, as Wireshark reads them |
 #![forbid(unsafe_code)]
 
 pub mod algorithm;

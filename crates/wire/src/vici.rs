@@ -9,6 +9,14 @@
 //!
 //! Everything is big-endian. A message is a [`Section`], ordered as it came: clients match on the order of keys. Not
 //! here: commands, events, what a key means, sockets.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `frame` | frames out of a stream of bytes |
+//! | `packet` | requests, replies and events |
+//! | `section` | messages: sections, keys, lists |
 
 mod frame;
 mod packet;

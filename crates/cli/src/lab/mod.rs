@@ -1,4 +1,21 @@
 //! `demo` and `lab`: options to the laboratory's own.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `common` | options that the experiments share |
+//! | `background` | options of `lab background` |
+//! | `compare` | options of `lab compare` |
+//! | `compression` | options of `lab compression` |
+//! | `driver` | options of `lab driver` |
+//! | `fragments` | options of `lab fragments` |
+//! | `lowend` | options of `lab lowend` |
+//! | `profile` | options of `lab profile` |
+//! | `rfc2544` | options of `lab rfc2544` |
+//! | `topologies` | options of `lab topologies` |
+//! | `transfer` | options of `lab transfer` |
+//! | `tunnels` | options of `lab tunnels` |
 
 pub(crate) mod background;
 pub(crate) mod common;

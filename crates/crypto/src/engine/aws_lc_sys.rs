@@ -12,6 +12,17 @@
 //! Rules for all of them: a Rust slice gives pointer and length, both for the duration of the call only; output never
 //! overlaps input except where it is the same slice; sizes are checked before the call, so that a return value of 0
 //! means the peer's data (open) or a broken library (everything else).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `aead` | AES-GCM and ChaCha20-Poly1305 |
+//! | `aes` | AES: blocks, CBC, counter mode |
+//! | `des` | 3DES in CBC mode |
+//! | `hmac` | HMAC, with the key absorbed once |
+//! | `modp` | modular exponentiation in MODP groups |
+//! | `stream` | the ChaCha20 key stream, for the seeded generator |
 
 pub(crate) mod aead;
 pub(crate) mod aes;

@@ -3,6 +3,20 @@
 //! `aws_lc` is what aws-lc-rs offers safely (system randomness, X25519, ECDH); `aws_lc_sys` is the rest of AWS-LC,
 //! called directly where aws-lc-rs has no interface (finite-field DH, bare CBC, resumable HMAC) or a slower one
 //! (AEAD in place, tag apart). `ipsec_mb` is Intel's multi-buffer library. Figures are in [`crate::batch`].
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `aws_lc` | what aws-lc-rs offers safely |
+//! | `aws_lc_sys` | AWS-LC, called directly |
+//! | `vaes/` | AES-GCM with VAES and AVX2 |
+//! | `avx2/` | 3DES with AVX2 |
+//! | `ipsec_mb/` | Intel's multi-buffer library |
+//! | `sum` | the Internet checksum with AVX2 |
+//! | `prefetch` | asks the processor for memory ahead of use |
+//! | `registers` | empties the registers that held secrets |
+//! | `guarded` | memory between two pages that fault, for tests |
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "the fence: AVX2")]

@@ -15,6 +15,12 @@
 //!
 //! A suite that an engine does not have is done by aws-lc. The value goes into the packet engine's
 //! settings and from there into every key: nothing here is global.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `select` | the self-test that chooses an engine for each suite and size |
 
 use std::str::FromStr;
 

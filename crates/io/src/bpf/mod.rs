@@ -3,6 +3,12 @@
 //!
 //! Everything made here is a descriptor: when the last one is closed, also by a crash, the kernel removes it. A closed
 //! link detaches the program. A program that a tc filter names lives as long as the filter (`ingress`).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `assembler` | instructions of a program, by name |
 
 pub(crate) mod assembler;
 

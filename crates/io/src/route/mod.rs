@@ -11,6 +11,17 @@
 //!                unreachable 10.2.0.0/24 metric 4278198272 proto 220
 //!                throw 10.1.0.0/16 proto 220
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `netlink` | the socket: requests, replies, acknowledgements |
+//! | `link` | interfaces and addresses |
+//! | `routes` | routes, and look-ups |
+//! | `rule` | routing rules |
+//! | `ethernet` | hardware properties of an interface |
+//! | `watch` | notices of change |
 
 mod ethernet;
 mod link;

@@ -1,4 +1,23 @@
 //! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `outbound` | entrance of packets that leave |
+//! | `inbound` | entrance of packets that arrive |
+//! | `general` | SAs that need another way than plain tunnel ESP |
+//! | `transport` | IP header and checksum of a packet that came in transport mode |
+//! | `transport_headers` | headers that stay in front of ESP or AH |
+//! | `encapsulate` | how a packet that leaves is carried |
+//! | `decapsulate` | from authentic bytes to the packet that is delivered |
+//! | `decide` | the SPD's decision for a packet that leaves |
+//! | `accept` | whether an inner packet may come out of its SA |
+//! | `burst` | memory asked for ahead of use, for many small packets |
+//! | `split` | cuts frames into ESP packets |
+//! | `merge` | merges delivered packets into few writes |
+//! | `unmerge` | cuts a merged write that the device has refused |
+//! | `dummies` | dummy packets |
 
 mod accept;
 mod burst;

@@ -1,5 +1,19 @@
 //! Systems under test, always as processes on the gateways of a topology. One file each; adding one is that file and its
 //! line in [`NAMES`].
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `plain` | plain forwarding |
+//! | `ironswan` | `ironswan run` |
+//! | `strongswan` | strongSwan's charon |
+//! | `libreswan` | Libreswan's pluto |
+//! | `wireguard` | WireGuard in the kernel |
+//! | `wireguard_go` | wireguard-go, and forks of it |
+//! | `openvpn` | OpenVPN |
+//! | `vici` | asks a daemon by VICI whether it is there |
+//! | `engine` | counters of a system's packet engine |
 
 mod engine;
 pub(crate) mod ironswan;

@@ -1,6 +1,13 @@
 //! Experiment E5, `lab driver`: the crypto engine alone, through the batch interface that the data plane uses, after
 //! Freescale's driver-level test of an accelerator (50,000 operations). No packet crosses anything: what is measured is what
 //! a suite costs by size, engine and direction, and what handing over many packets at once is worth.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `suite` | suites of ESP, by their names in `swanctl.conf` |
+//! | `work` | a crypto engine at work |
 
 pub(super) mod suite;
 pub(super) mod work;

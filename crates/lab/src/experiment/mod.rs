@@ -1,4 +1,40 @@
 //! The experiments of the laboratory, one file each, and what they share: options with defaults, one measured trial.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `line` | `lab line`: TCP across four boxes |
+//! | `topologies` | `lab topologies` |
+//! | `transfer` | `lab transfer`: one large file |
+//! | `background` | `lab background`: what traffic leaves of the CPU |
+//! | `driver` | `lab driver`: crypto engines alone |
+//! | `rfc2544` | `lab rfc2544`: highest rates and delays, by frame size |
+//! | `flood` | `lab flood`: small and large packets at any rate |
+//! | `fragments` | `lab fragments`: packets that do not fit the link |
+//! | `compare` | `lab compare`: all systems side by side |
+//! | `tunnels/` | `lab tunnels`: many tunnels |
+//! | `compression` | `lab compression`: IPComp |
+//! | `profile` | `lab profile`: time by stage |
+//! | `lowend` | `lab lowend`: gateways held to a part of a core |
+//! | `plan/` | measurements for `ironswan plan` |
+//! | `demo` | `ironswan demo` |
+//! | `campaign` | opens and ends the measurements of an experiment |
+//! | `budget` | how much of an experiment fits into a given time |
+//! | `rig` | a line with a system on it, for trials with packets |
+//! | `stage` | a topology with a system on it, for applications |
+//! | `tester` | the tester of one gateway alone |
+//! | `throughput` | the search that experiments with packets share |
+//! | `trial` | one trial |
+//! | `trials` | every trial with packets, as a CSV |
+//! | `passed` | packets that one trial passed, and impossible counts |
+//! | `placement` | processors for each part of a flood |
+//! | `emulated` | whether the emulated links kept up |
+//! | `judge` | verdict of a trial whose generator fell short |
+//! | `beside` | a CPU soaker beside any part of an experiment |
+//! | `doubts` | doubts that a reader of a `line` run should have |
+//! | `flood_doubts` | the same for `flood` |
+//! | `general_doubts` | the same for all other experiments |
 
 mod background;
 mod beside;

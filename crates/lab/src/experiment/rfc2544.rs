@@ -1,5 +1,12 @@
 //! Experiment E6, `lab rfc2544`: throughput by frame size at bounded losses, latency below it and the curve past it, gateway to
 //! gateway (RFC 2544 figure 3) or of one gateway alone (figure 2), after Freescale's study of IPsec on its processors.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `single` | measurements of one gateway alone |
+//! | `conclude` | figures and views, made of the samples |
 
 mod conclude;
 mod single;

@@ -1,4 +1,19 @@
 //! Load: what puts traffic on a topology. One file per generator.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `generator` | sends packets at a given rate |
+//! | `receiver` | receives and times them |
+//! | `tally` | which packets arrived, and in which order |
+//! | `latency` | a histogram of delays |
+//! | `frame` | packets of the generator |
+//! | `esp/` | a tester that seals and opens ESP itself |
+//! | `ttcp` | TCP like ttcp's |
+//! | `iperf3` | TCP by iperf3 |
+//! | `apps` | real programs that carry a file |
+//! | `content` | contents of files, from a seed |
 
 pub mod apps;
 pub mod content;

@@ -1,5 +1,21 @@
 //! Measuring: what the kernel counts, and the record made of it for one trial. Knows neither systems under test nor
 //! load generators, only a line with traffic on it.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `search` | highest rate at one allowed loss |
+//! | `mlr/` | highest rates at several allowed losses, by one search |
+//! | `window` | one measuring window over a line with traffic |
+//! | `meter` | CPU time of machine and processes, between two moments |
+//! | `counters` | counters of the kernel |
+//! | `places` | places where packets were dropped |
+//! | `outer` | packets that crossed the outer link |
+//! | `soaker` | a thread that takes the CPU time left over |
+//! | `sieve` | a program whose run time shows what is left |
+//! | `quota` | holds processes to a part of a core |
+//! | `watch` | what else the machine did during a run: programs, host, heat |
 
 pub mod counters;
 mod meter;

@@ -6,6 +6,12 @@
 //!   one thread:  sockets 500, 4500 ──> Endpoint (a connection per tunnel) ──> SAs by tunnel ──> Peer::keys()
 //! ```
 //! Not here: ESP ([`crate::load::esp`] speaks it with these keys). What arrives in UDP is counted and dropped.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `node` | the thread of all peers |
 
 mod node;
 

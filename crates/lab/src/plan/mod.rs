@@ -7,6 +7,27 @@
 //!                              └ verified, rates: predictions against measurements
 //! all of them ── record ──> the record of a run folder
 //! ```
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `model` | costs of packets, and what a machine carries |
+//! | `fit` | fits of costs to measurements |
+//! | `paths` | from measured loads to the costs of a path |
+//! | `rates` | highest rates of one gateway |
+//! | `gathering` | how packets gather at the highest rates |
+//! | `suite` | cost of a suite alone |
+//! | `mix` | sizes of packets, and how many of each |
+//! | `links` | links by name |
+//! | `answer` | answers from a model |
+//! | `text` | answers for people |
+//! | `fitted` | measurements and fit of a calibration, as text for people |
+//! | `verified` | predictions against measurements |
+//! | `recomputed` | test: a verification, computed by another program |
+//! | `record` | the record of a run folder |
+//! | `store` | where the model is kept |
+//! | `sample` | a model with round numbers, for tests |
 
 pub mod answer;
 pub mod fit;

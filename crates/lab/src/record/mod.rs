@@ -7,6 +7,12 @@
 //! A *factor* is what was chosen (the system, the suite, the size), a *measure* what was counted or timed. Whatever a report
 //! shows follows from the samples by [`figures`], so anyone can recompute it from the file, and two runs can be laid beside
 //! each other without knowing what was measured. Pure.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `check` | rules of a record that a schema cannot express |
 
 mod check;
 

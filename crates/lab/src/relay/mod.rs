@@ -7,6 +7,16 @@
 //! ```
 //! Link ends next to a relay must send whole, separate packets (no segmentation or checksum offload): the topologies see
 //! to that.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `shaper` | rate, delay, loss and order of a link; pure |
+//! | `link` | how a link is written on the command line |
+//! | `nat` | translates addresses and ports |
+//! | `packet` | fields of a frame that a relay reads and changes |
+//! | `random` | random numbers that a seed determines |
 
 mod link;
 mod nat;

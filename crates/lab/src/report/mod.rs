@@ -1,5 +1,31 @@
 //! Reports: the record of a run (`run.json` and raw files in one folder), and what people see of it. A report is made from
 //! the record alone, so a run can be shown again without measuring again.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `folder` | the folder of a run |
+//! | `run` | the record of a `line` run |
+//! | `flood` | the record of a `flood` run |
+//! | `convert` | both of these, in the shape of all others |
+//! | `stored` | a run that is read back from its folder |
+//! | `schema` | checks records against JSON Schemas |
+//! | `schema_test` | test: records against their schemas |
+//! | `line` | a `line` run as text |
+//! | `flood_text` | a `flood` run as text |
+//! | `record_text` | any other run as text |
+//! | `grid` | tables of a record as cells |
+//! | `text` | tables and numbers for terminals |
+//! | `page` | a record as one page of HTML |
+//! | `svg/` | plots |
+//! | `publish` | the plots, the page and the record in a run's folder |
+//! | `compare` | two runs side by side |
+//! | `history` | published figures that experiments repeat |
+//! | `accounting` | share of the CPU that was busy, by kernel and soaker |
+//! | `warning` | doubts about a run |
+//! | `progress` | a progress bar |
+//! | `sample` | a small run with round numbers, for tests |
 
 pub(crate) mod accounting;
 mod compare;

@@ -5,6 +5,22 @@
 //! - what a killed process could not remove, the next run does ([`Owner::claim`]).
 //!
 //! Every namespace has the TCP congestion control of its owner, and not the machine's.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `line` | four boxes in a line |
+//! | `pair` | two hosts |
+//! | `star` | road warriors, or a hub with spokes |
+//! | `mesh` | every gateway with every other |
+//! | `sites` | addresses and networks that systems under test are told |
+//! | `network` | boxes, links, and relays in the links |
+//! | `netns` | one network namespace |
+//! | `owner` | names that say which process made a namespace |
+//! | `congestion` | congestion control of TCP in a namespace |
+//! | `cpus` | processors of threads and of what a link receives |
+//! | `netdev` | kernel threads that poll a device |
 
 mod congestion;
 mod cpus;

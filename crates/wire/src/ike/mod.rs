@@ -11,6 +11,16 @@
 //! versions, unknown flags, the critical bit of payloads that are known. What only makes sense with state (is this
 //! message id expected, may this exchange happen now, is a payload missing) is judged in the crate `ike`; keys and
 //! ciphers are in `crypto`.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `header` | the IKE header |
+//! | `message` | a whole message |
+//! | `payload/` | payloads, one file each |
+//! | `sealed` | layout of the encrypted payloads |
+//! | `error` | faults of a message, by the notification that answers them |
 
 pub mod error;
 pub mod header;

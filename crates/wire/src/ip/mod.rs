@@ -2,6 +2,18 @@
 //! section 4.4.1.1.
 //!
 //! [`parse`] accepts any byte string. It does not verify checksums (see [`checksum`]) and does not reassemble.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `v4` | IPv4 header |
+//! | `v6` | IPv6 header |
+//! | `ext` | IPv6 extension headers |
+//! | `tcp` | TCP header, and the MSS option |
+//! | `udp` | UDP header |
+//! | `icmp` | the packet that an ICMP error quotes |
+//! | `checksum` | checksums of IP, TCP, UDP and ICMP |
 
 pub mod checksum;
 pub mod ext;

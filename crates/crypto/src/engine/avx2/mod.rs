@@ -12,6 +12,12 @@
 //! encrypted one after another: with fewer packets than lanes the rest of a pass is wasted.
 //!
 //! Not here: which key is none (`aws_lc_sys::des`, which has refused it).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `tables` | tables of DES, and those that the compiler makes of them |
 
 mod tables;
 #[cfg(test)]

@@ -1,6 +1,17 @@
 //! Experiment E12, the measurements behind `ironswan plan`: crypto alone, IKE in memory, tunnels brought up, plain forwarding, and
 //! short loads over a line of four boxes, and the highest rates of one gateway alone. Calibrating fits a model to them; verifying
 //! predicts other loads, which were named beforehand and kept out of the fit, and measures them.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `command` | `ironswan plan` |
+//! | `loads` | loads of a calibration, and of its verification |
+//! | `observe` | one load, and its cost on each gateway |
+//! | `forward` | cost of forwarding a packet without a tunnel |
+//! | `handshake` | cost of IKE |
+//! | `soaked` | the same loads beside a CPU soaker |
 
 mod command;
 mod forward;

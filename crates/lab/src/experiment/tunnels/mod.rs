@@ -4,6 +4,22 @@
 //! For each number of tunnels: bring-up as after a reboot (`start_action = start`), the cost of each tenth, memory, packets over
 //! random SAs, a restart, and what peers cost that are gone. Then a gateway for more peers than a second one would leave room
 //! for, which are simulated ([`crate::peer`]).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `config` | addresses and files of thousands of tunnels |
+//! | `gateways` | two gateways, started and watched as processes |
+//! | `growth` | cost of each tenth of the tunnels |
+//! | `traffic` | packets over tunnels chosen at random |
+//! | `trace` | SAs of the packets in a capture, for the cache of keys |
+//! | `cache` | worth of a cache of keys |
+//! | `restart` | the initiating gateway is restarted |
+//! | `dead` | cost of peers that are gone |
+//! | `simulated` | one gateway, and simulated peers |
+//! | `one_more` | cost of one more tunnel, for the planner |
+//! | `conclude` | figures and views, made of the samples |
 
 mod cache;
 mod conclude;

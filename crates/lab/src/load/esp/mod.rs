@@ -7,6 +7,14 @@
 //! ```
 //! Keys and SPIs are those of a CHILD_SA that [`crate::peer`] has agreed on with the gateway. The cryptography is that of aws-lc,
 //! packet by packet, whatever engine the gateway has. Not here: sockets.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `seal` | packets for the gateway to open |
+//! | `open` | checks packets that the gateway has sealed |
+//! | `limits` | speed of the tester itself, without sockets |
 
 mod limits;
 mod open;

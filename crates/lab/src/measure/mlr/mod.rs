@@ -9,6 +9,14 @@
 //! What a load *is* follows from the trials at it alone ([`Goal::classify`]); the order of trials only decides how soon that is
 //! known. Trials shorter than a goal's count little, so coarse and short ones find the place and long ones decide it. RFC 2544's
 //! plain search is one setting ([`Goal::rfc2544`]): one long trial at a load decides, and no loss is allowed. Pure.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `search` | the next load to try, and for how long |
+//! | `bounds` | lower and upper bound of a load, from its trials |
+//! | `simulated` | systems with a known throughput, for tests |
 
 mod bounds;
 mod search;

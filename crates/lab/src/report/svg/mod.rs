@@ -1,6 +1,14 @@
 //! Plots of a record as SVG: lines with marks over a numeric axis, groups of bars over words, error bars from the smallest to the
 //! largest of the repeats. Colours are told apart by people who see few of them, and every series has a mark of its own besides.
 //! Pure.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `data` | points and series of a plot |
+//! | `axis` | axes |
+//! | `canvas` | elements of an SVG document, and widths of text |
 
 mod axis;
 mod canvas;

@@ -6,6 +6,25 @@
 //!
 //! "Next payload" names the type of the payload behind this one; in SK and SKF it names the first one inside.
 //! Not here: which payloads an exchange needs. Those that may come once only are checked here, for every exchange.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `sa` | proposals and transforms |
+//! | `ke` | public value of a key exchange |
+//! | `nonce` | nonce |
+//! | `id` | identities |
+//! | `auth` | proof of an identity |
+//! | `cert` | certificates and requests for them |
+//! | `ts` | traffic selectors |
+//! | `notify` | errors and status |
+//! | `delete` | SAs that the sender has deleted |
+//! | `config` | addresses and other settings for a peer |
+//! | `eap` | EAP messages |
+//! | `vendor` | vendor IDs |
+//! | `sk` | the encrypted payload |
+//! | `skf` | a fragment of the encrypted payload |
 
 pub mod auth;
 pub mod cert;
