@@ -257,6 +257,42 @@ def with_daemon(lab, full):
     check(not stands(lab) and not rules(lab) and not routes(lab), '--remove takes all away')
 
 
+def disabled(lab, full):
+    """guard = no after a crash, where nft cannot be run any more: the start takes away what the killed daemon left, says so in one
+    line, and clear packets pass. So does --install."""
+    lab.line()
+    for box, net, gw in (('g1', '10.2.0.0/24', '192.0.2.2'), ('g2', '10.1.0.0/24', '192.0.2.1')):
+        lab.ip(box, 'route', 'add', net, 'via', gw)
+    open_child = config(lab, tunnel('g1', child='guard = no'), 'open')
+    lab.write('open/ironswan.conf', 'guard = no\n')
+    vici = f'unix://{lab.path("open.vici")}'
+
+    def crash():
+        """A daemon with the guard standing is killed."""
+        g1 = IronSwan(lab, 'g1').start(tunnel('g1'))
+        g1.process.stop(signal.SIGKILL)
+        check(stands(lab) and rules(lab) and not clear_ping(lab), 'the guard of the killed daemon stands')
+
+    def is_gone(by):
+        check(not stands(lab), f'{by}: the nft table is gone')
+        check(not rules(lab) and not routes(lab), f'{by}: rules and routes are gone: {rules(lab)} {routes(lab)}')
+        check(not shown(lab, *NOBODY)['ingress'], f'{by}: the programs at the ingress are gone')
+        check(clear_ping(lab), f'{by}: a clear packet passes')
+
+    crash()
+    process = lab.spawn('g1', *HIDDEN, program(), 'run', '--config', open_child, '--vici', vici, name='open', private_run=True)
+    until('the daemon without a guard is ready', lambda: 'ready: IronSwan' in process.log())
+    is_gone('a start with guard = no')
+    lines = [x for x in process.log().splitlines() if 'guard = no' in x and 'removed' in x]
+    check(len(lines) == 1 and 'nft table' in lines[0] and 'rule' in lines[0] and 'route' in lines[0] and 'ingress' in lines[0],
+          f'one line says so: {lines}')
+    process.stop()
+
+    crash()
+    guard(lab, '--install', '--config', open_child, *NOBODY, before=HIDDEN)
+    is_gone('--install with guard = no')
+
+
 def changed(lab, full):
     """A `guard` that is changed holds for the tunnel that is up, whose selectors only the negotiation told; another connection's
     child of the same name keeps its own."""
@@ -452,5 +488,5 @@ def few_rights(lab, full):
 
 
 main({f.__name__: f for f in (no_nft, old_nft, broken_nft, nft_breaks_later, nft_hangs,
-                              without_daemon, bad_configuration, with_daemon, changed, foreign_routes,
+                              without_daemon, bad_configuration, with_daemon, disabled, changed, foreign_routes,
                               foreign_rules, settings, restored, two_daemons, few_rights)}, 'guard')

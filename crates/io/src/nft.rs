@@ -1,5 +1,6 @@
 //! Notices of nftables: who has touched one table; and whether it stands, and its counters. Reading and writing rules is the
-//! program `nft`'s; this is to know when to look again, whom to name, and what would take that program long.
+//! program `nft`'s; this is to know when to look again, whom to name, what would take that program long, and to delete a table where
+//! that program cannot be run.
 //!
 //! ```text
 //! nlmsghdr 16 | nfgenmsg: family 1, version 1, res_id 2 | attributes: length 2, type 2, value, padding to 4
@@ -25,6 +26,14 @@ const NEWTABLE: u16 = 0;
 const GETTABLE: u16 = 1;
 const NEWOBJ: u16 = 18;
 const GETOBJ: u16 = 19;
+/// `NFT_MSG_DELTABLE`.
+const DELTABLE: u16 = 2;
+/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`: nftables takes changes only between these two messages.
+const BATCH_BEGIN: u16 = 16;
+const BATCH_END: u16 = 17;
+/// `NLM_F_REQUEST`, `NLM_F_ACK`.
+const REQUEST: u16 = 1;
+const ACK: u16 = 4;
 /// The answer to what cannot be answered.
 const NLMSG_ERROR: u16 = libc::NLMSG_ERROR as u16;
 /// `NFNLGRP_NFTABLES`.
@@ -155,6 +164,17 @@ pub fn has_table(table: &str) -> Result<bool, Error> {
     found.map(|f| f.is_some()).map_err(|e| Error::system("asking for an nftables table", e))
 }
 
+/// Deletes a table of the family `inet` with everything in it, without the program `nft`. Returns false when no such table stands.
+/// In the network namespace of the calling thread; needs `CAP_NET_ADMIN`.
+///
+/// # Errors
+/// The error that the kernel returned, also when it has no nftables.
+pub fn delete_table(table: &str) -> Result<bool, Error> {
+    exchange(&deletion(table), None)
+        .map(|done| done.is_some())
+        .map_err(|e| Error::system("deleting an nftables table", e))
+}
+
 /// Packets and bytes of a counter of a table of the family `inet`; `None` when there is no such counter. Otherwise as
 /// [`has_table`].
 ///
@@ -173,12 +193,18 @@ pub fn counter(table: &str, name: &str) -> Result<Option<(u64, u64)>, Error> {
 
 /// One question about something that has a name, the attributes of the answer; `None`: there is no such thing.
 fn ask((question, answer): (u16, u16), names: &[(u16, &[u8])]) -> io::Result<Option<Vec<u8>>> {
+    exchange(&request(question, names), Some(answer))
+}
+
+/// Sends a request, and returns the attributes of the `answer`. Without an `answer` an acknowledgement ends the exchange, and the
+/// attributes are empty. `None` means that the kernel does not know the name.
+fn exchange(request: &[u8], answer: Option<u16>) -> io::Result<Option<Vec<u8>>> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
     let limit = Some(std::time::Duration::from_secs(10));
     rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, limit)?;
-    socket.send(&request(question, names), 0)?;
+    socket.send(request, 0)?;
     loop {
         let (bytes, _) = match socket.recv_from_full() {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
@@ -188,15 +214,35 @@ fn ask((question, answer): (u16, u16), names: &[(u16, &[u8])]) -> io::Result<Opt
             let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
             let code = message.get(16..).and_then(|m| m.first_chunk()).map(|c| i32::from_ne_bytes(*c));
             match (kind, code) {
+                (Some(NLMSG_ERROR), Some(0)) if answer.is_none() => return Ok(Some(Vec::new())),
                 (Some(NLMSG_ERROR), Some(code)) if -code == libc::ENOENT => return Ok(None),
                 (Some(NLMSG_ERROR), Some(code)) => return Err(io::Error::from_raw_os_error(-code)),
-                (Some(kind), _) if kind == SUBSYSTEM << 8 | answer => {
+                (Some(kind), _) if answer.is_some_and(|answer| kind == SUBSYSTEM << 8 | answer) => {
                     return Ok(message.get(20..).map(<[u8]>::to_vec));
                 }
                 _ => {}
             }
         }
     }
+}
+
+/// The batch that deletes a table of the family `inet`.
+fn deletion(table: &str) -> Vec<u8> {
+    let mut change = request(DELTABLE, &[(1, table.as_bytes())]);
+    change[6..8].copy_from_slice(&(REQUEST | ACK).to_ne_bytes());
+    [limit_of_batch(BATCH_BEGIN), change, limit_of_batch(BATCH_END)].concat()
+}
+
+/// The first or the last message of a batch: a header, and an nfgenmsg whose res_id names nftables.
+fn limit_of_batch(kind: u16) -> Vec<u8> {
+    let mut m = vec![0; 16];
+    m.extend([0, 0]);
+    m.extend(SUBSYSTEM.to_be_bytes());
+    let len = m.len() as u32;
+    m[..4].copy_from_slice(&len.to_ne_bytes());
+    m[4..6].copy_from_slice(&kind.to_ne_bytes());
+    m[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
+    m
 }
 
 /// A question about something of the family `inet`. If it asks for an object, that is a counter.
@@ -219,8 +265,7 @@ fn request(question: u16, names: &[(u16, &[u8])]) -> Vec<u8> {
     let len = m.len() as u32;
     m[..4].copy_from_slice(&len.to_ne_bytes());
     m[4..6].copy_from_slice(&(SUBSYSTEM << 8 | question).to_ne_bytes());
-    // NLM_F_REQUEST.
-    m[6..8].copy_from_slice(&1u16.to_ne_bytes());
+    m[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
     m
 }
 

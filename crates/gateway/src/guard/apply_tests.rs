@@ -242,8 +242,14 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
                 text.split("#end\n").filter(|t| !t.is_empty()).map(str::to_owned).collect::<Vec<_>>()
             };
             let table = Some(Table::new(nft));
-            let gate =
-                crate::guard::start_and_end::Gate { driver: driver.clone(), table, stood: false, port: 0 };
+            let former = crate::guard::start_and_end::Former::default();
+            let gate = crate::guard::start_and_end::Gate {
+                driver: driver.clone(),
+                table,
+                stood: false,
+                former,
+                port: 0,
+            };
             let keeper = tokio::task::spawn_local(driver.enforce(gate.replace()));
             driver.guarded().await.unwrap();
             assert_eq!(tables().len(), 1);

@@ -1,6 +1,6 @@
 //! The guard in the kernel: puts a [`Plan`] there, shows what stands, takes it away. With a daemon or without.
 //!
-//! What stands outlives the daemon: the nft table (no owner flag), the filters at the ingress, the two rules of each family, and
+//! All that stands outlives the daemon: the nft table (no owner flag), the filters at the ingress, the two rules of each family, and
 //! in table 220 the unreachable and throw routes. Only the routes to the device go with it. The next start replaces all of it by its own plan.
 //!
 //! ```text
@@ -97,9 +97,9 @@ pub fn install(
     // The table first: what it refuses changes nothing, and it closes at once what the plan does.
     match (nft, &plan.nft) {
         (Some(nft), Some(text)) => drop(nft.apply(text)?),
-        // A table of before would go on dropping what is no longer protected.
-        (Some(nft), None) => drop(nft.remove()?),
-        (None, _) => {}
+        (None, Some(_)) => {}
+        // A table of an earlier configuration would go on dropping.
+        (_, None) => drop(delete_table()?),
     }
     let kept = keeper.keep(&plan.ingress);
     let routes = standing_routes(plan);
@@ -120,6 +120,28 @@ pub fn install(
         unless_absent(netlink.delete_rule(&rule).map(|_| ()))?;
     }
     Ok(kept)
+}
+
+/// Deletes the guard's nft table without the program `nft`, for when the guard is off: that program may have gone since the table
+/// was made. Returns whether the table stood. A kernel without nftables has no table.
+///
+/// # Errors
+/// The kernel does not say whether the table stands, or refuses to delete it.
+pub(crate) fn delete_table() -> Result<bool, IoError> {
+    match ironswan_io::nft::has_table(NAME) {
+        Ok(true) => ironswan_io::nft::delete_table(NAME),
+        Ok(false) => Ok(false),
+        Err(e) if is_without_nftables(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The kernel's answers where it lacks nfnetlink or nf_tables.
+fn is_without_nftables(e: &IoError) -> bool {
+    use rustix::io::Errno;
+    let answers =
+        [Errno::PROTONOSUPPORT, Errno::AFNOSUPPORT, Errno::OPNOTSUPP, Errno::INVAL, Errno::CONNREFUSED];
+    answers.iter().any(|n| e.errno() == Some(n.raw_os_error()))
 }
 
 /// True when there are VRFs: with the first one the kernel makes a rule for them.

@@ -145,8 +145,8 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
     let plan = plan::plan(&settings, &policies);
     let nft = match Nft::find() {
         Err(e) if settings.nft => return Err(one(&e)),
-        // What an earlier configuration has left there would go on dropping.
-        found => found.ok().filter(|nft| settings.nft || nft.present().unwrap_or(false)),
+        // Without the guard there is no table to write.
+        found => found.ok().filter(|_| settings.nft),
     };
     let kept = super::install(nft.as_ref(), &mut netlink, &plan, &settings.device).map_err(|e| one(&e))?;
     if !wrong.is_empty() {

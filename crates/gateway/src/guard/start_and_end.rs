@@ -4,6 +4,7 @@
 //! start:  adopt what stands ─▶ plan of the configuration ─▶ kernel ─▶ VICI, connections
 //! failed: nothing stood before: all of it goes; else it stays
 //! end:    device routes go, dynamic policies go; what the configuration protects stays guarded
+//! no guard: with `guard = no`, or without a guarded child, the guard of an earlier start is removed, and the log says so
 //! ```
 
 use std::rc::Rc;
@@ -14,52 +15,90 @@ use ironswan_io::tun::TunConfig;
 
 use crate::config::Config;
 use crate::driver::Driver;
-use crate::guard::Nft;
 use crate::guard::apply::{Replace, Table};
 use crate::guard::ingress::Keeper;
 use crate::guard::ingress::thread::Keeping;
 use crate::guard::keep::Watcher;
 use crate::guard::plan::from_config::{self, Configured};
+use crate::guard::{NAME, Nft, delete_table};
 use crate::log;
 use crate::worker::DataPlane;
 
-/// What stands between start and end.
+/// The guard of a running daemon, from its start to its end.
 pub(crate) struct Gate {
     pub(crate) driver: Driver,
     /// `None`: `guard = no`.
     pub(crate) table: Option<Arc<Table>>,
-    /// The table of a predecessor stood, or its filter at an ingress, or that could not be told.
+    /// A guard stood before this start, or the kernel did not tell.
     pub(crate) stood: bool,
+    /// Parts of that guard which this start has found.
+    pub(crate) former: Former,
     /// The netlink address from which filters at the ingress are set.
     pub(crate) port: u32,
 }
 
+/// Parts of a guard that an earlier daemon, or `ironswan guard --install`, left in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Former {
+    /// The nft table stood.
+    pub(crate) table: bool,
+    /// Rules.
+    pub(crate) rules: usize,
+    /// Routes of table 220 that stand without a device.
+    pub(crate) routes: usize,
+    /// Interfaces at whose ingress the program stood.
+    pub(crate) interfaces: usize,
+}
+
+impl Former {
+    /// Lists the parts in words; `None` when there are none.
+    fn in_words(&self) -> Option<String> {
+        let several = |n: usize, one: &str, many: &str| match n {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            n => Some(format!("{n} {many}")),
+        };
+        let parts = [
+            self.table.then(|| format!("the nft table inet {NAME}")),
+            several(self.rules, "rule", "rules"),
+            several(self.routes, "route of table 220", "routes of table 220"),
+            several(
+                self.interfaces,
+                "program at the ingress of an interface",
+                "programs at the ingress of interfaces",
+            ),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
 impl Gate {
-    /// With the program `nft`, or without the guard.
+    /// Looks for the program `nft` and for the guard of an earlier start. With `guard = no` the nft table of that start is deleted here:
+    /// it would go on dropping packets that nothing leads into a tunnel.
     ///
     /// # Errors
-    /// `nft` is missing or too old; the message has the remedy.
+    /// `nft` is missing or too old, and the message has the remedy; or the kernel refuses.
     pub(crate) fn new(driver: Driver, guard: bool) -> Result<Self, String> {
-        let nft = match guard {
-            true => Some(Nft::find().map_err(|e| e.to_string())?),
-            // What cannot be used cannot have left a table either.
-            false => Nft::find().ok(),
+        let nft = if guard { Some(Nft::find().map_err(|e| e.to_string())?) } else { None };
+        let table_stood = match &nft {
+            Some(nft) => nft.present().ok(),
+            None => Some(delete_table().map_err(|e| e.to_string())?),
         };
-        let mut stood = nft.as_ref().is_some_and(|n| n.present().unwrap_or(guard));
-        if let (false, true, Some(nft)) = (guard, stood, &nft) {
-            // A table of before would go on dropping what is no longer steered by it.
-            nft.remove().map_err(|e| e.to_string())?;
-        }
-        // Without the guard it takes away what a predecessor left there.
         let device = driver.installed(|i| i.steering().settings().device.clone());
         let mut keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
-        stood |= keeper.found();
+        let interfaces = keeper.found();
         let port = keeper.port().map_err(|e| e.to_string())?;
+        // The thread runs without the guard as well: it removes the programs of an earlier start.
         let keeping = Keeping::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
         driver.install(|i| i.steering_mut().guards_ingress(keeping));
-        let table = nft.filter(|_| guard).map(Table::new);
+        let table = nft.map(Table::new);
         table.iter().for_each(|t| driver.guard_is(t.clone()));
-        Ok(Self { driver, table, stood, port })
+        // An answer that the kernel does not give counts as a guard that stands.
+        let stood = table_stood.unwrap_or(true) || interfaces.is_none_or(|n| n > 0);
+        let (found, interfaces) = (table_stood.unwrap_or(false), interfaces.unwrap_or(0));
+        let former = Former { table: found, interfaces, ..Former::default() };
+        Ok(Self { driver, table, stood, former, port })
     }
 
     /// How the table is replaced.
@@ -71,18 +110,33 @@ impl Gate {
         }
     }
 
-    /// Puts the configuration's plan in place of whatever stands.
+    /// Puts the configuration's plan in place of whatever stands. Says so when that takes away the guard of an earlier start.
     ///
     /// # Errors
-    /// What the kernel refuses; what was set here has been removed then.
+    /// The kernel refuses a part. Then all that was set here has been removed, unless a guard stood before.
     pub(crate) fn close(&self, config: &Config) -> Result<(), String> {
-        self.driver
-            .install(|i| i.adopt())
-            .map_err(|e| e.to_string())
-            .and_then(|()| {
-                self.driver.enforce_now(&self.replace(), from_config::configured(&config.connections))
-            })
-            .inspect_err(|_| self.undo())
+        self.adopt_and_apply(config).inspect_err(|_| self.undo())
+    }
+
+    fn adopt_and_apply(&self, config: &Config) -> Result<(), String> {
+        self.driver.install(|i| i.adopt()).map_err(|e| e.to_string())?;
+        let (rules, routes) = self.driver.installed(|i| i.steering().in_kernel());
+        self.driver.enforce_now(&self.replace(), from_config::configured(&config.connections))?;
+        if !self.driver.installed(|i| i.steering().plan().ingress.is_empty()) {
+            return Ok(());
+        }
+        let (rules_now, routes_now) = self.driver.installed(|i| i.steering().in_kernel());
+        let rules = rules.iter().filter(|rule| !rules_now.contains(rule)).count();
+        let routes = routes.difference(&routes_now).count();
+        if let Some(parts) = (Former { rules, routes, ..self.former }).in_words() {
+            let why = if self.table.is_some() {
+                "no loaded child is guarded"
+            } else {
+                "guard = no in ironswan.conf"
+            };
+            log::line(Level::Warn, None, &format!("{why}: removed the guard of an earlier start: {parts}"));
+        }
+        Ok(())
     }
 
     /// Begins to watch; `installer`: the netlink address of the driver's own socket.
@@ -122,5 +176,22 @@ impl Gate {
         if let Some(Err(e)) = self.table.as_ref().map(|t| t.remove()) {
             log::line(Level::Error, None, &e);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_former_guard_are_said_in_words_and_nothing_where_there_was_none() {
+        assert_eq!(Former::default().in_words(), None);
+        let all = Former { table: true, rules: 4, routes: 1, interfaces: 2 };
+        assert_eq!(
+            all.in_words().unwrap(),
+            "the nft table inet ironswan, 4 rules, 1 route of table 220, 2 programs at the ingress of interfaces"
+        );
+        let filter = Former { interfaces: 1, ..Former::default() };
+        assert_eq!(filter.in_words().unwrap(), "1 program at the ingress of an interface");
     }
 }

@@ -222,7 +222,7 @@ fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed
         let veth = ["link", "add", "v0", "type", "veth", "peer", "name", "v1"];
         assert!(std::process::Command::new("ip").args(veth).status().unwrap().success());
         let mut keeper = ingress::Keeper::open("ipsec0").unwrap();
-        assert!(!keeper.found() && !ingress::stands(&n.links().unwrap()));
+        assert!(keeper.found() == Some(0) && !ingress::stands(&n.links().unwrap()));
         let good = Plan { ingress: filter("10.2.0.0"), ..plan("chain c { accept; }") };
         assert_eq!(install(Some(&nft), &mut n, &good, "ipsec0").unwrap().problem, None);
         let before = digests(&mut n);
@@ -246,9 +246,9 @@ fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed
         nft.remove().unwrap();
         assert_eq!(keeper.keep(&filter("10.2.0.0")).problem, None);
         let mut another = ingress::Keeper::open("ipsec0").unwrap();
-        assert!(another.found() && ingress::stands(&n.links().unwrap()));
+        assert!(another.found() == Some(2) && ingress::stands(&n.links().unwrap()));
         assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed { filters: 2, ..Removed::default() });
-        assert!(!another.found() && !ingress::stands(&n.links().unwrap()));
+        assert!(another.found() == Some(0) && !ingress::stands(&n.links().unwrap()));
     });
 }
 
@@ -288,5 +288,25 @@ fn filters_that_are_asked_before_ours_are_named_and_no_others() {
             |device: &str| found.iter().find(|(name, _)| name == device).map(|(_, what)| what.join(", "));
         assert_eq!(of("v0").as_deref(), Some("tc filter u32 pref 1, tc filter bpf pref 2"));
         assert_eq!(of("v1").as_deref(), Some("tc filter bpf pref 2"));
+    });
+}
+
+#[test]
+fn without_the_guard_the_table_of_before_goes_also_where_nft_cannot_be_run() {
+    in_namespace(|| {
+        let (nft, mut n) = (Nft::find().unwrap(), Netlink::open().unwrap());
+        assert!(!delete_table().unwrap(), "there is none yet");
+        let first = plan(
+            "chain c { type filter hook input priority 0; accept; }\nmap m { type ipv4_addr : verdict; }",
+        );
+        install(Some(&nft), &mut n, &first, "ipsec0").unwrap();
+        assert!(nft.present().unwrap());
+        assert!(delete_table().unwrap());
+        assert!(!nft.present().unwrap() && !delete_table().unwrap());
+
+        install(Some(&nft), &mut n, &first, "ipsec0").unwrap();
+        install(None, &mut n, &Plan::default(), "ipsec0").unwrap();
+        let standing = Standing::look(Some(&nft), &mut n).unwrap();
+        assert_eq!(standing, Standing::default(), "neither table, rules nor routes");
     });
 }

@@ -97,9 +97,9 @@ impl Keeper {
         kept
     }
 
-    /// True when a filter of ours stands somewhere, whoever set it, or when that cannot be told.
-    pub fn found(&mut self) -> bool {
-        self.netlink.links().map_or(true, |links| found(&mut self.ingress, &links))
+    /// Counts the interfaces at which a filter of ours stands, whoever set it. `None`: the kernel does not tell.
+    pub fn found(&mut self) -> Option<usize> {
+        self.netlink.links().ok().and_then(|links| found(&mut self.ingress, &links))
     }
 
     /// Counts what it drops; `None` when nothing was guarded so yet.
@@ -138,17 +138,22 @@ fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<I
     (with.into_iter().map(all).collect(), without.into_iter().map(all).collect())
 }
 
-/// True when a filter of ours stands at one of these, or when that cannot be told.
-fn found(ingress: &mut Ingress, links: &[Link]) -> bool {
-    links.iter().any(|link| match ingress.look(link.index) {
-        Ok(found) => found.digest.is_some(),
-        Err(e) => !e.is_without_filters(),
-    })
+/// Counts the interfaces among `links` at which a filter of ours stands. `None`: the kernel does not tell.
+fn found(ingress: &mut Ingress, links: &[Link]) -> Option<usize> {
+    let mut count = 0;
+    for link in links {
+        match ingress.look(link.index) {
+            Ok(found) => count += usize::from(found.digest.is_some()),
+            Err(e) if e.is_without_filters() => {}
+            Err(_) => return None,
+        }
+    }
+    Some(count)
 }
 
 /// True when a filter of ours stands somewhere, or when that cannot be told.
 pub(super) fn stands(links: &[Link]) -> bool {
-    Ingress::open().map_or(true, |mut ingress| found(&mut ingress, links))
+    Ingress::open().map_or(true, |mut ingress| found(&mut ingress, links).is_none_or(|count| count > 0))
 }
 
 /// What stands at the ingress, whoever put it there.

@@ -535,6 +535,11 @@ impl Steering {
         self.ingress_kept();
     }
 
+    /// Rules and routes of ours that the kernel has, as far as is known.
+    pub(crate) fn in_kernel(&self) -> (Vec<Rule>, BTreeSet<(Destination, Way)>) {
+        (self.rules.clone(), self.routes.clone())
+    }
+
     /// Something of ours was there before this process.
     pub fn adopted(&self) -> bool {
         self.adopted
