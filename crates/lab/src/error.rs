@@ -7,7 +7,7 @@ use std::io;
 /// Something the machine lacks, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remedy {
-    /// What is missing, as a short statement.
+    /// The missing thing, as a short statement.
     pub lack: String,
     /// The command or action that supplies it.
     pub action: String,
@@ -23,9 +23,9 @@ impl Remedy {
 /// The last lines of one log, shown when a system under test fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogTail {
-    /// Whose log, for instance `g1`.
+    /// Name of the process whose log this is, for instance `g1`.
     pub of: String,
-    /// Its last lines, oldest first.
+    /// Last lines of the log, oldest first.
     pub lines: Vec<String>,
 }
 
@@ -42,14 +42,14 @@ pub enum LabError {
     Command {
         /// The command as typed.
         command: String,
-        /// Its message, or how it ended.
+        /// Message of the process, or how it ended.
         why: String,
     },
     /// The system under test did not start, or did not do its job.
     Dut {
-        /// Its name.
+        /// Name of the process.
         dut: String,
-        /// What it failed at.
+        /// The failure, in words.
         why: String,
         /// The end of its logs.
         logs: Vec<LogTail>,
@@ -58,7 +58,7 @@ pub enum LabError {
     Measurement(String),
     /// A file or kernel interface.
     Io {
-        /// What was being done.
+        /// The action that was under way.
         what: String,
         /// The system's answer.
         source: io::Error,

@@ -26,7 +26,7 @@ pub struct Fingerprint {
     pub kernel: String,
     /// The distribution.
     pub os: Option<String>,
-    /// What the kernel tells time by.
+    /// Clock source of the kernel.
     pub clocksource: Option<String>,
     /// Frequency governor of the first processor, where there is one.
     pub governor: Option<String>,
@@ -132,7 +132,7 @@ pub(crate) fn has_room(option: &str, bytes: u64) -> Result<(), LabError> {
     )))
 }
 
-/// What building network namespaces needs of this user and machine, and is lacking.
+/// Requirements of network namespaces that this user or machine lacks.
 pub fn lacks_privilege() -> Vec<Remedy> {
     if !rustix::process::geteuid().is_root() {
         let command = std::env::args().next().unwrap_or_else(|| "ironswan".into());
@@ -158,7 +158,7 @@ pub fn lacks_privilege() -> Vec<Remedy> {
     Vec::new()
 }
 
-/// What a TUN device needs and this machine lacks.
+/// Requirements of a TUN device that this machine lacks.
 pub fn lacks_tun() -> Vec<Remedy> {
     let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     match opened {

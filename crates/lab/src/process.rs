@@ -35,16 +35,16 @@ impl Journal {
 /// How a short command ended.
 #[derive(Debug)]
 pub struct Finished {
-    /// Its status.
+    /// Exit status of the process.
     pub status: ExitStatus,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Finished {
-    /// Its complaint, or failing that what it printed, or how it ended.
+    /// Standard error; if that is empty, standard output; if that is empty too, the exit status.
     pub fn complaint(&self) -> String {
         let text = if self.stderr.trim().is_empty() { self.stdout.trim() } else { self.stderr.trim() };
         if text.is_empty() { self.status.to_string() } else { text.to_string() }
@@ -172,7 +172,7 @@ const OUTPUT_LIMIT: u64 = 16 << 20;
 fn drain(pipe: Option<impl Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // What was read before an error is still worth showing.
+        // Output that was read before an error is still worth showing.
         let _ = pipe.take(OUTPUT_LIMIT).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
@@ -241,17 +241,17 @@ impl Process {
         Ok(Self { name: name.into(), child, log: log.into(), over: false })
     }
 
-    /// Its name in messages.
+    /// Name of the process in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its process id.
+    /// Process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where its output goes.
+    /// File that receives the output.
     pub fn log(&self) -> &Path {
         &self.log
     }

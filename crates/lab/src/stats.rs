@@ -34,7 +34,7 @@ pub fn iqr(values: &[f64]) -> Option<f64> {
     Some(quantile(values, 0.75)? - quantile(values, 0.25)?)
 }
 
-/// What is reported of repeated measurements of one quantity, in that quantity's unit.
+/// Median and spread of repeated measurements of one quantity, in the unit of that quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Summary {

@@ -1,4 +1,4 @@
-//! What a system's packet engine counts on one gateway, from `ironswan list counters --json`.
+//! Counters of a system's packet engine on one gateway, from `ironswan list counters --json`.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ pub struct EngineCounts {
     pub out_drops: BTreeMap<String, u64>,
     /// Dropped on the way in, by reason.
     pub in_drops: BTreeMap<String, u64>,
-    /// What the worker and the sockets count, by name.
+    /// Counters of workers and sockets, by name.
     pub plane: BTreeMap<String, u64>,
-    /// Where the time of measured batches went, device to network.
+    /// Time of measured batches by stage, from device to network.
     pub outbound: StageTimes,
     /// The same, network to device.
     pub inbound: StageTimes,
 }
 
-/// Where the time of the batches that an engine picked out and measured went.
+/// Time of the batches that an engine has measured, by stage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StageTimes {
     /// Packets in these batches.
@@ -82,7 +82,7 @@ impl EngineCounts {
         })
     }
 
-    /// What was added since `earlier`; reasons that added nothing are left out.
+    /// The difference to `earlier`; reasons without a difference are left out.
     pub fn since(&self, earlier: &Self) -> Self {
         let n = |now: u64, then: u64| now.saturating_sub(then);
         let map = |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| {

@@ -11,7 +11,7 @@ use crate::interrupt;
 use crate::process::{self, Journal, Process};
 use crate::topology::Sites;
 
-/// Where distributions put its programs.
+/// Folders in which distributions put the programs.
 const FOLDERS: [&str; 2] = ["/usr/libexec/ipsec", "/usr/lib/ipsec"];
 /// Debian's package and strongSwan's conflict: only one of the two is installed at a time.
 const INSTALL: &str = "apt-get install libreswan (on Debian this removes strongSwan's strongswan-libcharon and strongswan-starter, with \
@@ -209,7 +209,7 @@ impl Plutos {
             let socket = self.socket(index);
             let there = interrupt::wait_until(Duration::from_secs(10), || {
                 self.pair.alive()?;
-                // Its first answer is an error until it has read its secrets.
+                // pluto answers with an error until it has read its secrets.
                 Ok(Path::new(&socket).exists() && self.whack(index, &["--briefstatus"]).is_ok())
             })?;
             if !there {

@@ -76,7 +76,7 @@ impl FromStr for Suite {
     }
 }
 
-/// What a user may choose about the systems under test; each takes what concerns it.
+/// Options of the systems under test; each system takes those that concern it.
 #[derive(Debug, Clone)]
 pub struct DutOptions {
     /// Algorithms of the IPsec systems: each is measured with every one of them. The first has the system's plain name.
@@ -127,7 +127,7 @@ impl DutOptions {
 pub struct DataSetting {
     /// A key of the section `data` of ironswan.conf.
     pub key: String,
-    /// Its value.
+    /// Value of the option.
     pub value: String,
 }
 
@@ -196,13 +196,13 @@ impl Encap {
 
 /// A system under test.
 pub trait Dut {
-    /// Its name in tables and records.
+    /// Name in tables and records.
     fn name(&self) -> String;
 
-    /// What it needs and this machine lacks.
+    /// Programs and kernel features that this machine lacks, each with its remedy.
     fn lacks(&self) -> Vec<Remedy>;
 
-    /// Its version, as it says itself.
+    /// Version, as the system reports it.
     fn version(&self) -> Option<String>;
 
     /// What it agrees on with a peer by IKEv2: algorithms, and the form of ESP; `None` for a system that is none of IPsec.
@@ -228,10 +228,10 @@ pub trait Running {
         true
     }
 
-    /// What the system itself says of the tunnel, for the record and for people.
+    /// The system's own status of the tunnel, for the record and for people.
     fn describe(&mut self) -> Result<String, LabError>;
 
-    /// What the packet engine of each of its gateways has counted so far; none of a system that does not say.
+    /// Counters of the packet engine on each gateway; empty for a system that has none.
     fn engines(&mut self) -> Result<Vec<EngineCounts>, LabError> {
         Ok(Vec::new())
     }

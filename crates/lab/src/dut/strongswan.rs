@@ -207,7 +207,7 @@ fn start(
     Process::start_in(journal, gateway, &command, &environment, log)
 }
 
-/// Its VICI socket.
+/// Path of the VICI socket.
 pub(crate) fn socket(dir: &Path, gateway: &str) -> PathBuf {
     dir.join(format!("{gateway}.vici"))
 }

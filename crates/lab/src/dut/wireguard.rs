@@ -75,7 +75,7 @@ impl Dut for WireGuard {
 }
 
 struct Devices {
-    /// What shows the first gateway's.
+    /// Command that shows the first gateway's tunnel.
     show: Vec<String>,
     journal: Journal,
 }

@@ -19,7 +19,7 @@ const PROGRAMS: [&str; 2] = ["wireguard-go", "wireguard"];
 /// wireguard-go, or Tailscale's fork of it, as the system under test.
 pub(super) struct WireGuardGo {
     name: &'static str,
-    /// What builds it.
+    /// Command that builds it.
     remedy: &'static str,
     program: Option<PathBuf>,
 }

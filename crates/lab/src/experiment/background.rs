@@ -69,7 +69,7 @@ const NONE: &str = "none";
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct BackgroundOptions {
-    /// What all experiments have.
+    /// Options that all experiments share.
     pub common: Common,
     /// Payload, Mbit/s; 200 when absent.
     pub rate_mbps: Option<u32>,

@@ -58,7 +58,7 @@ const ABOUT: About = About {
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct CompressionOptions {
-    /// What all experiments have.
+    /// Options that all experiments share.
     pub common: Common,
     /// Rates of the link, kbit/s; 0 is no limit. 512, 10,000 and no limit when empty (a smoke run has no 10,000).
     pub rates: Vec<u32>,

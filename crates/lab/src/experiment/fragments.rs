@@ -194,7 +194,7 @@ fn may_be_cut(rig: &Rig) -> Result<(), LabError> {
     process::run_with(rig.line.journal(), &argv, rules, Duration::from_secs(5)).map(|_| ())
 }
 
-/// What became of packets that do not fit.
+/// Fate of packets that do not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Became {
     sent: u64,

@@ -60,7 +60,7 @@ const MEASURES: &[Measured] = ALL_MEASURES.split_at(5).0;
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct TopologiesOptions {
-    /// What all experiments have.
+    /// Options that all experiments share.
     pub common: Common,
     /// Of [`TOPOLOGIES`]; all when empty.
     pub topologies: Vec<String>,

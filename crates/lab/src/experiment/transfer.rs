@@ -56,7 +56,7 @@ const ABOUT: About = About {
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct TransferOptions {
-    /// What all experiments have.
+    /// Options that all experiments share.
     pub common: Common,
     /// Size of the file, 10^6 bytes.
     pub size_mb: Option<u32>,
@@ -90,7 +90,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Where the file comes from and goes to.
+/// Source and destination of the file.
 struct Store {
     name: &'static str,
     scratch: Scratch,
@@ -124,7 +124,7 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
     let systems = systems(common, &common.dut_options, &["plain", "ironswan"], false, all)?;
     let topologies = common.by_care(&TOPOLOGIES[..], &TOPOLOGIES[..], &TOPOLOGIES[..1]);
     let own = |dut: &dyn Dut| -> Vec<App> {
-        // What encrypts by itself goes without a tunnel.
+        // A program that encrypts by itself goes without a tunnel.
         apps.iter().copied().filter(|a| dut.name() == "plain" || !a.encrypts()).collect()
     };
     let cells: usize = systems.duts.iter().map(|d| own(d.as_ref()).len()).sum();

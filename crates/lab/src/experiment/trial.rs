@@ -18,7 +18,7 @@ pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 /// Added to the load's length: it must outlast the window, whatever connecting took.
 const SLACK: Duration = Duration::from_millis(700);
 
-/// What a trial is made of.
+/// Parts of a trial: system, load, window.
 pub(super) struct TrialPlan<'a> {
     pub(super) owner: &'a Owner,
     pub(super) folder: &'a RunFolder,

@@ -9,10 +9,10 @@ use crate::load::{Direction, Offer};
 use crate::measure;
 use crate::report::Warning;
 
-/// What a trial was for.
+/// Purpose of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// As much as goes out.
+    /// As fast as the generator can.
     Flood,
     /// A step of the search.
     Search,

@@ -29,7 +29,7 @@ pub enum App {
 
 /// What TLS and SSH encrypt with: the counterpart of aes128gcm16.
 pub const CIPHER: &str = "AES-128-GCM";
-/// What a short helper command may take.
+/// Time limit of a short helper command.
 const COMMAND: Duration = Duration::from_secs(10);
 /// How long a process may be about to end whose sockets are closed.
 const ENDING: Duration = Duration::from_millis(500);
@@ -51,12 +51,12 @@ impl App {
         }
     }
 
-    /// It encrypts by itself.
+    /// The program encrypts by itself.
     pub const fn encrypts(self) -> bool {
         matches!(self, Self::Https | Self::Scp | Self::Sftp)
     }
 
-    /// What it needs and this machine lacks.
+    /// Programs and kernel features that this machine lacks, each with its remedy.
     pub fn lacks(self) -> Vec<Remedy> {
         let needed: &[(&str, &str)] = match self {
             Self::Ftp => &[("curl", "curl")],

@@ -1,4 +1,4 @@
-//! What files contain, from a seed: text-like data of a stated entropy, or random bytes. Pure.
+//! Contents of files, from a seed: text-like data of a stated entropy, or random bytes. Pure.
 
 use crate::relay::Random;
 

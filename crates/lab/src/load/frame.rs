@@ -27,7 +27,7 @@ const PORTS: u32 = 60_000;
 /// Most flows: the source addresses from .2 to .250 with all their ports.
 pub const MAX_FLOWS: u32 = 249 * PORTS;
 
-/// What all packets of a trial have in common.
+/// Fields that all packets of a trial share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of UDP payload; with a mix, of the largest.
@@ -64,14 +64,14 @@ impl Mix {
     }
 }
 
-/// What a packet says of itself.
+/// Marks in a packet: its trial, number, flow and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Its number among all packets sent, from 0.
+    /// Number of the packet among all packets sent, from 0.
     pub number: u32,
     /// Nanoseconds since the trial's epoch.
     pub time: u64,
-    /// Its flow, from 0.
+    /// Number of the flow, from 0.
     pub flow: u32,
 }
 
@@ -135,7 +135,7 @@ impl Shape {
     }
 }
 
-/// What fills a payload behind the marks.
+/// Filling of a payload behind the marks.
 pub fn pattern() -> [u8; MAX_PAYLOAD] {
     // Neither constant nor periodic in 256, so that a shifted or repeated piece shows.
     let mut state = 0x1234_5678u32;
@@ -145,14 +145,14 @@ pub fn pattern() -> [u8; MAX_PAYLOAD] {
     })
 }
 
-/// Where packets go.
+/// Destination of the packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// Ethernet address of the next hop.
     pub next_hop: [u8; 6],
     /// Address of the receiving host.
     pub destination: Ipv4Addr,
-    /// Its port.
+    /// Port of the destination.
     pub port: u16,
     /// Network of the sending host: its addresses from .2 on are the flows' sources.
     pub sources: [u8; 3],
@@ -170,7 +170,7 @@ impl Route {
 /// Frames for one call: messages of one length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Where the first begins.
+    /// Offset of the first frame.
     pub start: usize,
     /// From one to the next.
     pub stride: usize,
@@ -187,7 +187,7 @@ pub trait Burst: Send {
     /// Makes the frames of the `count` packets from number `first` on, stamped `time` (nanoseconds since the trial's epoch).
     fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError>;
 
-    /// What they are made in.
+    /// Memory in which the frames are made.
     fn bytes(&self) -> &[u8];
 
     /// The frames from slot `at` on that one call can send, of the `count` that were made from number `first` on.

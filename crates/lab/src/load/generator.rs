@@ -20,7 +20,7 @@ use crate::error::LabError;
 use crate::interrupt;
 use crate::topology::{Cpus, Netns};
 
-/// What to send.
+/// Load to send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Offer {
     /// Packets a second; as many as go out when absent.
@@ -31,7 +31,7 @@ pub struct Offer {
     pub at_most: Duration,
 }
 
-/// What became of it. `intended` = `sent` + `unsent`; `refused` is a part of `sent`.
+/// Counts of packets. `intended` = `sent` + `unsent`; `refused` is a part of `sent`.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sent {
@@ -220,7 +220,7 @@ pub fn parse_ethernet(brief: &str) -> Option<[u8; 6]> {
     bytes.try_into().ok()
 }
 
-/// Where packets for a host go, by way of the sender's gateway with that Ethernet address.
+/// Route of packets for a host, by way of the sender's gateway with that Ethernet address.
 pub fn route(next_hop: [u8; 6], destination: &str, port: u16) -> Result<Route, LabError> {
     let destination: Ipv4Addr = destination
         .parse()

@@ -1,5 +1,6 @@
 //! TCP by iperf3: a server on b, a client on a, as processes. iperf3 stands for the ttcp of the historical experiments.
-//! Its own figures are kept raw; the laboratory's come from the kernel's counters.
+//! The figures of iperf3 are kept as they are; those of the laboratory come from the kernel's
+//! counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use crate::topology::{Line, Node, address};
 
 const PORT: u16 = 5201;
 
-/// What to send.
+/// Load to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpLoad {
     /// TCP connections at once.
@@ -40,7 +41,7 @@ pub struct Iperf3 {
     seconds: u64,
 }
 
-/// What iperf3 itself says at the end.
+/// The report of iperf3 at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TcpReport {
@@ -51,7 +52,7 @@ pub struct TcpReport {
 }
 
 impl Iperf3 {
-    /// What it needs and this machine lacks.
+    /// Programs and kernel features that this machine lacks, each with its remedy.
     pub fn lacks() -> Vec<Remedy> {
         match process::find("iperf3") {
             Some(_) => vec![],

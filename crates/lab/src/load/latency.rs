@@ -17,7 +17,7 @@ pub struct Histogram {
     max: u64,
 }
 
-/// What is reported of latencies, microseconds.
+/// Percentiles of latencies, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Latency {

@@ -30,7 +30,7 @@ const FRAMES: usize = 64;
 const FRAME: usize = 2048;
 /// What waits in a socket: a second of large packets. What is lost there is the laboratory's fault.
 const BUFFER: u32 = 128 << 20;
-/// So many full calls in a row mean that more is waiting than can be taken in.
+/// Number of full calls in a row from which on we assume that more is waiting than can be received.
 const BEHIND: u32 = 64;
 /// After the last packet was sent: no longer than this, and shorter when nothing has come for [`QUIET`], or, of what was sent in less
 /// time, for as long as that took, and not less than [`SHORT`].
@@ -58,14 +58,14 @@ struct Shared {
     unique: AtomicU64,
 }
 
-/// What a receiver leaves.
+/// Results of a receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
     /// By packets.
     pub received: Received,
     /// Packets that the kernel dropped since the receiver's own buffer was full.
     pub socket_drops: u64,
-    /// What came as ESP, where the receiver is on the outer side of a gateway.
+    /// Counts of ESP packets, where the receiver is on the outer side of a gateway.
     pub esp: Option<EspCounts>,
 }
 
@@ -76,7 +76,7 @@ impl Counted {
     }
 }
 
-/// Where a receiver takes packets from, and what counts them.
+/// Socket of a receiver, and the tally that counts its packets.
 trait Intake: Send + 'static {
     fn socket(&self) -> BorrowedFd<'_>;
 

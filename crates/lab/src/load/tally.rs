@@ -1,4 +1,5 @@
-//! What arrived, packet by packet: received, duplicates, reordered, corrupt, and the latency of each. Pure.
+//! Counts packets that arrived: received, duplicates, reordered, corrupt, and the latency of each.
+//! Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +58,7 @@ impl Tally {
     /// Takes in one payload that arrived at `now`, nanoseconds since the trial's epoch; false for one of an earlier trial.
     pub fn take(&mut self, payload: &[u8], now: u64) -> bool {
         let Some(mark) = self.shape.read(payload, &self.pattern) else {
-            // What another trial has counted as lost is none of ours.
+            // A packet that another trial has counted as lost does not belong to this one.
             let ours = !self.shape.straggles(payload);
             self.counts.corrupt += u64::from(ours);
             return ours;

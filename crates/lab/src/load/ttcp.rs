@@ -15,7 +15,7 @@ use crate::error::LabError;
 use crate::interrupt;
 use crate::topology::{Host, Path};
 
-/// What to send.
+/// Load to send.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct TtcpLoad {
     /// Connections from each sender.
@@ -28,7 +28,7 @@ pub struct TtcpLoad {
     pub rate: Option<f64>,
 }
 
-/// What was counted in the end. Every byte that was sent arrived, or the load would have failed.
+/// Counts at the end. Every byte that was sent has arrived, or the load would have failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TtcpCounts {
     /// Bytes given to the kernel.
@@ -156,7 +156,7 @@ impl Drop for Ttcp {
     }
 }
 
-/// What one transfer took.
+/// Time and CPU time of one transfer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Carried {
     /// From the first write until the last byte had arrived, seconds.
@@ -181,7 +181,7 @@ pub fn carry(
     out.set_write_timeout(Some(STOP_CHECK)).map_err(failed)?;
     inn.set_read_timeout(Some(STOP_CHECK)).map_err(failed)?;
     let start = clock::now();
-    // Where nothing gets through, the sender does not hear that nobody receives any more.
+    // When nothing gets through, the sender is not told that nobody receives any more.
     let stop = AtomicBool::new(false);
     let late =
         || stop.load(Ordering::Relaxed) || clock::now() - start > at_most || interrupt::check().is_err();
@@ -293,7 +293,8 @@ fn send(mut stream: TcpStream, size: usize, rate: Option<f64>, shared: &Shared) 
                 own += n as u64;
                 shared.sent.fetch_add(n as u64, Ordering::Relaxed);
                 shared.writes.fetch_add(1, Ordering::Relaxed);
-                // What a write left over is written next: the bytes of the stream stay the same.
+                // The next write sends the rest of this one, so the bytes of the stream stay the
+                // same.
                 at = if at + n == size { 0 } else { at + n };
             }
             Err(e) if again(&e) => {}

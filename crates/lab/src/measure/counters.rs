@@ -106,7 +106,7 @@ pub struct LinkCounters {
 }
 
 impl LinkCounters {
-    /// What was added since `earlier`.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             rx_bytes: self.rx_bytes.saturating_sub(earlier.rx_bytes),
@@ -154,7 +154,7 @@ pub fn listens(tcp: &str, port: u16) -> bool {
     })
 }
 
-/// What /proc/PID/stat says of one process.
+/// Fields of /proc/PID/stat of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessTicks {
     /// When it started, ticks since boot: with the id it names a process for good.
@@ -163,7 +163,7 @@ pub struct ProcessTicks {
     pub ticks: u64,
     /// A thread of the kernel.
     pub kernel: bool,
-    /// Its parent's id.
+    /// Process ID of the parent.
     pub parent: u32,
     /// CPU time of its children that have ended and been waited for, and of theirs, ticks.
     pub reaped: u64,

@@ -23,7 +23,7 @@ pub struct Meter {
     soaked: Option<(Arc<Soak>, Soaked)>,
 }
 
-/// What was used.
+/// CPU time that was used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Used {
     /// Time that passed, seconds.
@@ -83,7 +83,7 @@ impl Meter {
             soak.busy(from, to)
         });
         let mut inside = self.inside;
-        // Those that were started meanwhile.
+        // Processes that were started meanwhile.
         inside.extend(parties.iter().flat_map(|(_, netns)| netns.pids()));
         let other: u64 = counters::processes_outside(&inside)
             .iter()

@@ -37,7 +37,7 @@ pub struct Crossed {
 }
 
 impl OuterWatch {
-    /// What it needs and this machine lacks.
+    /// Programs and kernel features that this machine lacks, each with its remedy.
     pub fn lacks() -> Vec<Remedy> {
         match process::find("nft") {
             Some(_) => vec![],

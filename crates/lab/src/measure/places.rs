@@ -129,7 +129,7 @@ pub struct Account {
     pub sent: u64,
     /// Sound packets that the receiver had, each once.
     pub received: u64,
-    /// Where the rest was lost, in the order of the way.
+    /// Places where the rest was lost, in the order of the way.
     pub places: Vec<Place>,
     /// Missing with no counter that says where: inside a system that counts nothing. Negative when more drops were
     /// counted than packets are missing.
@@ -138,7 +138,7 @@ pub struct Account {
     pub softnet_dropped: u64,
 }
 
-/// What the ends of the way counted.
+/// Counts at both ends of the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
     /// Packets that left the generator.
@@ -151,7 +151,7 @@ pub struct Ends {
     pub socket_drops: u64,
 }
 
-/// What the counters of one stretch say, in buffers, place by place.
+/// Counters of one stretch of the way, in buffers, place by place.
 type Counted = Vec<(String, u64)>;
 
 impl Account {
@@ -243,7 +243,7 @@ impl Account {
         self.unexplained += missing - drops.values().sum::<u64>() as i64;
     }
 
-    /// What the places and the rest must come to.
+    /// Sum that the places and the rest must have.
     pub fn balances(&self) -> bool {
         let places: u64 = self.places.iter().map(|p| p.packets).sum();
         self.sent as i64 == self.received as i64 + places as i64 + self.unexplained

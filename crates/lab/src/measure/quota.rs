@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::clock;
 use crate::error::{LabError, Remedy};
 
-/// Where control groups are mounted.
+/// Folder in which control groups are mounted.
 const MOUNTS: [(&str, Version); 3] = [
     ("/sys/fs/cgroup", Version::Two),
     ("/sys/fs/cgroup/cpu", Version::One),
@@ -40,12 +40,12 @@ enum Version {
 #[derive(Debug)]
 pub struct Quota {
     dir: PathBuf,
-    /// Where processes go when they are freed.
+    /// Group that processes return to when they are freed.
     parent: PathBuf,
     version: Version,
 }
 
-/// What the scheduler did to the group so far.
+/// Counters of the scheduler for the group: periods, throttled periods and time.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stalls {
     /// Periods in which it wanted to run.
@@ -137,7 +137,7 @@ impl Quota {
         fs::write(&path, value).map_err(LabError::io(format!("writing {value} to {}", path.display())))
     }
 
-    /// What the scheduler did to it so far.
+    /// Reads the counters of the scheduler for the group.
     pub fn stalls(&self) -> Stalls {
         Stalls::parse(&fs::read_to_string(self.dir.join("cpu.stat")).unwrap_or_default())
     }
@@ -200,7 +200,7 @@ impl Stalls {
         }
     }
 
-    /// What was added since `earlier`.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             periods: self.periods.saturating_sub(earlier.periods),

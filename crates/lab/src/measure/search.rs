@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is sought.
+/// Goals of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
@@ -25,7 +25,7 @@ pub struct Goal {
     pub trials: u32,
 }
 
-/// What to try.
+/// The next trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Step {
     /// A short trial at this rate, packets a second.
@@ -90,7 +90,7 @@ impl Search {
         Self { grow: 1.3, steady: true, ..Self::new(goal, low, limit) }
     }
 
-    /// What to try now.
+    /// The trial to make now.
     pub fn step(&self) -> Step {
         match self.stage {
             Stage::Bracket | Stage::Bisect => Step::Probe(self.at),

@@ -28,7 +28,7 @@ pub struct Soaker {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a thread has done.
+/// Units of work that a thread has done.
 #[derive(Debug, Default)]
 struct Work {
     units: AtomicU64,
@@ -52,7 +52,7 @@ impl Soaked {
     }
 }
 
-/// What a soaker does when nothing else runs.
+/// Work that a soaker does when nothing else runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Calibration {
     /// Units per second, all processors together.
@@ -150,7 +150,7 @@ impl Calibration {
         Soaker::rate(from, to) / self.rate
     }
 
-    /// What disturbed it, when something did.
+    /// The disturbance, when there was one.
     pub fn disturbed(&self) -> Option<String> {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         if self.had < UNDISTURBED {
@@ -191,7 +191,7 @@ impl Soak {
         Ok(Self { soaker, calibration })
     }
 
-    /// What it did without traffic.
+    /// Its work without traffic.
     pub fn calibration(&self) -> Calibration {
         self.calibration
     }

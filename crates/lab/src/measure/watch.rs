@@ -1,4 +1,5 @@
-//! What else the machine did during a whole run: other programs, time taken away by the host of a virtual machine, quotas, heat.
+//! Watches what else the machine does during a whole run: other programs, time taken away by the
+//! host of a virtual machine, quotas, heat.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -18,7 +19,7 @@ type Processes = HashMap<Key, ProcessTicks>;
 const STRETCH: Duration = Duration::from_secs(1);
 const LAST_STRETCH: Duration = Duration::from_millis(250);
 
-/// What was seen.
+/// Findings of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Seen {
     /// Largest share of the machine, over a stretch of a second or more, that processes had which neither are this one nor

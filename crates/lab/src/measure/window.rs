@@ -20,10 +20,10 @@ use crate::interrupt;
 use crate::load::Direction;
 use crate::topology::{Line, Mode, Node};
 
-/// What to measure.
+/// Options of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct WindowPlan<'a> {
-    /// Where the counted traffic arrives.
+    /// Direction in which the counted traffic goes.
     pub direction: Direction,
     /// How packets cross the line: what its counters contain depends on it.
     pub mode: Mode,
@@ -67,13 +67,13 @@ pub struct Gateway {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelDevice {
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
-    /// What it carried in the window.
+    /// Bytes and packets that it carried in the window.
     pub counters: LinkCounters,
 }
 
-/// What was counted.
+/// Results of a window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {

@@ -44,18 +44,18 @@ pub struct PeerTunnel {
     pub remote_id: String,
     /// The pre-shared key of the two.
     pub secret: Secret,
-    /// What is behind the peer.
+    /// Network behind the peer.
     pub local_ts: TrafficSelector,
-    /// What is behind the gateway.
+    /// Network behind the gateway.
     pub remote_ts: TrafficSelector,
 }
 
-/// What the peers of a process have in common, and their tunnels.
+/// Settings that the peers of a process share, and their tunnels.
 #[derive(Debug, Clone)]
 pub struct PeerSpec {
     /// A tunnel each. No two have the same addresses and selectors.
     pub tunnels: Vec<PeerTunnel>,
-    /// They initiate. Otherwise they wait for the gateway.
+    /// Whether the peers initiate. Otherwise they wait for the gateway.
     pub initiate: bool,
     /// Ask for UDP encapsulation without a NAT.
     pub encap: bool,
@@ -119,7 +119,7 @@ fn ike_proposal() -> Proposal {
     Proposal { number: 1, protocol: ProtocolId::IKE, spi: Vec::new(), transforms }
 }
 
-/// What the peers and their owner share.
+/// State that the peers' thread and their owner share.
 #[derive(Debug, Default)]
 struct Shared {
     stop: AtomicBool,

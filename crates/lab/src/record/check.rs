@@ -1,4 +1,5 @@
-//! What a schema cannot say of a record: that its figures follow from its samples, and that its views show what was measured. Pure.
+//! Checks rules of a record that a schema cannot express: its figures follow from its samples, and
+//! its views show measures that exist. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 

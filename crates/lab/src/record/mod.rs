@@ -29,7 +29,7 @@ pub(crate) use check::hidden_factors;
 /// The name and number of the schema.
 pub const LAB_SCHEMA: &str = "ironswan.lab/1";
 
-/// What was chosen: values by the name of their factor.
+/// Values of the factors, by the name of the factor.
 pub type Factors = BTreeMap<String, String>;
 
 /// A run of an experiment.
@@ -40,9 +40,9 @@ pub struct Record {
     pub schema: String,
     /// The experiment's name, as on the command line: `driver`.
     pub experiment: String,
-    /// Its number among the laboratory's: `E5`.
+    /// Number of the experiment in the laboratory: `E5`.
     pub number: String,
-    /// What it answers, in a sentence.
+    /// The question that the experiment answers, in a sentence.
     pub question: String,
     /// The program that measured.
     pub program: Program,
@@ -52,27 +52,27 @@ pub struct Record {
     pub started: String,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Where.
+    /// Machine of the run.
     pub machine: Fingerprint,
     /// Versions of the systems under test and of the tools, by name.
     pub versions: BTreeMap<String, String>,
-    /// What was asked for, by name.
+    /// Options of the run, by name.
     pub settings: BTreeMap<String, String>,
-    /// What the numbers are.
+    /// The measures, with units and meanings.
     pub measures: Vec<Measure>,
     /// With what figures are compared.
     pub baseline: Option<Baseline>,
     /// Everything that was measured, in that order.
     pub samples: Vec<Sample>,
-    /// What follows from the samples ([`figures`]).
+    /// Figures that follow from the samples ([`figures`]).
     pub figures: Vec<Figure>,
-    /// What follows from several figures together: a slope, a ratio of two rows.
+    /// Conclusions from several figures together: a slope, a ratio of two rows.
     pub derived: Vec<Derived>,
     /// The tables and plots.
     pub views: Vec<View>,
     /// The published measurement that it repeats.
     pub history: Vec<Historical>,
-    /// What was run, in order; long lists are in `raw/`.
+    /// Command lines that were run, in order; long lists are in `raw/`.
     pub commands: Vec<String>,
     /// Doubts.
     pub warnings: Vec<WarningRecord>,
@@ -82,13 +82,13 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// Its name in samples and figures: lower case, `_`: `ns_per_op`.
+    /// Name in samples and figures, lower case with `_`: `ns_per_op`.
     pub name: String,
     /// Heading of its column, short: `ns/op`.
     pub heading: String,
-    /// Its unit: `ns`, `Gb/s`, `packets/s`, `share`, `KiB`, `1` for a number of things.
+    /// Unit: `ns`, `Gb/s`, `packets/s`, `share`, `KiB`, `1` for a number of things.
     pub unit: String,
-    /// What it is, in half a sentence.
+    /// Meaning in half a sentence.
     pub what: String,
     /// Which way is good.
     pub better: Better,
@@ -112,7 +112,7 @@ pub enum Better {
 pub struct Baseline {
     /// The factor: `dut`.
     pub factor: String,
-    /// Its value: `plain`.
+    /// Value of the factor: `plain`.
     pub value: String,
 }
 
@@ -120,15 +120,16 @@ pub struct Baseline {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
-    /// What was chosen.
+    /// Values of the factors.
     pub factors: Factors,
     /// Which repeat, from 0.
     pub repeat: u32,
     /// When it began, seconds since the run began.
     pub began: f64,
-    /// What was counted or timed, by the measure's name; what could not be measured is absent.
+    /// Values that were counted or timed, by the name of the measure. A value that could not be
+    /// measured is absent.
     pub measures: BTreeMap<String, f64>,
-    /// Its files, relative to the run's folder.
+    /// Raw files of the sample, relative to the run's folder.
     pub files: Vec<String>,
 }
 
@@ -136,7 +137,7 @@ pub struct Sample {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// What was chosen.
+    /// Values of the factors.
     pub factors: Factors,
     /// Each measure.
     pub measures: BTreeMap<String, Quantity>,
@@ -158,13 +159,13 @@ pub struct Quantity {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Derived {
-    /// Its name: `ns_per_byte`.
+    /// Name of the conclusion: `ns_per_byte`.
     pub name: String,
     /// To what it belongs.
     pub factors: Factors,
-    /// Its value.
+    /// Value of the conclusion.
     pub value: f64,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: String,
     /// How it follows: `least squares over the sizes`.
     pub how: String,
@@ -242,7 +243,7 @@ pub struct Plot {
     pub only: Factors,
     /// The factor along the x axis: numbers make lines, words make groups of bars.
     pub x: String,
-    /// What is written along the x axis, with its unit.
+    /// Title of the x axis, with the unit.
     pub x_label: String,
     /// The measure along the y axis.
     pub y: String,
@@ -262,9 +263,9 @@ pub struct Plot {
 pub struct Historical {
     /// Who, when, on what.
     pub source: String,
-    /// What they found, with its numbers.
+    /// The published finding, with its numbers.
     pub then: String,
-    /// What this run says to it, with its numbers.
+    /// The answer of this run, with its numbers.
     pub now: String,
     /// Why the two cannot be compared without a thought.
     pub caveat: String,

@@ -11,7 +11,7 @@ use super::shaper::Impairment;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Link(Impairment);
 
-/// What can be said of one.
+/// Properties that can be written.
 const KEYS: &str =
     "rate, burst, queue, delay, jitter, loss, reorder, reorder-by, duplicate, corrupt, mtu and seed";
 const RATES: [(&str, u64); 4] = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
@@ -28,7 +28,7 @@ impl Link {
         RelaySpec { tell_too_big: true, ..RelaySpec::both(Impairment { seed, ..self.0 }) }
     }
 
-    /// What the delays alone add to a round trip.
+    /// Time that the delays alone add to a round trip.
     pub fn round_trip(&self) -> Duration {
         self.0.delay * 2
     }

@@ -58,7 +58,7 @@ const STALE: u64 = 5_000_000;
 /// Longest sleep: how soon a thread sees that it has to end.
 const NAP: u64 = 20_000_000;
 
-/// What a relay does.
+/// Settings of a relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct RelaySpec {
     /// To frames from left to right.
@@ -79,7 +79,7 @@ impl RelaySpec {
     }
 }
 
-/// What a relay has counted.
+/// Counters of a relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelayCounts {
@@ -152,7 +152,7 @@ impl Relay {
         Ok(relay)
     }
 
-    /// What it has counted so far (up to a few milliseconds ago).
+    /// The counters as of a few milliseconds ago.
     pub fn counts(&self) -> RelayCounts {
         let of = |side: usize| *self.counts[side].lock().unwrap_or_else(PoisonError::into_inner);
         let nat = |n: &Arc<Mutex<Nat>>| n.lock().unwrap_or_else(PoisonError::into_inner).counts();

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::packet::{self, Ipv4};
 
-/// What stands on the outside for everything inside.
+/// Outer address and ports, which stand for everything inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatSpec {
     /// The outside address, which is in the network of the right side.
     pub outside: Ipv4Addr,
-    /// Its ports, first and last.
+    /// First and last outer port.
     pub ports: (u16, u16),
     /// A mapping that neither side has used for so long is forgotten.
     pub timeout: Duration,
@@ -62,14 +62,14 @@ pub struct Nat {
     counts: NatCounts,
 }
 
-/// What becomes of a frame.
+/// Verdict about a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Passage {
-    /// It goes on, rewritten or not.
+    /// The frame goes on, rewritten or not.
     On,
-    /// It ends here.
+    /// The frame is dropped.
     Dropped,
-    /// It ends here, and this goes back to where it came from.
+    /// The frame is dropped, and this answer goes back to its sender.
     Answer(Vec<u8>),
 }
 

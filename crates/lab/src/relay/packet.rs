@@ -1,4 +1,4 @@
-//! What a relay reads and changes in frames: IPv4 addresses, ports, checksums, ARP, ICMP. Pure.
+//! Reads and changes fields of frames: IPv4 addresses, ports, checksums, ARP, ICMP. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -14,7 +14,7 @@ pub(super) struct Ipv4 {
     pub protocol: u8,
     pub source: Ipv4Addr,
     pub destination: Ipv4Addr,
-    /// Where what follows the header starts in the frame.
+    /// Offset of the bytes behind the header, in the frame.
     payload: usize,
     fragment: bool,
     dont_fragment: bool,

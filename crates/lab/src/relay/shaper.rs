@@ -18,7 +18,7 @@ pub const ETHERNET: usize = 14;
 /// Frames that a shaper holds at most, whatever the delay.
 const HELD: usize = 1 << 18;
 
-/// What is done to one direction of a link. The default is a perfect link.
+/// Settings of one direction of a link. The default is a perfect link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Impairment {
     /// Bits per second, the Ethernet header counted and preamble and FCS not; unlimited when absent.
@@ -70,9 +70,9 @@ impl Default for Impairment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShaperCounts {
-    /// That came in.
+    /// Frames that came in.
     pub offered: u64,
-    /// That came out.
+    /// Frames that came out.
     pub delivered: u64,
     /// Their bytes, with Ethernet headers.
     pub bytes: u64,
@@ -111,12 +111,12 @@ struct Held {
     frame: Vec<u8>,
 }
 
-/// What became of a pushed frame.
+/// Fate of a pushed frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It is held, or was dropped on purpose or by a full queue.
+    /// The frame is held, or was dropped on purpose or by a full queue.
     Taken,
-    /// It is larger than the MTU, and given back.
+    /// The frame is larger than the MTU, and is given back.
     TooBig(Vec<u8>),
 }
 

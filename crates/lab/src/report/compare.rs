@@ -22,13 +22,13 @@ pub struct Comparison {
     pub experiment: String,
     /// When each was begun, UTC, RFC 3339.
     pub started: [String; 2],
-    /// What is not the same in both, besides the figures.
+    /// Differences between both runs, besides the figures.
     pub differences: Vec<Difference>,
     /// The figures that both have.
     pub rows: Vec<Pair>,
-    /// What only the first run measured.
+    /// Figures that only the first run has.
     pub only_first: Vec<String>,
-    /// What only the second run measured.
+    /// Figures that only the second run has.
     pub only_second: Vec<String>,
     /// How many doubts each run has about itself.
     pub warnings: [usize; 2],
@@ -37,7 +37,7 @@ pub struct Comparison {
 /// Something besides the figures that is not the same in both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// What: `kernel`, `version of iperf3`.
+    /// Name of the difference: `kernel`, `version of iperf3`.
     pub what: String,
     /// In the first run.
     pub first: String,
@@ -48,11 +48,11 @@ pub struct Difference {
 /// A figure that both have.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// What was chosen, for people.
+    /// Values of the factors, as text for people.
     pub of: String,
     /// The measure's name.
     pub measure: String,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: String,
     /// In the first run.
     pub first: Summary,
@@ -159,7 +159,8 @@ fn maps(
     }
 }
 
-/// What makes two machines the same for a measurement. The clock and the load of the moment vary on one machine.
+/// Properties in which two machines have to agree to be the same for a measurement. The clock and
+/// the load of the moment vary on one machine.
 fn machine(m: &Fingerprint) -> Vec<(&'static str, String)> {
     let known = |v: &Option<String>| v.clone().unwrap_or_else(|| "-".into());
     vec![

@@ -38,15 +38,15 @@ pub struct FloodRun {
     pub started: String,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Where.
+    /// Machine of the run.
     pub machine: Fingerprint,
     /// Versions of the systems under test, by name.
     pub versions: BTreeMap<String, String>,
-    /// What was asked for.
+    /// Options of the run.
     pub settings: FloodSettings,
     /// Every trial, in the order in which they were made.
     pub trials: Vec<FloodTrial>,
-    /// What follows from them.
+    /// Figures that follow from the trials.
     pub results: FloodResults,
     /// The commands that built each system's line, by `cell: system`.
     pub commands: BTreeMap<String, Vec<String>>,
@@ -54,7 +54,7 @@ pub struct FloodRun {
     pub warnings: Vec<WarningRecord>,
 }
 
-/// What was asked for.
+/// Options of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FloodSettings {
@@ -78,7 +78,7 @@ pub struct FloodSettings {
     pub inner_mtu: u32,
 }
 
-/// What is held fixed in a comparison.
+/// Factors that are held fixed in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialKey {
@@ -100,11 +100,11 @@ impl fmt::Display for TrialKey {
     }
 }
 
-/// What a trial is for.
+/// Purpose of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Purpose {
-    /// As much as goes out, to begin the search with.
+    /// As fast as the generator can, to begin the search with.
     Flood,
     /// A short one of the search.
     Probe,
@@ -139,9 +139,9 @@ pub struct Cost {
 pub struct FloodTrial {
     /// The system under test.
     pub dut: String,
-    /// Where it belongs.
+    /// Case that the trial belongs to.
     pub cell: TrialKey,
-    /// What it is for.
+    /// Purpose of the trial.
     pub purpose: Purpose,
     /// The loss that the search allowed, for trials of a search.
     pub goal: Option<f64>,
@@ -155,11 +155,11 @@ pub struct FloodTrial {
     pub loss: f64,
     /// Packets a second that arrived.
     pub forwarded_pps: f64,
-    /// What the generator did.
+    /// Counts of the generator.
     pub sent: Sent,
-    /// What the receiver counted.
+    /// Counts of the receiver.
     pub received: Received,
-    /// Where the difference went.
+    /// Places where the difference was dropped.
     pub account: Account,
     /// CPU.
     pub cost: Cost,
@@ -195,7 +195,7 @@ impl FloodTrial {
     }
 }
 
-/// What follows from the trials.
+/// Figures that follow from the trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FloodResults {
@@ -207,7 +207,7 @@ pub struct FloodResults {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FloodCell {
-    /// What is held fixed.
+    /// Factors that are held fixed.
     pub key: TrialKey,
     /// One system each.
     pub rows: Vec<FloodRow>,
@@ -243,11 +243,11 @@ pub struct Throughput {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CurvePoint {
-    /// What was offered, as a multiple of the throughput.
+    /// Offered load, as a multiple of the throughput.
     pub multiple: f64,
-    /// What was sent, packets a second.
+    /// Packets sent a second.
     pub sent_pps: f64,
-    /// What arrived: the median of the repeats, packets a second.
+    /// Packets that arrived a second: the median of the repeats.
     pub forwarded_pps: f64,
     /// As a share of the peak.
     pub of_peak: f64,

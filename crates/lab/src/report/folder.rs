@@ -8,14 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use crate::clock::{self, Utc};
 use crate::error::LabError;
 
-/// Where runs go unless told otherwise: they outlive a reboot but belong to nobody's home.
+/// Default folder of runs: it outlives a reboot and belongs to nobody's home.
 const DEFAULT: &str = "/var/tmp/ironswan";
 
 /// The folder of a run.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
-    /// What has been put into it, beside `raw/`.
+    /// Files that were put into the folder, beside `raw/`.
     put: Mutex<Vec<PathBuf>>,
 }
 
@@ -46,7 +46,7 @@ impl RunFolder {
         Self { path: path.to_path_buf(), put: Mutex::default() }
     }
 
-    /// Its path.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -13,7 +13,7 @@ pub(super) struct Grid {
     pub(super) names: usize,
 }
 
-/// What a cell shows.
+/// Text of a cell.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Cell {
     pub(super) text: String,

@@ -10,7 +10,7 @@ pub mod line {
     pub const MHZ: f64 = 733.0;
     /// Who, when, on what.
     pub const SOURCE: &str = "FreeS/WAN, Metheringham 2001: P-III/733, 3DES-MD5, ttcp, 100 Mbit/s Ethernet";
-    /// What must be said beside the ratio.
+    /// Remark that belongs beside the ratio.
     pub const CAVEAT: &str = "Then plain forwarding was limited by the 100 Mbit/s wire and only the tunnel by the \
         processor; here both are limited by the processors, which hosts and gateways share. The two ratios are not \
         the same quantity.";
@@ -40,10 +40,10 @@ pub mod line {
 pub mod profile {
     /// Who, on what.
     pub const SOURCE: &str = "FreeS/WAN, readprofile of a kernel with KLIPS";
-    /// What it showed.
+    /// The published figure.
     pub const THEN: &str =
         "encrypt side: DES 56 to 60 %, MD5 11 %, kmalloc 10 % of the time; decrypt side: nothing visible";
-    /// What must be said beside it.
+    /// Remark that belongs beside the figure.
     pub const CAVEAT: &str = "Then a sampling profile of the whole kernel with a cipher in software; here the engine's own \
         clock over its own stages, with a cipher in hardware instructions. The kernel's work for each packet is only in the \
         stages receive and send.";

@@ -277,7 +277,7 @@ impl Page {
     }
 }
 
-/// What a figure is of.
+/// Heading of a figure: its factors.
 pub(crate) fn factors_text(figure: &Figure) -> String {
     figure.factors.iter().map(|(k, v)| format!("{k} {v}")).collect::<Vec<_>>().join(", ")
 }

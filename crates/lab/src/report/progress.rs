@@ -13,7 +13,7 @@ pub struct Progress {
     steps: usize,
     done: usize,
     began: Instant,
-    /// What one step is thought to take, until some have been done.
+    /// Estimated time of one step, until some have been done.
     guess: Duration,
     shown: bool,
 }

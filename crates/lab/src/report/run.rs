@@ -33,15 +33,15 @@ pub struct Run {
     pub started: String,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Where.
+    /// Machine of the run.
     pub machine: Fingerprint,
     /// Versions of the systems under test and of the tools, by name.
     pub versions: BTreeMap<String, String>,
-    /// What was asked for.
+    /// Options of the run.
     pub settings: LineSettings,
     /// Every trial, in the order in which they were made.
     pub trials: Vec<Trial>,
-    /// What follows from them.
+    /// Figures that follow from the trials.
     pub results: Results,
     /// The published measurement that it repeats.
     pub history: HistoryNote,
@@ -53,15 +53,15 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
     /// `release` or `debug`.
     pub build: String,
 }
 
-/// What was asked for.
+/// Options of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LineSettings {
@@ -88,7 +88,7 @@ pub struct LineSettings {
 pub struct Trial {
     /// The system under test.
     pub dut: String,
-    /// Where it belongs.
+    /// Case that the trial belongs to.
     pub cell: CellKey,
     /// Which repeat, from 0.
     pub repeat: u32,
@@ -96,17 +96,17 @@ pub struct Trial {
     pub began: f64,
     /// Time to start the system and bring the tunnel up, seconds.
     pub setup_seconds: f64,
-    /// What was counted.
+    /// Counters in the window.
     pub window: Window,
-    /// What the load generator says.
+    /// The report of the load generator.
     pub tcp: TcpReport,
-    /// What was run, in order.
+    /// Command lines that were run, in order.
     pub commands: Vec<String>,
     /// Files of this trial, relative to the run's folder.
     pub files: Vec<String>,
 }
 
-/// What is held fixed in a comparison.
+/// Factors that are held fixed in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CellKey {
@@ -128,7 +128,7 @@ impl std::fmt::Display for CellKey {
     }
 }
 
-/// What follows from the trials.
+/// Figures that follow from the trials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Results {
@@ -140,7 +140,7 @@ pub struct Results {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cell {
-    /// What is held fixed.
+    /// Factors that are held fixed.
     pub key: CellKey,
     /// One system each.
     pub rows: Vec<Row>,

@@ -49,7 +49,7 @@ pub enum Warning {
         dut: String,
         /// The cell.
         cell: String,
-        /// What was offered, 10^6 bits per second.
+        /// Offered load, 10^6 bits per second.
         rate_mbps: u32,
     },
     /// The rate changed during a window.
@@ -129,7 +129,7 @@ pub enum Warning {
         of: usize,
         /// The worst of them: what was offered, packets a second each way.
         rate: f64,
-        /// What it lost, as a share.
+        /// Share of the packets that were lost.
         lost: f64,
         /// What might have been lost at that rate all the same.
         explained: f64,
@@ -140,7 +140,7 @@ pub enum Warning {
         dut: String,
         /// The cell.
         cell: String,
-        /// What, the first of all.
+        /// The first of these things.
         what: String,
         /// How much more of the kind.
         more: usize,
@@ -156,23 +156,23 @@ pub enum Warning {
     },
     /// The kernel does not tell time by the processor's counter.
     ClockUnstable {
-        /// What it uses.
+        /// Clock source that the kernel uses.
         clocksource: String,
     },
     /// A gateway had to be killed after its trial.
     Killed {
         /// The system under test.
         dut: String,
-        /// Its processes.
+        /// Names of its processes.
         processes: Vec<String>,
     },
     /// A system that was asked for as one of all is not installed.
     NotInstalled {
         /// The system.
         dut: String,
-        /// What is missing.
+        /// Name of the missing thing.
         lack: String,
-        /// What would supply it.
+        /// Remedy.
         action: String,
     },
     /// Loads that were meant to be far below what the line carries lost packets.
@@ -213,7 +213,7 @@ pub enum Warning {
         of: usize,
         /// The noisiest: what it is, and its measure.
         worst: String,
-        /// Its range over its median.
+        /// Range of the figure over its median.
         range: f64,
     },
     /// The quota of a control group, or heat, held the machine back.
@@ -223,7 +223,7 @@ pub enum Warning {
     },
     /// The processor's clock is not fixed.
     FrequencyScaling {
-        /// What shows it.
+        /// Measurement that shows it.
         what: String,
     },
     /// Tunnels that did not come up in the time allowed.
@@ -264,7 +264,7 @@ pub enum Warning {
     },
     /// What a CPU soaker or the sieve does without traffic was not measured on an idle machine.
     Calibration {
-        /// What shows it.
+        /// Measurement that shows it.
         what: String,
     },
     /// The share of the processors that was busy is another one by the kernel's accounting than by a soaker.
@@ -289,7 +289,7 @@ pub enum Warning {
     Quick,
     /// The window is too short for a figure.
     ShortWindow {
-        /// Its length.
+        /// Length of the window.
         seconds: f64,
     },
 }
@@ -298,9 +298,9 @@ pub enum Warning {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WarningRecord {
-    /// Its name.
+    /// Name of the warning.
     pub kind: String,
-    /// Its sentence.
+    /// The sentence for people.
     pub text: String,
 }
 
@@ -321,7 +321,7 @@ pub(crate) fn by_kind(warnings: &[WarningRecord]) -> Vec<(Vec<&WarningRecord>, V
 }
 
 impl Warning {
-    /// Its name: lower case, with hyphens; never changes its meaning.
+    /// Name of the warning: lower case, with hyphens. A name never changes its meaning.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::NoisyRepeats { .. } => "noisy-repeats",
@@ -365,7 +365,7 @@ impl Warning {
         }
     }
 
-    /// Its sentence.
+    /// The sentence for people.
     pub fn text(&self) -> String {
         let percent = |share: &f64| format!("{:.0} %", share * 100.0);
         match self {

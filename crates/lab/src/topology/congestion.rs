@@ -12,9 +12,9 @@ use crate::process::Journal;
 
 /// The sysctl of each namespace.
 const SYSCTL: &str = "net.ipv4.tcp_congestion_control";
-/// What the kernel has.
+/// Congestion controls that the kernel has.
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
-/// What it lets namespaces be set to.
+/// Congestion controls that namespaces may be set to.
 const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 /// TCP_CA_NAME_MAX of the kernel, with the NUL at its end.
 const NAME_MAX: usize = 16;

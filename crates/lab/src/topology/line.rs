@@ -98,7 +98,7 @@ impl FromStr for Mode {
     }
 }
 
-/// What can be chosen about a line.
+/// Options of a line.
 #[derive(Debug, Clone, Copy)]
 pub struct LineSpec {
     /// The form in which packets cross the links.
@@ -129,7 +129,7 @@ pub(super) const LINKS: [Link; 3] = [
 ];
 
 impl Line {
-    /// What building one needs and this machine lacks.
+    /// Programs and kernel features that building one needs and this machine lacks.
     pub fn lacks(mode: Mode) -> Vec<Remedy> {
         let mut lacks = Vec::new();
         if process::find("ip").is_none() {
@@ -267,7 +267,7 @@ impl Line {
         &self.journal
     }
 
-    /// Its number among the topologies of its owner.
+    /// Number of the topology among those of its owner.
     pub fn number(&self) -> u32 {
         self.number
     }

@@ -14,7 +14,7 @@ use super::congestion::Congestion;
 use crate::error::LabError;
 use crate::process::{self, Journal};
 
-/// Where iproute2 keeps named network namespaces.
+/// Folder in which iproute2 keeps named network namespaces.
 pub(crate) const NETNS_DIR: &str = "/run/netns";
 const COMMAND: Duration = Duration::from_secs(10);
 
@@ -45,7 +45,7 @@ impl Netns {
         Self { name, removed: false }
     }
 
-    /// Its name under `ip netns`.
+    /// Name under `ip netns`.
     pub fn name(&self) -> &str {
         &self.name
     }

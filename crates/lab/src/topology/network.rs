@@ -13,7 +13,7 @@ use crate::relay::{ENDS, Link, Relay, RelaySpec};
 
 /// A topology, as experiments see it.
 pub trait Topology {
-    /// Its gateways, for the systems under test.
+    /// Gateways of the topology, for the systems under test.
     fn sites(&self) -> Sites<'_>;
 
     /// Between whom traffic flows: one or more pairs of hosts.
@@ -22,7 +22,7 @@ pub trait Topology {
     /// The commands that built it, and those run on it since.
     fn journal(&self) -> &Journal;
 
-    /// Its number among the topologies of its owner.
+    /// Number of the topology among those of its owner.
     fn number(&self) -> u32;
 
     /// The relays in its outer links; none where these are not emulated.
@@ -65,7 +65,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// What building one needs and this machine lacks.
+    /// Programs and kernel features that building one needs and this machine lacks.
     pub fn lacks(relayed: bool) -> Vec<Remedy> {
         let mut needed = vec![("ip", "iproute2"), ("nft", "nftables")];
         if relayed {
@@ -117,12 +117,12 @@ impl Network {
         &self.journal
     }
 
-    /// Its number among the topologies of its owner.
+    /// Number of the topology among those of its owner.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its relays, in the order in which they were put in.
+    /// Relays of the topology, in the order in which they were put in.
     pub fn relays(&self) -> &[Relay] {
         &self.relays
     }

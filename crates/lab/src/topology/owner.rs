@@ -31,7 +31,7 @@ pub struct Owner {
     made: AtomicU32,
 }
 
-/// What [`sweep`] found of runs that are no more.
+/// Leftovers of dead runs that [`sweep`] has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Network namespaces removed.

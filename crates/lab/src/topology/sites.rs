@@ -15,7 +15,7 @@ pub struct Sites<'a> {
     pub sites: Vec<Site<'a>>,
     /// Pairs of them by index; the first of each pair initiates.
     pub tunnels: Vec<(usize, usize)>,
-    /// Where commands are noted.
+    /// The list in which commands are noted.
     pub journal: &'a Journal,
     /// A site that the laboratory plays itself.
     pub played: Option<Played>,
@@ -33,11 +33,11 @@ pub struct Played {
 /// A gateway.
 #[derive(Debug)]
 pub struct Site<'a> {
-    /// Its name, unique among the sites: `g1`.
+    /// Name, unique among the sites: `g1`.
     pub name: &'a str,
     /// The box.
     pub netns: &'a Netns,
-    /// Its address towards the others.
+    /// Address of the gateway towards the others.
     pub address: String,
     /// The networks behind it, as prefixes.
     pub networks: Vec<String>,

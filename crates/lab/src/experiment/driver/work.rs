@@ -46,7 +46,7 @@ pub(crate) enum Dispatch {
     All,
     /// One in a call, the next when the result of the one before has been looked at.
     After,
-    /// So many in a call.
+    /// Packets in one call.
     Burst(usize),
 }
 
@@ -87,7 +87,7 @@ impl FromStr for Dispatch {
     }
 }
 
-/// Where the packets lie.
+/// Placement of the packets in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Data {
     /// The same memory again and again: it stays in the cache.
@@ -157,7 +157,7 @@ impl FromStr for Check {
     }
 }
 
-/// What was measured.
+/// Results of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Timed {
     /// Packets.
@@ -328,7 +328,7 @@ fn packets(packet: usize, (data, dispatch): (Data, Dispatch), operations: u64) -
     wanted.clamp(1, most).max(burst.min(LARGE / packet)).max(1)
 }
 
-/// What reading the clock takes.
+/// Cost of reading the clock.
 fn reading() -> Duration {
     let one = || {
         let began = clock::of_this_thread();

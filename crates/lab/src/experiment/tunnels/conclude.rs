@@ -1,4 +1,4 @@
-//! What follows from the samples of `lab tunnels`, and how it is shown. Pure.
+//! Figures and views of `lab tunnels`, made of its samples. Pure.
 
 use crate::experiment::campaign::Conclusion;
 use crate::record::{Columns, Derived, Factors, Historical, Plot, Record, Table, View, Which, factors};

@@ -1,4 +1,5 @@
-//! What one more tunnel takes of a gateway that has many, for the planner: the difference between two bring-ups.
+//! Cost of one more tunnel for a gateway that has many, for the planner: the difference between two
+//! bring-ups.
 
 use std::time::Duration;
 

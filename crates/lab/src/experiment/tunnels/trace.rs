@@ -14,7 +14,7 @@ use crate::interrupt;
 const HEAD: usize = 256;
 /// A packet that says it is longer is none: no capture has such.
 const LONGEST: u32 = 1 << 20;
-/// So many SAs are told apart; a gateway that has more is not simulated.
+/// Limits how many SAs of a trace are told apart; a gateway with more is not simulated.
 const COUNTED: usize = 1 << 20;
 /// Packets between two looks for Ctrl-C.
 const STRETCH: u64 = 1 << 16;
@@ -28,12 +28,12 @@ const EXTENSIONS: usize = 8;
 /// An SA as its gateway knows it: the address that it is sent to, and the SPI.
 type Sa = ([u8; 16], u32);
 
-/// What a trace holds.
+/// Contents of a trace.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Recorded {
     /// All packets.
     pub packets: u64,
-    /// Those of ESP, of which the rest speaks.
+    /// Number of ESP packets. The other fields are about these.
     pub esp: u64,
     /// Different SAs, counted up to a million.
     pub sas: usize,
@@ -63,7 +63,7 @@ pub(super) fn read(file: &Path, caches: &[usize]) -> Result<Recorded, LabError> 
 
 #[derive(Debug)]
 enum Wrong {
-    /// What is wrong with the file.
+    /// The fault of the file.
     Input(String),
     /// Ctrl-C.
     Stopped(LabError),

@@ -22,10 +22,10 @@ const BATCH: usize = 32;
 const FRAME: usize = HEADERS + PAYLOAD;
 /// Bytes in flight.
 const BUFFER: u32 = 16 << 20;
-/// What is later than this is left out.
+/// A packet that is later than this is left out.
 const PATIENCE: Duration = Duration::from_millis(10);
 
-/// What to send, and over how many tunnels.
+/// Load to send, and number of tunnels.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Offer {
     /// Tunnels.

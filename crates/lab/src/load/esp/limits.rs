@@ -1,4 +1,5 @@
-//! What the tester's own cryptography can do on one core, in memory, without a socket: above that it would measure itself.
+//! Measures how fast the tester's own cryptography is on one core, in memory, without a socket.
+//! Above that rate it would measure itself.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;

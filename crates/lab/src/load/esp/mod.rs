@@ -48,7 +48,7 @@ pub struct Outer {
     pub local: SocketAddrV4,
     /// The gateway.
     pub remote: SocketAddrV4,
-    /// What is sent is in UDP. Received are both forms (RFC 7296 section 2.23).
+    /// Send ESP in UDP. Both forms are received (RFC 7296 section 2.23).
     pub udp: bool,
 }
 
@@ -97,7 +97,7 @@ impl Association {
 }
 
 impl Outer {
-    /// Where the ESP packet is in an Ethernet frame from the gateway; `None` when there is none.
+    /// Bytes of the ESP packet in an Ethernet frame from the gateway; `None` when it holds none.
     fn find(&self, frame: &[u8]) -> Option<Range<usize>> {
         let packet = ipv4(frame)?;
         let info = v4::parse(packet).ok().filter(|i| i.fragment == Fragment::No)?;

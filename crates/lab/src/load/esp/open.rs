@@ -1,4 +1,5 @@
-//! What the gateway has sealed: every packet is counted once, by its sequence number and by what is inside.
+//! Opens packets that the gateway has sealed, and counts each once, by its sequence number and by
+//! its contents.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -18,7 +19,8 @@ const SAMPLE: u64 = 16;
 /// A number that is further than this from the highest is not believed unopened.
 const NEAR: u64 = 1 << 16;
 
-/// What ESP packets from the gateway were. None but the first of these is in the count of packets received.
+/// Counts of ESP packets from the gateway, by kind. Only the first kind is in the count of packets
+/// received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EspCounts {
     /// Counted by their number and not opened, since the tester was behind.
@@ -35,7 +37,7 @@ pub struct EspCounts {
     pub missing: u64,
 }
 
-/// Where the packets inside must be going.
+/// Destination that the packets inside must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inner {
     /// The address.

@@ -1,4 +1,5 @@
-//! What the gateway is to open: the generator's packets in ESP, sealed as they are sent, in the generator's own thread.
+//! Seals the generator's packets in ESP as they are sent, in the generator's own thread: the
+//! gateway has to open them.
 //!
 //! ```text
 //! a message:  header for the kernel | Ethernet | IPv4 | UDP | ESP | ESP | ...    of one length; the kernel cuts them
@@ -20,7 +21,7 @@ use crate::load::frame::{Burst, Frames, Route, Row, Shape};
 
 /// Room for a packet and all that is put around it.
 const ROOM: usize = 2048;
-/// What the kernel cuts at most: packets, and bytes of UDP payload.
+/// Limits of one segmented send: packets, and bytes of UDP payload.
 const SEGMENTS: usize = 64;
 const PAYLOAD: usize = 65_507;
 
@@ -30,7 +31,7 @@ pub struct Sealed {
     inner: Frames,
     buffer: Vec<u8>,
     jobs: Vec<Job>,
-    /// What was made last: the first slot of each message.
+    /// First slot of each message that was made last.
     messages: Vec<(usize, Row)>,
 }
 

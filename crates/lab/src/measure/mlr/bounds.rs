@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What is sought.
+/// Goals of the search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
@@ -25,7 +25,7 @@ pub struct Goal {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trial {
-    /// What was offered, packets a second.
+    /// Offered load, packets a second.
     pub load: f64,
     /// How long, seconds.
     pub duration: f64,
@@ -33,7 +33,7 @@ pub struct Trial {
     pub loss: f64,
 }
 
-/// What a load is for a goal.
+/// Class of a load, for one goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Carried, whatever further trials show.
@@ -76,7 +76,7 @@ impl Goal {
         }
     }
 
-    /// What is wrong with it, if anything.
+    /// A contradiction in the goal, if there is one.
     pub fn check(&self) -> Result<(), String> {
         let share = |name: &str, v: f64| match v {
             v if (0.0..1.0).contains(&v) => Ok(()),
@@ -102,7 +102,7 @@ impl Goal {
         trial.duration >= self.final_trial * (1.0 - 1e-9)
     }
 
-    /// What a load is, from all the trials at it.
+    /// Classifies a load, from all the trials at it.
     pub fn classify<'a>(&self, trials: impl IntoIterator<Item = &'a Trial>) -> Class {
         let mut sums = Sums::default();
         for trial in trials {

@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{Bounds, Class, Goal, Trial};
 
-/// What to search, and within which limits.
+/// Goals and limits of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// What is sought; their order is that of the results.
+    /// Goals of the search; the results have their order.
     pub goals: Vec<Goal>,
     /// The lowest load worth trying, packets a second.
     pub min_load: f64,
@@ -39,7 +39,7 @@ pub struct Ask {
     pub duration: f64,
 }
 
-/// What was found for a goal.
+/// Result for one goal.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Found {
@@ -272,7 +272,7 @@ impl Search {
     /// Begins one.
     ///
     /// # Errors
-    /// What makes no sense about the plan.
+    /// Contradictions in the plan.
     pub fn new(plan: Plan) -> Result<Self, String> {
         if plan.goals.is_empty() {
             return Err("a search needs a goal".into());
@@ -375,7 +375,7 @@ impl Search {
         &self.trials
     }
 
-    /// What has been found so far, goal by goal.
+    /// The results so far, goal by goal.
     pub fn found(&self) -> Vec<Found> {
         let trials = Trials { trials: &self.trials, rungs: &self.rungs, top: self.ladder.top };
         let found = |goal: &Goal| {

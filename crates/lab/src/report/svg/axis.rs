@@ -197,7 +197,7 @@ mod tests {
         assert_eq!((axis.at(0.0), axis.at(5.0), axis.at(10.0)), (300.0, 200.0, 100.0));
         let axis = Axis::log(1.0, 100.0).laid(0.0, 200.0);
         assert!((axis.at(10.0) - 100.0).abs() < 1e-9);
-        // What is not above 0 has no place on it but the end.
+        // A value that is not above 0 stands at the end of a logarithmic axis.
         assert_eq!(axis.at(0.0), 0.0);
     }
 

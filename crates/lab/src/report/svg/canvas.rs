@@ -58,7 +58,7 @@ pub(super) fn cut(text: &str, size: f64, most: f64) -> String {
     out + "..."
 }
 
-/// Where text is held.
+/// Point of a text that stands at its coordinates.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Anchor {
     Start,

@@ -1,4 +1,4 @@
-//! What a plot shows: its series and their points, from the record. Pure.
+//! Series and points of a plot, from the record. Pure.
 
 use super::canvas::SHAPES;
 use crate::record::{Figure, Plot, Record, Which, hidden_factors};
@@ -13,7 +13,7 @@ pub(super) struct Point {
     pub(super) y: f64,
     /// The extremes of the repeats.
     pub(super) range: Option<(f64, f64)>,
-    /// What it is, for whoever points at it.
+    /// Text that appears when the reader points at it.
     pub(super) says: String,
 }
 
@@ -127,7 +127,7 @@ fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|v: &f64| v.is_finite())
 }
 
-/// What a series is called: its values, with the factor's name where the value alone says nothing.
+/// Name of a series: its values, with the factor's name where the value alone says nothing.
 fn label(figure: &Figure, names: &[String]) -> String {
     let value = |name: &String| {
         let value = figure.factors.get(name)?;

@@ -51,7 +51,7 @@ pub(super) struct Drawing {
 }
 
 impl Drawing {
-    /// Its width, pixels.
+    /// Width in pixels.
     pub(super) fn width(&self) -> usize {
         self.width as usize
     }
@@ -124,7 +124,7 @@ fn vertical(plot: &Plot, data: &Data, (low, high): (f64, f64)) -> Axis {
     }
 }
 
-/// What is along the y axis, with its unit.
+/// Title of the y axis, with the unit.
 fn y_label(record: &Record, plot: &Plot) -> String {
     let (what, unit) =
         record.measure(&plot.y).map_or((plot.y.as_str(), ""), |m| (m.what.as_str(), m.unit.as_str()));
