@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::args::Guard;
 use crate::{Failure, json, text};
 
-/// As many lines of one kind are shown to people.
+/// Limits how many lines of one kind are shown to people.
 const SHOWN: usize = 40;
 
 /// Shows, installs or removes.

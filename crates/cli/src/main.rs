@@ -61,7 +61,7 @@ impl Failure {
         Self { status: 1, lines: vec![line.into()] }
     }
 
-    /// It was asked wrongly, or there is nobody to ask.
+    /// An error in the command line, or no daemon to ask: exit status 2.
     fn usage(line: impl Into<String>) -> Self {
         Self { status: 2, lines: vec![line.into()] }
     }

@@ -9,7 +9,7 @@ use crate::args::{Daemon, Operate, Rekey};
 use crate::vici::{Client, refusal};
 use crate::{Failure, json};
 
-/// What an operator asked for, and the log of it.
+/// An operation that was asked for, and its log.
 struct Operation<'a> {
     /// Ours, for the JSON document.
     what: &'static str,

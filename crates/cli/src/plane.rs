@@ -46,7 +46,8 @@ pub(crate) fn text(stats: &Section) -> String {
     out
 }
 
-/// Where the time of a packet goes, a line for each direction. Nothing for a direction without measurements.
+/// Time of a packet by stage, a line for each direction. Empty for a direction without
+/// measurements.
 pub(crate) fn times(stages: &Section) -> String {
     let mut out = String::new();
     for (name, title) in [("outbound", "out"), ("inbound", "in")] {

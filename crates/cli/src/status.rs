@@ -56,7 +56,7 @@ fn plural(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-/// What keeps traffic from passing, as `ironswan-troubles` answers.
+/// Reasons why traffic does not pass, as `ironswan-troubles` answers.
 struct Troubles<'a> {
     /// Tunnels that should be up and are not, by connection.
     down: &'a Named,
@@ -83,7 +83,8 @@ impl Troubles<'_> {
     }
 }
 
-/// What is in the way on this machine, then every connection: those with something down first.
+/// Lists what is in the way on this machine, then every connection: those with something down
+/// first.
 fn tunnels(conns: &Named, sas: &Named, troubles: &Troubles<'_>) -> String {
     let mut out = String::new();
     for line in list(troubles.machine, "machine") {
@@ -210,7 +211,7 @@ mod tests {
             .with("child-sas", Section::new().with("net-1", kid))
     }
 
-    /// What `status` says of one connection with these SAs and troubles.
+    /// Text of `status` for one connection with these SAs and troubles.
     fn shown(sas: &Named, down: &Named, machine: Section) -> String {
         tunnels(&[("c".into(), conn())], sas, &Troubles { down, machine: &machine })
     }

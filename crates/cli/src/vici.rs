@@ -146,7 +146,8 @@ impl Client {
         self.items_and_answer("ironswan-policies", "list-policy", only)
     }
 
-    /// What keeps traffic from passing: tunnels that should be up and are not, by connection, and what is said of the machine.
+    /// Asks what keeps traffic from passing: tunnels that should be up and are not, by connection,
+    /// and findings about the machine.
     pub(crate) fn troubles(
         &mut self,
         only: Option<&str>,

@@ -57,7 +57,7 @@ pub(crate) fn carriage(c: &Section) -> String {
     out
 }
 
-/// Where a NAT is between the ends, or that UDP encapsulation is forced; `None` where neither is.
+/// Words for the side that is behind a NAT, or for forced UDP encapsulation; `None` for neither.
 pub(crate) fn nat(sa: &Section) -> Option<&'static str> {
     let yes = |key: &str| sa.get_str(key) == Some("yes");
     // A peer that forces UDP encapsulation makes its address look translated, as ours does with `encap = yes`. A NAT that

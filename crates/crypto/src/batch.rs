@@ -281,8 +281,9 @@ impl EspKey {
         match &self.engine {
             Engine::Aead(key) => {
                 if self.shape.implicit_iv {
-                    // What the receiver will not see must not make the IV differ from the one that it makes; without
-                    // ESN a number beyond 32 bits has an IV that was used.
+                    // The IV must be the one that the receiver computes, which does not see the
+                    // high half of the number; without ESN a number beyond 32 bits has an IV that
+                    // was used.
                     let expected = if self.shape.esn { seq } else { u64::from(seq as u32) };
                     (expected == seq && header[4..] == number[4..]).then_some(())?;
                 } else {

@@ -90,7 +90,8 @@ impl CcmKey {
         let mut value = [0; BLOCK_LEN];
         self.aes.chain(&mut value, &[first]);
         if !aad.is_empty() {
-            // What protocols authenticate fits the first block; the rest follows as it is.
+            // The additional data of IPsec and IKE fits the first block; longer data follows as it
+            // is.
             let mut block = [0; BLOCK_LEN];
             block[..2].copy_from_slice(&(aad.len() as u16).to_be_bytes());
             let (head, rest) = aad.split_at(aad.len().min(BLOCK_LEN - 2));

@@ -2,8 +2,8 @@
 //! packet path around sealing and opening can be counted on any machine (`scripts/budget`): valgrind does not know the newest
 //! instructions that ciphers use, and how many a cipher takes is not the path's business.
 //!
-//! It exists in builds with the feature `null-engine` only, which nothing that ships asks for, and there only for keys that
-//! the same thread made after [`choose`].
+//! The engine exists only in builds with the feature `null-engine`, for which no shipped program
+//! asks, and there only for keys that the same thread made after [`choose`].
 
 use std::cell::Cell;
 

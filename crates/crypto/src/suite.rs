@@ -268,8 +268,8 @@ impl Drop for GmacKey {
 }
 
 thread_local! {
-    /// Where the parts of one message are put together, since the library takes additional data in one piece. As long
-    /// as the longest packet of this thread; it holds what went over the wire in clear.
+    /// Buffer for the parts of one message, because the library takes additional data in one piece.
+    /// As long as the longest packet of this thread; it holds what went over the wire in clear.
     static GATHERED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

@@ -91,8 +91,9 @@ fn cut_v6(packet: &[u8], mtu: usize, id: u32, out: &mut Vec<u8>, each: &mut Vec<
     if packet.len() != 40 + payload_len {
         return None;
     }
-    // What every router looks at stays in front: "all headers up to and including the Routing header if present, else the
-    // Hop-by-Hop Options header if present" (RFC 8200 section 4.5).
+    // The headers that every router reads stay in front: "all headers up to and including the
+    // Routing header if present, else the Hop-by-Hop Options header if present" (RFC 8200 section
+    // 4.5).
     let (mut end, mut link) = (40, 6);
     let (mut at, mut next_at) = (40, 6);
     loop {

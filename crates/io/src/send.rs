@@ -368,7 +368,7 @@ impl Sender {
             list.extend(ranges.iter().map(|r| Outgoing { offset: r.start, len: r.len(), ..*m }));
             let before = self.stats;
             sent = self.send_all(outlet, pieces, list);
-            // They are one datagram.
+            // All these fragments are one datagram: count it once.
             self.stats = SendStats { calls: self.stats.calls, waits: self.stats.waits, ..before };
         }
         match sent {

@@ -1,12 +1,12 @@
-//! What `/proc/sys/net` says about routing, in the network namespace of the calling thread. Only the TUN device's own
-//! settings are written; what is global is the operator's.
+//! Reads settings of routing from `/proc/sys/net`, in the network namespace of the calling thread.
+//! Only the TUN device's own settings are written; what is global is the operator's.
 
 use std::io;
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// What an interface does with a packet from an address to which the way back is another interface (`rp_filter`, RFC 3704).
+/// Treatment of a packet whose way back would be another interface (`rp_filter`, RFC 3704).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum ReversePath {
     /// Lets it in.
@@ -32,7 +32,8 @@ pub fn reverse_path(device: &str) -> ReversePath {
     }
 }
 
-/// What holds for a device is the greater number of its own and of `all`: 2 (loose) wins over 1 (strict).
+/// The setting in force for a device: the greater of its own and of `all`. 2 (loose) wins over 1
+/// (strict).
 pub fn effective_reverse_path(device: &str) -> ReversePath {
     match (reverse_path("all"), reverse_path(device)) {
         (ReversePath::Loose, _) | (_, ReversePath::Loose) => ReversePath::Loose,

@@ -1,4 +1,4 @@
-//! What the algorithms of the registries look like from outside: lengths of keys, IVs, ICVs and blocks, in one place.
+//! Lengths of every algorithm of the registries, in one place: keys, IVs, ICVs and blocks.
 //!
 //! ```text
 //! keying material of a direction (RFC 7296 section 2.17):  encryption key | salt | integrity key
@@ -71,7 +71,7 @@ pub fn encr_keymat_len(id: EncrId, key_bits: u16) -> Option<usize> {
 pub struct IntegShape {
     /// Of the keying material, with the salt of AES-GMAC.
     pub key_len: usize,
-    /// What AH carries in front of the ICV: AES-GMAC's IV (RFC 4543 section 4), else 0.
+    /// Bytes that AH carries in front of the ICV: AES-GMAC's IV (RFC 4543 section 4), else 0.
     pub iv_len: usize,
     /// Of the ICV.
     pub icv_len: usize,

@@ -69,7 +69,7 @@ pub fn parse_trailer(text: &[u8]) -> Result<(usize, u8), TrailerError> {
     }
 }
 
-/// What a UDP payload on the NAT traversal port is (RFC 3948 section 2).
+/// Kinds of UDP payload on the NAT traversal port (RFC 3948 section 2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UdpKind {
     /// One byte 0xff, to be ignored.

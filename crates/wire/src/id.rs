@@ -126,7 +126,7 @@ impl std::fmt::Debug for Identity {
     }
 }
 
-/// What a configuration accepts as the peer's identity.
+/// Pattern of the identities that a configuration accepts from a peer.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum IdPattern {
     /// `%any`.

@@ -1,4 +1,4 @@
-//! What a UDP payload on port 4500 is (RFC 3948 section 2).
+//! Tells the kinds of UDP payload on port 4500 apart (RFC 3948 section 2).
 //!
 //! ```text
 //! | 0xff |                        NAT-keepalive

@@ -16,7 +16,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What one read or write holds.
+/// Contents of one read or write: a packet, or a super-packet to be cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Gso {
     /// One packet.
@@ -33,7 +33,7 @@ pub enum Gso {
 /// The header's meaning.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
-    /// What the buffer holds.
+    /// Contents of the buffer.
     pub gso: Gso,
     /// The TCP super-packet carries CWR: only its first segment may.
     pub ecn: bool,

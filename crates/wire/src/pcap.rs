@@ -39,7 +39,7 @@ pub enum Way {
 /// One packet to record.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where it was seen.
+    /// Interface on which the packet was seen.
     pub interface: Interface,
     /// When, since 1970-01-01 UTC.
     pub time: Duration,
@@ -47,7 +47,7 @@ pub struct Record<'a> {
     pub way: Way,
     /// From its IP header on, perhaps cut short.
     pub bytes: &'a [u8],
-    /// Its length before it was cut.
+    /// Length of the packet before it was cut.
     pub original_len: usize,
     /// A remark shown beside it (a drop reason, a connection's name); empty for none.
     pub comment: &'a str,

@@ -27,7 +27,8 @@ impl std::error::Error for LenError {}
 pub struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where `bytes` begins in the outermost slice, so that errors name offsets a person can find in a capture.
+    /// Offset of `bytes` in the outermost slice, so that errors name offsets a person can find in a
+    /// capture.
     base: usize,
 }
 
@@ -111,7 +112,7 @@ impl<'a> Reader<'a> {
 /// Something longer, or more of it, than its field on the wire can say: the fault of whoever asked to emit it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EmitError {
-    /// What does not fit.
+    /// Name of the field that does not fit.
     pub what: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the RFCs ask of implementations: RFC 8221 for ESP and AH, RFC 8247 for IKEv2.
+//! Requirements of the RFCs on implementations: RFC 8221 for ESP and AH, RFC 8247 for IKEv2.
 //!
 //! | | ESP | AH | IKEv2 |
 //! |---|---|---|---|
@@ -152,8 +152,9 @@ const KE_ROWS: &[Row] = &[
     (24, Level::ShouldNot, false), // 2048-bit MODP, 256-bit subgroup
 ];
 
-/// What is asked of this transform in a proposal for this protocol. `None` where nothing can be said: transform types that
-/// the protocol has not, sequence number sizes, unknown transforms, and NONE.
+/// Requirement for this transform in a proposal for this protocol. `None` where the RFCs say
+/// nothing: transform types that the protocol has not, sequence number sizes, unknown transforms,
+/// and NONE.
 pub fn requirement(protocol: ProtocolId, transform: &Transform) -> Option<Requirement> {
     let ike = match protocol {
         ProtocolId::IKE => true,

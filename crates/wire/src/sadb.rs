@@ -1,4 +1,4 @@
-//! What a key daemon tells a packet engine, and what the engine tells back (in the spirit of PF_KEY, RFC 2367).
+//! Messages from a key daemon to a packet engine, and back (in the spirit of PF_KEY, RFC 2367).
 //!
 //! This is the seam between `ike` and `ipsec`, which never see each other: the same messages are applied by the
 //! user-space SAD and SPD or by the kernel's. They are plain data and can be recorded and replayed.
@@ -63,7 +63,7 @@ pub struct Lifetime {
     pub hard_packets: u64,
 }
 
-/// What becomes of the DSCP field (RFC 2474) on its way into a tunnel.
+/// Treatment of the DSCP field (RFC 2474) on the way into a tunnel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Dscp {
     /// The outer header has the inner one's.
@@ -191,7 +191,7 @@ pub struct SaRef {
     pub remote: IpAddr,
 }
 
-/// What a policy does with a packet (RFC 4301 section 4.4.1).
+/// Action of a policy on a packet (RFC 4301 section 4.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// Through the newest outbound SA with this reqid that covers the packet; without one: keep the first packets, drop and
@@ -217,9 +217,9 @@ pub struct Entry {
 /// One policy, for both directions: local to remote going out, remote to local coming in.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PolicyAdd {
-    /// Whose it is: `connection.child`. Nothing to the engine.
+    /// Owner of the policy: `connection.child`. The engine does not use it.
     pub name: String,
-    /// What to do.
+    /// Action on a packet that the policy covers.
     pub action: Action,
     /// Our side.
     pub local: TrafficSelector,
@@ -227,7 +227,7 @@ pub struct PolicyAdd {
     pub remote: TrafficSelector,
     /// Lower is matched first; 0 lets the engine order by how specific the selectors of its entry are.
     pub priority: u32,
-    /// What it was narrowed from.
+    /// The configured selectors from which the policy was narrowed.
     pub entry: Entry,
 }
 
@@ -274,11 +274,11 @@ pub struct Rejected {
     pub count: u64,
     /// The packet's SPI; 0 when it has none.
     pub spi: Spi,
-    /// Its sequence number: the low half alone where the SA is not known or the ICV was not looked at.
+    /// Sequence number: the low half alone where the SA is not known or the ICV was not looked at.
     pub sequence: u64,
-    /// Where it was sent to.
+    /// Destination of the packet.
     pub local: IpAddr,
-    /// Where it came from.
+    /// Source of the packet.
     pub remote: IpAddr,
 }
 
@@ -313,7 +313,7 @@ pub enum Up {
     Moved {
         /// The inbound SPI.
         spi: Spi,
-        /// Where the packet came from.
+        /// Source of the packet.
         remote: SocketAddr,
     },
 }

@@ -174,7 +174,8 @@ impl TrafficSelector {
             }
     }
 
-    /// What both select; `None` when nothing. This is narrowing (RFC 7296 section 2.9).
+    /// Intersection of both selectors; `None` when it is empty. This is narrowing (RFC 7296 section
+    /// 2.9).
     pub fn intersect(&self, other: &Self) -> Option<Self> {
         let range = self.range.intersect(&other.range)?;
         let protocol = match (self.protocol, other.protocol) {
@@ -222,7 +223,8 @@ impl TrafficSelector {
     }
 }
 
-/// Where policies of priority 0 stand among those with an explicit priority: smaller ones come before, larger ones after.
+/// Rank of policies of priority 0 among those with an explicit priority: smaller ones come before,
+/// larger ones after.
 pub const AUTO_PRIORITY: u32 = 300_000;
 
 /// The order of the policies of an SPD (RFC 4301 section 4.4.1): the smaller is matched first.

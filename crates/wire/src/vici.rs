@@ -41,13 +41,13 @@ pub const MAX_DEPTH: usize = 16;
 pub enum Error {
     /// A frame of this length: empty, or longer than [`MAX_FRAME`].
     FrameLength(u32),
-    /// It ends inside a field.
+    /// The bytes end inside a field.
     Short(LenError),
     /// An unknown packet type.
     PacketType(u8),
     /// An unknown element type.
     ElementType(u8),
-    /// So many bytes behind a packet that is complete.
+    /// This number of bytes follows a packet that is complete.
     Trailing(usize),
     /// Sections and lists that do not close, close too often, or stand where they must not.
     Unbalanced(&'static str),

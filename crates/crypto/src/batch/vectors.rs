@@ -47,7 +47,7 @@ fn aes_gmac_gives_the_packet_of_draft_mcgrew_gcm_test() {
         let plain = hex("45000030da3a00008001df3bc0a80005c0a800010800c6cd02000700
          6162636465666768696a6b6c6d6e6f7071727374 01020201");
         let mut packet = packet(&key, "00004321", 7, &plain);
-        // Its IV is zero.
+        // The IV of this packet is zero.
         assert!(seal_one(&key, &mut packet, 0));
         let answer =
             [hex("00004321 00000007 0000000000000000"), plain, hex("f2a9a836e155106aa8dcd618e4099aaa")];

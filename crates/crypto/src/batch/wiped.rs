@@ -219,9 +219,9 @@ impl Search {
             }
         });
         drop((mine, other));
-        // What learning has left on this thread's own stack.
+        // Learning the secrets has left copies on this thread's own stack.
         crate::wipe::overwrite::<{ 64 * 1024 }>();
-        // That the search finds what is there is seen by the secrets that nobody has used yet.
+        // Secrets that nobody has used yet show that the search finds what is there.
         let alive = if used { usize::MAX } else { self.memory.search(&traces).len() };
         crate::wipe::overwrite::<{ 64 * 1024 }>();
         self.dropped();

@@ -107,7 +107,7 @@ fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
     }
     networks.retain(|(_, group)| group.len() > 1);
     networks.sort_by_key(|(_, group)| std::cmp::Reverse(group.len()));
-    // What there would be without these.
+    // Sizes that the memory would have without these rows.
     let mut size = all(filter, rows);
     let mut intervals = filter.families.each_ref().map(|f| f.intervals.len());
     let mut used = filter.families.each_ref().map(|f| {

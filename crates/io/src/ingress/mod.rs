@@ -83,7 +83,8 @@ impl Row {
     }
 }
 
-/// What becomes of packets from some addresses: the first row that covers one decides, and without any it goes on.
+/// Rows for packets from some addresses. The first row that covers a packet decides; a packet that
+/// none covers goes on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct List {
     /// For packets that show ports, or type and code, if their protocol has them.
@@ -352,7 +353,8 @@ impl Ingress {
         for (index, name) in with {
             let Some(Wanted { program, .. }) = &self.wanted else { continue };
             self.free.remove(index);
-            // What cannot be looked at is set all the same, and is no loss.
+            // An interface whose filters cannot be listed gets the filter all the same, and does
+            // not count as lost.
             let stood = self.tc.filters(*index).map(|found| ours(&found));
             // A predecessor's may count where nobody here can read it.
             if matches!(&stood, Ok(Some(ours)) if ours.digest == program.digest)

@@ -15,7 +15,7 @@ use crate::route::{attribute, split, text};
 
 /// The preference of our filter: behind 1, which Cilium takes, and before all that administrators and tc itself choose.
 pub(crate) const PREFERENCE: u16 = 2;
-/// Its handle.
+/// Handle of our filter.
 pub(super) const HANDLE: u32 = 0x220;
 
 // linux/rtnetlink.h
@@ -56,7 +56,7 @@ const EXCL: u16 = libc::NLM_F_EXCL as u16;
 pub(super) struct Found {
     pub(super) preference: u16,
     pub(super) handle: u32,
-    /// Its kind.
+    /// Kind of the filter.
     pub(super) kind: String,
     /// Of a filter of the kind `bpf`: its name, and the kernel's number of the program.
     pub(super) name: Option<String>,
@@ -79,7 +79,7 @@ impl Tc {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Its netlink address.
+    /// Netlink address of this socket.
     pub(super) fn port(&self) -> io::Result<u32> {
         let mut address = SocketAddr::new(0, 0);
         self.socket.get_address(&mut address)?;

@@ -1,14 +1,14 @@
-//! What can be wrong with the bytes of an IKEv2 message, by the notification that answers it.
+//! Faults in the bytes of an IKEv2 message, by the notification that answers each.
 
 use crate::iana::{NotifyType, PayloadType};
 use crate::read::LenError;
 
-/// What is wrong inside one payload or the header.
+/// Fault inside one payload, or in the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// It ends inside a field.
+    /// The bytes end inside a field.
     Short(LenError),
-    /// So many bytes are left over.
+    /// This number of bytes is left over.
     Trailing(usize),
     /// A value that the RFC forbids.
     Invalid(&'static str),
@@ -38,9 +38,9 @@ pub enum ParseError {
     Syntax {
         /// The payload, or [`PayloadType::NONE`] for the header and the chain itself.
         payload: PayloadType,
-        /// Where it begins: in the message, or in the decrypted text for what was inside SK.
+        /// Offset of the payload: in the message, or in the decrypted text for a payload inside SK.
         offset: usize,
-        /// What is wrong with it.
+        /// Fault of the payload.
         fault: Fault,
     },
     /// An unknown payload type came with the critical bit. The type is the notification's data.

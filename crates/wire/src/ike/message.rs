@@ -40,7 +40,7 @@ impl Message {
         matches!(self.payloads.last(), Some(Payload::Sk(_) | Payload::Skf(_)))
     }
 
-    /// Where IV, text and ICV of the SK or SKF payload are in the datagram that this was parsed from.
+    /// Finds IV, text and ICV of the SK or SKF payload, in the datagram that this was parsed from.
     /// INVALID_SYNTAX when the payload is too short for this cipher or not whole blocks, or when there is none.
     pub fn sealed(&self, geometry: Geometry) -> Result<Ranges, ParseError> {
         match self.payloads.last() {

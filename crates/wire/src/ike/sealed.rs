@@ -18,7 +18,7 @@ use super::payload::{self, Payload};
 use crate::iana::PayloadType;
 use crate::read::{EmitError, Writer};
 
-/// What a cipher suite says about the layout, in bytes.
+/// Sizes that a cipher suite gives the layout, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Geometry {
     /// Length of the IV.
@@ -43,7 +43,7 @@ impl Geometry {
     }
 }
 
-/// Where the parts of the encrypted payload are in the message.
+/// Places of the parts of the encrypted payload, in the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ranges {
     /// From the first byte of the message up to the IV.
@@ -70,7 +70,7 @@ pub struct Fragment {
 pub struct SealedDraft {
     /// The message.
     pub bytes: Vec<u8>,
-    /// Its parts.
+    /// Places of the parts.
     pub ranges: Ranges,
 }
 

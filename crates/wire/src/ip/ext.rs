@@ -20,9 +20,9 @@ const MAX_HEADERS: usize = 8;
 pub struct Upper {
     /// Offset of the upper-layer header in the packet.
     pub upper: usize,
-    /// Its protocol number.
+    /// Protocol number of the upper-layer header.
     pub protocol: u8,
-    /// What a fragment header, if any, said.
+    /// Kind of fragment, by the fragment header if there is one.
     pub fragment: Fragment,
 }
 
@@ -45,7 +45,7 @@ pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<Upper, IpError
                 at += 8;
                 let bits = u16::from_be_bytes([h[2], h[3]]);
                 if bits & 0xfff8 != 0 {
-                    // What follows is the middle of something: there are no more headers to read.
+                    // The middle of a fragmented packet follows: there are no more headers to read.
                     return Ok(Upper { upper: at, protocol: next, fragment: Fragment::Later });
                 }
                 if bits & 1 != 0 {
@@ -58,7 +58,7 @@ pub fn walk(packet: &[u8], mut at: usize, mut next: u8) -> Result<Upper, IpError
     Err(IpError::Extensions)
 }
 
-/// Where the fragment header of a packet is.
+/// Place of the fragment header of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FragmentHeader {
     /// Offset of its first byte in the packet.

@@ -59,7 +59,7 @@ pub struct TooBig {
     pub mtu: u32,
     /// The packet's sender.
     pub from: IpAddr,
-    /// Its receiver.
+    /// Destination of the quoted packet.
     pub to: IpAddr,
     /// The protocol that has the SPI, [`protocol::ESP`] or [`protocol::AH`]; of what is in UDP this
     /// is not known, and ESP is assumed.

@@ -85,7 +85,7 @@ pub enum Fragment {
     Later,
 }
 
-/// What [`parse`] found.
+/// Result of [`parse`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IpInfo {
     /// True for IPv6.
@@ -94,7 +94,7 @@ pub struct IpInfo {
     pub tos: u8,
     /// Length of the packet as its header says, at most the bytes given.
     pub total_len: usize,
-    /// Where the upper-layer header begins, at most `total_len`.
+    /// Offset of the upper-layer header, at most `total_len`.
     pub upper: usize,
     /// Upper-layer protocol, behind extension headers.
     pub protocol: u8,

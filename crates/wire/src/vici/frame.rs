@@ -26,7 +26,7 @@ impl FrameReader {
         if left + bytes.len() <= self.buffer.capacity() {
             if self.taken > 0 {
                 self.buffer.copy_within(self.taken.., 0);
-                // What is behind it now was there before, and goes from memory too.
+                // The bytes behind the moved rest are old copies: wipe them, too.
                 self.buffer[left..].zeroize();
                 self.buffer.truncate(left);
             }

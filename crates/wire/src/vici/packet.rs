@@ -29,7 +29,7 @@ pub enum Packet {
     Event {
         /// Event.
         name: String,
-        /// What it says.
+        /// Contents of the packet.
         message: Section,
     },
 }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::testing::count;
 
-    /// What the library's functions do when an argument displeases them: nothing, and they do not say so.
+    /// Does as the library's functions do when they reject an argument: nothing, without an error.
     unsafe extern "C" fn returns_early(
         _: *const c_void,
         _: *mut c_void,

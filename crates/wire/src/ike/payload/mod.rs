@@ -104,17 +104,17 @@ pub enum Payload {
     Eap(Eap),
     /// A type that is not known here and was not critical: to be ignored.
     Other {
-        /// Its type.
+        /// Type of the payload.
         kind: PayloadType,
         /// The critical bit to send; false in what was parsed.
         critical: bool,
-        /// What it holds.
+        /// Body of the payload.
         body: Vec<u8>,
     },
 }
 
 impl Payload {
-    /// Its type.
+    /// Type of the payload.
     pub fn kind(&self) -> PayloadType {
         match self {
             Self::Sa(_) => PayloadType::SA,
@@ -215,7 +215,7 @@ impl<T: Into<Fault>> From<T> for Cause {
     }
 }
 
-/// Where a chain of payloads stands.
+/// Place of a chain of payloads: in clear, or inside SK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Within {
     /// Behind the header: an SK or SKF payload may end it.

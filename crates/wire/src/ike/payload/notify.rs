@@ -12,9 +12,9 @@ pub struct Notify {
     pub protocol: ProtocolId,
     /// SPI of that SA; empty when it speaks of the IKE_SA or of none.
     pub spi: Vec<u8>,
-    /// What it says.
+    /// Type of the notification.
     pub kind: NotifyType,
-    /// What comes with it.
+    /// Data of the notification.
     pub data: Vec<u8>,
 }
 
