@@ -18,10 +18,12 @@
 //!
 //! AES-GMAC with ESN authenticates a copy, in one buffer a thread that grows to the longest packet.
 //!
-//! Beside the last four stands an integrity algorithm: HMAC with MD5 (RFC 2403), SHA-1 (RFC 2404) or SHA-2 (RFC 4868),
-//! AES-XCBC (RFC 3566) or AES-CMAC (RFC 4494). It is verified before anything is decrypted.
+//! Beside the last four stands an integrity algorithm: HMAC with MD5 (RFC 2403), SHA-1 (RFC 2404)
+//! or SHA-2 (RFC 4868), AES-XCBC (RFC 3566) or AES-CMAC (RFC 4494). It is verified before anything
+//! is decrypted.
 //!
-//! One core, nanoseconds per packet (`benches/packets.rs`; x86-64 with AVX-512, VAES, SHA extensions):
+//! One core, nanoseconds per packet (`benches/packets.rs`; x86-64 with AVX-512, VAES, SHA
+//! extensions):
 //!
 //! | seal / open | 64 bytes | 1,400 bytes |
 //! |---|---|---|
@@ -42,10 +44,12 @@
 //! | 3DES-CBC, HMAC-SHA1 | 1,960 / 1,828 | 39,821 / 37,462 |
 //! | AES-128-GCM, 10,000 SAs at random | 102 / 99 | 202 / 218 |
 //!
-//! Through aws-lc-rs (`LessSafeKey`, the same functions below) AES-128-GCM was seen to take 73 / 67 and 160 / 158: calling
-//! `EVP_AEAD_CTX_seal_scatter` directly is as fast, puts the ICV where it belongs and keeps the key inside [`EspKey`].
-//! A shorter ICV or an implicit IV changes nothing that can be measured. CBC, CCM's and CMAC's chains go block after block:
-//! only an engine that works on several packets at once could do better.
+//! Through aws-lc-rs (`LessSafeKey`, the same functions below) AES-128-GCM was seen to take 73 / 67
+//! and 160 / 158: calling
+//! `EVP_AEAD_CTX_seal_scatter` directly is as fast, puts the ICV where it belongs and keeps the key
+//! inside [`EspKey`]. A shorter ICV or an implicit IV changes nothing that can be measured. CBC,
+//! CCM's and CMAC's chains go block after block: only an engine that works on several packets at
+//! once could do better.
 //!
 //! Not here: padding and trailer, replay, lifetimes, where a packet comes from and goes.
 //!
@@ -83,8 +87,9 @@ const TRAILER_LEN: usize = 2;
 const MAX_OTHER: u32 = 0xf000;
 /// How much of the stack is overwritten after keys were expanded: AWS-LC and libipsec-mb take less.
 pub(crate) const KEY_SETUP_STACK: usize = 16 * 1024;
-/// How much of the stack is overwritten after a batch of which an engine left parts of keys there. They are in the engines' own
-/// frames, which are shorter; it costs once a batch, whatever the batch holds.
+/// How much of the stack is overwritten after a batch of which an engine left parts of keys there.
+/// They are in the engines' own frames, which are shorter; it costs once a batch, whatever the
+/// batch holds.
 pub(crate) const PACKET_STACK: usize = 4096;
 /// `other` works on packets side by side.
 const LANES: u8 = 1;
@@ -94,15 +99,16 @@ const COPIES: u8 = 2;
 const LINE: usize = 64;
 /// How many jobs ahead a key is fetched into the cache.
 const AHEAD: usize = 4;
-/// How much of a key is fetched: what aws-lc's AES-GCM uses, which reads all of it. (CBC and HMAC keys are longer, but take so
-/// long to use that their first lines matter little.)
+/// How much of a key is fetched: what aws-lc's AES-GCM uses, which reads all of it. (CBC and HMAC
+/// keys are longer, but take so long to use that their first lines matter little.)
 const HOT_LEN: usize = 704;
 
-/// The keys of one SA, ready for use: key schedules, powers of H and HMAC states are inside the value, which is at most
-/// 1.5 KiB, so that it can lie in a slab beside the SA. Where a second engine takes part, its keys are on the heap.
+/// The keys of one SA, ready for use: key schedules, powers of H and HMAC states are inside the
+/// value, which is at most 1.5 KiB, so that it can lie in a slab beside the SA. Where a second
+/// engine takes part, its keys are on the heap.
 ///
-/// Keys are expanded where they stay ([`Self::unset`], [`Self::set`]) and wiped there: whoever moves a key that was set leaves a
-/// copy behind.
+/// Keys are expanded where they stay ([`Self::unset`], [`Self::set`]) and wiped there: whoever
+/// moves a key that was set leaves a copy behind.
 ///
 /// The first cache line has everything that is asked beside the key schedule.
 #[repr(C, align(64))]
@@ -115,7 +121,8 @@ pub struct EspKey {
 /// Which bytes of a key the packets of a batch use.
 #[derive(Clone, Copy)]
 struct Hot {
-    /// A packet up to this long uses what comes before `short_from`, but for the first line, not at all.
+    /// A packet up to this long uses what comes before `short_from`, but for the first line, not at
+    /// all.
     short_len: u32,
     short_from: usize,
     to: usize,
@@ -144,7 +151,8 @@ struct Shape {
     esn: bool,
     /// The IV of an AEAD is not in the packet (RFC 8750).
     implicit_iv: bool,
-    /// `other` works on packets side by side, so gets them when there are this many; 0 when it does not.
+    /// `other` works on packets side by side, so gets them when there are this many; 0 when it does
+    /// not.
     lanes: u8,
     /// Bits for keys whose packets need another way than plain ones: [`LANES`], [`COPIES`]. One
     /// byte holds all of them, so that the engine's key stays at the beginning of a cache line.
@@ -210,8 +218,8 @@ pub struct Job {
 }
 
 impl EspKey {
-    /// Which bytes of the key are fetched for a packet of this length. The first key of a batch answers for all: to ask each
-    /// would be to wait for it.
+    /// Which bytes of the key are fetched for a packet of this length. The first key of a batch
+    /// answers for all: to ask each would be to wait for it.
     #[inline]
     fn hot(&self) -> Hot {
         match &self.engine {
@@ -236,8 +244,8 @@ impl EspKey {
         usize::from(self.shape.icv_len)
     }
 
-    /// The text with its trailer is a multiple of this many bytes: 16 for AES-CBC, 8 for 3DES-CBC, else 4 (RFC 4303
-    /// section 2.4).
+    /// The text with its trailer is a multiple of this many bytes: 16 for AES-CBC, 8 for 3DES-CBC,
+    /// else 4 (RFC 4303 section 2.4).
     #[inline]
     pub fn block_len(&self) -> usize {
         usize::from(self.shape.block_len)
@@ -316,7 +324,8 @@ impl EspKey {
             Engine::Aead(key) => {
                 let mut implicit = [0; AEAD_IV_LEN];
                 let iv: &[u8; AEAD_IV_LEN] = if self.shape.implicit_iv {
-                    // RFC 8750 section 4: the low half as it came, the high half as it was authenticated, else zero.
+                    // RFC 8750 section 4: the low half as it came, the high half as it was
+                    // authenticated, else zero.
                     implicit[..high.len()].copy_from_slice(high);
                     implicit[4..].copy_from_slice(&header[4..]);
                     &implicit
@@ -362,9 +371,10 @@ impl EspKey {
     }
 }
 
-/// How much keying material an SA's direction takes: for encryption with salt, and for integrity, in bytes. `None` when
-/// the suite is not supported: an unknown algorithm, an AEAD (or AES-GMAC) beside an integrity algorithm, or anything else
-/// without one (RFC 4303 section 3.2 for NULL; RFC 3686 section 6 and RFC 8221 section 4 for the others).
+/// How much keying material an SA's direction takes: for encryption with salt, and for integrity,
+/// in bytes. `None` when the suite is not supported: an unknown algorithm, an AEAD (or AES-GMAC)
+/// beside an integrity algorithm, or anything else without one (RFC 4303 section 3.2 for NULL; RFC
+/// 3686 section 6 and RFC 8221 section 4 for the others).
 pub fn keymat_lens(suite: &EspSuite) -> Option<(usize, usize)> {
     let encr = algorithm::encr_keymat_len(suite.encr, suite.key_bits)?;
     // NONE may be spelt out (RFC 4106 section 4, RFC 7296 section 3.3.3).
@@ -407,17 +417,18 @@ impl Aad {
     }
 }
 
-/// Seals packets: writes each IV, encrypts each text in place, writes each ICV, and sets `ok`. A job whose layout is
-/// impossible (outside the buffer, no such key, too short, CBC text not whole blocks, an implicit IV that is not the
-/// packet's sequence number) gets `ok = false` and is not touched.
+/// Seals packets: writes each IV, encrypts each text in place, writes each ICV, and sets `ok`. A
+/// job whose layout is impossible (outside the buffer, no such key, too short, CBC text not whole
+/// blocks, an implicit IV that is not the packet's sequence number) gets `ok = false` and is not
+/// touched.
 ///
 /// A sequence number must never come twice with one key.
 pub fn seal(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey]) {
     each(buf, jobs, keys, EspKey::seal, lanes::seal);
 }
 
-/// Opens packets: verifies each ICV, then decrypts each text in place, and sets `ok`. With `ok = false` the ICV was wrong
-/// or the layout impossible, and the text is unspecified.
+/// Opens packets: verifies each ICV, then decrypts each text in place, and sets `ok`. With `ok =
+/// false` the ICV was wrong or the layout impossible, and the text is unspecified.
 pub fn open(buf: &mut [u8], jobs: &mut [Job], keys: &[&EspKey]) {
     each(buf, jobs, keys, EspKey::open, lanes::open);
 }

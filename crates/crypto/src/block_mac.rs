@@ -4,7 +4,8 @@
 //! m1 -(+)-AES-(+)-AES- ... -(+)-AES- MAC
 //!             m2            mn + tweak   the last block; an incomplete one is padded 10..0
 //!
-//! tweak:  CMAC  L = AES(0), doubled in GF(2^128) once (complete) or twice (padded); the key of the chain is the key
+//! tweak:  CMAC  L = AES(0), doubled in GF(2^128) once (complete) or twice (padded); the key of the
+//! chain is the key
 //!         XCBC  K2 = AES(02 02 ..) (complete) or K3 = AES(03 03 ..) (padded); the key of the chain is K1 = AES(01 01 ..)
 //! ```
 
@@ -92,7 +93,8 @@ impl Drop for BlockMacKey {
     }
 }
 
-/// A chain that has taken everything but the last block, whole or in part. Empty only before the first byte.
+/// A chain that has taken everything but the last block, whole or in part. Empty only before the
+/// first byte.
 struct Chain<'a> {
     key: &'a BlockKey,
     value: Block,

@@ -1,4 +1,5 @@
-//! AES-CCM (RFC 3610): counter mode and a CBC-MAC under one key, for ESP (RFC 4309) and IKE (RFC 5282).
+//! AES-CCM (RFC 3610): counter mode and a CBC-MAC under one key, for ESP (RFC 4309) and IKE (RFC
+//! 5282).
 //!
 //! ```text
 //! nonce: salt (3) | IV (8), so the counter and the length of the text have 15 - 11 = 4 bytes
@@ -6,14 +7,15 @@
 //! ICV        MAC + AES(A0), cut;   text + AES(A1), AES(A2), ...   with Ai: flags | nonce | i
 //! ```
 //!
-//! AWS-LC's own CCM needs a context that each packet writes to; this is made of its AES, so that a key is only read.
+//! AWS-LC's own CCM needs a context that each packet writes to; this is made of its AES, so that a
+//! key is only read.
 
 use ironswan_wire::secret::ct_eq;
 
 use crate::engine::aws_lc_sys::aes::{BLOCK_LEN, BlockKey};
 
-/// Additional data is shorter than this: longer ones have another form (RFC 3610 section 2.2), which neither protocol
-/// needs.
+/// Additional data is shorter than this: longer ones have another form (RFC 3610 section 2.2),
+/// which neither protocol needs.
 const MAX_AAD: usize = 0xff00;
 
 /// A key ready for use.
@@ -35,8 +37,8 @@ impl CcmKey {
         self.aes.set(key)
     }
 
-    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `blank` was told, and the nonce has
-    /// 7 to 13 bytes.
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `blank` was
+    /// told, and the nonce has 7 to 13 bytes.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         assert_eq!(tag.len(), self.tag_len, "an ICV of another length");

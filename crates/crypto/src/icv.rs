@@ -7,12 +7,14 @@
 //! authenticated:   head | buf up to the field | zeros for the field | the rest of buf (| high half of the sequence number)
 //! ```
 //!
-//! The field counts as zeros wherever it lies in the packet (RFC 4302 section 3.3.3.1), with AES-GMAC's IV, which the nonce
-//! covers: the caller need not clear it, and a received packet is verified where it is. A field outside of `buf[start .. start + len]` is only written or read.
+//! The field counts as zeros wherever it lies in the packet (RFC 4302 section 3.3.3.1), with
+//! AES-GMAC's IV, which the nonce covers: the caller need not clear it, and a received packet is
+//! verified where it is. A field outside of `buf[start .. start + len]` is only written or read.
 //!
 //! (AES-GMAC puts the parts together in one buffer a thread, which grows to the longest packet.)
 //!
-//! Not here: which header fields are mutable, and the padding behind the ICV (which is authenticated as it is).
+//! Not here: which header fields are mutable, and the padding behind the ICV (which is
+//! authenticated as it is).
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::IntegId;
@@ -70,28 +72,31 @@ pub struct IcvJob {
     pub ok: bool,
 }
 
-/// Length of an algorithm's keying material in bytes, with the salt of AES-GMAC. `None` when it is not supported.
+/// Length of an algorithm's keying material in bytes, with the salt of AES-GMAC. `None` when it is
+/// not supported.
 pub fn key_len(integ: IntegId) -> Option<usize> {
     algorithm::integ(integ).map(|shape| shape.key_len)
 }
 
 impl IcvKey {
-    /// Prepares the key of an SA. `None` when the algorithm is not supported or the key has the wrong length.
+    /// Prepares the key of an SA. `None` when the algorithm is not supported or the key has the
+    /// wrong length.
     pub fn new(integ: IntegId, key: &[u8], esn: bool) -> Option<Box<Self>> {
         let mut this = Box::new(Self::unset(integ, esn)?);
         this.set(integ, key)?;
         Some(this)
     }
 
-    /// The lengths of an algorithm, without a key so far: it signs and verifies nothing. A key is put in where it stays, since
-    /// whoever moves a key that was set leaves a copy behind. `None` when the algorithm is not supported.
+    /// The lengths of an algorithm, without a key so far: it signs and verifies nothing. A key is
+    /// put in where it stays, since whoever moves a key that was set leaves a copy behind. `None`
+    /// when the algorithm is not supported.
     pub fn unset(integ: IntegId, esn: bool) -> Option<Self> {
         let shape = algorithm::integ(integ)?;
         Some(Self { engine: Engine::Unset, field_len: shape.iv_len + shape.icv_len, esn })
     }
 
-    /// Puts the key of the algorithm that [`Self::unset`] was told in place, once. `None`, and no key, when it has the wrong
-    /// length.
+    /// Puts the key of the algorithm that [`Self::unset`] was told in place, once. `None`, and no
+    /// key, when it has the wrong length.
     pub fn set(&mut self, integ: IntegId, key: &[u8]) -> Option<()> {
         let shape = algorithm::integ(integ)?;
         (key.len() == shape.key_len && matches!(self.engine, Engine::Unset)).then_some(())?;
@@ -166,8 +171,8 @@ fn layout<'a>(heads: &'a [u8], buf: &'a [u8], job: &IcvJob, key: &IcvKey) -> Opt
     })
 }
 
-/// Signs packets: writes each field (IV and ICV) and sets `ok`. A job whose numbers do not fit gets `ok = false` and nothing
-/// is written for it.
+/// Signs packets: writes each field (IV and ICV) and sets `ok`. A job whose numbers do not fit gets
+/// `ok = false` and nothing is written for it.
 ///
 /// A sequence number must never come twice with one key.
 pub fn sign(heads: &[u8], buf: &mut [u8], jobs: &mut [IcvJob], keys: &[&IcvKey]) {
@@ -175,7 +180,8 @@ pub fn sign(heads: &[u8], buf: &mut [u8], jobs: &mut [IcvJob], keys: &[&IcvKey])
     forget(keys);
 }
 
-/// Overwrites what keys have left on the stack, once for all packets: those of AES-GMAC leave parts of themselves.
+/// Overwrites what keys have left on the stack, once for all packets: those of AES-GMAC leave parts
+/// of themselves.
 #[inline]
 fn forget(keys: &[&IcvKey]) {
     if keys.iter().any(|key| matches!(key.engine, Engine::Gmac(_))) {

@@ -1,8 +1,9 @@
-//! Key exchange methods (RFC 7296 section 2.7, transform type 4): X25519 (RFC 8031), ECP (RFC 5903), MODP (RFC 3526),
-//! with the checks of RFC 6989.
+//! Key exchange methods (RFC 7296 section 2.7, transform type 4): X25519 (RFC 8031), ECP (RFC
+//! 5903), MODP (RFC 3526), with the checks of RFC 6989.
 //!
-//! A private key is derived from a 32-byte seed, so that the caller's randomness decides and a simulation replays.
-//! Not here: which methods are offered, and the KE payload around the public value.
+//! A private key is derived from a 32-byte seed, so that the caller's randomness decides and a
+//! simulation replays. Not here: which methods are offered, and the KE payload around the public
+//! value.
 
 use ironswan_wire::iana::{KeId, PrfId};
 use ironswan_wire::secret::{Secret, ct_eq};
@@ -29,7 +30,8 @@ pub enum KexError {
         /// Bytes that came.
         got: usize,
     },
-    /// The public value is refused: out of range, not on the curve, or of small order (the peer's fault).
+    /// The public value is refused: out of range, not on the curve, or of small order (the peer's
+    /// fault).
     PublicValue,
     /// The private key does not belong to the method, or the library failed (our fault).
     Internal,
@@ -82,8 +84,9 @@ pub fn public_len(ke: KeId) -> Option<usize> {
     })
 }
 
-/// Makes a key pair: the private key, and the public value as on the wire in IKE (u; x||y; or padded to the group size).
-/// The same seed gives the same pair, so a seed must be random, secret and used once: [`SEED_LEN`] bytes.
+/// Makes a key pair: the private key, and the public value as on the wire in IKE (u; x||y; or
+/// padded to the group size). The same seed gives the same pair, so a seed must be random, secret
+/// and used once: [`SEED_LEN`] bytes.
 pub fn generate(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
     if seed.len() != SEED_LEN {
         return Err(KexError::Internal);
@@ -94,7 +97,8 @@ pub fn generate(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
 fn key_pair(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
     match method(ke).ok_or(KexError::Unsupported(ke))? {
         Method::Curve(curve) => {
-            // A NIST scalar must be in 1..n-1; a candidate outside (less than once in 2^32) is followed by the next.
+            // A NIST scalar must be in 1..n-1; a candidate outside (less than once in 2^32) is
+            // followed by the next.
             for attempt in 0..=255 {
                 let scalar = expand(ke, seed, attempt, curve.private_len());
                 if let Some(public) = aws_lc::public(curve, scalar.expose()) {
@@ -105,7 +109,8 @@ fn key_pair(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
         }
         Method::Modp(group) => {
             let mut exponent = expand(ke, seed, 0, group.exponent_len()).expose().to_vec();
-            // All exponents have the same number of bits, so that the time of an exponentiation tells nothing.
+            // All exponents have the same number of bits, so that the time of an exponentiation
+            // tells nothing.
             exponent[0] |= 0x80;
             let exponent = Secret::new(exponent);
             let public = group.power(&[2], exponent.expose()).ok_or(KexError::Internal)?;
@@ -114,8 +119,9 @@ fn key_pair(ke: KeId, seed: &[u8]) -> Result<(Secret, Vec<u8>), KexError> {
     }
 }
 
-/// Agrees on the shared secret `g^ir`, as RFC 7296 section 2.14 takes it: u (X25519), the x coordinate (ECP, RFC 5903
-/// section 7), or the value "padded with zeros if necessary to make it the length of the modulus" (MODP).
+/// Agrees on the shared secret `g^ir`, as RFC 7296 section 2.14 takes it: u (X25519), the x
+/// coordinate (ECP, RFC 5903 section 7), or the value "padded with zeros if necessary to make it
+/// the length of the modulus" (MODP).
 ///
 /// RFC 6989: the peer's value is checked every time, also when our private key is used once.
 pub fn agree(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexError> {
@@ -134,8 +140,9 @@ fn shared_secret(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexE
                 return Err(KexError::Internal);
             }
             let shared = aws_lc::agree(curve, private.expose(), peer).ok_or(KexError::PublicValue)?;
-            // The all-zero result of a small-order point (RFC 7748 section 6.1). The library refuses it; this is the second
-            // lock on the door. (On the NIST curves x = 0 is a point like any other.)
+            // The all-zero result of a small-order point (RFC 7748 section 6.1). The library
+            // refuses it; this is the second lock on the door. (On the NIST curves x = 0 is a point
+            // like any other.)
             if curve == Curve::X25519 && ct_eq(shared.expose(), &[0; 32]) {
                 return Err(KexError::PublicValue);
             }
@@ -154,7 +161,8 @@ fn shared_secret(ke: KeId, private: &Secret, peer: &[u8]) -> Result<Secret, KexE
     }
 }
 
-/// Stretches the seed to a private key: prf+ with labels, so that no two methods share bytes of one seed.
+/// Stretches the seed to a private key: prf+ with labels, so that no two methods share bytes of one
+/// seed.
 fn expand(ke: KeId, seed: &[u8], attempt: u8, len: usize) -> Secret {
     let prf = prf::get(PrfId::HMAC_SHA2_256).expect("HMAC-SHA2-256 is built in");
     prf::prf_plus(prf, seed, &[b"IronSwan key exchange", &ke.0.to_be_bytes(), &[attempt]], len)

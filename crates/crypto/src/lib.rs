@@ -1,4 +1,5 @@
-//! Algorithms and the engines (libraries) that provide them. Knows no packets beyond where the bytes lie.
+//! Algorithms and the engines (libraries) that provide them. Knows no packets beyond where the
+//! bytes lie.
 //!
 //! | module | for | RFC |
 //! |---|---|---|

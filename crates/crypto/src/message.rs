@@ -1,5 +1,5 @@
-//! Protection of one IKE message: the SK payload (RFC 7296 section 3.14; AES-GCM and AES-CCM: RFC 5282,
-//! ChaCha20-Poly1305: RFC 7634).
+//! Protection of one IKE message: the SK payload (RFC 7296 section 3.14; AES-GCM and AES-CCM: RFC
+//! 5282, ChaCha20-Poly1305: RFC 7634).
 //!
 //! ```text
 //! IKE header | payloads in clear | SK header | IV | text: payloads, padding, pad length | ICV
@@ -8,8 +8,8 @@
 //!   CBC:  ICV = MAC over aad | IV | ciphertext
 //! ```
 //!
-//! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is chosen (AEAD: unique,
-//! a counter; CBC: unpredictable, from the random generator).
+//! One [`MessageKey`] per direction. Not here: where the fields lie, padding, and how an IV is
+//! chosen (AEAD: unique, a counter; CBC: unpredictable, from the random generator).
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
@@ -32,7 +32,8 @@ impl std::fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// SK_e and SK_a of one direction, ready for use. On the heap, where they were expanded: keys that are moved leave copies.
+/// SK_e and SK_a of one direction, ready for use. On the heap, where they were expanded: keys that
+/// are moved leave copies.
 pub struct MessageKey(Box<Inner>);
 
 impl std::fmt::Debug for MessageKey {
@@ -49,8 +50,8 @@ enum Inner {
 }
 
 impl MessageKey {
-    /// Prepares the keys. For an AEAD the salt is the end of `encr_key` and `integ_key` is empty. `None` when the
-    /// algorithms are not supported together or a key has the wrong length.
+    /// Prepares the keys. For an AEAD the salt is the end of `encr_key` and `integ_key` is empty.
+    /// `None` when the algorithms are not supported together or a key has the wrong length.
     pub fn new(
         encr: EncrId,
         key_bits: u16,
@@ -62,7 +63,8 @@ impl MessageKey {
             return None;
         }
         if encr.is_aead() {
-            // RFC 5282 section 8: no integrity algorithm beside a combined-mode one; NONE may be spelt out.
+            // RFC 5282 section 8: no integrity algorithm beside a combined-mode one; NONE may be
+            // spelt out.
             let alone = integ.is_none_or(|id| id == IntegId::NONE) && integ_key.is_empty();
             alone.then_some(())?;
         }
@@ -107,8 +109,8 @@ impl MessageKey {
         }
     }
 
-    /// The text must be padded to a multiple of this many bytes: 16 for CBC, 1 for an AEAD (which needs no padding,
-    /// RFC 5282 section 3).
+    /// The text must be padded to a multiple of this many bytes: 16 for CBC, 1 for an AEAD (which
+    /// needs no padding, RFC 5282 section 3).
     pub fn block_len(&self) -> usize {
         match &*self.0 {
             Inner::Aead { .. } => 1,
@@ -119,7 +121,8 @@ impl MessageKey {
     /// Encrypts `text` in place and writes `icv`.
     ///
     /// # Panics
-    /// When `iv`, `text` or `icv` have not the lengths that this key asks for: the caller laid the message out.
+    /// When `iv`, `text` or `icv` have not the lengths that this key asks for: the caller laid the
+    /// message out.
     pub fn seal(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &mut [u8]) {
         wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
             Inner::Aead { key, icv_len } => {
@@ -134,8 +137,8 @@ impl MessageKey {
         });
     }
 
-    /// Verifies, then decrypts `text` in place. Lengths come from the peer here: what does not fit is an error. After an
-    /// error the text is unspecified.
+    /// Verifies, then decrypts `text` in place. Lengths come from the peer here: what does not fit
+    /// is an error. After an error the text is unspecified.
     pub fn open(&self, aad: &[u8], iv: &[u8], text: &mut [u8], icv: &[u8]) -> Result<(), OpenError> {
         let opened = wipe::after::<PACKET_STACK, _>(|| match &*self.0 {
             Inner::Aead { key, .. } => iv.try_into().is_ok_and(|iv| key.open(aad, iv, text, icv)),
@@ -155,7 +158,8 @@ impl MessageKey {
     }
 }
 
-/// Length of SK_e in bytes, with the salt of an AEAD. `None` for what cannot protect an IKE message here.
+/// Length of SK_e in bytes, with the salt of an AEAD. `None` for what cannot protect an IKE message
+/// here.
 pub fn encr_key_len(encr: EncrId, key_bits: u16) -> Option<usize> {
     // RFC 8750 section 7: an IKE message has no sequence number to make an IV of.
     let explicit_iv = algorithm::encr(encr)?.iv_len > 0;

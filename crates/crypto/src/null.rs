@@ -1,6 +1,7 @@
-//! An engine that protects nothing: it writes zeros for an ICV and finds every packet authentic. With it the instructions of the
-//! packet path around sealing and opening can be counted on any machine (`scripts/budget`): valgrind does not know the newest
-//! instructions that ciphers use, and how many a cipher takes is not the path's business.
+//! An engine that protects nothing: it writes zeros for an ICV and finds every packet authentic.
+//! With it the instructions of the packet path around sealing and opening can be counted on any
+//! machine (`scripts/budget`): valgrind does not know the newest instructions that ciphers use, and
+//! how many a cipher takes is not the path's business.
 //!
 //! The engine exists only in builds with the feature `null-engine`, for which no shipped program
 //! asks, and there only for keys that the same thread made after [`choose`].
@@ -11,8 +12,8 @@ thread_local! {
     static CHOSEN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on every ESP and AH key that this thread makes is one of this engine. Returns words to print, by which a program
-/// that can do so is recognised.
+/// From now on every ESP and AH key that this thread makes is one of this engine. Returns words to
+/// print, by which a program that can do so is recognised.
 pub fn choose() -> &'static str {
     CHOSEN.set(true);
     "THE NULL ENGINE IS IN THIS PROGRAM: PACKETS ARE NEITHER ENCRYPTED NOR AUTHENTICATED"

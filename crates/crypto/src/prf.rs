@@ -15,7 +15,8 @@ pub trait Prf: Sync {
     /// Transform ID of the PRF.
     fn id(&self) -> PrfId;
 
-    /// Length of the output in bytes, which is the preferred key length too (RFC 4868 section 2.1.1).
+    /// Length of the output in bytes, which is the preferred key length too (RFC 4868 section
+    /// 2.1.1).
     fn output_len(&self) -> usize;
 
     /// prf(key, parts one after another).
@@ -65,7 +66,8 @@ pub fn get(id: PrfId) -> Option<&'static dyn Prf> {
 /// ```
 ///
 /// # Panics
-/// When more than 255 outputs are asked for, which RFC 7296 section 2.13 does not define; no suite comes near.
+/// When more than 255 outputs are asked for, which RFC 7296 section 2.13 does not define; no suite
+/// comes near.
 pub fn prf_plus(prf: &dyn Prf, key: &[u8], seed: &[&[u8]], len: usize) -> Secret {
     assert!(len <= 255 * prf.output_len(), "prf+ is not defined beyond 255 times the PRF's output");
     // The full capacity from the start: a reallocation would leave key bytes behind.

@@ -46,8 +46,9 @@ impl Rng for System {
     }
 }
 
-/// A deterministic generator for tests and simulations: **not secret**, since whoever knows the 64-bit seed knows every
-/// byte. The ChaCha20 keystream of the seed; how the bytes are asked for does not change them.
+/// A deterministic generator for tests and simulations: **not secret**, since whoever knows the
+/// 64-bit seed knows every byte. The ChaCha20 keystream of the seed; how the bytes are asked for
+/// does not change them.
 pub struct Seeded {
     key: [u8; 32],
     next: u64,

@@ -1,7 +1,8 @@
 //! Known answers for every algorithm, run when the daemon starts: a few milliseconds.
 //!
-//! The answers were computed by other implementations (Python's hmac and pow, OpenSSL's ciphers and curves). Keys and
-//! texts are counting bytes, so that they need no table. Every algorithm is also asked to refuse a wrong ICV.
+//! The answers were computed by other implementations (Python's hmac and pow, OpenSSL's ciphers and
+//! curves). Keys and texts are counting bytes, so that they need no table. Every algorithm is also
+//! asked to refuse a wrong ICV.
 
 use ironswan_wire::iana::{EncrId, IntegId, KeId, PrfId};
 use ironswan_wire::proposal::EspSuite;
@@ -46,13 +47,15 @@ fn suite_of((encr, bits, integ, _): &PacketAnswer) -> EspSuite {
 
 /// PRF, prf(00 01 .., "IronSwan").
 type PrfAnswer = (PrfId, &'static str);
-/// Method, HMAC-SHA2-256("", public | agree(private, public)) of the pair made from the seed 00 01 .. 1f.
+/// Method, HMAC-SHA2-256("", public | agree(private, public)) of the pair made from the seed 00 01
+/// .. 1f.
 type KexAnswer = (KeId, &'static str);
-/// Algorithms, and `ciphertext | ICV` of the text 40 41 .. 5f with the aad 00 .. 1b and the IV a0 a1 .., the encryption
-/// key (and salt) 00 01 .. and the integrity key 80 81 ...
+/// Algorithms, and `ciphertext | ICV` of the text 40 41 .. 5f with the aad 00 .. 1b and the IV a0
+/// a1 .., the encryption key (and salt) 00 01 .. and the integrity key 80 81 ...
 type MessageAnswer = (EncrId, u16, Option<IntegId>, &'static str);
-/// The same for a whole packet with SPI 01020304 and the extended sequence number 0x500000007. (AES-CBC is in
-/// [`MESSAGES`]. The key behind 3DES's IV is the beginning of the generator's bytes for the seed 0.)
+/// The same for a whole packet with SPI 01020304 and the extended sequence number 0x500000007.
+/// (AES-CBC is in [`MESSAGES`]. The key behind 3DES's IV is the beginning of the generator's bytes
+/// for the seed 0.)
 type PacketAnswer = (EncrId, u16, Option<IntegId>, &'static str);
 
 static PRFS: [PrfAnswer; 3] = [
@@ -271,7 +274,8 @@ static PACKETS: [PacketAnswer; 19] = [
     ),
 ];
 
-/// Algorithm, and IV and ICV of an AH packet with that SPI and number: an IP header 10 11 .. 23, and the text as payload.
+/// Algorithm, and IV and ICV of an AH packet with that SPI and number: an IP header 10 11 .. 23,
+/// and the text as payload.
 type IcvAnswer = (IntegId, &'static str);
 
 static ICV: IcvAnswer = (IntegId::AES_128_GMAC, "0000000500000007d7f608e3a310b5996e766fdc55365a5a");

@@ -1,6 +1,8 @@
-//! From transform ids to algorithms: what [`crate::message`], [`crate::batch`] and [`crate::icv`] have in common.
+//! From transform ids to algorithms: what [`crate::message`], [`crate::batch`] and [`crate::icv`]
+//! have in common.
 //!
-//! Lengths come from [`ironswan_wire::algorithm`]; here is which of those algorithms exist, and by what.
+//! Lengths come from [`ironswan_wire::algorithm`]; here is which of those algorithms exist, and by
+//! what.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,13 +24,15 @@ use crate::engines::EngineId;
 #[cfg(test)]
 use crate::testing::{Place, place};
 
-/// Length of an AEAD's IV, whether a packet carries it or not (RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 4543
-/// section 3.1, RFC 5282 section 3.1, RFC 7634 section 2, RFC 8750 section 3).
+/// Length of an AEAD's IV, whether a packet carries it or not (RFC 4106 section 3.1, RFC 4309
+/// section 3.1, RFC 4543 section 3.1, RFC 5282 section 3.1, RFC 7634 section 2, RFC 8750 section
+/// 3).
 pub(crate) const AEAD_IV_LEN: usize = 8;
 /// The longest salt: CCM's has 3 bytes, the others' 4.
 const MAX_SALT_LEN: usize = 4;
 
-/// Splits keying material that has the length of this algorithm into key and salt. `None` when it has another.
+/// Splits keying material that has the length of this algorithm into key and salt. `None` when it
+/// has another.
 pub(crate) fn key_and_salt(encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = algorithm::encr_keymat_len(encr, key_bits)?;
     (keymat.len() == len).then(|| keymat.split_at(len - algorithm::encr(encr).map_or(0, |s| s.salt_len)))
@@ -151,12 +155,14 @@ impl Combined {
     }
 }
 
-/// True for the combined-mode algorithms that [`SaltedKey`] has. AES-GMAC is not one: it encrypts nothing.
+/// True for the combined-mode algorithms that [`SaltedKey`] has. AES-GMAC is not one: it encrypts
+/// nothing.
 pub(crate) fn is_combined(encr: EncrId) -> bool {
     encr.is_aead() && encr != EncrId::NULL_AES_GMAC && algorithm::encr(encr).is_some()
 }
 
-/// An AEAD key with its salt, which lies in front of it: at its end it would be in a cache line of its own.
+/// An AEAD key with its salt, which lies in front of it: at its end it would be in a cache line of
+/// its own.
 #[repr(C)]
 pub(crate) struct SaltedKey {
     salt: [u8; MAX_SALT_LEN],
@@ -164,8 +170,8 @@ pub(crate) struct SaltedKey {
 }
 
 impl SaltedKey {
-    /// For an engine, without key and salt so far; what that engine does not have is aws-lc's. `None` for algorithms that are
-    /// not here.
+    /// For an engine, without key and salt so far; what that engine does not have is aws-lc's.
+    /// `None` for algorithms that are not here.
     pub(crate) fn blank(engine: EngineId, encr: EncrId, key_bits: u16) -> Option<Self> {
         is_combined(encr).then_some(())?;
         let icv_len = algorithm::encr(encr)?.icv_len;
@@ -179,7 +185,8 @@ impl SaltedKey {
         Some(Self { salt: [0; MAX_SALT_LEN], key })
     }
 
-    /// Puts `key | salt` of the algorithm that `blank` was told in place. `None` when the length is wrong.
+    /// Puts `key | salt` of the algorithm that `blank` was told in place. `None` when the length is
+    /// wrong.
     pub(crate) fn set(&mut self, encr: EncrId, key_bits: u16, keymat: &[u8]) -> Option<()> {
         let icv_len = algorithm::encr(encr)?.icv_len;
         let (key, salt) = key_and_salt(encr, key_bits, keymat)?;
@@ -203,8 +210,8 @@ impl SaltedKey {
         self.key.place()
     }
 
-    /// How long a short text is, and which bytes of this value it needs; what a longer one needs ends there too. `None` when
-    /// it is not known.
+    /// How long a short text is, and which bytes of this value it needs; what a longer one needs
+    /// ends there too. `None` when it is not known.
     #[inline]
     pub(crate) fn hot(&self) -> Option<(usize, Range<usize>)> {
         match &self.key {
@@ -255,7 +262,8 @@ fn ccm_nonce(salt: &[u8; MAX_SALT_LEN], iv: &[u8; AEAD_IV_LEN]) -> [u8; 11] {
     nonce
 }
 
-/// AES-GMAC (RFC 4543): AES-GCM over nothing but additional data. It needs an IV that never comes twice with a key.
+/// AES-GMAC (RFC 4543): AES-GCM over nothing but additional data. It needs an IV that never comes
+/// twice with a key.
 pub(crate) struct GmacKey {
     key: Combined,
     salt: [u8; MAX_SALT_LEN],
@@ -274,7 +282,8 @@ thread_local! {
 }
 
 impl GmacKey {
-    /// For an engine, or for aws-lc where that one cannot, and `key | salt` of this length; without them so far.
+    /// For an engine, or for aws-lc where that one cannot, and `key | salt` of this length; without
+    /// them so far.
     pub(crate) fn blank(engine: EngineId, keymat_len: usize) -> Self {
         let key_len = keymat_len.saturating_sub(MAX_SALT_LEN);
         Self { key: Combined::gcm(key_len, MAX_TAG_LEN, engine), salt: [0; MAX_SALT_LEN] }
@@ -339,7 +348,8 @@ pub(crate) struct IntegKey {
     icv_len: usize,
 }
 
-/// Key length of an integrity algorithm that [`IntegKey`] has, in bytes. AES-GMAC is not one: it needs an IV.
+/// Key length of an integrity algorithm that [`IntegKey`] has, in bytes. AES-GMAC is not one: it
+/// needs an IV.
 pub(crate) fn integ_key_len(id: IntegId) -> Option<usize> {
     algorithm::integ(id).filter(|shape| shape.iv_len == 0).map(|shape| shape.key_len)
 }
@@ -359,7 +369,8 @@ impl IntegKey {
         Some(Self { key: mac, icv_len: algorithm::integ(id)?.icv_len })
     }
 
-    /// Puts a key of the algorithm that `blank` was told in place, once. `None` when the length is not the algorithm's.
+    /// Puts a key of the algorithm that `blank` was told in place, once. `None` when the length is
+    /// not the algorithm's.
     pub(crate) fn set(&mut self, id: IntegId, key: &[u8]) -> Option<()> {
         if key.len() != integ_key_len(id)? {
             return None;

@@ -1,12 +1,13 @@
-//! Overwrites the part of the stack that a call has used: libraries in C leave key schedules, chaining values and scratch of big
-//! numbers there, and so may compilers with what they had no register for.
+//! Overwrites the part of the stack that a call has used: libraries in C leave key schedules,
+//! chaining values and scratch of big numbers there, and so may compilers with what they had no
+//! register for.
 
 use std::hint::black_box;
 
 use crate::engine::registers;
 
-/// Runs `work`, and overwrites `DEPTH` bytes of the stack below the caller's frame, in which `work` had its own. The result goes
-/// past it: it must hold no secret but behind a pointer.
+/// Runs `work`, and overwrites `DEPTH` bytes of the stack below the caller's frame, in which `work`
+/// had its own. The result goes past it: it must hold no secret but behind a pointer.
 #[inline]
 pub(crate) fn after<const DEPTH: usize, R>(work: impl FnOnce() -> R) -> R {
     let result = below(work);

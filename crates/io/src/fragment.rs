@@ -1,5 +1,5 @@
-//! Cuts an IP packet into fragments (RFC 791 section 3.2, RFC 8200 section 4.5): what leaves through a socket to which it
-//! is given with its header is not cut by the kernel.
+//! Cuts an IP packet into fragments (RFC 791 section 3.2, RFC 8200 section 4.5): what leaves
+//! through a socket to which it is given with its header is not cut by the kernel.
 //!
 //! ```text
 //! IPv4  header, all options | 8n bytes           header, copied options, others NOP | the next 8n bytes ..
@@ -22,9 +22,10 @@ const DESTINATION: u8 = 60;
 /// The fragment header's own number.
 const FRAGMENT: u8 = 44;
 
-/// Writes the fragments of `packet`, each at most `mtu` bytes, into `out`, and where each stands into `each`. `id` names
-/// an IPv6 packet; one of IPv4 has its name in the header. DF is taken off: whoever asks has decided. False, and nothing is
-/// written, when `packet` is no whole IP packet, is a fragment itself, or `mtu` is too small for eight bytes of it.
+/// Writes the fragments of `packet`, each at most `mtu` bytes, into `out`, and where each stands
+/// into `each`. `id` names an IPv6 packet; one of IPv4 has its name in the header. DF is taken off:
+/// whoever asks has decided. False, and nothing is written, when `packet` is no whole IP packet, is
+/// a fragment itself, or `mtu` is too small for eight bytes of it.
 pub fn cut(packet: &[u8], mtu: usize, id: u32, out: &mut Vec<u8>, each: &mut Vec<Range<usize>>) -> bool {
     let written = match packet.first().map(|b| b >> 4) {
         Some(4) => cut_v4(packet, mtu, out, each),
@@ -67,7 +68,8 @@ fn cut_v4(packet: &[u8], mtu: usize, out: &mut Vec<u8>, each: &mut Vec<Range<usi
     Some(())
 }
 
-/// "Copied flag: 0 = not copied" into fragments but the first (RFC 791 section 3.1). What is not becomes NOP.
+/// "Copied flag: 0 = not copied" into fragments but the first (RFC 791 section 3.1). What is not
+/// becomes NOP.
 fn keep_copied_options(options: &mut [u8]) {
     let mut at = 0;
     while let Some(&kind) = options.get(at) {

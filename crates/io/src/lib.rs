@@ -1,4 +1,5 @@
-//! The kernel: TUN devices, UDP and raw sockets, routes and rules, the clock. The only crate with sockets.
+//! The kernel: TUN devices, UDP and raw sockets, routes and rules, the clock. The only crate with
+//! sockets.
 //!
 //! | module | kernel object |
 //! |---|---|
@@ -20,9 +21,9 @@
 //! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
 //!
-//! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`, `xdp` and `namespace` only. Nothing here
-//! knows what ESP or IKE is;
-//! the loops that join these objects to the packet engine are in the gateway.
+//! `unsafe` lives in `mmsg`, `packet`, `sockaddr`, `sockopt`, `tun` and `poller` (ioctls), `bpf`,
+//! `xdp` and `namespace` only. Nothing here knows what ESP or IKE is; the loops that join these
+//! objects to the packet engine are in the gateway.
 //!
 //! # Files
 //!

@@ -24,8 +24,8 @@ const UID: u16 = 7;
 /// `1 << TCP_LISTEN`.
 const LISTENING: u32 = 1 << 10;
 
-/// The user whose socket listens at this abstract name, in the network namespace of the calling thread; `None` when there is none,
-/// or the kernel does not say whose it is (before Linux 5.3).
+/// The user whose socket listens at this abstract name, in the network namespace of the calling
+/// thread; `None` when there is none, or the kernel does not say whose it is (before Linux 5.3).
 ///
 /// # Errors
 /// The error that the kernel returned: it may have no `CONFIG_UNIX_DIAG`.

@@ -1,11 +1,13 @@
 //! How the C library's allocator keeps memory, for the whole process.
 
-/// Arenas that threads share beside the main one. Each has a lock of its own, which the packet path never takes: it allocates nothing.
+/// Arenas that threads share beside the main one. Each has a lock of its own, which the packet path
+/// never takes: it allocates nothing.
 const ARENAS: i32 = 2;
 
-/// Has all threads allocate from a few arenas. Without this glibc gives each of the first threads an arena of its own and keeps what a
-/// short-lived one has freed: reading a large configuration on a new thread each time would leave 10 MB and more behind. To be called
-/// before the first thread is started; another C library is left as it is.
+/// Has all threads allocate from a few arenas. Without this glibc gives each of the first threads
+/// an arena of its own and keeps what a short-lived one has freed: reading a large configuration on
+/// a new thread each time would leave 10 MB and more behind. To be called before the first thread
+/// is started; another C library is left as it is.
 pub fn share_arenas() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt takes two numbers, and refuses what it does not know.

@@ -1,7 +1,8 @@
-//! `recvmmsg` and `sendmmsg`, with the control messages that say which of our addresses, which TOS, which segment size.
+//! `recvmmsg` and `sendmmsg`, with the control messages that say which of our addresses, which TOS,
+//! which segment size.
 //!
-//! The memory of messages is lent by the caller; what is here is only the headers that describe it to the kernel, kept
-//! between calls so that nothing is allocated per packet.
+//! The memory of messages is lent by the caller; what is here is only the headers that describe it
+//! to the kernel, kept between calls so that nothing is allocated per packet.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,7 +12,8 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::{sockaddr, sockopt};
 
-/// Room for the control messages of one datagram: packet info of either family, TOS, segment size, time of arrival.
+/// Room for the control messages of one datagram: packet info of either family, TOS, segment size,
+/// time of arrival.
 const CONTROL: usize = 128;
 
 /// Aligned as `cmsghdr` needs it.
@@ -19,7 +21,8 @@ const CONTROL: usize = 128;
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL]);
 
-/// One received buffer: a datagram, or several of equal length (the last may be shorter) that the kernel merged.
+/// One received buffer: a datagram, or several of equal length (the last may be shorter) that the
+/// kernel merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
     /// Offset in the lent memory, in bytes.
@@ -32,7 +35,8 @@ pub struct Received {
     pub local: IpAddr,
     /// The sender. The port is 0 (or the protocol) for raw sockets.
     pub remote: SocketAddr,
-    /// The whole TOS or traffic class byte of the outer header (of all the merged datagrams: others are not merged).
+    /// The whole TOS or traffic class byte of the outer header (of all the merged datagrams: others
+    /// are not merged).
     pub tos: u8,
     /// The datagram was larger than the slot, and its end is lost.
     pub truncated: bool,
@@ -47,8 +51,9 @@ struct Slots {
     control: Vec<Control>,
 }
 
-// SAFETY: the pointers in `headers` and `iovecs` are written anew before each system call and never read otherwise; they
-// are dead between calls, so moving the vectors to another thread moves nothing that is shared.
+// SAFETY: the pointers in `headers` and `iovecs` are written anew before each system call and never
+// read otherwise; they are dead between calls, so moving the vectors to another thread moves
+// nothing that is shared.
 unsafe impl Send for Slots {}
 
 impl Slots {
@@ -85,8 +90,9 @@ impl RecvSlots {
         self.0.headers.len()
     }
 
-    /// Receives what is waiting into consecutive slots of `slot` bytes of `buf`, as many as fit, without blocking. The
-    /// first `head` bytes of each slot are left free. Appends one [`Received`] each to `out`; returns how many there were.
+    /// Receives what is waiting into consecutive slots of `slot` bytes of `buf`, as many as fit,
+    /// without blocking. The first `head` bytes of each slot are left free. Appends one
+    /// [`Received`] each to `out`; returns how many there were.
     ///
     /// # Errors
     /// `WouldBlock` when nothing is waiting, and what else `recvmmsg` says.
@@ -105,7 +111,8 @@ impl RecvSlots {
         for (i, chunk) in buf.chunks_exact_mut(slot).take(n).enumerate() {
             let room = &mut chunk[head..];
             self.0.iovecs[i] = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
-            // Zeroed first: an unknown source leaves the family unspecified instead of the last caller's address.
+            // Zeroed first: an unknown source leaves the family unspecified instead of the last
+            // caller's address.
             self.0.names[i].ss_family = libc::AF_UNSPEC as libc::sa_family_t;
             let h = &mut self.0.headers[i].msg_hdr;
             h.msg_name = (&raw mut self.0.names[i]).cast();
@@ -116,8 +123,9 @@ impl RecvSlots {
             h.msg_controllen = CONTROL as _;
             h.msg_flags = 0;
         }
-        // SAFETY: the first `n` headers were filled above with pointers into vectors of this structure and into `buf`,
-        // which is borrowed mutably for the call; all lengths are those of the memory pointed at.
+        // SAFETY: the first `n` headers were filled above with pointers into vectors of this
+        // structure and into `buf`, which is borrowed mutably for the call; all lengths are those
+        // of the memory pointed at.
         let got = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -149,8 +157,9 @@ impl RecvSlots {
         Ok(got)
     }
 
-    /// When the kernel took message `n` of the last [`recv`](Self::recv) from its link, since 1970 by its clock: the first of
-    /// merged datagrams. `None` unless the socket was told to [`stamp_arrivals`].
+    /// When the kernel took message `n` of the last [`recv`](Self::recv) from its link, since 1970
+    /// by its clock: the first of merged datagrams. `None` unless the socket was told to
+    /// [`stamp_arrivals`].
     pub fn arrived(&self, n: usize) -> Option<Duration> {
         let used = self.0.headers.get(n)?.msg_hdr.msg_controllen.min(CONTROL);
         let messages = ControlMessages(&self.0.control[n].0[..used]);
@@ -165,8 +174,9 @@ impl RecvSlots {
     }
 }
 
-/// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`]. Where no other socket of the
-/// machine has asked for it the kernel begins a moment later; datagrams of before carry the time at which they are read.
+/// Has the kernel note when it takes each datagram from its link, for [`RecvSlots::arrived`]. Where
+/// no other socket of the machine has asked for it the kernel begins a moment later; datagrams of
+/// before carry the time at which they are read.
 ///
 /// # Errors
 /// The error that the kernel returned.
@@ -228,7 +238,8 @@ pub struct Outgoing {
     pub offset: usize,
     /// Bytes.
     pub len: usize,
-    /// Cut into datagrams of this length (the last may be shorter); 0, or at least `len`: one datagram.
+    /// Cut into datagrams of this length (the last may be shorter); 0, or at least `len`: one
+    /// datagram.
     pub segment: usize,
     /// Source address; unspecified leaves the choice to the routing table.
     pub local: IpAddr,
@@ -236,7 +247,8 @@ pub struct Outgoing {
     pub remote: SocketAddr,
     /// The whole TOS or traffic class byte.
     pub tos: u8,
-    /// Datagrams of up to this length may leave in fragments when the path is narrower; longer ones are dropped then.
+    /// Datagrams of up to this length may leave in fragments when the path is narrower; longer ones
+    /// are dropped then.
     pub fragmentable: usize,
 }
 
@@ -288,8 +300,9 @@ impl SendSlots {
         self.0.headers.len()
     }
 
-    /// Sends the first messages of `list` (at most the capacity) without blocking; returns how many were taken. `ports`
-    /// says whether the destination's port means something (UDP) or must be 0 (raw).
+    /// Sends the first messages of `list` (at most the capacity) without blocking; returns how many
+    /// were taken. `ports` says whether the destination's port means something (UDP) or must be 0
+    /// (raw).
     ///
     /// # Errors
     /// Why the *first* message was not taken; an error of a later one shows when it is first.
@@ -323,8 +336,9 @@ impl SendSlots {
             h.msg_controllen = used as _;
             h.msg_flags = 0;
         }
-        // SAFETY: the first `n` headers were filled above with pointers into vectors of this structure and into `buf`,
-        // borrowed for the call; the kernel only reads through iov_base when sending. All lengths are right.
+        // SAFETY: the first `n` headers were filled above with pointers into vectors of this
+        // structure and into `buf`, borrowed for the call; the kernel only reads through iov_base
+        // when sending. All lengths are right.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
@@ -359,7 +373,8 @@ fn write_control(control: &mut [u8; CONTROL], m: &Outgoing) -> usize {
             put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
         }
         IpAddr::V6(a) if !a.is_unspecified() => {
-            // in6_pktinfo: the source, and the interface, which a link-local source cannot do without.
+            // in6_pktinfo: the source, and the interface, which a link-local source cannot do
+            // without.
             let mut info = [0; 20];
             info[..16].copy_from_slice(&a.octets());
             if let (true, SocketAddr::V6(remote)) = (a.is_unicast_link_local(), m.remote) {

@@ -1,8 +1,10 @@
-//! Who polls what an interface receives: softirqs, or kernel threads (threaded NAPI, `/sys/class/net/NAME/threaded`, Linux 5.12).
+//! Who polls what an interface receives: softirqs, or kernel threads (threaded NAPI,
+//! `/sys/class/net/NAME/threaded`, Linux 5.12).
 //!
-//! Softirqs run at the end of system calls and interrupts, in whatever thread is there; a kernel thread is given time by the
-//! scheduler like any other. The file is of the network namespace in which `/sys` was mounted, which need not be the calling
-//! thread's, so the interface behind it is compared with the one that is meant.
+//! Softirqs run at the end of system calls and interrupts, in whatever thread is there; a kernel
+//! thread is given time by the scheduler like any other. The file is of the network namespace in
+//! which `/sys` was mounted, which need not be the calling thread's, so the interface behind it is
+//! compared with the one that is meant.
 
 use std::fmt;
 use std::io;
@@ -82,8 +84,8 @@ pub fn set_threaded(link: &Link, on: bool) -> Result<(), NapiError> {
     std::fs::write(path(link)?, if on { "1" } else { "0" }).map_err(|e| failed(link, e))
 }
 
-/// The file of this very interface. Interfaces of two namespaces may have one name and one index (the first but `lo` as a
-/// rule); hardly ever one address too.
+/// The file of this very interface. Interfaces of two namespaces may have one name and one index
+/// (the first but `lo` as a rule); hardly ever one address too.
 fn path(link: &Link) -> Result<String, NapiError> {
     let folder = format!("/sys/class/net/{}", link.name);
     let says = |file: &str, want: &str| {

@@ -1,6 +1,6 @@
-//! Notices of nftables: who has touched one table; and whether it stands, and its counters. Reading and writing rules is the
-//! program `nft`'s; this is to know when to look again, whom to name, what would take that program long, and to delete a table where
-//! that program cannot be run.
+//! Notices of nftables: who has touched one table; and whether it stands, and its counters. Reading
+//! and writing rules is the program `nft`'s; this is to know when to look again, whom to name, what
+//! would take that program long, and to delete a table where that program cannot be run.
 //!
 //! ```text
 //! nlmsghdr 16 | nfgenmsg: family 1, version 1, res_id 2 | attributes: length 2, type 2, value, padding to 4
@@ -28,7 +28,8 @@ const NEWOBJ: u16 = 18;
 const GETOBJ: u16 = 19;
 /// `NFT_MSG_DELTABLE`.
 const DELTABLE: u16 = 2;
-/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`: nftables takes changes only between these two messages.
+/// `NFNL_MSG_BATCH_BEGIN`, `NFNL_MSG_BATCH_END`: nftables takes changes only between these two
+/// messages.
 const BATCH_BEGIN: u16 = 16;
 const BATCH_END: u16 = 17;
 /// `NLM_F_REQUEST`, `NLM_F_ACK`.
@@ -42,7 +43,8 @@ const GROUP: u32 = 7;
 const INET: u8 = 1;
 /// A table of 10,000 elements that is replaced makes 20,000 notices.
 const BUFFER: i32 = 8 << 20;
-/// How long the end of a transaction may be behind its parts, milliseconds; the kernel sends both under one lock.
+/// How long the end of a transaction may be behind its parts, milliseconds; the kernel sends both
+/// under one lock.
 const END: i64 = 20;
 /// Limits how many transactions one look reports; further ones are left out.
 const MAX_TOUCHES: usize = 16;
@@ -54,7 +56,8 @@ pub struct Touch {
     pub pid: Option<u32>,
     /// Name of the program (at most 15 bytes).
     pub name: Option<String>,
-    /// The netlink port that it used: its process ID in its own PID namespace, for a program with one such socket.
+    /// The netlink port that it used: its process ID in its own PID namespace, for a program with
+    /// one such socket.
     pub port: u32,
     /// Notices were lost, so nobody can be named; look again.
     pub lost: bool,
@@ -87,7 +90,8 @@ pub struct NftWatch {
 }
 
 impl NftWatch {
-    /// Starts to listen for changes of `table`, in the network namespace of the calling thread. Needs `CAP_NET_ADMIN`.
+    /// Starts to listen for changes of `table`, in the network namespace of the calling thread.
+    /// Needs `CAP_NET_ADMIN`.
     ///
     /// # Errors
     /// When the kernel has no nftables, or that is not permitted.
@@ -105,8 +109,8 @@ impl NftWatch {
             .map_err(|e| Error::system("listening to nftables", e))
     }
 
-    /// Who has touched the table since the last look, oldest first; the same one twice in a row counts once. Waits 20 ms at
-    /// most, and only when a transaction has begun to arrive.
+    /// Who has touched the table since the last look, oldest first; the same one twice in a row
+    /// counts once. Waits 20 ms at most, and only when a transaction has begun to arrive.
     pub fn take(&mut self) -> Vec<Touch> {
         let mut touches: Vec<Touch> = Vec::new();
         let mut add = |t: Touch| {
@@ -154,8 +158,9 @@ impl AsRawFd for NftWatch {
     }
 }
 
-/// True when a table of the family `inet` stands. Asks the kernel for that alone: the program `nft` reads all rules first,
-/// which takes a second where there are many. In the network namespace of the calling thread; needs `CAP_NET_ADMIN`.
+/// True when a table of the family `inet` stands. Asks the kernel for that alone: the program `nft`
+/// reads all rules first, which takes a second where there are many. In the network namespace of
+/// the calling thread; needs `CAP_NET_ADMIN`.
 ///
 /// # Errors
 /// The error that the kernel returned.
@@ -164,8 +169,9 @@ pub fn has_table(table: &str) -> Result<bool, Error> {
     found.map(|f| f.is_some()).map_err(|e| Error::system("asking for an nftables table", e))
 }
 
-/// Deletes a table of the family `inet` with everything in it, without the program `nft`. Returns false when no such table stands.
-/// In the network namespace of the calling thread; needs `CAP_NET_ADMIN`.
+/// Deletes a table of the family `inet` with everything in it, without the program `nft`. Returns
+/// false when no such table stands. In the network namespace of the calling thread; needs
+/// `CAP_NET_ADMIN`.
 ///
 /// # Errors
 /// The error that the kernel returned, also when it has no nftables.
@@ -175,8 +181,8 @@ pub fn delete_table(table: &str) -> Result<bool, Error> {
         .map_err(|e| Error::system("deleting an nftables table", e))
 }
 
-/// Packets and bytes of a counter of a table of the family `inet`; `None` when there is no such counter. Otherwise as
-/// [`has_table`].
+/// Packets and bytes of a counter of a table of the family `inet`; `None` when there is no such
+/// counter. Otherwise as [`has_table`].
 ///
 /// # Errors
 /// The error that the kernel returned.
@@ -191,13 +197,15 @@ pub fn counter(table: &str, name: &str) -> Result<Option<(u64, u64)>, Error> {
     }))
 }
 
-/// One question about something that has a name, the attributes of the answer; `None`: there is no such thing.
+/// One question about something that has a name, the attributes of the answer; `None`: there is no
+/// such thing.
 fn ask((question, answer): (u16, u16), names: &[(u16, &[u8])]) -> io::Result<Option<Vec<u8>>> {
     exchange(&request(question, names), Some(answer))
 }
 
-/// Sends a request, and returns the attributes of the `answer`. Without an `answer` an acknowledgement ends the exchange, and the
-/// attributes are empty. `None` means that the kernel does not know the name.
+/// Sends a request, and returns the attributes of the `answer`. Without an `answer` an
+/// acknowledgement ends the exchange, and the attributes are empty. `None` means that the kernel
+/// does not know the name.
 fn exchange(request: &[u8], answer: Option<u16>) -> io::Result<Option<Vec<u8>>> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
@@ -269,7 +277,8 @@ fn request(question: u16, names: &[(u16, &[u8])]) -> Vec<u8> {
     m
 }
 
-/// Reads one notice. `open` says that the current transaction has touched `table`; its end gives the [`Touch`].
+/// Reads one notice. `open` says that the current transaction has touched `table`; its end gives
+/// the [`Touch`].
 fn note(message: &[u8], table: &str, open: &mut bool) -> Option<Touch> {
     let kind = u16::from_ne_bytes(*message.get(4..)?.first_chunk()?);
     let port = u32::from_ne_bytes(*message.get(12..)?.first_chunk()?);

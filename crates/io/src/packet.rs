@@ -1,6 +1,7 @@
-//! A packet socket (packet(7)) for sending whole Ethernet frames in batches, past the routing table and the queueing
-//! discipline: the cheapest way for a load generator to put packets on a link. One that was opened to listen also hands
-//! over every frame that arrives on its interface ([`crate::mmsg::RecvSlots`] takes them in).
+//! A packet socket (packet(7)) for sending whole Ethernet frames in batches, past the routing table
+//! and the queueing discipline: the cheapest way for a load generator to put packets on a link. One
+//! that was opened to listen also hands over every frame that arrives on its interface
+//! ([`crate::mmsg::RecvSlots`] takes them in).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,8 +22,9 @@ pub struct PacketSocket {
     iovecs: Vec<libc::iovec>,
 }
 
-// SAFETY: the pointers in `headers` and `iovecs` are written anew before each system call and never read otherwise; they
-// are dead between calls, so moving the vectors to another thread moves nothing that is shared.
+// SAFETY: the pointers in `headers` and `iovecs` are written anew before each system call and never
+// read otherwise; they are dead between calls, so moving the vectors to another thread moves
+// nothing that is shared.
 unsafe impl Send for PacketSocket {}
 
 impl std::fmt::Debug for PacketSocket {
@@ -32,7 +34,8 @@ impl std::fmt::Debug for PacketSocket {
 }
 
 impl PacketSocket {
-    /// A socket on the interface of that name in the caller's network namespace, for up to `batch` frames a call and
+    /// A socket on the interface of that name in the caller's network namespace, for up to `batch`
+    /// frames a call and
     /// `buffer` bytes in flight.
     ///
     /// # Errors
@@ -42,8 +45,8 @@ impl PacketSocket {
         Self::with_protocol(interface, batch, buffer, 0)
     }
 
-    /// As [`PacketSocket::open`], and receives every frame that arrives on the interface, of whatever protocol and for
-    /// whomever it is; what this machine sends there is not among them.
+    /// As [`PacketSocket::open`], and receives every frame that arrives on the interface, of
+    /// whatever protocol and for whomever it is; what this machine sends there is not among them.
     ///
     /// # Errors
     /// The error that the kernel returned, as for [`PacketSocket::open`].
@@ -54,9 +57,10 @@ impl PacketSocket {
         Ok(socket)
     }
 
-    /// From now on each frame that is sent begins with a header that says what the kernel has to finish
-    /// (`ironswan_wire::offload`, positions counted from the Ethernet header): a checksum, and cutting it into packets, as it does
-    /// for local sockets. Frames pass the queueing discipline then, since past it nothing is cut.
+    /// From now on each frame that is sent begins with a header that says what the kernel has to
+    /// finish (`ironswan_wire::offload`, positions counted from the Ethernet header): a checksum,
+    /// and cutting it into packets, as it does for local sockets. Frames pass the queueing
+    /// discipline then, since past it nothing is cut.
     ///
     /// # Errors
     /// The kernel cannot (before Linux 2.6.27; UDP is cut since 6.2).
@@ -97,11 +101,12 @@ impl PacketSocket {
         self.headers.len()
     }
 
-    /// Sends `count` frames of `len` bytes, which stand `stride` bytes apart in `frames`, without blocking; returns how
-    /// many the kernel took.
+    /// Sends `count` frames of `len` bytes, which stand `stride` bytes apart in `frames`, without
+    /// blocking; returns how many the kernel took.
     ///
     /// # Errors
-    /// Why the *first* frame was not taken: `WouldBlock` when too much is in flight, `ENOBUFS` when the link dropped it.
+    /// Why the *first* frame was not taken: `WouldBlock` when too much is in flight, `ENOBUFS` when
+    /// the link dropped it.
     pub fn send(&mut self, frames: &[u8], stride: usize, len: usize, count: usize) -> io::Result<usize> {
         let n = count.min(self.headers.len());
         if n == 0 {
@@ -117,9 +122,10 @@ impl PacketSocket {
             h.msg_iov = &raw mut self.iovecs[i];
             h.msg_iovlen = 1;
         }
-        // SAFETY: the first `n` headers point to their iovecs, which point to `len` bytes each inside `frames` (checked
-        // above), borrowed for the call; the kernel only reads through iov_base when sending. Names and control messages
-        // are null with length zero since the headers were made.
+        // SAFETY: the first `n` headers point to their iovecs, which point to `len` bytes each
+        // inside `frames` (checked above), borrowed for the call; the kernel only reads through
+        // iov_base when sending. Names and control messages are null with length zero since the
+        // headers were made.
         let sent = unsafe {
             libc::sendmmsg(
                 self.fd.as_raw_fd(),
@@ -144,7 +150,8 @@ fn bind(fd: &OwnedFd, index: u32, protocol: u16) -> io::Result<()> {
     address.sll_family = libc::AF_PACKET as u16;
     address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index.cast_signed();
-    // SAFETY: the pointer is to a live sockaddr_ll and the length is its size; the descriptor is open.
+    // SAFETY: the pointer is to a live sockaddr_ll and the length is its size; the descriptor is
+    // open.
     let r = unsafe {
         libc::bind(
             fd.as_raw_fd(),

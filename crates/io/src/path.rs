@@ -19,7 +19,8 @@ use crate::{clock, sockopt};
 
 /// How long an answer is believed.
 const BELIEVED: Duration = Duration::from_millis(100);
-/// How many answers are kept: each is of an SA's ends, of which there are not more at a time on a large gateway.
+/// How many answers are kept: each is of an SA's ends, of which there are not more at a time on a
+/// large gateway.
 const KEPT: usize = 1 << 16;
 /// Any port but 0, to which nothing is connected.
 const DISCARD: u16 = 9;

@@ -39,20 +39,22 @@ impl Poller {
         Ok(Self { epoll })
     }
 
-    /// Lets a wait poll the network cards of the sockets it waits for, for up to `time`, before it sleeps. False where the
-    /// kernel cannot (before 6.9) or where nothing is asked for.
+    /// Lets a wait poll the network cards of the sockets it waits for, for up to `time`, before it
+    /// sleeps. False where the kernel cannot (before 6.9) or where nothing is asked for.
     pub fn busy_poll(&self, time: Duration) -> bool {
         let usecs = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         if usecs == 0 {
             return false;
         }
         let params = EpollParams { usecs, budget: BUSY_BUDGET, prefer: 1, pad: 0 };
-        // SAFETY: EPIOCSPARAMS reads one epoll_params, which lives through the call; the descriptor is open.
+        // SAFETY: EPIOCSPARAMS reads one epoll_params, which lives through the call; the descriptor
+        // is open.
         let r = unsafe { libc::ioctl(self.epoll.as_raw_fd(), EPIOCSPARAMS as _, &raw const params) };
         r == 0
     }
 
-    /// Waits for `fd` to become readable, from now on. It must outlive the set or be removed by being closed.
+    /// Waits for `fd` to become readable, from now on. It must outlive the set or be removed by
+    /// being closed.
     ///
     /// # Errors
     /// When `fd` cannot be waited for.
@@ -67,8 +69,9 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Blocks until something is readable or `timeout` has passed (`None`: for ever), and writes the numbers of what is
-    /// readable (or broken) into `ready`. Being interrupted by a signal counts as nothing ready.
+    /// Blocks until something is readable or `timeout` has passed (`None`: for ever), and writes
+    /// the numbers of what is readable (or broken) into `ready`. Being interrupted by a signal
+    /// counts as nothing ready.
     ///
     /// # Errors
     /// An error of `epoll_wait`, which only a mistake of the caller can cause.

@@ -1,5 +1,6 @@
-//! Raw sockets: ESP without UDP (IP protocol 50), AH (51), and one that sends packets which have their IP header already.
-//! The kernel reassembles fragments; there is no segmentation or merging here: every packet is a message of its own.
+//! Raw sockets: ESP without UDP (IP protocol 50), AH (51), and one that sends packets which have
+//! their IP header already. The kernel reassembles fragments; there is no segmentation or merging
+//! here: every packet is a message of its own.
 //!
 //! | socket | what is sent begins with | what is received begins with |
 //! |---|---|---|
@@ -8,8 +9,9 @@
 //! | [`WITH_HEADER`] | the IP header | (nothing is received) |
 //! | [`RawSocket::for_too_big`] | (nothing is sent) | the ICMP message, after [`RawSocket::strip`] |
 //!
-//! Of a header that is given to it the kernel fills in length and checksum of IPv4, and an identification where that is 0:
-//! AH, which covers the identification, must bring one. It does not fragment such packets ([`crate::fragment`]).
+//! Of a header that is given to it the kernel fills in length and checksum of IPv4, and an
+//! identification where that is 0: AH, which covers the identification, must bring one. It does not
+//! fragment such packets ([`crate::fragment`]).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -66,18 +68,19 @@ impl RawSocket {
         common_options(fd.as_fd(), ipv6, mark, buffer)?;
         set_dont_fragment(fd.as_fd(), ipv6, true).map_err(|e| Error::system("setting IP_MTU_DISCOVER", e))?;
         if ipv6 && protocol != WITH_HEADER && i32::from(protocol) != libc::IPPROTO_ICMPV6 {
-            // Linux takes a new path MTU from an ICMPv6 error for a raw socket only when that wants to know of errors
-            // (rawv6_err). They come up as errors of the next call, which says nothing about that call, and in a queue
-            // that has to be emptied.
+            // Linux takes a new path MTU from an ICMPv6 error for a raw socket only when that wants
+            // to know of errors (rawv6_err). They come up as errors of the next call, which says
+            // nothing about that call, and in a queue that has to be emptied.
             sockopt::set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)
                 .map_err(|e| Error::system("setting IPV6_RECVERR", e))?;
         }
         Ok(Self { fd, ipv6, protocol, mark, fragmenting: Mutex::new(()) })
     }
 
-    /// A socket that gets no packets, and is there for what ICMPv6 errors say of the path MTU. The kernel steps over AH in
-    /// the packet that they quote, and asks the sockets of the protocol behind it whether they want to know: for AH in
-    /// tunnel mode, of IP in IP (4 and 41). Need not be read.
+    /// A socket that gets no packets, and is there for what ICMPv6 errors say of the path MTU. The
+    /// kernel steps over AH in the packet that they quote, and asks the sockets of the protocol
+    /// behind it whether they want to know: for AH in tunnel mode, of IP in IP (4 and 41). Need not
+    /// be read.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -124,7 +127,8 @@ impl RawSocket {
         self.ipv6
     }
 
-    /// Makes `r` describe the packet behind the IP header, which IPv4 raw sockets deliver too. False when there is none.
+    /// Makes `r` describe the packet behind the IP header, which IPv4 raw sockets deliver too.
+    /// False when there is none.
     pub fn strip(&self, buf: &[u8], r: &mut Received) -> bool {
         self.ipv6 || {
             let header = ipv4_header(buf, r);
@@ -135,10 +139,11 @@ impl RawSocket {
         }
     }
 
-    /// Makes `r` describe the whole packet, from its IP header on. IPv4 sockets deliver that. Of IPv6 one is written into
-    /// the [`HEAD`] bytes in front of `r`, from what the kernel said beside: addresses, length and class are the packet's,
-    /// flow label and hop limit are 0 (AH covers neither). Extension headers in front cannot be seen, so AH behind some
-    /// never verifies. False when there is no packet.
+    /// Makes `r` describe the whole packet, from its IP header on. IPv4 sockets deliver that. Of
+    /// IPv6 one is written into the [`HEAD`] bytes in front of `r`, from what the kernel said
+    /// beside: addresses, length and class are the packet's, flow label and hop limit are 0 (AH
+    /// covers neither). Extension headers in front cannot be seen, so AH behind some never
+    /// verifies. False when there is no packet.
     pub fn whole(&self, buf: &mut [u8], r: &mut Received) -> bool {
         if self.ipv6 { prepend_ipv6(buf, r, self.protocol) } else { ipv4_header(buf, r) != 0 }
     }
@@ -164,8 +169,8 @@ impl RawSocket {
         hold(&self.fragmenting)
     }
 
-    /// Empties the queue of ICMP errors, of which the kernel has taken notice. As long as there are some the socket is
-    /// ready.
+    /// Empties the queue of ICMP errors, of which the kernel has taken notice. As long as there are
+    /// some the socket is ready.
     pub fn clear_errors(&self) {
         use rustix::net::{RecvFlags, recv};
         let mut quoted = [0u8; 64];
@@ -183,7 +188,8 @@ impl RawSocket {
         sockopt::granted_buffers(self.fd.as_fd())
     }
 
-    /// Packets that the kernel dropped because the receive buffer was full, since the socket was made.
+    /// Packets that the kernel dropped because the receive buffer was full, since the socket was
+    /// made.
     pub fn drops(&self) -> u64 {
         receive_drops(self.fd.as_fd())
     }
@@ -195,7 +201,8 @@ impl AsFd for RawSocket {
     }
 }
 
-/// Takes what the IPv4 header says about destination, TOS and length into `r`. Its length, 0 when it makes no sense.
+/// Takes what the IPv4 header says about destination, TOS and length into `r`. Its length, 0 when
+/// it makes no sense.
 fn ipv4_header(buf: &[u8], r: &mut Received) -> usize {
     let Some(packet) = r.offset.checked_add(r.len).and_then(|end| buf.get(r.offset..end)) else {
         return 0;

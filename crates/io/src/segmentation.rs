@@ -1,12 +1,13 @@
-//! Peers to which the kernel refuses segmented sends: no checksum offload on the way, or something else that does not go
-//! away by itself. They are sent datagram by datagram for a while, and then it is tried again: the route may be another.
+//! Peers to which the kernel refuses segmented sends: no checksum offload on the way, or something
+//! else that does not go away by itself. They are sent datagram by datagram for a while, and then
+//! it is tried again: the route may be another.
 
 use std::net::IpAddr;
 
 /// Peers that are remembered; past this, all are taken to be like them.
 const REMEMBERED: usize = 256;
-/// Messages that go in pieces before segmentation is tried again: after a refusal that may be for this one message only, and
-/// at most. The number doubles with each refusal in a row.
+/// Messages that go in pieces before segmentation is tried again: after a refusal that may be for
+/// this one message only, and at most. The number doubles with each refusal in a row.
 const FIRST: u32 = 4;
 const LAST: u32 = 1 << 16;
 /// A peer is reported when so many go in pieces.
@@ -52,7 +53,8 @@ impl Unsegmentable {
         self.peers.is_empty()
     }
 
-    /// A segmented message was refused; `for_good`: for a reason that lies in the route and not in the message.
+    /// A segmented message was refused; `for_good`: for a reason that lies in the route and not in
+    /// the message.
     #[cold]
     pub(crate) fn refused(&mut self, address: IpAddr, for_good: bool) {
         let at = self.peers.iter().position(|p| p.address == address).unwrap_or_else(|| {
@@ -67,7 +69,8 @@ impl Unsegmentable {
             self.news.push(address);
         }
         if self.peers.len() > REMEMBERED {
-            // A path that has become narrow refuses single messages, however many peers are behind it.
+            // A path that has become narrow refuses single messages, however many peers are behind
+            // it.
             if for_good {
                 self.all = LAST;
             }

@@ -1,9 +1,11 @@
-//! Sending a batch, whatever the kernel says: which errors mean cut differently, wait, fragment, or count and go on.
+//! Sending a batch, whatever the kernel says: which errors mean cut differently, wait, fragment, or
+//! count and go on.
 //!
-//! Nothing leaves in fragments that could be smaller. Fragments are lost as one, defeat segmentation and merging, cost the
-//! peer memory, and are what firewalls drop first. A datagram larger than the path MTU is dropped and its peer reported;
-//! the routes into the tunnel are lowered then, and the kernel tells the senders (RFC 4301 section 8.2). Only what the
-//! engine calls fragmentable, since nobody would send it smaller, goes in fragments.
+//! Nothing leaves in fragments that could be smaller. Fragments are lost as one, defeat
+//! segmentation and merging, cost the peer memory, and are what firewalls drop first. A datagram
+//! larger than the path MTU is dropped and its peer reported; the routes into the tunnel are
+//! lowered then, and the kernel tells the senders (RFC 4301 section 8.2). Only what the engine
+//! calls fragmentable, since nobody would send it smaller, goes in fragments.
 //!
 //! The kernel refuses what is larger than its link (`IP_PMTUDISC_PROBE`). What is known of the path
 //! behind that, from a route's `mtu` and from ICMP errors that quote an SPI of ours, stands in
@@ -51,14 +53,16 @@ pub struct SendStats {
     pub dropped_full: u64,
     /// Datagrams dropped since they were larger than the path MTU. Their peer is reported.
     pub dropped_narrow: u64,
-    /// Datagrams dropped since the address that they should leave from is not this machine's any more.
+    /// Datagrams dropped since the address that they should leave from is not this machine's any
+    /// more.
     pub dropped_source: u64,
     /// Datagrams dropped since no route leads to the peer, or its link is down.
     pub dropped_route: u64,
-    /// Datagrams dropped since the kernel refused them for another reason (forbidden by a firewall rule).
+    /// Datagrams dropped since the kernel refused them for another reason (forbidden by a firewall
+    /// rule).
     pub dropped_error: u64,
-    /// Datagrams larger than the path MTU that left in fragments, since their inner packet cannot be asked to be smaller
-    /// or may be carried so (`copy_df = no`).
+    /// Datagrams larger than the path MTU that left in fragments, since their inner packet cannot
+    /// be asked to be smaller or may be carried so (`copy_df = no`).
     pub fragmented: u64,
     /// Messages that could not be segmented by the kernel and were sent in pieces.
     pub unsegmented: u64,
@@ -100,7 +104,8 @@ impl Lost {
             _ if is_full(e) => Self::Full,
             Some(libc::EMSGSIZE) => Self::Narrow,
             Some(libc::EADDRNOTAVAIL) => Self::Source,
-            // Kernels and families differ in what a look-up of a route from an address that is not ours gives.
+            // Kernels and families differ in what a look-up of a route from an address that is not
+            // ours gives.
             Some(libc::EINVAL | libc::ENETUNREACH) if !is_ours(m.local) => Self::Source,
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN) => Self::Route,
             _ => Self::Other,
@@ -144,7 +149,8 @@ impl Outlet<'_> {
         }
     }
 
-    /// Errors of one call that may be those of earlier ones: raw IPv6 sockets have to ask for ICMP errors.
+    /// Errors of one call that may be those of earlier ones: raw IPv6 sockets have to ask for ICMP
+    /// errors.
     fn stale_errors(&self) -> u32 {
         match self {
             Self::Raw(s) if s.is_ipv6() => STALE,
@@ -179,7 +185,8 @@ impl Outlet<'_> {
     }
 }
 
-/// Sends batches. One per thread: it holds the headers lent to the kernel and what is known about peers.
+/// Sends batches. One per thread: it holds the headers lent to the kernel and what is known about
+/// peers.
 #[derive(Debug)]
 pub struct Sender {
     slots: SendSlots,
@@ -260,8 +267,8 @@ impl Sender {
         (!self.narrow.is_empty()).then(|| std::mem::take(&mut self.narrow))
     }
 
-    /// The next peer to which the kernel refuses segmented sends, told once: its packets go one by one, and segmentation is
-    /// tried again rarely.
+    /// The next peer to which the kernel refuses segmented sends, told once: its packets go one by
+    /// one, and segmentation is tried again rarely.
     pub fn take_unsegmentable(&mut self) -> Option<IpAddr> {
         self.unsegmentable.take()
     }
@@ -282,7 +289,8 @@ impl Sender {
         *counter += datagrams as u64;
     }
 
-    /// Sends `list`, in order, from `buf`. Every datagram is either taken by the kernel or counted as dropped.
+    /// Sends `list`, in order, from `buf`. Every datagram is either taken by the kernel or counted
+    /// as dropped.
     pub fn send(&mut self, outlet: Outlet<'_>, buf: &[u8], list: &[Outgoing]) {
         let mut rest = list;
         self.last = None;
@@ -440,7 +448,8 @@ impl Sender {
                 self.send_pieces(outlet, buf, m);
                 None
             }
-            // Segments are larger than the path MTU, which has just changed; or the socket cannot segment.
+            // Segments are larger than the path MTU, which has just changed; or the socket cannot
+            // segment.
             Some(code @ (libc::EMSGSIZE | libc::EINVAL | libc::EOPNOTSUPP)) if m.is_segmented() => {
                 if code != libc::EMSGSIZE {
                     self.unsegmentable.refused(m.remote.ip(), false);

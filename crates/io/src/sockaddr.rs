@@ -35,8 +35,9 @@ pub(crate) fn write(addr: &SocketAddr, storage: &mut libc::sockaddr_storage) -> 
 pub(crate) fn read(storage: &libc::sockaddr_storage, len: libc::socklen_t) -> Option<SocketAddr> {
     match i32::from(storage.ss_family) {
         libc::AF_INET if len as usize >= size_of::<libc::sockaddr_in>() => {
-            // SAFETY: the storage is initialised (zeroed before the kernel wrote), large and aligned enough, and its
-            // family says which view holds; every bit pattern is a valid sockaddr_in.
+            // SAFETY: the storage is initialised (zeroed before the kernel wrote), large and
+            // aligned enough, and its family says which view holds; every bit pattern is a valid
+            // sockaddr_in.
             let sin = unsafe { std::ptr::from_ref(storage).cast::<libc::sockaddr_in>().read() };
             Some(SocketAddrV4::new(ipv4(sin.sin_addr), u16::from_be(sin.sin_port)).into())
         }

@@ -9,7 +9,8 @@ const SO_PREFER_BUSY_POLL: i32 = 69;
 
 /// `setsockopt` with an `int`.
 pub(crate) fn set(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
-    // SAFETY: the pointer is to a live i32 and the length is its size; the descriptor is open for the borrow's life.
+    // SAFETY: the pointer is to a live i32 and the length is its size; the descriptor is open for
+    // the borrow's life.
     let r = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -54,8 +55,9 @@ pub(crate) fn refuse_all(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub(crate) fn filter(fd: BorrowedFd<'_>, instructions: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(instructions.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len, filter: instructions.as_mut_ptr() };
-    // SAFETY: the pointer is to a live sock_fprog of that size, whose filter points to as many live instructions as it
-    // counts; the kernel copies both. The descriptor is open for the borrow's life.
+    // SAFETY: the pointer is to a live sock_fprog of that size, whose filter points to as many live
+    // instructions as it counts; the kernel copies both. The descriptor is open for the borrow's
+    // life.
     let r = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -68,7 +70,8 @@ pub(crate) fn filter(fd: BorrowedFd<'_>, instructions: &mut [libc::sock_filter])
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks for a socket buffer of `bytes` past the system's limit, and within the limit when that is not permitted.
+/// Asks for a socket buffer of `bytes` past the system's limit, and within the limit when that is
+/// not permitted.
 pub(crate) fn buffers(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     for (force, plain) in [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)] {
         if set(fd, libc::SOL_SOCKET, force, bytes).is_err() {
@@ -78,15 +81,15 @@ pub(crate) fn buffers(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of receive and send buffer in use. The kernel doubles what is asked for, for its own bookkeeping; here it is what
-/// was asked for.
+/// Bytes of receive and send buffer in use. The kernel doubles what is asked for, for its own
+/// bookkeeping; here it is what was asked for.
 pub(crate) fn granted_buffers(fd: BorrowedFd<'_>) -> [u32; 2] {
     [libc::SO_RCVBUF, libc::SO_SNDBUF]
         .map(|name| get_words::<1>(fd, libc::SOL_SOCKET, name).map_or(0, |w| w[0] / 2))
 }
 
-/// Lets a read that finds nothing poll the network card, and interrupts wait while it does; nothing at zero. Kernels without
-/// either (5.11 has both) sleep instead.
+/// Lets a read that finds nothing poll the network card, and interrupts wait while it does; nothing
+/// at zero. Kernels without either (5.11 has both) sleep instead.
 pub(crate) fn busy_poll(fd: BorrowedFd<'_>, time: Duration) {
     let Ok(usecs @ 1..) = i32::try_from(time.as_micros()) else { return };
     let _ = set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, usecs);

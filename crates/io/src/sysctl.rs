@@ -22,7 +22,8 @@ fn read(path: &str) -> Option<i32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// `rp_filter` of IPv4 as it stands for `all` (and for every interface whose own is lower), or as `device` itself has it.
+/// `rp_filter` of IPv4 as it stands for `all` (and for every interface whose own is lower), or as
+/// `device` itself has it.
 /// `Off` where the kernel does not tell.
 pub fn reverse_path(device: &str) -> ReversePath {
     match path("ipv4", device, "rp_filter").and_then(|p| read(&p)) {
@@ -64,8 +65,9 @@ pub fn forwarding(ipv6: bool) -> bool {
     read(path).is_some_and(|v| v != 0)
 }
 
-/// Makes a TUN device take what the engine delivers: no check of the way back, and if `all` asks for one, made with the
-/// packet's mark. What is right already is not written: `/proc/sys` is often read-only in a container.
+/// Makes a TUN device take what the engine delivers: no check of the way back, and if `all` asks
+/// for one, made with the packet's mark. What is right already is not written: `/proc/sys` is often
+/// read-only in a container.
 ///
 /// # Errors
 /// The first setting that was refused, with the kernel's answer.

@@ -1,8 +1,10 @@
-//! A TUN device: what the kernel routes to it is read here, what is written here the kernel receives.
+//! A TUN device: what the kernel routes to it is read here, what is written here the kernel
+//! receives.
 //!
-//! Every read and write starts with a 10-byte virtio header (`struct virtio_net_hdr`), so that one call carries up to
-//! 64 KB of one TCP or UDP flow (TSO and USO on the way out, merged on the way in). Its meaning is in `wire`; here it is
-//! bytes. The device is not persistent: it vanishes with the process, with its addresses and routes.
+//! Every read and write starts with a 10-byte virtio header (`struct virtio_net_hdr`), so that one
+//! call carries up to 64 KB of one TCP or UDP flow (TSO and USO on the way out, merged on the way
+//! in). Its meaning is in `wire`; here it is bytes. The device is not persistent: it vanishes with
+//! the process, with its addresses and routes.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,9 +39,11 @@ pub struct TunConfig {
     pub name: String,
     /// Largest packet that is not a segmentation buffer.
     pub mtu: u32,
-    /// Packets the device queues while the process is busy. The kernel's default is 500, which drops at speed.
+    /// Packets the device queues while the process is busy. The kernel's default is 500, which
+    /// drops at speed.
     pub queue_len: u32,
-    /// Take and give super-packets. Without, every packet is a read and a write, its checksum finished.
+    /// Take and give super-packets. Without, every packet is a read and a write, its checksum
+    /// finished.
     pub offload: bool,
 }
 
@@ -74,7 +78,8 @@ impl Tun {
     /// Creates the device and brings it up.
     ///
     /// # Errors
-    /// [`Error::NoTun`], [`Error::Privilege`], [`Error::DeviceBusy`], [`Error::DeviceName`], or what rtnetlink says.
+    /// [`Error::NoTun`], [`Error::Privilege`], [`Error::DeviceBusy`], [`Error::DeviceName`], or
+    /// what rtnetlink says.
     pub fn create(config: &TunConfig) -> Result<Self, Error> {
         let bad_name = || Error::DeviceName { name: config.name.clone() };
         let name = config.name.as_bytes();
@@ -129,8 +134,8 @@ impl Tun {
         self.offloads
     }
 
-    /// Reads one packet with its header. A packet that fills `buf` to the last byte may have been cut: give
-    /// [`READ_SIZE`] or more.
+    /// Reads one packet with its header. A packet that fills `buf` to the last byte may have been
+    /// cut: give [`READ_SIZE`] or more.
     ///
     /// # Errors
     /// `WouldBlock` when there is none; `EIO` while the device is down.

@@ -1,8 +1,9 @@
-//! UDP sockets for IKE and for ESP in UDP (RFC 3948): wildcard address, one family each, every datagram with our own
-//! address. On output the kernel cuts buffers into datagrams (`UDP_SEGMENT`), on input it merges them (`UDP_GRO`).
+//! UDP sockets for IKE and for ESP in UDP (RFC 3948): wildcard address, one family each, every
+//! datagram with our own address. On output the kernel cuts buffers into datagrams (`UDP_SEGMENT`),
+//! on input it merges them (`UDP_GRO`).
 //!
-//! UDP checksums are sent: segmentation needs them, and a zero checksum defeats the peer's merging. Received zero
-//! checksums are accepted, since RFC 3948 section 2.1 asks peers to send them.
+//! UDP checksums are sent: segmentation needs them, and a zero checksum defeats the peer's merging.
+//! Received zero checksums are accepted, since RFC 3948 section 2.1 asks peers to send them.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +18,8 @@ use crate::mmsg::{Outgoing, SendSlots};
 use crate::send::is_full;
 use crate::{sockaddr, sockopt};
 
-/// Largest UDP payload over IPv4 without options: 65,535 less both headers. More than this in one send is refused.
+/// Largest UDP payload over IPv4 without options: 65,535 less both headers. More than this in one
+/// send is refused.
 pub const MAX_PAYLOAD: usize = 65_507;
 
 /// linux/udp.h
@@ -38,7 +40,8 @@ pub struct UdpConfig {
     pub gso: bool,
     /// Merge what is received, where the kernel can.
     pub gro: bool,
-    /// Forbid fragmentation of what is sent. [`UdpSocket::send_fragmentable`] excepts single datagrams.
+    /// Forbid fragmentation of what is sent. [`UdpSocket::send_fragmentable`] excepts single
+    /// datagrams.
     pub dont_fragment: bool,
     /// Bytes of socket buffer, each way.
     pub buffer: u32,
@@ -67,7 +70,8 @@ pub struct UdpSocket {
     port: u16,
     max_segments: usize,
     merging: bool,
-    /// Held while fragmentation is allowed for one datagram, and while datagrams are sent for which it must not be.
+    /// Held while fragmentation is allowed for one datagram, and while datagrams are sent for which
+    /// it must not be.
     fragmenting: Mutex<()>,
 }
 
@@ -93,7 +97,8 @@ impl UdpSocket {
         let merging = config.gro && sockopt::set(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
         sockopt::busy_poll(fd.as_fd(), config.busy_poll);
         if config.ipv6 {
-            // The checksum is mandatory in IPv6 but for tunnels (RFC 6935); a peer may follow RFC 3948 here too.
+            // The checksum is mandatory in IPv6 but for tunnels (RFC 6935); a peer may follow RFC
+            // 3948 here too.
             let _ = sockopt::set(fd.as_fd(), libc::SOL_UDP, UDP_NO_CHECK6_RX, 1);
         }
         set_dont_fragment(fd.as_fd(), config.ipv6, config.dont_fragment)
@@ -122,7 +127,8 @@ impl UdpSocket {
         self.config.ipv6
     }
 
-    /// How many datagrams the kernel cuts one send into at most: 1 (cannot, or is not to), 64 or 128.
+    /// How many datagrams the kernel cuts one send into at most: 1 (cannot, or is not to), 64 or
+    /// 128.
     pub fn max_segments(&self) -> usize {
         self.max_segments
     }
@@ -142,8 +148,9 @@ impl UdpSocket {
         self.config.dont_fragment
     }
 
-    /// Sends one datagram that may be fragmented on its way: an IKE message, or an ESP packet whose inner packet
-    /// nobody makes smaller. An unspecified `local` leaves the source to the routing table. Waits a moment for buffer space.
+    /// Sends one datagram that may be fragmented on its way: an IKE message, or an ESP packet whose
+    /// inner packet nobody makes smaller. An unspecified `local` leaves the source to the routing
+    /// table. Waits a moment for buffer space.
     ///
     /// # Errors
     /// The error that the kernel returned.
@@ -158,7 +165,8 @@ impl UdpSocket {
         send_one(self.fd.as_fd(), self.config.ipv6, self.lock(), payload, m, true)
     }
 
-    /// The same without waiting: for a thread that has other things to do and a sender that repeats what is lost.
+    /// The same without waiting: for a thread that has other things to do and a sender that repeats
+    /// what is lost.
     ///
     /// # Errors
     /// The error that the kernel returned; `WouldBlock` when there is no buffer space, or the
@@ -185,7 +193,8 @@ impl UdpSocket {
         hold(&self.fragmenting)
     }
 
-    /// Datagrams that the kernel dropped because the receive buffer was full, since the socket was made.
+    /// Datagrams that the kernel dropped because the receive buffer was full, since the socket was
+    /// made.
     pub fn drops(&self) -> u64 {
         receive_drops(self.fd.as_fd())
     }
@@ -232,8 +241,9 @@ pub(crate) fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// One datagram that may be fragmented, with a short wait for buffer space. `lock` is that of a socket which forbids it
-/// otherwise: there is no such option for one datagram alone, and nobody else's must slip out meanwhile.
+/// One datagram that may be fragmented, with a short wait for buffer space. `lock` is that of a
+/// socket which forbids it otherwise: there is no such option for one datagram alone, and nobody
+/// else's must slip out meanwhile.
 pub(crate) fn send_one(
     fd: BorrowedFd<'_>,
     ipv6: bool,
@@ -307,8 +317,9 @@ pub(crate) fn receive_drops(fd: BorrowedFd<'_>) -> u64 {
     u64::from(sockopt::get_words::<9>(fd, libc::SOL_SOCKET, SO_MEMINFO).map_or(0, |w| w[8]))
 }
 
-/// Tries on a socket of its own, over loopback, what the kernel takes: UDP_MAX_SEGMENTS was 64 until Linux 6.9 and is 128
-/// now. Where loopback cannot be used, only the option is tried, and the lower limit taken.
+/// Tries on a socket of its own, over loopback, what the kernel takes: UDP_MAX_SEGMENTS was 64
+/// until Linux 6.9 and is 128 now. Where loopback cannot be used, only the option is tried, and the
+/// lower limit taken.
 fn probe_max_segments() -> usize {
     let Ok(socket) = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) else {
         let known = Socket::new(Domain::IPV4, Type::DGRAM, None)

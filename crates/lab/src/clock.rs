@@ -11,7 +11,8 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Processor time of this thread, for work that is to be measured beside other programs: what they take is not in it.
+/// Processor time of this thread, for work that is to be measured beside other programs: what they
+/// take is not in it.
 pub(crate) fn of_this_thread() -> Duration {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     let part = |v: i64| u64::try_from(v).unwrap_or_default();

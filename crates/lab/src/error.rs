@@ -1,5 +1,5 @@
-//! What can go wrong in the laboratory, sorted by who has to act: the caller, the owner of the machine, or whoever
-//! looks after the system under test.
+//! What can go wrong in the laboratory, sorted by who has to act: the caller, the owner of the
+//! machine, or whoever looks after the system under test.
 
 use std::fmt;
 use std::io;
@@ -72,7 +72,8 @@ impl LabError {
         move |source| Self::Io { what, source }
     }
 
-    /// The exit status for it: 2 when the user or the machine has to change first, 130 after an interrupt, else 1.
+    /// The exit status for it: 2 when the user or the machine has to change first, 130 after an
+    /// interrupt, else 1.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Usage(_) | Self::Unfit(_) => 2,

@@ -1,7 +1,8 @@
-//! Ctrl-C, SIGTERM and SIGHUP. A thread waits for them and raises one flag; every wait of the laboratory goes through
-//! [`pause`], so an experiment ends at its next wait with [`LabError::Interrupted`] and its guards (see `topology`)
-//! remove what was built while the error travels up. The children are in process groups of their own: a Ctrl-C at the
-//! terminal reaches the laboratory alone, which then ends them in order.
+//! Ctrl-C, SIGTERM and SIGHUP. A thread waits for them and raises one flag; every wait of the
+//! laboratory goes through [`pause`], so an experiment ends at its next wait with
+//! [`LabError::Interrupted`] and its guards (see `topology`) remove what was built while the error
+//! travels up. The children are in process groups of their own: a Ctrl-C at the terminal reaches
+//! the laboratory alone, which then ends them in order.
 //!
 //! A signal is an affair of the whole process, hence a static.
 

@@ -1,4 +1,5 @@
-//! The laboratory: measurements of IPsec gateways that anyone can repeat, on network namespaces of this machine.
+//! The laboratory: measurements of IPsec gateways that anyone can repeat, on network namespaces of
+//! this machine.
 //!
 //! ```text
 //!   experiment ──> topology (boxes and links; a guard removes them)
@@ -7,14 +8,15 @@
 //!       │   └────> measure  (what the kernel counts)
 //!       └────────> report   (run folder, text, plots, page) <── stats
 //! ```
-//! An experiment makes trials; a trial is a fresh topology, one system under test, one load and one measuring window. All that
-//! is reported comes from the record (`run.json`). Whatever happens, namespaces and processes are removed: by guards on return,
-//! error and signals, by the next run after a `kill -9`.
+//! An experiment makes trials; a trial is a fresh topology, one system under test, one load and one
+//! measuring window. All that is reported comes from the record (`run.json`). Whatever happens,
+//! namespaces and processes are removed: by guards on return, error and signals, by the next run
+//! after a `kill -9`.
 //!
-//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`flood_command`] (`ironswan lab flood`),
-//! [`report_command`] (`ironswan lab report`), [`compare_runs_command`] (`ironswan lab compare-runs`) and [`demo`]
-//! (`ironswan demo`); [`line()`] for those who want the record. A gateway is always judged as a process, so nothing here imports
-//! the daemon.
+//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`flood_command`]
+//! (`ironswan lab flood`), [`report_command`] (`ironswan lab report`), [`compare_runs_command`]
+//! (`ironswan lab compare-runs`) and [`demo`] (`ironswan demo`); [`line()`] for those who want the
+//! record. A gateway is always judged as a process, so nothing here imports the daemon.
 //!
 //! # Files
 //!

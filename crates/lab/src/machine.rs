@@ -1,4 +1,5 @@
-//! The machine's fingerprint: what a reader must know to place the figures of a run, and what this user may do here.
+//! The machine's fingerprint: what a reader must know to place the figures of a run, and what this
+//! user may do here.
 
 use std::fs;
 

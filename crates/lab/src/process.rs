@@ -1,5 +1,6 @@
-//! Child processes: short commands that are waited for, and long-running ones that are ended by their guard.
-//! Every command line goes to a [`Journal`], so that a run can say exactly what was done.
+//! Child processes: short commands that are waited for, and long-running ones that are ended by
+//! their guard. Every command line goes to a [`Journal`], so that a run can say exactly what was
+//! done.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -16,7 +17,8 @@ use crate::clock;
 use crate::error::{LabError, LogTail};
 use crate::interrupt;
 
-/// The commands of one trial, in order, as a person would type them. Shared by everything that takes part in it.
+/// The commands of one trial, in order, as a person would type them. Shared by everything that
+/// takes part in it.
 #[derive(Debug, Clone, Default)]
 pub struct Journal(Arc<Mutex<Vec<String>>>);
 
@@ -80,7 +82,8 @@ pub(crate) fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Runs a command to its end; an error when it fails, takes longer than `timeout`, or a signal comes.
+/// Runs a command to its end; an error when it fails, takes longer than `timeout`, or a signal
+/// comes.
 pub fn run<S: AsRef<str>>(journal: &Journal, argv: &[S], timeout: Duration) -> Result<String, LabError> {
     run_with(journal, argv, "", timeout)
 }
@@ -161,7 +164,8 @@ fn execute<S: AsRef<str>>(
 
 fn command<S: AsRef<str>>(argv: &[S]) -> Command {
     let mut c = Command::new(argv.first().map_or("", AsRef::as_ref));
-    // A group of its own: a Ctrl-C at the terminal is for the laboratory, which then ends its children in order.
+    // A group of its own: a Ctrl-C at the terminal is for the laboratory, which then ends its
+    // children in order.
     c.args(argv.iter().skip(1).map(AsRef::as_ref)).process_group(0);
     c
 }
@@ -281,14 +285,15 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile; until we reap it, its id cannot belong to another process.
+            // It may have ended meanwhile; until we reap it, its id cannot belong to another
+            // process.
             let _ = kill_process(pid, signal);
         }
     }
 }
 
-/// Ends processes together: SIGTERM to all, `grace` for all, then SIGKILL. Returns the names of those that had to be
-/// killed.
+/// Ends processes together: SIGTERM to all, `grace` for all, then SIGKILL. Returns the names of
+/// those that had to be killed.
 pub fn end_all(processes: &mut [Process], grace: Duration) -> Vec<String> {
     for p in processes.iter_mut().filter(|p| !p.over) {
         p.signal(Signal::TERM);

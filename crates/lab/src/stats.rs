@@ -1,12 +1,13 @@
 //! Statistics over a handful of repeats. Pure.
 //!
-//! Repeats are few and disturbed in one direction only (something else ran), so the figures are order statistics:
-//! median, and for the spread the median absolute deviation, the interquartile range and the extremes.
+//! Repeats are few and disturbed in one direction only (something else ran), so the figures are
+//! order statistics: median, and for the spread the median absolute deviation, the interquartile
+//! range and the extremes.
 
 use serde::{Deserialize, Serialize};
 
-/// The quantile `q` (0..=1) of `values` by linear interpolation between order statistics; `None` when there are none
-/// or one is not a number.
+/// The quantile `q` (0..=1) of `values` by linear interpolation between order statistics; `None`
+/// when there are none or one is not a number.
 pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
     if values.is_empty() || values.iter().any(|v| v.is_nan()) || !(0.0..=1.0).contains(&q) {
         return None;

@@ -5,8 +5,8 @@
 //! an ESP packet (RFC 4303):  SPI | sequence number | IV | text in whole blocks | ICV
 //! ```
 //!
-//! Pure data: that a row is here does not say that any engine has the algorithm. How each is judged by the RFCs is in
-//! [`crate::requirement`].
+//! Pure data: that a row is here does not say that any engine has the algorithm. How each is judged
+//! by the RFCs is in [`crate::requirement`].
 
 use crate::iana::{EncrId, IntegId};
 
@@ -21,8 +21,8 @@ pub struct EncrShape {
     pub iv_len: usize,
     /// Of the algorithm itself; 0 for those that need an integrity algorithm beside them.
     pub icv_len: usize,
-    /// The text of an ESP packet with its trailer is a multiple of this: the cipher's block, at least 4 (RFC 4303
-    /// section 2.4).
+    /// The text of an ESP packet with its trailer is a multiple of this: the cipher's block, at
+    /// least 4 (RFC 4303 section 2.4).
     pub block_len: usize,
 }
 
@@ -55,8 +55,9 @@ pub fn encr(id: EncrId) -> Option<EncrShape> {
     }
 }
 
-/// Length of an encryption algorithm's keying material in bytes: key and salt. Algorithms with a single key length
-/// negotiate none, so 0 names it too. `None` for lengths that the algorithm has not.
+/// Length of an encryption algorithm's keying material in bytes: key and salt. Algorithms with a
+/// single key length negotiate none, so 0 names it too. `None` for lengths that the algorithm has
+/// not.
 pub fn encr_keymat_len(id: EncrId, key_bits: u16) -> Option<usize> {
     let shape = encr(id)?;
     let bits = match shape.key_bits {
@@ -77,7 +78,8 @@ pub struct IntegShape {
     pub icv_len: usize,
 }
 
-/// The shape of an integrity algorithm. `None` for NONE and for numbers that have no name in [`IntegId`].
+/// The shape of an integrity algorithm. `None` for NONE and for numbers that have no name in
+/// [`IntegId`].
 pub fn integ(id: IntegId) -> Option<IntegShape> {
     let shape = |key_len, iv_len, icv_len| Some(IntegShape { key_len, iv_len, icv_len });
     match id {

@@ -25,14 +25,16 @@ pub fn header(packet: &[u8]) -> Option<(u32, u32)> {
     Some((u32::from_be_bytes([h[0], h[1], h[2], h[3]]), u32::from_be_bytes([h[4], h[5], h[6], h[7]])))
 }
 
-/// Bytes of padding that bring `inner + padding + 2` to a multiple of `block` (a power of two, at least 4: RFC 4303
-/// section 2.4 wants the pad length and next header right-aligned in a 4-byte word).
+/// Bytes of padding that bring `inner + padding + 2` to a multiple of `block` (a power of two, at
+/// least 4: RFC 4303 section 2.4 wants the pad length and next header right-aligned in a 4-byte
+/// word).
 #[inline]
 pub fn pad_len(inner: usize, block: usize) -> usize {
     (inner + TRAILER).wrapping_neg() & (block - 1)
 }
 
-/// Writes the default padding, "1, 2, 3, ..." (RFC 4303 section 2.4), pad length and next header into `tail`, which is exactly as long as these.
+/// Writes the default padding, "1, 2, 3, ..." (RFC 4303 section 2.4), pad length and next header
+/// into `tail`, which is exactly as long as these.
 #[inline]
 pub fn emit_trailer(tail: &mut [u8], next_header: u8) {
     let pad = tail.len().saturating_sub(TRAILER).min(255);
@@ -55,7 +57,8 @@ pub enum TrailerError {
     Padding,
 }
 
-/// Reads the trailer at the end of decrypted `text`: the length of what is before the padding, and the next header.
+/// Reads the trailer at the end of decrypted `text`: the length of what is before the padding, and
+/// the next header.
 #[inline]
 pub fn parse_trailer(text: &[u8]) -> Result<(usize, u8), TrailerError> {
     let [rest @ .., pad, next] = text else { return Err(TrailerError::Length) };
@@ -80,8 +83,8 @@ pub enum UdpKind {
     Esp,
 }
 
-/// Tells them apart. Anything shorter than the non-ESP marker that is not a keepalive counts as ESP, where its length
-/// is refused and counted.
+/// Tells them apart. Anything shorter than the non-ESP marker that is not a keepalive counts as
+/// ESP, where its length is refused and counted.
 #[inline]
 pub fn udp_kind(payload: &[u8]) -> UdpKind {
     match payload {

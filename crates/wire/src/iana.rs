@@ -1,7 +1,8 @@
 //! Numbers assigned by IANA for IKEv2 (RFC 7296) and their names.
 //!
-//! Each registry is a newtype over its wire integer, so an unknown number is a value like any other. `Display`
-//! prints the name that strongSwan prints (VICI clients and exporters match on it), or the number in parentheses.
+//! Each registry is a newtype over its wire integer, so an unknown number is a value like any
+//! other. `Display` prints the name that strongSwan prints (VICI clients and exporters match on
+//! it), or the number in parentheses.
 
 /// Declares a registry: a newtype, its constants, and `Display`/`name`/`from_name`.
 macro_rules! registry {
@@ -224,7 +225,8 @@ registry! {
 }
 
 registry! {
-    /// Notify message types (RFC 7296 section 3.10.1). Errors are below 16384, status types from there on.
+    /// Notify message types (RFC 7296 section 3.10.1). Errors are below 16384, status types from
+    /// there on.
     NotifyType(u16) {
         UNSUPPORTED_CRITICAL_PAYLOAD = 1 => "UNSUPPORTED_CRITICAL_PAYLOAD",
         INVALID_IKE_SPI = 4 => "INVALID_IKE_SPI",

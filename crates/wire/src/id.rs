@@ -22,12 +22,14 @@ impl Identity {
         }
     }
 
-    /// Reads what people write, by strongSwan's rules: an IP address; `@#hex` a key id; `@name` and `name` an FQDN;
-    /// `user@name` an RFC 822 address; `keyid:`, `fqdn:`, `email:`, `ipv4:`, `ipv6:` prefixes force the type.
-    /// A distinguished name (`C=CH, ...`) is `None` until certificates are read.
+    /// Reads what people write, by strongSwan's rules: an IP address; `@#hex` a key id; `@name` and
+    /// `name` an FQDN;
+    /// `user@name` an RFC 822 address; `keyid:`, `fqdn:`, `email:`, `ipv4:`, `ipv6:` prefixes force
+    /// the type. A distinguished name (`C=CH, ...`) is `None` until certificates are read.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
-        // "The string MUST NOT contain any terminators (e.g., NULL, CR, etc.)" (RFC 7296 section 3.5).
+        // "The string MUST NOT contain any terminators (e.g., NULL, CR, etc.)" (RFC 7296 section
+        // 3.5).
         if text.is_empty() || text.contains(char::is_control) {
             return None;
         }
@@ -73,7 +75,8 @@ impl Identity {
         }
     }
 
-    /// The form that equal identities have in common: names in lower case, since they compare without regard to it.
+    /// The form that equal identities have in common: names in lower case, since they compare
+    /// without regard to it.
     #[must_use]
     pub fn folded(&self) -> Self {
         let mut id = self.clone();
@@ -92,7 +95,8 @@ fn parse_hex(text: &str) -> Option<Vec<u8>> {
 }
 
 impl std::fmt::Display for Identity {
-    /// Printable text; control and non-ASCII bytes are escaped, so that no identity can split a log line.
+    /// Printable text; control and non-ASCII bytes are escaped, so that no identity can split a log
+    /// line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(addr) = self.addr() {
             return write!(f, "{addr}");
@@ -139,7 +143,8 @@ pub enum IdPattern {
 }
 
 impl IdPattern {
-    /// Reads a pattern: `%any` or empty, `*...` a suffix, else an identity. `None` when it is none of these.
+    /// Reads a pattern: `%any` or empty, `*...` a suffix, else an identity. `None` when it is none
+    /// of these.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.is_empty() || text == "%any" {

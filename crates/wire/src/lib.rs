@@ -1,7 +1,7 @@
 //! Bytes and meaning, and the nouns that every crate shares.
 //!
-//! Nothing here holds state, reads a clock or does I/O. Parsers are total: any byte string gives a value or an
-//! error, never a panic, and never allocates more than a small multiple of its input.
+//! Nothing here holds state, reads a clock or does I/O. Parsers are total: any byte string gives a
+//! value or an error, never a panic, and never allocates more than a small multiple of its input.
 //!
 //! # Files
 //!

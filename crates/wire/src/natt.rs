@@ -6,7 +6,8 @@
 //! | SPI | sequence | ...          ESP: the SPI is never 0
 //! ```
 //!
-//! On port 500 there is no marker: what comes there is IKE, and a marker there is a malformed IKE message.
+//! On port 500 there is no marker: what comes there is IKE, and a marker there is a malformed IKE
+//! message.
 
 /// Stands before an IKE message on port 4500, where an ESP packet has its SPI.
 pub const NON_ESP_MARKER: [u8; 4] = [0; 4];

@@ -1,5 +1,5 @@
-//! `struct virtio_net_hdr` as a TUN device with `IFF_VNET_HDR` speaks it (10 bytes, native byte order, which is
-//! little-endian on every machine where the device does not say otherwise).
+//! `struct virtio_net_hdr` as a TUN device with `IFF_VNET_HDR` speaks it (10 bytes, native byte
+//! order, which is little-endian on every machine where the device does not say otherwise).
 //!
 //! ```text
 //!  0 flags  1 gso_type  2-3 hdr_len  4-5 gso_size  6-7 csum_start  8-9 csum_offset
@@ -41,8 +41,8 @@ pub struct Offload {
     pub segment_size: u16,
     /// Bytes of all headers; a hint of the sender's that is not to be trusted.
     pub hdr_len: u16,
-    /// The checksum from `start` to the end is unfinished (its field, at `start + offset`, holds the sum of the
-    /// pseudo-header). Relative to the IP header.
+    /// The checksum from `start` to the end is unfinished (its field, at `start + offset`, holds
+    /// the sum of the pseudo-header). Relative to the IP header.
     pub csum: Option<(u16, u16)>,
     /// The checksum has been verified.
     pub data_valid: bool,

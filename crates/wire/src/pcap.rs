@@ -1,11 +1,12 @@
-//! Writing pcapng, the format that Wireshark reads: section header, interface descriptions, enhanced packet blocks.
+//! Writing pcapng, the format that Wireshark reads: section header, interface descriptions,
+//! enhanced packet blocks.
 //!
 //! ```text
 //! | type | total length | body, padded to 32 bits | options | total length |
 //! ```
 //!
-//! Blocks are appended to a vector; the caller writes it to a file. Packets begin with their IP header
-//! (LINKTYPE_RAW), times are nanoseconds. Not here: reading captures, key tables.
+//! Blocks are appended to a vector; the caller writes it to a file. Packets begin with their IP
+//! header (LINKTYPE_RAW), times are nanoseconds. Not here: reading captures, key tables.
 
 use std::time::Duration;
 

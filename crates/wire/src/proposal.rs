@@ -2,7 +2,8 @@
 
 use crate::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 
-/// One transform. A number that this code does not know keeps its type and id, so that it can be shown.
+/// One transform. A number that this code does not know keeps its type and id, so that it can be
+/// shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Transform {
     /// Encryption, with its key length in bits where the algorithm takes one.
@@ -15,7 +16,8 @@ pub enum Transform {
     Ke(KeId),
     /// Sequence number size.
     Esn(EsnId),
-    /// A transform type, or an attribute, that is not known: makes its proposal unacceptable (RFC 7296 section 3.3.6).
+    /// A transform type, or an attribute, that is not known: makes its proposal unacceptable (RFC
+    /// 7296 section 3.3.6).
     Unknown {
         /// Transform type.
         kind: u8,
@@ -122,7 +124,8 @@ pub struct EspSuite {
     pub key_bits: u16,
     /// Integrity; `None` with an AEAD.
     pub integ: Option<IntegId>,
-    /// Key exchange of the CREATE_CHILD_SA that made it; `None` without PFS and for the first child.
+    /// Key exchange of the CREATE_CHILD_SA that made it; `None` without PFS and for the first
+    /// child.
     pub ke: Option<KeId>,
     /// Extended (64-bit) sequence numbers.
     pub esn: bool,

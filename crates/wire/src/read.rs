@@ -1,7 +1,9 @@
-//! Checked reading from a byte slice and writing to a byte vector, big-endian, as every parser here does it.
+//! Checked reading from a byte slice and writing to a byte vector, big-endian, as every parser here
+//! does it.
 //!
-//! A [`Reader`] never looks past its slice and says what it was reading when there was too little; a [`Writer`]
-//! fills in length fields after the fact and says when something does not fit one. Not here: any format.
+//! A [`Reader`] never looks past its slice and says what it was reading when there was too little;
+//! a [`Writer`] fills in length fields after the fact and says when something does not fit one. Not
+//! here: any format.
 
 /// Fewer bytes than a field needs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -109,7 +111,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Something longer, or more of it, than its field on the wire can say: the fault of whoever asked to emit it.
+/// Something longer, or more of it, than its field on the wire can say: the fault of whoever asked
+/// to emit it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EmitError {
     /// Name of the field that does not fit.

@@ -7,9 +7,9 @@
 //! | integrity | 8221 section 6 | 8221 section 6 | 8247 section 2.3 |
 //! | key exchange | 8247 section 2.4 | 8247 section 2.4 | 8247 section 2.4 |
 //!
-//! Pure data. They are levels of implementation, not a ranking; but MUST NOT and SHOULD NOT are also advice not to
-//! configure. "IoT" rows count for small devices; elsewhere RFC 8247 says MAY of them. What the documents do not name is
-//! MAY.
+//! Pure data. They are levels of implementation, not a ranking; but MUST NOT and SHOULD NOT are
+//! also advice not to configure. "IoT" rows count for small devices; elsewhere RFC 8247 says MAY of
+//! them. What the documents do not name is MAY.
 
 use crate::iana::{EncrId, IntegId, KeId, PrfId, ProtocolId};
 use crate::proposal::Transform;
@@ -176,8 +176,8 @@ pub fn requirement(protocol: ProtocolId, transform: &Transform) -> Option<Requir
         Some((_, level, iot)) => Requirement { level: *level, iot: *iot, source: Some(source) },
         None => Requirement { level: Level::May, iot: false, source: None },
     };
-    // The notes below both tables: the levels of AES are for 128 and 256 bits, 192 bits "can safely be ignored" and stay at
-    // MAY; what small devices want, they want with 128 bits.
+    // The notes below both tables: the levels of AES are for 128 and 256 bits, 192 bits "can safely
+    // be ignored" and stay at MAY; what small devices want, they want with 128 bits.
     if let Transform::Encr(_, Some(bits)) = transform
         && (*bits == 192 || found.iot && *bits != 128)
         && found.level > Level::May

@@ -1,7 +1,8 @@
 //! Messages from a key daemon to a packet engine, and back (in the spirit of PF_KEY, RFC 2367).
 //!
-//! This is the seam between `ike` and `ipsec`, which never see each other: the same messages are applied by the
-//! user-space SAD and SPD or by the kernel's. They are plain data and can be recorded and replayed.
+//! This is the seam between `ike` and `ipsec`, which never see each other: the same messages are
+//! applied by the user-space SAD and SPD or by the kernel's. They are plain data and can be
+//! recorded and replayed.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -11,7 +12,8 @@ use crate::proposal::EspSuite;
 use crate::secret::Secret;
 use crate::selector::{PacketSelector, TrafficSelector};
 
-/// A security parameter index, host order. 0 is never on the wire, 1-255 are reserved (RFC 4303 section 2.1).
+/// A security parameter index, host order. 0 is never on the wire, 1-255 are reserved (RFC 4303
+/// section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Spi(pub u32);
 
@@ -27,7 +29,8 @@ impl std::fmt::Debug for Spi {
     }
 }
 
-/// Joins a policy to the SAs that carry its traffic: both directions of a child, and of all its rekeyed successors.
+/// Joins a policy to the SAs that carry its traffic: both directions of a child, and of all its
+/// rekeyed successors.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct ReqId(pub u32);
 
@@ -50,7 +53,8 @@ pub enum Mode {
     Transport,
 }
 
-/// Limits of an SA's life as the engine counts them; 0 means none. Time limits are the key daemon's own.
+/// Limits of an SA's life as the engine counts them; 0 means none. Time limits are the key daemon's
+/// own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lifetime {
     /// Bytes after which [`Up::Expire`] is raised with `hard = false`.
@@ -85,8 +89,8 @@ pub enum Tfc {
     Mtu,
 }
 
-/// The addresses that the peer used for the two ends when a NAT is between (RFC 3948 section 3.1.2): what the checksums of
-/// upper-layer protocols in transport mode were made with.
+/// The addresses that the peer used for the two ends when a NAT is between (RFC 3948 section
+/// 3.1.2): what the checksums of upper-layer protocols in transport mode were made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OriginalAddresses {
     /// Our end, as the peer sees it.
@@ -95,18 +99,19 @@ pub struct OriginalAddresses {
     pub remote: IpAddr,
 }
 
-/// How packets are carried, beside mode and algorithms. The default is what RFC 4301 section 5.1.2 and RFC 6040 ask for.
+/// How packets are carried, beside mode and algorithms. The default is what RFC 4301 section 5.1.2
+/// and RFC 6040 ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SaOptions {
-    /// IPComp with deflate (RFC 3173) inside of ESP or AH, under this compression parameter index: outbound the one that
-    /// the peer chose, inbound ours. What does not get shorter goes without.
+    /// IPComp with deflate (RFC 3173) inside of ESP or AH, under this compression parameter index:
+    /// outbound the one that the peer chose, inbound ours. What does not get shorter goes without.
     pub ipcomp: Option<u16>,
-    /// The outer packet is never fragmented: inner packets are made to fit the path, by fragmentation before
-    /// encapsulation where their DF bit allows it. When false they are encapsulated whole and the outer packet may be
-    /// fragmented.
+    /// The outer packet is never fragmented: inner packets are made to fit the path, by
+    /// fragmentation before encapsulation where their DF bit allows it. When false they are
+    /// encapsulated whole and the outer packet may be fragmented.
     pub copy_df: bool,
-    /// Congestion marks pass through the tunnel (RFC 6040 normal mode). When false the outer header says Not-ECT and what
-    /// it says on arrival is ignored.
+    /// Congestion marks pass through the tunnel (RFC 6040 normal mode). When false the outer header
+    /// says Not-ECT and what it says on arrival is ignored.
     pub copy_ecn: bool,
     /// DSCP of the outer header.
     pub dscp_out: Dscp,
@@ -114,8 +119,8 @@ pub struct SaOptions {
     pub dscp_in: bool,
     /// Padding.
     pub tfc: Tfc,
-    /// While nothing else leaves by this SA, a dummy packet does, this often (RFC 4303 section 2.6). Outbound, tunnel mode
-    /// ESP only.
+    /// While nothing else leaves by this SA, a dummy packet does, this often (RFC 4303 section
+    /// 2.6). Outbound, tunnel mode ESP only.
     pub dummies: Option<Duration>,
     /// Transport mode through a NAT. Inbound only.
     pub original: Option<OriginalAddresses>,
@@ -165,20 +170,21 @@ pub struct SaAdd {
     pub integ_key: Secret,
     /// Anti-replay window in packets, 0 for none. Inbound only.
     pub replay_window: u32,
-    /// Our side's selectors: what an inbound inner packet may be addressed to, an outbound one come from.
+    /// Our side's selectors: what an inbound inner packet may be addressed to, an outbound one come
+    /// from.
     pub local_ts: Vec<TrafficSelector>,
     /// The peer's side's selectors.
     pub remote_ts: Vec<TrafficSelector>,
     /// Limits that the engine counts.
     pub lifetime: Lifetime,
-    /// Raise [`Up::FirstUse`] when the first packet has been authenticated (inbound only). The responder of a rekey
-    /// waits for it before it sends on the new SA.
+    /// Raise [`Up::FirstUse`] when the first packet has been authenticated (inbound only). The
+    /// responder of a rekey waits for it before it sends on the new SA.
     pub notify_first_use: bool,
 }
 
-/// Names one SA: SPI and direction (inbound and outbound SPIs are different number spaces). An inbound SPI is ours and says
-/// it all. An outbound one is the peer's choice and unique per peer only, and two peers behind one NAT share an address: so
-/// reqid and address belong to the name.
+/// Names one SA: SPI and direction (inbound and outbound SPIs are different number spaces). An
+/// inbound SPI is ours and says it all. An outbound one is the peer's choice and unique per peer
+/// only, and two peers behind one NAT share an address: so reqid and address belong to the name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SaRef {
     /// In or out.
@@ -194,8 +200,8 @@ pub struct SaRef {
 /// Action of a policy on a packet (RFC 4301 section 4.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// Through the newest outbound SA with this reqid that covers the packet; without one: keep the first packets, drop and
-    /// count the rest, and raise [`Up::Acquire`].
+    /// Through the newest outbound SA with this reqid that covers the packet; without one: keep the
+    /// first packets, drop and count the rest, and raise [`Up::Acquire`].
     Protect(ReqId),
     /// In clear.
     Bypass,
@@ -203,12 +209,13 @@ pub enum Action {
     Discard,
 }
 
-/// The entry of the configuration that a policy was made of. The SPD is ordered by who configures it (RFC 4301 section 4.4.1):
-/// a peer may have its selectors narrowed to whatever lies inside of what is configured, and gets no other place by that.
+/// The entry of the configuration that a policy was made of. The SPD is ordered by who configures
+/// it (RFC 4301 section 4.4.1): a peer may have its selectors narrowed to whatever lies inside of
+/// what is configured, and gets no other place by that.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Entry {
-    /// Bits that the entry's selectors leave open. Where the policy's own leave more, these count: 0 is a policy that was not
-    /// narrowed.
+    /// Bits that the entry's selectors leave open. Where the policy's own leave more, these count:
+    /// 0 is a policy that was not narrowed.
     pub open: u32,
     /// Of two entries of one rank the one with the smaller number is matched first.
     pub age: u64,
@@ -225,7 +232,8 @@ pub struct PolicyAdd {
     pub local: TrafficSelector,
     /// The peer's side.
     pub remote: TrafficSelector,
-    /// Lower is matched first; 0 lets the engine order by how specific the selectors of its entry are.
+    /// Lower is matched first; 0 lets the engine order by how specific the selectors of its entry
+    /// are.
     pub priority: u32,
     /// The configured selectors from which the policy was narrowed.
     pub entry: Entry,
@@ -247,8 +255,8 @@ pub enum Command {
         /// New encapsulation.
         udp_encap: bool,
     },
-    /// The path MTU to the SA's peer is this many bytes now, outer IP header included. Outbound only. Until it is told,
-    /// nothing is made to fit.
+    /// The path MTU to the SA's peer is this many bytes now, outer IP header included. Outbound
+    /// only. Until it is told, nothing is made to fit.
     SaPathMtu {
         /// Which.
         sa: SaRef,
@@ -263,7 +271,8 @@ pub enum Command {
     PolicyDelete(PolicyAdd),
 }
 
-/// An auditable event (RFC 4301 section 9): a packet that was dropped on its way in, and how many more for the same reason.
+/// An auditable event (RFC 4301 section 9): a packet that was dropped on its way in, and how many
+/// more for the same reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rejected {
     /// The engine's name of the reason, as its counters have it.
@@ -306,10 +315,11 @@ pub enum Up {
     },
     /// Packets were dropped on their way in. Rate-limited for each reason.
     Rejected(Rejected),
-    /// An authenticated packet, newer than every one before, came UDP-encapsulated from another address or port than the
-    /// SA's: a NAT has a new mapping (RFC 7296 section 2.23). Only for an SA with `udp_encap`. Raised once for each new
-    /// source until the SA is moved by [`Command::SaUpdate`], and again every ten seconds while its newest packets still
-    /// come from there; of at most four sources in that time. Whether to follow is the key daemon's to say.
+    /// An authenticated packet, newer than every one before, came UDP-encapsulated from another
+    /// address or port than the SA's: a NAT has a new mapping (RFC 7296 section 2.23). Only for an
+    /// SA with `udp_encap`. Raised once for each new source until the SA is moved by
+    /// [`Command::SaUpdate`], and again every ten seconds while its newest packets still come from
+    /// there; of at most four sources in that time. Whether to follow is the key daemon's to say.
     Moved {
         /// The inbound SPI.
         spi: Spi,

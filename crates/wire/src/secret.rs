@@ -2,7 +2,8 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// A secret byte string: zeroized on drop, no `Debug` of its content (ARCHITECTURE.md, invariant 7).
+/// A secret byte string: zeroized on drop, no `Debug` of its content (ARCHITECTURE.md, invariant
+/// 7).
 #[derive(Clone, Default, Zeroize, ZeroizeOnDrop)]
 pub struct Secret(Vec<u8>);
 

@@ -1,4 +1,5 @@
-//! Traffic selectors (RFC 7296 section 3.13, RFC 4301 section 4.4.1.1): address range, protocol, port range.
+//! Traffic selectors (RFC 7296 section 3.13, RFC 4301 section 4.4.1.1): address range, protocol,
+//! port range.
 
 use std::net::IpAddr;
 
@@ -87,7 +88,8 @@ impl AddrRange {
         (differ == mask && start & mask == 0 && end & mask == mask).then_some((bits - host_bits) as u8)
     }
 
-    /// The smallest set of prefixes `(address, length)` that covers exactly this range (at most 2 * bits of them).
+    /// The smallest set of prefixes `(address, length)` that covers exactly this range (at most 2 *
+    /// bits of them).
     pub fn prefixes(&self) -> Vec<(IpAddr, u8)> {
         let (mut at, end, bits) = match (self.start, self.end) {
             (IpAddr::V4(s), IpAddr::V4(e)) => (u128::from(u32::from(s)), u128::from(u32::from(e)), 32u32),
@@ -133,7 +135,8 @@ impl std::fmt::Debug for AddrRange {
     }
 }
 
-/// One traffic selector. Protocol 0 is any; ports 0-65535 are any; 65535-0 is OPAQUE (RFC 7296 section 3.13.1).
+/// One traffic selector. Protocol 0 is any; ports 0-65535 are any; 65535-0 is OPAQUE (RFC 7296
+/// section 3.13.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TrafficSelector {
     /// Addresses.
@@ -162,8 +165,8 @@ impl TrafficSelector {
         self.start_port == 65535 && self.end_port == 0
     }
 
-    /// True when the packet's address, protocol and port (`None`: not to be seen, as in a non-first fragment)
-    /// fall inside.
+    /// True when the packet's address, protocol and port (`None`: not to be seen, as in a non-first
+    /// fragment) fall inside.
     pub fn matches(&self, addr: IpAddr, protocol: u8, port: Option<u16>) -> bool {
         self.range.contains(addr)
             && (self.protocol == 0 || self.protocol == protocol)
@@ -207,7 +210,8 @@ impl TrafficSelector {
         self.intersect(other).as_ref() == Some(self)
     }
 
-    /// How many bits it leaves open: addresses (a range counts as the next larger prefix), protocol, ports.
+    /// How many bits it leaves open: addresses (a range counts as the next larger prefix),
+    /// protocol, ports.
     pub fn open_bits(&self) -> u32 {
         let bits = |addr| match addr {
             IpAddr::V4(a) => u128::from(u32::from(a)),
@@ -230,14 +234,15 @@ pub const AUTO_PRIORITY: u32 = 300_000;
 /// The order of the policies of an SPD (RFC 4301 section 4.4.1): the smaller is matched first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Precedence(
-    /// The priority, then the bits that the selectors of the configuration leave open, then 1 for PROTECT: of equally specific
-    /// ones, DISCARD and BYPASS come first, since they are made to cut holes. One number, as look-ups compare many.
+    /// The priority, then the bits that the selectors of the configuration leave open, then 1 for
+    /// PROTECT: of equally specific ones, DISCARD and BYPASS come first, since they are made to cut
+    /// holes. One number, as look-ups compare many.
     u64,
 );
 
 impl Precedence {
-    /// Of a policy for these selectors, which were narrowed from such as leave `open` bits open (0 where they were not);
-    /// priority 0 is [`AUTO_PRIORITY`].
+    /// Of a policy for these selectors, which were narrowed from such as leave `open` bits open (0
+    /// where they were not); priority 0 is [`AUTO_PRIORITY`].
     pub fn new(
         local: &TrafficSelector,
         remote: &TrafficSelector,
@@ -284,8 +289,8 @@ impl std::fmt::Debug for TrafficSelector {
     }
 }
 
-/// The selectors of a packet as the SPD sees it: addresses, protocol, and ports where they can be seen
-/// (`None` for protocols without ports and for non-first fragments).
+/// The selectors of a packet as the SPD sees it: addresses, protocol, and ports where they can be
+/// seen (`None` for protocols without ports and for non-first fragments).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PacketSelector {
     /// Source address.

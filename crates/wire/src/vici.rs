@@ -7,8 +7,8 @@
 //!          list end; names have 8-bit lengths, values 16-bit lengths
 //! ```
 //!
-//! Everything is big-endian. A message is a [`Section`], ordered as it came: clients match on the order of keys. Not
-//! here: commands, events, what a key means, sockets.
+//! Everything is big-endian. A message is a [`Section`], ordered as it came: clients match on the
+//! order of keys. Not here: commands, events, what a key means, sockets.
 //!
 //! # Files
 //!
@@ -30,7 +30,8 @@ pub use section::{Section, Value};
 
 use crate::read::LenError;
 
-/// The largest frame that is read or written, without its length field: the protocol allows 512 KiB.
+/// The largest frame that is read or written, without its length field: the protocol allows 512
+/// KiB.
 pub const MAX_FRAME: usize = 512 * 1024;
 
 /// Sections inside sections. No command needs more than five.

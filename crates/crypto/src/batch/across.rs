@@ -136,8 +136,8 @@ fn the_engine_that_is_asked_for_is_the_one_that_works() {
     }
 }
 
-/// An engine that works on packets side by side has a longest packet, and one that begins at some length is not asked for more
-/// than that either: every packet is sealed, whatever its length.
+/// An engine that works on packets side by side has a longest packet, and one that begins at some
+/// length is not asked for more than that either: every packet is sealed, whatever its length.
 #[cfg(ipsec_mb)]
 #[test]
 fn packets_around_the_longest_of_an_engine_are_sealed_by_one_or_the_other() {
@@ -163,8 +163,8 @@ fn packets_around_the_longest_of_an_engine_are_sealed_by_one_or_the_other() {
     }
 }
 
-/// What is fetched of a key begins where its cache lines do: the first one, then the powers of H and the round keys that a short
-/// packet needs, or all of them.
+/// What is fetched of a key begins where its cache lines do: the first one, then the powers of H
+/// and the round keys that a short packet needs, or all of them.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn of_a_key_of_our_own_engine_no_line_is_fetched_that_a_packet_does_not_need() {

@@ -1,5 +1,5 @@
-//! Packets, headers, keys and ICVs between pages that fault: no engine reads or writes in front of a buffer or behind it,
-//! whatever the suite and the length.
+//! Packets, headers, keys and ICVs between pages that fault: no engine reads or writes in front of
+//! a buffer or behind it, whatever the suite and the length.
 
 use ironswan_wire::iana::IntegId;
 
@@ -15,7 +15,8 @@ use crate::testing::count;
 /// The longest packet, and the longest text of a message.
 const LONGEST: usize = 700;
 
-/// `len` packets from the lengths of a batch, one behind another; those that are long enough have SPI and sequence number.
+/// `len` packets from the lengths of a batch, one behind another; those that are long enough have
+/// SPI and sequence number.
 fn jobs(lens: &[usize]) -> Vec<Job> {
     let mut start = 0;
     let job = |(i, len): (usize, &usize)| {
@@ -38,8 +39,9 @@ fn plain(jobs: &[Job]) -> Vec<u8> {
     out
 }
 
-/// Seals and opens a batch whose first packet begins behind a guard or whose last one ends in front of one, in place, and
-/// compares all bytes with what aws-lc makes of the same batch in ordinary memory.
+/// Seals and opens a batch whose first packet begins behind a guard or whose last one ends in front
+/// of one, in place, and compares all bytes with what aws-lc makes of the same batch in ordinary
+/// memory.
 fn seal_and_open(memory: &mut Guarded, end: End, lens: &[usize], key: &EspKey, theirs: &EspKey, what: &str) {
     let mut jobs = jobs(lens);
     let plain = plain(&jobs);
@@ -161,8 +163,9 @@ fn no_engine_touches_a_byte_around_an_ah_packet() {
     }
 }
 
-/// The rule by which a packet is kept from an engine that may read a few bytes behind what it signs, on any processor: CMAC takes
-/// the last block whole, and what is behind it in memory has to be there.
+/// The rule by which a packet is kept from an engine that may read a few bytes behind what it
+/// signs, on any processor: CMAC takes the last block whole, and what is behind it in memory has to
+/// be there.
 #[cfg(ipsec_mb)]
 #[test]
 fn a_packet_with_cmac_at_the_end_of_the_buffer_goes_alone() {
@@ -191,7 +194,8 @@ fn a_packet_with_cmac_at_the_end_of_the_buffer_goes_alone() {
                         let may_fault = integ == IntegId::AES_CMAC_96 && last_block > packet.len() + behind;
                         let alone = goes_alone(packet.len() + behind, &job, &key);
                         assert!(alone || !may_fault, "{suite} {text} {behind}");
-                        // With a block behind the packet nothing is kept back, nor with another MAC.
+                        // With a block behind the packet nothing is kept back, nor with another
+                        // MAC.
                         assert!(!alone || behind < 16, "{suite} {text}");
                         assert!(
                             !alone || matches!(integ, IntegId::AES_CMAC_96 | IntegId::AES_XCBC_96),

@@ -37,7 +37,8 @@ fn one(buf: &mut [u8], job: &mut Job, key: &EspKey, seal: bool) {
     job.ok = done.is_some();
 }
 
-/// Whether one packet is enough to open by this key: 3DES of our own decrypts the blocks of one side by side.
+/// Whether one packet is enough to open by this key: 3DES of our own decrypts the blocks of one
+/// side by side.
 #[cfg(target_arch = "x86_64")]
 fn alone(key: &EspKey) -> bool {
     matches!(key.other.as_deref(), Some(super::Other::TripleDes(_)))
@@ -65,8 +66,8 @@ pub(super) use with_ipsec_mb::blank;
 #[cfg(all(ipsec_mb, test))]
 pub(super) use with_ipsec_mb::goes_alone;
 
-/// 3DES of our own: the texts of all packets are encrypted side by side, then each is signed. Opening needs no other packet,
-/// since the blocks of one can be decrypted side by side.
+/// 3DES of our own: the texts of all packets are encrypted side by side, then each is signed.
+/// Opening needs no other packet, since the blocks of one can be decrypted side by side.
 #[cfg(target_arch = "x86_64")]
 mod triple_des {
     use super::super::{Cipher, Engine, EspKey, Fields, HEADER_LEN, Job, Other, packet};
@@ -143,7 +144,8 @@ mod with_ipsec_mb {
         static SCRATCH: RefCell<Scratch> = RefCell::default();
     }
 
-    /// For libipsec-mb, without keys so far. `None` when it does not have the suite, or not several packets at a time.
+    /// For libipsec-mb, without keys so far. `None` when it does not have the suite, or not several
+    /// packets at a time.
     pub(in crate::batch) fn blank(suite: &EspSuite) -> Option<LaneKey> {
         let cipher = match suite.encr {
             EncrId::NULL => LaneCipher::Null,
@@ -167,7 +169,8 @@ mod with_ipsec_mb {
         LaneKey::blank(cipher, mac, keymat_len - shape.salt_len)
     }
 
-    /// True when a packet ends so close to the end of the buffer that libipsec-mb might read behind the buffer.
+    /// True when a packet ends so close to the end of the buffer that libipsec-mb might read behind
+    /// the buffer.
     pub(in crate::batch) fn goes_alone(buf_len: usize, job: &Job, key: &EspKey) -> bool {
         let behind = buf_len.saturating_sub(job.start as usize + job.len as usize);
         match key.other.as_deref() {

@@ -1,5 +1,5 @@
-//! How the keys of an SA are put in place: where they stay, since what is moved leaves a copy, and each for the engines that were
-//! chosen for its suite.
+//! How the keys of an SA are put in place: where they stay, since what is moved leaves a copy, and
+//! each for the engines that were chosen for its suite.
 
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::EncrId;
@@ -17,8 +17,8 @@ use crate::suite::{GmacKey, IntegKey, SaltedKey};
 use crate::wipe;
 
 impl Other {
-    /// Of another engine, without keys so far, and how many packets it wants at least (0: it works packet by packet). `None`
-    /// when it has nothing of its own for this suite.
+    /// Of another engine, without keys so far, and how many packets it wants at least (0: it works
+    /// packet by packet). `None` when it has nothing of its own for this suite.
     fn blank(id: EngineId, suite: &EspSuite, engines: &Engines) -> Option<(Self, u8)> {
         if suite.encr.is_aead() {
             return Some((Self::Aead(SaltedKey::blank(id, suite.encr, suite.key_bits)?), 0));
@@ -56,9 +56,10 @@ impl Other {
 }
 
 impl EspKey {
-    /// Prepares the keys of an SA. The salt of an AEAD (the nonce of AES-CTR) is the end of `encr_key`; with an AEAD or
-    /// AES-GMAC `integ_key` is empty. `rng` makes the key for CBC's IVs. `None` when the suite is not supported, a key has
-    /// the wrong length, or a 3DES key is a single DES key in disguise. For aws-lc: see [`Self::with_engines`].
+    /// Prepares the keys of an SA. The salt of an AEAD (the nonce of AES-CTR) is the end of
+    /// `encr_key`; with an AEAD or AES-GMAC `integ_key` is empty. `rng` makes the key for CBC's
+    /// IVs. `None` when the suite is not supported, a key has the wrong length, or a 3DES key is a
+    /// single DES key in disguise. For aws-lc: see [`Self::with_engines`].
     pub fn new(suite: &EspSuite, encr_key: &[u8], integ_key: &[u8], rng: &mut dyn Rng) -> Option<Box<Self>> {
         Self::with_engines(suite, encr_key, integ_key, rng, &Engines::portable())
     }
@@ -76,8 +77,8 @@ impl EspKey {
         Some(this)
     }
 
-    /// Puts keys in place, once, for a suite with the lengths of that which [`Self::unset`] was told: see [`Self::with_engines`].
-    /// After `None` there is no key.
+    /// Puts keys in place, once, for a suite with the lengths of that which [`Self::unset`] was
+    /// told: see [`Self::with_engines`]. After `None` there is no key.
     pub fn set(
         &mut self,
         suite: &EspSuite,
@@ -132,8 +133,8 @@ impl EspKey {
             #[cfg(feature = "null-engine")]
             Engine::Null => return None,
         }
-        // An AEAD's main engine is that of large packets; with an integrity algorithm beside it always aws-lc, which
-        // does what comes alone.
+        // An AEAD's main engine is that of large packets; with an integrity algorithm beside it
+        // always aws-lc, which does what comes alone.
         let is_aead = suite.encr.is_aead();
         let candidates = if is_aead { [choice.small; 2] } else { [choice.small, choice.large] };
         let main = if is_aead { choice.large } else { EngineId::AwsLc };
@@ -162,7 +163,8 @@ impl EspKey {
         Some(())
     }
 
-    /// The lengths of a suite's packets, without keys so far: it seals and opens nothing. `None` when the suite is not supported.
+    /// The lengths of a suite's packets, without keys so far: it seals and opens nothing. `None`
+    /// when the suite is not supported.
     pub fn unset(suite: &EspSuite) -> Option<Self> {
         keymat_lens(suite)?;
         let of = algorithm::encr(suite.encr)?;

@@ -81,7 +81,8 @@ pub(super) fn text<'a>(key: &EspKey, packet: &'a [u8]) -> &'a [u8] {
 #[test]
 fn chacha20_poly1305_gives_the_packet_of_rfc_7634() {
     with_every_engine(|| {
-        // RFC 7634 appendix A. Its IV is not its sequence number, so `seq` here is the IV, and the header holds 5.
+        // RFC 7634 appendix A. Its IV is not its sequence number, so `seq` here is the IV, and the
+        // header holds 5.
         let suite = suite(EncrId::CHACHA20_POLY1305, 256, None, false);
         let key = new_key(&suite, &count(0x80, 36), &[], &mut Seeded::new(0)).unwrap();
         let ping = [
@@ -106,7 +107,8 @@ fn chacha20_poly1305_gives_the_packet_of_rfc_7634() {
 #[test]
 fn aes_gcm_gives_the_packet_of_draft_mcgrew_gcm_test() {
     with_every_engine(|| {
-        // The first test case: extended sequence numbers, whose value 8765432100000000 is not the IV either.
+        // The first test case: extended sequence numbers, whose value 8765432100000000 is not the
+        // IV either.
         let suite = suite(EncrId::AES_GCM_16, 128, None, true);
         let keymat = hex("4c80cdefbb5d10da906ac73c3613a634 2e443b68");
         let key = new_key(&suite, &keymat, &[], &mut Seeded::new(0)).unwrap();
@@ -120,9 +122,9 @@ fn aes_gcm_gives_the_packet_of_draft_mcgrew_gcm_test() {
     });
 }
 
-/// The packet of SPI 01020304, sequence number 0x500000007 and the text 40 41 .. 5f under the keys 00 01 .. (with salt) and
-/// 80 81 .., without and with ESN, computed with OpenSSL's ciphers and hmac through Python. For CBC the IV's key is
-/// c0 c1 .. cf.
+/// The packet of SPI 01020304, sequence number 0x500000007 and the text 40 41 .. 5f under the keys
+/// 00 01 .. (with salt) and 80 81 .., without and with ESN, computed with OpenSSL's ciphers and
+/// hmac through Python. For CBC the IV's key is c0 c1 .. cf.
 #[test]
 fn packets_are_those_of_another_implementation() {
     with_every_engine(|| {
@@ -316,7 +318,8 @@ fn the_high_half_counts_with_esn_only() {
             for other in [2, 0x2_0000_0002, 0x8000_0001_0000_0002] {
                 assert_eq!(open_one(&key, &mut sealed.clone(), other), !suite.esn, "{suite}");
             }
-            // The low half is the one in the packet, which a forger cannot change; the job's is not asked.
+            // The low half is the one in the packet, which a forger cannot change; the job's is not
+            // asked.
             assert!(open_one(&key, &mut sealed, 0x1_0000_0000), "{suite}");
         }
     });
@@ -471,7 +474,8 @@ fn an_implicit_iv_is_the_number_that_the_receiver_sees() {
                 let key = key(&suite(encr, bits, None, esn), 0);
                 let plain = packet(&key, "00001001", 5, &count(0, 32));
                 assert_eq!(plain.len(), 8 + 32 + key.icv_len(), "no IV in the packet");
-                // Beyond 32 bits an IV would come twice without ESN; and one that is not the header's never opens.
+                // Beyond 32 bits an IV would come twice without ESN; and one that is not the
+                // header's never opens.
                 for (seq, good) in [(5, true), (0x1_0000_0005, esn), (6, false)] {
                     let mut packet = plain.clone();
                     assert_eq!(seal_one(&key, &mut packet, seq), good, "{encr} {seq:#x}");

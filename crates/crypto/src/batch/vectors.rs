@@ -16,7 +16,8 @@ impl Rng for Counting {
     }
 }
 
-/// draft-mcgrew-gcm-test-01 section 4, all AES-GCM cases: key and salt, sequence number, plain text, packet.
+/// draft-mcgrew-gcm-test-01 section 4, all AES-GCM cases: key and salt, sequence number, plain
+/// text, packet.
 #[test]
 fn aes_gcm_gives_the_packets_of_draft_mcgrew_gcm_test() {
     with_every_engine(|| {
@@ -56,9 +57,9 @@ fn aes_gmac_gives_the_packet_of_draft_mcgrew_gcm_test() {
     });
 }
 
-/// The packet of SPI 01020304, sequence number 0x500000007 (7 for implicit IVs without ESN) and the text 40 41 .. 5f under
-/// the keys 00 01 .. (with salt) and 80 81 .., without and with ESN, computed with OpenSSL's ciphers and hmac through
-/// Python, XCBC from its definition.
+/// The packet of SPI 01020304, sequence number 0x500000007 (7 for implicit IVs without ESN) and the
+/// text 40 41 .. 5f under the keys 00 01 .. (with salt) and 80 81 .., without and with ESN,
+/// computed with OpenSSL's ciphers and hmac through Python, XCBC from its definition.
 #[test]
 fn packets_of_all_suites_are_those_of_another_implementation() {
     with_every_engine(|| {

@@ -1,5 +1,6 @@
-//! Looks through the whole writable memory of a process of its own for what a key left behind: its bytes as they were given,
-//! and everything that was derived of them (key schedules, powers of H, HMAC states), on dead stacks and in freed memory.
+//! Looks through the whole writable memory of a process of its own for what a key left behind: its
+//! bytes as they were given, and everything that was derived of them (key schedules, powers of H,
+//! HMAC states), on dead stacks and in freed memory.
 //!
 //! The secrets searched for are kept masked and compared as hashes, so that the search does not
 //! find its own copies.
@@ -29,7 +30,8 @@ use crate::{kex, prf};
 const ROLE: &str = "IRONSWAN_LOOK_FOR_KEYS";
 /// Bytes that are compared at a time.
 const WINDOW: usize = 8;
-/// Copies of less than this and two windows' distance are not found: the memory is looked at in steps of so many bytes.
+/// Copies of less than this and two windows' distance are not found: the memory is looked at in
+/// steps of so many bytes.
 const STEP: usize = 4;
 
 /// The secrets to search for, as masked windows.
@@ -53,8 +55,8 @@ impl Traces {
         (masked.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize
     }
 
-    /// Every window of `bytes` that `other`, the same of another key, has not got: no constants, and no pointers, whose first
-    /// bytes are zeros.
+    /// Every window of `bytes` that `other`, the same of another key, has not got: no constants,
+    /// and no pointers, whose first bytes are zeros.
     fn learn(&mut self, secret: usize, bytes: &[u8], other: &[u8]) {
         for (at, window) in bytes.windows(WINDOW).enumerate() {
             let zeros = window.iter().filter(|b| **b == 0).count();
@@ -146,7 +148,8 @@ fn random(bytes: &mut [u8]) {
     File::open("/dev/urandom").expect("the system's random bytes").read_exact(bytes).expect("enough of them");
 }
 
-/// Runs `work` far below the frames of the caller, so that what the caller does next does not happen to overwrite what
+/// Runs `work` far below the frames of the caller, so that what the caller does next does not
+/// happen to overwrite what
 /// `work` left on the stack.
 #[inline(never)]
 fn far_below(work: &mut dyn FnMut()) {
@@ -306,8 +309,9 @@ fn alone(name: &str, child: impl FnOnce()) {
     assert!(out.status.success() && text.contains("1 passed"), "the process says why, above");
 }
 
-/// Looks at cases, one after the other, and says of how many something is left. What is left once and not again is none of a
-/// key's own traces, which are always the same, but the search's: it has had the secret in its registers.
+/// Looks at cases, one after the other, and says of how many something is left. What is left once
+/// and not again is none of a key's own traces, which are always the same, but the search's: it has
+/// had the secret in its registers.
 #[derive(Default)]
 struct Tally {
     looked: usize,

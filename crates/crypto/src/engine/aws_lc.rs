@@ -1,4 +1,5 @@
-//! AWS-LC through aws-lc-rs: system randomness, X25519 (RFC 8031) and ECDH over the NIST curves (RFC 5903).
+//! AWS-LC through aws-lc-rs: system randomness, X25519 (RFC 8031) and ECDH over the NIST curves
+//! (RFC 5903).
 //!
 //! Safe code only. Not here: everything that aws-lc-rs has no interface for (`aws_lc_sys`).
 
@@ -45,12 +46,14 @@ impl Curve {
     }
 }
 
-/// Fills `out` from the system's generator. AWS-LC aborts the process when there is none, so this cannot fail quietly.
+/// Fills `out` from the system's generator. AWS-LC aborts the process when there is none, so this
+/// cannot fail quietly.
 pub(crate) fn random(out: &mut [u8]) {
     aws_lc_rs::rand::fill(out).expect("the system's random generator works");
 }
 
-/// The public value of a scalar as on the wire in IKE; `None` when the scalar is out of range for the curve.
+/// The public value of a scalar as on the wire in IKE; `None` when the scalar is out of range for
+/// the curve.
 pub(crate) fn public(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {
     let private = PrivateKey::from_private_key(curve.algorithm(), scalar).ok()?;
     let public = private.compute_public_key().ok()?;
@@ -59,8 +62,8 @@ pub(crate) fn public(curve: Curve, scalar: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() == curve.public_len()).then(|| bytes.to_vec())
 }
 
-/// The shared secret: u (X25519) or the x coordinate. `None` when the peer's value is refused: not on the curve,
-/// or an all-zero X25519 result.
+/// The shared secret: u (X25519) or the x coordinate. `None` when the peer's value is refused: not
+/// on the curve, or an all-zero X25519 result.
 pub(crate) fn agree(curve: Curve, scalar: &[u8], peer: &[u8]) -> Option<Secret> {
     if peer.len() != curve.public_len() {
         return None;

@@ -9,9 +9,10 @@
 //! stream.rs the ChaCha20 keystream behind the seeded generator
 //! ```
 //!
-//! Rules for all of them: a Rust slice gives pointer and length, both for the duration of the call only; output never
-//! overlaps input except where it is the same slice; sizes are checked before the call, so that a return value of 0
-//! means the peer's data (open) or a broken library (everything else).
+//! Rules for all of them: a Rust slice gives pointer and length, both for the duration of the call
+//! only; output never overlaps input except where it is the same slice; sizes are checked before
+//! the call, so that a return value of 0 means the peer's data (open) or a broken library
+//! (everything else).
 //!
 //! # Files
 //!

@@ -1,5 +1,6 @@
-//! Memory between two pages that nobody may touch, for tests: an engine that reads or writes one byte in front of a buffer that
-//! begins here, or behind one that ends here, is stopped by the processor (SIGSEGV), and so is the test.
+//! Memory between two pages that nobody may touch, for tests: an engine that reads or writes one
+//! byte in front of a buffer that begins here, or behind one that ends here, is stopped by the
+//! processor (SIGSEGV), and so is the test.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -19,7 +20,8 @@ impl Guarded {
         // SAFETY: takes a number and returns one.
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).expect("a page's length");
         let len = len.max(1).next_multiple_of(page);
-        // SAFETY: a new private mapping, at an address that the kernel chooses, is nobody else's memory.
+        // SAFETY: a new private mapping, at an address that the kernel chooses, is nobody else's
+        // memory.
         let mapped = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -47,7 +49,8 @@ impl Guarded {
 
     /// All of it.
     pub(crate) fn whole(&mut self) -> &mut [u8] {
-        // SAFETY: the middle is `len` bytes that can be read and written, zero at first, and borrowed with `self`.
+        // SAFETY: the middle is `len` bytes that can be read and written, zero at first, and
+        // borrowed with `self`.
         unsafe { std::slice::from_raw_parts_mut(self.middle().as_ptr(), self.len) }
     }
 
@@ -92,7 +95,8 @@ impl End {
     }
 }
 
-/// A guard stops whoever touches it: a child process that reads one byte too many ends with SIGSEGV.
+/// A guard stops whoever touches it: a child process that reads one byte too many ends with
+/// SIGSEGV.
 #[test]
 fn a_byte_behind_the_end_or_in_front_of_the_beginning_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
@@ -107,7 +111,8 @@ fn a_byte_behind_the_end_or_in_front_of_the_beginning_ends_the_process() {
             "back" => middle.wrapping_add(len),
             _ => middle,
         };
-        // SAFETY: one byte of this process's memory. Where there is no access the process ends, which is what is tested.
+        // SAFETY: one byte of this process's memory. Where there is no access the process ends,
+        // which is what is tested.
         std::hint::black_box(unsafe { byte.read_volatile() });
         return;
     }

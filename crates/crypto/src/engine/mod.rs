@@ -1,8 +1,9 @@
 //! The libraries behind the algorithms, one file each, with safe functions over borrowed slices.
 //!
-//! `aws_lc` is what aws-lc-rs offers safely (system randomness, X25519, ECDH); `aws_lc_sys` is the rest of AWS-LC,
-//! called directly where aws-lc-rs has no interface (finite-field DH, bare CBC, resumable HMAC) or a slower one
-//! (AEAD in place, tag apart). `ipsec_mb` is Intel's multi-buffer library. Figures are in [`crate::batch`].
+//! `aws_lc` is what aws-lc-rs offers safely (system randomness, X25519, ECDH); `aws_lc_sys` is the
+//! rest of AWS-LC, called directly where aws-lc-rs has no interface (finite-field DH, bare CBC,
+//! resumable HMAC) or a slower one (AEAD in place, tag apart). `ipsec_mb` is Intel's multi-buffer
+//! library. Figures are in [`crate::batch`].
 //!
 //! # Files
 //!

@@ -1,5 +1,5 @@
-//! Empties the registers in which libraries and compilers leave what they worked with: a function that is called later may save
-//! one that it has not asked what is in it.
+//! Empties the registers in which libraries and compilers leave what they worked with: a function
+//! that is called later may save one that it has not asked what is in it.
 
 /// Overwrites the registers that a call may change. Elsewhere than on x86-64 it does nothing.
 #[inline]
@@ -8,7 +8,8 @@ pub(crate) fn clear() {
     {
         use std::arch::asm;
 
-        // SAFETY: registers that every call may change are changed, of which the compiler is told; neither memory nor stack.
+        // SAFETY: registers that every call may change are changed, of which the compiler is told;
+        // neither memory nor stack.
         unsafe {
             asm!(
                 "xor eax, eax",
@@ -45,7 +46,8 @@ pub(crate) fn clear() {
             unsafe { asm!("vzeroall", clobber_abi("C"), options(nomem, nostack, preserves_flags)) };
         }
         if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the registers that only AVX-512 has, which the processor has; every call may change them.
+            // SAFETY: the registers that only AVX-512 has, which the processor has; every call may
+            // change them.
             unsafe {
                 asm!(
                     "vpxorq zmm16, zmm16, zmm16",

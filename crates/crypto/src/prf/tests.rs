@@ -92,8 +92,8 @@ fn hmac_gives_the_answers_of_rfc_4231() {
     }
 }
 
-/// Computed with Python's hmac module: key 00 01 .., seed "IronSwan" 00 01 .. 0f, 300 bytes; and the last 8 of the
-/// longest output, 255 blocks.
+/// Computed with Python's hmac module: key 00 01 .., seed "IronSwan" 00 01 .. 0f, 300 bytes; and
+/// the last 8 of the longest output, 255 blocks.
 #[test]
 fn prf_plus_gives_the_answers_of_another_implementation() {
     for (id, answer, last) in [

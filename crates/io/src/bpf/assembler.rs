@@ -13,7 +13,8 @@ pub(crate) struct Instruction {
     pub(crate) immediate: i32,
 }
 
-/// Registers: R0 result, R1 to R5 arguments (lost in calls), R6 to R9 kept, R10 frame pointer (RFC 9669 section 2.1).
+/// Registers: R0 result, R1 to R5 arguments (lost in calls), R6 to R9 kept, R10 frame pointer (RFC
+/// 9669 section 2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Register {
@@ -31,7 +32,8 @@ pub(crate) enum Register {
 }
 use Register::{R0, R10};
 
-// Operation codes (RFC 9669 sections 4 and 5). `_K`: with a number, `_X`: with a register; with 64 bits unless it says 32.
+// Operation codes (RFC 9669 sections 4 and 5). `_K`: with a number, `_X`: with a register; with 64
+// bits unless it says 32.
 const LDX: u8 = 0x61;
 const STX_W: u8 = 0x63;
 const ST_W: u8 = 0x62;

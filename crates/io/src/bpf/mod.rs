@@ -1,8 +1,9 @@
-//! `bpf(2)`: maps, programs, the link that attaches a program to an interface. Just what programs need that are built in
-//! memory ([`assembler`]), without BTF and without a loader library.
+//! `bpf(2)`: maps, programs, the link that attaches a program to an interface. Just what programs
+//! need that are built in memory ([`assembler`]), without BTF and without a loader library.
 //!
-//! Everything made here is a descriptor: when the last one is closed, also by a crash, the kernel removes it. A closed
-//! link detaches the program. A program that a tc filter names lives as long as the filter (`ingress`).
+//! Everything made here is a descriptor: when the last one is closed, also by a crash, the kernel
+//! removes it. A closed link detaches the program. A program that a tc filter names lives as long
+//! as the filter (`ingress`).
 //!
 //! # Files
 //!
@@ -172,13 +173,14 @@ struct TestRun {
     duration: u32,
 }
 
-/// The system call. `T` is the part of `union bpf_attr` that `command` reads; the kernel takes what is missing for zeroes.
+/// The system call. `T` is the part of `union bpf_attr` that `command` reads; the kernel takes what
+/// is missing for zeroes.
 ///
 /// # Safety
 /// Addresses inside `attr` are of live memory of the size that the command reads or writes there.
 unsafe fn bpf<T>(command: i32, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: the pointer is to a live structure of that size, which the kernel reads and, for some commands, writes
-    // back into; the caller answers for the addresses in it.
+    // SAFETY: the pointer is to a live structure of that size, which the kernel reads and, for some
+    // commands, writes back into; the caller answers for the addresses in it.
     let r = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(r as i32) }
 }
@@ -188,7 +190,8 @@ unsafe fn bpf<T>(command: i32, attr: &mut T) -> io::Result<i32> {
 /// # Safety
 /// As [`bpf`].
 unsafe fn bpf_fd<T>(command: i32, attr: &mut T) -> io::Result<OwnedFd> {
-    // SAFETY: the caller answers for the addresses; a descriptor that a command gives is ours alone, and close-on-exec.
+    // SAFETY: the caller answers for the addresses; a descriptor that a command gives is ours
+    // alone, and close-on-exec.
     unsafe { bpf(command, attr).map(|fd| OwnedFd::from_raw_fd(fd)) }
 }
 
@@ -229,7 +232,8 @@ impl<const K: usize, const V: usize> Map<K, V> {
     pub(crate) fn insert(&self, key: &[u8; K], value: &[u8; V]) -> io::Result<()> {
         let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
         let mut attr = Element { map: number(self.as_fd()), reserved: 0, key, value, flags: 0 };
-        // SAFETY: both addresses are of live arrays of the sizes that the map was made with; the kernel reads them.
+        // SAFETY: both addresses are of live arrays of the sizes that the map was made with; the
+        // kernel reads them.
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
@@ -285,8 +289,10 @@ impl Value {
         };
         let at = std::ptr::from_mut(&mut info) as u64;
         let mut attr = Info { object: number(program), size: size_of::<ProgramInfo>() as u32, info: at };
-        // SAFETY: `info` is a live structure of that size, which the kernel writes; it has the address of a live array of
-        // `maps` numbers, which the kernel writes too, and no other address: the lengths before it are 0.
+        // SAFETY: `info` is a live structure of that size, which the kernel writes; it has the
+        // address of a live array of
+        // `maps` numbers, which the kernel writes too, and no other address: the lengths before it
+        // are 0.
         unsafe { bpf(OBJ_GET_INFO_BY_FD, &mut attr) }?;
         for id in ids.into_iter().take(info.maps as usize) {
             // SAFETY: no addresses.
@@ -313,7 +319,8 @@ impl Value {
         let key = 0u32;
         let (key, value) = (std::ptr::from_ref(&key) as u64, bytes.as_ptr() as u64);
         let mut attr = Element { map: number(self.as_fd()), reserved: 0, key, value, flags: 0 };
-        // SAFETY: both addresses are of live memory of the sizes that the map was made with; the kernel reads them.
+        // SAFETY: both addresses are of live memory of the sizes that the map was made with; the
+        // kernel reads them.
         unsafe { bpf(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
@@ -324,7 +331,8 @@ impl Value {
         let mut bytes = vec![0u8; self.size.next_multiple_of(8)];
         let (key, value) = (std::ptr::from_ref(&key) as u64, bytes.as_mut_ptr() as u64);
         let mut attr = Element { map: number(self.as_fd()), reserved: 0, key, value, flags: 0 };
-        // SAFETY: the key is live, and the value is a live array of at least as much as the kernel writes.
+        // SAFETY: the key is live, and the value is a live array of at least as much as the kernel
+        // writes.
         unsafe { bpf(MAP_LOOKUP_ELEM, &mut attr) }?;
         bytes.truncate(self.size);
         Ok(bytes)
@@ -343,7 +351,8 @@ pub(crate) fn program_by_id(id: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(PROG_GET_FD_BY_ID, &mut ById { id, next: 0, flags: 0 }) }
 }
 
-/// How many programs sit at an interface's ingress in front of tc (TCX). A kernel that has none of this says an error.
+/// How many programs sit at an interface's ingress in front of tc (TCX). A kernel that has none of
+/// this says an error.
 pub(crate) fn tcx_at(interface: u32) -> io::Result<u32> {
     let mut attr = Query { interface, attach: ATTACH_TCX_INGRESS, ..Query::default() };
     // SAFETY: no addresses: room for 0 programs.
@@ -372,8 +381,8 @@ pub(crate) fn load(kind: ProgramKind, instructions: &[Instruction], text: &str) 
         interface: 0,
         expected_attach: if kind == ProgramKind::Xdp { ATTACH_XDP } else { 0 },
     };
-    // SAFETY: the instructions are a live slice of `count` 8-byte structures laid out as `struct bpf_insn`; the licence is
-    // a live C string.
+    // SAFETY: the instructions are a live slice of `count` 8-byte structures laid out as `struct
+    // bpf_insn`; the licence is a live C string.
     let error = match unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
         Err(e)
             if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EACCES | libc::EFAULT | libc::E2BIG)) =>
@@ -386,7 +395,8 @@ pub(crate) fn load(kind: ProgramKind, instructions: &[Instruction], text: &str) 
     attr.log_level = 1;
     attr.log_size = log.len() as u32;
     attr.log = log.as_mut_ptr() as u64;
-    // SAFETY: as above, and the log is a live array of `log_size` bytes that nothing else borrows during the call.
+    // SAFETY: as above, and the log is a live array of `log_size` bytes that nothing else borrows
+    // during the call.
     if let Ok(fd) = unsafe { bpf_fd(PROG_LOAD, &mut attr) } {
         return Ok(fd);
     }
@@ -397,7 +407,8 @@ pub(crate) fn load(kind: ProgramKind, instructions: &[Instruction], text: &str) 
     }
 }
 
-/// Attaches a program to an interface as long as the descriptor is open: in the driver, or (`generic`) behind it.
+/// Attaches a program to an interface as long as the descriptor is open: in the driver, or
+/// (`generic`) behind it.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, generic: bool) -> io::Result<OwnedFd> {
     let mut attr = LinkCreate {
         program: number(program),
@@ -409,8 +420,8 @@ pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32, generic: bool) -> 
     unsafe { bpf_fd(LINK_CREATE, &mut attr) }
 }
 
-/// Runs a program over one frame and returns its verdict, and the nanoseconds one of `repeat` runs took. The frame is not
-/// changed, and goes nowhere.
+/// Runs a program over one frame and returns its verdict, and the nanoseconds one of `repeat` runs
+/// took. The frame is not changed, and goes nowhere.
 pub(crate) fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<(u32, u32)> {
     let mut attr = TestRun {
         program: number(program),

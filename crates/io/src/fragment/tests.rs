@@ -78,8 +78,8 @@ fn options_go_into_later_fragments_if_they_are_to_be_copied() {
 
 #[test]
 fn the_pieces_of_ipv6_make_the_packet_again() {
-    // Destination options, hop-by-hop options and routing header; what they are followed by; how long what stays in
-    // front is.
+    // Destination options, hop-by-hop options and routing header; what they are followed by; how
+    // long what stays in front is.
     let hop = [60, 0, 1, 4, 0, 0, 0, 0];
     let dst_routing = [[43, 0, 1, 4, 0, 0, 0, 0], [51, 0, 0, 0, 0, 0, 0, 0]].concat();
     let dst = [51, 0, 1, 4, 0, 0, 0, 0];

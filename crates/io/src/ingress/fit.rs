@@ -1,4 +1,5 @@
-//! A filter that is larger than the program may be, made smaller: what the program has no room to ask, it drops.
+//! A filter that is larger than the program may be, made smaller: what the program has no room to
+//! ask, it drops.
 //!
 //! ```text
 //! a list that is too long:    first rows ─▶ as they are
@@ -8,7 +9,8 @@
 //! still too many:             sources that are near each other are one range, for which all is dropped that is for any of them; the
 //!                             networks with most ranges first: /16 or /48, then larger ones
 //! ```
-//! So many policies of one peer cost no other peer anything, and open nothing. The nft table is exact all the same.
+//! So many policies of one peer cost no other peer anything, and open nothing. The nft table is
+//! exact all the same.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +26,8 @@ const MAX_ALL: usize = 1 << 17;
 const MAX_INTERVALS: usize = 1 << 17;
 /// A list is not made shorter than this for the sake of others.
 const LEAST: usize = 16;
-/// Bits that addresses of a network have in common, which are tried one after the other; of IPv4 and IPv6.
+/// Bits that addresses of a network have in common, which are tried one after the other; of IPv4
+/// and IPv6.
 const NETWORKS: [[u32; 2]; 3] = [[16, 48], [8, 32], [0, 0]];
 
 /// A filter that the program has room for.
@@ -93,8 +96,9 @@ fn has_room(filter: &Filter, rows: usize) -> bool {
     all(filter, rows) <= MAX_ALL && filter.families.iter().all(|f| f.intervals.len() <= MAX_INTERVALS)
 }
 
-/// Makes one interval of those of a network whose addresses have this many bits in common, and one list that drops whatever any of
-/// theirs does: for the networks with most intervals, until there is room. Returns these intervals.
+/// Makes one interval of those of a network whose addresses have this many bits in common, and one
+/// list that drops whatever any of theirs does: for the networks with most intervals, until there
+/// is room. Returns these intervals.
 fn fold(filter: &mut Filter, bits: [u32; 2], rows: usize) -> Vec<AddrRange> {
     let mut networks: Vec<(usize, std::ops::Range<usize>)> = Vec::new();
     for (n, (family, bits)) in filter.families.iter().zip(bits).enumerate() {
@@ -200,7 +204,8 @@ pub(super) fn check(filter: &Filter, longest: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// This machine's addresses for which something is dropped: for others it does not matter that they are ours.
+/// This machine's addresses for which something is dropped: for others it does not matter that they
+/// are ours.
 pub(super) fn reached<'a>(
     filter: &Filter,
     own: impl IntoIterator<Item = &'a IpAddr>,
@@ -246,7 +251,8 @@ fn shorten(list: &List, rows: usize) -> List {
     List { ports, protocol, addresses, fragments }
 }
 
-/// The union of ranges, ascending, as at most so many of them for each family: those that are nearest are joined.
+/// The union of ranges, ascending, as at most so many of them for each family: those that are
+/// nearest are joined.
 fn join(ranges: impl Iterator<Item = AddrRange>, most: usize) -> Vec<AddrRange> {
     let mut sorted: Vec<AddrRange> = ranges.collect();
     sorted.sort_unstable_by_key(|r| (r.start(), r.end()));

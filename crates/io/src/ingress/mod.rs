@@ -1,5 +1,5 @@
-//! Packets that arrive in clear and may not, dropped at the ingress of every interface by a program of ours in the kernel: a
-//! second way beside nftables, which no `nft` command takes away.
+//! Packets that arrive in clear and may not, dropped at the ingress of every interface by a program
+//! of ours in the kernel: a second way beside nftables, which no `nft` command takes away.
 //!
 //! ```text
 //! wan0 ─▶ tc, clsact, ingress: filter bpf pref 2 handle 0x220 "ironswan:DIGEST" ─▶ IP: local, forwarded
@@ -7,14 +7,16 @@
 //!                              program ─▶ memory (what is to be dropped), counter
 //! ```
 //!
-//! The filter holds the program, and the program its maps: no process needs to live for them. They go with the interface, or when
-//! somebody takes the filter away. Another [`Filter`] is another program with other memory, which the kernel puts in place of the
-//! one before between two packets; the counter goes on. The digest in the name says which filter stands, also to another
-//! process; a `+` behind it, that `clsact` was made for it, and goes with it where nothing else has come into it. Who set the filter
-//! knows that also when somebody has taken the filter alone away.
+//! The filter holds the program, and the program its maps: no process needs to live for them. They
+//! go with the interface, or when somebody takes the filter away. Another [`Filter`] is another
+//! program with other memory, which the kernel puts in place of the one before between two packets;
+//! the counter goes on. The digest in the name says which filter stands, also to another process; a
+//! `+` behind it, that `clsact` was made for it, and goes with it where nothing else has come into
+//! it. Who set the filter knows that also when somebody has taken the filter alone away.
 //!
-//! What the program sees are packets as they arrive: before NAT, in fragments, one that the kernel has merged counted once. What
-//! sits in front of it (TCX programs, tc filters with `pref 1`) may take a packet past it. Needs Linux 5.3.
+//! What the program sees are packets as they arrive: before NAT, in fragments, one that the kernel
+//! has merged counted once. What sits in front of it (TCX programs, tc filters with `pref 1`) may
+//! take a packet past it. Needs Linux 5.3.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -51,7 +53,8 @@ pub const WITH_TYPES: [u8; 2] = [1, 58];
 /// The mobility header: its third byte is the high byte of both ports.
 pub const MOBILITY: u8 = 135;
 
-/// Begin of the names of our filters; the digest follows, and [`MADE`] where what holds the filter was made for it.
+/// Begin of the names of our filters; the digest follows, and [`MADE`] where what holds the filter
+/// was made for it.
 const NAME: &str = "ironswan:";
 const MADE: char = '+';
 /// Pause before we ask the kernel again for a filter that it has refused.
@@ -106,7 +109,8 @@ impl List {
 /// One family of addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Family {
-    /// Sources, disjoint and ascending, and the number of their list. Packets from other addresses go on.
+    /// Sources, disjoint and ascending, and the number of their list. Packets from other addresses
+    /// go on.
     pub intervals: Vec<(AddrRange, usize)>,
     /// Lists.
     pub lists: Vec<List>,
@@ -117,9 +121,11 @@ pub struct Family {
 pub struct Filter {
     /// IPv4, IPv6.
     pub families: [Family; 2],
-    /// UDP ports of IKE and of encapsulation: what comes to them in clear comes in, beside ESP and AH.
+    /// UDP ports of IKE and of encapsulation: what comes to them in clear comes in, beside ESP and
+    /// AH.
     pub ports: [u16; 2],
-    /// This machine's addresses: only they are sent ESP, AH and IKE. [`Ingress::want`] puts them in.
+    /// This machine's addresses: only they are sent ESP, AH and IKE. [`Ingress::want`] puts them
+    /// in.
     pub own: BTreeSet<IpAddr>,
 }
 
@@ -172,7 +178,8 @@ impl fmt::Display for IngressError {
 }
 
 impl IngressError {
-    /// True when it was asked where no filter can be: the interface has gone, or the kernel has no filters at all.
+    /// True when it was asked where no filter can be: the interface has gone, or the kernel has no
+    /// filters at all.
     pub fn is_without_filters(&self) -> bool {
         let Self::Refused { source, .. } = self else { return false };
         matches!(source.raw_os_error(), Some(libc::ENODEV | libc::EOPNOTSUPP))
@@ -252,7 +259,8 @@ struct Set {
     made: bool,
 }
 
-/// Our filters, in the network namespace of the thread that opened this. What it set stays when this is dropped.
+/// Our filters, in the network namespace of the thread that opened this. What it set stays when
+/// this is dropped.
 #[derive(Debug)]
 pub struct Ingress {
     tc: Tc,
@@ -277,8 +285,8 @@ impl Ingress {
         Ok(Self { tc, wanted: None, refused: None, counter: None, set, free })
     }
 
-    /// What is wanted from now on, where these addresses are this machine's. `interfaces` are asked for the counter of a filter that
-    /// stands, so that it goes on.
+    /// What is wanted from now on, where these addresses are this machine's. `interfaces` are asked
+    /// for the counter of a filter that stands, so that it goes on.
     ///
     /// # Errors
     /// Why the kernel cannot have it; nothing is wanted then. The same is not tried again for 10 s.
@@ -338,7 +346,8 @@ impl Ingress {
         self.wanted.as_ref()?.stricter.as_deref()
     }
 
-    /// Makes what is wanted stand at these interfaces. `others`: interfaces that are not to have it.
+    /// Makes what is wanted stand at these interfaces. `others`: interfaces that are not to have
+    /// it.
     pub fn keep(&mut self, interfaces: &[Interface<'_>], others: &[Interface<'_>]) -> Kept {
         let mut kept = Kept::default();
         let none: &[Interface<'_>] = &[];
@@ -420,7 +429,8 @@ impl Ingress {
     /// The error that the kernel returned.
     pub fn look(&mut self, interface: u32) -> Result<Attached, IngressError> {
         let found = self.tc.filters(interface).map_err(refused("list filters at the ingress"))?;
-        // Of those with our preference, the kernel asks the newest first, and lists them in that order.
+        // Of those with our preference, the kernel asks the newest first, and lists them in that
+        // order.
         let mut before: Vec<String> = found
             .iter()
             .take_while(|f| !is_ours(f))
@@ -449,7 +459,8 @@ impl Ingress {
         self.tc.port().map_err(|source| Error::System { what: "asking for a netlink address", source })
     }
 
-    /// Packets and bytes that the filter at one of these interfaces has dropped, whoever set it; `None` when it stands at none.
+    /// Packets and bytes that the filter at one of these interfaces has dropped, whoever set it;
+    /// `None` when it stands at none.
     pub fn standing_count(&mut self, interfaces: &[Interface<'_>]) -> Option<(u64, u64)> {
         read(&self.standing_counter(interfaces)?)
     }
@@ -509,7 +520,8 @@ impl Program {
         Ok(Self { fd, digest: image.digest() })
     }
 
-    /// Whether it would drop this Ethernet frame to the station 00:00:00:00:00:00. The frame goes nowhere.
+    /// Whether it would drop this Ethernet frame to the station 00:00:00:00:00:00. The frame goes
+    /// nowhere.
     ///
     /// # Errors
     /// The error that the kernel returned.

@@ -8,9 +8,10 @@
 //!   to another station; DHCP's answers; to us: neighbours, ESP, AH, IKE, an error about them ─▶ goes on │ ─▶ counted, dropped
 //! ```
 //!
-//! The search has no branches: each step adds its length or nothing, as the sign of a difference says; and a row has one. So the
-//! verifier sees one path whatever the size, and the processor guesses little. The memory that is read never changes; another set of policies is
-//! another program with other memory, and the kernel takes one for the other between two packets.
+//! The search has no branches: each step adds its length or nothing, as the sign of a difference
+//! says; and a row has one. So the verifier sees one path whatever the size, and the processor
+//! guesses little. The memory that is read never changes; another set of policies is another
+//! program with other memory, and the kernel takes one for the other between two packets.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -33,8 +34,8 @@ pub(super) const COUNTER: &str = "ironswan_clear";
 pub(super) const COUNTER_SIZE: usize = 16;
 /// Rows of one list; the verifier walks through all of them.
 pub(super) const MAX_ROWS: usize = 1024;
-/// Up to so many rows there is no loop. Without CAP_PERFMON the verifier follows also what a processor may do that guesses wrong,
-/// and a loop never ends for it.
+/// Up to so many rows there is no loop. Without CAP_PERFMON the verifier follows also what a
+/// processor may do that guesses wrong, and a loop never ends for it.
 const UNROLLED: usize = 128;
 
 // struct __sk_buff
@@ -44,7 +45,8 @@ const SKB_PROTOCOL: i16 = 16;
 const SKB_VLAN_TCI: i16 = 24;
 /// `PACKET_OTHERHOST`.
 const OTHER_HOST: i32 = 3;
-/// `BPF_HDR_START_NET`: where the kernel says that the IP header begins, whatever kind of interface it is.
+/// `BPF_HDR_START_NET`: where the kernel says that the IP header begins, whatever kind of interface
+/// it is.
 const FROM_NETWORK_HEADER: i32 = 1;
 /// Bytes of a packet that we ask the kernel to make linear: all headers that the program reads, and
 /// those that an ICMP error quotes.
@@ -123,8 +125,9 @@ impl Image {
         let (mut v4, mut v6, mut tagged) = (Label::default(), Label::default(), Label::default());
         let network = |n: u16| i32::from(n.to_be());
         a.copy(R6, R1);
-        // What is tagged belongs to the interface of its VLAN, which has a program of its own where it is one of ours; it may be
-        // another customer's, in a VRF or another network namespace. Where nobody has the VLAN, nobody takes the packet in.
+        // What is tagged belongs to the interface of its VLAN, which has a program of its own where
+        // it is one of ours; it may be another customer's, in a VRF or another network namespace.
+        // Where nobody has the VLAN, nobody takes the packet in.
         a.load(Word, R1, R6, SKB_VLAN_TCI);
         a.alu(AND32_K, R1, 0xfff);
         a.jump(JNE32_K, R1, 0, &mut pass);
@@ -134,8 +137,8 @@ impl Image {
         a.jump(JEQ32_K, R1, network(0x8100), &mut tagged);
         a.jump(JEQ32_K, R1, network(0x88a8), &mut tagged);
         a.jump(JA, R0, 0, &mut pass);
-        // A second tag is under the first. Only where both name no VLAN does the kernel take both away without coming here again;
-        // nobody sends that for a good reason.
+        // A second tag is under the first. Only where both name no VLAN does the kernel take both
+        // away without coming here again; nobody sends that for a good reason.
         a.here(tagged);
         a.set(R8, 0);
         a.fetch(2, &mut pass);
@@ -178,8 +181,8 @@ fn may_loop() -> bool {
 }
 
 impl Assembler {
-    /// Copies `len` bytes from R8 behind the begin of the IP header to `to` on the stack. Leaves to `short` where the packet ends
-    /// before. Makes the packet's begin one piece where it is not.
+    /// Copies `len` bytes from R8 behind the begin of the IP header to `to` on the stack. Leaves to
+    /// `short` where the packet ends before. Makes the packet's begin one piece where it is not.
     fn fetch_to(&mut self, to: i16, len: i32, short: &mut Label) {
         let mut there = Label::default();
         for last in [false, true] {
@@ -216,8 +219,9 @@ impl Assembler {
         self.keep_bytes(at, value.to_ne_bytes());
     }
 
-    /// `*(R10 + at) = value`, one of those that are multiples of 4 up to 12. From memory, so that the verifier does not know it: what
-    /// it knows it walks through once for each value, with all rows behind it. Uses R1 and R2.
+    /// `*(R10 + at) = value`, one of those that are multiples of 4 up to 12. From memory, so that
+    /// the verifier does not know it: what it knows it walks through once for each value, with all
+    /// rows behind it. Uses R1 and R2.
     fn keep_unknown(&mut self, memory: i32, at: i16, value: i32) {
         self.value(R1, memory, value as usize);
         self.load(Word, R2, R1, 0);
@@ -249,7 +253,8 @@ impl Assembler {
         self.load(Word, R9, R9, 0);
     }
 
-    /// R3 = [`KEY`] less the address at R1 + `at`, or that less the key; only the sign is worth something. Uses R2.
+    /// R3 = [`KEY`] less the address at R1 + `at`, or that less the key; only the sign is worth
+    /// something. Uses R2.
     fn difference(&mut self, key_first: bool, at: i16, ipv6: bool) {
         let words: i16 = if ipv6 { 4 } else { 1 };
         // From the last word to the first, with what the one before borrowed.
@@ -337,8 +342,8 @@ impl Assembler {
         self.here(whole);
     }
 
-    /// Protocol, ports and view of an IPv6 packet. The engine does not look through AH and other extension headers than that of a
-    /// fragment, and what it does not see it cannot ask for.
+    /// Protocol, ports and view of an IPv6 packet. The engine does not look through AH and other
+    /// extension headers than that of a fragment, and what it does not see it cannot ask for.
     fn upper6(&mut self, memory: i32) {
         let (mut done, mut whole, mut hidden) = (Label::default(), Label::default(), Label::default());
         self.keep_unknown(memory, LATER, 0);
@@ -381,8 +386,8 @@ impl Assembler {
         self.load(Word, R8, R10, UPPER_AT);
         self.load(Word, R1, R10, LATER);
         self.jump(JNE_K, R1, 0, &mut short);
-        // Asked in such a way that the verifier goes on not to know the view: what it knows on one path only may be no part of an
-        // address, without CAP_PERFMON.
+        // Asked in such a way that the verifier goes on not to know the view: what it knows on one
+        // path only may be no part of an address, without CAP_PERFMON.
         self.load(Word, R1, R10, VIEW);
         self.alu(XOR_K, R1, VIEW_ADDRESSES);
         self.jump(JEQ_K, R1, 0, &mut short);
@@ -419,7 +424,8 @@ impl Assembler {
         self.here(end);
     }
 
-    /// The rows of list R9, from the first of the packet's view on. Leaves to `pass` or to `closed`.
+    /// The rows of list R9, from the first of the packet's view on. Leaves to `pass` or to
+    /// `closed`.
     fn rows(&mut self, place: &Place, memory: i32, pass: &mut Label, closed: &mut Label) {
         self.jump(JGE_K, R9, place.head_count as i32, closed);
         self.value(R7, memory, place.heads);
@@ -448,9 +454,11 @@ impl Assembler {
         self.jump(JEQ_K, R1, 0, pass);
     }
 
-    /// Row R8: to `found` if it covers the packet, with what it says in R1; else R8 is the next one.
+    /// Row R8: to `found` if it covers the packet, with what it says in R1; else R8 is the next
+    /// one.
     fn row(&mut self, place: &Place, found: &mut Label) {
-        // Of each thing that is asked the difference to what the packet has, which is negative where it does not fit.
+        // Of each thing that is asked the difference to what the packet has, which is negative
+        // where it does not fit.
         self.alu(AND_K, R8, place.row_count as i32 - 1);
         self.copy(R1, R8);
         self.alu(MUL_K, R1, place.row());
@@ -484,8 +492,9 @@ impl Assembler {
         self.add(R8, 1);
     }
 
-    /// DHCP's answers to a client, which takes them before the kernel's own stack, for an address that it does not have yet: the
-    /// table, which sees only what the stack delivers, has them alone.
+    /// DHCP's answers to a client, which takes them before the kernel's own stack, for an address
+    /// that it does not have yet: the table, which sees only what the stack delivers, has them
+    /// alone.
     fn dhcp(&mut self, pass: &mut Label) {
         let mut no = Label::default();
         for (at, value) in [(UPPER, 17), (VIEW, VIEW_PORTS), (PORT_A, 67)] {
@@ -497,7 +506,8 @@ impl Assembler {
         self.here(no);
     }
 
-    /// Neighbours are found between global addresses, too; what a router has forwarded has a hop limit of less than 255.
+    /// Neighbours are found between global addresses, too; what a router has forwarded has a hop
+    /// limit of less than 255.
     fn neighbour(&mut self, pass: &mut Label) {
         let mut no = Label::default();
         self.load(Word, R1, R10, UPPER);
@@ -513,8 +523,9 @@ impl Assembler {
         self.here(no);
     }
 
-    /// What comes to this machine in clear by right: ESP and AH, which the engine opens; IKE; errors about our own outer packets
-    /// (the path MTU!), which come from any router and quote ESP, AH, or UDP from our ports.
+    /// What comes to this machine in clear by right: ESP and AH, which the engine opens; IKE;
+    /// errors about our own outer packets (the path MTU!), which come from any router and quote
+    /// ESP, AH, or UDP from our ports.
     fn outer(&mut self, ipv6: bool, ports: &[u16; 2], pass: &mut Label, drop: &mut Label) {
         let (mut udp, mut errors) = (Label::default(), Label::default());
         self.load(Word, R1, R10, UPPER);
@@ -525,7 +536,8 @@ impl Assembler {
         self.jump(JA, R0, 0, drop);
 
         self.here(udp);
-        // A later fragment says nothing without the first, which is asked for its port. Large IKE messages come so.
+        // A later fragment says nothing without the first, which is asked for its port. Large IKE
+        // messages come so.
         self.load(Word, R1, R10, LATER);
         self.jump(JNE_K, R1, 0, pass);
         self.load(Word, R1, R10, VIEW);

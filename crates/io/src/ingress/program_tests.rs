@@ -1,4 +1,5 @@
-//! The program in the kernel's own hands (`BPF_PROG_TEST_RUN`): packets of every kind, and its verdict. Needs root.
+//! The program in the kernel's own hands (`BPF_PROG_TEST_RUN`): packets of every kind, and its
+//! verdict. Needs root.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -122,7 +123,8 @@ fn what_is_to_be_protected_is_dropped_and_nothing_else() {
         (true, "DHCP's ports over TCP", v4("10.2.0.9", "10.1.0.5", 6, &ports(67, 68))),
         (true, "DHCP's ports over IPv6", v6("fd00:2::9", "fd00:1::5", 17, &ports(67, 68))),
         (true, "an echo request", v6("fd00:2::9", "fd00:1::5", 58, &[128, 0, 0, 0, 0, 0, 0, 0])),
-        // Tags: the kernel takes away a second one without coming here again where neither names a VLAN.
+        // Tags: the kernel takes away a second one without coming here again where neither names a
+        // VLAN.
         (true, "two tags of no VLAN", ethernet(0x8100, &[&[0xe0, 0, 8, 0][..], &[0x45; 30]].concat())),
         (true, "two tags of no VLAN", ethernet(0x88a8, &[&[0, 0, 8, 0][..], &[0x45; 30]].concat())),
         (false, "a tag of VLAN 1", ethernet(0x8100, &[&[0xe0, 1, 8, 0][..], &[0x45; 30]].concat())),

@@ -9,7 +9,8 @@
 //!              rows     local first and last address | source ports | destination ports | protocol | shows | drop;
 //!                       filled up to a power of two
 //! ```
-//! All numbers are in the machine's byte order. The last row of every list covers every packet, so no list has a length.
+//! All numbers are in the machine's byte order. The last row of every list covers every packet, so
+//! no list has a length.
 
 use std::net::IpAddr;
 
@@ -19,8 +20,8 @@ use super::{Family, Row};
 
 /// Bytes of the head of a list.
 pub(super) const HEAD: i32 = 16;
-/// Where fields are in a row behind its two addresses: source ports, destination ports; then values with the bits of them that
-/// count: protocol, shows; then whether it drops.
+/// Where fields are in a row behind its two addresses: source ports, destination ports; then values
+/// with the bits of them that count: protocol, shows; then whether it drops.
 pub(super) const SOURCE: i16 = 0;
 pub(super) const DESTINATION: i16 = 4;
 pub(super) const PROTOCOL: i16 = 8;

@@ -1,4 +1,5 @@
-//! rtnetlink for tc: the queueing discipline `clsact`, and filters of the kind `bpf` at its ingress.
+//! rtnetlink for tc: the queueing discipline `clsact`, and filters of the kind `bpf` at its
+//! ingress.
 //!
 //! ```text
 //! nlmsghdr 16 | tcmsg: family 1, padding 3, interface 4, handle 4, parent 4, info 4 | attributes: length 2, type 2, value
@@ -13,7 +14,8 @@ use rustix::net::sockopt;
 
 use crate::route::{attribute, split, text};
 
-/// The preference of our filter: behind 1, which Cilium takes, and before all that administrators and tc itself choose.
+/// The preference of our filter: behind 1, which Cilium takes, and before all that administrators
+/// and tc itself choose.
 pub(crate) const PREFERENCE: u16 = 2;
 /// Handle of our filter.
 pub(super) const HANDLE: u32 = 0x220;
@@ -63,7 +65,8 @@ pub(super) struct Found {
     pub(super) program: Option<u32>,
 }
 
-/// A connection to the kernel's traffic control, in the network namespace of the thread that opened it.
+/// A connection to the kernel's traffic control, in the network namespace of the thread that opened
+/// it.
 #[derive(Debug)]
 pub(super) struct Tc {
     socket: Socket,
@@ -86,14 +89,16 @@ impl Tc {
         Ok(address.port_number())
     }
 
-    /// The filters at the ingress of an interface; none where it has no queueing discipline for that.
+    /// The filters at the ingress of an interface; none where it has no queueing discipline for
+    /// that.
     pub(super) fn filters(&mut self, interface: u32) -> io::Result<Vec<Found>> {
         let answers = self.ask(GET_FILTER, DUMP, message(interface, 0, INGRESS, 0), &[])?;
         Ok(answers.iter().filter_map(|m| found(m)).collect())
     }
 
-    /// Puts the program there in place of whatever has our handle, and makes the queueing discipline for it where there is none. `name`
-    /// is told whether it was made for our filter, now or (`made`) before; returned is the same.
+    /// Puts the program there in place of whatever has our handle, and makes the queueing
+    /// discipline for it where there is none. `name` is told whether it was made for our filter,
+    /// now or (`made`) before; returned is the same.
     pub(super) fn set(
         &mut self,
         interface: u32,
@@ -132,14 +137,16 @@ impl Tc {
         })
     }
 
-    /// Takes our filter away, and (`made`) the queueing discipline that was made for it where nothing else has come into it.
+    /// Takes our filter away, and (`made`) the queueing discipline that was made for it where
+    /// nothing else has come into it.
     pub(super) fn remove(&mut self, interface: u32, made: bool) -> io::Result<()> {
         let attributes: [(u16, &[u8]); 1] = [(KIND, BPF)];
         self.ask(DELETE_FILTER, ACK, ours(interface), &attributes)?;
         if made { self.remove_holder(interface) } else { Ok(()) }
     }
 
-    /// Takes the queueing discipline away that was made for our filter, where nothing else has come into it.
+    /// Takes the queueing discipline away that was made for our filter, where nothing else has come
+    /// into it.
     pub(super) fn remove_holder(&mut self, interface: u32) -> io::Result<()> {
         for parent in [INGRESS, EGRESS] {
             if !self.ask(GET_FILTER, DUMP, message(interface, 0, parent, 0), &[])?.is_empty() {
@@ -193,8 +200,8 @@ impl Tc {
     }
 }
 
-/// How an answer ends with this message, which says so by its kind and a code behind its header; `None` when more comes. A
-/// list may end with an error, too, and is not whole then.
+/// How an answer ends with this message, which says so by its kind and a code behind its header;
+/// `None` when more comes. A list may end with an error, too, and is not whole then.
 pub(crate) fn ends(message: &[u8]) -> Option<io::Result<()>> {
     let kind = i32::from(u16::from_ne_bytes(*message.get(4..)?.first_chunk()?));
     match (kind, number(message, 16).map(u32::cast_signed)) {
@@ -231,7 +238,8 @@ fn number(message: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*message.get(at..)?.first_chunk()?))
 }
 
-/// The filter that an answer shows; `None` for what is not one: the kernel shows a preference in front of its filters, too.
+/// The filter that an answer shows; `None` for what is not one: the kernel shows a preference in
+/// front of its filters, too.
 fn found(m: &[u8]) -> Option<Found> {
     let kind = u16::from_ne_bytes(*m.get(4..)?.first_chunk()?);
     let (handle, info) = (number(m, 24)?, number(m, 32)?);

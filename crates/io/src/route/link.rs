@@ -174,8 +174,9 @@ impl Netlink {
         })
     }
 
-    /// Stops the kernel from giving the interface an IPv6 link-local address, and from soliciting routers there. To be
-    /// called while it is down. A kernel without IPv6 has nothing to stop, so failure is no error.
+    /// Stops the kernel from giving the interface an IPv6 link-local address, and from soliciting
+    /// routers there. To be called while it is down. A kernel without IPv6 has nothing to stop, so
+    /// failure is no error.
     pub fn no_link_local(&mut self, index: u32) {
         let mut m = LinkMessage::default();
         m.header.index = index;

@@ -1,8 +1,10 @@
-//! rtnetlink: links and addresses, routes and rules, look-ups, and notices of change. Blocking; for the control plane.
+//! rtnetlink: links and addresses, routes and rules, look-ups, and notices of change. Blocking; for
+//! the control plane.
 //!
-//! Steering works as KLIPS and strongSwan's libipsec did it: what is to be protected has a route to the TUN device in
-//! table 220, a rule of priority 220 sends everything there but what carries our mark, which is what we send ourselves. What
-//! a policy covers for certain is marked, and a rule before it leads there whatever the prefix.
+//! Steering works as KLIPS and strongSwan's libipsec did it: what is to be protected has a route to
+//! the TUN device in table 220, a rule of priority 220 sends everything there but what carries our
+//! mark, which is what we send ourselves. What a policy covers for certain is marked, and a rule
+//! before it leads there whatever the prefix.
 //!
 //! ```text
 //! ip rule:       219: from all fwmark 0x10000000/0x10000000 lookup 220
@@ -47,13 +49,14 @@ pub const PRIORITY: u32 = 220;
 /// The priority of the rule that leads what is marked to it.
 pub const MARKED_PRIORITY: u32 = 219;
 
-/// The priority of a copy of the rule that leads packets of VRFs to the tables of those: the kernel's own stands at 1000, behind
-/// ours.
+/// The priority of a copy of the rule that leads packets of VRFs to the tables of those: the
+/// kernel's own stands at 1000, behind ours.
 pub const VRF_PRIORITY: u32 = 218;
 
-/// Who made a route or rule (`proto` in `ip route`): a number that no routing daemon has registered, so that what a dead
-/// process of ours left behind is known.
+/// Who made a route or rule (`proto` in `ip route`): a number that no routing daemon has
+/// registered, so that what a dead process of ours left behind is known.
 pub const PROTOCOL: u8 = 220;
 
-/// The metric of the unreachable route that stands below a route to the device and holds when it is gone.
+/// The metric of the unreachable route that stands below a route to the device and holds when it is
+/// gone.
 pub const UNREACHABLE_METRIC: u32 = 0xff00_2000;

@@ -18,10 +18,12 @@ use crate::error::Error;
 const DUMP_TRIES: u32 = 10;
 /// A reply that takes longer is lost.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
-/// No datagram of the kernel is larger: parts of a list have 32 KiB at most, single objects some hundreds of bytes.
+/// No datagram of the kernel is larger: parts of a list have 32 KiB at most, single objects some
+/// hundreds of bytes.
 const BUFFER: usize = 64 << 10;
 
-/// A connection to the kernel's routing tables, in the network namespace of the thread that opened it.
+/// A connection to the kernel's routing tables, in the network namespace of the thread that opened
+/// it.
 #[derive(Debug)]
 pub struct Netlink {
     socket: Socket,
@@ -62,7 +64,8 @@ impl Netlink {
             let mut socket = Socket::new(NETLINK_ROUTE)?;
             socket.bind_auto()?;
             socket.connect(&SocketAddr::new(0, 0))?;
-            // Makes look-ups and dumps honour their filters; without it (before 4.20) we filter ourselves anyway.
+            // Makes look-ups and dumps honour their filters; without it (before 4.20) we filter
+            // ourselves anyway.
             let _ = socket.set_netlink_get_strict_chk(true);
             sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(REPLY_TIMEOUT))?;
             Ok(socket)
@@ -112,7 +115,8 @@ impl Netlink {
         let mut last = io::Error::from_raw_os_error(libc::EBUSY);
         for _ in 0..DUMP_TRIES {
             match self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP) {
-                // The tables changed meanwhile, or were too much for the socket's buffer: what came is not all there is.
+                // The tables changed meanwhile, or were too much for the socket's buffer: what came
+                // is not all there is.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EBUSY | libc::ENOBUFS)) => last = e,
                 Err(source) => return Err(Error::Netlink { what: what(), source }),
                 Ok((all, 0)) => return Ok(all),
@@ -125,8 +129,8 @@ impl Netlink {
         Err(Error::Netlink { what: what(), source: last })
     }
 
-    /// One object. The kernel's answer is the message itself, or an error. `InvalidData`: the parser does not know what it is,
-    /// which is not the same as none ([`Error::asking`]).
+    /// One object. The kernel's answer is the message itself, or an error. `InvalidData`: the
+    /// parser does not know what it is, which is not the same as none ([`Error::asking`]).
     pub(super) fn get(&mut self, message: RouteNetlinkMessage) -> io::Result<RouteNetlinkMessage> {
         let (answer, _) = self.exchange(message, NLM_F_REQUEST)?;
         answer.into_iter().next().ok_or(io::ErrorKind::InvalidData.into())
@@ -190,7 +194,8 @@ impl Netlink {
     }
 }
 
-/// One message. `None`: it has an attribute of a newer kernel than the parser knows, and a list is without that one object; where a
+/// One message. `None`: it has an attribute of a newer kernel than the parser knows, and a list is
+/// without that one object; where a
 /// `single` one was asked for that is an error.
 fn parse(bytes: &[u8], single: bool) -> io::Result<Option<NetlinkMessage<RouteNetlinkMessage>>> {
     match NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
@@ -232,7 +237,8 @@ pub(crate) fn attribute(mut body: &[u8], wanted: u16) -> Option<&[u8]> {
     }
 }
 
-/// Text of the kernel: ends with the first NUL; what a log line cannot show (a process chooses its name) is replaced.
+/// Text of the kernel: ends with the first NUL; what a log line cannot show (a process chooses its
+/// name) is replaced.
 pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()

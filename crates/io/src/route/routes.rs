@@ -42,7 +42,8 @@ pub enum RouteKind {
     Unreachable,
     /// As if this table had nothing: the next rule is asked.
     Throw,
-    /// Anything else that was found in the table (several next hops, blackhole, ...): never made here.
+    /// Anything else that was found in the table (several next hops, blackhole, ...): never made
+    /// here.
     Other,
 }
 
@@ -99,7 +100,8 @@ pub struct Hop {
     pub gateway: Option<IpAddr>,
     /// Source address the kernel would choose.
     pub source: Option<IpAddr>,
-    /// Path MTU where the kernel knows one (a route's metric, or learned from ICMP); else the interface's.
+    /// Path MTU where the kernel knows one (a route's metric, or learned from ICMP); else the
+    /// interface's.
     pub mtu: u32,
     /// `mtu` was learned from an ICMP error, and the kernel forgets it after this time.
     pub expires: Option<Duration>,
@@ -137,9 +139,10 @@ impl Route {
         if self.mtu != 0 {
             let mut metrics = vec![RouteMetric::Mtu(self.mtu)];
             if self.destination.ip.is_ipv6() {
-                // Linux forwards IPv6 by the device's MTU, unless the route's is locked: only then is a host told this one
-                // (Packet Too Big). The price is that what this machine itself sends there learns of no narrower link
-                // behind the route. IPv4 forwards by the route's MTU as it is.
+                // Linux forwards IPv6 by the device's MTU, unless the route's is locked: only then
+                // is a host told this one (Packet Too Big). The price is that what this machine
+                // itself sends there learns of no narrower link behind the route. IPv4 forwards by
+                // the route's MTU as it is.
                 metrics.push(RouteMetric::Lock(LOCK_MTU));
             }
             m.attributes.push(RouteAttribute::Metrics(metrics));
@@ -246,8 +249,8 @@ impl Netlink {
         Ok(routes)
     }
 
-    /// How a packet to `remote` that carries `mark` (and comes from `source`, when given) would leave. `None`: it would
-    /// not, there is no route.
+    /// How a packet to `remote` that carries `mark` (and comes from `source`, when given) would
+    /// leave. `None`: it would not, there is no route.
     ///
     /// # Errors
     /// The error that the kernel returned, and [`Error::Answer`].
@@ -264,8 +267,8 @@ impl Netlink {
         })
     }
 
-    /// As [`Self::lookup`], but `mtu` is 0 where the kernel knows none of the path, so that the interface's holds: for who
-    /// asks for thousands of paths over a few interfaces.
+    /// As [`Self::lookup`], but `mtu` is 0 where the kernel knows none of the path, so that the
+    /// interface's holds: for who asks for thousands of paths over a few interfaces.
     ///
     /// # Errors
     /// The error that the kernel returned.

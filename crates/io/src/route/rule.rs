@@ -11,7 +11,8 @@ use super::netlink::Netlink;
 use super::{MARKED_PRIORITY, PRIORITY, PROTOCOL, TABLE, VRF_PRIORITY};
 use crate::error::Error;
 
-/// A rule of the kinds that are used here: `[not] from all fwmark MARK/MASK lookup TABLE [suppress_prefixlength N]`, and
+/// A rule of the kinds that are used here: `[not] from all fwmark MARK/MASK lookup TABLE
+/// [suppress_prefixlength N]`, and
 /// `from all lookup [l3mdev-table]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rule {
@@ -29,7 +30,8 @@ pub struct Rule {
     pub table: u32,
     /// Of packets in a VRF, and where to look is its table; then `table` is 0.
     pub l3mdev: bool,
-    /// A route found there whose prefix is not longer than this does not count, and the next rule is asked.
+    /// A route found there whose prefix is not longer than this does not count, and the next rule
+    /// is asked.
     pub suppress_prefixlength: Option<u32>,
     /// Who made it.
     pub protocol: u8,
@@ -105,8 +107,8 @@ impl Rule {
         }
     }
 
-    /// Everything but what carries the bits of `outer_mark` looks in table 220; with `suppress` a default route there does
-    /// not count.
+    /// Everything but what carries the bits of `outer_mark` looks in table 220; with `suppress` a
+    /// default route there does not count.
     pub fn fallback(ipv6: bool, outer_mark: u32, suppress: bool) -> Self {
         Self {
             ipv6,

@@ -104,13 +104,14 @@ impl Watch {
     /// ([`super::Netlink::port`]): whoever owns it knows.
     #[must_use]
     pub fn but_not(self, port: u32) -> Self {
-        // Thousands of tunnels that come up would wake the listener thousands of times, to look and find nothing. What came
-        // before the filter did, or in spite of it, is left out by `note`.
+        // Thousands of tunnels that come up would wake the listener thousands of times, to look and
+        // find nothing. What came before the filter did, or in spite of it, is left out by `note`.
         let _ = sockopt::filter(self.socket.as_fd(), &mut known_to(port));
         Self { but: Some(port), ..self }
     }
 
-    /// Does not tell of filters that the socket with this address changes ([`crate::ingress::Ingress::port`]).
+    /// Does not tell of filters that the socket with this address changes
+    /// ([`crate::ingress::Ingress::port`]).
     #[must_use]
     pub fn but_no_filters_of(self, port: u32) -> Self {
         Self { but_filters: Some(port), ..self }
@@ -151,7 +152,8 @@ impl Watch {
         self.take()
     }
 
-    /// The kind of one notice. One that the parser does not understand is of no kind that matters here.
+    /// The kind of one notice. One that the parser does not understand is of no kind that matters
+    /// here.
     fn note(&self, message: &[u8], change: &mut Change) {
         let kind = message.get(4..).and_then(|m| m.first_chunk()).map(|k| u16::from_ne_bytes(*k));
         if let Some(kind) = kind.filter(|k| TRAFFIC_CONTROL.contains(k)) {
@@ -202,8 +204,8 @@ fn known_to(port: u32) -> [libc::sock_filter; 11] {
     ]
 }
 
-/// Whether a notice of traffic control is of our filter at some ingress, or of what holds it. Shapers change queueing disciplines
-/// several times a second, which is nothing to look at.
+/// Whether a notice of traffic control is of our filter at some ingress, or of what holds it.
+/// Shapers change queueing disciplines several times a second, which is nothing to look at.
 fn is_of_ours(message: &[u8], kind: u16, but: Option<u32>) -> bool {
     let number = |at: usize| Some(u32::from_ne_bytes(*message.get(at..)?.first_chunk()?));
     // nlmsg_pid; then tcm_handle, tcm_parent, tcm_info behind 16 bytes of header.

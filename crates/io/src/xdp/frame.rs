@@ -1,8 +1,10 @@
-//! A frame from the interface, checked as the kernel would have checked it before it gave the payload to a socket.
+//! A frame from the interface, checked as the kernel would have checked it before it gave the
+//! payload to a socket.
 //!
-//! Nothing is taken from the program's word: lengths, protocols and addresses are looked at again here. The checksum of
-//! an IPv4 header must be right. That of UDP is not looked at: what it protects is ESP, which is authenticated, and RFC
-//! 3948 section 2.1 has it ignored; in a virtual network it is often not even filled in.
+//! Nothing is taken from the program's word: lengths, protocols and addresses are looked at again
+//! here. The checksum of an IPv4 header must be right. That of UDP is not looked at: what it
+//! protects is ESP, which is authenticated, and RFC 3948 section 2.1 has it ignored; in a virtual
+//! network it is often not even filled in.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
@@ -25,8 +27,8 @@ const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_ESP: u8 = 50;
 
-/// Takes a frame apart that came in on interface `index`. `None` when its headers contradict each other, the frame or
-/// the standards, or it is not ESP.
+/// Takes a frame apart that came in on interface `index`. `None` when its headers contradict each
+/// other, the frame or the standards, or it is not ESP.
 pub(super) fn parse(frame: &[u8], index: u32, port: u16) -> Option<Esp> {
     let ip = frame.get(ETHERNET..)?;
     match u16::from_be_bytes([*frame.get(12)?, *frame.get(13)?]) {
@@ -102,7 +104,8 @@ fn upper(ip: &[u8], at: usize, protocol: u8, port: u16) -> Option<(Range<usize>,
         _ => return None,
     };
     let esp = &ip[range.clone()];
-    // SPI and sequence number; no SPI below 256 is anyone's (RFC 4303 section 2.1), and 0 marks IKE.
+    // SPI and sequence number; no SPI below 256 is anyone's (RFC 4303 section 2.1), and 0 marks
+    // IKE.
     let spi = u32::from_be_bytes(*esp.first_chunk()?);
     (esp.len() >= 8 && spi >= 256).then_some((range, source))
 }

@@ -111,7 +111,8 @@ fn a_frame_cut_anywhere_is_refused() {
     }
 }
 
-/// Changes bytes of an IPv4 frame with ESP in UDP, and sums the header again where that is asked for.
+/// Changes bytes of an IPv4 frame with ESP in UDP, and sums the header again where that is asked
+/// for.
 fn changed(at: usize, bytes: &[u8], sum: bool) -> Vec<u8> {
     let mut frame = ipv4(OURS4, 17, &udp(4500, PORT, &esp(256, 32)));
     frame[at..at + bytes.len()].copy_from_slice(bytes);

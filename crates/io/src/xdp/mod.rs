@@ -1,5 +1,6 @@
-//! `AF_XDP` for receiving: a program in front of the kernel's network stack picks out what is ESP for us, and puts it into
-//! memory that is shared with this process. Everything else, IKE and fragments too, goes on to the kernel.
+//! `AF_XDP` for receiving: a program in front of the kernel's network stack picks out what is ESP
+//! for us, and puts it into memory that is shared with this process. Everything else, IKE and
+//! fragments too, goes on to the kernel.
 //!
 //! ```text
 //!                     ┌─ ESP to one of our addresses ──▶ XdpSocket of the queue ──▶ engine
@@ -7,13 +8,14 @@
 //!                     └─ everything else, and ESP without a socket ──▶ kernel ──▶ UDP and raw sockets
 //! ```
 //!
-//! Program, maps and sockets are descriptors of this process. When it ends, however it ends, the program is detached and
-//! the kernel's path is there as before, with the sockets of whoever comes next. Nothing is ever sent from here, so
-//! nothing can leave in clear; what comes in is ESP, which is authenticated by the engine like all other.
+//! Program, maps and sockets are descriptors of this process. When it ends, however it ends, the
+//! program is detached and the kernel's path is there as before, with the sockets of whoever comes
+//! next. Nothing is ever sent from here, so nothing can leave in clear; what comes in is ESP, which
+//! is authenticated by the engine like all other.
 //!
-//! What the kernel would have done and nobody does for these packets: firewall rules on the outer packets (`nft` input
-//! and prerouting), reverse path filtering, connection tracking, counting under `/proc/net`. What it would have refused by
-//! their headers alone, `frame` refuses.
+//! What the kernel would have done and nobody does for these packets: firewall rules on the outer
+//! packets (`nft` input and prerouting), reverse path filtering, connection tracking, counting
+//! under `/proc/net`. What it would have refused by their headers alone, `frame` refuses.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -57,9 +59,10 @@ pub struct XdpConfig {
     pub generic: Generic,
 }
 
-/// Whether the program may run behind the driver (generic XDP), where the driver itself has no place for it. That takes
-/// longer than the kernel's own way, and on an interface made by software it sees what a sender on this machine left for
-/// somebody else to cut into packets, and takes many for one.
+/// Whether the program may run behind the driver (generic XDP), where the driver itself has no
+/// place for it. That takes longer than the kernel's own way, and on an interface made by software
+/// it sees what a sender on this machine left for somebody else to cut into packets, and takes many
+/// for one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Generic {
     /// On hardware only, where the kernel turns off merging.
@@ -187,8 +190,9 @@ pub struct XdpAttachment {
 }
 
 impl XdpAttachment {
-    /// Opens a socket for each receive queue of the interface, and attaches the program. From then on ESP comes through the
-    /// sockets; a socket that is dropped gives its queue back to the kernel.
+    /// Opens a socket for each receive queue of the interface, and attaches the program. From then
+    /// on ESP comes through the sockets; a socket that is dropped gives its queue back to the
+    /// kernel.
     ///
     /// # Errors
     /// Names what is missing, with the remedy. A failed call leaves nothing behind.
@@ -205,7 +209,8 @@ impl XdpAttachment {
             .ok_or_else(|| XdpError::NotEthernet { interface: name.clone() })?;
         let queues = link.queues.clamp(1, MAX_QUEUES);
         let maps = Maps::new(queues).map_err(refused(Step::Maps))?;
-        // Half a page where the frames fit, a page otherwise; what is larger still goes the kernel's way.
+        // Half a page where the frames fit, a page otherwise; what is larger still goes the
+        // kernel's way.
         let frame = if link.mtu + 18 <= 2048 - u32::from(HEADROOM) { 2048 } else { 4096 };
         let program = Program {
             mac: link.mac,
@@ -262,22 +267,24 @@ impl XdpAttachment {
         self.addresses.iter().copied()
     }
 
-    /// To be called when the descriptor is readable: an interface or an address has changed. Brings the program up to
-    /// date; takes a few system calls, of which each may take as long as the list of addresses is.
+    /// To be called when the descriptor is readable: an interface or an address has changed. Brings
+    /// the program up to date; takes a few system calls, of which each may take as long as the list
+    /// of addresses is.
     pub fn changed(&mut self) -> Standing {
         if self.watch.take().is_empty() {
             return Standing::Attached;
         }
         match self.netlink.ethernet(&self.interface) {
-            // Our own address has changed: frames to the new one pass to the kernel, which is slower and right.
+            // Our own address has changed: frames to the new one pass to the kernel, which is
+            // slower and right.
             Ok(Some(link)) if link.index == self.index => {}
             // Also when it was renamed: what the configuration names is not there.
             Ok(_) | Err(Error::NoDevice { .. }) => return Standing::Gone,
             // The kernel did not answer: nothing is known to be gone.
             Err(_) => {}
         }
-        // The list of before stays when the new one cannot be had: an address too many is one that the kernel would not
-        // have taken, for which the engine has no SA unless it was ours.
+        // The list of before stays when the new one cannot be had: an address too many is one that
+        // the kernel would not have taken, for which the engine has no SA unless it was ours.
         let _ = self.learn_addresses();
         Standing::Attached
     }

@@ -11,11 +11,11 @@
 //! SPI        at least 256: 0 is the non-ESP marker of IKE (RFC 3948 section 2.2), 1 to 255 are reserved
 //! ```
 //!
-//! So IKE, keepalives, fragments, errors and everything for others go the kernel's way, and so does all of it when no
-//! socket is there for the queue: that is what the redirection's fallback says.
+//! So IKE, keepalives, fragments, errors and everything for others go the kernel's way, and so does
+//! all of it when no socket is there for the queue: that is what the redirection's fallback says.
 //!
-//! Lengths are only looked at to tell ESP from keepalives in padded frames; that they are true is checked in
-//! [`super::frame`].
+//! Lengths are only looked at to tell ESP from keepalives in padded frames; that they are true is
+//! checked in [`super::frame`].
 
 use std::io;
 use std::net::IpAddr;
@@ -54,8 +54,8 @@ impl Assembler {
         self.jump_by(JGT_X, R4, R3, pass);
     }
 
-    /// The upper layer, which begins at `at`: ESP, or UDP with ESP in it. The protocol is at `protocol`. Leaves to `pass`
-    /// unless it is ours.
+    /// The upper layer, which begins at `at`: ESP, or UDP with ESP in it. The protocol is at
+    /// `protocol`. Leaves to `pass` unless it is ours.
     fn esp(&mut self, at: i16, protocol: i16, config: &Program<'_>, pass: &mut Label) {
         let (mut udp, mut checked) = (Label::default(), Label::default());
         self.load(Byte, R1, R2, protocol);
@@ -102,15 +102,16 @@ pub(super) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The program: R6 context, R2 frame, R3 its end, R1 and R4 scratch, 20 bytes of stack for the key of the
-    /// address map.
+    /// The program: R6 context, R2 frame, R3 its end, R1 and R4 scratch, 20 bytes of stack for the
+    /// key of the address map.
     fn assemble(&self) -> Vec<Instruction> {
         let mut a = Assembler::default();
         let (mut pass, mut v6, mut look_up) = (Label::default(), Label::default(), Label::default());
         a.copy(R6, R1);
         a.load(Word, R2, R6, MD_DATA);
         a.load(Word, R3, R6, MD_DATA_END);
-        // Longer than the socket takes: the kernel takes it. (Comparing so, and not by a difference, needs no CAP_PERFMON.)
+        // Longer than the socket takes: the kernel takes it. (Comparing so, and not by a
+        // difference, needs no CAP_PERFMON.)
         a.copy(R4, R2);
         a.add(R4, i32::from(self.frame) + 1);
         a.jump_by(JLE_X, R4, R3, &mut pass);
@@ -175,8 +176,8 @@ impl Program<'_> {
     }
 }
 
-/// Length of a key of the address map: the IP version, then the address, IPv4 with zeros behind it. Without the version an
-/// IPv6 frame to `::ffff:a.b.c.d` would pass for one to our IPv4 address.
+/// Length of a key of the address map: the IP version, then the address, IPv4 with zeros behind it.
+/// Without the version an IPv6 frame to `::ffff:a.b.c.d` would pass for one to our IPv4 address.
 const KEY_LEN: usize = 20;
 /// Offset of the look-up key on the program's stack, which is at its end.
 const KEY: i16 = -(KEY_LEN as i16);

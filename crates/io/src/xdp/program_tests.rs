@@ -1,4 +1,5 @@
-//! The program in the kernel's own hands (`BPF_PROG_TEST_RUN`): frames of every kind, and its verdict. Needs root.
+//! The program in the kernel's own hands (`BPF_PROG_TEST_RUN`): frames of every kind, and its
+//! verdict. Needs root.
 
 use std::os::fd::AsFd;
 
@@ -164,8 +165,8 @@ fn without_a_socket_or_without_the_address_the_kernel_goes_on() {
 
 #[test]
 fn whatever_the_program_takes_passes_the_checks_unless_its_lengths_or_sums_lie() {
-    // Seeded changes of good frames: program and checks read the same fields, so that what the program redirects is
-    // refused behind it only for what the program does not look at.
+    // Seeded changes of good frames: program and checks read the same fields, so that what the
+    // program redirects is refused behind it only for what the program does not look at.
     let l = loaded(true);
     let mut state = 3u64;
     let mut random = || {

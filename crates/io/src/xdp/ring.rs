@@ -1,14 +1,15 @@
-//! The memory that an `AF_XDP` socket shares with the kernel: frames (the UMEM), the ring that gives them to the kernel
-//! to be filled, and the ring on which they come back (Documentation/networking/af_xdp.rst).
+//! The memory that an `AF_XDP` socket shares with the kernel: frames (the UMEM), the ring that
+//! gives them to the kernel to be filled, and the ring on which they come back
+//! (Documentation/networking/af_xdp.rst).
 //!
 //! ```text
 //!        fill ring: addresses of free frames          receive ring: address and length
 //! we ──────────────────────────────────────▶ kernel ──────────────────────────────────▶ we
 //! ```
 //!
-//! Each ring is an array with two counters that only grow (and wrap): the producer's and the consumer's. The kernel is a
-//! reader or writer on the other side at any time, so counters are atomic, and frames are copied out by raw pointers and
-//! never borrowed as slices of one whole.
+//! Each ring is an array with two counters that only grow (and wrap): the producer's and the
+//! consumer's. The kernel is a reader or writer on the other side at any time, so counters are
+//! atomic, and frames are copied out by raw pointers and never borrowed as slices of one whole.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,7 +23,8 @@ pub(super) struct Mapping {
     len: usize,
 }
 
-// SAFETY: it is memory that belongs to this value alone; whoever writes to it has the value or is the kernel.
+// SAFETY: it is memory that belongs to this value alone; whoever writes to it has the value or is
+// the kernel.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
@@ -64,8 +66,9 @@ impl Mapping {
         else {
             return false;
         };
-        // SAFETY: the source is inside the mapping, as was just checked; the destination is a live slice elsewhere. The
-        // kernel does not write there meanwhile: the frame came out of the receive ring and is not yet in the fill ring.
+        // SAFETY: the source is inside the mapping, as was just checked; the destination is a live
+        // slice elsewhere. The kernel does not write there meanwhile: the frame came out of the
+        // receive ring and is not yet in the fill ring.
         unsafe { std::ptr::copy_nonoverlapping(self.start.as_ptr().add(at), to.as_mut_ptr(), to.len()) };
         true
     }
@@ -83,7 +86,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: unmaps exactly what was mapped, and nothing refers to it any more: rings own their mapping.
+        // SAFETY: unmaps exactly what was mapped, and nothing refers to it any more: rings own
+        // their mapping.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
@@ -106,7 +110,8 @@ pub(super) struct Ring<T> {
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// Maps the ring of `fd` at `page_offset`, which has `count` entries laid out as `offsets` says.
+    /// Maps the ring of `fd` at `page_offset`, which has `count` entries laid out as `offsets`
+    /// says.
     pub(super) fn map(
         fd: BorrowedFd<'_>,
         page_offset: i64,
@@ -131,19 +136,22 @@ impl<T: Copy> Ring<T> {
     }
 
     fn counter(&self, which: NonNull<AtomicU32>) -> &AtomicU32 {
-        // SAFETY: points into the mapping that `self` owns, aligned; the kernel, too, accesses it atomically.
+        // SAFETY: points into the mapping that `self` owns, aligned; the kernel, too, accesses it
+        // atomically.
         unsafe { which.as_ref() }
     }
 
     fn entry(&self, i: u32) -> NonNull<T> {
-        // SAFETY: the mask keeps the index below the number of entries, all of which are inside the mapping.
+        // SAFETY: the mask keeps the index below the number of entries, all of which are inside the
+        // mapping.
         unsafe { self.entries.add((i & self.mask) as usize) }
     }
 
-    /// Writes `value` behind the last one. The caller never has more entries in the ring than it holds. The kernel sees
-    /// it after [`Self::publish`].
+    /// Writes `value` behind the last one. The caller never has more entries in the ring than it
+    /// holds. The kernel sees it after [`Self::publish`].
     pub(super) fn push(&mut self, value: T) {
-        // SAFETY: inside the mapping; the kernel does not read entries that the producer counter has not passed.
+        // SAFETY: inside the mapping; the kernel does not read entries that the producer counter
+        // has not passed.
         unsafe { self.entry(self.next).write(value) };
         self.next = self.next.wrapping_add(1);
     }
@@ -153,14 +161,16 @@ impl<T: Copy> Ring<T> {
         self.counter(self.producer).store(self.next, Ordering::Release);
     }
 
-    /// How many entries the kernel has written that we have not read. More than the ring holds cannot be.
+    /// How many entries the kernel has written that we have not read. More than the ring holds
+    /// cannot be.
     pub(super) fn available(&self) -> u32 {
         self.counter(self.producer).load(Ordering::Acquire).wrapping_sub(self.next).min(self.mask + 1)
     }
 
     /// The next entry that is available.
     pub(super) fn pop(&mut self) -> T {
-        // SAFETY: inside the mapping, and written by the kernel before it moved the producer counter past it, which
+        // SAFETY: inside the mapping, and written by the kernel before it moved the producer
+        // counter past it, which
         // `available` has seen; any bit pattern is a valid entry (of integers only).
         let value = unsafe { self.entry(self.next).read() };
         self.next = self.next.wrapping_add(1);

@@ -9,11 +9,11 @@ use super::ring::{Mapping, Ring};
 use crate::mmsg::Received;
 use crate::sockopt;
 
-/// Frames of one socket. Both rings have as many entries: when all are taken, the kernel finds none to fill and drops
-/// before it copies, which is the cheapest place.
+/// Frames of one socket. Both rings have as many entries: when all are taken, the kernel finds none
+/// to fill and drops before it copies, which is the cheapest place.
 pub(super) const FRAMES: u32 = 2048;
-/// Bytes of a slot that holds any frame. Slots are not a power of two apart: the headers of small packets would all fall
-/// into the same cache sets.
+/// Bytes of a slot that holds any frame. Slots are not a power of two apart: the headers of small
+/// packets would all fall into the same cache sets.
 pub const SLOT: usize = 4096 - HEADROOM as usize + 64;
 /// Bytes at the front of each frame that the kernel keeps for itself (`XDP_PACKET_HEADROOM`).
 pub(super) const HEADROOM: u16 = 256;
@@ -22,7 +22,8 @@ pub(super) const HEADROOM: u16 = 256;
 const BUSY_TRIES: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(25);
 
-/// Counters of one socket, since it was opened. What arrived is received or dropped, and dropped in one place.
+/// Counters of one socket, since it was opened. What arrived is received or dropped, and dropped in
+/// one place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct XdpStats {
     /// Frames taken from the ring.
@@ -168,10 +169,11 @@ impl XdpSocket {
         })
     }
 
-    /// Copies the ESP packets that are waiting into consecutive slots of `slot` bytes of `buf`, as many as fit, without
-    /// blocking; each with the headers in front of it. A slot of [`SLOT`] bytes holds whatever comes. Appends one
-    /// [`Received`] each to `out`: the sender's port is 0 for ESP without UDP, and only for that. Returns how many frames
-    /// were taken from the ring, of which some may have been malformed.
+    /// Copies the ESP packets that are waiting into consecutive slots of `slot` bytes of `buf`, as
+    /// many as fit, without blocking; each with the headers in front of it. A slot of [`SLOT`]
+    /// bytes holds whatever comes. Appends one [`Received`] each to `out`: the sender's port is 0
+    /// for ESP without UDP, and only for that. Returns how many frames were taken from the ring, of
+    /// which some may have been malformed.
     pub fn recv(&mut self, buf: &mut [u8], slot: usize, out: &mut Vec<Received>) -> usize {
         let fit = u32::try_from(buf.len().checked_div(slot).unwrap_or(0)).unwrap_or(u32::MAX);
         let n = self.receive.available().min(fit);
@@ -205,7 +207,8 @@ impl XdpSocket {
         // The kernel reads the ring after it has set the flag; we write the ring before we read it.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         if self.fill.needs_wakeup() {
-            // Drivers with zero-copy may stop when they have no frames; a receive that takes nothing starts them.
+            // Drivers with zero-copy may stop when they have no frames; a receive that takes
+            // nothing starts them.
             let _ = rustix::net::recv(&self.fd, &mut [0u8; 0], rustix::net::RecvFlags::DONTWAIT);
         }
         n as usize
@@ -217,7 +220,8 @@ impl XdpSocket {
         self.memory.copy_to(entry.addr, frame).then(|| frame::parse(frame, self.index, self.port))?
     }
 
-    /// True, once, when the kernel has taken it off its queue: the interface is gone, whatever has its name and number now.
+    /// True, once, when the kernel has taken it off its queue: the interface is gone, whatever has
+    /// its name and number now.
     pub fn is_unbound(&self) -> bool {
         sockopt::get_words::<1>(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR)
             .is_ok_and(|[error]| error != 0)
@@ -226,7 +230,8 @@ impl XdpSocket {
     /// Counters, of our side and the kernel's.
     pub fn stats(&self) -> XdpStats {
         let ours = XdpStats { frames: self.frames, malformed: self.malformed, ..XdpStats::default() };
-        // A kernel before 5.9 gives fewer counters, which is an error here; it has no links to attach by, either.
+        // A kernel before 5.9 gives fewer counters, which is an error here; it has no links to
+        // attach by, either.
         let Ok(kernel) = get::<libc::xdp_statistics>(self.fd.as_fd(), libc::XDP_STATISTICS) else {
             return ours;
         };

@@ -1,5 +1,5 @@
-//! `ironswan run` gateways with a configuration folder each, tunnels between the networks behind them, PSK.
-//! Driven by the same program's operator commands, as an administrator would.
+//! `ironswan run` gateways with a configuration folder each, tunnels between the networks behind
+//! them, PSK. Driven by the same program's operator commands, as an administrator would.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Libreswan's pluto on the gateways, with the ESP of the kernel. Each pluto gets a configuration, a certificate store and a
-//! control socket of its own.
+//! Libreswan's pluto on the gateways, with the ESP of the kernel. Each pluto gets a configuration,
+//! a certificate store and a control socket of its own.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,7 +61,8 @@ impl Libreswan {
     }
 }
 
-/// Every pair of networks of every tunnel is a connection: its name, the tunnel, the networks at its two ends.
+/// Every pair of networks of every tunnel is a connection: its name, the tunnel, the networks at
+/// its two ends.
 fn connections(sites: &Sites<'_>) -> Vec<(String, usize, (String, String))> {
     let mut all = Vec::new();
     for (tunnel, &(left, right)) in sites.tunnels.iter().enumerate() {
@@ -75,7 +76,8 @@ fn connections(sites: &Sites<'_>) -> Vec<(String, usize, (String, String))> {
     all
 }
 
-/// A proposal of swanctl.conf as ipsec.conf writes it; an error names the word that has no translation here.
+/// A proposal of swanctl.conf as ipsec.conf writes it; an error names the word that has no
+/// translation here.
 fn proposal(swanctl: &str) -> Result<String, String> {
     let word = |word: &str| -> Option<String> {
         let sized = |prefix: &str, bits: &str, suffix: &str| {

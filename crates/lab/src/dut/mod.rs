@@ -1,5 +1,5 @@
-//! Systems under test, always as processes on the gateways of a topology. One file each; adding one is that file and its
-//! line in [`NAMES`].
+//! Systems under test, always as processes on the gateways of a topology. One file each; adding one
+//! is that file and its line in [`NAMES`].
 //!
 //! # Files
 //!
@@ -55,7 +55,8 @@ impl Default for Suite {
 impl FromStr for Suite {
     type Err = String;
 
-    /// `ESP` or `ESP/IKE`, for instance `aes128-sha256` or `chacha20poly1305/aes256gcm16-prfsha384-ecp384`.
+    /// `ESP` or `ESP/IKE`, for instance `aes128-sha256` or
+    /// `chacha20poly1305/aes256gcm16-prfsha384-ecp384`.
     fn from_str(s: &str) -> Result<Self, String> {
         let (esp, ike) = match s.split_once('/') {
             Some((esp, ike)) => (esp, ike.to_string()),
@@ -79,10 +80,11 @@ impl FromStr for Suite {
 /// Options of the systems under test; each system takes those that concern it.
 #[derive(Debug, Clone)]
 pub struct DutOptions {
-    /// Algorithms of the IPsec systems: each is measured with every one of them. The first has the system's plain name.
+    /// Algorithms of the IPsec systems: each is measured with every one of them. The first has the
+    /// system's plain name.
     pub suites: Vec<Suite>,
-    /// Settings of the data plane, `key = value` of the section `data`: ironswan is measured with each of them beside its
-    /// defaults.
+    /// Settings of the data plane, `key = value` of the section `data`: ironswan is measured with
+    /// each of them beside its defaults.
     pub data: Vec<DataSetting>,
     /// IPComp inside of the tunnels of ironswan.
     pub ipcomp: bool,
@@ -179,7 +181,8 @@ fn suited(base: &str, index: usize, suite: &Suite) -> String {
 }
 
 impl Encap {
-    /// A choice as people write it: `yes` (or `udp`), `no` (or `raw`), `both`, or a list with commas.
+    /// A choice as people write it: `yes` (or `udp`), `no` (or `raw`), `both`, or a list with
+    /// commas.
     pub fn list(text: &str) -> Result<Vec<Self>, String> {
         let mut list = Vec::new();
         for word in text.split(',') {
@@ -205,12 +208,14 @@ pub trait Dut {
     /// Version, as the system reports it.
     fn version(&self) -> Option<String>;
 
-    /// What it agrees on with a peer by IKEv2: algorithms, and the form of ESP; `None` for a system that is none of IPsec.
+    /// What it agrees on with a peer by IKEv2: algorithms, and the form of ESP; `None` for a system
+    /// that is none of IPsec.
     fn ipsec(&self) -> Option<(&Suite, Encap)> {
         None
     }
 
-    /// Starts it on all gateways (but the one that is played) and waits until traffic can flow through every tunnel. `dir` is for its files and logs.
+    /// Starts it on all gateways (but the one that is played) and waits until traffic can flow
+    /// through every tunnel. `dir` is for its files and logs.
     fn start(&self, sites: &Sites<'_>, dir: &Path) -> Result<Box<dyn Running>, LabError>;
 }
 
@@ -222,8 +227,9 @@ pub trait Running {
     /// The interface on the first gateway through which the traffic must go.
     fn tunnel_device(&self) -> Option<String>;
 
-    /// Whether that interface is to be given the MTU of larger inner packets than usual. Not that of a system which keeps its
-    /// interface as it made it, and whose routes have the MTU that fits the path.
+    /// Whether that interface is to be given the MTU of larger inner packets than usual. Not that
+    /// of a system which keeps its interface as it made it, and whose routes have the MTU that fits
+    /// the path.
     fn takes_mtu(&self) -> bool {
         true
     }
@@ -244,8 +250,8 @@ pub trait Running {
         Vec::new()
     }
 
-    /// What went wrong while it was at work under the name `dut`: that one of its processes has ended, where one has; else what is
-    /// said of the traffic, with the end of its logs.
+    /// What went wrong while it was at work under the name `dut`: that one of its processes has
+    /// ended, where one has; else what is said of the traffic, with the end of its logs.
     fn failed(&mut self, dut: &str, error: LabError) -> LabError {
         let mut ended = None;
         // Its sockets are closed some time before a process has ended.
@@ -334,8 +340,8 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
     })
 }
 
-/// What the configuration of a CHILD_SA has where the laboratory plays the other end: keys for as long as the run takes, for a trial
-/// must not meet a rekeying.
+/// What the configuration of a CHILD_SA has where the laboratory plays the other end: keys for as
+/// long as the run takes, for a trial must not meet a rekeying.
 fn lasting(sites: &Sites<'_>) -> &'static str {
     if sites.played.is_some() { "        rekey_time = 0\n" } else { "" }
 }

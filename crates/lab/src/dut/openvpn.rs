@@ -1,5 +1,5 @@
-//! OpenVPN in user space: a process for each end of a tunnel, TLS between the two, each knowing the other's certificate by its
-//! fingerprint. The certificates are made on the spot.
+//! OpenVPN in user space: a process for each end of a tunnel, TLS between the two, each knowing the
+//! other's certificate by its fingerprint. The certificates are made on the spot.
 
 use std::path::Path;
 use std::time::Duration;
@@ -115,7 +115,8 @@ fn command(dir: &Path, end: &End<'_>, peer: &str) -> Vec<String> {
         ("--peer-fingerprint", peer.into()),
         ("--cipher", "AES-128-GCM".into()),
         ("--data-ciphers", "AES-128-GCM".into()),
-        // What the hosts send is smaller, or the outer link larger; TCP is left as it is, as for every other system.
+        // What the hosts send is smaller, or the outer link larger; TCP is left as it is, as for
+        // every other system.
         ("--tun-mtu", "1500".into()),
         ("--mssfix", "0".into()),
         ("--verb", "3".into()),

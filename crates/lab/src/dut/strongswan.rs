@@ -1,5 +1,6 @@
-//! strongSwan's charon on the gateways, with its ESP in user space (plugin kernel-libipsec), which always encapsulates in
-//! UDP, or with the kernel's where the kernel has XFRM. Each charon gets a /run of its own for its fixed file names, and is configured by swanctl.
+//! strongSwan's charon on the gateways, with its ESP in user space (plugin kernel-libipsec), which
+//! always encapsulates in UDP, or with the kernel's where the kernel has XFRM. Each charon gets a
+//! /run of its own for its fixed file names, and is configured by swanctl.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +12,8 @@ use crate::machine;
 use crate::process::{self, Journal, Process};
 use crate::topology::{Netns, Sites};
 
-/// The daemon in its two packagings. The second logs to the journal too, and reads its settings from a section of its own name.
+/// The daemon in its two packagings. The second logs to the journal too, and reads its settings
+/// from a section of its own name.
 const CHARONS: [&str; 2] = ["/usr/lib/ipsec/charon", "/usr/sbin/charon-systemd"];
 const LIBIPSEC: &str = "/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so";
 const INSTALL: &str = "apt-get install strongswan-swanctl charon-systemd libstrongswan-standard-plugins libcharon-extra-plugins";
@@ -40,7 +42,8 @@ impl StrongSwan {
     }
 
     fn charon_conf(socket: &str, kernel: bool) -> String {
-        // The plugins that this tunnel needs, and no others: what else is installed may differ between machines.
+        // The plugins that this tunnel needs, and no others: what else is installed may differ
+        // between machines.
         let plugins = "random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519";
         let kernel = if kernel { "kernel-netlink" } else { "kernel-libipsec kernel-netlink" };
         let section = if charon() == Some(CHARONS[1]) { "charon-systemd" } else { "charon" };
@@ -164,7 +167,8 @@ impl Dut for StrongSwan {
     }
 }
 
-/// Whether the kernel takes an ESP SA, in a network namespace of its own that ends with the command.
+/// Whether the kernel takes an ESP SA, in a network namespace of its own that ends with the
+/// command.
 pub(super) fn lacks_xfrm() -> Vec<Remedy> {
     let (key, name) = (format!("0x{}", "00".repeat(20)), "rfc4106(gcm(aes))");
     let mut probe =

@@ -1,5 +1,5 @@
-//! Just enough of VICI to see whether a daemon is there: one `version` request. Everything else is asked through the
-//! programs that people use (`ironswan`, `swanctl`).
+//! Just enough of VICI to see whether a daemon is there: one `version` request. Everything else is
+//! asked through the programs that people use (`ironswan`, `swanctl`).
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

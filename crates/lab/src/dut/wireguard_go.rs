@@ -1,5 +1,6 @@
-//! WireGuard tunnels between the gateways by wireguard-go. Its control socket has a fixed place in /run, so each end gets a
-//! /run of its own in the mount namespace that `ip netns exec` makes anyway; `wg` is run inside it by nsenter.
+//! WireGuard tunnels between the gateways by wireguard-go. Its control socket has a fixed place in
+//! /run, so each end gets a /run of its own in the mount namespace that `ip netns exec` makes
+//! anyway; `wg` is run inside it by nsenter.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,7 +36,8 @@ impl WireGuardGo {
         Self { name: "wireguard-go", remedy, program }
     }
 
-    /// Uses `program`, or else what the variable WIREGUARD_GO_TAILSCALE names, or what PATH has under this system's name.
+    /// Uses `program`, or else what the variable WIREGUARD_GO_TAILSCALE names, or what PATH has
+    /// under this system's name.
     pub(super) fn tailscale(program: Option<PathBuf>) -> Self {
         let name = "wireguard-go-tailscale";
         let program = program
@@ -70,7 +72,8 @@ impl Dut for WireGuardGo {
 
     fn version(&self) -> Option<String> {
         let program = self.program.as_ref()?.to_string_lossy().into_owned();
-        // The program does not know its module's version; the toolchain that built it wrote it into the file.
+        // The program does not know its module's version; the toolchain that built it wrote it into
+        // the file.
         let built = process::run_regardless(&["go", "version", "-m", &program], COMMAND).ok();
         let module = built.filter(|b| b.status.success()).and_then(|b| {
             let line = b.stdout.lines().find(|l| l.trim_start().starts_with("mod\t"))?.to_string();

@@ -1,6 +1,6 @@
-//! Experiment E4, `lab background`: what is left of the machine beside constant traffic: the run time of a fixed piece of
-//! work (the sieve of Eratosthenes), and the share of the processors that a soaker gets, beside what the kernel's accounting
-//! says was left.
+//! Experiment E4, `lab background`: what is left of the machine beside constant traffic: the run
+//! time of a fixed piece of work (the sieve of Eratosthenes), and the share of the processors that
+//! a soaker gets, beside what the kernel's accounting says was left.
 
 use std::fs;
 use std::path::Path;
@@ -155,7 +155,8 @@ pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
     c.finish(conclude)
 }
 
-/// Repeats that fit: the sieve takes up to twice as long beside traffic, and something has to be started and ended.
+/// Repeats that fit: the sieve takes up to twice as long beside traffic, and something has to be
+/// started and ended.
 fn fitting(common: &Common, window: Duration, traffic: usize) -> u32 {
     let one = window * 4 + Duration::from_millis(900);
     budget::repeats(common, window * 5 / 2, one * traffic as u32, common.by_care(5, 3, 1))
@@ -213,7 +214,8 @@ impl Plan {
         let (files, journal) = (stage.dir().join("files"), stage.topology.journal());
         fs::create_dir(&files).map_err(LabError::io(format!("creating {}", files.display())))?;
         let file = files.join("file");
-        // A file of holes takes no room, and encrypts like any other. Much longer than it can be needed.
+        // A file of holes takes no room, and encrypts like any other. Much longer than it can be
+        // needed.
         let size = self.rate / 8.0 * (self.window.as_secs_f64() * 20.0 + 10.0);
         fs::File::create(&file)
             .and_then(|f| f.set_len(size as u64))
@@ -284,7 +286,8 @@ impl Plan {
     }
 }
 
-/// What is to be doubted when, without traffic, the sieve took `sieve` times as long as when it was tried out, and the soaker got
+/// What is to be doubted when, without traffic, the sieve took `sieve` times as long as when it was
+/// tried out, and the soaker got
 /// `soaker` times what it got when it was calibrated.
 fn quiet_doubts(sieve: f64, soaker: f64) -> Vec<Warning> {
     let mut doubts = Vec::new();

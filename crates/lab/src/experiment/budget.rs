@@ -27,8 +27,8 @@ pub(super) fn repeats(common: &Common, fixed: Duration, one: Duration, most: u32
     (fit as u32).clamp(1, most.max(1))
 }
 
-/// So many searches of a throughput that, with `others` for all else, the run keeps to its time: no search has more trials than
-/// that. `None` when fewer are left than find anything.
+/// So many searches of a throughput that, with `others` for all else, the run keeps to its time: no
+/// search has more trials than that. `None` when fewer are left than find anything.
 pub(super) fn searches(common: &Common, care: &Care, others: Duration, searches: u32) -> Option<Care> {
     let Some(time) = of(common) else { return Some(care.clone()) };
     let each = time.saturating_sub(others).as_secs_f64() / f64::from(searches.max(1));

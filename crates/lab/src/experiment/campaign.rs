@@ -1,5 +1,6 @@
-//! What every experiment does around its measurements: listens for signals, makes the run's folder, takes down samples, makes
-//! the record of them. A campaign that is dropped before it is finished leaves no folder.
+//! What every experiment does around its measurements: listens for signals, makes the run's folder,
+//! takes down samples, makes the record of them. A campaign that is dropped before it is finished
+//! leaves no folder.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -24,7 +25,8 @@ use crate::topology::{Congestion, Owner};
 /// Options that experiments share; each ignores what does not concern it.
 #[derive(Debug, Clone)]
 pub struct Common {
-    /// Systems by name ([`crate::dut::NAMES`]), or `all` for those installed; the experiment's own choice when empty.
+    /// Systems by name ([`crate::dut::NAMES`]), or `all` for those installed; the experiment's own
+    /// choice when empty.
     pub duts: Vec<String>,
     /// Encapsulations for the systems that have the choice.
     pub encaps: Vec<Encap>,
@@ -42,7 +44,8 @@ pub struct Common {
     pub smoke: bool,
     /// A CPU soaker runs beside the traffic, and says what it left of the processors.
     pub soaker: bool,
-    /// Congestion control of the boxes' TCP, for experiments that carry TCP; the usual one when absent.
+    /// Congestion control of the boxes' TCP, for experiments that carry TCP; the usual one when
+    /// absent.
     pub congestion: Option<Congestion>,
     /// The command line, for the record.
     pub command_line: Vec<String>,
@@ -263,7 +266,8 @@ impl Campaign {
         &self.machine
     }
 
-    /// Ends it: what the machine and the repeats give to doubt is added; `conclude` sees the record with its figures, and says what follows from them and how they are shown. Writes
+    /// Ends it: what the machine and the repeats give to doubt is added; `conclude` sees the record
+    /// with its figures, and says what follows from them and how they are shown. Writes
     /// `run.json`, the plots and the page.
     pub(crate) fn finish(mut self, conclude: impl FnOnce(&Record) -> Conclusion) -> Result<Report, LabError> {
         let folder = self
@@ -366,8 +370,8 @@ fn folder(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// An experiment as a command: prints its report (or with `json` its record) on standard output, errors on standard error;
-/// returns the exit status.
+/// An experiment as a command: prints its report (or with `json` its record) on standard output,
+/// errors on standard error; returns the exit status.
 pub fn present(name: &str, outcome: Result<Report, LabError>, json: bool) -> i32 {
     let text = outcome.and_then(|report| {
         if json { report::pretty(&report.record) } else { Ok(report.text(report::terminal_width())) }

@@ -106,12 +106,14 @@ fn a_run_that_does_not_come_to_its_end_leaves_nothing() {
     assert!(!out("dropped").exists());
 }
 
-/// A program that is neither this process nor descends from it, and keeps a processor busy until it is dropped.
+/// A program that is neither this process nor descends from it, and keeps a processor busy until it
+/// is dropped.
 struct Busy(Pid);
 
 impl Busy {
     fn start() -> Self {
-        // The shell ends at once, so its child is nobody's that we know of; it would end by itself after a minute.
+        // The shell ends at once, so its child is nobody's that we know of; it would end by itself
+        // after a minute.
         let script = "timeout 60 sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 & echo $!";
         let done = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).output().expect("sh");
         let text = String::from_utf8_lossy(&done.stdout).into_owned();

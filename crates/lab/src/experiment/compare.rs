@@ -1,5 +1,5 @@
-//! Experiment E7, `lab compare`: every system that this machine has, under the loads of E1 (TCP) and E6 (packets), side by side,
-//! after Freescale's table of IPsec stacks on one box.
+//! Experiment E7, `lab compare`: every system that this machine has, under the loads of E1 (TCP)
+//! and E6 (packets), side by side, after Freescale's table of IPsec stacks on one box.
 
 use std::time::Duration;
 
@@ -107,7 +107,8 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
                 watches.push(rig.watch()?);
                 rigs.push(rig);
             }
-            // One system among all that does not start spoils the others' comparison no more than one not installed.
+            // One system among all that does not start spoils the others' comparison no more than
+            // one not installed.
             Err(LabError::Dut { dut, why, .. }) if names.iter().any(|n| n == "all") => {
                 c.doubt(Warning::LeftOut { what: format!("{dut}, which did not start: {why}") });
             }
@@ -168,7 +169,8 @@ struct Budget {
 }
 
 impl Budget {
-    /// The most that fits, for so many systems; the least that says something where even that does not.
+    /// The most that fits, for so many systems; the least that says something where even that does
+    /// not.
     fn new(common: &Common, sizes: usize, systems: usize, repeats: u32) -> Self {
         let ms = Duration::from_millis;
         let windows = common.by_care(&[5000][..], &[1000, 500], &[200]);
@@ -193,7 +195,8 @@ impl Budget {
         })
     }
 
-    /// About what all but the searches takes: each system is started, carries TCP, and is flooded with each size.
+    /// About what all but the searches takes: each system is started, carries TCP, and is flooded
+    /// with each size.
     fn others(care: &Care, sizes: usize, window: Duration, systems: usize, repeats: u32) -> Duration {
         let warm_up = window.min(Duration::from_secs(1));
         let flood = budget::trials(&[Duration::from_secs_f64(care.last)]);
@@ -223,8 +226,9 @@ fn conclude(record: &Record) -> Conclusion {
             rows: vec!["load".into(), "dut".into()],
             columns: measures(&columns),
         }),
-        // For packets there is no such difference: each system is measured at its own throughput, where it works in batches of
-        // another size than plain forwarding at its many times higher one.
+        // For packets there is no such difference: each system is measured at its own throughput,
+        // where it works in batches of another size than plain forwarding at its many times higher
+        // one.
         View::Table(Table {
             title: "What a tunnel adds to plain forwarding (TCP)".into(),
             only: factors([("load", "TCP")]),
@@ -274,7 +278,8 @@ fn conclude(record: &Record) -> Conclusion {
     Conclusion { derived, views, history }
 }
 
-/// The ironswan that is compared with the others: the one of that name, or the first with another encapsulation or settings.
+/// The ironswan that is compared with the others: the one of that name, or the first with another
+/// encapsulation or settings.
 fn ours(record: &Record) -> Option<String> {
     let all = Factors::new();
     let mut variants = record.values("dut", &all);

@@ -1,5 +1,5 @@
-//! Experiment E9, `lab compression`: a file of text and one of random bytes over slow links and a fast one, through a tunnel
-//! with IPComp and without, after FreeS/WAN's "speed with compression".
+//! Experiment E9, `lab compression`: a file of text and one of random bytes over slow links and a
+//! fast one, through a tunnel with IPComp and without, after FreeS/WAN's "speed with compression".
 
 use std::time::Duration;
 
@@ -60,7 +60,8 @@ const ABOUT: About = About {
 pub struct CompressionOptions {
     /// Options that all experiments share.
     pub common: Common,
-    /// Rates of the link, kbit/s; 0 is no limit. 512, 10,000 and no limit when empty (a smoke run has no 10,000).
+    /// Rates of the link, kbit/s; 0 is no limit. 512, 10,000 and no limit when empty (a smoke run
+    /// has no 10,000).
     pub rates: Vec<u32>,
 }
 

@@ -1,5 +1,6 @@
-//! `ironswan demo`: the main job of the program, shown on one machine in less than a minute. Four boxes in a line, two
-//! gateways, IKEv2, a look at the tunnel, then experiment `line` with and without it.
+//! `ironswan demo`: the main job of the program, shown on one machine in less than a minute. Four
+//! boxes in a line, two gateways, IKEv2, a look at the tunnel, then experiment `line` with and
+//! without it.
 
 use std::fs;
 use std::io::{self, Write};

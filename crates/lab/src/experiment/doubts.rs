@@ -79,9 +79,11 @@ fn row_doubts(inner_mtu: u32, key: CellKey, row: &Row, trials: &[Trial]) -> Vec<
     }
     let bytes_per_buffer = row.bytes_per_buffer.median;
     let odd = match key.mode {
-        // A tunnel may deliver packet by packet; that is its own figure, and no doubt about the links.
+        // A tunnel may deliver packet by packet; that is its own figure, and no doubt about the
+        // links.
         Mode::Offload => row.dut == "plain" && bytes_per_buffer < 4.0 * f64::from(inner_mtu),
-        // Acknowledgements make the mean smaller, never larger than a packet with its Ethernet header.
+        // Acknowledgements make the mean smaller, never larger than a packet with its Ethernet
+        // header.
         Mode::Wire => bytes_per_buffer > f64::from(inner_mtu + 18),
     };
     if odd {

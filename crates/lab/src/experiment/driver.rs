@@ -1,6 +1,7 @@
-//! Experiment E5, `lab driver`: the crypto engine alone, through the batch interface that the data plane uses, after
-//! Freescale's driver-level test of an accelerator (50,000 operations). No packet crosses anything: what is measured is what
-//! a suite costs by size, engine and direction, and what handing over many packets at once is worth.
+//! Experiment E5, `lab driver`: the crypto engine alone, through the batch interface that the data
+//! plane uses, after Freescale's driver-level test of an accelerator (50,000 operations). No packet
+//! crosses anything: what is measured is what a suite costs by size, engine and direction, and what
+//! handing over many packets at once is worth.
 //!
 //! # Files
 //!
@@ -39,7 +40,8 @@ pub struct DriverOptions {
     pub sizes: Vec<u32>,
     /// Engines by name; all that this machine has when empty.
     pub engines: Vec<String>,
-    /// How packets are handed over: `all`, `after`, or packets of a burst. With this list every combination of everything is measured.
+    /// How packets are handed over: `all`, `after`, or packets of a burst. With this list every
+    /// combination of everything is measured.
     pub dispatch: Vec<String>,
     /// `same` or `unique` memory.
     pub data: Vec<String>,
@@ -482,8 +484,8 @@ fn history(derived: &[Derived]) -> Historical {
     }
 }
 
-/// Nanoseconds of processor time for a packet of each size, in bursts of so many packets from memory in the cache: what the planner
-/// builds on.
+/// Nanoseconds of processor time for a packet of each size, in bursts of so many packets from
+/// memory in the cache: what the planner builds on.
 pub(super) fn costs(
     suite: &EspSuite,
     engines: &Engines,
@@ -496,7 +498,8 @@ pub(super) fn costs(
     sizes.iter().map(of).collect()
 }
 
-/// The same for one size in bursts of 64, where every packet has memory of its own and one of several keys at random.
+/// The same for one size in bursts of 64, where every packet has memory of its own and one of
+/// several keys at random.
 pub(super) fn spread(
     suite: &EspSuite,
     engines: &Engines,

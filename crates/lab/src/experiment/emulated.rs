@@ -3,7 +3,8 @@
 use crate::relay::{DirectionCounts, Relay};
 use crate::report::Warning;
 
-/// A relay that did not wait for a tenth of a window has nothing left: what it was given waits in front of it.
+/// A relay that did not wait for a tenth of a window has nothing left: what it was given waits in
+/// front of it.
 const WORN_OUT: f64 = 0.9;
 
 /// The directions of some relays at one time.
@@ -13,7 +14,8 @@ pub(super) struct Emulated(Vec<DirectionCounts>);
 /// What happened on them in a window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Crossed {
-    /// Share of the frames that the links lost, as they were told to or since their queue was full or the frame too big.
+    /// Share of the frames that the links lost, as they were told to or since their queue was full
+    /// or the frame too big.
     pub lost: f64,
     /// The largest share of the window for which a direction did not wait.
     pub busy: f64,

@@ -1,7 +1,8 @@
-//! Experiment E6's flood, `lab flood`: packets of one size at a rate that nobody asks permission for. For each system the
-//! throughput at bounded losses, by a search whose trials are interleaved with those of the other systems; then the curve
-//! past it, where a gateway shows whether it still works when more arrives than it can carry, and where every packet that
-//! did not arrive was dropped. After the RFC 2544 figures of Freescale's study (throughput at loss, and flood).
+//! Experiment E6's flood, `lab flood`: packets of one size at a rate that nobody asks permission
+//! for. For each system the throughput at bounded losses, by a search whose trials are interleaved
+//! with those of the other systems; then the curve past it, where a gateway shows whether it still
+//! works when more arrives than it can carry, and where every packet that did not arrive was
+//! dropped. After the RFC 2544 figures of Freescale's study (throughput at loss, and flood).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -46,7 +47,8 @@ pub struct FloodOptions {
     pub placements: Vec<Spread>,
     /// Forms in which packets cross the links.
     pub modes: Vec<Mode>,
-    /// Largest shares of packets that may be lost; the curve is drawn past the throughput of the first.
+    /// Largest shares of packets that may be lost; the curve is drawn past the throughput of the
+    /// first.
     pub goals: Vec<f64>,
     /// A throughput is known to within this share of itself.
     pub width: f64,
@@ -62,7 +64,8 @@ pub struct FloodOptions {
     pub inner_mtu: u32,
     /// Folder for the run; a new one under /var/tmp/ironswan when absent.
     pub out: Option<PathBuf>,
-    /// Fewer packets, wider steps, one repeat; of the usual payloads, flows and losses the first: a minute.
+    /// Fewer packets, wider steps, one repeat; of the usual payloads, flows and losses the first: a
+    /// minute.
     pub quick: bool,
     /// The same in ten seconds: shows that everything works, says nothing about speed.
     pub smoke: bool,
@@ -107,7 +110,8 @@ pub struct FloodReport {
     pub folder: PathBuf,
 }
 
-/// Longest deciding trial; a slow system is decided by fewer packets than asked for, which the record shows.
+/// Longest deciding trial; a slow system is decided by fewer packets than asked for, which the
+/// record shows.
 const AT_MOST: Duration = Duration::from_secs(60);
 /// The same for `quick` and `smoke`.
 const AT_MOST_QUICK: Duration = Duration::from_secs(8);
@@ -118,7 +122,8 @@ const TRIALS_SMOKE: u32 = 5;
 /// From one trial to the next: the way has to be quiet.
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// `lab flood` as a command: prints the report (or with `json` the record), returns the exit status.
+/// `lab flood` as a command: prints the report (or with `json` the record), returns the exit
+/// status.
 pub fn flood_command(options: FloodOptions, json: bool) -> i32 {
     say("lab flood", flood(options).and_then(|r| rendered(&r, json)))
 }
@@ -348,7 +353,8 @@ impl FloodOptions {
 
     /// About how long the whole run takes.
     fn guess(&self, duts: usize) -> Duration {
-        // A search is about nine short trials and two deciding ones; 100,000 packets a second is a fair system.
+        // A search is about nine short trials and two deciding ones; 100,000 packets a second is a
+        // fair system.
         let decide = Duration::from_secs_f64(self.packets as f64 / 1e5).min(self.at_most());
         let search = (self.probe + PAUSE) * 9.min(self.trials() - 2) + (decide + PAUSE) * 2;
         let curve = (self.probe * 2 + PAUSE) * self.multiples.len() as u32 * self.repeats;

@@ -79,8 +79,8 @@ fn failed_above<'a>(
     above.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, t)| t)
 }
 
-/// Whether the generator's own maximum ended the search among these trials: the result is what it sends at most, or nothing but
-/// packets that it left out made the next higher rate fail.
+/// Whether the generator's own maximum ended the search among these trials: the result is what it
+/// sends at most, or nothing but packets that it left out made the next higher rate fail.
 fn is_all_that_was_sent<'a>(
     found: &Throughput,
     trials: impl Iterator<Item = &'a FloodTrial> + Clone,
@@ -169,7 +169,8 @@ mod tests {
     #[test]
     fn a_throughput_that_is_the_generator_s_own_is_doubted() {
         let limited = |change: &dyn Fn(&mut FloodRun)| kinds(change) == ["tester-limited"];
-        // A flood that was no faster, or by less than the width of a result; and one that was much faster.
+        // A flood that was no faster, or by less than the width of a result; and one that was much
+        // faster.
         for (times, expected) in [(1.0, true), (1.02, true), (2.0, false)] {
             let flood = |r: &mut FloodRun| {
                 let row = &r.results.cells[0].rows[0];
@@ -181,7 +182,8 @@ mod tests {
             };
             assert_eq!(limited(&flood), expected, "{times}");
         }
-        // The short trial above the result failed: by what the generator left out, or by what the system lost.
+        // The short trial above the result failed: by what the generator left out, or by what the
+        // system lost.
         for (arrived, expected) in [(900, true), (800, false)] {
             let probe = |r: &mut FloodRun| {
                 let row = &r.results.cells[0].rows[0];

@@ -1,6 +1,7 @@
-//! Experiment E6's case of its own, `lab fragments`: packets that do not fit the link between the gateways once they are in a
-//! tunnel. Every system is measured twice at the same time: over a link that carries the largest packet whole, and over one
-//! that does not. What a system does with such a packet (it cuts what it sends, or what it is given, or refuses) is found out first.
+//! Experiment E6's case of its own, `lab fragments`: packets that do not fit the link between the
+//! gateways once they are in a tunnel. Every system is measured twice at the same time: over a link
+//! that carries the largest packet whole, and over one that does not. What a system does with such
+//! a packet (it cuts what it sends, or what it is given, or refuses) is found out first.
 
 use std::fmt;
 use std::time::Duration;
@@ -199,7 +200,8 @@ fn may_be_cut(rig: &Rig) -> Result<(), LabError> {
 struct Became {
     sent: u64,
     arrived: u64,
-    /// Packets that crossed the outer link, pieces included, and how many of them were later pieces.
+    /// Packets that crossed the outer link, pieces included, and how many of them were later
+    /// pieces.
     crossed: u64,
     pieces: u64,
     /// ICMP errors (destination unreachable, which "too big" is one of) that the sender heard.
@@ -209,7 +211,8 @@ struct Became {
 impl fmt::Display for Became {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, arrived, crossed, pieces, told } = *self;
-        // Of each that was sent: what crossed tells, also where the receiver did not get it in time.
+        // Of each that was sent: what crossed tells, also where the receiver did not get it in
+        // time.
         let each = crossed as f64 / sent.max(1) as f64;
         if pieces > told && pieces * 2 >= arrived {
             write!(f, "cut on the way out: {each:.1} pieces cross for each")

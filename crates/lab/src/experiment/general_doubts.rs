@@ -1,4 +1,5 @@
-//! What a reader of any experiment should doubt, told from its record and from what the machine did meanwhile. Pure.
+//! What a reader of any experiment should doubt, told from its record and from what the machine did
+//! meanwhile. Pure.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ pub(super) struct Facts<'a> {
     /// It was made to show that everything works.
     pub smoke: bool,
     pub machine: &'a Fingerprint,
-    /// Names of the systems that were measured, each in boxes on this machine; none where an experiment has no boxes.
+    /// Names of the systems that were measured, each in boxes on this machine; none where an
+    /// experiment has no boxes.
     pub systems: Vec<&'a str>,
     pub options: &'a DutOptions,
     /// How often each thing was measured.
@@ -49,8 +51,8 @@ impl Facts<'_> {
     }
 }
 
-/// Everything that holds for all experiments with a record of the general shape; `record` has its figures and views, `systems`
-/// are those that were measured beside those that its samples name.
+/// Everything that holds for all experiments with a record of the general shape; `record` has its
+/// figures and views, `systems` are those that were measured beside those that its samples name.
 pub(super) fn doubts(record: &Record, systems: &[String], common: &Common, seen: &Seen) -> Vec<Warning> {
     let mut all: Vec<&str> = systems.iter().map(String::as_str).collect();
     all.extend(record.samples.iter().filter_map(|s| Some(s.factors.get("dut")?.as_str())));
@@ -100,8 +102,8 @@ pub(super) fn machine(machine: &Fingerprint, seen: &Seen) -> Vec<Warning> {
     list
 }
 
-/// Figures that are shown, and have a better way, whose repeats differ much. Shares are left out: a small one may double
-/// without meaning anything.
+/// Figures that are shown, and have a better way, whose repeats differ much. Shares are left out: a
+/// small one may double without meaning anything.
 fn noise(record: &Record) -> Option<Warning> {
     let shown = |name: &str| {
         record.views.iter().any(|view| match view {

@@ -1,6 +1,7 @@
-//! What a trial says of the system under test where the generator shares its machine. RFC 2544 has the throughput as the rate at
-//! which all frames *that were sent* come out: what the generator left out is no loss of the system, and a trial in which
-//! it left out more than a little was not of the rate that was asked for.
+//! What a trial says of the system under test where the generator shares its machine. RFC 2544 has
+//! the throughput as the rate at which all frames *that were sent* come out: what the generator
+//! left out is no loss of the system, and a trial in which it left out more than a little was not
+//! of the rate that was asked for.
 //!
 //! ```text
 //! left out: little ──> the loss of what was sent; the throughput is less than the rate by what was left out
@@ -34,7 +35,8 @@ pub(super) struct Shares {
 }
 
 impl Judge {
-    /// Of a search to within `width`: what is left out must not move the result by more than half of that.
+    /// Of a search to within `width`: what is left out must not move the result by more than half
+    /// of that.
     pub(super) fn new(width: f64) -> Self {
         Self { most: width / 2.0, again: 0, made: 0, repeated: 0 }
     }
@@ -72,7 +74,8 @@ impl Judge {
     }
 }
 
-/// What was carried at a rate whose trials left that out: of a `throughput` that takes all for sent, what was sent in the worst.
+/// What was carried at a rate whose trials left that out: of a `throughput` that takes all for
+/// sent, what was sent in the worst.
 pub(super) fn carried(throughput: f64, trials: impl IntoIterator<Item = Shares>) -> f64 {
     throughput * (1.0 - trials.into_iter().map(|t| t.unsent).fold(0.0, f64::max))
 }
@@ -115,8 +118,8 @@ mod tests {
         }
     }
 
-    /// Searches in a system that forwards up to [`LIMIT`] of what is sent, where a generator leaves out `unsent(rate, trial)`.
-    /// Without a judge what is left out is lost.
+    /// Searches in a system that forwards up to [`LIMIT`] of what is sent, where a generator leaves
+    /// out `unsent(rate, trial)`. Without a judge what is left out is lost.
     fn run(judged: bool, mut unsent: impl FnMut(f64, u32) -> f64) -> Run {
         let plan =
             Plan { goals: vec![GOAL], min_load: 500.0, max_load: 1e6, coarse_stages: 1, most_trials: TRIALS };

@@ -1,6 +1,7 @@
-//! Experiment E1, `lab line`: TCP across four boxes in a line, with and without a tunnel between the inner two, after
-//! Metheringham's measurements for FreeS/WAN (2001). Systems are interleaved (A B A B), every trial gets fresh boxes, figures
-//! are medians, and costs are compared with plain forwarding of the same run only.
+//! Experiment E1, `lab line`: TCP across four boxes in a line, with and without a tunnel between
+//! the inner two, after Metheringham's measurements for FreeS/WAN (2001). Systems are interleaved
+//! (A B A B), every trial gets fresh boxes, figures are medians, and costs are compared with plain
+//! forwarding of the same run only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,8 @@ use crate::report::{
 };
 use crate::topology::{Congestion, Line, Mode, Owner};
 
-/// Options of the experiment. The lists multiply: every system is measured in every mode with every number of streams.
+/// Options of the experiment. The lists multiply: every system is measured in every mode with every
+/// number of streams.
 #[derive(Debug, Clone)]
 pub struct LineOptions {
     /// Systems by name ([`dut::NAMES`]), or `all` for those installed.
@@ -39,8 +41,9 @@ pub struct LineOptions {
     pub repeats: u32,
     /// Numbers of TCP connections.
     pub streams: Vec<u32>,
-    /// Rates to offer, 10^6 bits per second over all connections; `None` is as much as they take. A rate is offered to the
-    /// first number of streams in the first direction only: a cost at a fixed rate is not one at full speed.
+    /// Rates to offer, 10^6 bits per second over all connections; `None` is as much as they take. A
+    /// rate is offered to the first number of streams in the first direction only: a cost at a
+    /// fixed rate is not one at full speed.
     pub rates_mbps: Vec<Option<u32>>,
     /// Forms in which packets cross the links.
     pub modes: Vec<Mode>,
@@ -101,14 +104,14 @@ impl LineReport {
     }
 }
 
-/// `lab line` as a command: prints the report (or with `json` the record) on standard output and errors on standard error;
-/// returns the exit status.
+/// `lab line` as a command: prints the report (or with `json` the record) on standard output and
+/// errors on standard error; returns the exit status.
 pub fn line_command(options: LineOptions, json: bool) -> i32 {
     print("lab line", line(options), json)
 }
 
-/// `lab report` as a command: the report of a run made earlier, from its folder alone; with `json` its record; with `html` its
-/// plots and page are written again.
+/// `lab report` as a command: the report of a run made earlier, from its folder alone; with `json`
+/// its record; with `html` its plots and page are written again.
 pub fn report_command(folder: &Path, json: bool, html: bool) -> i32 {
     let text = Stored::read(folder).and_then(|stored| {
         if let [first, more @ ..] = stored.missing_files().as_slice() {
@@ -301,7 +304,8 @@ impl Prepared {
     }
 }
 
-/// Systems that can be measured, what those asked for by name lack, and what is said of those left out of `all`.
+/// Systems that can be measured, what those asked for by name lack, and what is said of those left
+/// out of `all`.
 type Chosen = (Vec<Box<dyn Dut>>, Vec<Remedy>, Vec<Warning>);
 
 /// The systems of these names.

@@ -1,4 +1,5 @@
-//! Experiment E11, `lab lowend`: gateways held to a share of a core, after FreeS/WAN's "even a 486 can handle a T1 line".
+//! Experiment E11, `lab lowend`: gateways held to a share of a core, after FreeS/WAN's "even a 486
+//! can handle a T1 line".
 
 use std::time::Duration;
 
@@ -51,7 +52,8 @@ const ABOUT: About = About {
     baseline: None,
 };
 
-/// What may be lost at a throughput: a gateway that is stopped nine tenths of the time has queues to overflow.
+/// What may be lost at a throughput: a gateway that is stopped nine tenths of the time has queues
+/// to overflow.
 const LOSS: f64 = 0.001;
 const RATES: [f64; 4] = [1.5, 10.0, 50.0, 100.0];
 /// The frames that the fixed rates are made of.
@@ -159,8 +161,8 @@ pub fn lowend(options: LowendOptions) -> Result<Report, LabError> {
     c.finish(conclude)
 }
 
-/// Searches so short that a short run keeps to its time: windows of TCP and at fixed rates; numbers of systems, shares, sizes and
-/// fixed rates.
+/// Searches so short that a short run keeps to its time: windows of TCP and at fixed rates; numbers
+/// of systems, shares, sizes and fixed rates.
 fn fitting(
     common: &Common,
     (window, fixed): (Duration, Duration),

@@ -1,4 +1,5 @@
-//! The experiments of the laboratory, one file each, and what they share: options with defaults, one measured trial.
+//! The experiments of the laboratory, one file each, and what they share: options with defaults,
+//! one measured trial.
 //!
 //! # Files
 //!

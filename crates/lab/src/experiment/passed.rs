@@ -25,7 +25,8 @@ pub(super) struct Passed {
     pub time: Time,
     /// Share of the processors' time in which a gateway was stopped by its quota, the mean of both.
     pub stopped: f64,
-    /// Bytes and packets that crossed the outer link, both ways, as its kernel counts them (in wire mode without Ethernet header).
+    /// Bytes and packets that crossed the outer link, both ways, as its kernel counts them (in wire
+    /// mode without Ethernet header).
     pub outer: (u64, u64),
 }
 
@@ -41,19 +42,22 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// By which times may disagree that were read one after the other from counters in whole ticks (`hertz` a second): a fiftieth
-    /// of all there was, a tick of each processor, and one of each of the eight counters that were added up.
+    /// By which times may disagree that were read one after the other from counters in whole ticks
+    /// (`hertz` a second): a fiftieth of all there was, a tick of each processor, and one of each
+    /// of the eight counters that were added up.
     fn inexact(&self, hertz: f64) -> f64 {
         self.machine / 50.0 + (measure::cpus() as f64 + 8.0) / hertz
     }
 }
 
 impl Passed {
-    /// What cannot be, whatever the system under test does: more packets of ours than were sent, more time than there was.
+    /// What cannot be, whatever the system under test does: more packets of ours than were sent,
+    /// more time than there was.
     pub(super) fn impossible(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for (sent, counted) in &self.ways {
-            // Those that were not opened are only taken for ours: a gateway that lets out others is `wrong-packets`.
+            // Those that were not opened are only taken for ours: a gateway that lets out others is
+            // `wrong-packets`.
             let (sent, received) = (sent.sent, counted.received.unique);
             if received > sent {
                 all.push(format!("{received} packets arrived of {sent} that were sent"));
@@ -88,8 +92,9 @@ impl Passed {
         self.sum(|(_, c)| c.arrived())
     }
 
-    /// Share of the intended packets that did not arrive, unsent ones included: of the worse direction, for a throughput is
-    /// that of both. Less than nothing is lost only where more came out than went in: of a gateway measured alone that is
+    /// Share of the intended packets that did not arrive, unsent ones included: of the worse
+    /// direction, for a throughput is that of both. Less than nothing is lost only where more came
+    /// out than went in: of a gateway measured alone that is
     /// `wrong-packets`, of two it is [`Passed::impossible`].
     pub(super) fn loss(&self) -> f64 {
         let share = |(s, c): &(Sent, Counted)| 1.0 - c.arrived() as f64 / s.intended.max(1) as f64;
@@ -105,7 +110,8 @@ impl Passed {
         }
     }
 
-    /// Share of the packets sent that the system lost, and not the receiver behind it: of the worse direction.
+    /// Share of the packets sent that the system lost, and not the receiver behind it: of the worse
+    /// direction.
     pub(super) fn lost_by_the_system(&self) -> f64 {
         let through = |(s, c): &(Sent, Counted)| (c.arrived() + c.socket_drops) as f64 / s.sent.max(1) as f64;
         self.ways.iter().map(|way| 1.0 - through(way)).fold(0.0, f64::max)

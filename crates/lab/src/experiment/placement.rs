@@ -12,15 +12,19 @@ use crate::topology::{Cpus, Line, Node};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spread {
-    /// As the kernel's scheduler likes; what a link receives is handled in its sender's context, as veth does.
+    /// As the kernel's scheduler likes; what a link receives is handled in its sender's context, as
+    /// veth does.
     Free,
-    /// Each gateway has a processor of its own, as it would on a machine of its own; hosts and links as with `Free`.
+    /// Each gateway has a processor of its own, as it would on a machine of its own; hosts and
+    /// links as with `Free`.
     Apart,
-    /// The generator has the first processor for itself. Both gateways, what every link receives (by receive packet
-    /// steering) and the receiving host share the second: a gateway must not be starved by what arrives for it.
+    /// The generator has the first processor for itself. Both gateways, what every link receives
+    /// (by receive packet steering) and the receiving host share the second: a gateway must not be
+    /// starved by what arrives for it.
     OwnCore,
-    /// The same, but what links receive is polled by threads of the kernel (threaded NAPI) that are kept on the second processor
-    /// and take turns with the gateways there, where software interrupts come first.
+    /// The same, but what links receive is polled by threads of the kernel (threaded NAPI) that are
+    /// kept on the second processor and take turns with the gateways there, where software
+    /// interrupts come first.
     OwnCoreThreads,
 }
 

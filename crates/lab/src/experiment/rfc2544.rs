@@ -1,5 +1,6 @@
-//! Experiment E6, `lab rfc2544`: throughput by frame size at bounded losses, latency below it and the curve past it, gateway to
-//! gateway (RFC 2544 figure 3) or of one gateway alone (figure 2), after Freescale's study of IPsec on its processors.
+//! Experiment E6, `lab rfc2544`: throughput by frame size at bounded losses, latency below it and
+//! the curve past it, gateway to gateway (RFC 2544 figure 3) or of one gateway alone (figure 2),
+//! after Freescale's study of IPsec on its processors.
 //!
 //! # Files
 //!
@@ -50,7 +51,8 @@ pub struct Rfc2544Options {
     pub losses: Vec<f64>,
     /// Share by which a throughput may be off.
     pub width: Option<f64>,
-    /// As RFC 2544 has it: no bad trial is forgiven, and one trial (of 60 s unless `duration` says otherwise) decides.
+    /// As RFC 2544 has it: no bad trial is forgiven, and one trial (of 60 s unless `duration` says
+    /// otherwise) decides.
     pub strict: bool,
 }
 
@@ -249,7 +251,8 @@ impl Work {
             (named, _) => named.to_vec(),
         };
         let mut losses = if o.losses.is_empty() { LOSSES.to_vec() } else { o.losses.clone() };
-        // Strictest first, whatever the order on the command line: latency is measured below the first one's throughput.
+        // Strictest first, whatever the order on the command line: latency is measured below the
+        // first one's throughput.
         losses.sort_by(f64::total_cmp);
         losses.dedup();
         if losses.iter().any(|l| !(0.0..0.5).contains(l)) {
@@ -298,7 +301,8 @@ impl Work {
         self.care = budget::least(common, &self.care, self.others(systems), searches);
     }
 
-    /// About what all but the searches takes: each system is started, flooded, and has its latency and its curve measured.
+    /// About what all but the searches takes: each system is started, flooded, and has its latency
+    /// and its curve measured.
     fn others(&self, systems: u32) -> Duration {
         let flood = Duration::from_secs_f64(self.care.last);
         let mut lengths = vec![flood];
@@ -360,7 +364,8 @@ impl Work {
             all.extend(more.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())));
             all
         };
-        // Of each system's trials under this load, those of its latency and its curve included, which come last.
+        // Of each system's trials under this load, those of its latency and its curve included,
+        // which come last.
         let file = |dut: &str| trials::file(&[&size.to_string(), &named, dut], repeat);
         let files = |dut: &str| vec![RunFolder::raw(&file(dut))];
         let mut known = Vec::new();
@@ -376,7 +381,8 @@ impl Work {
                 (repeat, began, files(dut)),
             ));
         }
-        // What came through the flood stands for a throughput that was not found. Rates are those of each direction.
+        // What came through the flood stands for a throughput that was not found. Rates are those
+        // of each direction.
         let rates: Vec<f64> = known
             .iter()
             .zip(&searched)
@@ -426,7 +432,8 @@ impl Work {
         Ok(())
     }
 
-    /// Takes down what was found for each goal; returns the first throughput that was: its goal, packets a second each way.
+    /// Takes down what was found for each goal; returns the first throughput that was: its goal,
+    /// packets a second each way.
     #[allow(clippy::too_many_arguments, reason = "what makes a sample")]
     fn throughput(
         &self,
@@ -511,7 +518,8 @@ mod tests {
             few_packets(&Found { goal, bounds, conditional_throughput: lower, complete: true })
                 .map(|w| w.kind())
         };
-        // Of a million packets ten may be lost, of fewer not even that; where none may, the first tells.
+        // Of a million packets ten may be lost, of fewer not even that; where none may, the first
+        // tells.
         assert_eq!(
             (kind(0.000_01, Some(500_000.0)), kind(0.0, Some(10.0)), kind(0.001, None)),
             (None, None, None)

@@ -1,5 +1,6 @@
-//! A line with a running system under test on it, ready for one trial after the other with packets of our own generator: on both
-//! gateways, or on the first with the laboratory's own tester in the place of the second.
+//! A line with a running system under test on it, ready for one trial after the other with packets
+//! of our own generator: on both gateways, or on the first with the laboratory's own tester in the
+//! place of the second.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,9 +31,11 @@ use crate::topology::{Cpus, Line, LineSpec, Mode, Netns, Node, Owner, Sites, add
 pub(super) const PORT: u16 = 7007;
 /// What the first packets of a topology meet (ARP, path MTU, caches) is not measured.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// So long may it be until a system carries what it is given: on a busy machine it has to wait for its turn.
+/// So long may it be until a system carries what it is given: on a busy machine it has to wait for
+/// its turn.
 const WARM_AT_MOST: Duration = Duration::from_secs(30);
-/// What a tunnel may add to a packet: where inner packets are larger than usual, the outer link is so by as much.
+/// What a tunnel may add to a packet: where inner packets are larger than usual, the outer link is
+/// so by as much.
 const ENCAPSULATION: u32 = 100;
 const GATEWAYS: [Node; 2] = [Node::G1, Node::G2];
 /// The usual inner MTU, which fits every system on an ordinary link.
@@ -74,7 +77,8 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    /// Share of the processors' time until `after` in which a gateway was stopped, the mean of all; none where none is held.
+    /// Share of the processors' time until `after` in which a gateway was stopped, the mean of all;
+    /// none where none is held.
     pub(super) fn stopped(&self, after: &Self) -> f64 {
         let stalls: Vec<Stalls> = after.stalls.iter().zip(&self.stalls).map(|(a, b)| a.since(b)).collect();
         stopped_share(&stalls, (after.at - self.at).as_secs_f64(), measure::cpus())
@@ -88,9 +92,10 @@ fn stopped_share(stalls: &[Stalls], seconds: f64, cpus: usize) -> f64 {
 }
 
 impl Rig {
-    /// Builds the line and starts the system, where `placement` puts it. With an inner MTU above the usual one the outer link's
-    /// is raised to as much more as any tunnel adds, and the tunnel's device, where the system leaves that to others, to the inner
-    /// one: nothing is fragmented.
+    /// Builds the line and starts the system, where `placement` puts it. With an inner MTU above
+    /// the usual one the outer link's is raised to as much more as any tunnel adds, and the
+    /// tunnel's device, where the system leaves that to others, to the inner one: nothing is
+    /// fragmented.
     pub(super) fn start(
         owner: &Owner,
         dut: &dyn Dut,
@@ -191,7 +196,8 @@ impl Rig {
                 let first = self.number(direction)?;
                 let mut ways = self.ways(shape, direction, epoch, first)?;
                 let sent = send(&mut ways, offer, epoch, self.placement.generator())?;
-                // Of what was sent, which may be less than was intended: that is not the system's fault.
+                // Of what was sent, which may be less than was intended: that is not the system's
+                // fault.
                 let most = |(way, sent): (Way<'_>, &Sent)| {
                     let arrived = way.receiver.finish().arrived();
                     arrived > 0 && arrived * 2 >= sent.sent
@@ -220,7 +226,8 @@ impl Rig {
         Ok(first)
     }
 
-    /// Both ends of each direction that `direction` says, for packets of `shape` with a tag of their own, receiving from now on.
+    /// Both ends of each direction that `direction` says, for packets of `shape` with a tag of
+    /// their own, receiving from now on.
     fn ways(
         &self,
         shape: Shape,
@@ -267,7 +274,8 @@ impl Rig {
         Ok(FloodTrial::new(name, key, offer.rate, *sent, counted.received, account, passed.cost))
     }
 
-    /// Offers packets of `shape` (its tag is set here) in each direction that `direction` says, `offer` in each.
+    /// Offers packets of `shape` (its tag is set here) in each direction that `direction` says,
+    /// `offer` in each.
     pub(super) fn pass(
         &mut self,
         shape: Shape,
@@ -371,7 +379,8 @@ impl Rig {
         self.line.node(gateway).pids()
     }
 
-    /// TCP from a to b by iperf3, with a measuring window of `duration` after a warm-up of as much, at most a second.
+    /// TCP from a to b by iperf3, with a measuring window of `duration` after a warm-up of as much,
+    /// at most a second.
     pub(super) fn tcp_window(&mut self, streams: u32, duration: Duration) -> Result<Window, LabError> {
         let warm_up = duration.min(Duration::from_secs(1));
         // Longer than it will take; it is ended with the window.
@@ -396,7 +405,8 @@ impl Rig {
         Ok(window)
     }
 
-    /// What the packet engines of both gateways have counted so far; `None` where there are no two that count.
+    /// What the packet engines of both gateways have counted so far; `None` where there are no two
+    /// that count.
     pub(super) fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
         Ok(self.engines_of_all()?.try_into().ok())
     }
@@ -417,7 +427,8 @@ impl Rig {
         report.map(|(_, tcp)| tcp).map_err(|e| running.failed(&name, e))
     }
 
-    /// Ends the system; returns the names of processes that had to be killed, and what it said of its tunnel.
+    /// Ends the system; returns the names of processes that had to be killed, and what it said of
+    /// its tunnel.
     pub(super) fn stop(mut self) -> (Vec<String>, Vec<String>) {
         let killed = self.running.take().map(|r| r.stop()).unwrap_or_default();
         (killed, self.line.journal().lines())
@@ -476,7 +487,8 @@ mod tests {
     #[test]
     fn gateways_cannot_be_stopped_for_longer_than_there_was() {
         let stall = |seconds| Stalls { seconds, ..Stalls::default() };
-        // Stopped on each of four processors all the time; one of two, on one of them; not held at all.
+        // Stopped on each of four processors all the time; one of two, on one of them; not held at
+        // all.
         assert_eq!(stopped_share(&[stall(8.0), stall(8.0)], 2.0, 4), 1.0);
         assert_eq!(stopped_share(&[stall(2.0), stall(0.0)], 2.0, 4), 0.125);
         assert_eq!(stopped_share(&[], 2.0, 4), 0.0);

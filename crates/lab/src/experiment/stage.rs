@@ -1,5 +1,5 @@
-//! A topology with a running system under test on it, for experiments whose load is made of applications; and what such
-//! experiments check before they begin.
+//! A topology with a running system under test on it, for experiments whose load is made of
+//! applications; and what such experiments check before they begin.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ pub(super) struct Systems {
     pub warnings: Vec<Warning>,
 }
 
-/// The systems asked for, or `own` when none was; an error that names everything this machine lacks.
+/// The systems asked for, or `own` when none was; an error that names everything this machine
+/// lacks.
 pub(super) fn systems(
     common: &Common,
     options: &DutOptions,
@@ -45,7 +46,8 @@ pub(super) fn systems(
 }
 
 impl Campaign {
-    /// Notes what is measured and raises the doubts that are known before anything is, beside those that all have.
+    /// Notes what is measured and raises the doubts that are known before anything is, beside those
+    /// that all have.
     pub(super) fn introduce(&mut self, systems: &Systems, repeats: u32, window: Duration) {
         self.settings.insert("repeats".into(), repeats.to_string());
         for dut in &systems.duts {
@@ -64,7 +66,8 @@ impl Campaign {
     }
 }
 
-/// One system at work on a topology of that kind. Dropping it ends the system, then removes the topology, then the files.
+/// One system at work on a topology of that kind. Dropping it ends the system, then removes the
+/// topology, then the files.
 pub(super) struct Stage<T: Topology> {
     running: Option<Box<dyn Running>>,
     pub topology: T,
@@ -98,8 +101,8 @@ impl<T: Topology> Stage<T> {
         self.running.as_mut().map_or(Ok(()), |r| r.alive())
     }
 
-    /// The boxes as parties of a measurement: `gateways`, and the hosts of the first path as `client` and `server` where
-    /// these are boxes of their own.
+    /// The boxes as parties of a measurement: `gateways`, and the hosts of the first path as
+    /// `client` and `server` where these are boxes of their own.
     pub(super) fn parties(&self) -> Vec<(&'static str, &Netns)> {
         let hosts = self.topology.paths().into_iter().take(1);
         let hosts = hosts.flat_map(|p| [("client", p.from.netns), ("server", p.to.netns)]);
@@ -137,7 +140,8 @@ impl<T: Topology> Stage<T> {
 
 impl<T: Topology> Drop for Stage<T> {
     fn drop(&mut self) {
-        // The processes first; the topology goes after this, and the files, which hold keys, with the owner at the latest.
+        // The processes first; the topology goes after this, and the files, which hold keys, with
+        // the owner at the latest.
         self.running = None;
         let _ = fs::remove_dir_all(&self.dir);
     }

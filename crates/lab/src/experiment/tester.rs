@@ -1,5 +1,6 @@
-//! The tester of one gateway alone (RFC 2544 figure 2): the box on the outer link is the laboratory's own. Its IKE agrees on a
-//! CHILD_SA with the gateway, then it seals what the gateway is to open and opens what the gateway has sealed.
+//! The tester of one gateway alone (RFC 2544 figure 2): the box on the outer link is the
+//! laboratory's own. Its IKE agrees on a CHILD_SA with the gateway, then it seals what the gateway
+//! is to open and opens what the gateway has sealed.
 //!
 //! ```text
 //!   a ---- lan g1 wan ==== ESP ==== wan (g2: the tester)
@@ -57,7 +58,8 @@ struct Pair {
     outbound: Arc<Association>,
 }
 
-/// What was wrong with packets that came out of a gateway measured alone, on either side, and how many were right.
+/// What was wrong with packets that came out of a gateway measured alone, on either side, and how
+/// many were right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Behaved {
     /// Packets that arrived, each once.
@@ -93,9 +95,11 @@ pub(super) fn algorithms(dut: &dyn Dut) -> Result<Option<EspSuite>, LabError> {
 }
 
 impl Tester {
-    /// Makes the box ready, with IKE waiting for the gateway when `dut` speaks it; what the gateway has to be told of that.
+    /// Makes the box ready, with IKE waiting for the gateway when `dut` speaks it; what the gateway
+    /// has to be told of that.
     pub(super) fn prepare(line: &Line, dut: &dyn Dut) -> Result<(Self, Option<Played>), LabError> {
-        // After the tester has seen a packet nobody else is to: no socket takes it, nobody is told that there is none.
+        // After the tester has seen a packet nobody else is to: no socket takes it, nobody is told
+        // that there is none.
         let rules = format!(
             "table netdev ironlab_tester {{\nchain seen {{\n\
              type filter hook ingress device \"{DEVICE}\" priority 10; policy accept;\n\
@@ -125,8 +129,9 @@ impl Tester {
         Ok((Self { tunnel: Some(Tunnel { peer, sas: None }), route }, Some(played)))
     }
 
-    /// Takes the keys of the CHILD_SA that is there now. To be called before every trial: the gateway may have made another. One
-    /// with more than half of its sequence numbers used is rekeyed first.
+    /// Takes the keys of the CHILD_SA that is there now. To be called before every trial: the
+    /// gateway may have made another. One with more than half of its sequence numbers used is
+    /// rekeyed first.
     pub(super) fn agree(&mut self) -> Result<(), LabError> {
         let Some(tunnel) = &mut self.tunnel else { return Ok(()) };
         let up = tunnel.peer.wait_up(AGREED)?;

@@ -1,5 +1,5 @@
-//! What the experiments with packets share: frames of RFC 2544, systems side by side, and the search for their throughput with
-//! trials that go round among them.
+//! What the experiments with packets share: frames of RFC 2544, systems side by side, and the
+//! search for their throughput with trials that go round among them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,7 +59,8 @@ impl FromStr for FrameSize {
 }
 
 impl FrameSize {
-    /// The packets of it over `flows` flows, where inner packets have at most `inner_mtu` bytes; `None` when they do not fit.
+    /// The packets of it over `flows` flows, where inner packets have at most `inner_mtu` bytes;
+    /// `None` when they do not fit.
     pub(super) fn shape(self, inner_mtu: u32, flows: u32) -> Option<Shape> {
         let largest = inner_mtu + FRAMING;
         let payload = |frame: u32| (frame - FRAMING - IP_UDP) as u16;
@@ -94,7 +95,8 @@ pub(super) struct Care {
     pub exceed: f64,
     /// How close the bounds come, as a share.
     pub width: f64,
-    /// Length of the first trials, of full ones, and of all full ones at a load that decide about it, seconds.
+    /// Length of the first trials, of full ones, and of all full ones at a load that decide about
+    /// it, seconds.
     pub initial: f64,
     pub last: f64,
     pub sum: f64,
@@ -164,8 +166,8 @@ pub(super) struct Searched {
     pub at: Vec<Vec<Passed>>,
     /// What came through with as much offered as the generator sends.
     pub flood: Passed,
-    /// Full trials in which the tester itself lost more than may be lost: the generator did not keep the rate however often it
-    /// tried, or the receiver had no room.
+    /// Full trials in which the tester itself lost more than may be lost: the generator did not
+    /// keep the rate however often it tried, or the receiver had no room.
     pub tester_limited: usize,
     /// Trials that were repeated because the generator had not kept the rate.
     pub repeated: u32,
@@ -179,7 +181,8 @@ impl Searched {
         found_doubts(&self.found, self.tester_limited, dut, cell)
     }
 
-    /// The same where nothing is measured beside it: takes its doubts down and keeps its trials, as the file that `words` name.
+    /// The same where nothing is measured beside it: takes its doubts down and keeps its trials, as
+    /// the file that `words` name.
     pub(super) fn keep(
         &self,
         c: &mut Campaign,
@@ -193,7 +196,8 @@ impl Searched {
     }
 }
 
-/// What is to be doubted of the results of a search in which the tester lost too much in `limited` trials.
+/// What is to be doubted of the results of a search in which the tester lost too much in `limited`
+/// trials.
 fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<Warning> {
     let (dut, cell) = (dut.to_string(), cell.to_string());
     let without = found.iter().filter(|f| f.conditional_throughput.is_none() || !f.complete);
@@ -305,7 +309,8 @@ pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64
     let mut measures = vec![
         ("kpps", passed.forwarded_pps() / 1e3),
         ("inner_gbps", inner_gbps(shape, passed.forwarded_pps())),
-        // A veth that receives by polling, as in wire mode, counts IP packets: neither Ethernet header nor FCS.
+        // A veth that receives by polling, as in wire mode, counts IP packets: neither Ethernet
+        // header nor FCS.
         ("outer_gbps", (bytes + u64::from(FRAMING) * frames) as f64 * 8.0 / seconds / 1e9),
         ("loss", passed.loss()),
         ("busy", passed.cost.busy_share),
@@ -316,7 +321,8 @@ pub(super) fn measures(shape: &Shape, passed: &Passed) -> Vec<(&'static str, f64
     measures
 }
 
-/// The median of each measure over the trials at one load: one that was disturbed does not speak for the load.
+/// The median of each measure over the trials at one load: one that was disturbed does not speak
+/// for the load.
 pub(super) fn medians<'a>(trials: &[Vec<(&'a str, f64)>]) -> Vec<(&'a str, f64)> {
     let of = |name: &str| -> Vec<f64> {
         trials.iter().flatten().filter(|(n, _)| *n == name).map(|(_, value)| *value).collect()

@@ -1,6 +1,7 @@
-//! Experiment E2, `lab topologies`: TCP like ttcp's over host to host, four boxes in a line, and road warriors, with every
-//! system and suite, by the size of the sender's writes, after Miltchev, Ioannidis and Keromytis (2002). They saw a dip at
-//! 512 bytes; here one is looked for by a stated rule.
+//! Experiment E2, `lab topologies`: TCP like ttcp's over host to host, four boxes in a line, and
+//! road warriors, with every system and suite, by the size of the sender's writes, after Miltchev,
+//! Ioannidis and Keromytis (2002). They saw a dip at 512 bytes; here one is looked for by a stated
+//! rule.
 
 use std::time::Duration;
 
@@ -196,7 +197,8 @@ impl Plan {
         (one + write * self.writes.len() as u32) * (self.topologies.len() * systems) as u32 * self.repeats
     }
 
-    /// Leaves sizes out until it fits into the time of a short run: the largest and the smallest stay longest.
+    /// Leaves sizes out until it fits into the time of a short run: the largest and the smallest
+    /// stay longest.
     fn fit(&mut self, common: &Common, systems: usize) {
         let Some(time) = budget::of(common) else { return };
         while self.writes.len() > 1 && self.guess(systems) > time {
@@ -274,8 +276,8 @@ impl Plan {
     }
 }
 
-/// The sizes at which `shares` (by size, ascending) fall below [`DIP`] of both neighbours, with how deep: the share over
-/// the lower neighbour's.
+/// The sizes at which `shares` (by size, ascending) fall below [`DIP`] of both neighbours, with how
+/// deep: the share over the lower neighbour's.
 fn dips(shares: &[(u64, f64)]) -> Vec<(u64, f64)> {
     let part = |w: &[(u64, f64)]| w[1].1 / w[0].1.min(w[2].1);
     shares.windows(3).map(|w| (w[1].0, part(w))).filter(|(_, part)| *part < DIP).collect()

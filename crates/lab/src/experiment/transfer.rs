@@ -1,5 +1,6 @@
-//! Experiment E3, `lab transfer`: one large file by ftp, http, https, scp and sftp, and by ftp and http over the tunnels, host
-//! to host and gateway to gateway, after Miltchev, Ioannidis and Keromytis (2002). Real programs, all with AES-128-GCM.
+//! Experiment E3, `lab transfer`: one large file by ftp, http, https, scp and sftp, and by ftp and
+//! http over the tunnels, host to host and gateway to gateway, after Miltchev, Ioannidis and
+//! Keromytis (2002). Real programs, all with AES-128-GCM.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;

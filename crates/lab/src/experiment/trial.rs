@@ -1,4 +1,5 @@
-//! One trial: a fresh line, one system under test, one load, one measuring window; everything removed again.
+//! One trial: a fresh line, one system under test, one load, one measuring window; everything
+//! removed again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -131,7 +132,8 @@ impl TrialPlan<'_> {
     }
 }
 
-/// A configuration as the record keeps it: the value of every `secret` left out, for runs are shown to others.
+/// A configuration as the record keeps it: the value of every `secret` left out, for runs are shown
+/// to others.
 fn without_secrets(configuration: &str) -> String {
     configuration
         .lines()

@@ -1,5 +1,7 @@
-//! The raw trials behind the figures of one system under one load: a CSV of them in `raw/` of the run folder, from which
-//! `testkit/laboratory/recompute.py` comes to the record's figures by itself; and what is to be doubted of them. Pure.
+//! The raw trials behind the figures of one system under one load: a CSV of them in `raw/` of the
+//! run folder, from which
+//! `testkit/laboratory/recompute.py` comes to the record's figures by itself; and what is to be
+//! doubted of them. Pure.
 
 use std::fmt::Write;
 
@@ -47,7 +49,8 @@ struct Trial {
     seconds: f64,
     /// Packets a second that were offered, each way.
     rate: Option<f64>,
-    /// The loss that the search was told of; none when the trial said nothing, or was not the search's.
+    /// The loss that the search was told of; none when the trial said nothing, or was not the
+    /// search's.
     told: Option<f64>,
     passed: Passed,
 }
@@ -59,14 +62,15 @@ pub(super) struct Trials {
     trials: Vec<Trial>,
 }
 
-/// A row for each way of each trial. What is of the trial, and not of one way of it, stands in both rows: the time of the
-/// machine's processors (`machine_s` is all there is, `idle_s` includes waiting for a disk), the gateways' processes, the outer
-/// link.
+/// A row for each way of each trial. What is of the trial, and not of one way of it, stands in both
+/// rows: the time of the machine's processors (`machine_s` is all there is, `idle_s` includes
+/// waiting for a disk), the gateways' processes, the outer link.
 const COLUMNS: &str = "trial,purpose,of,way,began_s,offered_pps,duration_s,told_loss,intended,sent,unsent,refused,send_s,\
                        received,receive_s,lost,unopened,socket_drops,duplicates,reordered,corrupt,p50_us,p90_us,p99_us,p999_us,\
                        max_us,machine_s,idle_s,stolen_s,busy_s,gateways_ns,outer_bytes,outer_packets\n";
 
-/// A pause of the machine that may cost a trial what was due meanwhile, seconds: the generator's own patience.
+/// A pause of the machine that may cost a trial what was due meanwhile, seconds: the generator's
+/// own patience.
 const PAUSE: f64 = 0.01;
 
 impl Trials {
@@ -100,7 +104,8 @@ impl Trials {
         });
     }
 
-    /// All of them as CSV, numbered from 1. Numbers are written so that they are read back as the same.
+    /// All of them as CSV, numbered from 1. Numbers are written so that they are read back as the
+    /// same.
     pub(super) fn csv(&self) -> String {
         let ways: &[&str] = match self.direction {
             Direction::Forward => &["forward"],
@@ -160,8 +165,8 @@ impl Trials {
         Some(Warning::Impossible { dut: dut.into(), cell: cell.into(), what, more: all.len() - 1 })
     }
 
-    /// Where trials of latency and of the curve that offered no more than the throughput `pps` (each way, found to within `width`
-    /// for the loss `goal`) lost clearly more than `goal`.
+    /// Where trials of latency and of the curve that offered no more than the throughput `pps`
+    /// (each way, found to within `width` for the loss `goal`) lost clearly more than `goal`.
     pub(super) fn contradiction(
         &self,
         dut: &str,
@@ -173,8 +178,9 @@ impl Trials {
             judged && t.rate.is_some_and(|rate| rate <= pps * (1.0 + 1e-9))
         };
         let below: Vec<&Trial> = self.trials.iter().filter(below).collect();
-        // The search says that the limit is no lower than a width below what it found. What is offered above that may be lost,
-        // and what comes due in one pause of the machine, which tells in a short trial.
+        // The search says that the limit is no lower than a width below what it found. What is
+        // offered above that may be lost, and what comes due in one pause of the machine, which
+        // tells in a short trial.
         let explained = |t: &Trial| {
             let limit = pps * (1.0 - width);
             goal + (1.0 - limit / t.rate.unwrap_or(limit)).max(0.0) + PAUSE / t.seconds.max(PAUSE)
@@ -199,7 +205,8 @@ impl Trials {
     }
 }
 
-/// The name of the file of the trials of one system under one load, from the words that tell it from the others.
+/// The name of the file of the trials of one system under one load, from the words that tell it
+/// from the others.
 pub(super) fn file(words: &[&str], repeat: u32) -> String {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "._".contains(c);
     let clean = |word: &&str| word.chars().map(|c| if allowed(c) { c } else { '_' }).collect::<String>();

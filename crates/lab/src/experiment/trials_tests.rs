@@ -103,7 +103,8 @@ fn what_cannot_be_is_said_and_what_ticks_or_a_gateway_alone_explain_is_not() {
     assert_eq!((said(more.clone()), more.lost_by_the_system()), (None, 0.0));
 }
 
-/// What is said of a throughput of 1000 packets a second with no loss, known to within a twentieth, beside one trial.
+/// What is said of a throughput of 1000 packets a second with no loss, known to within a twentieth,
+/// beside one trial.
 fn contradiction(purpose: Purpose, rate: f64, ms: u64, way: (Sent, Counted)) -> Option<Warning> {
     let mut trials = Trials::new(Direction::Forward);
     trials.add((purpose, "of"), 0.0, offer(rate, ms), &passed(&[way]));

@@ -1,5 +1,6 @@
-//! Real programs that carry a file from a server to a client, with throw-away keys and configurations in a folder of the
-//! laboratory. Nothing else is written: what a server insists on having elsewhere (/run/sshd) is mounted for it alone.
+//! Real programs that carry a file from a server to a client, with throw-away keys and
+//! configurations in a folder of the laboratory. Nothing else is written: what a server insists on
+//! having elsewhere (/run/sshd) is mounted for it alone.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
@@ -115,7 +116,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves the files in `files` on `host`. `dir`, new and private, is for keys, configurations and logs.
+    /// Serves the files in `files` on `host`. `dir`, new and private, is for keys, configurations
+    /// and logs.
     pub fn start(
         app: App,
         host: Host<'_>,
@@ -164,7 +166,8 @@ impl Server {
         }
     }
 
-    /// Its client has come to an end that it should not have, such as "ended (exit status: 56)". Where the server has ended, or
+    /// Its client has come to an end that it should not have, such as "ended (exit status: 56)".
+    /// Where the server has ended, or
     /// `alive` has an error, that is why; else it is what both say.
     pub fn failed(
         &mut self,
@@ -194,20 +197,21 @@ impl Server {
         LabError::Measurement(why)
     }
 
-    /// Ids of the processes that descend from it, those included that have ended and are not yet waited for.
+    /// Ids of the processes that descend from it, those included that have ended and are not yet
+    /// waited for.
     pub fn children(&self) -> Vec<u32> {
         descendants(self.process.id(), &counters::parents())
     }
 
-    /// Waits, half a second at most, until it has no more children than those of `before`: what a session used is its account's
-    /// when it has ended and been waited for.
+    /// Waits, half a second at most, until it has no more children than those of `before`: what a
+    /// session used is its account's when it has ended and been waited for.
     pub fn settle(&self, before: &[u32]) -> Result<(), LabError> {
         let settled = || Ok(self.children().iter().all(|child| before.contains(child)));
         interrupt::wait_until(Duration::from_millis(500), settled).map(drop)
     }
 
-    /// The command by which the client of `path` fetches `file` (of those served, by its path on the server) to `to`, at
-    /// most at `rate` bits per second.
+    /// The command by which the client of `path` fetches `file` (of those served, by its path on
+    /// the server) to `to`, at most at `rate` bits per second.
     pub fn fetch(&self, path: &Path<'_>, file: &File, to: &File, rate: Option<u64>) -> Vec<String> {
         let (from, server, port) = (path.from.address.to_string(), path.to.address, self.app.port());
         let name = file.file_name().unwrap_or_default().to_string_lossy();

@@ -43,7 +43,8 @@ impl Content {
         all
     }
 
-    /// Information in a byte, bits: for text that of the choice of words, over their mean length with the space.
+    /// Information in a byte, bits: for text that of the choice of words, over their mean length
+    /// with the space.
     pub fn entropy(self) -> f64 {
         match self {
             Self::Random => 8.0,

@@ -1,5 +1,6 @@
-//! The packets of our own generator: Ethernet, IPv4 and UDP headers, then a payload in which every packet carries its
-//! number, its flow and the time it was sent, under a check of the trial that it belongs to.
+//! The packets of our own generator: Ethernet, IPv4 and UDP headers, then a payload in which every
+//! packet carries its number, its flow and the time it was sent, under a check of the trial that it
+//! belongs to.
 //!
 //! ```text
 //! 0       4        8            14     18
@@ -7,8 +8,9 @@
 //! | check | number | time, 48 b | flow | a pattern, up to the size |
 //! +-------+--------+------------+------+---------------------------+
 //! ```
-//! All in network order; the time is nanoseconds since the trial's epoch. The check covers the other three and the trial's
-//! tag, so neither damage nor a packet of another trial passes for one of ours. Pure.
+//! All in network order; the time is nanoseconds since the trial's epoch. The check covers the
+//! other three and the trial's tag, so neither damage nor a packet of another trial passes for one
+//! of ours. Pure.
 
 use std::net::Ipv4Addr;
 
@@ -48,8 +50,9 @@ impl Mix {
     /// Packets of a pattern.
     pub const LEN: usize = 12;
 
-    /// The simple Internet mix: of twelve packets seven of the first size, four of the second, one of the third (bytes of UDP
-    /// payload). Those of a size come in a row, so that a row is one system call.
+    /// The simple Internet mix: of twelve packets seven of the first size, four of the second, one
+    /// of the third (bytes of UDP payload). Those of a size come in a row, so that a row is one
+    /// system call.
     pub fn simple(sizes: [u16; 3]) -> Self {
         Self(std::array::from_fn(|n| sizes[usize::from(n >= 7) + usize::from(n >= 11)]))
     }
@@ -75,7 +78,8 @@ pub struct Mark {
     pub flow: u32,
 }
 
-/// Tags back from which packets may still be under way: of some trials, each of which has one for each direction.
+/// Tags back from which packets may still be under way: of some trials, each of which has one for
+/// each direction.
 const EARLIER: u32 = 8;
 const TIME_MASK: u64 = (1 << 48) - 1;
 
@@ -109,8 +113,8 @@ impl Shape {
         payload[14..18].copy_from_slice(&mark.flow.to_be_bytes());
     }
 
-    /// Whether a payload's marks are those of one of the trials before this one: it was under way for so long that its own
-    /// trial has counted it as lost. Tags count trials.
+    /// Whether a payload's marks are those of one of the trials before this one: it was under way
+    /// for so long that its own trial has counted it as lost. Tags count trials.
     pub fn straggles(&self, payload: &[u8]) -> bool {
         let Some(head) = payload.first_chunk::<MIN_PAYLOAD>() else { return false };
         let u32_at = |at: usize| head[at..].first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
@@ -120,7 +124,8 @@ impl Shape {
         (1..=EARLIER).any(|n| Self { tag: self.tag.wrapping_sub(n), ..*self }.check(&mark) == u32_at(0))
     }
 
-    /// The marks of a payload; `None` for one that is damaged, of another size, or not of this trial.
+    /// The marks of a payload; `None` for one that is damaged, of another size, or not of this
+    /// trial.
     pub fn read(&self, payload: &[u8], pattern: &[u8]) -> Option<Mark> {
         let (head, body) = payload.split_first_chunk::<MIN_PAYLOAD>()?;
         let u32_at = |at: usize| head[at..].first_chunk().map(|b| u32::from_be_bytes(*b));
@@ -184,16 +189,19 @@ pub struct Row {
 
 /// What a generator sends: frames made a burst at a time, one in each slot of a buffer.
 pub trait Burst: Send {
-    /// Makes the frames of the `count` packets from number `first` on, stamped `time` (nanoseconds since the trial's epoch).
+    /// Makes the frames of the `count` packets from number `first` on, stamped `time` (nanoseconds
+    /// since the trial's epoch).
     fn make(&mut self, first: u32, count: usize, time: u64) -> Result<(), LabError>;
 
     /// Memory in which the frames are made.
     fn bytes(&self) -> &[u8];
 
-    /// The frames from slot `at` on that one call can send, of the `count` that were made from number `first` on.
+    /// The frames from slot `at` on that one call can send, of the `count` that were made from
+    /// number `first` on.
     fn row(&self, first: u32, count: usize, at: usize) -> Row;
 
-    /// Each begins with a header for the kernel ([`ironswan_wire::offload`]): what is unfinished it finishes.
+    /// Each begins with a header for the kernel ([`ironswan_wire::offload`]): what is unfinished it
+    /// finishes.
     fn offloads(&self) -> bool {
         false
     }
@@ -205,7 +213,8 @@ pub struct Frames {
     shape: Shape,
     route: Route,
     buffer: Vec<u8>,
-    /// By size: the sum of all 16-bit words that the UDP checksum covers and that no packet of the size changes.
+    /// By size: the sum of all 16-bit words that the UDP checksum covers and that no packet of the
+    /// size changes.
     constant_sums: Vec<(usize, u64)>,
 }
 
@@ -233,7 +242,8 @@ impl Frames {
         let mut sizes: Vec<usize> = (0..Mix::LEN as u32).map(|number| shape.len(number)).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        // Pseudo header (destination, protocol, length), ports and length, pattern; the rest is added packet by packet.
+        // Pseudo header (destination, protocol, length), ports and length, pattern; the rest is
+        // added packet by packet.
         let constant = |size: usize| {
             let udp_len = 8 + size as u64;
             sum(&route.destination.octets())

@@ -1,9 +1,11 @@
-//! Our own generator: numbered UDP packets at an offered rate, or as many as go out, from one thread inside a host's
-//! namespace. Open loop: what is late is not made up for later than [`PATIENCE`]; it is counted as unsent.
+//! Our own generator: numbered UDP packets at an offered rate, or as many as go out, from one
+//! thread inside a host's namespace. Open loop: what is late is not made up for later than
+//! [`PATIENCE`]; it is counted as unsent.
 //!
-//! Frames leave by `sendmmsg` on a packet socket past routing and queueing, which sends about one and a half times as many
-//! per core as `sendmmsg` on a UDP socket; a ring shared with the kernel sends no more, and its slots come back only when
-//! the packet has been consumed, which would couple the generator to the system under test.
+//! Frames leave by `sendmmsg` on a packet socket past routing and queueing, which sends about one
+//! and a half times as many per core as `sendmmsg` on a UDP socket; a ring shared with the kernel
+//! sends no more, and its slots come back only when the packet has been consumed, which would
+//! couple the generator to the system under test.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -39,14 +41,16 @@ pub struct Sent {
     pub intended: u64,
     /// Given to the kernel.
     pub sent: u64,
-    /// Of these: the kernel said that the link, or the receiving end's backlog, dropped them at once.
+    /// Of these: the kernel said that the link, or the receiving end's backlog, dropped them at
+    /// once.
     pub refused: u64,
-    /// Never left: the generator was late, or the kernel had no room. They count as lost; they say nothing about the
-    /// system under test.
+    /// Never left: the generator was late, or the kernel had no room. They count as lost; they say
+    /// nothing about the system under test.
     pub unsent: u64,
     /// From the first to the last, seconds.
     pub seconds: f64,
-    /// CPU time of the generator's thread, seconds. Software interrupts that ran in its context are in it.
+    /// CPU time of the generator's thread, seconds. Software interrupts that ran in its context are
+    /// in it.
     pub cpu_seconds: f64,
 }
 
@@ -74,8 +78,9 @@ pub fn generate(
     generate_frames(netns, interface, &mut Frames::new(shape, route, BATCH), offer, epoch, cpus)
 }
 
-/// Sends `offer` of `frames`, which have [`BATCH`] slots, through `interface` inside `netns` on a thread of its own, on the
-/// processors of `cpus`; returns when done. `epoch` is what the packets' time stamps count from.
+/// Sends `offer` of `frames`, which have [`BATCH`] slots, through `interface` inside `netns` on a
+/// thread of its own, on the processors of `cpus`; returns when done. `epoch` is what the packets'
+/// time stamps count from.
 pub fn generate_frames(
     netns: &Netns,
     interface: &str,
@@ -158,7 +163,8 @@ impl Generator<'_> {
             }
             self.burst(behind.min(BATCH as u64) as usize, now)?;
         }
-        // What came due after the last look at the clock was intended, too: a pause at the end is not to hide it.
+        // What came due after the last look at the clock was intended, too: a pause at the end is
+        // not to hide it.
         let missed = missed(&self.offer, self.sent.intended);
         self.sent.intended += missed;
         self.sent.unsent += missed;
@@ -181,7 +187,8 @@ impl Generator<'_> {
                     at += taken * row.packets;
                     self.sent.sent += (taken * row.packets) as u64;
                 }
-                // The message was handed over, and dropped (of several packets, at least the last) on the other side of the link.
+                // The message was handed over, and dropped (of several packets, at least the last)
+                // on the other side of the link.
                 Err(e) if e.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
                     at += row.packets;
                     self.sent.sent += row.packets as u64;
@@ -200,7 +207,8 @@ impl Generator<'_> {
     }
 }
 
-/// Packets that an offer wanted sent by its end, beyond those `intended`; none where no rate was asked for.
+/// Packets that an offer wanted sent by its end, beyond those `intended`; none where no rate was
+/// asked for.
 fn missed(offer: &Offer, intended: u64) -> u64 {
     let due = |rate: f64| (offer.at_most.as_secs_f64() * rate) as u64;
     let packets = offer.packets.min(u64::from(u32::MAX));

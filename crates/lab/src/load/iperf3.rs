@@ -1,6 +1,6 @@
-//! TCP by iperf3: a server on b, a client on a, as processes. iperf3 stands for the ttcp of the historical experiments.
-//! The figures of iperf3 are kept as they are; those of the laboratory come from the kernel's
-//! counters.
+//! TCP by iperf3: a server on b, a client on a, as processes. iperf3 stands for the ttcp of the
+//! historical experiments. The figures of iperf3 are kept as they are; those of the laboratory come
+//! from the kernel's counters.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub struct TcpLoad {
     pub streams: u32,
     /// Which way.
     pub direction: Direction,
-    /// Payload to offer over all connections, 10^6 bits per second; as much as they take when absent.
+    /// Payload to offer over all connections, 10^6 bits per second; as much as they take when
+    /// absent.
     pub rate_mbps: Option<u32>,
     /// How long.
     pub duration: Duration,
@@ -47,7 +48,8 @@ pub struct Iperf3 {
 pub struct TcpReport {
     /// Segments sent again over the whole test; absent when the kernel does not say.
     pub retransmits: Option<u64>,
-    /// Bits per second of payload that arrived, over the whole test with its slow start, in units of 10^9.
+    /// Bits per second of payload that arrived, over the whole test with its slow start, in units
+    /// of 10^9.
     pub payload_gbps: f64,
 }
 

@@ -52,7 +52,8 @@ impl Histogram {
         self.max = self.max.max(ns);
     }
 
-    /// The smallest value, nanoseconds, that at least the share `q` of all do not exceed; to within 1/64.
+    /// The smallest value, nanoseconds, that at least the share `q` of all do not exceed; to within
+    /// 1/64.
     pub fn quantile(&self, q: f64) -> Option<u64> {
         let wanted = ((self.samples as f64 * q).ceil() as u64).max(1);
         let mut below = 0;

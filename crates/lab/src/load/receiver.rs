@@ -1,8 +1,10 @@
-//! Our own receiver: one thread with one socket inside a box's namespace, which takes in everything that arrives for its UDP
-//! port, or everything that arrives on a link, until it is told that no more was sent and the way has been quiet for a while.
+//! Our own receiver: one thread with one socket inside a box's namespace, which takes in everything
+//! that arrives for its UDP port, or everything that arrives on a link, until it is told that no
+//! more was sent and the way has been quiet for a while.
 //!
-//! A packet's time is that at which the kernel took it from the link: how long it then waits for this thread, which may
-//! share a processor with what is measured, is no delay of the system under test.
+//! A packet's time is that at which the kernel took it from the link: how long it then waits for
+//! this thread, which may share a processor with what is measured, is no delay of the system under
+//! test.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -32,14 +34,15 @@ const FRAME: usize = 2048;
 const BUFFER: u32 = 128 << 20;
 /// Number of full calls in a row from which on we assume that more is waiting than can be received.
 const BEHIND: u32 = 64;
-/// After the last packet was sent: no longer than this, and shorter when nothing has come for [`QUIET`], or, of what was sent in less
-/// time, for as long as that took, and not less than [`SHORT`].
+/// After the last packet was sent: no longer than this, and shorter when nothing has come for
+/// [`QUIET`], or, of what was sent in less time, for as long as that took, and not less than
+/// [`SHORT`].
 const DRAIN: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(150);
 const SHORT: Duration = Duration::from_millis(50);
-/// While packets come closer together than [`SPARSE`], the thread looks again after so long instead of asking to be woken: a waking
-/// for each would be paid by whoever delivers it, which is the system under test. A network card that moderates its interrupts
-/// does the same for a host.
+/// While packets come closer together than [`SPARSE`], the thread looks again after so long instead
+/// of asking to be woken: a waking for each would be paid by whoever delivers it, which is the
+/// system under test. A network card that moderates its interrupts does the same for a host.
 const MODERATION: Duration = Duration::from_micros(250);
 const SPARSE: Duration = Duration::from_millis(2);
 
@@ -80,8 +83,8 @@ impl Counted {
 trait Intake: Send + 'static {
     fn socket(&self) -> BorrowedFd<'_>;
 
-    /// Takes in what a call has received, each with the time of its arrival, nanoseconds since the trial's epoch; `behind`
-    /// says that more was waiting than could be taken in.
+    /// Takes in what a call has received, each with the time of its arrival, nanoseconds since the
+    /// trial's epoch; `behind` says that more was waiting than could be taken in.
     fn take(&mut self, buffer: &mut [u8], got: &[(mmsg::Received, u64)], behind: bool);
 
     /// Packets of this trial so far, each once.
@@ -102,7 +105,8 @@ struct Link {
     opener: Opener,
 }
 
-/// A program that another thread is starting has a copy of a socket that was closed just now, until it runs.
+/// A program that another thread is starting has a copy of a socket that was closed just now, until
+/// it runs.
 const COPIED: Duration = Duration::from_secs(1);
 
 /// A socket, also where the one before it is still held by such a copy.
@@ -159,7 +163,8 @@ impl Receiver {
             .name("lab-receiver".into())
             .spawn(move || {
                 if let Some(cpus) = &cpus {
-                    // The caller has pinned threads to the same processors already; here it cannot fail differently.
+                    // The caller has pinned threads to the same processors already; here it cannot
+                    // fail differently.
                     let _ = cpus.pin_this_thread();
                 }
                 receive(intake, room, epoch, &theirs)
@@ -249,12 +254,14 @@ impl Intake for Link {
     }
 }
 
-/// What is read between two looks at the clock that are further apart is read again, so many times at most.
+/// What is read between two looks at the clock that are further apart is read again, so many times
+/// at most.
 const TOGETHER: Duration = Duration::from_micros(20);
 const LOOKS: usize = 5;
 
-/// Time since the Unix epoch, by which the kernel stamps packets, and that of the laboratory, of the same moment: were this thread
-/// stopped between the two, its packets would seem to have come that much later.
+/// Time since the Unix epoch, by which the kernel stamps packets, and that of the laboratory, of
+/// the same moment: were this thread stopped between the two, its packets would seem to have come
+/// that much later.
 fn both_clocks() -> (Duration, Instant) {
     let look = || {
         let (before, today, now) = (clock::now(), clock::since_epoch(), clock::now());
@@ -306,7 +313,8 @@ fn receive(
         }
         if shared.over.load(Ordering::Acquire) {
             let since = *ended.get_or_insert(now);
-            // Also while something arrives: what is sent for ever, or again and again, is waited for no longer.
+            // Also while something arrives: what is sent for ever, or again and again, is waited
+            // for no longer.
             let quiet = (since - began).clamp(SHORT, QUIET);
             if now - since >= DRAIN || (now - heard >= quiet && now - since >= quiet) {
                 break;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::frame::{self, Shape};
 use super::latency::{Histogram, Latency};
 
-/// What a receiver counted. `unique` + `duplicates` + `corrupt` are all packets that reached it, but for late ones of an earlier
-/// trial, which are in none of them.
+/// What a receiver counted. `unique` + `duplicates` + `corrupt` are all packets that reached it,
+/// but for late ones of an earlier trial, which are in none of them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Received {
@@ -55,7 +55,8 @@ impl Tally {
         }
     }
 
-    /// Takes in one payload that arrived at `now`, nanoseconds since the trial's epoch; false for one of an earlier trial.
+    /// Takes in one payload that arrived at `now`, nanoseconds since the trial's epoch; false for
+    /// one of an earlier trial.
     pub fn take(&mut self, payload: &[u8], now: u64) -> bool {
         let Some(mark) = self.shape.read(payload, &self.pattern) else {
             // A packet that another trial has counted as lost does not belong to this one.
@@ -122,7 +123,8 @@ mod tests {
             packet(&shape, 0, 0),
             packet(&shape, 1, 1),
             packet(&shape, 4, 0),
-            // Behind number 4 of its own flow: reordered. Number 3 is not: its flow has seen nothing higher.
+            // Behind number 4 of its own flow: reordered. Number 3 is not: its flow has seen
+            // nothing higher.
             packet(&shape, 2, 0),
             packet(&shape, 3, 1),
             // Again, twice.

@@ -1,5 +1,6 @@
-//! TCP like ttcp's: writes of a chosen size from hosts to hosts, and the bytes that arrive are counted where they arrive.
-//! The threads are of this process, their sockets in the hosts' namespaces and bound to the hosts' addresses.
+//! TCP like ttcp's: writes of a chosen size from hosts to hosts, and the bytes that arrive are
+//! counted where they arrive. The threads are of this process, their sockets in the hosts'
+//! namespaces and bound to the hosts' addresses.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
@@ -165,8 +166,10 @@ pub struct Carried {
     pub bytes: u64,
 }
 
-/// Carries `data` along `path` over one connection, and compares what arrives with it. An error when it takes longer than
-/// `at_most`, when anything arrives changed, or with the error of `alive`, which is asked while nothing arrives.
+/// Carries `data` along `path` over one connection, and compares what arrives with it. An error
+/// when it takes longer than
+/// `at_most`, when anything arrives changed, or with the error of `alive`, which is asked while
+/// nothing arrives.
 pub fn carry(
     path: &Path<'_>,
     data: &[u8],
@@ -235,8 +238,9 @@ pub fn carry(
     arrived.map_err(failed)
 }
 
-/// The least of some round trips along a path on which nothing else is sent, seconds: of an attempt to connect to a port
-/// where nobody listens, which the far host refuses at once. `None` when none was refused.
+/// The least of some round trips along a path on which nothing else is sent, seconds: of an attempt
+/// to connect to a port where nobody listens, which the far host refuses at once. `None` when none
+/// was refused.
 pub fn round_trip(path: &Path<'_>) -> Result<Option<f64>, LabError> {
     let to = SocketAddrV4::new(path.to.address, NOBODY);
     let mut least: Option<f64> = None;

@@ -1,5 +1,5 @@
-//! The kernel's counters: parsers for /proc/stat, /proc/net/dev, /proc/net/snmp style files and the like. Pure, but for
-//! the few functions at the end that read /proc.
+//! The kernel's counters: parsers for /proc/stat, /proc/net/dev, /proc/net/snmp style files and the
+//! like. Pure, but for the few functions at the end that read /proc.
 
 use std::collections::HashMap;
 use std::fs;
@@ -46,7 +46,8 @@ impl CpuTicks {
         })
     }
 
-    /// What was added since `earlier`. The kernel lets idle and iowait go back a little; that counts as nothing.
+    /// What was added since `earlier`. The kernel lets idle and iowait go back a little; that
+    /// counts as nothing.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
@@ -60,21 +61,23 @@ impl CpuTicks {
         }
     }
 
-    /// The same beside a CPU soaker that had so many ticks at low priority, which are not to count as work. What other programs do
-    /// at low priority is.
+    /// The same beside a CPU soaker that had so many ticks at low priority, which are not to count
+    /// as work. What other programs do at low priority is.
     #[must_use]
     pub fn beside_a_soaker(&self, had: u64) -> Self {
         let had = had.min(self.nice);
         Self { idle: self.idle + had, nice: self.nice - had, ..*self }
     }
 
-    /// Seconds of `capacity` (processors times seconds) in which a processor did something for this machine, with `hertz` ticks a
-    /// second: all but the idle ones. Without ticks on idle processors only idle time is accounted exactly.
+    /// Seconds of `capacity` (processors times seconds) in which a processor did something for this
+    /// machine, with `hertz` ticks a second: all but the idle ones. Without ticks on idle
+    /// processors only idle time is accounted exactly.
     pub fn busy_seconds(&self, capacity: f64, hertz: f64) -> f64 {
         (capacity - (self.idle + self.iowait + self.steal) as f64 / hertz).clamp(0.0, capacity)
     }
 
-    /// Ticks that were accounted as work: their shares by kind say more than their sum ([`CpuTicks::busy_seconds`]).
+    /// Ticks that were accounted as work: their shares by kind say more than their sum
+    /// ([`CpuTicks::busy_seconds`]).
     pub fn busy(&self) -> u64 {
         self.user + self.nice + self.system + self.irq + self.softirq
     }
@@ -85,15 +88,16 @@ impl CpuTicks {
     }
 }
 
-/// One line of /proc/net/dev. A veth counts bytes with Ethernet headers (14 bytes a buffer), unless the receiving end receives by
-/// polling (NAPI, which GRO switches on): then both ends count what the receiver sees, IP packets without them. So do tunnel
-/// devices.
+/// One line of /proc/net/dev. A veth counts bytes with Ethernet headers (14 bytes a buffer), unless
+/// the receiving end receives by polling (NAPI, which GRO switches on): then both ends count what
+/// the receiver sees, IP packets without them. So do tunnel devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkCounters {
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Buffers received: packets, or many packets in one buffer where segmentation offload crosses the link.
+    /// Buffers received: packets, or many packets in one buffer where segmentation offload crosses
+    /// the link.
     pub rx_buffers: u64,
     /// Dropped on receipt.
     pub rx_dropped: u64,
@@ -137,8 +141,8 @@ pub fn parse_links(dev: &str) -> Vec<(String, LinkCounters)> {
         .collect()
 }
 
-/// The second column of /proc/net/softnet_stat over all processors: packets lost because the backlog was full. A counter
-/// of the machine, not of one namespace.
+/// The second column of /proc/net/softnet_stat over all processors: packets lost because the
+/// backlog was full. A counter of the machine, not of one namespace.
 pub fn parse_backlog_drops(softnet: &str) -> u64 {
     softnet.lines().filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()).sum()
 }
@@ -211,8 +215,8 @@ pub fn parents() -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// CPU time of the threads of a process, nanoseconds, from schedstat. It contains the software interrupts that ran in
-/// their context and lacks those that ran elsewhere.
+/// CPU time of the threads of a process, nanoseconds, from schedstat. It contains the software
+/// interrupts that ran in their context and lacks those that ran elsewhere.
 pub fn process_ns(pid: u32) -> u64 {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
     tasks

@@ -32,19 +32,21 @@ pub struct Used {
     pub busy: f64,
     /// Of this: in software interrupts, seconds.
     pub softirq: f64,
-    /// Processor time of the processes of each party, seconds, those that ended and were waited for included.
+    /// Processor time of the processes of each party, seconds, those that ended and were waited for
+    /// included.
     pub parties: Vec<(String, f64)>,
     /// Share of the machine that processes outside of the experiment took.
     pub other_share: f64,
     /// Share of the machine that its host took away.
     pub stolen_share: f64,
-    /// Share of the machine that was busy, by accounting and by a soaker, when one was at work: then `busy` lacks its time.
+    /// Share of the machine that was busy, by accounting and by a soaker, when one was at work:
+    /// then `busy` lacks its time.
     pub both: Option<Busy>,
 }
 
 impl Meter {
-    /// Begins. `parties` are boxes, by the name under which they are accounted; `own` are further processes that belong to
-    /// the experiment beside this one; `soak` is a soaker at work.
+    /// Begins. `parties` are boxes, by the name under which they are accounted; `own` are further
+    /// processes that belong to the experiment beside this one; `soak` is a soaker at work.
     pub fn start(
         parties: &[(&str, &Netns)],
         own: &[u32],
@@ -68,7 +70,8 @@ impl Meter {
         self.stop_late(parties, "", || Ok(()))
     }
 
-    /// Ends, and then accounts for the party `late` when `settle` has waited: until processes that end there have been waited for.
+    /// Ends, and then accounts for the party `late` when `settle` has waited: until processes that
+    /// end there have been waited for.
     pub fn stop_late(
         self,
         parties: &[(&str, &Netns)],
@@ -139,7 +142,8 @@ fn ticks(netns: &Netns) -> u64 {
     netns.pids().into_iter().filter_map(ticks_of).sum()
 }
 
-/// Ticks of one process with those of its children that have ended; also of one that has ended and is not waited for.
+/// Ticks of one process with those of its children that have ended; also of one that has ended and
+/// is not waited for.
 pub(crate) fn ticks_of(pid: u32) -> Option<u64> {
     ticks_with_children(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }

@@ -1,5 +1,5 @@
-//! Measuring: what the kernel counts, and the record made of it for one trial. Knows neither systems under test nor
-//! load generators, only a line with traffic on it.
+//! Measuring: what the kernel counts, and the record made of it for one trial. Knows neither
+//! systems under test nor load generators, only a line with traffic on it.
 //!
 //! # Files
 //!

@@ -1,5 +1,5 @@
-//! What crosses the link between the gateways, counted by the kernel outside of every program under test: nftables counters
-//! where packets enter a gateway from that link, by what they are.
+//! What crosses the link between the gateways, counted by the kernel outside of every program under
+//! test: nftables counters where packets enter a gateway from that link, by what they are.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +18,8 @@ const COMMAND: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct OuterWatch;
 
-/// Packets that arrived from the link, both ways together, since the watch began. Packets that the kernel merged on arrival
-/// count once.
+/// Packets that arrived from the link, both ways together, since the watch began. Packets that the
+/// kernel merged on arrival count once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Crossed {
     /// ESP, IKE, and both in UDP (port 4500).
@@ -28,7 +28,8 @@ pub struct Crossed {
     pub tunnels: u64,
     /// ARP, and IPv6 looking for its neighbours.
     pub neighbours: u64,
-    /// The gateways' own ICMP errors: a kernel answers ESP for which the socket has no room as if nobody spoke it.
+    /// The gateways' own ICMP errors: a kernel answers ESP for which the socket has no room as if
+    /// nobody spoke it.
     pub errors: u64,
     /// All but the first fragments of whatever it was.
     pub fragments: u64,
@@ -98,7 +99,8 @@ impl Crossed {
         self.other += n("other");
     }
 
-    /// What a system of that name should not have let across; `None` for plain forwarding, which lets everything.
+    /// What a system of that name should not have let across; `None` for plain forwarding, which
+    /// lets everything.
     pub fn unprotected(&self, dut: &str) -> Option<u64> {
         match dut {
             "plain" => None,

@@ -1,13 +1,15 @@
-//! Where packets were lost: the drop counters of every place between the generator and the receiver, and the account made
-//! of them. Packets are counted at stations (sent; taken in and given out by both engines, where the system under test says
-//! so; received); what is missing between two stations was dropped at the places between them.
+//! Where packets were lost: the drop counters of every place between the generator and the
+//! receiver, and the account made of them. Packets are counted at stations (sent; taken in and
+//! given out by both engines, where the system under test says so; received); what is missing
+//! between two stations was dropped at the places between them.
 //!
 //! ```text
 //! sent ── link a-g1, backlog, g1's device ──> engine g1 ── link g1-g2, backlog, sockets ──> engine g2
 //!                                                           g2's device, link g2-b, backlog, b's socket ──> received
 //! ```
-//! Counters of links and sockets count buffers, and where segmentation offload is at work one buffer is many packets; the
-//! stations count packets. So between stations the number of packets is exact, and the counters say where.
+//! Counters of links and sockets count buffers, and where segmentation offload is at work one
+//! buffer is many packets; the stations count packets. So between stations the number of packets is
+//! exact, and the counters say where.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,7 +44,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads the counters of all four boxes; `engines` are those of the system under test on g1 and g2, if it has any.
+    /// Reads the counters of all four boxes; `engines` are those of the system under test on g1 and
+    /// g2, if it has any.
     pub fn take(line: &Line, engines: Option<[EngineCounts; 2]>) -> Result<Self, LabError> {
         let mut boxes: [BoxCounts; 4] = Default::default();
         for (counts, node) in boxes.iter_mut().zip(Node::ALL) {
@@ -87,7 +90,8 @@ impl BoxCounts {
     }
 }
 
-/// The last column of /proc/net/udp and /proc/net/raw over all sockets. A socket that is gone takes its drops along.
+/// The last column of /proc/net/udp and /proc/net/raw over all sockets. A socket that is gone takes
+/// its drops along.
 fn parse_socket_drops(sockets: &str) -> u64 {
     sockets.lines().skip(1).filter_map(|l| l.split_whitespace().last()?.parse::<u64>().ok()).sum()
 }
@@ -117,7 +121,8 @@ pub struct Place {
     pub place: String,
     /// Packets.
     pub packets: u64,
-    /// What the kernel counted there; fewer than the packets where a buffer was many packets, and absent for engines.
+    /// What the kernel counted there; fewer than the packets where a buffer was many packets, and
+    /// absent for engines.
     pub buffers: Option<u64>,
 }
 
@@ -131,10 +136,11 @@ pub struct Account {
     pub received: u64,
     /// Places where the rest was lost, in the order of the way.
     pub places: Vec<Place>,
-    /// Missing with no counter that says where: inside a system that counts nothing. Negative when more drops were
-    /// counted than packets are missing.
+    /// Missing with no counter that says where: inside a system that counts nothing. Negative when
+    /// more drops were counted than packets are missing.
     pub unexplained: i64,
-    /// Packets dropped in the receive backlog of the whole machine, as a check on those of the line.
+    /// Packets dropped in the receive backlog of the whole machine, as a check on those of the
+    /// line.
     pub softnet_dropped: u64,
 }
 
@@ -155,9 +161,10 @@ pub struct Ends {
 type Counted = Vec<(String, u64)>;
 
 impl Account {
-    /// From the counters before and after a trial. `napi` says that the links receive by polling (with GRO on): a packet
-    /// that the sending end could not put into the receiving end's ring is then another than one dropped in the backlog;
-    /// otherwise both ends count the same packet. `device` is the tunnel's interface, where there is one.
+    /// From the counters before and after a trial. `napi` says that the links receive by polling
+    /// (with GRO on): a packet that the sending end could not put into the receiving end's ring is
+    /// then another than one dropped in the backlog; otherwise both ends count the same packet.
+    /// `device` is the tunnel's interface, where there is one.
     pub fn of(before: &Snapshot, after: &Snapshot, ends: Ends, napi: bool, device: Option<&str>) -> Self {
         let mut account = Self {
             sent: ends.sent,
@@ -215,8 +222,8 @@ impl Account {
             self.unexplained += missing;
             return;
         };
-        // One place: all of it, however many packets a buffer was. Several: by their shares when buffers were more than a
-        // packet, as counted when they were not.
+        // One place: all of it, however many packets a buffer was. Several: by their shares when
+        // buffers were more than a packet, as counted when they were not.
         if counted.is_empty() {
             self.unexplained += missing;
         } else if counted.len() == 1 && packets >= buffers {

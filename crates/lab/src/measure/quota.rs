@@ -1,8 +1,9 @@
-//! Processes held to a share of a core: a control group with a quota of processor time, in version 2 (`cpu.max`) where its CPU
-//! controller is there, else in version 1 (`cpu.cfs_quota_us`).
+//! Processes held to a share of a core: a control group with a quota of processor time, in version
+//! 2 (`cpu.max`) where its CPU controller is there, else in version 1 (`cpu.cfs_quota_us`).
 //!
-//! The scheduler lets the group run until its quota of a period is spent and then stops it until the next one begins. A short
-//! period makes these stalls short; they are counted, for they are none of the system's own.
+//! The scheduler lets the group run until its quota of a period is spent and then stops it until
+//! the next one begins. A short period makes these stalls short; they are counted, for they are
+//! none of the system's own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,8 +27,8 @@ pub const PERIOD: Duration = Duration::from_millis(10);
 /// The file with the controllers that a group hands down.
 const HANDED: &str = "cgroup.subtree_control";
 
-/// The CPU controller was handed down by this process, which takes it back with its last group. The hierarchy is the whole machine's,
-/// hence a static.
+/// The CPU controller was handed down by this process, which takes it back with its last group. The
+/// hierarchy is the whole machine's, hence a static.
 static HANDED_DOWN: Mutex<bool> = Mutex::new(false);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +120,8 @@ impl Quota {
         match self.version {
             Version::Two => self.write("cpu.max", &format!("{quota} {period}")),
             Version::One => {
-                // A period is refused that would make the present quota more than the processors there are.
+                // A period is refused that would make the present quota more than the processors
+                // there are.
                 self.write("cpu.cfs_quota_us", "-1")?;
                 self.write("cpu.cfs_period_us", &period.to_string())?;
                 self.write("cpu.cfs_quota_us", &quota.to_string())
@@ -150,7 +152,8 @@ fn own(parent: &Path) -> impl Iterator<Item = (String, PathBuf)> {
         .filter(|(name, _)| name.starts_with("ironlab-"))
 }
 
-/// Removes empty groups of runs whose process is gone; their name begins with `ironlab-`, the process's id (or `probe-` and that).
+/// Removes empty groups of runs whose process is gone; their name begins with `ironlab-`, the
+/// process's id (or `probe-` and that).
 fn sweep(parent: &Path) {
     for (name, path) in own(parent) {
         let Some(rest) = name.strip_prefix("ironlab-") else { continue };
@@ -164,7 +167,8 @@ fn sweep(parent: &Path) {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // What still runs inside is freed first; it may be ending, and a group goes only when it is empty.
+        // What still runs inside is freed first; it may be ending, and a group goes only when it is
+        // empty.
         for _ in 0..100 {
             let inside = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
             for pid in inside.lines() {

@@ -1,13 +1,14 @@
-//! The search for throughput: the highest rate at which no more than a given share of packets is lost. It knows nothing of
-//! generators: it says what to try next and is told how much of it was lost.
+//! The search for throughput: the highest rate at which no more than a given share of packets is
+//! lost. It knows nothing of generators: it says what to try next and is told how much of it was
+//! lost.
 //!
 //! ```text
 //! flood ──> bracket (grow or shrink from what came through) ──> bisect to the width ──> decide (many packets): down while it
 //!           \___________________ short trials ___________________________________/      fails, then bisect to the width
 //! ```
-//! Only a trial of the deciding kind makes a rate the throughput. Losses are taken to grow with the rate; where a machine is
-//! disturbed they do not, so the number of trials is bounded, and a search may end with no rate, or with one that is known
-//! less closely than asked for. Pure.
+//! Only a trial of the deciding kind makes a rate the throughput. Losses are taken to grow with the
+//! rate; where a machine is disturbed they do not, so the number of trials is bounded, and a search
+//! may end with no rate, or with one that is known less closely than asked for. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -67,7 +68,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// Begins at the rate `guess` (what came through a flood, for instance); never asks for more than `limit`.
+    /// Begins at the rate `guess` (what came through a flood, for instance); never asks for more
+    /// than `limit`.
     pub fn new(goal: Goal, guess: f64, limit: f64) -> Self {
         let at = guess.min(limit).max(1.0);
         Self {
@@ -84,8 +86,8 @@ impl Search {
         }
     }
 
-    /// The same, going up from a rate that is too low in steps of the same size. A system that loses packets at some rate and
-    /// carries higher ones again is found at the lower edge of that.
+    /// The same, going up from a rate that is too low in steps of the same size. A system that
+    /// loses packets at some rate and carries higher ones again is found at the lower edge of that.
     pub fn upwards(goal: Goal, low: f64, limit: f64) -> Self {
         Self { grow: 1.3, steady: true, ..Self::new(goal, low, limit) }
     }
@@ -158,7 +160,8 @@ impl Search {
         }
     }
 
-    /// From here on only deciding trials count: many packets have more chances to be lost than a few.
+    /// From here on only deciding trials count: many packets have more chances to be lost than a
+    /// few.
     fn decide_at(&mut self, rate: f64) {
         (self.stage, self.at, self.high) = (Stage::Decide, rate, None);
     }
@@ -246,7 +249,8 @@ mod tests {
 
     #[test]
     fn one_disturbed_trial_does_not_decide_the_throughput() {
-        // The first deciding trial is disturbed: two fifths are lost at a rate that is carried else.
+        // The first deciding trial is disturbed: two fifths are lost at a rate that is carried
+        // else.
         let mut search = Search::new(GOAL, 1e5, 1e6);
         let mut decided = 0;
         let result = loop {

@@ -24,7 +24,8 @@ pub fn primes_below(limit: usize) -> usize {
     count
 }
 
-/// How long `rounds` of the sieve take on every processor at once, until the last is done; an error when a signal comes.
+/// How long `rounds` of the sieve take on every processor at once, until the last is done; an error
+/// when a signal comes.
 pub fn run(rounds: u32) -> Result<Duration, LabError> {
     let (start, stop) = (clock::now(), AtomicBool::new(false));
     thread::scope(|scope| {

@@ -1,6 +1,7 @@
-//! A CPU soaker: threads of the lowest priority, one on each processor, take whatever time is left over and count the units
-//! of work they get done with it. Calibrated on the machine with nothing else to do, the count says what share of the
-//! processors was left, whatever the kernel's accounting believes.
+//! A CPU soaker: threads of the lowest priority, one on each processor, take whatever time is left
+//! over and count the units of work they get done with it. Calibrated on the machine with nothing
+//! else to do, the count says what share of the processors was left, whatever the kernel's
+//! accounting believes.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use crate::topology::Cpus;
 
 /// Of the soaker's threads: nothing else has to wait for them.
 const NICE: i32 = 19;
-/// Multiplications of a unit: some microseconds, so that neither counting nor the granularity matters.
+/// Multiplications of a unit: some microseconds, so that neither counting nor the granularity
+/// matters.
 const UNIT: u32 = 4096;
 
 /// Threads that soak up time; dropping it ends them.
@@ -57,7 +59,8 @@ impl Soaked {
 pub struct Calibration {
     /// Units per second, all processors together.
     pub rate: f64,
-    /// Share of the processors' time that it had meanwhile, by the scheduler: when something else ran, less than all.
+    /// Share of the processors' time that it had meanwhile, by the scheduler: when something else
+    /// ran, less than all.
     pub had: f64,
     /// The rate of its worst span, as a share of that of its best.
     pub worst: f64,
@@ -65,7 +68,8 @@ pub struct Calibration {
 
 /// So many times the spans wanted may pass before a soaker that gets nothing is given up.
 const PATIENCE: u32 = 20;
-/// With less of the processors than this, or spans that differ by more than what is missing here, a calibration was disturbed.
+/// With less of the processors than this, or spans that differ by more than what is missing here, a
+/// calibration was disturbed.
 const UNDISTURBED: f64 = 0.95;
 
 impl Soaker {
@@ -113,8 +117,8 @@ impl Soaker {
         (to.at - from.at).as_secs_f64()
     }
 
-    /// Calibrates on a machine with nothing else to do: the best of several spans, since whatever disturbs makes less. On a busy
-    /// machine goes on until there was a moment for it.
+    /// Calibrates on a machine with nothing else to do: the best of several spans, since whatever
+    /// disturbs makes less. On a busy machine goes on until there was a moment for it.
     pub fn calibrate(&self, spans: u32, span: Duration) -> Result<Calibration, LabError> {
         let (mut best, mut worst, mut had) = (0f64, f64::INFINITY, 0.0);
         for n in 0..spans.max(1).saturating_mul(PATIENCE) {
@@ -145,7 +149,8 @@ impl Calibration {
         self.of(from, to).min(1.0)
     }
 
-    /// The same without its bound: more than 1 says that the machine was not idle when it was calibrated.
+    /// The same without its bound: more than 1 says that the machine was not idle when it was
+    /// calibrated.
     pub fn of(&self, from: Soaked, to: Soaked) -> f64 {
         Soaker::rate(from, to) / self.rate
     }
@@ -215,8 +220,9 @@ pub struct Busy {
     pub accounting: f64,
     /// Share that the soaker did not get, of what it got without traffic.
     pub soaker: f64,
-    /// By how much the two may differ all the same: accounting counts ticks, of which a short window has few; what other
-    /// programs and the host of a virtual machine took is not the same to both; and the soaker has caches to share.
+    /// By how much the two may differ all the same: accounting counts ticks, of which a short
+    /// window has few; what other programs and the host of a virtual machine took is not the same
+    /// to both; and the soaker has caches to share.
     pub apart: f64,
 }
 
@@ -231,7 +237,8 @@ impl Busy {
 
     /// Of a window of `seconds` in which shares of the machine were taken by others.
     pub(crate) fn new(accounting: f64, soaker: f64, seconds: f64, taken: f64) -> Self {
-        // Three standard deviations of a share of one half, where each processor's tick says what runs there.
+        // Three standard deviations of a share of one half, where each processor's tick says what
+        // runs there.
         let ticks = super::cpus() as f64 * seconds * rustix::param::clock_ticks_per_second() as f64;
         Self { accounting, soaker, apart: (INEXACT + 1.5 / ticks.max(1.0).sqrt() + taken).min(1.0) }
     }
@@ -272,7 +279,8 @@ mod tests {
         assert_eq!(calm.disturbed(), None);
         let uneven = Calibration { worst: 0.8, ..calm }.disturbed().expect("a reason");
         assert!(uneven.ends_with("its rate changed by 20 %"), "{uneven}");
-        // Whoever is not nice has the processors, and nothing that the machine does beside gives them back.
+        // Whoever is not nice has the processors, and nothing that the machine does beside gives
+        // them back.
         let stop = AtomicBool::new(false);
         let beside = thread::scope(|scope| {
             for _ in 0..2 * crate::measure::cpus() {

@@ -22,8 +22,8 @@ const LAST_STRETCH: Duration = Duration::from_millis(250);
 /// Findings of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Seen {
-    /// Largest share of the machine, over a stretch of a second or more, that processes had which neither are this one nor
-    /// descend from it.
+    /// Largest share of the machine, over a stretch of a second or more, that processes had which
+    /// neither are this one nor descend from it.
     pub(crate) others: f64,
     /// Largest share that the host of this virtual machine took away.
     pub(crate) stolen: f64,
@@ -137,9 +137,9 @@ fn adopt(ours: &mut HashSet<Key>, processes: &Processes, me: u32) {
     }
 }
 
-/// CPU ticks that processes which are not `ours` had from `before` to `after`, those of children that came and went included:
-/// what a child had is its parent's after its end. (Only the children that init adopted are not counted: some of them may
-/// have been ours.)
+/// CPU ticks that processes which are not `ours` had from `before` to `after`, those of children
+/// that came and went included: what a child had is its parent's after its end. (Only the children
+/// that init adopted are not counted: some of them may have been ours.)
 fn ticks_of_others(before: &Processes, after: &Processes, ours: &HashSet<Key>) -> u64 {
     let all = |key: &Key, p: &ProcessTicks| p.ticks + if key.0 == 1 { 0 } else { p.reaped };
     // What was counted as a child's own before it ended comes back within its parent's.
@@ -157,14 +157,16 @@ fn ticks_of_others(before: &Processes, after: &Processes, ours: &HashSet<Key>) -
         .sum()
 }
 
-/// How long the quotas of this process's control groups, its own and those above it, have held it back.
+/// How long the quotas of this process's control groups, its own and those above it, have held it
+/// back.
 fn quota() -> Duration {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let stats = groups.lines().flat_map(stat_files).filter_map(|path| fs::read_to_string(path).ok());
     stats.map(|text| throttled(&text)).sum()
 }
 
-/// The files that tell of quotas, for a line of /proc/self/cgroup: of the group and of all above it.
+/// The files that tell of quotas, for a line of /proc/self/cgroup: of the group and of all above
+/// it.
 fn stat_files(line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':');
     let (Some(number), Some(controllers), Some(group)) = (parts.next(), parts.next(), parts.next()) else {
@@ -245,8 +247,8 @@ mod tests {
             (40, process(1, 50, 20)),
             (41, process(40, 30, 0)),
         ]);
-        // Ours worked; 40 worked 5; its child 41 worked 10 more, ended and was waited for, as was another child that had 8; 50
-        // is new and had 3; what init waited for is not counted.
+        // Ours worked; 40 worked 5; its child 41 worked 10 more, ended and was waited for, as was
+        // another child that had 8; 50 is new and had 3; what init waited for is not counted.
         let after = table([
             (1, process(0, 8, 900)),
             (10, process(1, 400, 90)),

@@ -1,9 +1,11 @@
-//! One measuring window over a line with traffic on it: the first second (path MTU discovery, slow start, caches) is left
-//! out, then counters are read at both ends of the window and at every half second in between.
+//! One measuring window over a line with traffic on it: the first second (path MTU discovery, slow
+//! start, caches) is left out, then counters are read at both ends of the window and at every half
+//! second in between.
 //!
-//! The headline cost is the busy time of the whole machine per byte, because this kernel accounts by tick: time charged to
-//! a gateway's process contains software interrupts of other boxes that ran in its context, and lacks its own that ran
-//! elsewhere. Subtracting plain forwarding of the same run leaves what the system under test adds.
+//! The headline cost is the busy time of the whole machine per byte, because this kernel accounts
+//! by tick: time charged to a gateway's process contains software interrupts of other boxes that
+//! ran in its context, and lacks its own that ran elsewhere. Subtracting plain forwarding of the
+//! same run leaves what the system under test adds.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -79,7 +81,8 @@ pub struct TunnelDevice {
 pub struct Window {
     /// Length, seconds.
     pub seconds: f64,
-    /// Bytes received by the receiving hosts (b; for reverse traffic a; for both, both), with headers.
+    /// Bytes received by the receiving hosts (b; for reverse traffic a; for both, both), with
+    /// headers.
     pub bytes: u64,
     /// Buffers received.
     pub buffers: u64,
@@ -87,7 +90,8 @@ pub struct Window {
     pub payload_bytes: u64,
     /// Payload received, 10^9 bits per second.
     pub gbps: f64,
-    /// Mean size of a received buffer: near 64 KB offload crossed the links, near the MTU packets crossed as on a wire.
+    /// Mean size of a received buffer: near 64 KB offload crossed the links, near the MTU packets
+    /// crossed as on a wire.
     pub bytes_per_buffer: f64,
     /// Busy time of the whole machine per byte of payload received, nanoseconds.
     pub machine_ns_per_byte: f64,
@@ -97,10 +101,12 @@ pub struct Window {
     pub softirq_share: f64,
     /// Share of the machine's capacity that was busy.
     pub busy_share: f64,
-    /// That share by accounting and by a soaker, when one was at work: then nothing else here contains its time.
+    /// That share by accounting and by a soaker, when one was at work: then nothing else here
+    /// contains its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
-    /// Share of the machine's capacity used by processes that belong neither to the line nor to the laboratory.
+    /// Share of the machine's capacity used by processes that belong neither to the line nor to the
+    /// laboratory.
     pub other_load_share: f64,
     /// Packets lost in the kernel's receive backlog; of the whole machine.
     pub backlog_drops: u64,
@@ -118,7 +124,8 @@ pub struct Window {
     pub samples: Vec<Sample>,
 }
 
-/// Counter files of the line, opened once: reading them does not need to enter the namespaces again.
+/// Counter files of the line, opened once: reading them does not need to enter the namespaces
+/// again.
 struct Taps {
     links: Vec<(Node, File)>,
     receivers: Vec<Node>,
@@ -182,8 +189,9 @@ fn backlog_drops() -> u64 {
     fs::read_to_string("/proc/net/softnet_stat").map_or(0, |t| counters::parse_backlog_drops(&t))
 }
 
-/// What each buffer counts beside TCP payload, however many packets it stands for, bytes: IPv4 and TCP with timestamps, and
-/// Ethernet unless the links receive by polling, as they do in wire mode ([`LinkCounters`]).
+/// What each buffer counts beside TCP payload, however many packets it stands for, bytes: IPv4 and
+/// TCP with timestamps, and Ethernet unless the links receive by polling, as they do in wire mode
+/// ([`LinkCounters`]).
 pub(crate) fn headers(mode: Mode) -> u64 {
     let ethernet = match mode {
         Mode::Offload => 14,
@@ -196,7 +204,8 @@ const BETWEEN_SAMPLES: Duration = Duration::from_millis(500);
 /// Less than this is an exchange of headers, not a load.
 const TRAFFIC: u64 = 64 * 1024;
 
-/// Waits for traffic, lets it warm up, and measures. `alive` is asked at every sample and ends the window with its error.
+/// Waits for traffic, lets it warm up, and measures. `alive` is asked at every sample and ends the
+/// window with its error.
 pub fn measure(
     line: &Line,
     plan: WindowPlan<'_>,
@@ -281,11 +290,12 @@ struct Totals {
     headers: u64,
 }
 
-/// Bytes that may have entered a tunnel before a window in which they leave it: its device's queue and a slow daemon's own.
+/// Bytes that may have entered a tunnel before a window in which they leave it: its device's queue
+/// and a slow daemon's own.
 const WAITING: u64 = 8 << 20;
 
-/// True when so many bytes arrived by way of a tunnel whose device carried `through`: nearly all, or a good part, and the rest may have
-/// waited in it.
+/// True when so many bytes arrived by way of a tunnel whose device carried `through`: nearly all,
+/// or a good part, and the rest may have waited in it.
 fn went_through(through: u64, bytes: u64) -> bool {
     let of = |share: f64| through as f64 >= share * bytes as f64;
     of(0.8) || (of(0.25) && bytes - through <= WAITING)
@@ -399,7 +409,8 @@ mod tests {
 
     #[test]
     fn a_buffer_s_headers_are_those_that_the_counters_of_its_mode_contain() {
-        // Full packets of an MTU of 1400 count 1400 bytes in wire mode; an acknowledgement 52, and 66 with offload.
+        // Full packets of an MTU of 1400 count 1400 bytes in wire mode; an acknowledgement 52, and
+        // 66 with offload.
         assert_eq!((headers(Mode::Wire), headers(Mode::Offload)), (52, 66));
         let mut wire = totals(0);
         (wire.first, wire.headers) = (counted(0, 0, CpuTicks::default(), 0), headers(Mode::Wire));

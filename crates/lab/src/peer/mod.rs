@@ -1,11 +1,13 @@
-//! IKE peers made of the sans-IO `ironswan-ike`, many in one process, over real UDP sockets inside a namespace, for
-//! measurements of one gateway. They authenticate the gateway as any peer does, accept no other selectors than those of
-//! their tunnel, and hand out the keys of what was agreed to whoever speaks ESP.
+//! IKE peers made of the sans-IO `ironswan-ike`, many in one process, over real UDP sockets inside
+//! a namespace, for measurements of one gateway. They authenticate the gateway as any peer does,
+//! accept no other selectors than those of their tunnel, and hand out the keys of what was agreed
+//! to whoever speaks ESP.
 //!
 //! ```text
 //!   one thread:  sockets 500, 4500 ──> Endpoint (a connection per tunnel) ──> SAs by tunnel ──> Peer::keys()
 //! ```
-//! Not here: ESP ([`crate::load::esp`] speaks it with these keys). What arrives in UDP is counted and dropped.
+//! Not here: ESP ([`crate::load::esp`] speaks it with these keys). What arrives in UDP is counted
+//! and dropped.
 //!
 //! # Files
 //!
@@ -186,7 +188,8 @@ impl Peer {
         self.shared.esp.load(Ordering::Relaxed)
     }
 
-    /// An error when the gateway has done something that it should not, such as agreeing to selectors of another tunnel.
+    /// An error when the gateway has done something that it should not, such as agreeing to
+    /// selectors of another tunnel.
     pub fn sound(&self) -> Result<(), LabError> {
         match &self.shared.state().problem {
             None => Ok(()),

@@ -1,4 +1,5 @@
-//! The peers' thread: datagrams and timers into the endpoint, key exchanges computed on the spot, SAs noted by tunnel.
+//! The peers' thread: datagrams and timers into the endpoint, key exchanges computed on the spot,
+//! SAs noted by tunnel.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -42,8 +42,8 @@ impl Record {
     }
 }
 
-/// The factors besides `known` by which some of these figures differ although all of the known ones agree: a view that left
-/// them out would show one figure for several.
+/// The factors besides `known` by which some of these figures differ although all of the known ones
+/// agree: a view that left them out would show one figure for several.
 pub(crate) fn hidden_factors(figures: &[&Figure], known: &[&str]) -> Vec<String> {
     let mut hidden: Vec<String> = Vec::new();
     loop {

@@ -4,9 +4,10 @@
 //!   samples (factors -> measures, as counted) ──> figures (per factors: median, spread, against the baseline)
 //!                                                   └──> views (which figures make a table or a plot)
 //! ```
-//! A *factor* is what was chosen (the system, the suite, the size), a *measure* what was counted or timed. Whatever a report
-//! shows follows from the samples by [`figures`], so anyone can recompute it from the file, and two runs can be laid beside
-//! each other without knowing what was measured. Pure.
+//! A *factor* is what was chosen (the system, the suite, the size), a *measure* what was counted or
+//! timed. Whatever a report shows follows from the samples by [`figures`], so anyone can recompute
+//! it from the file, and two runs can be laid beside each other without knowing what was measured.
+//! Pure.
 //!
 //! # Files
 //!
@@ -106,7 +107,8 @@ pub enum Better {
     Neither,
 }
 
-/// Figures are compared with those whose factors are the same but for this one, which has this value.
+/// Figures are compared with those whose factors are the same but for this one, which has this
+/// value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Baseline {
@@ -271,8 +273,9 @@ pub struct Historical {
     pub caveat: String,
 }
 
-/// The figures of `samples`: one for each combination of factors, in the order of first appearance; every measure over all
-/// repeats, and against the figure that differs in the baseline's factor only.
+/// The figures of `samples`: one for each combination of factors, in the order of first appearance;
+/// every measure over all repeats, and against the figure that differs in the baseline's factor
+/// only.
 pub fn figures(samples: &[Sample], baseline: Option<&Baseline>) -> Vec<Figure> {
     let mut order: Vec<&Factors> = Vec::new();
     let mut values: BTreeMap<&Factors, BTreeMap<&str, Vec<f64>>> = BTreeMap::new();

@@ -141,7 +141,8 @@ impl fmt::Display for Link {
         }
         let time = |name: &str, time: Duration| {
             (time > Duration::ZERO).then(|| {
-                // The smallest unit of the command line is a microsecond; what is less is a part of it.
+                // The smallest unit of the command line is a microsecond; what is less is a part of
+                // it.
                 let ns = time.as_nanos() as u64;
                 let shown =
                     if ns.is_multiple_of(1000) { text(ns, &TIMES) } else { format!("{}us", ns as f64 / 1e3) };

@@ -1,12 +1,13 @@
-//! Link emulation by a relay of our own: two link ends in a namespace of the relay, and a thread for each direction that
-//! takes frames from one packet socket, lets the [`Shaper`] (and the NAT) decide what becomes of them and when, and sends
-//! them through the other. Needs nothing of the kernel but packet sockets.
+//! Link emulation by a relay of our own: two link ends in a namespace of the relay, and a thread
+//! for each direction that takes frames from one packet socket, lets the [`Shaper`] (and the NAT)
+//! decide what becomes of them and when, and sends them through the other. Needs nothing of the
+//! kernel but packet sockets.
 //!
 //! ```text
 //!   box ---- left  [ socket -> shaper -> NAT -> socket ]  right ---- box
 //! ```
-//! Link ends next to a relay must send whole, separate packets (no segmentation or checksum offload): the topologies see
-//! to that.
+//! Link ends next to a relay must send whole, separate packets (no segmentation or checksum
+//! offload): the topologies see to that.
 //!
 //! # Files
 //!
@@ -97,13 +98,15 @@ pub struct RelayCounts {
 pub struct DirectionCounts {
     /// Of the shaper.
     pub shaper: ShaperCounts,
-    /// Frames that the kernel lost since the relay was too slow: they were never offered to the shaper.
+    /// Frames that the kernel lost since the relay was too slow: they were never offered to the
+    /// shaper.
     pub overrun: u64,
     /// Frames that were delivered and that the link on the other side did not take.
     pub refused: u64,
     /// The most that a frame left later than it should have, microseconds.
     pub latest_us: u64,
-    /// For how long its thread has waited since nothing was due, microseconds. One that never waits cannot keep up.
+    /// For how long its thread has waited since nothing was due, microseconds. One that never waits
+    /// cannot keep up.
     pub idle_us: u64,
 }
 

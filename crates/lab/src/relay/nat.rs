@@ -1,8 +1,9 @@
-//! A NAT of addresses and ports between the two sides of a relay, the left one inside. Pure: works on frames, time is an
-//! argument (nanoseconds).
+//! A NAT of addresses and ports between the two sides of a relay, the left one inside. Pure: works
+//! on frames, time is an argument (nanoseconds).
 //!
-//! Translated are UDP, TCP and ICMP echo over IPv4, packet by packet. What a NAT of this kind cannot translate is dropped and
-//! counted: other protocols (raw ESP), fragments, ICMP errors. The relay answers ARP for the outside address.
+//! Translated are UDP, TCP and ICMP echo over IPv4, packet by packet. What a NAT of this kind
+//! cannot translate is dropped and counted: other protocols (raw ESP), fragments, ICMP errors. The
+//! relay answers ARP for the outside address.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;

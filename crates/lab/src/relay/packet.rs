@@ -43,7 +43,8 @@ impl Ipv4 {
         })
     }
 
-    /// Source and destination port, or for ICMP echo its identifier as both; `None` for what has none.
+    /// Source and destination port, or for ICMP echo its identifier as both; `None` for what has
+    /// none.
     pub fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
         let word = |at: usize| Some(u16::from_be_bytes(*frame.get(self.payload + at..)?.first_chunk()?));
         match self.protocol {
@@ -132,9 +133,9 @@ pub(super) fn answer_arp(frame: &[u8], address: Ipv4Addr, ethernet: [u8; 6]) -> 
     Some(answer)
 }
 
-/// What a router says to the sender of a packet that is larger than `mtu` and may not be cut (ICMP, destination
-/// unreachable, fragmentation needed); `None` where it has to be silent. It speaks in the name of the destination: the relay
-/// has no address.
+/// What a router says to the sender of a packet that is larger than `mtu` and may not be cut (ICMP,
+/// destination unreachable, fragmentation needed); `None` where it has to be silent. It speaks in
+/// the name of the destination: the relay has no address.
 pub(super) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let packet = Ipv4::parse(frame)?;
     let error = packet.protocol == ICMP && ![0, 8].contains(frame.get(packet.payload)?);

@@ -1,4 +1,5 @@
-//! Random numbers that a seed determines: the same seed loses the same frames (splitmix64, Steele, Lea and Flood 2014).
+//! Random numbers that a seed determines: the same seed loses the same frames (splitmix64, Steele,
+//! Lea and Flood 2014).
 
 /// A generator of random numbers. Not for secrets.
 #[derive(Debug, Clone)]

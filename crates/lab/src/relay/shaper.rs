@@ -1,5 +1,5 @@
-//! What a link does to the frames of one direction: when each comes out, and what becomes of it. Pure: time is an
-//! argument (nanoseconds since whenever), randomness comes from a seed.
+//! What a link does to the frames of one direction: when each comes out, and what becomes of it.
+//! Pure: time is an argument (nanoseconds since whenever), randomness comes from a seed.
 //!
 //! ```text
 //!   push ──> MTU ──> loss ──> corruption ──> duplication ──> queue and rate ──> delay, jitter, reordering ──> pop
@@ -21,9 +21,11 @@ const HELD: usize = 1 << 18;
 /// Settings of one direction of a link. The default is a perfect link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Impairment {
-    /// Bits per second, the Ethernet header counted and preamble and FCS not; unlimited when absent.
+    /// Bits per second, the Ethernet header counted and preamble and FCS not; unlimited when
+    /// absent.
     pub rate: Option<u64>,
-    /// Bytes that may pass at once after a pause; with 0 a frame comes out when its last bit would have.
+    /// Bytes that may pass at once after a pause; with 0 a frame comes out when its last bit would
+    /// have.
     pub burst: u64,
     /// Bytes that may wait for the rate.
     pub queue: u64,
@@ -66,7 +68,8 @@ impl Default for Impairment {
     }
 }
 
-/// Frames of one direction. `offered` + `duplicated` = `delivered` + `lost` + `queue_full` + `too_big` + those still held.
+/// Frames of one direction. `offered` + `duplicated` = `delivered` + `lost` + `queue_full` +
+/// `too_big` + those still held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShaperCounts {
@@ -178,7 +181,8 @@ impl Shaper {
         self.held.push(Reverse(Held { out, number: self.number, frame }));
     }
 
-    /// When a frame of that length is through at the rate; `None` when the queue has no room for it.
+    /// When a frame of that length is through at the rate; `None` when the queue has no room for
+    /// it.
     fn through(&mut self, now: u64, len: u64) -> Option<u64> {
         if self.held.len() >= HELD {
             return None;

@@ -1,5 +1,5 @@
-//! The share of the processors that was busy, by the kernel's accounting beside a CPU soaker's: for runs in which a soaker was at
-//! work while traffic was measured. Pure.
+//! The share of the processors that was busy, by the kernel's accounting beside a CPU soaker's: for
+//! runs in which a soaker was at work while traffic was measured. Pure.
 
 use super::grid::Grid;
 use super::page::factors_text;
@@ -35,7 +35,8 @@ pub(crate) fn is_measure(name: &str) -> bool {
     MEASURES.iter().any(|m| m.0 == name)
 }
 
-/// Whether a figure has a row in a table: in that of the soaker only those beside which there was one.
+/// Whether a figure has a row in a table: in that of the soaker only those beside which there was
+/// one.
 pub(super) fn has_place(table: &Table, figure: &Figure) -> bool {
     table.title != TITLE || figure.measures.contains_key(MEASURES[0].0)
 }
@@ -68,7 +69,8 @@ pub(crate) fn show(record: &mut Record) {
     }));
 }
 
-/// That table as text, for the reports of runs that have a shape of their own; nothing where there was no soaker.
+/// That table as text, for the reports of runs that have a shape of their own; nothing where there
+/// was no soaker.
 pub(super) fn text(record: &Record, width: usize) -> String {
     let table = record.views.iter().find_map(|view| match view {
         View::Table(table) if table.title == TITLE => Some(table),

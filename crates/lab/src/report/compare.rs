@@ -1,5 +1,6 @@
-//! Two runs of one experiment side by side. Figures of different runs are compared nowhere else, and here only because it was
-//! asked for: what differs between the two machines, versions and settings is said first. Pure.
+//! Two runs of one experiment side by side. Figures of different runs are compared nowhere else,
+//! and here only because it was asked for: what differs between the two machines, versions and
+//! settings is said first. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,10 +61,11 @@ pub struct Pair {
     pub second: Summary,
     /// The second median over the first; absent over 0.
     pub ratio: Option<f64>,
-    /// Whether the difference exceeds the spread: no repeat of one run lies among those of the other. Absent where a run has
-    /// too few repeats to tell.
+    /// Whether the difference exceeds the spread: no repeat of one run lies among those of the
+    /// other. Absent where a run has too few repeats to tell.
     pub exceeds_spread: Option<bool>,
-    /// Whether the second is better, where the measure has a better way and the difference exceeds the spread.
+    /// Whether the second is better, where the measure has a better way and the difference exceeds
+    /// the spread.
     pub better: Option<bool>,
 }
 

@@ -1,5 +1,5 @@
-//! The records of `line` and `flood`, which have shapes of their own, in the shape that all experiments share: for their plots and
-//! pages, and to be laid beside other runs. Pure.
+//! The records of `line` and `flood`, which have shapes of their own, in the shape that all
+//! experiments share: for their plots and pages, and to be laid beside other runs. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,7 +188,8 @@ fn line_views(record: &Record) -> Vec<View> {
     views
 }
 
-/// The published figures beside those of the first load, unlimited, that has both plain forwarding and a tunnel.
+/// The published figures beside those of the first load, unlimited, that has both plain forwarding
+/// and a tunnel.
 fn line_history(run: &Run) -> Option<Historical> {
     let h = &run.history;
     let mut unlimited = run.results.cells.iter().filter(|c| c.key.rate_mbps.is_none());
@@ -332,7 +333,8 @@ fn curve_measures(t: &FloodTrial) -> BTreeMap<String, f64> {
         ("sent", t.sent.sent as f64 / t.sent.seconds.max(1e-9)),
         ("forwarded", t.forwarded_pps),
         // Rounding may leave a loss a little below nothing.
-        // A share for sure: where the trial has another, `recompute.py` says so of the trial itself.
+        // A share for sure: where the trial has another, `recompute.py` says so of the trial
+        // itself.
         ("loss", t.loss.clamp(0.0, 1.0)),
     ];
     if let Some(l) = &t.received.latency {

@@ -1,5 +1,5 @@
-//! The record of a flood experiment: `run.json`, schema `ironswan.flood/1` (the file `flood-1.schema.json` beside this one),
-//! and what follows from its trials.
+//! The record of a flood experiment: `run.json`, schema `ironswan.flood/1` (the file
+//! `flood-1.schema.json` beside this one), and what follows from its trials.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -120,12 +120,14 @@ pub enum Purpose {
 pub struct Cost {
     /// Share of the machine's capacity that was busy.
     pub busy_share: f64,
-    /// That share by accounting and by a soaker, when one was at work: then nothing else here contains its time.
+    /// That share by accounting and by a soaker, when one was at work: then nothing else here
+    /// contains its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
     /// Share of software interrupts in that.
     pub softirq_share: f64,
-    /// Share of the capacity used by processes that belong neither to the line nor to the laboratory.
+    /// Share of the capacity used by processes that belong neither to the line nor to the
+    /// laboratory.
     pub other_load_share: f64,
     /// Share of the capacity that the host of a virtual machine took away.
     pub stolen_share: f64,

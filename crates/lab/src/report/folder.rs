@@ -87,7 +87,8 @@ impl RunFolder {
         for path in self.put.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = fs::remove_file(path);
         }
-        // The folder itself may have been there before; it was empty then, and goes only if it is empty now.
+        // The folder itself may have been there before; it was empty then, and goes only if it is
+        // empty now.
         let _ = fs::remove_dir_all(self.path.join("raw")).and_then(|()| fs::remove_dir(&self.path));
     }
 }

@@ -43,8 +43,8 @@ pub(super) fn extremes(s: &Summary) -> Option<String> {
 }
 
 impl Grid {
-    /// Of a table of the record. Where its rows and columns would hide that figures differ by another factor, that factor
-    /// becomes a column of names too.
+    /// Of a table of the record. Where its rows and columns would hide that figures differ by
+    /// another factor, that factor becomes a column of names too.
     pub(super) fn of(record: &Record, table: &Table) -> Self {
         let figures: Vec<&Figure> =
             record.figures_with(&table.only).filter(|f| accounting::has_place(table, f)).collect();

@@ -1,6 +1,7 @@
 //! The published figures that the experiments repeat, as published.
 
-/// What FreeS/WAN's page on performance reports of four boxes in a line (Metheringham, 2001): P-III/733 gateways, ttcp.
+/// What FreeS/WAN's page on performance reports of four boxes in a line (Metheringham, 2001):
+/// P-III/733 gateways, ttcp.
 pub mod line {
     /// Plain forwarding, KB/s, lowest and highest.
     pub const PLAIN_KB_S: (f64, f64) = (10_644.0, 11_320.0);

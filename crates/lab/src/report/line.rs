@@ -10,7 +10,8 @@ use crate::stats::Summary;
 /// From this width on there is room for the secondary columns.
 const WIDE: usize = 112;
 
-/// The short report of the demonstration: tables, what their columns mean, one sentence of history, warnings.
+/// The short report of the demonstration: tables, what their columns mean, one sentence of history,
+/// warnings.
 pub fn demo_text(run: &Run, width: usize) -> String {
     let mut out = String::new();
     for cell in &run.results.cells {

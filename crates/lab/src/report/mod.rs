@@ -1,5 +1,5 @@
-//! Reports: the record of a run (`run.json` and raw files in one folder), and what people see of it. A report is made from
-//! the record alone, so a run can be shown again without measuring again.
+//! Reports: the record of a run (`run.json` and raw files in one folder), and what people see of
+//! it. A report is made from the record alone, so a run can be shown again without measuring again.
 //!
 //! # Files
 //!

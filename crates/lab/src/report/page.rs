@@ -1,5 +1,6 @@
-//! A record as one page of HTML that needs nothing else: question, doubts, tables, plots, the historical figure, where and with
-//! what it was measured, and how to do it again. From the record alone. Pure.
+//! A record as one page of HTML that needs nothing else: question, doubts, tables, plots, the
+//! historical figure, where and with what it was measured, and how to do it again. From the record
+//! alone. Pure.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! What a run's folder holds besides raw files: a picture of each plot, the page, and last of all the record itself, so that a run
-//! that was cut short never looks whole.
+//! What a run's folder holds besides raw files: a picture of each plot, the page, and last of all
+//! the record itself, so that a run that was cut short never looks whole.
 
 use serde::Serialize;
 
@@ -9,7 +9,8 @@ use super::{RunFolder, stored::Stored};
 use crate::error::LabError;
 use crate::record::{Record, View};
 
-/// Writes everything that is made from `record`, then `run`, of which it is a picture, as `run.json`.
+/// Writes everything that is made from `record`, then `run`, of which it is a picture, as
+/// `run.json`.
 pub(crate) fn publish(run: &impl Serialize, record: &Record, folder: &RunFolder) -> Result<(), LabError> {
     let json = serde_json::to_vec_pretty(run)
         .map_err(|e| LabError::Measurement(format!("the run cannot be written as JSON: {e}")))?;

@@ -1,4 +1,5 @@
-//! A record as text for a terminal: its tables, the historical figure beside ours, the doubts. From the record alone.
+//! A record as text for a terminal: its tables, the historical figure beside ours, the doubts. From
+//! the record alone.
 
 use super::grid::{Grid, titled};
 use super::line::warnings_text;

@@ -1,5 +1,5 @@
-//! The record of a run: `run.json`, schema `ironswan.run/1` (the file `run-1.schema.json` beside this one). What is added
-//! later is optional; what changes its meaning gets a new number.
+//! The record of a run: `run.json`, schema `ironswan.run/1` (the file `run-1.schema.json` beside
+//! this one). What is added later is optional; what changes its meaning gets a new number.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -156,15 +156,18 @@ pub struct Row {
     pub gbps: Summary,
     /// Busy time of the whole machine per byte, nanoseconds.
     pub machine_ns_per_byte: Summary,
-    /// CPU time of the gateways' processes per byte, nanoseconds; it may contain software interrupts of others.
+    /// CPU time of the gateways' processes per byte, nanoseconds; it may contain software
+    /// interrupts of others.
     pub gateways_ns_per_byte: Summary,
-    /// Share of software interrupts in the machine's busy time: the most that is foreign in the figure above.
+    /// Share of software interrupts in the machine's busy time: the most that is foreign in the
+    /// figure above.
     pub softirq_share: Summary,
     /// Mean size of a received buffer, bytes.
     pub bytes_per_buffer: Summary,
     /// Median rate over that of plain forwarding in the same cell.
     pub ratio: Option<f64>,
-    /// Median cost of the machine less that of plain forwarding in the same cell, nanoseconds per byte.
+    /// Median cost of the machine less that of plain forwarding in the same cell, nanoseconds per
+    /// byte.
     pub added_ns_per_byte: Option<f64>,
     /// The same in clock cycles of this machine.
     pub added_cycles_per_byte: Option<f64>,

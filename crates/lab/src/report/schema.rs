@@ -1,5 +1,6 @@
-//! Records against their JSON Schemas, by a small validator of the keywords that those schemas use. A keyword, type or pattern
-//! that it does not know is reported as a breach rather than passed over. Pure.
+//! Records against their JSON Schemas, by a small validator of the keywords that those schemas use.
+//! A keyword, type or pattern that it does not know is reported as a breach rather than passed
+//! over. Pure.
 
 use serde_json::{Map, Value};
 
@@ -20,8 +21,9 @@ pub const PLAN_SCHEMAS_JSON: [&str; 3] = [
     include_str!("../plan/answer-3.schema.json"),
 ];
 
-/// Every place where a record (`run.json`, of any kind this program writes) or a document of the planner breaks the schema that it
-/// names, as a path and the rule that is broken; empty for a sound one.
+/// Every place where a record (`run.json`, of any kind this program writes) or a document of the
+/// planner breaks the schema that it names, as a path and the rule that is broken; empty for a
+/// sound one.
 pub fn breaches(record: &Value) -> Vec<String> {
     let schema = match record.get("schema").and_then(Value::as_str) {
         Some(LAB_SCHEMA) => LAB_SCHEMA_JSON,
@@ -70,7 +72,8 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a rule holds; `None` when it is not understood. Deeper breaches are taken down on the way.
+    /// Whether a rule holds; `None` when it is not understood. Deeper breaches are taken down on
+    /// the way.
     fn keyword(
         &mut self,
         rules: &Map<String, Value>,

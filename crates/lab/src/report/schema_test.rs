@@ -1,4 +1,5 @@
-//! Records against their schemas: sound ones pass, whatever is wrong is found, and the schemas leave nothing open.
+//! Records against their schemas: sound ones pass, whatever is wrong is found, and the schemas
+//! leave nothing open.
 
 use serde_json::{Value, json};
 
@@ -60,7 +61,8 @@ fn whatever_breaks_the_schema_is_found() {
 
 #[test]
 fn every_property_of_a_record_is_described_by_the_schema() {
-    // A field added to the structures but not to the schema is an additional property, which it forbids everywhere.
+    // A field added to the structures but not to the schema is an additional property, which it
+    // forbids everywhere.
     assert_eq!(open_objects(RUN_SCHEMA_JSON), [".$defs.window.properties.links", ".properties.versions"]);
 }
 

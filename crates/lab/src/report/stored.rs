@@ -1,4 +1,5 @@
-//! A run read back from its folder, of whatever kind: to be shown again, drawn again, or laid beside another.
+//! A run read back from its folder, of whatever kind: to be shown again, drawn again, or laid
+//! beside another.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,8 +32,8 @@ enum Kind {
 }
 
 impl Stored {
-    /// Reads the run in a folder. What is wrong with it is said: no folder, no record, a damaged one, one of another program or
-    /// of a later version of this one.
+    /// Reads the run in a folder. What is wrong with it is said: no folder, no record, a damaged
+    /// one, one of another program or of a later version of this one.
     pub fn read(folder: &Path) -> Result<Self, LabError> {
         let path = folder.join("run.json");
         let name = path.display();

@@ -4,13 +4,15 @@ use std::io;
 
 use rustix::termios::tcgetwinsize;
 
-/// Width of the terminal on standard output (or error), at most 120 and at least 40; 80 when there is none.
+/// Width of the terminal on standard output (or error), at most 120 and at least 40; 80 when there
+/// is none.
 pub(crate) fn terminal_width() -> usize {
     let columns = tcgetwinsize(io::stdout()).or_else(|_| tcgetwinsize(io::stderr())).map_or(0, |w| w.ws_col);
     if columns == 0 { 80 } else { usize::from(columns).clamp(40, 120) }
 }
 
-/// Breaks `text` at spaces into lines of at most `width`, the first indented by `first`, the others by `rest`.
+/// Breaks `text` at spaces into lines of at most `width`, the first indented by `first`, the others
+/// by `rest`.
 pub(crate) fn wrap(text: &str, width: usize, first: &str, rest: &str) -> String {
     let mut out = String::from(first);
     let mut column = first.len();

@@ -1,4 +1,5 @@
-//! Doubts about a run. Each is named, so that programs can find it, and says what it means for the figures.
+//! Doubts about a run. Each is named, so that programs can find it, and says what it means for the
+//! figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -80,7 +81,8 @@ pub enum Warning {
         /// How many.
         packets: u64,
     },
-    /// The generator itself could not hold the rate of deciding trials, or the most that it sends was carried.
+    /// The generator itself could not hold the rate of deciding trials, or the most that it sends
+    /// was carried.
     TesterLimited {
         /// The system under test.
         dut: String,
@@ -194,7 +196,8 @@ pub enum Warning {
         /// Pieces but the first of each.
         packets: u64,
     },
-    /// Packets came out of a gateway that should not have: not authentic, repeated, of another SA, damaged.
+    /// Packets came out of a gateway that should not have: not authentic, repeated, of another SA,
+    /// damaged.
     WrongPackets {
         /// The system under test.
         dut: String,
@@ -267,7 +270,8 @@ pub enum Warning {
         /// Measurement that shows it.
         what: String,
     },
-    /// The share of the processors that was busy is another one by the kernel's accounting than by a soaker.
+    /// The share of the processors that was busy is another one by the kernel's accounting than by
+    /// a soaker.
     Accounting {
         /// Where.
         cell: String,
@@ -307,7 +311,8 @@ pub struct WarningRecord {
 /// Warnings of one kind that are shown at once: a noisy machine makes one for every cell.
 const AT_ONCE: usize = 3;
 
-/// Warnings kind by kind, in the order in which the kinds appear first: those shown at once, and the rest of that kind.
+/// Warnings kind by kind, in the order in which the kinds appear first: those shown at once, and
+/// the rest of that kind.
 pub(crate) fn by_kind(warnings: &[WarningRecord]) -> Vec<(Vec<&WarningRecord>, Vec<&WarningRecord>)> {
     let mut kinds: Vec<(Vec<&WarningRecord>, Vec<&WarningRecord>)> = Vec::new();
     for w in warnings {

@@ -1,6 +1,7 @@
-//! TCP congestion control of the boxes. A new network namespace takes over what the machine is set to, and with it the
-//! shape of the traffic: pacing (bbr) sends small bursts by timers, which cost more than the gateways between. So
-//! every namespace is set to the same one, whatever the machine's is.
+//! TCP congestion control of the boxes. A new network namespace takes over what the machine is set
+//! to, and with it the shape of the traffic: pacing (bbr) sends small bursts by timers, which cost
+//! more than the gateways between. So every namespace is set to the same one, whatever the
+//! machine's is.
 
 use std::fmt;
 use std::fs;
@@ -23,7 +24,8 @@ const NAME_MAX: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Congestion(String);
 
-/// Linux's own where namespaces of this machine can be set to it, else reno, which every kernel lets them have.
+/// Linux's own where namespaces of this machine can be set to it, else reno, which every kernel
+/// lets them have.
 impl Default for Congestion {
     fn default() -> Self {
         let usual = Self("cubic".into());

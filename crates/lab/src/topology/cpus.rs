@@ -1,10 +1,13 @@
-//! Which processors do what: affinity of threads, and where the kernel handles what a link receives (RPS, or threads that poll).
+//! Which processors do what: affinity of threads, and where the kernel handles what a link receives
+//! (RPS, or threads that poll).
 //!
-//! On a machine of our own the load comes from another machine and the system under test pays for receiving it. Here a
-//! veth pair would let the sender pay: the receiving half of the link runs in the sender's context. Receive packet steering
-//! moves it to the processors that the link's box is said to have, through the same bounded backlog that a busy
-//! interface has. But it does so in software interrupts, which come before everything that a processor has to run: what arrives
-//! starves what carries. Threads that poll (threaded NAPI) take their turn with all others, as the scheduler sees fit.
+//! On a machine of our own the load comes from another machine and the system under test pays for
+//! receiving it. Here a veth pair would let the sender pay: the receiving half of the link runs in
+//! the sender's context. Receive packet steering moves it to the processors that the link's box is
+//! said to have, through the same bounded backlog that a busy interface has. But it does so in
+//! software interrupts, which come before everything that a processor has to run: what arrives
+//! starves what carries. Threads that poll (threaded NAPI) take their turn with all others, as the
+//! scheduler sees fit.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -48,7 +51,8 @@ impl Cpus {
             .map_err(|e| LabError::io(format!("keeping thread {thread} on processor {self}"))(e.into()))
     }
 
-    /// Keeps all threads of a process that runs on them; threads that these start later inherit that.
+    /// Keeps all threads of a process that runs on them; threads that these start later inherit
+    /// that.
     pub(crate) fn hold_process(&self, pid: u32) -> Result<(), LabError> {
         let tasks = format!("/proc/{pid}/task");
         let mut held = BTreeSet::new();
@@ -80,7 +84,8 @@ impl Cpus {
         result
     }
 
-    /// As `/sys/class/net/*/queues/*/rps_cpus` wants them: hexadecimal words of 32, separated by commas.
+    /// As `/sys/class/net/*/queues/*/rps_cpus` wants them: hexadecimal words of 32, separated by
+    /// commas.
     fn mask(&self) -> String {
         let words = self.0.iter().max().map_or(1, |n| n / 32 + 1);
         let word = |w: usize| self.0.iter().filter(|n| **n / 32 == w).fold(0u32, |m, n| m | 1 << (n % 32));
@@ -104,11 +109,13 @@ impl Line {
         Ok(())
     }
 
-    /// Has everything that any link of the line receives polled by threads of the kernel that are kept on `cpus`; their ids.
+    /// Has everything that any link of the line receives polled by threads of the kernel that are
+    /// kept on `cpus`; their ids.
     pub fn poll_on(&self, cpus: &Cpus) -> Result<Vec<u32>, LabError> {
         let mut threads = Vec::new();
         for (node, device, _) in LINKS.iter().flat_map(|l| [l.left, l.right]) {
-            // Without GRO a veth does not poll, and what comes from one that segments is not given to GRO.
+            // Without GRO a veth does not poll, and what comes from one that segments is not given
+            // to GRO.
             let argv = ["ethtool", "-K", device, "gro", "on", "tso", "off"];
             process::run(self.journal(), &self.node(node).exec(&argv), super::line::COMMAND)?;
         }

@@ -4,9 +4,9 @@
 //!   a 10.1.0.2 ---- 10.1.0.1 g1 192.0.2.1 ---- 192.0.2.2 g2 10.2.0.1 ---- 10.2.0.2 b
 //!     eth0               lan    wan                  wan    lan               eth0
 //! ```
-//! The gateways forward between their links but have no route to the far host: that is the business of the system
-//! under test. Both hosts keep their packets to the inner MTU, so every system carries the same packets. All four boxes
-//! run on the processors of this one machine.
+//! The gateways forward between their links but have no route to the far host: that is the business
+//! of the system under test. Both hosts keep their packets to the inner MTU, so every system
+//! carries the same packets. All four boxes run on the processors of this one machine.
 
 use std::fmt;
 use std::str::FromStr;
@@ -71,7 +71,8 @@ impl Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Segmentation offload on: TCP crosses in buffers of up to 64 KB, as between virtual machines of one host.
+    /// Segmentation offload on: TCP crosses in buffers of up to 64 KB, as between virtual machines
+    /// of one host.
     Offload,
     /// Segmentation offload off (GRO on): every packet crosses by itself, as on a wire.
     Wire,

@@ -1,7 +1,9 @@
-//! Boxes and links made of network namespaces and veth pairs. Each topology is a file of its own; all share one
-//! [`Owner`], whose names say which process made them, so that nothing outlives its maker for long:
+//! Boxes and links made of network namespaces and veth pairs. Each topology is a file of its own;
+//! all share one [`Owner`], whose names say which process made them, so that nothing outlives its
+//! maker for long:
 //!
-//! - a topology removes its namespaces, and every process inside them, when it is dropped (return, error, signal);
+//! - a topology removes its namespaces, and every process inside them, when it is dropped (return,
+//!   error, signal);
 //! - what a killed process could not remove, the next run does ([`Owner::claim`]).
 //!
 //! Every namespace has the TCP congestion control of its owner, and not the machine's.

@@ -1,5 +1,5 @@
-//! Asks the kernel which of its threads poll a device (generic netlink, family `netdev`, Linux 6.8): their names hold the
-//! device's, which other laboratories' devices on this machine have too.
+//! Asks the kernel which of its threads poll a device (generic netlink, family `netdev`, Linux
+//! 6.8): their names hold the device's, which other laboratories' devices on this machine have too.
 //!
 //! ```text
 //!   nlmsghdr: length u32, type u16, flags u16, sequence u32, port u32
@@ -38,8 +38,8 @@ const DATAGRAM: usize = 64 * 1024;
 
 type Attributes = Vec<(u16, Vec<u8>)>;
 
-/// Ids of the kernel's threads that poll `device` of the calling thread's network namespace, as the first PID namespace has
-/// them.
+/// Ids of the kernel's threads that poll `device` of the calling thread's network namespace, as the
+/// first PID namespace has them.
 pub(super) fn polling_threads(device: &str) -> io::Result<Vec<u32>> {
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::GENERIC))?;
@@ -69,7 +69,8 @@ fn request(kind: u16, flags: u16, command: u8, attribute: u16, value: &[u8]) -> 
     message
 }
 
-/// Sends a request and collects the attributes of each message of the answer: one, or a dump to its end.
+/// Sends a request and collects the attributes of each message of the answer: one, or a dump to its
+/// end.
 fn exchange(socket: &OwnedFd, request: &[u8]) -> io::Result<Vec<Attributes>> {
     send(socket, request, SendFlags::empty())?;
     let dump = request[6..8] == (REQUEST | DUMP).to_ne_bytes();

@@ -80,7 +80,8 @@ impl Netns {
         })
     }
 
-    /// Opens a file of /proc/net or /proc/sys/net as the namespace shows it. It stays bound to the namespace.
+    /// Opens a file of /proc/net or /proc/sys/net as the namespace shows it. It stays bound to the
+    /// namespace.
     pub fn open(&self, path: &str) -> Result<File, LabError> {
         self.inside(|| File::open(path))?.map_err(LabError::io(format!("opening {path} in {}", self.name)))
     }
@@ -121,7 +122,8 @@ impl Netns {
         if std::mem::replace(&mut self.removed, true) || !self.path().exists() {
             return false;
         }
-        // A process may fork between the listing and the kill: until none is left, but not for ever.
+        // A process may fork between the listing and the kill: until none is left, but not for
+        // ever.
         for _ in 0..100 {
             let pids = self.pids();
             if pids.is_empty() {

@@ -49,7 +49,8 @@ pub struct Path<'a> {
     pub to: Host<'a>,
 }
 
-/// A link end: the number of a box, the device's name, its address with prefix length (none when empty).
+/// A link end: the number of a box, the device's name, its address with prefix length (none when
+/// empty).
 pub type LinkEnd<'a> = (usize, &'a str, &'a str);
 
 /// Boxes and links. Dropping it removes them and every process inside.
@@ -212,8 +213,8 @@ impl Network {
         self.boxes[node].sysctl(&self.journal, "net.ipv4.ip_forward", "1")
     }
 
-    /// Gives a box an inner address of its own, and has its TCP keep to `inner_mtu` (by the segment size that it
-    /// announces), since routes belong to the system under test.
+    /// Gives a box an inner address of its own, and has its TCP keep to `inner_mtu` (by the segment
+    /// size that it announces), since routes belong to the system under test.
     pub fn inner(&self, node: usize, address: &str, inner_mtu: u32) -> Result<(), LabError> {
         self.ip(node, &["addr", "add", address, "dev", "lo"])?;
         let size = inner_mtu.saturating_sub(40);
@@ -225,7 +226,8 @@ impl Network {
     }
 }
 
-/// Keeps the kernel of a relay's namespace from saying anything itself, as it does with IPv6. One without IPv6 has no such parameter.
+/// Keeps the kernel of a relay's namespace from saying anything itself, as it does with IPv6. One
+/// without IPv6 has no such parameter.
 pub(super) fn silence(journal: &Journal, relay: &Netns) {
     let _ = relay.sysctl(journal, "net.ipv6.conf.all.disable_ipv6", "1");
 }

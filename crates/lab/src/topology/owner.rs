@@ -1,11 +1,11 @@
-//! Who made a namespace: names that carry the maker's process id and start time, and the removal of what dead makers
-//! left behind.
+//! Who made a namespace: names that carry the maker's process id and start time, and the removal of
+//! what dead makers left behind.
 //!
 //! ```text
 //! ironlab-<pid>-<start time of that process, clock ticks since boot>-<8 hex digits>[-<node>]
 //! ```
-//! A process id alone comes back; together with the start time it does not. Not here: processes of another PID
-//! namespace that shares this /run/netns (they would look dead).
+//! A process id alone comes back; together with the start time it does not. Not here: processes of
+//! another PID namespace that shares this /run/netns (they would look dead).
 
 use std::fs;
 use std::io::{self, Read};
@@ -20,14 +20,15 @@ use crate::error::LabError;
 const PREFIX: &str = "ironlab-";
 const ESRCH: i32 = rustix::io::Errno::SRCH.raw_os_error();
 
-/// A unique name for everything that one run makes, and a private directory for its files. Dropping it removes the
-/// directory; the namespaces are removed by the topologies.
+/// A unique name for everything that one run makes, and a private directory for its files. Dropping
+/// it removes the directory; the namespaces are removed by the topologies.
 #[derive(Debug)]
 pub struct Owner {
     name: String,
     dir: PathBuf,
     congestion: Option<Congestion>,
-    /// Topologies made so far, each with a name of its own: a removed one may linger in the kernel for a while.
+    /// Topologies made so far, each with a name of its own: a removed one may linger in the kernel
+    /// for a while.
     made: AtomicU32,
 }
 
@@ -41,14 +42,15 @@ pub struct Swept {
 }
 
 impl Owner {
-    /// Removes what dead runs left, then takes a new name. Its namespaces have the usual congestion control, except on a kernel
-    /// without that.
+    /// Removes what dead runs left, then takes a new name. Its namespaces have the usual congestion
+    /// control, except on a kernel without that.
     pub fn claim() -> Result<Self, LabError> {
         let usual = Congestion::default();
         Self::with(usual.check().is_ok().then_some(usual))
     }
 
-    /// The same for boxes whose TCP counts: with that congestion control, or an error that says which there are.
+    /// The same for boxes whose TCP counts: with that congestion control, or an error that says
+    /// which there are.
     pub fn claim_for_tcp(congestion: &Congestion) -> Result<Self, LabError> {
         congestion.check()?;
         Self::with(Some(congestion.clone()))
@@ -125,8 +127,8 @@ fn dead_names(dir: &Path) -> Result<Vec<String>, LabError> {
         .collect())
 }
 
-/// Whether a maker that began at `start` is no more, by what is found under its process id. What cannot be read says nothing: a
-/// run that lives is never swept up.
+/// Whether a maker that began at `start` is no more, by what is found under its process id. What
+/// cannot be read says nothing: a run that lives is never swept up.
 fn gone(start: u64, found: &io::Result<Option<u64>>) -> bool {
     found.as_ref().is_ok_and(|now| *now != Some(start))
 }
@@ -139,7 +141,8 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     (random.len() == 8 && random.chars().all(|c| c.is_ascii_hexdigit())).then_some((pid, start))
 }
 
-/// Field 22 of /proc/PID/stat (proc(5)); `None` when there is no such process, or only its unreaped remains.
+/// Field 22 of /proc/PID/stat (proc(5)); `None` when there is no such process, or only its unreaped
+/// remains.
 fn start_time(pid: u32) -> io::Result<Option<u64>> {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse_stat(&String::from_utf8_lossy(&stat))

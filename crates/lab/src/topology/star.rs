@@ -46,7 +46,8 @@ fn inside(n: usize) -> String {
     format!("10.1.{n}.2")
 }
 
-/// The outer boxes and the switch that joins them with `middle`, with a relay in the link of each outer box if wanted.
+/// The outer boxes and the switch that joins them with `middle`, with a relay in the link of each
+/// outer box if wanted.
 fn star(
     network: &mut Network,
     names: &[String],

@@ -33,8 +33,8 @@ impl std::fmt::Display for Fault {
 /// Why a message was not understood. The peer's fault, always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseError {
-    /// "Indicates the IKE message that was received was invalid because some type, length, or value was out of
-    /// range" (RFC 7296 section 3.10.1, INVALID_SYNTAX).
+    /// "Indicates the IKE message that was received was invalid because some type, length, or value
+    /// was out of range" (RFC 7296 section 3.10.1, INVALID_SYNTAX).
     Syntax {
         /// The payload, or [`PayloadType::NONE`] for the header and the chain itself.
         payload: PayloadType,
@@ -45,8 +45,8 @@ pub enum ParseError {
     },
     /// An unknown payload type came with the critical bit. The type is the notification's data.
     UnsupportedCritical(PayloadType),
-    /// Not version 2. "If an endpoint receives a message with a higher major version number, it MUST drop the message"
-    /// (RFC 7296 section 2.5); whether to say so is the endpoint's to judge.
+    /// Not version 2. "If an endpoint receives a message with a higher major version number, it
+    /// MUST drop the message" (RFC 7296 section 2.5); whether to say so is the endpoint's to judge.
     MajorVersion(u8),
 }
 

@@ -19,7 +19,8 @@ pub const HEADER_LEN: usize = 28;
 pub struct Version(pub u8);
 
 impl Version {
-    /// "Implementations based on this version of IKE MUST set the major version to 2" and "the minor version to 0".
+    /// "Implementations based on this version of IKE MUST set the major version to 2" and "the
+    /// minor version to 0".
     pub const V2: Self = Self(0x20);
 
     /// Major version.
@@ -39,15 +40,16 @@ impl std::fmt::Debug for Version {
     }
 }
 
-/// Header flags. Bits that have no name here "MUST be cleared when sending and MUST be ignored on receipt".
+/// Header flags. Bits that have no name here "MUST be cleared when sending and MUST be ignored on
+/// receipt".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Flags(pub u8);
 
 impl Flags {
     /// Set by the original initiator of the IKE_SA, in requests and responses.
     pub const INITIATOR: u8 = 0x08;
-    /// The sender could speak a higher major version. "Implementations of IKEv2 MUST clear this bit when sending and
-    /// MUST ignore it in incoming messages."
+    /// The sender could speak a higher major version. "Implementations of IKEv2 MUST clear this bit
+    /// when sending and MUST ignore it in incoming messages."
     pub const VERSION: u8 = 0x10;
     /// Set in responses.
     pub const RESPONSE: u8 = 0x20;
@@ -159,7 +161,8 @@ impl Header {
         self.flags.response()
     }
 
-    /// True for what a new initiator sends first: an IKE_SA_INIT request with message id 0 and no responder SPI.
+    /// True for what a new initiator sends first: an IKE_SA_INIT request with message id 0 and no
+    /// responder SPI.
     pub fn opens_ike_sa(&self) -> bool {
         self.exchange == ExchangeType::IKE_SA_INIT
             && self.is_request()

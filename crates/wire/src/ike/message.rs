@@ -1,4 +1,5 @@
-//! A whole message: header and the payloads that are in clear; SK or SKF, when there is one, comes last.
+//! A whole message: header and the payloads that are in clear; SK or SKF, when there is one, comes
+//! last.
 
 use super::error::{Fault, ParseError};
 use super::header::{HEADER_LEN, Header};
@@ -41,7 +42,8 @@ impl Message {
     }
 
     /// Finds IV, text and ICV of the SK or SKF payload, in the datagram that this was parsed from.
-    /// INVALID_SYNTAX when the payload is too short for this cipher or not whole blocks, or when there is none.
+    /// INVALID_SYNTAX when the payload is too short for this cipher or not whole blocks, or when
+    /// there is none.
     pub fn sealed(&self, geometry: Geometry) -> Result<Ranges, ParseError> {
         match self.payloads.last() {
             Some(Payload::Sk(sk)) => {

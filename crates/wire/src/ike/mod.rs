@@ -1,4 +1,5 @@
-//! IKEv2 messages (RFC 7296 section 3, RFC 7383): header, payloads, and the layout of the encrypted payload.
+//! IKEv2 messages (RFC 7296 section 3, RFC 7383): header, payloads, and the layout of the encrypted
+//! payload.
 //!
 //! ```text
 //! datagram -> Message::parse -> header, clear payloads, perhaps SK or SKF last
@@ -7,10 +8,10 @@
 //!             sealed::unpad -> payload::parse_chain(first inner type) -> payloads
 //! ```
 //!
-//! Parsing is total and strict about what RFC 7296 fixes, and blind to what it says to ignore: RESERVED bits, minor
-//! versions, unknown flags, the critical bit of payloads that are known. What only makes sense with state (is this
-//! message id expected, may this exchange happen now, is a payload missing) is judged in the crate `ike`; keys and
-//! ciphers are in `crypto`.
+//! Parsing is total and strict about what RFC 7296 fixes, and blind to what it says to ignore:
+//! RESERVED bits, minor versions, unknown flags, the critical bit of payloads that are known. What
+//! only makes sense with state (is this message id expected, may this exchange happen now, is a
+//! payload missing) is judged in the crate `ike`; keys and ciphers are in `crypto`.
 //!
 //! # Files
 //!

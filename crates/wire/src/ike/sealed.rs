@@ -6,9 +6,10 @@
 //! |<------------------- aad ------------------------------->|
 //! ```
 //!
-//! All lengths are final before anything is sealed, so a cipher works in place on the ranges given here. With an
-//! AEAD the aad is its associated data (RFC 5282 section 5.1; for SKF with the fragment fields, RFC 7383); with a
-//! separate integrity algorithm the ICV covers everything before it. Not here: ciphers and keys.
+//! All lengths are final before anything is sealed, so a cipher works in place on the ranges given
+//! here. With an AEAD the aad is its associated data (RFC 5282 section 5.1; for SKF with the
+//! fragment fields, RFC 7383); with a separate integrity algorithm the ICV covers everything before
+//! it. Not here: ciphers and keys.
 
 use std::ops::Range;
 
@@ -35,7 +36,8 @@ impl Geometry {
         (plain + 1).next_multiple_of(self.block.max(1))
     }
 
-    /// How many bytes of payloads one SKF message of at most `max_message` bytes carries. `None`: not one.
+    /// How many bytes of payloads one SKF message of at most `max_message` bytes carries. `None`:
+    /// not one.
     pub fn fragment_capacity(&self, max_message: usize) -> Option<usize> {
         let room = max_message.checked_sub(super::HEADER_LEN + 4 + 4 + self.iv + self.icv)?;
         let block = self.block.max(1);
@@ -86,8 +88,8 @@ impl SealedDraft {
         Self::emit_plain(header, clear, first, &plain, None, geometry)
     }
 
-    /// The same around payloads already in bytes, whole (SK) or one fragment of them (SKF; of a message in fragments
-    /// only the first names `first_inner`, the others carry 0).
+    /// The same around payloads already in bytes, whole (SK) or one fragment of them (SKF; of a
+    /// message in fragments only the first names `first_inner`, the others carry 0).
     pub fn emit_plain(
         header: &Header,
         clear: &[Payload],
@@ -147,8 +149,8 @@ pub(super) fn locate(
     Ok(Ranges { aad: 0..start, iv: start..text.start, icv: text.end..message, text })
 }
 
-/// The payloads in an opened text, without padding and pad length. "The recipient MUST accept any length that results
-/// in proper alignment" and any value in it (RFC 7296 section 3.14).
+/// The payloads in an opened text, without padding and pad length. "The recipient MUST accept any
+/// length that results in proper alignment" and any value in it (RFC 7296 section 3.14).
 pub fn unpad(text: &[u8]) -> Result<&[u8], ParseError> {
     text.split_last().and_then(|(&pad, rest)| rest.get(..rest.len().checked_sub(usize::from(pad))?)).ok_or(
         ParseError::Syntax {

@@ -1,13 +1,15 @@
-//! The Internet checksum (RFC 1071), fast enough for the packet path, and incremental updates (RFC 1624).
+//! The Internet checksum (RFC 1071), fast enough for the packet path, and incremental updates (RFC
+//! 1624).
 //!
-//! Sums are taken over 16-bit words in the machine's own byte order, which RFC 1071 section 2 (B) allows: a folded
-//! sum is stored with `to_ne_bytes`. A number that is not yet in a packet enters a sum through [`be16`].
+//! Sums are taken over 16-bit words in the machine's own byte order, which RFC 1071 section 2 (B)
+//! allows: a folded sum is stored with `to_ne_bytes`. A number that is not yet in a packet enters a
+//! sum through [`be16`].
 
 /// The sum of `data`; an odd last byte is padded with zero. Add such sums freely, then [`fold`].
 #[inline]
 pub fn sum(data: &[u8]) -> u64 {
-    // Add with carry on 64-bit words. Lanes for vector registers are no faster here, and the compiler was seen to shuffle
-    // them between register files in the middle of the loop.
+    // Add with carry on 64-bit words. Lanes for vector registers are no faster here, and the
+    // compiler was seen to shuffle them between register files in the middle of the loop.
     let mut lanes = [0u128; 4];
     let mut chunks = data.chunks_exact(32);
     for c in chunks.by_ref() {
@@ -63,8 +65,9 @@ pub fn update(checksum: [u8; 2], old: [u8; 2], new: [u8; 2]) -> [u8; 2] {
     (!fold(sum)).to_ne_bytes()
 }
 
-/// The pseudo-header's sum without the length: `addresses` is source and destination, 8 or 32 bytes. Add
-/// [`be16`] of the upper-layer length (both families' length fields sum the same below 65,536).
+/// The pseudo-header's sum without the length: `addresses` is source and destination, 8 or 32
+/// bytes. Add [`be16`] of the upper-layer length (both families' length fields sum the same below
+/// 65,536).
 #[inline]
 pub fn pseudo(addresses: &[u8], protocol: u8) -> u64 {
     sum_tail(addresses) + be16(u16::from(protocol))

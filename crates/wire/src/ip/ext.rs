@@ -67,7 +67,8 @@ pub struct FragmentHeader {
     pub announced_at: usize,
 }
 
-/// Finds the fragment header (8 bytes, RFC 8200 section 4.5) of an IPv6 packet. `None` when it has none, or not all of it.
+/// Finds the fragment header (8 bytes, RFC 8200 section 4.5) of an IPv6 packet. `None` when it has
+/// none, or not all of it.
 pub fn fragment_header(packet: &[u8]) -> Option<FragmentHeader> {
     let (mut at, mut announced_at) = (super::v6::HEADER, 6);
     for _ in 0..MAX_HEADERS {

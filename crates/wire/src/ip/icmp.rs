@@ -4,8 +4,8 @@
 //! IP header | type, code, checksum, 4 more bytes | IP header of the packet in question, and what follows of it
 //! ```
 //!
-//! A quoted packet is cut off somewhere, but its IP header has to be whole. Its IPv6 extension headers are walked as far as they
-//! are there.
+//! A quoted packet is cut off somewhere, but its IP header has to be whole. Its IPv6 extension
+//! headers are walked as far as they are there.
 
 use std::net::IpAddr;
 
@@ -23,17 +23,18 @@ pub fn is_icmp(info: &IpInfo) -> bool {
     info.protocol == if info.ipv6 { protocol::ICMPV6 } else { protocol::ICMP }
 }
 
-/// True for the errors: IPv4 destination unreachable, source quench, time exceeded, parameter problem; IPv6 those below 128 (RFC
-/// 4443 section 2.1). A redirect quotes a packet too, but is of a router on the receiver's own link (RFC 1122 section 3.2.2.2),
-/// in whose name nobody may speak from behind a tunnel.
+/// True for the errors: IPv4 destination unreachable, source quench, time exceeded, parameter
+/// problem; IPv6 those below 128 (RFC 4443 section 2.1). A redirect quotes a packet too, but is of
+/// a router on the receiver's own link (RFC 1122 section 3.2.2.2), in whose name nobody may speak
+/// from behind a tunnel.
 pub fn is_error(packet: &[u8], info: &IpInfo) -> bool {
     let kind = packet.get(info.upper).filter(|_| is_icmp(info) && info.fragment != Fragment::Later);
     kind.is_some_and(|kind| if info.ipv6 { *kind < 128 } else { matches!(kind, 3 | 4 | 11 | 12) })
 }
 
-/// The selectors of the packet that an ICMP error quotes, turned around, as if it were the answer to it: what RFC 4301 section
-/// 6.2 looks the error up by. `None` for all other packets, for fragments, and unless the error goes to the sender of what
-/// it quotes.
+/// The selectors of the packet that an ICMP error quotes, turned around, as if it were the answer
+/// to it: what RFC 4301 section 6.2 looks the error up by. `None` for all other packets, for
+/// fragments, and unless the error goes to the sender of what it quotes.
 pub fn quoted_answer(packet: &[u8], info: &IpInfo) -> Option<PacketSelector> {
     if info.fragment != Fragment::No || !is_error(packet, info) {
         return None;
@@ -137,7 +138,8 @@ mod tests {
     use super::super::parse;
     use super::*;
 
-    /// UDP from 10.1.0.1:1000 to 10.2.0.2:53 quoted by `router` towards `to`, cut off `keep` bytes behind its IP header.
+    /// UDP from 10.1.0.1:1000 to 10.2.0.2:53 quoted by `router` towards `to`, cut off `keep` bytes
+    /// behind its IP header.
     fn v4_error(kind: u8, to: u8, keep: usize) -> Vec<u8> {
         let mut quoted = vec![0x45, 0, 5, 0, 0, 1, 0x40, 0, 63, 17, 0, 0, 10, 1, 0, 1, 10, 2, 0, 2];
         quoted.extend([3, 232, 0, 53, 4, 236, 0, 0]);

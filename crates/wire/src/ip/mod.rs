@@ -1,7 +1,8 @@
-//! IP packets as the packet path sees them: where the upper-layer header begins, and the selectors of RFC 4301
-//! section 4.4.1.1.
+//! IP packets as the packet path sees them: where the upper-layer header begins, and the selectors
+//! of RFC 4301 section 4.4.1.1.
 //!
-//! [`parse`] accepts any byte string. It does not verify checksums (see [`checksum`]) and does not reassemble.
+//! [`parse`] accepts any byte string. It does not verify checksums (see [`checksum`]) and does not
+//! reassemble.
 //!
 //! # Files
 //!
@@ -114,8 +115,8 @@ pub fn parse(packet: &[u8]) -> Result<IpInfo, IpError> {
 }
 
 impl IpInfo {
-    /// Source and destination port where this packet shows them; for ICMP `type << 8 | code` in both, for the
-    /// mobility header `type << 8` in both (RFC 4301 section 4.4.1.1).
+    /// Source and destination port where this packet shows them; for ICMP `type << 8 | code` in
+    /// both, for the mobility header `type << 8` in both (RFC 4301 section 4.4.1.1).
     #[inline]
     pub fn ports(&self, packet: &[u8]) -> Option<(u16, u16)> {
         if self.fragment == Fragment::Later {

@@ -1,12 +1,12 @@
-//! Frames out of a byte stream: length in 32 bits, then the packet. Frames may bring keys, so that what has been handed out is
-//! wiped, and so is memory that became too small.
+//! Frames out of a byte stream: length in 32 bits, then the packet. Frames may bring keys, so that
+//! what has been handed out is wiped, and so is memory that became too small.
 
 use zeroize::{Zeroize, Zeroizing};
 
 use super::{Error, MAX_FRAME};
 
-/// Collects what a stream socket delivers and hands out whole frames. Holds at most one frame and what was fed in one
-/// go, as long as the caller takes all frames before it feeds more.
+/// Collects what a stream socket delivers and hands out whole frames. Holds at most one frame and
+/// what was fed in one go, as long as the caller takes all frames before it feeds more.
 #[derive(Default)]
 pub struct FrameReader {
     buffer: Zeroizing<Vec<u8>>,
@@ -40,8 +40,8 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next frame without its length field, once all of it has come. After an error the stream cannot be followed any
-    /// more and has to be closed; the error stays.
+    /// The next frame without its length field, once all of it has come. After an error the stream
+    /// cannot be followed any more and has to be closed; the error stays.
     pub fn next_frame(&mut self) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
         let Some((length, rest)) = self.buffer[self.taken..].split_first_chunk::<4>() else {
             return Ok(None);

@@ -3,7 +3,8 @@
 use super::{Error, MAX_FRAME, Section};
 use crate::read::{EmitError, Reader, Writer};
 
-/// One packet. Commands go from client to daemon; a client has one in flight, and events may come in between.
+/// One packet. Commands go from client to daemon; a client has one in flight, and events may come
+/// in between.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Packet {
     /// A command and its arguments.

@@ -24,8 +24,8 @@ pub enum Value {
     Section(Section),
 }
 
-/// Named values in the order they came or were put. A message is a section without a name. Values are wiped when it is dropped:
-/// those of some commands are keys.
+/// Named values in the order they came or were put. A message is a section without a name. Values
+/// are wiped when it is dropped: those of some commands are keys.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Section {
     entries: Vec<(String, Value)>,
@@ -37,7 +37,8 @@ impl Section {
         Self::default()
     }
 
-    /// Appends a value. Texts, numbers (in decimal), booleans (`yes` and `no`), lists and sections all are values.
+    /// Appends a value. Texts, numbers (in decimal), booleans (`yes` and `no`), lists and sections
+    /// all are values.
     pub fn put(&mut self, name: impl Into<String>, value: impl Into<Value>) -> &mut Self {
         self.entries.push((name.into(), value.into()));
         self
@@ -107,7 +108,8 @@ impl Section {
         }
     }
 
-    /// Takes the value of a name out, so that a secret leaves no copy behind. Whoever takes it wipes it.
+    /// Takes the value of a name out, so that a secret leaves no copy behind. Whoever takes it
+    /// wipes it.
     pub fn take(&mut self, name: &str) -> Option<Value> {
         let at = self.entries.iter().rposition(|(n, _)| n == name)?;
         Some(self.entries.remove(at).1)

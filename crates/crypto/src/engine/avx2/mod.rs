@@ -1,4 +1,5 @@
-//! 3DES in CBC mode for x86-64 processors with AVX2: 32 blocks side by side, without a look-up that depends on a secret.
+//! 3DES in CBC mode for x86-64 processors with AVX2: 32 blocks side by side, without a look-up that
+//! depends on a secret.
 //!
 //! ```text
 //! a vector    one byte of 32 lanes: a lane is a packet (encrypting) or a block of one packet (decrypting)
@@ -8,8 +9,9 @@
 //! P           the tables have each output bit where it belongs; masks pick them for the nibbles they go to
 //! ```
 //!
-//! Lanes have their own keys, so packets of different SAs share a pass. CBC can be decrypted block by block, but must be
-//! encrypted one after another: with fewer packets than lanes the rest of a pass is wasted.
+//! Lanes have their own keys, so packets of different SAs share a pass. CBC can be decrypted block
+//! by block, but must be encrypted one after another: with fewer packets than lanes the rest of a
+//! pass is wasted.
 //!
 //! Not here: which key is none (`aws_lc_sys::des`, which has refused it).
 //!
@@ -44,7 +46,8 @@ pub(crate) fn available() -> bool {
     std::arch::is_x86_feature_detected!("avx2")
 }
 
-/// A 3DES key ready for use: for each round and S-box four bits for the column, then the two outer ones.
+/// A 3DES key ready for use: for each round and S-box four bits for the column, then the two outer
+/// ones.
 pub(crate) struct TripleDesKey {
     encrypt: [[u8; 8]; ROUNDS],
 }
@@ -134,8 +137,8 @@ struct Lanes {
     chain: [u64; LANES],
 }
 
-/// Encrypts packets in place, as many side by side as there are lanes; a lane whose packet is done takes the next. Panics
-/// when a text is not whole blocks inside the buffer.
+/// Encrypts packets in place, as many side by side as there are lanes; a lane whose packet is done
+/// takes the next. Panics when a text is not whole blocks inside the buffer.
 pub(crate) fn encrypt<'a>(buf: &mut [u8], mut texts: impl Iterator<Item = Text<'a>>) {
     let mut lanes =
         Lanes { keys: [[0; LANES]; SCHEDULE], at: [0; LANES], end: [0; LANES], chain: [0; LANES] };
@@ -163,7 +166,8 @@ pub(crate) fn encrypt<'a>(buf: &mut [u8], mut texts: impl Iterator<Item = Text<'
         if active == 0 {
             break;
         }
-        // SAFETY: who has a key has AVX2 (`TripleDesKey::blank`), and without one no lane is active.
+        // SAFETY: who has a key has AVX2 (`TripleDesKey::blank`), and without one no lane is
+        // active.
         unsafe { pass(&mut blocks, |round, sbox| load(&lanes.keys[round * 8 + sbox])) };
         for lane in 0..LANES {
             if lanes.at[lane] < lanes.end[lane] {
@@ -180,7 +184,8 @@ pub(crate) fn encrypt<'a>(buf: &mut [u8], mut texts: impl Iterator<Item = Text<'
 const SLOTS: [usize; LANES] = slots();
 
 const fn slots() -> [usize; LANES] {
-    // A pair of lanes lies in each half of vector `lane / 4`; vectors are interleaved by 1, 2 and 4.
+    // A pair of lanes lies in each half of vector `lane / 4`; vectors are interleaved by 1, 2 and
+    // 4.
     let mut out = [0; LANES];
     let mut lane = 0;
     while lane < LANES {
@@ -209,7 +214,8 @@ fn load(row: &[u8; LANES]) -> __m256i {
 #[target_feature(enable = "avx2")]
 fn pass(lanes: &mut [u64; LANES], key: impl Fn(usize, usize) -> __m256i) {
     let bytes = rows(lanes);
-    // IP: the bits of all bytes, from the last one on, by their place; then which places come first (FIPS 46-3).
+    // IP: the bits of all bytes, from the last one on, by their place; then which places come first
+    // (FIPS 46-3).
     let t = turned([bytes[7], bytes[6], bytes[5], bytes[4], bytes[3], bytes[2], bytes[1], bytes[0]]);
     let (mut left, mut right) = (nibbles(t[1], t[3], t[5], t[7]), nibbles(t[0], t[2], t[4], t[6]));
     for stage in 0..3 {
@@ -275,7 +281,8 @@ fn joined(n: &Eight) -> [__m256i; 4] {
     std::array::from_fn(|i| _mm256_or_si256(_mm256_slli_epi16::<4>(n[2 * i]), n[2 * i + 1]))
 }
 
-/// Eight rows of eight bits turned into columns, in every lane: bit `c` of row `r` becomes bit `r` of row `c`, from the top.
+/// Eight rows of eight bits turned into columns, in every lane: bit `c` of row `r` becomes bit `r`
+/// of row `c`, from the top.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turned(mut rows: Eight) -> Eight {

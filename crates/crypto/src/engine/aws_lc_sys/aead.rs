@@ -1,13 +1,15 @@
-//! AES-GCM (RFC 4106, 5282) and ChaCha20-Poly1305 (RFC 7634) by `EVP_AEAD_CTX_seal_scatter` and `_open_gather`.
+//! AES-GCM (RFC 4106, 5282) and ChaCha20-Poly1305 (RFC 7634) by `EVP_AEAD_CTX_seal_scatter` and
+//! `_open_gather`.
 //!
-//! The context holds the expanded AES key and the powers of H, inline: preparing costs once per SA, a packet
-//! allocates nothing and touches one contiguous block of memory.
+//! The context holds the expanded AES key and the powers of H, inline: preparing costs once per SA,
+//! a packet allocates nothing and touches one contiguous block of memory.
 
 use aws_lc_sys as sys;
 
 /// Length of nonce: salt and explicit IV.
 pub(crate) const NONCE_LEN: usize = 12;
-/// The longest ICV. GCM's may be shorter (RFC 4106 section 6: 8, 12 or 16 bytes), which is a property of the key.
+/// The longest ICV. GCM's may be shorter (RFC 4106 section 6: 8, 12 or 16 bytes), which is a
+/// property of the key.
 pub(crate) const MAX_TAG_LEN: usize = 16;
 
 /// The algorithms here.
@@ -35,9 +37,10 @@ pub(crate) struct AeadKey {
     ctx: sys::EVP_AEAD_CTX,
 }
 
-// SAFETY: an EVP_AEAD_CTX of these algorithms is plain data after initialisation (e_aes.c: key schedule, H powers,
-// function pointers; e_chacha20poly1305.c: the key). Seal and open take it as const and write nothing to it, as the
-// header says: "may be called concurrently with itself or any other seal/open function on the same EVP_AEAD_CTX".
+// SAFETY: an EVP_AEAD_CTX of these algorithms is plain data after initialisation (e_aes.c: key
+// schedule, H powers, function pointers; e_chacha20poly1305.c: the key). Seal and open take it as
+// const and write nothing to it, as the header says: "may be called concurrently with itself or any
+// other seal/open function on the same EVP_AEAD_CTX".
 unsafe impl Send for AeadKey {}
 // SAFETY: see above.
 unsafe impl Sync for AeadKey {}
@@ -45,11 +48,13 @@ unsafe impl Sync for AeadKey {}
 impl AeadKey {
     /// Without a key so far: it seals and opens nothing.
     pub(crate) fn blank() -> Self {
-        // SAFETY: all-zero is the state that EVP_AEAD_CTX_zero makes: null pointers and bytes, valid for every field.
+        // SAFETY: all-zero is the state that EVP_AEAD_CTX_zero makes: null pointers and bytes,
+        // valid for every field.
         Self { ctx: unsafe { std::mem::zeroed() } }
     }
 
-    /// Prepares a key in place, once. `None` when its length is wrong, or the ICV's is none of the RFCs'.
+    /// Prepares a key in place, once. `None` when its length is wrong, or the ICV's is none of the
+    /// RFCs'.
     pub(crate) fn set(&mut self, aead: Aead, key: &[u8], tag_len: usize) -> Option<()> {
         let tag_fits = match aead {
             Aead::ChaCha20Poly1305 => tag_len == MAX_TAG_LEN,
@@ -67,7 +72,8 @@ impl AeadKey {
                 Aead::ChaCha20Poly1305 => sys::EVP_aead_chacha20_poly1305(),
             }
         };
-        // SAFETY: `ctx` is zeroed, as the last condition above says, `evp` is static, `key` is valid for its length, no engine (null is allowed).
+        // SAFETY: `ctx` is zeroed, as the last condition above says, `evp` is static, `key` is
+        // valid for its length, no engine (null is allowed).
         let ok = unsafe {
             sys::EVP_AEAD_CTX_init(
                 &raw mut self.ctx,
@@ -78,19 +84,21 @@ impl AeadKey {
                 std::ptr::null_mut(),
             )
         };
-        // The context might be moved from here on, since these algorithms keep no pointer into themselves; but what is moved
-        // leaves a copy.
+        // The context might be moved from here on, since these algorithms keep no pointer into
+        // themselves; but what is moved leaves a copy.
         (ok == 1).then_some(())
     }
 
-    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `set` was told.
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `set` was
+    /// told.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         let mut tag_len = 0;
         let text_ptr = text.as_mut_ptr();
         assert!(!self.ctx.aead.is_null(), "a key that was not set");
-        // SAFETY: `ctx` was initialised by `set`: it names an algorithm. Pointers and lengths come from live slices; `text` is both input and
-        // output at the same address, which is allowed; `tag` cannot overlap it, being another exclusive borrow.
+        // SAFETY: `ctx` was initialised by `set`: it names an algorithm. Pointers and lengths come
+        // from live slices; `text` is both input and output at the same address, which is allowed;
+        // `tag` cannot overlap it, being another exclusive borrow.
         let ok = unsafe {
             sys::EVP_AEAD_CTX_seal_scatter(
                 &raw const self.ctx,
@@ -108,13 +116,14 @@ impl AeadKey {
                 aad.len(),
             )
         };
-        // Fails only above 2^36 - 32 bytes (GCM) or 2^38 - 64 (ChaCha20), which no packet reaches. The library has
-        // wiped `text` then, so nothing could leak, but going on would send garbage.
+        // Fails only above 2^36 - 32 bytes (GCM) or 2^38 - 64 (ChaCha20), which no packet reaches.
+        // The library has wiped `text` then, so nothing could leak, but going on would send
+        // garbage.
         assert!(ok == 1 && tag_len == tag.len(), "AEAD seal of {} bytes failed", text.len());
     }
 
-    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `set` was told
-    /// is wrong.
+    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length
+    /// than `set` was told is wrong.
     #[inline]
     #[must_use]
     pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
@@ -141,9 +150,11 @@ impl AeadKey {
 
 impl Drop for AeadKey {
     fn drop(&mut self) {
-        // SAFETY: initialised by `set` or still zero (cleanup of a zero context does nothing); not used afterwards.
+        // SAFETY: initialised by `set` or still zero (cleanup of a zero context does nothing); not
+        // used afterwards.
         unsafe { sys::EVP_AEAD_CTX_cleanup(&raw mut self.ctx) };
-        // SAFETY: overwrites exactly the memory of `ctx`, which needs no further drop. (cleanup leaves GCM keys there.)
+        // SAFETY: overwrites exactly the memory of `ctx`, which needs no further drop. (cleanup
+        // leaves GCM keys there.)
         unsafe { sys::OPENSSL_cleanse((&raw mut self.ctx).cast(), size_of::<sys::EVP_AEAD_CTX>()) };
     }
 }

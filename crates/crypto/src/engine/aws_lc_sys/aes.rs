@@ -1,5 +1,5 @@
-//! AES: CBC in place (RFC 3602), and the forward direction alone (single blocks, counter mode, the chain of a CBC-MAC), with
-//! AES-NI or the library's constant-time fallback.
+//! AES: CBC in place (RFC 3602), and the forward direction alone (single blocks, counter mode, the
+//! chain of a CBC-MAC), with AES-NI or the library's constant-time fallback.
 
 use aws_lc_sys as sys;
 use zeroize::Zeroize;
@@ -11,7 +11,8 @@ pub(crate) const BLOCK_LEN: usize = 16;
 struct Schedule(sys::AES_KEY);
 
 impl Schedule {
-    /// Of a key of zeros, as it were: the number of rounds is one that the library's code can work with.
+    /// Of a key of zeros, as it were: the number of rounds is one that the library's code can work
+    /// with.
     fn blank() -> Self {
         Self(sys::AES_KEY { rd_key: [0; 60], rounds: 9 })
     }
@@ -76,8 +77,9 @@ fn cbc(schedule: &Schedule, iv: &[u8; BLOCK_LEN], text: &mut [u8], direction: i3
     assert!(text.len().is_multiple_of(BLOCK_LEN), "CBC text of {} bytes", text.len());
     let mut chain = *iv;
     let text_ptr = text.as_mut_ptr();
-    // SAFETY: `text` is input and output at the same address, which the function allows, and whole blocks long (it would
-    // write past the end otherwise); `chain` is a 16-byte scratch that it overwrites; the schedule is only read.
+    // SAFETY: `text` is input and output at the same address, which the function allows, and whole
+    // blocks long (it would write past the end otherwise); `chain` is a 16-byte scratch that it
+    // overwrites; the schedule is only read.
     unsafe {
         sys::AES_cbc_encrypt(
             text_ptr,
@@ -110,7 +112,8 @@ impl BlockKey {
     /// Encrypts one block that becomes a key, or part of one: nothing of it is copied.
     pub(crate) fn derive(&self, block: &mut [u8; BLOCK_LEN]) {
         let block = block.as_mut_ptr();
-        // SAFETY: one block is read and then written in place, which the function allows; the schedule is only read.
+        // SAFETY: one block is read and then written in place, which the function allows; the
+        // schedule is only read.
         unsafe { sys::AES_encrypt(block, block, &raw const self.0.0) };
     }
 
@@ -118,19 +121,22 @@ impl BlockKey {
     #[inline]
     pub(crate) fn encrypt(&self, block: &[u8; BLOCK_LEN]) -> [u8; BLOCK_LEN] {
         let mut out = [0; BLOCK_LEN];
-        // SAFETY: one block is read and one written, both exactly 16 bytes; the schedule is only read.
+        // SAFETY: one block is read and one written, both exactly 16 bytes; the schedule is only
+        // read.
         unsafe { sys::AES_encrypt(block.as_ptr(), out.as_mut_ptr(), &raw const self.0.0) };
         out
     }
 
-    /// Adds the keystream to `text`: the encryption of `counter`, `counter + 1`, ... as 128-bit numbers.
+    /// Adds the keystream to `text`: the encryption of `counter`, `counter + 1`, ... as 128-bit
+    /// numbers.
     #[inline]
     pub(crate) fn counter_mode(&self, counter: &[u8; BLOCK_LEN], text: &mut [u8]) {
         let (mut counter, mut keystream, mut used) = (*counter, [0; BLOCK_LEN], 0);
         let text_ptr = text.as_mut_ptr();
-        // SAFETY: `text` is input and output at the same address, which the function allows, of any length; `counter` and
-        // `keystream` are 16-byte scratch that it overwrites, `used` a number that it wants below 16 and keeps there; the
-        // schedule is only read.
+        // SAFETY: `text` is input and output at the same address, which the function allows, of any
+        // length; `counter` and
+        // `keystream` are 16-byte scratch that it overwrites, `used` a number that it wants below
+        // 16 and keeps there; the schedule is only read.
         unsafe {
             sys::AES_ctr128_encrypt(
                 text_ptr,
@@ -144,16 +150,18 @@ impl BlockKey {
         }
     }
 
-    /// Carries a CBC-MAC's chaining value over whole blocks: each is added to it, and the sum encrypted.
+    /// Carries a CBC-MAC's chaining value over whole blocks: each is added to it, and the sum
+    /// encrypted.
     #[inline]
     pub(crate) fn chain(&self, value: &mut [u8; BLOCK_LEN], blocks: &[[u8; BLOCK_LEN]]) {
-        // The library has no CBC-MAC that leaves the key alone and allocates nothing; CBC whose ciphertext is not looked
-        // at is one, as fast as the processor allows.
+        // The library has no CBC-MAC that leaves the key alone and allocates nothing; CBC whose
+        // ciphertext is not looked at is one, as fast as the processor allows.
         let mut scratch = [0; SCRATCH_LEN];
         for part in blocks.chunks(SCRATCH_LEN / BLOCK_LEN) {
             let part = part.as_flattened();
-            // SAFETY: reads `part`, whole blocks, and writes as much to `scratch`, which is at least as long; `value` is the
-            // 16-byte IV, replaced by the last block of the ciphertext; the schedule is only read.
+            // SAFETY: reads `part`, whole blocks, and writes as much to `scratch`, which is at
+            // least as long; `value` is the 16-byte IV, replaced by the last block of the
+            // ciphertext; the schedule is only read.
             unsafe {
                 sys::AES_cbc_encrypt(
                     part.as_ptr(),

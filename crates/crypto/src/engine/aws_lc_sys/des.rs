@@ -1,8 +1,8 @@
 //! 3DES in CBC mode, in place (RFC 2451), for peers that have nothing else.
 //!
-//! Old and slow; by tables, so that who shares the processor's caches may learn something of the key; and with a block of 64
-//! bits: after some 2^32 of them under one key (32 GB) two are likely the same, which gives away the sum of two texts. An
-//! SA should be rekeyed long before.
+//! Old and slow; by tables, so that who shares the processor's caches may learn something of the
+//! key; and with a block of 64 bits: after some 2^32 of them under one key (32 GB) two are likely
+//! the same, which gives away the sum of two texts. An SA should be rekeyed long before.
 
 use aws_lc_sys as sys;
 use zeroize::Zeroize;
@@ -21,9 +21,9 @@ impl TripleDesKey {
         Self([sys::DES_key_schedule { subkeys: [[0; 2]; 16] }; 3])
     }
 
-    /// Expands a key in place; its parity bits are not looked at. `None` for another length, and when the first two or the
-    /// last two keys are the same, which makes it single DES: "Implementers MUST reject keys that exhibit this property"
-    /// (RFC 2451 section 2.3).
+    /// Expands a key in place; its parity bits are not looked at. `None` for another length, and
+    /// when the first two or the last two keys are the same, which makes it single DES:
+    /// "Implementers MUST reject keys that exhibit this property" (RFC 2451 section 2.3).
     pub(crate) fn set(&mut self, key: &[u8]) -> Option<()> {
         let key: &[u8; KEY_LEN] = key.try_into().ok()?;
         let (keys, _) = key.as_chunks::<BLOCK_LEN>();
@@ -61,8 +61,9 @@ impl TripleDesKey {
         let [k1, k2, k3] = &self.0;
         let mut chain = sys::DES_cblock { bytes: *iv };
         let text_ptr = text.as_mut_ptr();
-        // SAFETY: `text` is input and output at the same address, which the function allows (it reads each block before
-        // it writes it), and whole blocks long; `chain` is a scratch that it overwrites; the schedules are only read.
+        // SAFETY: `text` is input and output at the same address, which the function allows (it
+        // reads each block before it writes it), and whole blocks long; `chain` is a scratch that
+        // it overwrites; the schedules are only read.
         unsafe {
             sys::DES_ede3_cbc_encrypt(text_ptr, text_ptr, text.len(), k1, k2, k3, &raw mut chain, direction);
         }

@@ -56,8 +56,8 @@ enum State {
 
 impl State {
     fn new(hash: Hash) -> Self {
-        // SAFETY: the contexts are arrays of integers, for which all-zero is valid; the Init functions then write every
-        // field and cannot fail.
+        // SAFETY: the contexts are arrays of integers, for which all-zero is valid; the Init
+        // functions then write every field and cannot fail.
         unsafe {
             match hash {
                 Hash::Md5 => {
@@ -108,7 +108,8 @@ impl State {
     #[inline]
     fn finish(&mut self, out: &mut [u8; MAX_LEN]) {
         let p = out.as_mut_ptr();
-        // SAFETY: the context was initialised by `new`; each function writes its digest length, at most MAX_LEN bytes.
+        // SAFETY: the context was initialised by `new`; each function writes its digest length, at
+        // most MAX_LEN bytes.
         let done = unsafe {
             match self {
                 Self::Md5(c) => sys::MD5_Final(p, c),
@@ -118,7 +119,8 @@ impl State {
                 Self::Sha512(c) => sys::SHA512_Final(p, c),
             }
         };
-        // Says 1 of every context of ours. What it had not written would be an ICV that anybody knows.
+        // Says 1 of every context of ours. What it had not written would be an ICV that anybody
+        // knows.
         assert_eq!(done, 1, "a hash failed");
     }
 
@@ -193,7 +195,8 @@ impl HmacKey {
         })
     }
 
-    /// The MAC of the parts one after another; its first [`Hash::output_len`] bytes count, the rest is zero.
+    /// The MAC of the parts one after another; its first [`Hash::output_len`] bytes count, the rest
+    /// is zero.
     #[inline]
     pub(crate) fn mac(&self, parts: &[&[u8]]) -> [u8; MAX_LEN] {
         let mut digest = [0; MAX_LEN];
@@ -204,7 +207,8 @@ impl HmacKey {
     /// The same in place, for a MAC that is a secret.
     #[inline]
     pub(crate) fn mac_into(&self, parts: &[&[u8]], digest: &mut [u8; MAX_LEN]) {
-        // The copies hold nothing of the key when this returns: every compression overwrites the chaining value.
+        // The copies hold nothing of the key when this returns: every compression overwrites the
+        // chaining value.
         let mut state = self.inner;
         for part in parts {
             state.update(part);

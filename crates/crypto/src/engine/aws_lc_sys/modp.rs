@@ -1,6 +1,7 @@
 //! Modular exponentiation in the MODP groups of RFC 3526, in constant time for the exponent.
 //!
-//! Not here: what a valid public value is for IKE (RFC 6989 section 2.1 is in `kex`, on top of [`Group::in_range`]).
+//! Not here: what a valid public value is for IKE (RFC 6989 section 2.1 is in `kex`, on top of
+//! [`Group::in_range`]).
 
 use std::ptr::NonNull;
 
@@ -22,8 +23,8 @@ impl Group {
         }
     }
 
-    /// Length of our private exponents. At least twice the group's strength (RFC 7919 section 5.2: 225 and 275 bits;
-    /// RFC 3526 section 8: 220 and 260).
+    /// Length of our private exponents. At least twice the group's strength (RFC 7919 section 5.2:
+    /// 225 and 275 bits; RFC 3526 section 8: 220 and 260).
     pub(crate) fn exponent_len(self) -> usize {
         match self {
             Self::Modp2048 => 32,
@@ -53,14 +54,16 @@ impl Group {
         }
     }
 
-    /// `base ^ exponent mod p`, padded on the left to the prime's length. `None` when memory runs out or `base >= p`.
+    /// `base ^ exponent mod p`, padded on the left to the prime's length. `None` when memory runs
+    /// out or `base >= p`.
     pub(crate) fn power(self, base: &[u8], exponent: &[u8]) -> Option<Vec<u8>> {
         let prime = self.prime()?;
         let (base, exponent, result) =
             (Bn::from_bytes(base)?, Bn::from_bytes(exponent)?, Bn::from_bytes(&[])?);
         let ctx = Ctx::new()?;
         let mont = Mont::new(&prime, &ctx)?;
-        // SAFETY: every pointer is live until the end of this function; the modulus is odd and `mont` was made for it.
+        // SAFETY: every pointer is live until the end of this function; the modulus is odd and
+        // `mont` was made for it.
         let ok = unsafe {
             sys::BN_mod_exp_mont_consttime(
                 result.0.as_ptr(),
@@ -75,7 +78,8 @@ impl Group {
             return None;
         }
         let mut out = vec![0; self.len()];
-        // SAFETY: `out` has the length given; the function pads on the left or fails, it never writes beyond.
+        // SAFETY: `out` has the length given; the function pads on the left or fails, it never
+        // writes beyond.
         let ok = unsafe { sys::BN_bn2bin_padded(out.as_mut_ptr(), out.len(), result.0.as_ptr()) };
         (ok == 1).then_some(out)
     }
@@ -86,7 +90,8 @@ struct Bn(NonNull<sys::BIGNUM>);
 
 impl Bn {
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: reads `bytes` for its length; with a null third argument it allocates a BIGNUM, which we own.
+        // SAFETY: reads `bytes` for its length; with a null third argument it allocates a BIGNUM,
+        // which we own.
         NonNull::new(unsafe { sys::BN_bin2bn(bytes.as_ptr(), bytes.len(), std::ptr::null_mut()) }).map(Self)
     }
 }

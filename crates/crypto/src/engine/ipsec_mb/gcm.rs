@@ -31,8 +31,8 @@ pub(crate) struct GcmKey {
 }
 
 impl GcmKey {
-    /// For keys of 16, 24 or 32 bytes and ICVs of 8, 12 or 16, with a key of zeros so far. `None` for others, and without the
-    /// library.
+    /// For keys of 16, 24 or 32 bytes and ICVs of 8, 12 or 16, with a key of zeros so far. `None`
+    /// for others, and without the library.
     pub(crate) fn blank(key_len: usize, tag_len: usize) -> Option<Self> {
         if !matches!(key_len, 16 | 24 | 32) || !matches!(tag_len, 8 | 12 | MAX_TAG_LEN) {
             return None;
@@ -61,9 +61,10 @@ impl GcmKey {
     fn run(&self, work: GcmFn, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         let mut context = Context(MaybeUninit::uninit());
         let text_ptr = text.as_mut_ptr();
-        // SAFETY: the key data was written by the library and is only read; the context is scratch that it initialises,
-        // at least as long as its structure; `text` is input and output at the same address, which the library allows;
-        // nonce, aad and tag are live slices of the lengths given (the library reads 12 bytes of nonce).
+        // SAFETY: the key data was written by the library and is only read; the context is scratch
+        // that it initialises, at least as long as its structure; `text` is input and output at the
+        // same address, which the library allows; nonce, aad and tag are live slices of the lengths
+        // given (the library reads 12 bytes of nonce).
         unsafe {
             work(
                 (&raw const self.data).cast::<c_void>(),
@@ -80,12 +81,14 @@ impl GcmKey {
         }
     }
 
-    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `blank` was told.
+    /// Encrypts `text` in place and writes the ICV. Panics unless `tag` is as long as `blank` was
+    /// told.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         assert_eq!(tag.len(), self.tag_len, "an ICV of another length");
-        // The function says nothing of success, and a call that came back early would leave the text in clear. No arguments
-        // that could make it do so are given; should it do so, the tag shows it (or chance does, once in 2^64 packets).
+        // The function says nothing of success, and a call that came back early would leave the
+        // text in clear. No arguments that could make it do so are given; should it do so, the tag
+        // shows it (or chance does, once in 2^64 packets).
         tag.fill(0);
         self.run(self.seal, nonce, aad, text, tag);
         let sealed = tag.iter().any(|b| *b != 0);
@@ -95,8 +98,8 @@ impl GcmKey {
         assert!(sealed, "AEAD seal of {} bytes failed", text.len());
     }
 
-    /// Decrypts `text` in place and verifies. On `false` the text is wiped. A tag of another length than `blank` was told
-    /// is wrong.
+    /// Decrypts `text` in place and verifies. On `false` the text is wiped. A tag of another length
+    /// than `blank` was told is wrong.
     #[inline]
     #[must_use]
     pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {
@@ -104,7 +107,8 @@ impl GcmKey {
             text.fill(0);
             return false;
         }
-        // The complement of what came: a call that came back early leaves nothing that could be taken for it.
+        // The complement of what came: a call that came back early leaves nothing that could be
+        // taken for it.
         let mut expected = [0; MAX_TAG_LEN];
         let expected = &mut expected[..tag.len()];
         expected.iter_mut().zip(tag).for_each(|(expected, tag)| *expected = !tag);
@@ -121,9 +125,9 @@ impl GcmKey {
 fn prepare(key: &[u8], data: &mut Data) -> Option<(GcmFn, GcmFn)> {
     let (mut seal, mut open) = (None, None);
     let done = with_managers(|managers| {
-        // SAFETY: `key` holds 16, 24 or 32 bytes, as both callers saw (the shim refuses others); `data` has at least the size
-        // (`abilities`) and the alignment of the library's structure; the functions that come back are the library's own and
-        // live as long as the program.
+        // SAFETY: `key` holds 16, 24 or 32 bytes, as both callers saw (the shim refuses others);
+        // `data` has at least the size (`abilities`) and the alignment of the library's structure;
+        // the functions that come back are the library's own and live as long as the program.
         unsafe {
             isw_gcm(
                 managers.wide.0.as_ptr(),

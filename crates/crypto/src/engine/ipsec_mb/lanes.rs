@@ -1,13 +1,14 @@
-//! Packets with a cipher and an integrity algorithm, many at once: the library works on those of a batch side by side,
-//! whatever their SAs, lengths and algorithms.
+//! Packets with a cipher and an integrity algorithm, many at once: the library works on those of a
+//! batch side by side, whatever their SAs, lengths and algorithms.
 //!
 //! ```text
 //! seal   IV is there | encrypt text | hash from the SPI on (, high half)  -> ICV field
 //! open   ICV is kept | hash from the SPI on (, high half) -> a tag of ours | decrypt text | compare
 //! ```
 //!
-//! With ESN the high half of the sequence number is hashed behind the text (RFC 4303 section 2.2.1), so for the time of the
-//! batch it stands where the ICV begins: when sealing the ICV overwrites it, when opening the ICV is put back.
+//! With ESN the high half of the sequence number is hashed behind the text (RFC 4303 section
+//! 2.2.1), so for the time of the batch it stands where the ICV begins: when sealing the ICV
+//! overwrites it, when opening the ICV is put back.
 
 use ironswan_wire::secret::ct_eq;
 use zeroize::Zeroize;
@@ -72,7 +73,8 @@ impl Mac {
     }
 }
 
-/// True when the library works on several packets at once with this cipher here: on 3DES it does with AVX-512 only.
+/// True when the library works on several packets at once with this cipher here: on 3DES it does
+/// with AVX-512 only.
 pub(crate) fn has(cipher: Cipher) -> bool {
     abilities().is_some_and(|found| cipher != Cipher::TripleDesCbc || found.avx512)
 }
@@ -101,7 +103,8 @@ struct Call {
 #[repr(C, align(16))]
 struct Schedule([u8; 2 * 15 * 16]);
 
-/// XCBC and CMAC: a key schedule and two blocks. HMAC: the inner and the outer state, in the two first.
+/// XCBC and CMAC: a key schedule and two blocks. HMAC: the inner and the outer state, in the two
+/// first.
 #[repr(C, align(16))]
 struct MacState([[u8; 15 * 16]; 3]);
 
@@ -119,12 +122,13 @@ pub(crate) struct LaneKey {
     narrow: bool,
 }
 
-/// Pointers to the three DES schedules, which is how the library takes them. Made per batch, since a key may move.
+/// Pointers to the three DES schedules, which is how the library takes them. Made per batch, since
+/// a key may move.
 type DesKeys = [*const u8; 3];
 
 impl LaneKey {
-    /// Without keys so far. `None` when the library is not there, or it has the algorithms only one packet at a time, which is
-    /// slower than any other engine: 3DES without AVX-512.
+    /// Without keys so far. `None` when the library is not there, or it has the algorithms only one
+    /// packet at a time, which is slower than any other engine: 3DES without AVX-512.
     pub(crate) fn blank(cipher: Cipher, hash: Mac, key_len: usize) -> Option<Self> {
         let found = abilities()?;
         has(cipher).then_some(Self {
@@ -149,8 +153,8 @@ impl LaneKey {
             Cipher::Null => key.is_empty(),
             Cipher::AesCbc | Cipher::AesCtr => {
                 let (encrypt, decrypt) = self.schedule.0.split_at_mut(240);
-                // SAFETY: reads `key` for its length, which the shim checks, and writes at most 15 round keys to each
-                // array, both aligned to 16.
+                // SAFETY: reads `key` for its length, which the shim checks, and writes at most 15
+                // round keys to each array, both aligned to 16.
                 matches!(key.len(), 16 | 24 | 32)
                     && unsafe {
                         isw_aes(
@@ -165,7 +169,8 @@ impl LaneKey {
             Cipher::TripleDesCbc => {
                 key.len() == 24
                     && key.chunks(8).zip(self.schedule.0.chunks_mut(DES_SCHEDULE)).all(|(key, schedule)| {
-                        // SAFETY: reads the 8 bytes of a key, writes 16 numbers of 8 bytes, aligned to 16.
+                        // SAFETY: reads the 8 bytes of a key, writes 16 numbers of 8 bytes, aligned
+                        // to 16.
                         unsafe { isw_des(mgr, key.as_ptr(), schedule.as_mut_ptr().cast()) == 1 }
                     })
             }
@@ -178,8 +183,8 @@ impl LaneKey {
         let [first, second, third] = &mut self.mac.0;
         match self.hash {
             Mac::Xcbc | Mac::Cmac => {
-                // SAFETY: reads 16 bytes of key; writes 11 round keys and two blocks, each to an array of 240 bytes aligned
-                // to 16.
+                // SAFETY: reads 16 bytes of key; writes 11 round keys and two blocks, each to an
+                // array of 240 bytes aligned to 16.
                 key.len() == 16
                     && unsafe {
                         isw_block_mac(
@@ -201,7 +206,8 @@ impl LaneKey {
                 }
                 block[..key.len()].copy_from_slice(key);
                 block.iter_mut().for_each(|b| *b ^= 0x36);
-                // SAFETY: reads one block of this hash, writes a state of at most 64 bytes into 240.
+                // SAFETY: reads one block of this hash, writes a state of at most 64 bytes into
+                // 240.
                 let inner = unsafe { isw_block(mgr, hash as u32, block.as_ptr(), first.as_mut_ptr()) } == 1;
                 block.iter_mut().for_each(|b| *b ^= 0x36 ^ 0x5c);
                 // SAFETY: the same.
@@ -219,9 +225,10 @@ impl LaneKey {
         (from, size_of::<Schedule>() + size_of::<MacState>())
     }
 
-    /// True when the library may read a few bytes behind a packet. With AVX-512 and VAES it loads the last block of CMAC's text
-    /// as 16 bytes, however many of them are text: up to 7 more than text and ICV have. Nothing becomes of them, but at the
-    /// end of a buffer there may be no memory. Of XCBC its newer versions are assumed to do the same.
+    /// True when the library may read a few bytes behind a packet. With AVX-512 and VAES it loads
+    /// the last block of CMAC's text as 16 bytes, however many of them are text: up to 7 more than
+    /// text and ICV have. Nothing becomes of them, but at the end of a buffer there may be no
+    /// memory. Of XCBC its newer versions are assumed to do the same.
     pub(crate) fn reads_behind(&self) -> bool {
         matches!(self.hash, Mac::Cmac | Mac::Xcbc)
     }
@@ -275,14 +282,16 @@ struct Slot {
 }
 
 impl Drop for Slot {
-    /// The counter block has the salt of its SA in it, the tag is that of a packet that may have been forged.
+    /// The counter block has the salt of its SA in it, the tag is that of a packet that may have
+    /// been forged.
     fn drop(&mut self) {
         self.iv.zeroize();
         self.tag.zeroize();
     }
 }
 
-/// Memory of a thread, kept from batch to batch, and empty between them: no SA's salt outlives the batch.
+/// Memory of a thread, kept from batch to batch, and empty between them: no SA's salt outlives the
+/// batch.
 #[derive(Default)]
 pub(crate) struct Scratch {
     slots: [Vec<Slot>; 2],
@@ -311,10 +320,10 @@ impl<'a> Batch<'a> {
         self.buf
     }
 
-    /// Adds the packet at `start`, whose IV is in place. Behind it the buffer has [`READ_BEHIND`] bytes more where
-    /// [`LaneKey::reads_behind`]. `counter` is the first counter block of AES-CTR, `high` the high
-    /// half of the sequence number with ESN. False, and nothing is added, when the layout is impossible or the packet
-    /// longer than [`MAX_LEN`].
+    /// Adds the packet at `start`, whose IV is in place. Behind it the buffer has [`READ_BEHIND`]
+    /// bytes more where [`LaneKey::reads_behind`]. `counter` is the first counter block of AES-CTR,
+    /// `high` the high half of the sequence number with ESN. False, and nothing is added, when the
+    /// layout is impossible or the packet longer than [`MAX_LEN`].
     #[must_use]
     pub(crate) fn push(
         &mut self,
@@ -344,7 +353,8 @@ impl<'a> Batch<'a> {
                 encrypt_key: key.schedule.0.as_ptr(),
                 decrypt_key: key.schedule.0[240..].as_ptr(),
                 mac: std::array::from_fn(|i| key.mac.0[i].as_ptr()),
-                // The pointers into the buffer and into this slot are made when nothing moves any more.
+                // The pointers into the buffer and into this slot are made when nothing moves any
+                // more.
                 packet: std::ptr::null_mut(),
                 tag: std::ptr::null_mut(),
                 iv: std::ptr::null(),
@@ -386,7 +396,8 @@ impl<'a> Batch<'a> {
         true
     }
 
-    /// Does the work and tells of each packet whether it is sealed, or authentic. What is not authentic is wiped.
+    /// Does the work and tells of each packet whether it is sealed, or authentic. What is not
+    /// authentic is wiped.
     pub(crate) fn run(self, mut tell: impl FnMut(usize, bool)) {
         let Self { buf, slots, seal } = self;
         let ran = with_managers(|managers| {
@@ -420,8 +431,8 @@ fn submit(manager: &Manager, buf: &mut [u8], slots: &mut [Slot], seal: bool) {
     let base = buf.as_mut_ptr();
     for slot in slots.iter_mut() {
         let packet_at = slot.icv_at - (slot.call.text_at as usize + text_len(slot));
-        // SAFETY: `push` saw that the whole packet, so its first byte, its IV and its ICV, lies in the buffer, which has
-        // been lent since.
+        // SAFETY: `push` saw that the whole packet, so its first byte, its IV and its ICV, lies in
+        // the buffer, which has been lent since.
         let (packet, iv, icv) =
             unsafe { (base.add(packet_at), base.add(packet_at + HEADER_LEN), base.add(slot.icv_at)) };
         slot.call.packet = packet;
@@ -432,12 +443,14 @@ fn submit(manager: &Manager, buf: &mut [u8], slots: &mut [Slot], seal: bool) {
             slot.call.decrypt_key = slot.des.as_ptr().cast();
         }
     }
-    // SAFETY: `slots` begin with a `Call` each (`repr(C)`) and lie `size_of::<Slot>()` apart. Every pointer in them is
-    // good until the call returns: keys are borrowed for the life of the batch, buffer and slots are borrowed
-    // exclusively. The library reads `hash_len` bytes from the SPI on, which ends within the packet (the high half stands
-    // in the ICV field, at least 12 bytes), and with some MACs the rest of a block of 16 behind them, which `push` saw to be in
-    // the buffer; it writes `text_len` whole blocks of text in place, and a tag of `tag_len` bytes
-    // (at most its full digest, 64) where `tag` points: in the packet's ICV field, which is as long, or in `slot.tag`.
+    // SAFETY: `slots` begin with a `Call` each (`repr(C)`) and lie `size_of::<Slot>()` apart. Every
+    // pointer in them is good until the call returns: keys are borrowed for the life of the batch,
+    // buffer and slots are borrowed exclusively. The library reads `hash_len` bytes from the SPI
+    // on, which ends within the packet (the high half stands in the ICV field, at least 12 bytes),
+    // and with some MACs the rest of a block of 16 behind them, which `push` saw to be in the
+    // buffer; it writes `text_len` whole blocks of text in place, and a tag of `tag_len` bytes (at
+    // most its full digest, 64) where `tag` points: in the packet's ICV field, which is as long, or
+    // in `slot.tag`.
     unsafe {
         isw_run(
             manager.0.as_ptr(),
@@ -477,7 +490,8 @@ mod tests {
             assert!(scratch.slots.iter().all(|slots| slots.is_empty()));
             let slots = &scratch.slots[usize::from(key.narrow)];
             for i in 0..4 {
-                // SAFETY: the list has room for four, and four were in there: these bytes are allocated and initialised.
+                // SAFETY: the list has room for four, and four were in there: these bytes are
+                // allocated and initialised.
                 let iv = unsafe { (&raw const (*slots.as_ptr().add(i)).iv).read() };
                 assert_eq!(iv, [0; 16]);
             }

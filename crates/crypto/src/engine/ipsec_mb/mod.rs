@@ -1,4 +1,5 @@
-//! Intel's multi-buffer library (libipsec-mb, BSD-3-Clause; feature `ipsec-mb`), which works on several packets at once.
+//! Intel's multi-buffer library (libipsec-mb, BSD-3-Clause; feature `ipsec-mb`), which works on
+//! several packets at once.
 //!
 //! ```text
 //! shim.c     everything that needs the library's header, compiled against it
@@ -6,8 +7,8 @@
 //! lanes.rs   a cipher with an integrity algorithm beside it, for a batch of packets of any SAs
 //! ```
 //!
-//! A manager (the library's state, and its table of functions) belongs to one thread, which makes it when it first needs
-//! it. Between two calls of ours nothing is left in it.
+//! A manager (the library's state, and its table of functions) belongs to one thread, which makes
+//! it when it first needs it. Between two calls of ours nothing is left in it.
 
 pub(crate) mod gcm;
 pub(crate) mod lanes;
@@ -23,7 +24,8 @@ struct Mgr {
     _bytes: [u8; 0],
 }
 
-/// `aes_gcm_enc_dec_t`: key data, context, output, input, length, IV of 12 bytes, additional data, length, tag, length.
+/// `aes_gcm_enc_dec_t`: key data, context, output, input, length, IV of 12 bytes, additional data,
+/// length, tag, length.
 type GcmFn = unsafe extern "C" fn(
     *const c_void,
     *mut c_void,
@@ -84,8 +86,8 @@ impl Drop for Manager {
     }
 }
 
-/// The managers of a thread: for the widest instructions of this processor, and for SSE with the SHA extensions, which
-/// hash SHA-256 faster than eight lanes of AVX2 do.
+/// The managers of a thread: for the widest instructions of this processor, and for SSE with the
+/// SHA extensions, which hash SHA-256 faster than eight lanes of AVX2 do.
 struct Managers {
     wide: Manager,
     narrow: Option<Manager>,
@@ -106,7 +108,8 @@ thread_local! {
     static MANAGERS: RefCell<Option<Option<Managers>>> = const { RefCell::new(None) };
 }
 
-/// Lends this thread's managers. `None` when there is no memory for them, or the processor has no AES instructions.
+/// Lends this thread's managers. `None` when there is no memory for them, or the processor has no
+/// AES instructions.
 fn with_managers<R>(work: impl FnOnce(&mut Managers) -> R) -> Option<R> {
     MANAGERS.with_borrow_mut(|slot| slot.get_or_insert_with(Managers::new).as_mut().map(work))
 }

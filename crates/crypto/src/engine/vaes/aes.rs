@@ -1,4 +1,5 @@
-//! AES (FIPS 197) by the processor's instructions: the key schedule, and the rounds of up to eight pairs of blocks.
+//! AES (FIPS 197) by the processor's instructions: the key schedule, and the rounds of up to eight
+//! pairs of blocks.
 
 use std::arch::x86_64::{
     __m256i, _mm_aesenclast_si128, _mm_cvtsi128_si32, _mm_set1_epi32, _mm_setzero_si128,
@@ -37,7 +38,8 @@ pub(super) fn expand(key: &[u8], round_keys: &mut [[u8; 16]; 15]) -> u8 {
     rounds as u8
 }
 
-/// The S-box on four bytes: the last round without key, on four columns alike, which ShiftRows leaves as they are.
+/// The S-box on four bytes: the last round without key, on four columns alike, which ShiftRows
+/// leaves as they are.
 #[inline]
 #[target_feature(enable = "avx2,aes")]
 fn sub_word(word: u32) -> u32 {

@@ -1,8 +1,9 @@
 //! GHASH (SP 800-38D section 6.4), two blocks per instruction.
 //!
-//! A block is read with its bytes reversed: then bit i of the word is the coefficient of x^(127 - i), and the product of
-//! two words is that of the polynomials, reflected and one bit short. That bit is put into the powers of H, which are
-//! kept times x. Products are summed up as three words (Karatsuba) over all blocks of a group and reduced once.
+//! A block is read with its bytes reversed: then bit i of the word is the coefficient of x^(127 -
+//! i), and the product of two words is that of the polynomials, reflected and one bit short. That
+//! bit is put into the powers of H, which are kept times x. Products are summed up as three words
+//! (Karatsuba) over all blocks of a group and reduced once.
 
 use std::arch::asm;
 use std::arch::x86_64::{
@@ -53,8 +54,8 @@ impl Sum {
         self.middle = _mm256_xor_si256(self.middle, middle);
     }
 
-    /// Does nothing, but the compiler does not know: what was added before stays before what is done with `pairs`
-    /// after. Its scheduler would take woven products and rounds apart again.
+    /// Does nothing, but the compiler does not know: what was added before stays before what is
+    /// done with `pairs` after. Its scheduler would take woven products and rounds apart again.
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) fn tie<const N: usize>(&mut self, pairs: &mut [__m256i; N]) {

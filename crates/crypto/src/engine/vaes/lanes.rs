@@ -1,4 +1,5 @@
-//! Between bytes and vectors: whole pairs of blocks, and the last one of a text, which need not be full.
+//! Between bytes and vectors: whole pairs of blocks, and the last one of a text, which need not be
+//! full.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_loadu_si128, _mm_or_si128, _mm_set_epi64x, _mm_setzero_si128, _mm_shuffle_epi8,
@@ -45,7 +46,8 @@ pub(super) fn store_pair(to: &mut [u8; PAIR], value: __m256i) {
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) }
 }
 
-/// Reverses the bytes of each block: from the order of packets to that of [`super::ghash`], or back.
+/// Reverses the bytes of each block: from the order of packets to that of [`super::ghash`], or
+/// back.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn reflect(pair: __m256i) -> __m256i {
@@ -53,7 +55,8 @@ pub(super) fn reflect(pair: __m256i) -> __m256i {
     _mm256_shuffle_epi8(pair, twice(&ORDER))
 }
 
-/// Up to 15 bytes, the rest zero; the first byte is the lowest. Reads that overlap instead of a copy through memory.
+/// Up to 15 bytes, the rest zero; the first byte is the lowest. Reads that overlap instead of a
+/// copy through memory.
 #[inline]
 pub(super) fn short(bytes: &[u8]) -> u128 {
     let len = bytes.len();
@@ -86,7 +89,8 @@ fn store_short(to: &mut [u8], value: u128) {
     }
 }
 
-/// Moves the bytes of a block towards its beginning (`by` positive) or its end, by up to 16; zeros come in.
+/// Moves the bytes of a block towards its beginning (`by` positive) or its end, by up to 16; zeros
+/// come in.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn moved(block: __m128i, by: isize) -> __m128i {
@@ -111,8 +115,8 @@ fn end_len(text: &[u8]) -> usize {
     if text.is_empty() { 0 } else { (text.len() - 1) % PAIR + 1 }
 }
 
-/// The last pair of a text, which need not be full, with zeros after it. The reads lie within the text: the last 16
-/// bytes are read whole and moved.
+/// The last pair of a text, which need not be full, with zeros after it. The reads lie within the
+/// text: the last 16 bytes are read whole and moved.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn load_end(text: &[u8]) -> __m256i {
@@ -130,8 +134,8 @@ pub(super) fn load_end(text: &[u8]) -> __m256i {
     }
 }
 
-/// Writes the last pair of a text, of which `before` is the pair before, if there is one: the last 16 bytes are written
-/// whole.
+/// Writes the last pair of a text, of which `before` is the pair before, if there is one: the last
+/// 16 bytes are written whole.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn store_end(text: &mut [u8], before: __m256i, pair: __m256i) {

@@ -1,4 +1,5 @@
-//! AES-GCM (SP 800-38D, RFC 4106) for x86-64 processors with AVX2, VAES and VPCLMULQDQ: two blocks per instruction.
+//! AES-GCM (SP 800-38D, RFC 4106) for x86-64 processors with AVX2, VAES and VPCLMULQDQ: two blocks
+//! per instruction.
 //!
 //! ```text
 //! lanes.rs    loads, stores and the bytes of a last block that is not full
@@ -7,12 +8,13 @@
 //! packet.rs   seal and open: groups of 16 blocks, the rounds of one woven into the GHASH of another
 //! ```
 //!
-//! Blocks are counted from counter 0, sixteen to a group, so that the low four bits of the counter are constants. Of
-//! the first group counter 0 is not used, counter 1 masks the tag, and 2 to 15 are the first 14 blocks of text. So a
-//! packet of up to 224 bytes is one group: one pass of AES, and one reduction, which takes in the additional data and
-//! the lengths.
+//! Blocks are counted from counter 0, sixteen to a group, so that the low four bits of the counter
+//! are constants. Of the first group counter 0 is not used, counter 1 masks the tag, and 2 to 15
+//! are the first 14 blocks of text. So a packet of up to 224 bytes is one group: one pass of AES,
+//! and one reduction, which takes in the additional data and the lengths.
 //!
-//! No look-up depends on a secret, nor does any branch: those here depend on lengths and the key's size.
+//! No look-up depends on a secret, nor does any branch: those here depend on lengths and the key's
+//! size.
 
 mod aes;
 mod ghash;
@@ -31,9 +33,9 @@ const NONCE_LEN: usize = 12;
 /// The longest text of one nonce (SP 800-38D section 5.2.1.1): 2^32 - 2 blocks.
 const MAX_TEXT: u64 = (1 << 36) - 32;
 
-/// A key ready for use: 512 bytes. Powers of H that short packets need lie next to the round keys. In an
-/// [`EspKey`](crate::batch::EspKey) the powers begin a cache line, and what is in front of them is in the line that each packet
-/// needs anyway.
+/// A key ready for use: 512 bytes. Powers of H that short packets need lie next to the round keys.
+/// In an [`EspKey`](crate::batch::EspKey) the powers begin a cache line, and what is in front of
+/// them is in the line that each packet needs anyway.
 #[repr(C, align(8))]
 pub(crate) struct GcmKey {
     rounds: u8,
@@ -45,8 +47,8 @@ pub(crate) struct GcmKey {
     round_keys: [[u8; 16]; 15],
 }
 
-/// A text of so many blocks takes no more powers than [`FEW_POWERS`]: one for each, one for what is authenticated beside it, one
-/// for the lengths.
+/// A text of so many blocks takes no more powers than [`FEW_POWERS`]: one for each, one for what is
+/// authenticated beside it, one for the lengths.
 const SHORT_BLOCKS: usize = 6;
 const FEW_POWERS: usize = SHORT_BLOCKS + 2;
 
@@ -60,8 +62,8 @@ pub(crate) fn available() -> bool {
 }
 
 impl GcmKey {
-    /// For tags of 8, 12 or 16 bytes, without a key so far. `None` when the tag has another length, or the processor lacks the
-    /// instructions.
+    /// For tags of 8, 12 or 16 bytes, without a key so far. `None` when the tag has another length,
+    /// or the processor lacks the instructions.
     pub(crate) fn blank(tag_len: usize) -> Option<Self> {
         (matches!(tag_len, 8 | 12 | 16) && available()).then_some(Self {
             rounds: 0,
@@ -86,7 +88,8 @@ impl GcmKey {
         Some(())
     }
 
-    /// How long a short text is, and which bytes of the key it needs. A longer one needs what is before these too.
+    /// How long a short text is, and which bytes of the key it needs. A longer one needs what is
+    /// before these too.
     #[inline]
     pub(crate) fn hot(&self) -> (usize, Range<usize>) {
         let round_keys = offset_of!(Self, round_keys);
@@ -94,7 +97,8 @@ impl GcmKey {
         (16 * SHORT_BLOCKS, round_keys - 16 * FEW_POWERS..end)
     }
 
-    /// Encrypts `text` in place and writes the tag. Panics unless `tag` is as long as `blank` was told.
+    /// Encrypts `text` in place and writes the tag. Panics unless `tag` is as long as `blank` was
+    /// told.
     #[inline]
     pub(crate) fn seal(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &mut [u8]) {
         assert!(
@@ -111,8 +115,8 @@ impl GcmKey {
         }
     }
 
-    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length than `blank` was told
-    /// is wrong.
+    /// Verifies and decrypts `text` in place. On `false` the text is wiped. A tag of another length
+    /// than `blank` was told is wrong.
     #[inline]
     #[must_use]
     pub(crate) fn open(&self, nonce: &[u8; NONCE_LEN], aad: &[u8], text: &mut [u8], tag: &[u8]) -> bool {

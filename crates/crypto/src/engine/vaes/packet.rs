@@ -1,8 +1,9 @@
 //! Seal and open of one packet.
 //!
-//! A long text is worked on in groups of 16 blocks. Every round of AES on eight pairs is followed by the products of one
-//! pair in GHASH: the two use different units of the processor, and neither waits for the other. Open hashes the group
-//! that it decrypts; seal the group before, whose cipher text is there already.
+//! A long text is worked on in groups of 16 blocks. Every round of AES on eight pairs is followed
+//! by the products of one pair in GHASH: the two use different units of the processor, and neither
+//! waits for the other. Open hashes the group that it decrypts; seal the group before, whose cipher
+//! text is there already.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_set_epi64x, _mm_setzero_si128, _mm_xor_si128, _mm256_add_epi32,
@@ -77,7 +78,8 @@ impl Counter {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn new(key: &GcmKey, nonce: &[u8; NONCE_LEN]) -> Self {
-        // Salt and IV are read as they were written: a load across two fresh stores would wait for both.
+        // Salt and IV are read as they were written: a load across two fresh stores would wait for
+        // both.
         let (salt, iv) =
             nonce.split_first_chunk().map_or(([0; 4], [0; 8]), |(s, i)| (*s, i.try_into().unwrap_or([0; 8])));
         let (salt, iv) = (u64::from(u32::from_le_bytes(salt)), u64::from_le_bytes(iv));
@@ -118,7 +120,8 @@ fn lens(aad: &[u8], text: &[u8]) -> __m128i {
     _mm_set_epi64x(aad.len() as i64 * 8, text.len() as i64 * 8)
 }
 
-/// The last block of additional data, with what GHASH made of those before it. ESP has 8 bytes of it, or 12.
+/// The last block of additional data, with what GHASH made of those before it. ESP has 8 bytes of
+/// it, or 12.
 #[inline]
 #[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
 fn aad_block(key: &GcmKey, aad: &[u8]) -> __m128i {
@@ -144,7 +147,8 @@ fn other_aad(key: &GcmKey, aad: &[u8]) -> __m128i {
     hash
 }
 
-/// All rounds; after each of the first eight, `step` with its number from 0, which adds products to `sum`.
+/// All rounds; after each of the first eight, `step` with its number from 0, which adds products to
+/// `sum`.
 #[inline]
 #[target_feature(enable = "avx2,vaes")]
 fn weave<const N: usize>(
@@ -153,7 +157,8 @@ fn weave<const N: usize>(
     sum: &mut Sum,
     mut step: impl FnMut(usize, &mut Sum),
 ) {
-    // Written out: as a loop it is not always unrolled, and then neither round keys nor products are constants of it.
+    // Written out: as a loop it is not always unrolled, and then neither round keys nor products
+    // are constants of it.
     macro_rules! each {
         ($($i:literal)+) => {$(
             round(key, $i, pairs);
@@ -176,8 +181,8 @@ fn rounds<const N: usize>(key: &GcmKey, pairs: &mut [__m256i; N]) {
     last_rounds(key, pairs);
 }
 
-/// How the last group is hashed: the power of its first block, and whether the lengths come after a reduction of their
-/// own, there being no power left for them.
+/// How the last group is hashed: the power of its first block, and whether the lengths come after a
+/// reduction of their own, there being no power left for them.
 #[inline]
 fn last_group(blocks: usize) -> (usize, bool) {
     if blocks == 16 { (16, true) } else { (blocks + 1, false) }
@@ -193,8 +198,8 @@ fn tag(sum: Sum, mask: __m128i) -> [u8; 16] {
     tag
 }
 
-/// Encrypts the text of the last group. The key stream of its first pair is at `from`, and so is what is given: the
-/// pairs as GHASH wants them.
+/// Encrypts the text of the last group. The key stream of its first pair is at `from`, and so is
+/// what is given: the pairs as GHASH wants them.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn encrypt_last<const N: usize>(stream: &[__m256i; N], from: usize, text: &mut [u8]) -> [__m256i; N] {

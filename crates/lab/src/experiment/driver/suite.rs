@@ -5,8 +5,8 @@ use ironswan_wire::proposal::EspSuite;
 
 use crate::error::LabError;
 
-/// Everything that is measured unless told otherwise: one of each kind that the engines have, the ones of the historical
-/// measurements among them.
+/// Everything that is measured unless told otherwise: one of each kind that the engines have, the
+/// ones of the historical measurements among them.
 pub(crate) const ALL: [&str; 16] = [
     "aes128gcm16",
     "aes192gcm16",

@@ -1,5 +1,5 @@
-//! A crypto engine at work: packets in memory, sealed or opened through the batch interface of the data plane, and the
-//! processor time that this takes.
+//! A crypto engine at work: packets in memory, sealed or opened through the batch interface of the
+//! data plane, and the processor time that this takes.
 
 use std::fmt;
 use std::hint::black_box;
@@ -179,8 +179,8 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Packets with `size` bytes of text (a multiple of 16), in as much memory as `data`, `dispatch` and `operations` want;
-    /// keys are taken in turns at random when there are several.
+    /// Packets with `size` bytes of text (a multiple of 16), in as much memory as `data`,
+    /// `dispatch` and `operations` want; keys are taken in turns at random when there are several.
     pub(crate) fn new(
         suite: &EspSuite,
         engines: &Engines,
@@ -222,7 +222,8 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Seals all, sees that every text changed where the suite hides it, opens all, and sees the same text again.
+    /// Seals all, sees that every text changed where the suite hides it, opens all, and sees the
+    /// same text again.
     fn prove(&mut self, suite: &EspSuite) -> Result<(), LabError> {
         let wrong = |what: &str| Err(LabError::Measurement(format!("{suite}: the engine {what}")));
         let keys: Vec<&EspKey> = self.keys.iter().map(|key| &**key).collect();
@@ -240,7 +241,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Does `operations`, or as many as `at_most` of processor time allows, in whole rounds over all packets.
+    /// Does `operations`, or as many as `at_most` of processor time allows, in whole rounds over
+    /// all packets.
     pub(crate) fn time(
         &mut self,
         work: Work,

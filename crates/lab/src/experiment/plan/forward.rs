@@ -1,6 +1,7 @@
-//! What forwarding a packet costs one box that has no tunnel: two hosts on one link, and the same hosts with forwarding boxes
-//! between them, in turns. The difference of the machine's busy time, by the box, is one box's, and no host is in it. One box adds
-//! less than what the hosts' own time differs by from load to load; four add four times as much.
+//! What forwarding a packet costs one box that has no tunnel: two hosts on one link, and the same
+//! hosts with forwarding boxes between them, in turns. The difference of the machine's busy time,
+//! by the box, is one box's, and no host is in it. One box adds less than what the hosts' own time
+//! differs by from load to load; four add four times as much.
 //!
 //! ```text
 //!   a 10.1.0.2 ------------------------------------------------------------ 10.2.0.2 b
@@ -72,7 +73,8 @@ impl Way {
         Ok(Self { network, route: load::route(next_hop, address::B, PORT)?, sent: 0 })
     }
 
-    /// Busy time of the machine for a packet that arrives, nanoseconds: of the first load of which anything does.
+    /// Busy time of the machine for a packet that arrives, nanoseconds: of the first load of which
+    /// anything does.
     fn busy(&mut self, mix: &Mix, pps: f64, duration: Duration) -> Result<f64, LabError> {
         for _ in 0..TRIES {
             interrupt::check()?;
@@ -98,7 +100,8 @@ impl Way {
     }
 }
 
-/// Measures it with packets of each of these sizes, in turns with and without boxes between, `repeats` times.
+/// Measures it with packets of each of these sizes, in turns with and without boxes between,
+/// `repeats` times.
 pub(super) fn measure(
     owner: &Owner,
     frames: &[u32],
@@ -124,8 +127,8 @@ pub(super) fn measure(
     added(&all, pps).ok_or_else(|| LabError::Measurement("plain forwarding was not measured".into()))
 }
 
-/// From pairs of what a packet takes without the boxes and with them. In the middle of all, each by themselves: what disturbs one load
-/// does not disturb its neighbour.
+/// From pairs of what a packet takes without the boxes and with them. In the middle of all, each by
+/// themselves: what disturbs one load does not disturb its neighbour.
 fn added(all: &[[f64; 2]], pps: f64) -> Option<Forwarding> {
     let middle = |n: usize| stats::median(&all.iter().map(|b| b[n]).collect::<Vec<_>>());
     let one: Vec<f64> = all.iter().map(|b| (b[1] - b[0]) / BOXES as f64).collect();

@@ -1,11 +1,13 @@
-//! Which loads a calibration measures, and which it keeps back for the verification. Named here, before anything is measured. Pure.
+//! Which loads a calibration measures, and which it keeps back for the verification. Named here,
+//! before anything is measured. Pure.
 
 use std::time::Duration;
 
 use crate::plan::mix::{LARGEST, Mix};
 use crate::plan::model::{Path, Way};
 
-/// Suites that the paths are fitted with: one that costs little beside the path, and one that costs much.
+/// Suites that the paths are fitted with: one that costs little beside the path, and one that costs
+/// much.
 pub(super) const FITTED: [&str; 2] = ["aes128gcm16", "aes128-sha256"];
 /// The suite that is kept back.
 pub(super) const KEPT_SUITE: &str = "chacha20poly1305";
@@ -20,7 +22,8 @@ const KEPT_RATES: [f64; 2] = [15_000.0, 40_000.0];
 const FRAMES: [u32; 4] = [64, 256, 768, LARGEST];
 /// Three sizes in a row, as a frame.
 const ROWS: u32 = 0;
-/// Packets a second that the paths are fitted with, and the frames at each: from a gateway that is woken for every packet on.
+/// Packets a second that the paths are fitted with, and the frames at each: from a gateway that is
+/// woken for every packet on.
 const LOADS: [(f64, &[u32]); 5] = [
     (2_000.0, &[256]),
     (8_000.0, &[64, LARGEST]),
@@ -96,8 +99,9 @@ impl Load {
         }
     }
 
-    /// Whether it is measured with that suite on that path: what takes long is not with all. What raw ESP costs beside crypto follows from
-    /// frames of one size with one suite, and what TCP costs from one suite.
+    /// Whether it is measured with that suite on that path: what takes long is not with all. What
+    /// raw ESP costs beside crypto follows from frames of one size with one suite, and what TCP
+    /// costs from one suite.
     pub(super) fn is_for(&self, suite: &str, path: Path) -> bool {
         match self {
             Self::Packets(..) => true,
@@ -118,7 +122,8 @@ pub struct CalibrateOptions {
     pub repeats: u32,
     /// Length of a load.
     pub load: Duration,
-    /// A minute at most: one repeat of shorter loads, TCP at one rate, fewer tunnels, less time for what is measured alone.
+    /// A minute at most: one repeat of shorter loads, TCP at one rate, fewer tunnels, less time for
+    /// what is measured alone.
     pub quick: bool,
     /// Some seconds: shows that everything works, its figures mean nothing.
     pub smoke: bool,
@@ -264,8 +269,8 @@ impl CalibrateOptions {
     }
 }
 
-/// TCP that is measured for so long: its start, which is left out, and how long it goes on in all. The start is half as long again as what
-/// is measured, and no longer than it takes.
+/// TCP that is measured for so long: its start, which is left out, and how long it goes on in all.
+/// The start is half as long again as what is measured, and no longer than it takes.
 pub(super) fn around(measured: Duration) -> (Duration, Duration) {
     let start = TCP_START.min(measured * 3 / 2);
     (start, start + measured + TCP_AFTER)
@@ -322,8 +327,8 @@ mod tests {
             let o = CalibrateOptions { smoke, ..CalibrateOptions::default() };
             let own = |load: &Load| o.loads().iter().any(|l| l.name() == load.name());
             assert!(o.again().iter().all(own) && !o.kept_sizes().iter().any(own));
-            // Ten loads with two suites on two paths, twice; TCP with one on both, once; what is the highest two ways: three
-            // sizes on two rigs and two on one.
+            // Ten loads with two suites on two paths, twice; TCP with one on both, once; what is
+            // the highest two ways: three sizes on two rigs and two on one.
             let full = 10 * 2 * 2 * 2 + 2 * 2 + (3 * 2 + 2) * 2;
             assert_eq!(o.steps(), if smoke { 2 + 2 + 2 } else { full });
         }

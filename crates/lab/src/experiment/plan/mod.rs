@@ -1,6 +1,7 @@
-//! Experiment E12, the measurements behind `ironswan plan`: crypto alone, IKE in memory, tunnels brought up, plain forwarding, and
-//! short loads over a line of four boxes, and the highest rates of one gateway alone. Calibrating fits a model to them; verifying
-//! predicts other loads, which were named beforehand and kept out of the fit, and measures them.
+//! Experiment E12, the measurements behind `ironswan plan`: crypto alone, IKE in memory, tunnels
+//! brought up, plain forwarding, and short loads over a line of four boxes, and the highest rates
+//! of one gateway alone. Calibrating fits a model to them; verifying predicts other loads, which
+//! were named beforehand and kept out of the fit, and measures them.
 //!
 //! # Files
 //!
@@ -62,8 +63,8 @@ const AGAIN_AT_MOST: u32 = 12;
 /// Numbers of SAs.
 const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
 
-/// Packets a second that a search for the highest rate begins at, and the share of what the last of the same gateway ended at, or of
-/// another.
+/// Packets a second that a search for the highest rate begins at, and the share of what the last of
+/// the same gateway ended at, or of another.
 const FIRST: f64 = 60_000.0;
 const BELOW: f64 = 0.8;
 const BELOW_OTHERS: f64 = 0.4;
@@ -134,7 +135,8 @@ impl Bench {
                     let low = way.map_or(FIRST, |way| begin(&ended, way));
                     let measure = |rig: &mut Rig| match load {
                         Load::Packets(mix, pps) => rig.packets(mix, *pps, self.load),
-                        // Each repeat searches by itself: a search that a disturbance ended early is one of several.
+                        // Each repeat searches by itself: a search that a disturbance ended early
+                        // is one of several.
                         Load::Highest(mix, way) => rig.highest(mix, *way, low, self.load, self.trials),
                         Load::Tcp(mbps) => rig.stream(*mbps, f64::from(MTU), self.load * 2),
                     };
@@ -284,12 +286,14 @@ fn engines() -> Engines {
     Engines::select(&mut stopwatch, None).engines
 }
 
-/// A suite, as the data plane would have it done: bursts that are too small for an engine that works side by side go packet by packet.
+/// A suite, as the data plane would have it done: bursts that are too small for an engine that
+/// works side by side go packet by packet.
 fn alone(name: &str, engines: &Engines, time: Duration) -> Result<SuiteCost, LabError> {
     let esp = suite::by_name(name)?;
     let linear = |work, burst| -> Result<Linear, LabError> {
         let points = driver::costs(&esp, engines, &TEXTS, (work, burst), time)?;
-        // The relative error counts, and neither part is negative: small packets are as many as large ones.
+        // The relative error counts, and neither part is negative: small packets are as many as
+        // large ones.
         let (rows, y): (Vec<Vec<f64>>, Vec<f64>) = points.iter().map(|(x, y)| (vec![1.0, *x], *y)).unzip();
         let costs = fit::non_negative(&rows, &y);
         let Some([per_packet, per_byte]) = costs.as_deref().and_then(|c| <[f64; 2]>::try_from(c).ok()) else {
@@ -348,7 +352,8 @@ fn haste(o: &CalibrateOptions) -> Option<Warning> {
     if o.smoke { Some(Warning::Smoke) } else { o.quick.then_some(Warning::Quick) }
 }
 
-/// What makes the measurements doubtful: the build, what else the machine did, and loads that were lost although far more goes.
+/// What makes the measurements doubtful: the build, what else the machine did, and loads that were
+/// lost although far more goes.
 fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
     let mut doubts: Vec<Warning> = haste(o).into_iter().collect();
     if cfg!(debug_assertions) {
@@ -373,8 +378,8 @@ fn lost(cells: &[Cell]) -> Option<Warning> {
     (share > 0.01).then_some(Warning::Saturated { share })
 }
 
-/// Predicts what was kept back and measures it, and loads of the calibration again; `against` a run of one gateway alone, its highest
-/// rates, too.
+/// Predicts what was kept back and measures it, and loads of the calibration again; `against` a run
+/// of one gateway alone, its highest rates, too.
 pub fn verify(
     model: &Model,
     o: &CalibrateOptions,

@@ -1,5 +1,5 @@
-//! One load, and what it cost each gateway: packets of one or several sizes at a fixed rate or TCP over a running line, or packets
-//! through one gateway alone at the highest rate that it carries.
+//! One load, and what it cost each gateway: packets of one or several sizes at a fixed rate or TCP
+//! over a running line, or packets through one gateway alone at the highest rate that it carries.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -21,10 +21,11 @@ use crate::plan::mix::Mix;
 use crate::plan::model::{Seen, Side, Way};
 use crate::topology::Node;
 
-/// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on the way.
+/// Flows of packets: enough that no two neighbours belong to one flow, so that nothing is merged on
+/// the way.
 const FLOWS: u32 = 64;
-/// Between two looks at gateways that work off their queues, so many without work in a row are the end (one alone may be a gateway
-/// that got no processor), and no longer than this in all.
+/// Between two looks at gateways that work off their queues, so many without work in a row are the
+/// end (one alone may be a gateway that got no processor), and no longer than this in all.
 const LOOK: Duration = Duration::from_millis(10);
 const QUIET: u32 = 5;
 const DRAIN: Duration = Duration::from_secs(3);
@@ -66,7 +67,8 @@ impl Machine {
         Ok(Self { others, cpu: cpu()?, at: clock::now(), soaked: None })
     }
 
-    /// Busy time without that of programs outside, nanoseconds, and the share of the machine that these used.
+    /// Busy time without that of programs outside, nanoseconds, and the share of the machine that
+    /// these used.
     pub(super) fn until(&self, after: &Self) -> (f64, f64) {
         let hertz = rustix::param::clock_ticks_per_second() as f64;
         let gained =
@@ -154,8 +156,8 @@ impl Rig {
         Ok(seen_alone(&passed, way, mix.bytes()))
     }
 
-    /// The same at the highest rate up to which hardly anything is lost, looked for from `low` upwards in at most so many
-    /// trials.
+    /// The same at the highest rate up to which hardly anything is lost, looked for from `low`
+    /// upwards in at most so many trials.
     pub(super) fn highest(
         &mut self,
         mix: &Mix,
@@ -260,8 +262,8 @@ pub(super) fn shape(mix: &Mix, tag: u32) -> Shape {
 }
 
 impl Moment {
-    /// What happened between two moments in which so many packets were sent. `handled`: a gateway's packets are those that its engine
-    /// counted, not those that were sent.
+    /// What happened between two moments in which so many packets were sent. `handled`: a gateway's
+    /// packets are those that its engine counted, not those that were sent.
     fn until(
         &self,
         after: &Self,
@@ -270,13 +272,15 @@ impl Moment {
         engines: Option<([EngineCounts; 2], [EngineCounts; 2])>,
         handled: bool,
     ) -> Seen {
-        // From before the gateways' time was read until after: their work is never divided by less than the time it took.
+        // From before the gateways' time was read until after: their work is never divided by less
+        // than the time it took.
         let seconds = (after.at - self.machine.at).as_secs_f64();
         let counts = engines.map(|(before, after)| [0, 1].map(|g| after[g].since(&before[g])));
         let side = |g: usize| {
             let ns = after.gateways[g].saturating_sub(self.gateways[g]) as f64;
             let counts = counts.as_ref().map(|c| &c[g]);
-            // Packets of the way that the load goes; acknowledgements of TCP come back, and their work is in the counters too.
+            // Packets of the way that the load goes; acknowledgements of TCP come back, and their
+            // work is in the counters too.
             let own = counts.map(|c| handled_by(c, Way::BOTH[g]));
             let n = own.filter(|_| handled).unwrap_or(packets).max(1.0);
             let gathered = gathered(counts, Way::BOTH[g], own.unwrap_or(n).max(1.0));
@@ -303,8 +307,8 @@ mod tests {
     use crate::load::{Counted, Received, Sent};
     use crate::report::flood::Cost;
 
-    /// 10,000 packets in half a second, of which a gateway handled 8,000; of two processors three quarters were busy, a tenth with
-    /// programs outside.
+    /// 10,000 packets in half a second, of which a gateway handled 8,000; of two processors three
+    /// quarters were busy, a tenth with programs outside.
     fn passed() -> Passed {
         let sent = Sent { intended: 10_000, sent: 10_000, seconds: 0.5, ..Sent::default() };
         let received = Received { unique: 7_000, seconds: 0.5, ..Received::default() };

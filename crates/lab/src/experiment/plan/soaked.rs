@@ -1,4 +1,5 @@
-//! The planner's loads beside a CPU soaker: where the kernel's accounting, from which the model is made, and the soaker disagree.
+//! The planner's loads beside a CPU soaker: where the kernel's accounting, from which the model is
+//! made, and the soaker disagree.
 
 use std::sync::Arc;
 

@@ -129,7 +129,8 @@ fn setup(record: &Record) -> Setup {
     }
 }
 
-/// What is shown beside published figures: their loss, and one direction, their traffic's or encrypting.
+/// What is shown beside published figures: their loss, and one direction, their traffic's or
+/// encrypting.
 const LOSS: &str = "0.001%";
 
 fn history(record: &Record, derived: &[Derived]) -> Vec<Historical> {

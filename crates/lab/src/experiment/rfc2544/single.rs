@@ -1,4 +1,5 @@
-//! What differs where one gateway is measured alone (RFC 2544 figure 2): names, systems that can be, the tester's own limits.
+//! What differs where one gateway is measured alone (RFC 2544 figure 2): names, systems that can
+//! be, the tester's own limits.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! What a cache of keys, as of a crypto accelerator with room for some SAs, would be worth: the hit rate of LRU caches over
-//! traces of SPIs (Bellovin's question of key agility). Pure.
+//! What a cache of keys, as of a crypto accelerator with room for some SAs, would be worth: the hit
+//! rate of LRU caches over traces of SPIs (Bellovin's question of key agility). Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -91,8 +91,8 @@ impl Random {
     }
 }
 
-/// Packets over `keys` SAs of which the k-th most popular has a share of 1/k (Zipf), in trains of `train` packets on average
-/// that belong together.
+/// Packets over `keys` SAs of which the k-th most popular has a share of 1/k (Zipf), in trains of
+/// `train` packets on average that belong together.
 pub(super) fn zipf(keys: u32, packets: usize, train: u32, seed: u64) -> Trace {
     let mut random = Random::new(seed);
     let mut sums = Vec::with_capacity(keys as usize);

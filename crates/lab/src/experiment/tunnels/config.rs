@@ -3,7 +3,8 @@
 //! ```text
 //!   tunnel i:  10.128.0.0/30 + 4 i ── g1 (10.64.0.1 + i) ════════ (10.96.0.1 + i) g2 ── 10.192.0.0/30 + 4 i
 //! ```
-//! Of each inner network the first address is the gateway's, the second the host's. Every tunnel has addresses, identities, a key and selectors of its own: nothing is shared but the wire.
+//! Of each inner network the first address is the gateway's, the second the host's. Every tunnel
+//! has addresses, identities, a key and selectors of its own: nothing is shared but the wire.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -67,7 +68,8 @@ pub(super) struct Config<'a> {
     pub initiator: usize,
     /// UDP encapsulation.
     pub encap: bool,
-    /// One address and one network at the initiator for all tunnels, as of a gateway for road warriors.
+    /// One address and one network at the initiator for all tunnels, as of a gateway for road
+    /// warriors.
     pub hub: bool,
     /// More lines of each connection.
     pub more: &'a str,
@@ -135,8 +137,8 @@ impl Config<'_> {
     }
 }
 
-/// What `ip -batch` is to do on a gateway: its addresses, and the way to the other's, which is behind the one neighbour of the
-/// link.
+/// What `ip -batch` is to do on a gateway: its addresses, and the way to the other's, which is
+/// behind the one neighbour of the link.
 pub(super) fn batch(side: usize, tunnels: u32) -> String {
     let mut text = String::new();
     for tunnel in 0..tunnels {

@@ -1,5 +1,5 @@
-//! Two gateways with thousands of tunnels between them, started and watched as processes: what they say in their logs is how
-//! far they are, which costs them nothing that they would not do anyway.
+//! Two gateways with thousands of tunnels between them, started and watched as processes: what they
+//! say in their logs is how far they are, which costs them nothing that they would not do anyway.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -130,7 +130,8 @@ impl Gateway {
     }
 }
 
-/// The line, prepared for tunnels, and where the gateways' files are. The gateways have to be dropped first.
+/// The line, prepared for tunnels, and where the gateways' files are. The gateways have to be
+/// dropped first.
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) line: Line,
@@ -195,9 +196,10 @@ impl Ground {
         }
     }
 
-    /// Starts a gateway and does not wait for it. What initiates begins as soon as it can. With strongSwan, also the process
-    /// that loads its connections. An IronSwan's time begins with its process, a strongSwan's when it begins to load its
-    /// connections into the daemon, which answers by then.
+    /// Starts a gateway and does not wait for it. What initiates begins as soon as it can. With
+    /// strongSwan, also the process that loads its connections. An IronSwan's time begins with its
+    /// process, a strongSwan's when it begins to load its connections into the daemon, which
+    /// answers by then.
     pub(super) fn start(&mut self, side: usize) -> Result<(Gateway, Option<Process>), LabError> {
         self.starts += 1;
         let (name, netns, journal) = (Self::name(side), self.netns(side), self.line.journal());
@@ -262,8 +264,9 @@ pub(super) struct Seen {
     pub ready: Option<f64>,
 }
 
-/// Watches until `up` of the gateways is `tunnels`, or the time is over. `up` counts tunnels; time, and processor time of the first
-/// of `gateways`, count from when that one's began, processor time of the others from the call.
+/// Watches until `up` of the gateways is `tunnels`, or the time is over. `up` counts tunnels; time,
+/// and processor time of the first of `gateways`, count from when that one's began, processor time
+/// of the others from the call.
 pub(super) fn watch(
     gateways: &mut [&mut Gateway],
     tunnels: u64,

@@ -1,4 +1,5 @@
-//! From a record of how many tunnels were up when, and what the processes had used by then, to the cost of each tenth. Pure.
+//! From a record of how many tunnels were up when, and what the processes had used by then, to the
+//! cost of each tenth. Pure.
 
 /// What was seen at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -11,7 +12,8 @@ pub(super) struct Moment {
     pub cpu_ns: f64,
 }
 
-/// Processor time per tunnel in each tenth of `tunnels`, nanoseconds; `None` when there are too few to tell.
+/// Processor time per tunnel in each tenth of `tunnels`, nanoseconds; `None` when there are too few
+/// to tell.
 pub(super) fn tenths(seen: &[Moment], tunnels: u64) -> Option<[f64; 10]> {
     if tunnels < 100 {
         return None;
@@ -38,8 +40,8 @@ fn cpu_at(seen: &[Moment], up: f64) -> Option<f64> {
     Some(a.cpu_ns + share * (b.cpu_ns - a.cpu_ns))
 }
 
-/// The last tenth's cost over the second's: 1 when the cost of a tunnel does not depend on how many there are. The first tenth
-/// is left out, since it contains what happens once.
+/// The last tenth's cost over the second's: 1 when the cost of a tunnel does not depend on how many
+/// there are. The first tenth is left out, since it contains what happens once.
 pub(super) fn growth(tenths: &[f64; 10]) -> f64 {
     tenths[9] / tenths[1]
 }

@@ -1,9 +1,11 @@
-//! Experiment E8, `lab tunnels`: many tunnels between two gateways, after the FreeS/WAN measurements of 2000 (200 tunnels took
-//! minutes at each restart) and Bellovin's question of key agility.
+//! Experiment E8, `lab tunnels`: many tunnels between two gateways, after the FreeS/WAN
+//! measurements of 2000 (200 tunnels took minutes at each restart) and Bellovin's question of key
+//! agility.
 //!
-//! For each number of tunnels: bring-up as after a reboot (`start_action = start`), the cost of each tenth, memory, packets over
-//! random SAs, a restart, and what peers cost that are gone. Then a gateway for more peers than a second one would leave room
-//! for, which are simulated ([`crate::peer`]).
+//! For each number of tunnels: bring-up as after a reboot (`start_action = start`), the cost of
+//! each tenth, memory, packets over random SAs, a restart, and what peers cost that are gone. Then
+//! a gateway for more peers than a second one would leave room for, which are simulated
+//! ([`crate::peer`]).
 //!
 //! # Files
 //!
@@ -173,8 +175,8 @@ const CACHES: [usize; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
 struct Plan {
     systems: Vec<System>,
     tunnels: Vec<u32>,
-    /// strongSwan is measured up to here: 1,000 take it half a minute, 2,000 as long until they are up alone, and the time grows with
-    /// the square.
+    /// strongSwan is measured up to here: 1,000 take it half a minute, 2,000 as long until they are
+    /// up alone, and the time grows with the square.
     strongswan_most: u32,
     simulated: u32,
     repeats: u32,
@@ -257,7 +259,8 @@ impl Plan {
         all.filter(|(s, n)| *s != System::StrongSwan || *n <= self.strongswan_most).collect()
     }
 
-    /// The largest number of tunnels of each system: with so many, all that get there are asked for peers that are gone.
+    /// The largest number of tunnels of each system: with so many, all that get there are asked for
+    /// peers that are gone.
     fn most(&self) -> Vec<u32> {
         let cells = self.cells();
         let of = |s: &System| cells.iter().filter(|(system, _)| system == s).map(|(_, n)| *n).max();
@@ -322,7 +325,8 @@ fn of(what: &str, system: &str, n: u32) -> Factors {
     factors([("what", what), ("dut", system), ("tunnels", &n.to_string())])
 }
 
-/// Everything about one system with one number of tunnels; the tunnels of its packets, in their order.
+/// Everything about one system with one number of tunnels; the tunnels of its packets, in their
+/// order.
 fn cell(
     c: &mut Campaign,
     owner: &Owner,
@@ -415,7 +419,8 @@ fn bring_up(
 
 /// That tunnels cost the more the more there are, where their tenths say so.
 fn grows(dut: &str, n: u32, tenths: Option<&[f64; 10]>) -> Option<Warning> {
-    // With fewer tunnels a tenth is over in some tens of milliseconds, in which anything can happen.
+    // With fewer tunnels a tenth is over in some tens of milliseconds, in which anything can
+    // happen.
     let growth = tenths.map(growth).filter(|g| *g > 1.2 && n >= 5_000)?;
     Some(Warning::CostGrows { dut: dut.into(), tunnels: n.into(), growth })
 }
@@ -474,7 +479,8 @@ fn packets(
     Ok(trace)
 }
 
-/// That more packets arrived than were sent, where they did: each has a number, and no number counts twice.
+/// That more packets arrived than were sent, where they did: each has a number, and no number
+/// counts twice.
 fn beyond(dut: &str, tunnels: u32, loads: &[(usize, f64)]) -> Option<Warning> {
     let wrong: Vec<_> = loads.iter().filter(|(sent, received)| *received > *sent as f64).collect();
     let (sent, received) = wrong.first()?;

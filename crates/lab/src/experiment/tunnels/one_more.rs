@@ -10,7 +10,8 @@ use crate::error::LabError;
 use crate::plan::model::TunnelCost;
 use crate::topology::Owner;
 
-/// What a start takes varies by more than what a few tunnels do: so many times in a row it does not hide them.
+/// What a start takes varies by more than what a few tunnels do: so many times in a row it does not
+/// hide them.
 const TRIES: usize = 4;
 
 /// A gateway when all its tunnels are up.

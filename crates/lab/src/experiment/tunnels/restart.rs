@@ -1,4 +1,5 @@
-//! The initiating gateway is stopped and started again: how long until all tunnels are up once more.
+//! The initiating gateway is stopped and started again: how long until all tunnels are up once
+//! more.
 
 use std::time::Duration;
 
@@ -27,7 +28,8 @@ pub(super) fn restart(
     }
     let stop = (clock::now() - start).as_secs_f64();
     let (mut g1, _loading) = ground.start(0)?;
-    // A bring-up's time begins when a daemon that answers is told of its connections; here its own start counts, too.
+    // A bring-up's time begins when a daemon that answers is told of its connections; here its own
+    // start counts, too.
     let started = (g1.began() - start).as_secs_f64();
     let again = |said: &[Said]| Ok(said[0].established.min(said[1].established.saturating_sub(before)));
     let seen = watch(&mut [&mut g1, &mut g2], n.into(), at_most, again)?;

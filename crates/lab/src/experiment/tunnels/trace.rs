@@ -1,5 +1,6 @@
-//! A recorded trace: the SAs of the ESP packets in a capture (pcap), in their order, for the key cache. The file is read once from
-//! end to end; what is kept does not grow with it, whatever is in it.
+//! A recorded trace: the SAs of the ESP packets in a capture (pcap), in their order, for the key
+//! cache. The file is read once from end to end; what is kept does not grow with it, whatever is in
+//! it.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -288,7 +289,8 @@ mod tests {
             ethernet(&[0x81, 0, 0, 5, 8, 0], &plain),
             ethernet(&[0x86, 0xdd], &v6),
             ethernet(&[8, 0], &ipv4(50, 3, &esp(0x1000))),
-            // None of these: IKE, a keepalive, another port, a reserved SPI, a later piece, ARP, TCP, too short.
+            // None of these: IKE, a keepalive, another port, a reserved SPI, a later piece, ARP,
+            // TCP, too short.
             ethernet(&[8, 0], &ipv4(17, 2, &udp(4500, &[0; 40]))),
             ethernet(&[8, 0], &ipv4(17, 2, &udp(4500, &[0xff]))),
             ethernet(&[8, 0], &ipv4(17, 2, &udp(500, &esp(0x1000)))),

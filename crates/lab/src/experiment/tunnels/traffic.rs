@@ -1,4 +1,5 @@
-//! UDP packets over many tunnels, each for one that is chosen at random: the order is the trace for the key cache, too.
+//! UDP packets over many tunnels, each for one that is chosen at random: the order is the trace for
+//! the key cache, too.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -45,7 +46,8 @@ impl Offer {
     }
 }
 
-/// Sends through `eth0` of a host to a next hop; the tunnels of the packets that left, in their order.
+/// Sends through `eth0` of a host to a next hop; the tunnels of the packets that left, in their
+/// order.
 pub(super) fn send(
     netns: &Netns,
     next_hop: [u8; 6],

@@ -18,7 +18,8 @@ use crate::load::frame::{Burst, Route, Shape};
 use crate::load::generator::BATCH;
 use crate::peer::SaKeys;
 
-/// Packets in a second of this thread's processor time: what other programs take of the machine is no limit of the tester's.
+/// Packets in a second of this thread's processor time: what other programs take of the machine is
+/// no limit of the tester's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Made and sealed.
@@ -27,8 +28,8 @@ pub struct Limits {
     pub open_pps: f64,
 }
 
-/// Seals packets of `shape` for about `time` of this thread and opens every one of them, with keys of their own. An error when one does not come
-/// out as it went in: such a tester measures nothing.
+/// Seals packets of `shape` for about `time` of this thread and opens every one of them, with keys
+/// of their own. An error when one does not come out as it went in: such a tester measures nothing.
 pub fn limits(suite: &EspSuite, shape: Shape, time: Duration) -> Result<Limits, LabError> {
     let unknown = || LabError::Measurement(format!("the tester has no {suite}"));
     let (encr, integ) = batch::keymat_lens(suite).ok_or_else(unknown)?;

@@ -1,12 +1,13 @@
-//! The laboratory's own ESP (RFC 4303, in UDP: RFC 3948), for a tester on the outer side of one gateway: it seals what the
-//! gateway is to open, and opens what the gateway has sealed.
+//! The laboratory's own ESP (RFC 4303, in UDP: RFC 3948), for a tester on the outer side of one
+//! gateway: it seals what the gateway is to open, and opens what the gateway has sealed.
 //!
 //! ```text
 //!  Sealed: Ethernet | IPv4 | (UDP) | SPI, number | IV | packet of the generator | padding, trailer | ICV
 //!  Opener: the same backwards, each number once
 //! ```
-//! Keys and SPIs are those of a CHILD_SA that [`crate::peer`] has agreed on with the gateway. The cryptography is that of aws-lc,
-//! packet by packet, whatever engine the gateway has. Not here: sockets.
+//! Keys and SPIs are those of a CHILD_SA that [`crate::peer`] has agreed on with the gateway. The
+//! cryptography is that of aws-lc, packet by packet, whatever engine the gateway has. Not here:
+//! sockets.
 //!
 //! # Files
 //!
@@ -70,7 +71,8 @@ impl Association {
         Ok(Self { spi: keys.spi, key, outer, next: AtomicU64::new(1) })
     }
 
-    /// Goes on behind the numbers of `earlier`, which has the same key: none is used twice with a key, wherever packets go.
+    /// Goes on behind the numbers of `earlier`, which has the same key: none is used twice with a
+    /// key, wherever packets go.
     pub fn continues(&self, earlier: &Self) {
         self.next.fetch_max(earlier.next.load(Ordering::Relaxed), Ordering::Relaxed);
     }
@@ -85,8 +87,9 @@ impl Association {
         self.spi
     }
 
-    /// The first of `count` sequence numbers that nobody else gets: none is ever used twice, whatever becomes of the packets.
-    /// An error when they are used up (RFC 4303 section 3.3.3; with extended numbers as well, whose high half stays zero here).
+    /// The first of `count` sequence numbers that nobody else gets: none is ever used twice,
+    /// whatever becomes of the packets. An error when they are used up (RFC 4303 section 3.3.3;
+    /// with extended numbers as well, whose high half stays zero here).
     fn reserve(&self, count: usize) -> Result<u64, LabError> {
         let first = self.next.fetch_add(count as u64, Ordering::Relaxed);
         if first + count as u64 > u64::from(u32::MAX) {

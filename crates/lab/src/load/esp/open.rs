@@ -68,9 +68,9 @@ impl Opener {
         Self { sa, inner, tally, counts, numbers, jobs: Vec::new(), times: Vec::new() }
     }
 
-    /// Takes in the frames in these places of `buffer`, each with the time of its arrival (nanoseconds since the trial's
-    /// epoch), and decrypts them there.
-    /// When the tester is `behind`, it opens some and trusts the numbers of the others.
+    /// Takes in the frames in these places of `buffer`, each with the time of its arrival
+    /// (nanoseconds since the trial's epoch), and decrypts them there. When the tester is `behind`,
+    /// it opens some and trusts the numbers of the others.
     pub fn take(
         &mut self,
         buffer: &mut [u8],
@@ -123,7 +123,8 @@ impl Opener {
                     Ok((len, protocol::IPV4)) => &text[..len],
                     _ => &[],
                 };
-                // What is not a packet of the generator's is damaged: but for a host's errors nothing else goes through the SA.
+                // What is not a packet of the generator's is damaged: but for a host's errors
+                // nothing else goes through the SA.
                 if is_icmp(packet) || self.tally.take(self.inner.payload(packet).unwrap_or_default(), now) {
                     self.counts.reordered += u64::from(self.numbers.note(job.seq));
                 }
@@ -136,7 +137,8 @@ impl Opener {
         self.tally.unique() + self.counts.unopened
     }
 
-    /// The sum of it: what was inside of the packets that were opened, and what their ESP was, where there was any.
+    /// The sum of it: what was inside of the packets that were opened, and what their ESP was,
+    /// where there was any.
     pub fn finish(self) -> (Received, Option<EspCounts>) {
         let counts = EspCounts { missing: self.numbers.missing(), ..self.counts };
         if let (Some(sa), Some((_, high))) = (&self.sa, self.numbers.range) {
@@ -146,13 +148,15 @@ impl Opener {
     }
 }
 
-/// A host answers a packet that comes after its receiver has closed with an ICMP error (RFC 1122 section 4.1.3.1).
+/// A host answers a packet that comes after its receiver has closed with an ICMP error (RFC 1122
+/// section 4.1.3.1).
 fn is_icmp(packet: &[u8]) -> bool {
     packet.get(9) == Some(&protocol::ICMP)
 }
 
 impl Inner {
-    /// The UDP payload of a packet that goes where it should; `None` when anything is wrong with its headers.
+    /// The UDP payload of a packet that goes where it should; `None` when anything is wrong with
+    /// its headers.
     fn payload<'a>(&self, packet: &'a [u8]) -> Option<&'a [u8]> {
         let info = v4::parse(packet).ok()?;
         let (header, datagram) = packet.split_at_checked(v4::MIN_HEADER)?;
@@ -190,7 +194,8 @@ impl Numbers {
         self.place(seq).is_some_and(|(word, bit)| self.seen.get(word).is_some_and(|w| w & bit != 0))
     }
 
-    /// Whether a number may belong to this trial, for all that is known of it: above the first, and not far from the last.
+    /// Whether a number may belong to this trial, for all that is known of it: above the first, and
+    /// not far from the last.
     fn near(&self, seq: u64) -> bool {
         self.range.is_some_and(|(low, high)| seq > low && seq < high + NEAR && seq + NEAR > high)
     }

@@ -5,8 +5,9 @@
 //! a message:  header for the kernel | Ethernet | IPv4 | UDP | ESP | ESP | ...    of one length; the kernel cuts them
 //! or raw:     header for the kernel | Ethernet | IPv4 | ESP
 //! ```
-//! In UDP the packets of a burst are given to the kernel together, as gateways give them: they cross the link one by one, and a
-//! gateway that merges what it receives together finds them together.
+//! In UDP the packets of a burst are given to the kernel together, as gateways give them: they
+//! cross the link one by one, and a gateway that merges what it receives together finds them
+//! together.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ const ROOM: usize = 2048;
 const SEGMENTS: usize = 64;
 const PAYLOAD: usize = 65_507;
 
-/// Frames with ESP. UDP checksums are left to the kernel, as a local socket leaves them to the interface.
+/// Frames with ESP. UDP checksums are left to the kernel, as a local socket leaves them to the
+/// interface.
 pub struct Sealed {
     sa: Arc<Association>,
     inner: Frames,
@@ -36,7 +38,8 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Packets of `shape` along `route`, whose next hop is the gateway's outer side; `batch` of them at once.
+    /// Packets of `shape` along `route`, whose next hop is the gateway's outer side; `batch` of
+    /// them at once.
     pub fn new(sa: Arc<Association>, shape: Shape, route: Route, batch: usize) -> Self {
         let inner = Frames::new(shape, route, batch);
         let (jobs, messages) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
@@ -145,5 +148,6 @@ impl Burst for Sealed {
     }
 }
 
-// The largest packet fits with everything around it: the headers, ESP with a block of padding and the longest ICV.
+// The largest packet fits with everything around it: the headers, ESP with a block of padding and
+// the longest ICV.
 const _: () = assert!(VNET_HDR_LEN + Frames::STRIDE + 200 <= ROOM);

@@ -112,7 +112,8 @@ fn the_outer_headers_are_whole_once_the_kernel_has_finished_the_checksum() {
     assert_eq!((start, offset), (34, 6));
     assert!(v4::checksum_ok(&frame[14..34]));
     assert_eq!(usize::from(u16::from_be_bytes([frame[16], frame[17]])), frame.len() - 14);
-    // As the interface does: the complement of the sum over all, with the pseudo-header's in the field.
+    // As the interface does: the complement of the sum over all, with the pseudo-header's in the
+    // field.
     let finished = !checksum::fold(checksum::sum(&frame[34..]));
     let mut udp = frame[34..].to_vec();
     udp[6..8].copy_from_slice(&finished.to_ne_bytes());
@@ -166,7 +167,8 @@ fn tampered_repeated_and_foreign_packets_are_counted_and_not_received() {
     give(&mut opener, &[sent[1].clone(), sent[1].clone(), sent[2].clone()], false);
     give(&mut opener, &[sent[2].clone(), sent[1].clone()], false);
     assert_eq!(opener.unique(), 2);
-    // Too short for anything, from another address, another protocol: the first is refused, the others are not the gateway's.
+    // Too short for anything, from another address, another protocol: the first is refused, the
+    // others are not the gateway's.
     let mut short = sent[3][..spi + 4].to_vec();
     short[16..18].copy_from_slice(&32u16.to_be_bytes());
     short[38..40].copy_from_slice(&12u16.to_be_bytes());
@@ -223,7 +225,8 @@ fn a_tester_that_is_behind_counts_every_packet_and_says_which_it_did_not_open() 
     let mut opener = Opener::new(Some(here), INNER, SHAPE);
     let mut sent = frames(&mut sealed, 0, 64);
     let last = sent[63].len() - 1;
-    // With nothing opened yet there is nothing to trust; later a number far off is not, behind or not.
+    // With nothing opened yet there is nothing to trust; later a number far off is not, behind or
+    // not.
     give(&mut opener, &sent[..1], true);
     for frame in &mut sent[1..] {
         frame[last] ^= 1;
@@ -234,7 +237,8 @@ fn a_tester_that_is_behind_counts_every_packet_and_says_which_it_did_not_open() 
     give(&mut opener, &[far, sent[5].clone()], true);
     let (received, esp) = opener.finish();
     let esp = esp.expect("ESP");
-    // Numbers 2 to 40: 16 and 32 are opened and found out, and so is the one far off; the other 37 are not.
+    // Numbers 2 to 40: 16 and 32 are opened and found out, and so is the one far off; the other 37
+    // are not.
     assert_eq!((received.unique, esp.unopened, esp.refused, esp.repeated, esp.missing), (1, 37, 3, 1, 2));
 }
 

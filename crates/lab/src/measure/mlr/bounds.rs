@@ -1,5 +1,5 @@
-//! What the trials at a load say of it. The definitions are those of draft-ietf-bmwg-mlrsearch: load classification,
-//! relevant bounds, conditional throughput.
+//! What the trials at a load say of it. The definitions are those of draft-ietf-bmwg-mlrsearch:
+//! load classification, relevant bounds, conditional throughput.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +9,16 @@ use serde::{Deserialize, Serialize};
 pub struct Goal {
     /// A trial that lost a larger share than this is a bad one.
     pub loss_ratio: f64,
-    /// Share of the duration sum that bad trials may make up at a load that still counts as carried.
+    /// Share of the duration sum that bad trials may make up at a load that still counts as
+    /// carried.
     pub exceed_ratio: f64,
-    /// The result is known when its two bounds are no further apart than this share of the upper one.
+    /// The result is known when its two bounds are no further apart than this share of the upper
+    /// one.
     pub width: f64,
     /// Length of the first trials, seconds.
     pub initial_trial: f64,
-    /// Trials of this length, seconds, count fully; shorter ones only when more than their allowance is bad.
+    /// Trials of this length, seconds, count fully; shorter ones only when more than their
+    /// allowance is bad.
     pub final_trial: f64,
     /// Seconds of such trials that decide about a load.
     pub duration_sum: f64,
@@ -64,7 +67,8 @@ struct Sums {
 }
 
 impl Goal {
-    /// RFC 2544's throughput: no loss in one trial of `duration` seconds, by bisection down to `width`.
+    /// RFC 2544's throughput: no loss in one trial of `duration` seconds, by bisection down to
+    /// `width`.
     pub fn rfc2544(duration: f64, width: f64) -> Self {
         Self {
             loss_ratio: 0.0,
@@ -114,7 +118,8 @@ impl Goal {
             };
             *sum += trial.duration;
         }
-        // Short trials can speak against a load, as far as they are worse than the allowance; never for it.
+        // Short trials can speak against a load, as far as they are worse than the allowance; never
+        // for it.
         let allowance = sums.good_short * self.exceed_ratio / (1.0 - self.exceed_ratio);
         let bad = sums.bad_long + (sums.bad_short - allowance).max(0.0);
         let whole = (sums.good_long + bad).max(self.duration_sum);
@@ -148,7 +153,8 @@ impl Goal {
         bounds
     }
 
-    /// What arrived at the lower bound in the worst of those long trials that are not forgiven by the exceed ratio.
+    /// What arrived at the lower bound in the worst of those long trials that are not forgiven by
+    /// the exceed ratio.
     pub fn conditional_throughput(&self, trials: &[Trial]) -> Option<f64> {
         let load = self.bounds(trials).lower?;
         let mut long: Vec<&Trial> = trials.iter().filter(|t| t.load == load && self.is_full(t)).collect();
@@ -163,7 +169,8 @@ impl Goal {
                 return Some(load * (1.0 - loss));
             }
         }
-        // A load may be a lower bound before its sum is complete only when the rest would be forgiven.
+        // A load may be a lower bound before its sum is complete only when the rest would be
+        // forgiven.
         Some(load * (1.0 - loss))
     }
 }

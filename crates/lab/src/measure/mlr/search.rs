@@ -1,13 +1,16 @@
 //! Which load to try next, and for how long.
 //!
-//! Each goal goes through stages: a wide interval by short trials first, then half as wide by longer ones, one trial a load; the
-//! goal itself last. A stage takes over the interval of the one before: it tries the middle, then the end that the middle points to; where
-//! the longer trials do not confirm an end, it steps outwards in growing steps until there are two ends again, and bisects.
-//! Among the goals the shortest trial comes first, then the lowest load. All trials count for all goals.
+//! Each goal goes through stages: a wide interval by short trials first, then half as wide by
+//! longer ones, one trial a load; the goal itself last. A stage takes over the interval of the one
+//! before: it tries the middle, then the end that the middle points to; where the longer trials do
+//! not confirm an end, it steps outwards in growing steps until there are two ends again, and
+//! bisects. Among the goals the shortest trial comes first, then the lowest load. All trials count
+//! for all goals.
 //!
-//! The last third of the trials is for deciding: no goal has short trials any more, and those of which no load is known that is
-//! carried come first, in turns: at the load that their short trials speak for, and further down each time that it is not carried. A
-//! goal for which nothing was decided has no result.
+//! The last third of the trials is for deciding: no goal has short trials any more, and those of
+//! which no load is known that is carried come first, in turns: at the load that their short trials
+//! speak for, and further down each time that it is not carried. A goal for which nothing was
+//! decided has no result.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +28,8 @@ pub struct Plan {
     pub max_load: f64,
     /// Coarser stages before each goal's own.
     pub coarse_stages: u32,
-    /// The search ends after so many trials, whether it has found everything or not. The last third decides.
+    /// The search ends after so many trials, whether it has found everything or not. The last third
+    /// decides.
     pub most_trials: u32,
 }
 
@@ -47,7 +51,8 @@ pub struct Found {
     pub goal: Goal,
     /// The bounds that matter.
     pub bounds: Bounds,
-    /// Packets a second that arrived at the lower bound; absent when not even the lowest load was carried.
+    /// Packets a second that arrived at the lower bound; absent when not even the lowest load was
+    /// carried.
     pub conditional_throughput: Option<f64>,
     /// The bounds are as close as the goal wants, or an end of the search's limits was reached.
     pub complete: bool,
@@ -64,14 +69,17 @@ pub struct Search {
     rungs: Vec<u32>,
     /// Trials made, those that said nothing included.
     made: u32,
-    /// The goal whose turn it is in the last third, and the rung that is being decided about for it.
+    /// The goal whose turn it is in the last third, and the rung that is being decided about for
+    /// it.
     deciding: Option<(usize, u32)>,
-    /// The first trials, which the stages begin with: the highest load, then what came through it, and so on.
+    /// The first trials, which the stages begin with: the highest load, then what came through it,
+    /// and so on.
     opening: Option<u32>,
     opened: u32,
 }
 
-/// The loads that are tried: rungs a fraction of the narrowest width apart, so that goals share trials. Rung 0 is the lowest.
+/// The loads that are tried: rungs a fraction of the narrowest width apart, so that goals share
+/// trials. Rung 0 is the lowest.
 #[derive(Debug, Clone, Copy)]
 struct Ladder {
     max_load: f64,
@@ -132,7 +140,8 @@ impl Hunt {
     fn new(goal: Goal, coarse: u32, ladder: &Ladder) -> Self {
         let mut stages = Vec::new();
         for nth in 0..coarse {
-            // The last of them has trials of full length already: what only those show must not cost whole sums to find.
+            // The last of them has trials of full length already: what only those show must not
+            // cost whole sums to find.
             let share = f64::from(nth) / f64::from((coarse - 1).max(1));
             let duration = goal.initial_trial * (goal.final_trial / goal.initial_trial).powf(share);
             // One trial decides.
@@ -177,13 +186,15 @@ impl Hunt {
         &self.stages[self.stages.len() - 1].goal
     }
 
-    /// The rung most worth full trials where nothing is known to be carried; `None` where something is, or nothing is left to try.
+    /// The rung most worth full trials where nothing is known to be carried; `None` where something
+    /// is, or nothing is left to try.
     fn decisive(&mut self, search: &Trials<'_>, ladder: &Ladder) -> Option<u32> {
         let (lower, upper) = search.bounds(self.goal());
         if lower.is_some() {
             return None;
         }
-        // More trials might still speak for a load that failed in the first; a lower one needs fewer.
+        // More trials might still speak for a load that failed in the first; a lower one needs
+        // fewer.
         let failed = search.failed(self.goal()).into_iter().chain(upper).min();
         let known: Vec<_> = self.stages.iter().rev().map(|stage| search.bounds(&stage.goal)).collect();
         let good = known.iter().find_map(|(lower, _)| lower.filter(|l| failed.is_none_or(|f| *l < f)));
@@ -330,8 +341,8 @@ impl Search {
             !failed && goal.classify(trials.at(*rung)) == Class::Undecided
         };
         if self.deciding.filter(open).is_none() {
-            // The largest loss, which callers name last, comes first: it is kept where the others are not, and a trial that
-            // loses nothing is one for them, too.
+            // The largest loss, which callers name last, comes first: it is kept where the others
+            // are not, and a trial that loses nothing is one for them, too.
             let (goals, last) = (self.hunts.len(), self.deciding.map_or(0, |(nth, _)| nth));
             let turns = (1..=goals).map(|n| (last + goals - n) % goals);
             self.deciding =
@@ -340,12 +351,14 @@ impl Search {
         self.deciding.map(|(nth, rung)| (rung, self.hunts[nth].goal().final_trial))
     }
 
-    /// Takes in that the trial that was asked for was made and says nothing: it is one of those that there may be.
+    /// Takes in that the trial that was asked for was made and says nothing: it is one of those
+    /// that there may be.
     pub fn void(&mut self) {
         self.made += 1;
     }
 
-    /// Takes in the trial that was asked for: `loss` is the share of the intended packets that did not arrive.
+    /// Takes in the trial that was asked for: `loss` is the share of the intended packets that did
+    /// not arrive.
     pub fn tell(&mut self, ask: Ask, loss: f64) {
         let loss = loss.clamp(0.0, 1.0);
         let rung = self.ladder.below(ask.load * (1.0 + 1e-12));
@@ -355,7 +368,8 @@ impl Search {
         self.opening = self.opening.and_then(|_| self.open(rung, loss));
     }
 
-    /// The next of the first trials: what came through the last one, then a little above or below that.
+    /// The next of the first trials: what came through the last one, then a little above or below
+    /// that.
     fn open(&mut self, rung: u32, loss: f64) -> Option<u32> {
         self.opened += 1;
         let strictest = self.plan.goals.iter().map(|g| g.loss_ratio).fold(f64::INFINITY, f64::min);

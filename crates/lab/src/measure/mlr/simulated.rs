@@ -56,7 +56,8 @@ impl System for Bufferbloated {
     }
 }
 
-/// Past its peak it forwards less the more arrives, as a gateway that drops only after the work is done.
+/// Past its peak it forwards less the more arrives, as a gateway that drops only after the work is
+/// done.
 pub(super) struct Degrading {
     pub peak: f64,
 }

@@ -116,7 +116,8 @@ fn of_two_modes_the_one_that_the_exceed_ratio_asks_for_is_found() {
         let (found, _) = search(plan(&[goal(0.0)]), &mut system(0.2));
         assert_near(&found[0], 3e5, 0.011);
         let strict = Goal { exceed_ratio: 0.0, ..goal(0.0) };
-        // Nothing forgiven, the slow mode is what counts, as soon as eleven trials are sure to meet it.
+        // Nothing forgiven, the slow mode is what counts, as soon as eleven trials are sure to meet
+        // it.
         let (found, _) = search(plan(&[strict]), &mut system(0.5));
         let lower = found[0].bounds.lower.expect("a lower bound");
         assert!(lower < 1.01e5, "seed {seed}: {found:?}");
@@ -175,7 +176,8 @@ fn usual(most_trials: u32) -> Plan {
     Plan { min_load: 500.0, most_trials, ..plan(&goals) }
 }
 
-/// Of 50 searches for each loss, in how many no load was found that is carried, or one outside of `truth`.
+/// Of 50 searches for each loss, in how many no load was found that is carried, or one outside of
+/// `truth`.
 fn undecided(
     plan: &Plan,
     system: &dyn Fn(u64) -> Box<dyn System>,

@@ -18,7 +18,8 @@ pub(super) struct Axis {
 const MARKS: f64 = 6.0;
 
 impl Axis {
-    /// A linear axis with round ends that holds `low` and `high`, and 0 when `zero`; marked at steps of 1, 2 or 5.
+    /// A linear axis with round ends that holds `low` and `high`, and 0 when `zero`; marked at
+    /// steps of 1, 2 or 5.
     pub(super) fn linear(low: f64, high: f64, zero: bool) -> Self {
         let (low, high) = if zero { (low.min(0.0), high.max(0.0)) } else { (low, high) };
         let (low, high) = if high > low { (low, high) } else { (low, low + low.abs().max(1.0)) };
@@ -29,8 +30,8 @@ impl Axis {
         Self { log: false, low: first * step, high: last * step, from: 0.0, to: 1.0, ticks, decimals }
     }
 
-    /// A logarithmic axis that holds `low` and `high`, both above 0; marked at powers of ten, and at 2 and 5 where there is
-    /// room for them.
+    /// A logarithmic axis that holds `low` and `high`, both above 0; marked at powers of ten, and
+    /// at 2 and 5 where there is room for them.
     pub(super) fn log(low: f64, high: f64) -> Self {
         let floor = low.log10().floor() as i32;
         let ceiling = (high.log10().ceil() as i32).max(floor + 1);

@@ -1,6 +1,6 @@
-//! Plots of a record as SVG: lines with marks over a numeric axis, groups of bars over words, error bars from the smallest to the
-//! largest of the repeats. Colours are told apart by people who see few of them, and every series has a mark of its own besides.
-//! Pure.
+//! Plots of a record as SVG: lines with marks over a numeric axis, groups of bars over words, error
+//! bars from the smallest to the largest of the repeats. Colours are told apart by people who see
+//! few of them, and every series has a mark of its own besides. Pure.
 //!
 //! # Files
 //!

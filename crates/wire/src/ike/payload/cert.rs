@@ -1,4 +1,5 @@
-//! Certificate payloads (RFC 7296 sections 3.6 and 3.7): `| encoding | data |`. The data is not looked into here.
+//! Certificate payloads (RFC 7296 sections 3.6 and 3.7): `| encoding | data |`. The data is not
+//! looked into here.
 
 use crate::ike::error::Fault;
 use crate::read::{Reader, Writer};

@@ -1,4 +1,5 @@
-//! Configuration payload (RFC 7296 section 3.15): `| type | RESERVED | attributes |`, each attribute
+//! Configuration payload (RFC 7296 section 3.15): `| type | RESERVED | attributes |`, each
+//! attribute
 //! `| R, type | length | value |`. What the values mean is for `ike` to say.
 
 use crate::ike::error::Fault;

@@ -3,7 +3,8 @@
 use crate::ike::error::Fault;
 use crate::read::Reader;
 
-/// An EAP packet. Its inside is the methods' business; that its own length is the payload's is checked here.
+/// An EAP packet. Its inside is the methods' business; that its own length is the payload's is
+/// checked here.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Eap(pub Vec<u8>);
 

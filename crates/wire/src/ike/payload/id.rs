@@ -5,7 +5,8 @@ use crate::id::Identity;
 use crate::ike::error::Fault;
 use crate::read::{Reader, Writer};
 
-/// An identity as it came. AUTH covers the whole body, so RESERVED is kept: it is ignored, not forgotten.
+/// An identity as it came. AUTH covers the whole body, so RESERVED is kept: it is ignored, not
+/// forgotten.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Id {
     /// Who.

@@ -4,8 +4,9 @@
 //! | next payload | C, RESERVED | payload length | body |
 //! ```
 //!
-//! "Next payload" names the type of the payload behind this one; in SK and SKF it names the first one inside.
-//! Not here: which payloads an exchange needs. Those that may come once only are checked here, for every exchange.
+//! "Next payload" names the type of the payload behind this one; in SK and SKF it names the first
+//! one inside. Not here: which payloads an exchange needs. Those that may come once only are
+//! checked here, for every exchange.
 //!
 //! # Files
 //!
@@ -158,9 +159,10 @@ impl Payload {
             PayloadType::SKF => Self::Skf(Skf::parse(next, r)?),
             PayloadType::CP => Self::Config(Config::parse(r)?),
             PayloadType::EAP => Self::Eap(Eap::parse(r)?),
-            // The critical bit "MUST be set to one if the sender wants the recipient to reject this entire message if it
-            // does not understand the payload type. MUST be ignored by the recipient if the recipient understands the
-            // payload type code" (RFC 7296 section 3.2): so it is looked at here only.
+            // The critical bit "MUST be set to one if the sender wants the recipient to reject this
+            // entire message if it does not understand the payload type. MUST be ignored by the
+            // recipient if the recipient understands the payload type code" (RFC 7296 section 3.2):
+            // so it is looked at here only.
             _ if critical => return Err(Cause::Critical),
             _ => Self::Other { kind, critical, body: r.rest().to_vec() },
         };
@@ -224,8 +226,8 @@ pub enum Within {
     Sk,
 }
 
-/// Reads the chain of payloads that fills `bytes`, the first of type `first`. Offsets in errors count from the
-/// beginning of `bytes`.
+/// Reads the chain of payloads that fills `bytes`, the first of type `first`. Offsets in errors
+/// count from the beginning of `bytes`.
 pub fn parse_chain(first: PayloadType, bytes: &[u8], within: Within) -> Result<Vec<Payload>, ParseError> {
     parse_from(first, Reader::new(bytes), within)
 }
@@ -273,8 +275,8 @@ pub(super) fn parse_from(
                 Cause::Critical => ParseError::UnsupportedCritical(kind),
             })?;
         payloads.push(payload);
-        // "The Encrypted payload, if present in a message, MUST be the last payload in the message" (RFC 7296 section
-        // 3.14): its next payload field speaks of what is inside.
+        // "The Encrypted payload, if present in a message, MUST be the last payload in the message"
+        // (RFC 7296 section 3.14): its next payload field speaks of what is inside.
         kind = if sealed { PayloadType::NONE } else { next };
     }
     if r.any_left() {
@@ -284,8 +286,9 @@ pub(super) fn parse_from(
     Ok(payloads)
 }
 
-/// The payloads of a chain as they stand, type and body, without understanding or keeping any. Ends at the first that does not
-/// fit, and behind SK or SKF. For a look at a message that may not be worth reading whole.
+/// The payloads of a chain as they stand, type and body, without understanding or keeping any. Ends
+/// at the first that does not fit, and behind SK or SKF. For a look at a message that may not be
+/// worth reading whole.
 pub fn walk(first: PayloadType, bytes: &[u8]) -> impl Iterator<Item = (PayloadType, &[u8])> {
     let (mut kind, mut rest) = (first, bytes);
     let next = move || {
@@ -305,7 +308,8 @@ pub fn walk(first: PayloadType, bytes: &[u8]) -> impl Iterator<Item = (PayloadTy
     std::iter::from_fn(next).take(MAX_PAYLOADS)
 }
 
-/// No exchange has two of these, and code that takes the first must not differ from code that takes the last.
+/// No exchange has two of these, and code that takes the first must not differ from code that takes
+/// the last.
 fn once_only(kind: PayloadType) -> bool {
     matches!(
         kind,
@@ -322,7 +326,8 @@ fn once_only(kind: PayloadType) -> bool {
     )
 }
 
-/// The chain in bytes, and the type of its first payload ([`PayloadType::NONE`] when there is none).
+/// The chain in bytes, and the type of its first payload ([`PayloadType::NONE`] when there is
+/// none).
 pub fn emit_chain(payloads: &[Payload]) -> Result<(PayloadType, Vec<u8>), EmitError> {
     let mut out = Vec::new();
     append(payloads, PayloadType::NONE, &mut Writer::new(&mut out))?;

@@ -3,7 +3,8 @@
 use crate::ike::error::Fault;
 use crate::read::Reader;
 
-/// A nonce of 16 to 256 bytes. That it is at least half the PRF's key size is for `ike` to check (section 2.10).
+/// A nonce of 16 to 256 bytes. That it is at least half the PRF's key size is for `ike` to check
+/// (section 2.10).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Nonce(pub Vec<u8>);
 

@@ -7,8 +7,8 @@ use crate::read::{EmitError, Reader, Writer};
 /// An error or a status.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Notify {
-    /// Protocol of the SA it speaks of. "For notifications that do not concern an existing SA, this field MUST be sent as
-    /// zero and MUST be ignored on receipt."
+    /// Protocol of the SA it speaks of. "For notifications that do not concern an existing SA, this
+    /// field MUST be sent as zero and MUST be ignored on receipt."
     pub protocol: ProtocolId,
     /// SPI of that SA; empty when it speaks of the IKE_SA or of none.
     pub spi: Vec<u8>,

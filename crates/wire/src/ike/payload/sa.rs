@@ -6,8 +6,9 @@
 //! attribute: | 1, type (15 bits) | value |   or   | 0, type | length | value ...
 //! ```
 //!
-//! Not here: which combination is acceptable. What is not understood becomes [`Transform::Unknown`], which matches
-//! nothing: with a known type it spoils the transform only, with an unknown type the proposal (section 3.3.6).
+//! Not here: which combination is acceptable. What is not understood becomes
+//! [`Transform::Unknown`], which matches nothing: with a known type it spoils the transform only,
+//! with an unknown type the proposal (section 3.3.6).
 
 use crate::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use crate::ike::error::Fault;
@@ -17,12 +18,12 @@ use crate::read::{EmitError, Reader, Writer};
 /// Attribute 14 with the AF bit: "Key Length (in bits)", always in the short form.
 const KEY_LENGTH: u16 = 0x8000 | 14;
 const AF: u16 = 0x8000;
-/// More transforms than this in one payload are a syntax error. What is understood costs memory and is compared with what is
-/// configured; the longest proposals of common peers have a fifth of it.
+/// More transforms than this in one payload are a syntax error. What is understood costs memory and
+/// is compared with what is configured; the longest proposals of common peers have a fifth of it.
 const MAX_TRANSFORMS: usize = 512;
-/// More proposals for an IKE_SA than this are one, too: strangers send them, and each may be compared with each that is
-/// configured. Proposals for ESP and AH come from authenticated peers, some of which propose all that they have; their
-/// numbers, which grow and have 8 bits, bound them.
+/// More proposals for an IKE_SA than this are one, too: strangers send them, and each may be
+/// compared with each that is configured. Proposals for ESP and AH come from authenticated peers,
+/// some of which propose all that they have; their numbers, which grow and have 8 bits, bound them.
 const MAX_IKE_PROPOSALS: usize = 64;
 const LAST: u8 = 0;
 const MORE_PROPOSALS: u8 = 2;
@@ -44,9 +45,9 @@ pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<Proposal>, Fault> {
         if proposal.protocol == ProtocolId::IKE && proposals.len() == MAX_IKE_PROPOSALS {
             return Err(Fault::Invalid("too many proposals"));
         }
-        // "The first proposal in an SA payload MUST be 1, and subsequent proposals MUST be one more than the previous
-        // proposal"; an answer has one, with the number it had. Numbers that only grow cannot be confused, so gaps
-        // are let through, and there are at most 255.
+        // "The first proposal in an SA payload MUST be 1, and subsequent proposals MUST be one more
+        // than the previous proposal"; an answer has one, with the number it had. Numbers that only
+        // grow cannot be confused, so gaps are let through, and there are at most 255.
         if proposals.last().map_or(0, |p| p.number) >= proposal.number {
             return Err(Fault::Invalid("proposal numbers do not grow from 1"));
         }
@@ -63,8 +64,9 @@ fn parse_proposal(mut r: Reader<'_>, allowed: &mut usize) -> Result<Proposal, Fa
     let protocol = ProtocolId(r.u8("protocol")?);
     let spi_size = r.u8("SPI size")?;
     let count = r.u8("number of transforms")?;
-    // "For an initial IKE SA negotiation, this field MUST be zero ... During subsequent negotiations, it is equal to
-    // the size, in octets, of the SPI of the corresponding protocol (8 for IKE, 4 for ESP and AH)."
+    // "For an initial IKE SA negotiation, this field MUST be zero ... During subsequent
+    // negotiations, it is equal to the size, in octets, of the SPI of the corresponding protocol (8
+    // for IKE, 4 for ESP and AH)."
     match (protocol, spi_size) {
         (ProtocolId::IKE, 0 | 8) | (ProtocolId::AH | ProtocolId::ESP, 4) => {}
         (ProtocolId::IKE | ProtocolId::AH | ProtocolId::ESP, _) => {

@@ -11,8 +11,9 @@ use crate::ike::error::Fault;
 use crate::read::{EmitError, Reader, Writer};
 use crate::selector::{AddrRange, TrafficSelector};
 
-/// Reads the selectors. One of a type that is not known (Fibre Channel, security labels) is left out, which narrows the
-/// payload to what is understood; the result may be empty then, and nothing is agreed on it.
+/// Reads the selectors. One of a type that is not known (Fibre Channel, security labels) is left
+/// out, which narrows the payload to what is understood; the result may be empty then, and nothing
+/// is agreed on it.
 pub(super) fn parse(r: &mut Reader<'_>) -> Result<Vec<TrafficSelector>, Fault> {
     let count = r.u8("number of selectors")?;
     r.bytes(3, "RESERVED")?;

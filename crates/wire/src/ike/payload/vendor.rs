@@ -2,8 +2,8 @@
 
 use crate::read::Reader;
 
-/// Any bytes; one that is not known says nothing. It "MUST NOT change the interpretation of any information defined in
-/// this specification" (RFC 7296).
+/// Any bytes; one that is not known says nothing. It "MUST NOT change the interpretation of any
+/// information defined in this specification" (RFC 7296).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct VendorId(pub Vec<u8>);
 
