@@ -449,7 +449,7 @@ impl Installer {
             return;
         }
         // Nowhere first, then the device.
-        self.steering.below(&mut *self.kernel, to);
+        self.steering.set_unreachable_below(&mut *self.kernel, to);
         let mut set = self.kernel.set_route(&route);
         if set.is_err() && route.source.is_some() {
             // The address went away between the look and the route; without it the route still carries what is forwarded.

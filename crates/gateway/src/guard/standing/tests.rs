@@ -3,10 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ironswan_wire::selector::AddrRange;
+use ironswan_io::route::{Route, RouteKind};
+use ironswan_wire::sadb::Action;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::*;
 use crate::driver::tests::steering;
+use crate::guard::plan::Verdict;
+use crate::guard::standing_route;
 use crate::install::tests::{Fake, Table as Kept};
 
 fn net(a: [u8; 4], len: u8) -> TrafficSelector {
@@ -244,7 +248,7 @@ fn what_runs_takes_over_the_guard_that_its_child_has_now() {
     s.engine(&of_child("a.net", [10, 2, 0, 0]), false);
     s.engine(&of_child("a.net", [10, 3, 0, 0]), false);
     s.replan(&mut kernel, children(&[]));
-    assert!(s.policies().is_empty() && s.engine.is_empty() && s.guards.is_empty());
+    assert!(s.policies().is_empty() && s.known.is_empty());
 }
 
 #[test]
@@ -322,7 +326,7 @@ fn the_destinations_of_what_a_peer_narrowed_from_a_default_route_are_closed_and_
     };
     s.engine(&narrowed(net([10, 0, 0, 0], 8)), true);
     let to = Destination { ip: [10, 0, 0, 0].into(), prefix_len: 8 };
-    s.below(&mut kernel, to);
+    s.set_unreachable_below(&mut kernel, to);
     pass_with(&mut s, &mut kernel, loaded());
     assert_eq!(s.policies().len(), 1, "it is not cut");
     // Without the table unmarked packets to it still find nowhere to go.

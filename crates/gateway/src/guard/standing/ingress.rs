@@ -1,0 +1,50 @@
+//! The state of the programs at the ingress, as their thread tells it.
+
+use super::Steering;
+use crate::guard::Count;
+use crate::guard::ingress::thread::Keeping;
+use crate::guard::offline::without_ingress;
+
+impl Steering {
+    /// Gives the thread that keeps the plan's program at the ingress of interfaces, from the next plan on.
+    pub fn guards_ingress(&mut self, keeping: Keeping) {
+        self.ingress = Some(keeping);
+    }
+
+    /// The thread that keeps the programs.
+    pub fn keeping(&self) -> Option<&Keeping> {
+        self.ingress.as_ref()
+    }
+
+    /// Interfaces at whose ingress the program stands, and the reason why it does not stand at all of them.
+    pub fn ingress(&self) -> (Vec<String>, Option<&str>) {
+        (self.ingress.as_ref().map(Keeping::stands).unwrap_or_default(), self.without_ingress.as_deref())
+    }
+
+    /// Counts the packets that the programs have dropped.
+    pub fn dropped_at_ingress(&self) -> Count {
+        self.ingress.as_ref().map(Keeping::counted).unwrap_or_default()
+    }
+
+    /// Takes the thread's latest report: logs what is new in it, and returns the interfaces at which somebody had removed the
+    /// program.
+    pub fn ingress_kept(&mut self) -> Vec<String> {
+        let Some(keeping) = &self.ingress else { return Vec::new() };
+        let kept = keeping.take();
+        kept.said.into_iter().for_each(|line| self.problems.say(line + " (said once)"));
+        if kept.problem != self.without_ingress {
+            match &kept.problem {
+                Some(why) => self.problems.say(without_ingress(why)),
+                // Without anything to drop, the program stands nowhere.
+                None if self.plan.ingress.is_empty() => {}
+                None => self.problems.say("the program at the ingress stands at all interfaces".to_owned()),
+            }
+            self.without_ingress = kept.problem;
+        }
+        if kept.stricter != self.stricter {
+            kept.stricter.iter().for_each(|line| self.problems.say(line.clone()));
+            self.stricter = kept.stricter;
+        }
+        kept.restored
+    }
+}
