@@ -255,7 +255,7 @@ fn purity_faults(root: &Path) -> Vec<String> {
     faults
 }
 
-/// `unsafe` only where it is fenced, and there with a safety comment within the six lines above it.
+/// `unsafe` only where it is fenced, and there with a safety comment: directly above it, or within six lines.
 fn unsafe_faults(root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for path in files(root, &[".rs"]) {
@@ -267,7 +267,10 @@ fn unsafe_faults(root: &Path) -> Vec<String> {
             if !has_word(line, "unsafe") {
                 continue;
             }
-            let above = original[number.saturating_sub(6)..=number].join("\n");
+            // The comment may be longer than the six lines in which it otherwise has to stand.
+            let is_comment = |n: &usize| original[*n].trim_start().starts_with("//");
+            let comment = (0..number).rev().take_while(is_comment).last().unwrap_or(number);
+            let above = original[comment.min(number.saturating_sub(6))..=number].join("\n");
             if !fenced {
                 faults.push(format!("{name}:{}: unsafe outside {}", number + 1, UNSAFE_PLACES.join(", ")));
             } else if !above.contains("SAFETY:") && !above.contains("# Safety") && !line.contains("extern") {
