@@ -116,7 +116,7 @@ class Readers:
         target = os.environ.get('CARGO_TARGET_DIR', os.path.join(REPO, 'target'))
         program = os.path.join(target, 'debug', 'examples', 'conf_tree')
         if not os.path.exists(program):
-            raise Failed(f'no program at {program}: run `cargo build -p ironswan-gateway --example conf_tree`')
+            raise Failed(f'no program at {program}: run `cargo build -p ironswan-config --example conf_tree`')
         self.ours = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self):

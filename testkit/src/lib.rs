@@ -4,11 +4,14 @@
 //! [`World`] drives two [`Node`]s (an `ike::Endpoint` with a model packet engine each) over a [`Net`]. The same seed gives
 //! the same run. The crate is for tests only: it panics when an invariant does not hold.
 
+pub mod clock;
 pub mod config;
 pub mod engine;
 pub mod forge;
 pub mod net;
 pub mod node;
+pub mod remains;
+pub mod scratch;
 pub mod world;
 
 pub use engine::{Engine, Sealed};

@@ -1,4 +1,4 @@
-//! Tests only: looks for what is left of a key in the memory of this process.
+//! Looks for what is left of a key in the memory of this process.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 
 /// In the environment of the process that is looked through.
 const ROLE: &str = "IRONSWAN_LOOK_FOR_KEYS";
-pub(crate) const KEY_LEN: usize = 32;
+/// Length in bytes of the keys that are looked for.
+pub const KEY_LEN: usize = 32;
 const WINDOW: usize = 8;
 
 fn random(bytes: &mut [u8]) {
@@ -16,17 +17,18 @@ fn random(bytes: &mut [u8]) {
 }
 
 /// A key under a mask, in pieces of a window, so that what is looked for is not what is found.
-pub(crate) struct Masked([(u64, u64); KEY_LEN / WINDOW]);
+#[derive(Debug)]
+pub struct Masked([(u64, u64); KEY_LEN / WINDOW]);
 
 impl Masked {
     /// Writes a new key over `place`.
-    pub(crate) fn new(place: &mut [u8]) -> Self {
+    pub fn new(place: &mut [u8]) -> Self {
         random(place);
         Self::of(place)
     }
 
     /// The key that stands at `place`.
-    pub(crate) fn of(place: &[u8]) -> Self {
+    pub fn of(place: &[u8]) -> Self {
         let mut mask = [0; KEY_LEN];
         random(&mut mask);
         // Byte by byte, so that no piece of it is left on the stack.
@@ -40,13 +42,13 @@ impl Masked {
     }
 
     /// How often a part of the key is in the writable memory of this process.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         count([self])[0]
     }
 }
 
 /// The same for many keys at once.
-pub(crate) fn count<const N: usize>(keys: [&Masked; N]) -> [usize; N] {
+pub fn count<const N: usize>(keys: [&Masked; N]) -> [usize; N] {
     let memory = File::open("/proc/self/mem").expect("our own memory");
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our own memory's list");
     let mut buf = Zeroizing::new(vec![0; 1 << 20]);
@@ -101,7 +103,7 @@ fn look(memory: &[u8], keys: &[&Masked], found: &mut [usize]) {
 
 /// False in a process that runs this test and nothing else. True when that process has passed it; the other tests of this one
 /// would come between what it writes and looks for.
-pub(crate) fn alone(name: &str) -> bool {
+pub fn alone(name: &str) -> bool {
     if std::env::var_os(ROLE).is_some() {
         return false;
     }

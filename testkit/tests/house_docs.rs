@@ -52,16 +52,16 @@ fn missing<'a>(names: &'a [String], page: &str) -> Vec<&'a str> {
 
 #[test]
 fn every_key_of_swanctl_conf_is_in_the_manual() {
-    let keys = swanctl_keys(&read("crates/gateway/src/config/meaning/keys.rs"));
+    let keys = swanctl_keys(&read("crates/config/src/meaning/keys.rs"));
     assert!(keys.len() > 60 && keys.contains(&"fragmentation".into()), "the table was not found: {keys:?}");
     assert_eq!(missing(&keys, &read("docs/manual/configuration.md")), [""; 0]);
 }
 
 #[test]
 fn every_key_of_ironswan_conf_is_in_the_manual() {
-    let mut keys = daemon_keys(&read("crates/gateway/src/config/meaning/daemon.rs"));
+    let mut keys = daemon_keys(&read("crates/config/src/meaning/daemon.rs"));
     assert!(keys.len() > 10, "the list was not found: {keys:?}");
-    let data = daemon_keys(&read("crates/gateway/src/config/meaning/data.rs"));
+    let data = daemon_keys(&read("crates/config/src/meaning/data.rs"));
     assert!(data.contains(&"busy_poll".into()), "the list was not found: {data:?}");
     keys.extend(data);
     assert_eq!(missing(&keys, &read("docs/manual/configuration.md")), [""; 0]);

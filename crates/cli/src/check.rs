@@ -1,16 +1,23 @@
 //! `check`: a configuration without a daemon, and the algorithms that one can name.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
-use ironswan_gateway::config::algorithms::{PROTOCOLS, algorithms};
-use ironswan_gateway::config::diag::{Diagnostic, Diagnostics, Severity};
-use ironswan_gateway::config::files::within_limit;
-use ironswan_gateway::config::{check, load_dir, load_files};
+use ironswan_config::algorithms::{PROTOCOLS, algorithms};
+use ironswan_config::diag::{Diagnostic, Diagnostics, Severity};
+use ironswan_config::files::within_limit;
+use ironswan_config::{check, load_dir, load_files};
 use serde_json::json;
 
 use crate::args::Check;
 use crate::text::table;
 use crate::{Failure, json};
+
+/// The clock by which a file system that does not answer is given up.
+#[allow(clippy::disallowed_methods, reason = "the reader of files takes the clock from its caller")]
+fn now() -> Instant {
+    Instant::now()
+}
 
 /// Reads and checks folders one by one, and all files together as one configuration.
 pub(crate) fn check(a: &Check) -> Result<(), Failure> {
@@ -20,12 +27,12 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
     }
     let (mut folders, mut files): (Vec<PathBuf>, Vec<PathBuf>) = Default::default();
     for path in &a.paths {
-        let folder = within_limit(path, std::path::Path::is_dir).map_err(Failure::usage)?;
+        let folder = within_limit(now, path, std::path::Path::is_dir).map_err(Failure::usage)?;
         if folder { folders.push(path.clone()) } else { files.push(path.clone()) }
     }
     let mut all = Diagnostics::default();
     let (mut read_any, mut unread, mut connections, mut secrets) = (false, false, 0, 0);
-    let mut one = |read: &dyn Fn(&mut Diagnostics) -> Option<ironswan_gateway::config::Config>| {
+    let mut one = |read: &dyn Fn(&mut Diagnostics) -> Option<ironswan_config::Config>| {
         let mut diags = Diagnostics::default();
         if let Some(config) = read(&mut diags) {
             read_any = true;
@@ -37,10 +44,10 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
         all.extend(diags);
     };
     for folder in &folders {
-        one(&|d| load_dir(folder, d));
+        one(&|d| load_dir(now, folder, d));
     }
     if !files.is_empty() {
-        one(&|d| load_files(&files, d));
+        one(&|d| load_files(now, &files, d));
     }
     // As people read a file; what has one place stays in the order in which it was found.
     let mut found: Vec<&Diagnostic> = all.iter().collect();

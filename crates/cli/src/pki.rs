@@ -7,7 +7,7 @@ use crate::{Failure, json};
 
 /// Carries out `pki`.
 pub(crate) fn pki(a: &Pki) -> Result<(), Failure> {
-    let key = ironswan_gateway::config::random_psk();
+    let key = ironswan_config::random_psk();
     if a.json {
         json::print("pki", json!({ "psk": key.as_str() }));
     } else {

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use ironswan_gateway::config::vici_uri;
+use ironswan_config::vici_uri;
 use ironswan_gateway::control::connect_within;
 use ironswan_wire::vici::{FrameReader, Packet, Section, Value};
 

@@ -8,8 +8,8 @@
 use std::io::{BufRead, Write};
 use std::path::Path;
 
-use ironswan_gateway::config::tree::{Node, Section};
-use ironswan_gateway::config::tree_of;
+use ironswan_config::tree::{Node, Section};
+use ironswan_config::tree_of;
 use serde_json::{Value, json};
 
 fn section(s: &Section) -> Value {
@@ -24,10 +24,15 @@ fn section(s: &Section) -> Value {
     s.entries().filter_map(entry).collect()
 }
 
+#[allow(clippy::disallowed_methods, reason = "the reader of files takes the clock from its caller")]
+fn now() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
 fn main() -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for file in std::io::stdin().lock().lines() {
-        let (root, read, secrets, refused) = tree_of(Path::new(&file?));
+        let (root, read, secrets, refused) = tree_of(now, Path::new(&file?));
         let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
         let secrets: Vec<Value> = secrets.iter().map(|k| json!([k.name, hex(k.secret.expose())])).collect();
         let answer = json!({ "errors": read.error_lines(), "tree": section(&root), "secrets": secrets,

@@ -316,7 +316,7 @@ fn strength(config: &Config, diags: &mut Diagnostics) {
 
 /// Keys that stand in our documents, where everybody reads them: an error to a check; the daemon warns and uses them, since
 /// taking tunnels down would not mend it.
-pub(crate) fn documented(config: &Config, severity: Severity, diags: &mut Diagnostics) {
+pub fn documented(config: &Config, severity: Severity, diags: &mut Diagnostics) {
     for key in config.secrets.iter().filter(|key| psk::is_documented(&key.secret)) {
         let message = "this key is an example in IronSwan's documents, and everybody knows it; `ironswan pki --psk` makes a \
                        new one for both gateways";

@@ -15,25 +15,26 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ironswan_io::clock;
 use rustix::fs::OFlags;
-use tokio::sync::oneshot;
-use tokio::sync::oneshot::error::TryRecvError;
 use zeroize::Zeroizing;
 
 /// How long the file system may be silent.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// So many times that may all its answers for one configuration take together (60 s), and so may the work between them.
 const TOGETHER: u32 = 12;
-/// How often whoever waits looks whether the thread is done.
-const POLL: Duration = Duration::from_millis(2);
+/// A caller that waits for a task looks at it this often.
+pub const POLL: Duration = Duration::from_millis(2);
 /// What is said of [`Progress::Failed`].
 pub const FAILED: &str = "reading the files ended badly";
 /// Stack of the thread: sections may be nested as deeply as on the main thread.
 const STACK: usize = 8 << 20;
+
+/// Reads a monotonic clock. This crate reads none itself: the program that uses it names one.
+pub type Clock = fn() -> Instant;
 
 #[derive(Debug)]
 struct Note {
@@ -51,38 +52,38 @@ struct Note {
 
 /// Asks the file system, and notes what it is asked. Clones share the note.
 #[derive(Clone, Debug)]
-pub struct Files(Arc<Mutex<Note>>);
-
-impl Default for Files {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Note {
-            at: None,
-            spent: Duration::ZERO,
-            answers: 0,
-            begun: clock::now(),
-            given_up: false,
-        })))
-    }
+pub struct Files {
+    note: Arc<Mutex<Note>>,
+    now: Clock,
 }
 
 impl Files {
-    fn note(&self) -> MutexGuard<'_, Note> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The reading of a configuration begins now.
+    pub fn new(now: Clock) -> Self {
+        let note = Note { at: None, spent: Duration::ZERO, answers: 0, begun: now(), given_up: false };
+        Self { note: Arc::new(Mutex::new(note)), now }
     }
 
-    /// Does something that may hang.
-    pub(crate) fn ask<T>(&self, path: &Path, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    fn note(&self) -> MutexGuard<'_, Note> {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the file system something that may hang.
+    ///
+    /// # Errors
+    /// The answer's own, or that the caller of the task has given up.
+    pub fn ask<T>(&self, path: &Path, ask: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         {
             let mut note = self.note();
             if note.given_up {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "nobody waits for it any more"));
             }
-            note.at = Some((path.to_owned(), clock::now()));
+            note.at = Some((path.to_owned(), (self.now)()));
         }
         let answer = ask();
         let mut note = self.note();
         if let Some((_, since)) = note.at.take() {
-            note.spent += clock::now().saturating_duration_since(since);
+            note.spent += (self.now)().saturating_duration_since(since);
             note.answers += 1;
         }
         answer
@@ -116,16 +117,16 @@ impl Files {
     }
 
     /// What is read from here on is another configuration, with all the time that one may take.
-    pub(crate) fn begin_again(&self) {
+    pub fn begin_again(&self) {
         let mut note = self.note();
-        (note.spent, note.answers, note.begun) = (Duration::ZERO, 0, clock::now());
+        (note.spent, note.answers, note.begun) = (Duration::ZERO, 0, (self.now)());
     }
 
     /// A sentence about the path that has used up the time, or the work that has. `None`: all is well.
     fn overdue(&self, limit: Duration) -> Option<String> {
         let note = self.note();
         let Some((path, since)) = note.at.as_ref() else {
-            let worked = clock::now().saturating_duration_since(note.begun).saturating_sub(note.spent);
+            let worked = (self.now)().saturating_duration_since(note.begun).saturating_sub(note.spent);
             return (worked >= limit * TOGETHER).then(|| {
                 format!(
                     "making sense of the configuration has taken {} s without an end; write less, or let fewer sections inherit",
@@ -134,7 +135,7 @@ impl Files {
             });
         };
         let path = path.display();
-        let waited = clock::now().saturating_duration_since(*since);
+        let waited = (self.now)().saturating_duration_since(*since);
         if waited >= limit {
             return Some(format!(
                 "{path}: the file system has not answered for {} s; bring it back, or take the file out of the configuration",
@@ -229,7 +230,7 @@ fn read_at_most(file: &mut impl Read, max: usize, expected: usize) -> io::Result
 #[derive(Debug)]
 pub struct Task<T> {
     files: Files,
-    result: oneshot::Receiver<T>,
+    result: Receiver<T>,
     limit: Duration,
 }
 
@@ -251,16 +252,21 @@ impl<T: Send + 'static> Task<T> {
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn start(work: impl FnOnce(&Files) -> T + Send + 'static) -> Result<Self, String> {
-        Self::limited(TIME_LIMIT, work)
+    pub fn start(now: Clock, work: impl FnOnce(&Files) -> T + Send + 'static) -> Result<Self, String> {
+        Self::limited(now, TIME_LIMIT, work)
     }
 
-    pub(crate) fn limited(
+    /// Begins, with another limit than [`TIME_LIMIT`].
+    ///
+    /// # Errors
+    /// The system has no thread for it.
+    pub fn limited(
+        now: Clock,
         limit: Duration,
         work: impl FnOnce(&Files) -> T + Send + 'static,
     ) -> Result<Self, String> {
-        let files = Files::default();
-        let (tx, result) = oneshot::channel();
+        let files = Files::new(now);
+        let (tx, result) = sync_channel(1);
         let theirs = files.clone();
         std::thread::Builder::new()
             .name("ipsec-files".into())
@@ -285,7 +291,7 @@ impl<T: Send + 'static> Task<T> {
                     Progress::Overdue(why)
                 }
             },
-            Err(TryRecvError::Closed) => Progress::Failed,
+            Err(TryRecvError::Disconnected) => Progress::Failed,
         }
     }
 
@@ -305,21 +311,17 @@ impl<T: Send + 'static> Task<T> {
     }
 }
 
-/// Sleeps for as long as it pays to look at a task again.
-pub(crate) async fn pause() {
-    tokio::time::sleep(POLL).await;
-}
-
 /// Does something that may hang, with this path, not longer than files may take.
 ///
 /// # Errors
 /// That the file system does not answer, with the path.
 pub fn within_limit<T: Send + 'static>(
+    now: Clock,
     path: &Path,
     ask: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> Result<T, String> {
     let path = path.to_owned();
-    let task = Task::start(move |files| files.ask(&path, || Ok(ask(&path))))?;
+    let task = Task::start(now, move |files| files.ask(&path, || Ok(ask(&path))))?;
     task.wait()?.map_err(|e| e.to_string())
 }
 

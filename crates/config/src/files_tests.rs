@@ -4,12 +4,13 @@ use std::os::unix::fs::symlink;
 use std::sync::mpsc;
 
 use super::*;
-use crate::scratch::Scratch;
+use ironswan_testkit::clock::now;
+use ironswan_testkit::scratch::Scratch;
 
 #[test]
 fn only_regular_files_and_links_to_them_are_read_and_a_pipe_is_not_waited_for() {
     let dir = Scratch::new();
-    let files = Files::default();
+    let files = Files::new(now);
     let path = |name: &str| dir.path().join(name);
     dir.write("plain", "text");
     symlink("plain", path("link")).unwrap();
@@ -59,7 +60,7 @@ fn what_does_not_answer_is_named_in_time_and_ends_later() {
         })
     };
     let limit = Duration::from_millis(200);
-    let mut task = Task::limited(limit, move |files| {
+    let mut task = Task::limited(now, limit, move |files| {
         let first = asked(files, "/first", &|| {});
         let hangs = asked(files, "/net/b.conf", &|| {
             let _ = rx.recv();
@@ -68,7 +69,7 @@ fn what_does_not_answer_is_named_in_time_and_ends_later() {
         [first.is_ok(), hangs.is_ok(), last.is_ok()]
     })
     .unwrap();
-    let began = clock::now();
+    let began = now();
     let why = loop {
         match task.look() {
             Progress::UnderWay => std::thread::sleep(POLL),
@@ -76,7 +77,7 @@ fn what_does_not_answer_is_named_in_time_and_ends_later() {
             progress => panic!("{progress:?}"),
         }
     };
-    let took = clock::now().saturating_duration_since(began);
+    let took = now().saturating_duration_since(began);
     assert!(why.starts_with("/net/b.conf: the file system has not answered for "), "{why}");
     assert!((limit..5 * limit).contains(&took), "{took:?}");
     drop(tx);
@@ -100,20 +101,20 @@ fn many_slow_answers_are_too_slow_together_and_so_is_endless_work_between_them()
         };
         files.ask(Path::new("/slow"), answer).is_ok()
     };
-    let why = Task::limited(limit, move |files| while slow(files) {}).unwrap().wait().unwrap_err();
+    let why = Task::limited(now, limit, move |files| while slow(files) {}).unwrap().wait().unwrap_err();
     assert!(why.starts_with("/slow: the file system is too slow, it has taken 2 s for "), "{why}");
     // A disk that is slow and answers every time is not one that does not answer.
-    let alive = Task::limited(limit, move |files| (0..20).all(|_| slow(files)));
+    let alive = Task::limited(now, limit, move |files| (0..20).all(|_| slow(files)));
     assert_eq!(alive.unwrap().wait(), Ok(true));
     // Each reading of a configuration has all the time.
-    let again = Task::limited(limit, move |files| {
+    let again = Task::limited(now, limit, move |files| {
         (0..4).all(|_| {
             files.begin_again();
             (0..20).all(|_| slow(files))
         })
     });
     assert_eq!(again.unwrap().wait(), Ok(true));
-    let busy = Task::limited(limit, move |files| {
+    let busy = Task::limited(now, limit, move |files| {
         let first = slow(files);
         std::thread::sleep(2 * limit);
         first && slow(files)
@@ -121,18 +122,18 @@ fn many_slow_answers_are_too_slow_together_and_so_is_endless_work_between_them()
     assert_eq!(busy.unwrap().wait(), Ok(true));
     // Work has a limit as well, which is not the file system's.
     let (end, ended) = mpsc::channel::<()>();
-    let endless = Task::limited(limit, move |files| {
+    let endless = Task::limited(now, limit, move |files| {
         let first = slow(files);
         let _ = ended.recv();
         first
     });
-    let began = clock::now();
+    let began = now();
     let why = endless.unwrap().wait().unwrap_err();
-    let took = clock::now().saturating_duration_since(began);
+    let took = now().saturating_duration_since(began);
     println!("given up after {took:?}: {why}");
     assert!(why.starts_with("making sense of the configuration has taken 2 s"), "{why}");
     assert!((12 * limit..60 * limit).contains(&took), "{took:?}");
     drop(end);
-    let bad = Task::limited(limit, |_| panic!("a test's panic"));
+    let bad = Task::limited(now, limit, |_| panic!("a test's panic"));
     assert_eq!(bad.unwrap().wait(), Err::<(), _>("reading the files ended badly".to_owned()));
 }

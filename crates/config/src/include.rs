@@ -49,12 +49,6 @@ pub struct Reader {
     open: Vec<PathBuf>,
 }
 
-impl Default for Reader {
-    fn default() -> Self {
-        Self::new(&Files::default())
-    }
-}
-
 impl Reader {
     /// Nothing read yet. What the file system is asked is noted in `files`.
     pub fn new(files: &Files) -> Self {

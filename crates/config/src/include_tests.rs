@@ -3,11 +3,12 @@
 use std::fs;
 
 use super::*;
-use crate::scratch::Scratch;
+use ironswan_testkit::clock::now;
+use ironswan_testkit::scratch::Scratch;
 
 fn read(dir: &Scratch, name: &str) -> (Section, Diagnostics) {
     let mut diags = Diagnostics::default();
-    let mut reader = Reader::default();
+    let mut reader = Reader::new(&Files::new(now));
     reader.read(&dir.path().join(name), &mut diags);
     let (root, _) = reader.finish(&mut diags);
     (root, diags)

@@ -5,6 +5,9 @@
 //! VICI message ------------> tree -> meaning -> Connection   the same code
 //! Config -> check: what two parts of it mean for each other
 //! ```
+//! Files are the only thing of the world that this crate touches ([`files`]). It has no socket, and its callers name the clock.
+
+#![forbid(unsafe_code)]
 
 pub mod algorithms;
 pub mod check;
@@ -19,12 +22,12 @@ mod references;
 mod syntax;
 pub mod tree;
 mod ts;
+pub mod tuning;
 mod value;
 #[cfg(test)]
 mod wiped_tests;
 
-pub(crate) use load::read_dir;
-pub use load::{Config, load_dir, load_files};
+pub use load::{Config, load_dir, load_files, read_dir};
 pub use meaning::{Daemon, LogFormat, connection, vici_uri};
 
 /// A random pre-shared key in the form that `secret =` takes.
@@ -36,10 +39,11 @@ pub fn random_psk() -> zeroize::Zeroizing<String> {
 /// the keys in its `secrets`, and what was found there.
 #[doc(hidden)]
 pub fn tree_of(
+    now: files::Clock,
     file: &std::path::Path,
 ) -> (tree::Section, diag::Diagnostics, Vec<ironswan_ike::config::SharedKey>, diag::Diagnostics) {
     let (mut read, mut refused) = (diag::Diagnostics::default(), diag::Diagnostics::default());
-    let mut reader = include::Reader::default();
+    let mut reader = include::Reader::new(&files::Files::new(now));
     reader.read(file, &mut read);
     let (root, _) = reader.finish(&mut read);
     let secrets = match root.section("secrets") {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use ironswan_ike::config::{Connection, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
-use super::files::{Files, Task};
+use super::files::{Clock, Files, Task};
 use super::include::{Reader, Source};
 use super::meaning::{self, Daemon};
 use super::tree::{Node, Origin, Section};
@@ -56,20 +56,21 @@ impl Config {
 /// Reads a configuration folder: `swanctl.conf`, `conf.d/*.conf`, `ironswan.conf`. `None` when there is nothing that
 /// could be read. A configuration is usable only when `diags` holds no error. A file system that does not answer is waited for
 /// no longer than [`super::files::TIME_LIMIT`], which is an error.
-pub fn load_dir(dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
+pub fn load_dir(now: Clock, dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
     let dir = dir.to_owned();
-    on_a_thread(diags, move |fs, diags| read_dir(fs, &dir, diags))
+    on_a_thread(now, diags, move |fs, diags| read_dir(fs, &dir, diags))
 }
 
 /// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read. As [`load_dir`], no longer
 /// than the time limit.
-pub fn load_files(files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
+pub fn load_files(now: Clock, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
     let files = files.to_vec();
-    on_a_thread(diags, move |fs, diags| read_files(fs, &files, diags))
+    on_a_thread(now, diags, move |fs, diags| read_files(fs, &files, diags))
 }
 
 /// Reads on a thread that may hang.
 fn on_a_thread(
+    now: Clock,
     diags: &mut Diagnostics,
     read: impl FnOnce(&Files, &mut Diagnostics) -> Option<Config> + Send + 'static,
 ) -> Option<Config> {
@@ -77,7 +78,7 @@ fn on_a_thread(
         let mut diags = Diagnostics::default();
         (read(fs, &mut diags), diags)
     };
-    match Task::start(whole).and_then(Task::wait) {
+    match Task::start(now, whole).and_then(Task::wait) {
         Ok((config, found)) => {
             diags.extend(found);
             config
@@ -90,7 +91,7 @@ fn on_a_thread(
 }
 
 /// [`load_dir`], on this thread, however long it takes.
-pub(crate) fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
+pub fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
     let before = diags.errors();
     let main = dir.join("swanctl.conf");
     let mut files = Vec::new();

@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::super::check;
 use super::*;
-use crate::scratch::Scratch;
+use ironswan_testkit::clock::now;
+use ironswan_testkit::scratch::Scratch;
 
 const CONN: &str = "connections { net { local_addrs = 192.0.2.1\n remote_addrs = 192.0.2.2\n mobike = no\n\
     local { auth = psk\n id = g1 }\n remote { auth = psk\n id = g2 }\n\
@@ -24,7 +25,7 @@ fn lint_with(text: &str, own: &str) -> Vec<String> {
     }
     dir.write("swanctl.conf", text);
     let mut d = Diagnostics::default();
-    let config = load_dir(dir.path(), &mut d).unwrap();
+    let config = load_dir(now, dir.path(), &mut d).unwrap();
     assert_eq!(d.errors(), 0, "{d:?}");
     check::check(&config, &mut d);
     // As `ironswan check` shows them.
@@ -40,7 +41,7 @@ fn a_folder_of_swanctl_conf_conf_d_and_ironswan_conf() {
     dir.write("conf.d/b.conf", SECRET);
     dir.write("ironswan.conf", "port_natt = 14500\nlog { level = debug }\nretransmit_timeout = 0.5\n");
     let mut d = Diagnostics::default();
-    let c = load_dir(dir.path(), &mut d).unwrap();
+    let c = load_dir(now, dir.path(), &mut d).unwrap();
     assert!(d.is_empty(), "{d:?}");
     assert_eq!((c.connections.len(), c.secrets.len(), c.daemon.port_natt), (1, 1, 14_500));
     assert_eq!(c.daemon.limits.retransmit_timeout.as_millis(), 500);
@@ -57,7 +58,7 @@ fn a_file_that_is_included_by_another_name_is_read_once() {
     let link = dir.path().join("link");
     std::os::unix::fs::symlink(dir.path(), &link).unwrap();
     let mut d = Diagnostics::default();
-    let config = load_dir(&link, &mut d).unwrap();
+    let config = load_dir(now, &link, &mut d).unwrap();
     assert!(d.is_empty() && config.connections.len() == 1, "{d:?}");
 }
 
@@ -65,13 +66,13 @@ fn a_file_that_is_included_by_another_name_is_read_once() {
 fn a_folder_with_only_conf_d_is_enough_and_an_empty_one_is_not() {
     let dir = Scratch::new();
     let mut d = Diagnostics::default();
-    assert!(load_dir(dir.path(), &mut d).is_none());
+    assert!(load_dir(now, dir.path(), &mut d).is_none());
     assert!(d.error_lines()[0].contains("holds neither"));
     dir.write("conf.d/a.conf", CONN);
     let mut d = Diagnostics::default();
-    assert_eq!(load_dir(dir.path(), &mut d).unwrap().connections.len(), 1);
+    assert_eq!(load_dir(now, dir.path(), &mut d).unwrap().connections.len(), 1);
     let mut d = Diagnostics::default();
-    assert!(load_dir(std::path::Path::new("/nonexistent"), &mut d).is_none());
+    assert!(load_dir(now, std::path::Path::new("/nonexistent"), &mut d).is_none());
     assert!(d.error_lines()[0].contains("--config"));
 }
 
@@ -83,7 +84,7 @@ fn secrets_that_others_may_read_are_refused_with_the_remedy() {
     for (mode, bad) in [(0o600, false), (0o400, false), (0o640, true), (0o604, true)] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         let mut d = Diagnostics::default();
-        load_dir(dir.path(), &mut d).unwrap();
+        load_dir(now, dir.path(), &mut d).unwrap();
         assert_eq!(d.errors() == 1, bad, "{mode:o} {d:?}");
         if bad {
             assert!(d.error_lines()[0].contains(&format!("chmod 600 {}", path.display())), "{d:?}");
@@ -96,7 +97,7 @@ fn unknown_sections_are_named_and_those_that_others_inherit_from_are_not() {
     let dir = Scratch::new();
     dir.write("swanctl.conf", "conections { }\nbase { mobike = no }\nconnections { a : base { local { auth = psk }\n remote { auth = psk } } }\nk = 1\npools { p { addrs = 10.0.0.0/24 } }");
     let mut d = Diagnostics::default();
-    load_dir(dir.path(), &mut d).unwrap();
+    load_dir(now, dir.path(), &mut d).unwrap();
     let e = d.error_lines();
     assert_eq!(e.len(), 3, "{e:?}");
     assert!(e[0].contains(":1: conections: ") && e[0].contains("`connections`"), "{e:?}");
@@ -210,7 +211,7 @@ fn the_linter_asks_the_daemon_s_own_choice_of_key() {
     let dir = Scratch::new();
     dir.write("swanctl.conf", &format!("{CONN}secrets {{ ike-1 {{ secret = 0x1 }} }}"));
     let mut d = Diagnostics::default();
-    let config = load_dir(dir.path(), &mut d).unwrap();
+    let config = load_dir(now, dir.path(), &mut d).unwrap();
     check::check(&config, &mut d);
     assert_eq!(d.iter().count(), 1, "{d:?}");
     // Any peer: whoever owns a key may come, and nobody without one.
@@ -267,7 +268,7 @@ fn a_file_that_cannot_be_read_to_its_end_is_one_finding() {
     let dir = Scratch::new();
     dir.write("swanctl.conf", &format!("{CONN}{SECRET}").replacen("local {", "local", 1));
     let mut d = Diagnostics::default();
-    let config = load_dir(dir.path(), &mut d).unwrap();
+    let config = load_dir(now, dir.path(), &mut d).unwrap();
     check::check(&config, &mut d);
     assert!(config.unread && d.iter().count() == 1, "{d:?}");
 }
@@ -280,7 +281,7 @@ fn shunts_need_nobody_to_authenticate() {
     let dir = Scratch::new();
     dir.write("swanctl.conf", &shunts.replace("mode = pass", "mode = tunnel"));
     let mut d = Diagnostics::default();
-    load_dir(dir.path(), &mut d);
+    load_dir(now, dir.path(), &mut d);
     assert_eq!(d.errors(), 2, "{d:?}");
 }
 
@@ -315,7 +316,7 @@ fn a_port_of_a_connection_is_one_of_the_daemon_s() {
         let dir = Scratch::new();
         dir.write("swanctl.conf", &text);
         let mut d = Diagnostics::default();
-        let config = load_dir(dir.path(), &mut d).unwrap();
+        let config = load_dir(now, dir.path(), &mut d).unwrap();
         check::check(&config, &mut d);
         let found: Vec<_> = d.iter().filter(|x| x.key.ends_with(".local_port")).map(|x| x.severity).collect();
         assert_eq!(found, [severity], "{text}");

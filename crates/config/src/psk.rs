@@ -44,12 +44,13 @@ mod tests {
 
     #[test]
     fn a_key_of_the_documents_is_an_error_to_a_check_and_a_warning_at_load() {
-        let dir = crate::scratch::Scratch::new();
+        let dir = ironswan_testkit::scratch::Scratch::new();
         let text = "secrets {\n ike-a {\n secret = the-key-that-pki-printed\n }\n}\n";
         let file = dir.write("swanctl.conf", text);
         for (severity, errors) in [(Severity::Error, 1), (Severity::Warning, 0)] {
             let mut diags = Diagnostics::default();
-            let config = load_files(std::slice::from_ref(&file), &mut diags).unwrap();
+            let config =
+                load_files(ironswan_testkit::clock::now, std::slice::from_ref(&file), &mut diags).unwrap();
             check::documented(&config, severity, &mut diags);
             let found: Vec<_> = diags.iter().filter(|d| d.message.contains("everybody knows it")).collect();
             assert_eq!((found.len(), diags.errors()), (1, errors));

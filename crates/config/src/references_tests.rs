@@ -99,9 +99,9 @@ fn two_to_the_sixty_ways_to_one_section_end_soon() {
 /// The thread of [`super::super::files`] has a stack of 8 MiB. Gives the findings, and the seconds that it took.
 fn on_a_small_stack(text: String) -> (Vec<String>, f64) {
     let run = move || {
-        let began = ironswan_io::clock::now();
+        let began = ironswan_testkit::clock::now();
         let (_, d) = one(&text);
-        (d.error_lines(), ironswan_io::clock::now().saturating_duration_since(began).as_secs_f64())
+        (d.error_lines(), ironswan_testkit::clock::now().saturating_duration_since(began).as_secs_f64())
     };
     std::thread::Builder::new().stack_size(8 << 20).spawn(run).unwrap().join().unwrap()
 }

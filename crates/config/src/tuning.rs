@@ -43,6 +43,16 @@ pub enum ThreadedNapi {
     Named(Vec<String>),
 }
 
+impl ThreadedNapi {
+    /// True when kernel threads are to poll this interface, if they can.
+    pub fn names(&self, interface: &str) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Named(names) => names.iter().any(|name| name == interface),
+        }
+    }
+}
+
 impl Default for Tuning {
     fn default() -> Self {
         Self {

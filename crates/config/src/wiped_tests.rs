@@ -4,14 +4,15 @@ use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
 use super::load_dir;
-use crate::remains::{KEY_LEN, Masked, alone, count};
-use crate::scratch::Scratch;
+use ironswan_testkit::clock::now;
+use ironswan_testkit::remains::{KEY_LEN, Masked, alone, count};
+use ironswan_testkit::scratch::Scratch;
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 #[test]
 fn nothing_of_a_key_is_left_of_the_file_that_had_it() {
-    let name = "config::wiped_tests::nothing_of_a_key_is_left_of_the_file_that_had_it";
+    let name = "wiped_tests::nothing_of_a_key_is_left_of_the_file_that_had_it";
     if alone(name) {
         return;
     }
@@ -44,7 +45,7 @@ fn nothing_of_a_key_is_left_of_the_file_that_had_it() {
         std::fs::write(path, &*text).unwrap();
         drop(text);
         let mut diags = Diagnostics::default();
-        let config = load_dir(dir.path(), &mut diags).unwrap();
+        let config = load_dir(now, dir.path(), &mut diags).unwrap();
         assert_eq!((diags.errors() == 0, config.secrets.len()), (right, usize::from(right)), "{diags:?}");
         let all = || count([&keys[0], &keys[1], &digits[0], &digits[1]]);
         let alive = all();

@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::config::load_files;
 use crate::guard::standing::Steering;
 use crate::install::Kernel;
 use crate::install::tests::{Fake, Table};
-use crate::scratch::Scratch;
+use ironswan_config::load_files;
+use ironswan_testkit::scratch::Scratch;
 
 struct Agreeable(IpAddr);
 
@@ -89,11 +89,11 @@ fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
 }
 
 /// A configuration without errors.
-fn read(conf: &str) -> crate::config::Config {
+fn read(conf: &str) -> ironswan_config::Config {
     let dir = Scratch::new();
     let path = dir.write("t.conf", conf);
-    let mut diags = crate::config::diag::Diagnostics::default();
-    let config = load_files(&[path], &mut diags).unwrap();
+    let mut diags = ironswan_config::diag::Diagnostics::default();
+    let config = load_files(ironswan_io::clock::now, &[path], &mut diags).unwrap();
     assert_eq!(diags.errors(), 0, "{diags:?}");
     config
 }

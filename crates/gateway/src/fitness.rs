@@ -15,9 +15,9 @@ use ironswan_io::route::{
 use ironswan_io::sysctl::{self, ReversePath};
 use ironswan_wire::selector::AddrRange;
 
-use crate::config::Config;
 use crate::guard::Nft;
 use crate::guard::plan::{self, Policy, Settings, Verdict, from_config};
+use ironswan_config::Config;
 
 /// As many findings of one kind are told one by one.
 const EACH: usize = 8;

@@ -9,7 +9,7 @@ use ironswan_wire::proposal::{EspSuite, IkeSuite};
 use ironswan_wire::sadb::Spi;
 
 use super::*;
-use crate::scratch::Scratch;
+use ironswan_testkit::scratch::Scratch;
 
 fn child(protocol: ProtocolId, encr: EncrId, integ: Option<IntegId>) -> KeyLog {
     let shape = algorithm::encr(encr).unwrap();

@@ -2,7 +2,6 @@
 //!
 //! | module | does |
 //! |---|---|
-//! | [`config`] | reads `swanctl.conf` and `ironswan.conf`, checks them |
 //! | [`worker`] | the data plane: packets between TUN, sockets and engine |
 //! | [`driver`] | the control plane: the loop around `ike::Endpoint` |
 //! | [`install`] | SADB messages to the engine, routes to the kernel |
@@ -14,7 +13,6 @@
 //! | [`run`], `reload` | start, end; reload by difference |
 //! | [`keylog`], [`log`], [`notify`] | key tables, log lines, the service manager |
 
-pub mod config;
 pub mod control;
 pub mod driver;
 pub mod fitness;
@@ -29,9 +27,5 @@ pub mod offloads;
 pub mod paths;
 mod pool;
 mod reload;
-#[cfg(test)]
-mod remains;
 pub mod run;
-#[cfg(test)]
-mod scratch;
 pub mod worker;

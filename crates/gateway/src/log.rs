@@ -23,7 +23,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Registry, reload};
 
-use crate::config::LogFormat;
+use ironswan_config::LogFormat;
 use queue::{Queue, StandardError};
 pub use repeated::{Repeated, RepeatedBy};
 

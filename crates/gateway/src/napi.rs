@@ -20,7 +20,7 @@ use ironswan_io::napi::{self, NapiError, Why};
 use ironswan_io::route::{Link, Netlink};
 
 use crate::log;
-use crate::worker::ThreadedNapi;
+use ironswan_config::tuning::ThreadedNapi;
 
 /// An interface that is polled by threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ impl Threaded {
             which => which.clone(),
         };
         // Who is named again is told again.
-        state.said.retain(|name, _| state.wanted.has(name) || state.held.iter().any(|h| h.name == *name));
+        state.said.retain(|name, _| state.wanted.names(name) || state.held.iter().any(|h| h.name == *name));
         state.look();
     }
 
@@ -84,16 +84,6 @@ impl Threaded {
     /// Puts back what was set, at the end.
     pub fn release(&self) {
         self.want(&NOTHING);
-    }
-}
-
-impl ThreadedNapi {
-    /// True when kernel threads are to poll this interface, if they can.
-    fn has(&self, name: &String) -> bool {
-        match self {
-            Self::Auto => true,
-            Self::Named(names) => names.contains(name),
-        }
     }
 }
 
@@ -123,7 +113,7 @@ impl State {
                     continue;
                 }
             };
-            let wanted = link.name == held.name && self.wanted.has(&held.name);
+            let wanted = link.name == held.name && self.wanted.names(&held.name);
             if !wanted && let Err(e) = put_back(&link, held.set) {
                 self.say(&held.name, &format!("{e}; until then kernel threads poll it"));
             } else if !wanted {

@@ -13,7 +13,7 @@ use super::*;
 use crate::driver::tests::{conf, gateway};
 use crate::guard::keep::Watcher;
 use crate::reload::{Loaded, load};
-use crate::scratch::Scratch;
+use ironswan_testkit::scratch::Scratch;
 
 fn run(line: &str) {
     let words: Vec<_> = line.split_whitespace().collect();

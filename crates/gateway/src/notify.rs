@@ -26,7 +26,7 @@ fn send(path: &[u8], state: &str) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch::Scratch;
+    use ironswan_testkit::scratch::Scratch;
 
     #[test]
     fn the_state_arrives_by_path_and_by_abstract_name() {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use ironswan_io::tun::Offloads as TunOffloads;
 
-use crate::worker::Tuning;
+use ironswan_config::tuning::Tuning;
 
 /// What was granted at start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,6 +1,6 @@
 //! Reload by difference: the files are read again, and only what has changed is touched.
 //!
-//! They are read by a thread that may hang ([`config::files`]); key exchange and commands go on meanwhile. One reload at a time: those
+//! They are read by a thread that may hang ([`files`]); key exchange and commands go on meanwhile. One reload at a time: those
 //! that are asked for meanwhile come after it, and are refused while the thread of one that was given up still hangs.
 
 use std::cell::{Cell, RefCell};
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use ironswan_ike::{Endpoint, STOPPING, Target};
 use ironswan_io::clock;
 
-use crate::config::diag::{Diagnostics, Severity};
-use crate::config::files::{self, Files, Progress, Task};
-use crate::config::{self, Config, Daemon};
 use crate::driver::Driver;
 use crate::napi::Threaded;
 use crate::run::RunError;
+use ironswan_config::diag::{Diagnostics, Severity};
+use ironswan_config::files::{self, Files, Progress, Task};
+use ironswan_config::{self as config, Config, Daemon};
 
 /// A file that was written this long ago is taken to be whole.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -28,7 +28,7 @@ type Read = Result<(Config, Diagnostics), RunError>;
 /// Reads the configuration; errors become the reason not to start. Waits no longer than files may take.
 pub(crate) fn load(dir: &Path) -> Read {
     let dir = dir.to_owned();
-    Task::start(move |fs| load_here(fs, &dir)).and_then(Task::wait).map_err(RunError::passing)?
+    Task::start(clock::now, move |fs| load_here(fs, &dir)).and_then(Task::wait).map_err(RunError::passing)?
 }
 
 /// The same on this thread, however long it takes.
@@ -134,7 +134,7 @@ impl Loaded {
             return Err(format!("an earlier reload still hangs: {why}").into());
         }
         let dir = self.dir.clone();
-        let task = Task::start(move |fs| read_settled(fs, &dir))?;
+        let task = Task::start(clock::now, move |fs| read_settled(fs, &dir))?;
         self.reading.replace(Some(task));
         match self.ended().await? {
             Some(read) => read,
@@ -151,7 +151,7 @@ impl Loaded {
             };
             let read = match progress {
                 Progress::UnderWay => {
-                    files::pause().await;
+                    tokio::time::sleep(files::POLL).await;
                     continue;
                 }
                 Progress::Overdue(why) => return Err(why),

@@ -6,7 +6,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::driver::tests::{conf, gateway, pair};
-use crate::scratch::Scratch;
+use ironswan_testkit::scratch::Scratch;
 
 fn loaded(dir: &Scratch, driver: &Driver) -> Loaded {
     let (config, _) = load(dir.path()).unwrap();
@@ -205,7 +205,7 @@ fn a_reload_that_hangs_is_named_and_others_are_refused_until_its_thread_ends() {
         let loaded = loaded(&dir, &driver);
         // A thread of an earlier reload that was given up: the file system answers when `answer` is dropped.
         let (answer, answered) = std::sync::mpsc::channel::<()>();
-        let task = Task::limited(Duration::from_millis(50), move |fs| {
+        let task = Task::limited(clock::now, Duration::from_millis(50), move |fs| {
             let _ = fs.ask(Path::new("/net/silent.conf"), || {
                 let _ = answered.recv();
                 Ok(())

@@ -24,7 +24,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::config::{Config, Daemon, files, vici_uri};
 use crate::control::{Control, Listener, Plane, is_alive};
 use crate::driver::Driver;
 use crate::fitness;
@@ -39,6 +38,7 @@ use crate::napi::Threaded;
 use crate::notify::notify;
 use crate::reload::{Loaded, load, report};
 use crate::worker::{DataPlane, DataPlaneConfig, IkeDatagram, Notice};
+use ironswan_config::{Config, Daemon, files, vici_uri};
 
 /// Where VICI listens unless told otherwise.
 pub const DEFAULT_VICI: &str = "unix:///run/ironswan.vici";
@@ -134,7 +134,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let keylog = match &settings.keylog {
         None => None,
         Some(dir) => {
-            let log = files::within_limit(dir, KeyLogger::open)
+            let log = files::within_limit(clock::now, dir, KeyLogger::open)
                 .map_err(RunError::passing)?
                 .map_err(|e| format!("keylog = {}: {e}", dir.display()))?;
             tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());

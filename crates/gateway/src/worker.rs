@@ -47,14 +47,13 @@ mod scheduling;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod tuning;
 mod xdp;
 
 use crate::offloads::{Offloads, Slower};
 use crate::paths::Paths;
+use ironswan_config::tuning::Tuning;
 use lanes::{Lanes, LanesConfig};
 pub use stats::WorkerStats;
-pub use tuning::{ThreadedNapi, Tuning};
 use xdp::Xdp;
 
 /// What to make.

@@ -31,5 +31,5 @@ pub const DICTIONARY: &[&[u8]] = &[
 
 /// Runs the bytes as one file.
 pub fn run(data: &[u8]) -> u64 {
-    ironswan_gateway::config::fuzz_swanctl_conf(data)
+    ironswan_config::fuzz_swanctl_conf(data)
 }

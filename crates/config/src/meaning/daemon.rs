@@ -27,7 +27,7 @@ use super::super::tree::{Node, Section};
 use super::super::value::{self, show};
 use super::keys::hint;
 use super::{Reader, data};
-use crate::worker::Tuning;
+use crate::tuning::Tuning;
 
 /// How a log line is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

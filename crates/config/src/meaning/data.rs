@@ -27,7 +27,7 @@ use super::super::tree::Section;
 use super::super::value::{self, show};
 use super::Reader;
 use super::daemon::device;
-use crate::worker::{ThreadedNapi, Tuning};
+use crate::tuning::{ThreadedNapi, Tuning};
 
 pub(super) const KEYS: &[&str] = &[
     "workers",

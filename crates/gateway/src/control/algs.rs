@@ -15,7 +15,7 @@ use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::vici::Section;
 
 use super::Control;
-use crate::config::algorithms::{Kind, algorithms};
+use ironswan_config::algorithms::{Kind, algorithms};
 
 /// Bytes of the packets whose engine `get-algorithms` names; it has room for one.
 const USUAL: usize = 1400;

@@ -7,10 +7,10 @@ use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
 
 use super::{Control, failure, success, text};
-use crate::config::connection;
-use crate::config::diag::Diagnostics;
-use crate::config::psk;
-use crate::config::tree::{self, Node, Origin};
+use ironswan_config::connection;
+use ironswan_config::diag::Diagnostics;
+use ironswan_config::psk;
+use ironswan_config::tree::{self, Node, Origin};
 
 /// What the names of keys that came without an id begin with. No id and no section of a file begins so.
 const UNNAMED: &str = "%unnamed-";

@@ -118,7 +118,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::scratch::Scratch;
+    use ironswan_testkit::scratch::Scratch;
 
     #[test]
     fn a_daemon_that_accepts_nobody_is_alive_and_not_waited_for() {

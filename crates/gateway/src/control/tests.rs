@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::driver::tests::{pair, up};
-use crate::scratch::Scratch;
+use ironswan_testkit::scratch::Scratch;
 
 pub(super) struct Served {
     dir: Scratch,

@@ -7,7 +7,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::tests::{Raw, local, serve};
 use super::*;
 use crate::driver::tests::pair;
-use crate::remains::{KEY_LEN, Masked, alone};
+use ironswan_testkit::remains::{KEY_LEN, Masked, alone};
 
 #[test]
 fn nothing_of_a_key_is_left_of_the_message_that_brought_it() {

@@ -216,9 +216,9 @@ async fn a_gateway_that_does_not_enforce_makes_nobody_wait() {
 }
 
 /// A program `nft` that writes down the tables that it is told, each in front of a line `#end`; and that file.
-fn writes_down() -> (crate::scratch::Scratch, Nft, std::path::PathBuf) {
+fn writes_down() -> (ironswan_testkit::scratch::Scratch, Nft, std::path::PathBuf) {
     use std::os::unix::fs::PermissionsExt;
-    let dir = crate::scratch::Scratch::new();
+    let dir = ironswan_testkit::scratch::Scratch::new();
     let told = dir.path().join("told");
     let script = format!(
         "#!/bin/sh\ncase $1 in --version) echo 'nftables v1.0.6 (x)' ;; -f) (cat; echo '#end') >> {} ;; esac\n",

@@ -1,5 +1,5 @@
 use super::*;
-use crate::scratch::Scratch;
+use ironswan_testkit::scratch::Scratch;
 
 /// A folder with a program `nft` that is this script.
 fn fake(script: &str) -> (Scratch, OsString) {

@@ -7,12 +7,12 @@ use ironswan_io::route::{Link, Netlink, PROTOCOL, Route, RouteKind};
 
 use super::ingress::Report as Ingress;
 use super::{Counters, GuardError, Nft, NftError, Removed, Standing, Version, holder};
-use crate::config::diag::Diagnostics;
-use crate::config::{self, Daemon, vici_uri};
 use crate::control::is_alive;
 use crate::guard::plan::{self, from_config};
 use crate::reload;
 use crate::run::DEFAULT_VICI;
+use ironswan_config::diag::Diagnostics;
+use ironswan_config::{self as config, Daemon, vici_uri};
 
 /// What stands, in words.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -76,7 +76,9 @@ pub fn vici_paths(given: &[String], dir: &Path) -> Result<Vec<PathBuf>, String> 
 
 /// `ironswan.conf`, as far as it can be read.
 fn settings(dir: &Path) -> Daemon {
-    config::load_dir(dir, &mut config::diag::Diagnostics::default()).map(|c| c.daemon).unwrap_or_default()
+    config::load_dir(ironswan_io::clock::now, dir, &mut config::diag::Diagnostics::default())
+        .map(|c| c.daemon)
+        .unwrap_or_default()
 }
 
 /// A daemon that runs: where it answers, or else its process in this network namespace.
@@ -132,7 +134,7 @@ pub fn remove() -> Result<(Removed, Option<NftError>), GuardError> {
 pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
     let (config, wrong) = match reload::load(dir) {
         Ok((config, _)) => (config, Vec::new()),
-        Err(e) => match config::load_dir(dir, &mut Diagnostics::default()) {
+        Err(e) => match config::load_dir(ironswan_io::clock::now, dir, &mut Diagnostics::default()) {
             Some(config) if !config.connections.is_empty() && !stands() => (config, e.lines),
             _ => return Err(e.lines),
         },

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use ironswan_ike::event::Level;
 use ironswan_io::tun::TunConfig;
 
-use crate::config::Config;
 use crate::driver::Driver;
 use crate::guard::apply::{Replace, Table};
 use crate::guard::ingress::Keeper;
@@ -23,6 +22,7 @@ use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::{NAME, Nft, delete_table};
 use crate::log;
 use crate::worker::DataPlane;
+use ironswan_config::Config;
 
 /// The guard of a running daemon, from its start to its end.
 pub(crate) struct Gate {

@@ -231,7 +231,7 @@ fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed
         assert!(install(Some(&nft), &mut n, &bad, "ipsec0").is_err());
         assert_eq!(digests(&mut n), before, "what stood is unchanged");
 
-        let dir = crate::scratch::Scratch::new();
+        let dir = ironswan_testkit::scratch::Scratch::new();
         let script = "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'nftables v1.0.6 (x)'; exit; fi\necho no >&2; exit 1\n";
         let path = dir.write("nft", script);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::Tuning;
+use ironswan_config::tuning::Tuning;
 
 /// More workers than this share one lane's locks with less and less gain.
 const MOST: usize = 8;

@@ -6,7 +6,8 @@ use ironswan_ipsec::Stage;
 use ironswan_wire::offload::Gso;
 
 use super::*;
-use crate::worker::{Tuning, crew};
+use crate::worker::crew;
+use ironswan_config::tuning::Tuning;
 
 /// A pause of up to some microseconds now and then, from a seed.
 fn delays(seed: u64) -> Box<dyn Fn() + Send + Sync> {

@@ -8,7 +8,7 @@ use ironswan_ike::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connec
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::{Policy, Settings, Verdict};
-use crate::config::Daemon;
+use ironswan_config::Daemon;
 
 /// What `ironswan.conf` says about steering.
 pub fn settings(daemon: &Daemon) -> Settings {
@@ -109,18 +109,18 @@ fn resolve(ts: &TsSpec, host: Option<IpAddr>) -> Option<TrafficSelector> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::diag::Diagnostics;
-    use crate::config::load_files;
+    use ironswan_config::diag::Diagnostics;
+    use ironswan_config::load_files;
 
     /// What the children of one connection become; `conn` is written into it.
     fn lines(conn: &str, children: &str) -> Vec<String> {
         let text = format!(
             "connections {{ net {{ {conn}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ {children} }} }} }}"
         );
-        let dir = crate::scratch::Scratch::new();
+        let dir = ironswan_testkit::scratch::Scratch::new();
         let file = dir.write("swanctl.conf", &text);
         let mut diags = Diagnostics::default();
-        let config = load_files(&[file], &mut diags).unwrap();
+        let config = load_files(ironswan_io::clock::now, &[file], &mut diags).unwrap();
         assert_eq!(diags.errors(), 0, "{:?}", diags.error_lines());
         policies(&config.connections)
             .into_iter()
