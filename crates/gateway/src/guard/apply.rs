@@ -27,30 +27,31 @@ use crate::pool::Turn;
 
 /// Shortest pause between two passes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A pass may take this part of the time: one of so many.
-const SHARE: u32 = 4;
+/// A pass may use at most one part in this many of the time: after a pass of t follows a pause of 3 t.
+const PASS_SHARE: u32 = 4;
 /// Pause after a failure, unless something changes.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long commands wait for the kernel in all before they are answered without waiting, and how fast that grows back: a
-/// client that loads one connection is told when it is guarded, one that loads thousands is not held up by each.
-const PATIENCE: Duration = Duration::from_secs(1);
-const PATIENCE_SHARE: u32 = 10;
+/// How long all commands together wait for the kernel; further ones are answered without waiting. So a client that loads one
+/// connection is told when it is guarded, and one that loads thousands is not held up by each.
+const COMMAND_WAIT: Duration = Duration::from_secs(1);
+/// The waiting time grows back by 1 s in this many seconds.
+const COMMAND_WAIT_REGROWTH: u32 = 10;
 
-/// So many commands may wait for the counters of the nft table.
+/// How many commands may wait for the counters of the nft table.
 const MAX_READERS: usize = 64;
 
 /// Replaces the nft table by this text. Blocks; called by one thread at a time.
 pub type Replace = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 
-/// As many of our own runs of `nft` are remembered.
-const OWN: usize = 64;
+/// How many of our own runs of `nft` are remembered.
+const MAX_OWN_RUNS: usize = 64;
 
-/// The nft table, as the program `nft` replaces it; knows which changes of it are our own.
+/// Replaces and removes the nft table by the program `nft`. Remembers its own runs, to tell other programs' changes from ours.
 #[derive(Debug)]
 pub struct Table {
     nft: Nft,
     own: Mutex<VecDeque<u32>>,
-    /// The last table is on its way: whoever still waits to replace it has an older one.
+    /// The daemon ends: its last table is being written. Replacements that still wait have an older text.
     ended: AtomicBool,
 }
 
@@ -63,7 +64,7 @@ impl Table {
     /// Replaces the table. Blocks for as long as the program takes.
     ///
     /// # Errors
-    /// What the program says; or the last table is there, or on its way.
+    /// `nft` refused the text, or the daemon's last table has been written or is being written.
     pub fn replace(&self, text: &str) -> Result<(), String> {
         let own = self.own();
         match self.ended.load(SeqCst) {
@@ -81,12 +82,12 @@ impl Table {
         self.apply(self.own(), text)
     }
 
-    /// What stands stays, unless [`Self::replace_last`] is called. One that runs is waited for there.
+    /// Refuses all further replacements but [`Self::replace_last`], which waits for one that runs.
     pub fn end(&self) {
         self.ended.store(true, SeqCst);
     }
 
-    /// The lock keeps it to one at a time, and who asks whose change it was waits for the answer.
+    /// Our own runs of `nft`. The lock allows one run at a time; [`Self::judge`] waits for its end.
     fn own(&self) -> MutexGuard<'_, VecDeque<u32>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,21 +95,20 @@ impl Table {
     fn apply(&self, mut own: MutexGuard<'_, VecDeque<u32>>, text: &str) -> Result<(), String> {
         let pid = self.nft.apply(text).map_err(|e| e.to_string())?;
         own.push_back(pid);
-        if own.len() > OWN {
+        if own.len() > MAX_OWN_RUNS {
             own.pop_front();
         }
         Ok(())
     }
 
-    /// What happened to the table, when it was not us: "changed by ...", "lost". `None` when all is well. To be asked
-    /// while no replacement runs.
+    /// Says in words how another program has touched the table; `None` when it was ourselves. Ask it while no replacement runs.
     pub fn judge(&self, touch: &Touch) -> Option<String> {
         let own = self.own();
         if own.iter().any(|pid| touch.is_by(*pid)) {
             return None;
         }
         if touch.lost {
-            // Most likely our own large table made more notices than the kernel keeps: a look decides.
+            // A large table of our own makes more notices than the kernel keeps, so look whether the table stands.
             return match self.nft.present() {
                 Ok(true) => None,
                 _ => Some("removed by somebody".to_owned()),
@@ -122,10 +122,10 @@ impl Table {
         self.nft.counters().ok().flatten().unwrap_or_default()
     }
 
-    /// Takes the table away, for good.
+    /// Removes the table, and refuses further replacements.
     ///
     /// # Errors
-    /// What the program says.
+    /// `nft` refused.
     pub fn remove(&self) -> Result<(), String> {
         self.end();
         let _own = self.own();
@@ -133,26 +133,26 @@ impl Table {
     }
 }
 
-/// Who waits for whom.
+/// The state of [`Driver::enforce`], and of the commands that wait for it.
 #[derive(Default)]
 pub struct Enforcing {
     running: Cell<bool>,
-    /// What replaces the table, and counts.
+    /// The table, when there is a guard.
     table: RefCell<Option<Arc<Table>>>,
     /// The table is being replaced now.
     replacing: Cell<bool>,
     /// The newest change that has been announced.
     announced: Cell<u64>,
     changed: Notify,
-    /// The change up to which a pass went, successful or not.
+    /// The number of the change up to which the last pass went, successful or not.
     passed: Cell<u64>,
     pass: Notify,
-    /// Waiting that was spent, as of then.
+    /// How much of [`COMMAND_WAIT`] was used, and when that was written down.
     spent: Cell<Option<(Instant, Duration)>>,
 }
 
 impl Enforcing {
-    /// What is wanted has changed for the so many-th time.
+    /// Announces a change of the wanted state by its number.
     pub(crate) fn wanted(&self, change: u64) {
         if self.announced.replace(change) != change {
             self.changed.notify_one();
@@ -188,13 +188,13 @@ impl Driver {
                 self.enforcing().replacing.set(false);
                 self.install(|i| i.steering_mut().table_replaced(&text, result));
             }
-            // A table that is lost meanwhile is not to wait for what the ingress costs: its thread shares the processor by itself.
+            // The ingress does not count: its thread limits its own share of the time, and a lost table must not wait for it.
             let cost = clock::now().saturating_duration_since(began);
             if let Some(settled) = ingress {
                 settled.await;
             }
             self.open(generation);
-            tokio::time::sleep(PAUSE.max(cost * (SHARE - 1))).await;
+            tokio::time::sleep(PAUSE.max(cost * (PASS_SHARE - 1))).await;
             if self.installed(|i| i.steering().problem().is_some()) {
                 tokio::select! {
                     () = tokio::time::sleep(RETRY) => {}
@@ -235,7 +235,7 @@ impl Driver {
         self.enforcing().pass.notify_waiters();
     }
 
-    /// What the guard dropped; `None` without a guard, or when too many others ask.
+    /// Packets that the guard dropped; `None` without a guard, or when too many others ask.
     pub async fn guard_counters(&self) -> Option<Counters> {
         let table = self.enforcing().table.borrow().clone()?;
         // After a replacement that is due, and not for more clients than a few.
@@ -244,7 +244,7 @@ impl Driver {
         Some(counters.and(self.installed(|i| i.steering().dropped_at_ingress())))
     }
 
-    /// [`Self::enforce`] has been dropped. A table that was being replaced then may stand, or the one before.
+    /// Tells that [`Self::enforce`] was dropped. Where that interrupted a replacement, either table may stand.
     pub fn enforces_no_more(&self) {
         self.enforcing().running.set(false);
         if self.enforcing().replacing.replace(false) {
@@ -252,7 +252,7 @@ impl Driver {
         }
     }
 
-    /// This table is the guard's.
+    /// Sets the table from which [`Self::guard_counters`] reads.
     pub fn guard_is(&self, table: Arc<Table>) {
         self.enforcing().table.replace(Some(table));
     }
@@ -279,10 +279,10 @@ impl Driver {
         }
     }
 
-    /// Waits until all that is wanted now stands in the kernel.
+    /// Waits until everything that is wanted now stands in the kernel.
     ///
     /// # Errors
-    /// Why it does not, when it was tried in vain.
+    /// The reason why a pass has failed to set it.
     pub async fn guarded(&self) -> Result<(), String> {
         let enforcing = self.enforcing();
         let wanted = self.installed(|i| i.steering().progress().0);
@@ -301,19 +301,19 @@ impl Driver {
         Ok(())
     }
 
-    /// [`Self::guarded`], as far as patience goes.
+    /// Waits for [`Self::guarded`], but no longer than [`COMMAND_WAIT`] allows.
     pub async fn guarded_soon(&self) {
         let enforcing = self.enforcing();
         let now = clock::now();
         let spent = enforcing.spent.get().map_or(Duration::ZERO, |(at, spent)| {
-            spent.saturating_sub(now.saturating_duration_since(at) / PATIENCE_SHARE)
+            spent.saturating_sub(now.saturating_duration_since(at) / COMMAND_WAIT_REGROWTH)
         });
-        let left = PATIENCE.saturating_sub(spent);
-        // Less is no time to do anything.
+        let left = COMMAND_WAIT.saturating_sub(spent);
+        // A pass takes at least this long.
         if left < PAUSE {
             return;
         }
-        // Whoever waits in vain has been logged.
+        // A failure has been logged already.
         let _ = tokio::time::timeout(left, self.guarded()).await;
         let took = clock::now().saturating_duration_since(now);
         enforcing.spent.set(Some((clock::now(), spent + took)));

@@ -17,11 +17,11 @@ pub use crate::guard::plan::TABLE as NAME;
 pub const NEEDED: Version = Version(0, 9, 3);
 /// Where `nft` is when PATH does not say: services and users have no `sbin` in it.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
-/// A call takes milliseconds, with 10,000 tunnels tenths of a second.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Nobody needs to know other programs' rules so badly that the start waits longer for them.
-const PATIENCE_FOR_OTHERS: Duration = Duration::from_secs(3);
-/// As much of a complaint is passed on.
+/// How long one run of `nft` may take. A run takes milliseconds, and tenths of a second with 10,000 tunnels.
+const NFT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long listing other programs' rules may take. They serve for warnings only, so the start does not wait longer.
+const RULESET_TIMEOUT: Duration = Duration::from_secs(3);
+/// How many characters of a complaint of `nft` are passed on.
 const COMPLAINT: usize = 400;
 
 /// A version of `nft`.
@@ -241,7 +241,7 @@ impl Nft {
     /// # Errors
     /// As for [`Nft::apply`].
     pub fn ruleset(&self) -> Result<String, NftError> {
-        let run = self.run_within(PATIENCE_FOR_OTHERS, &["-t", "-n", "list", "ruleset"], None)?;
+        let run = self.run_within(RULESET_TIMEOUT, &["-t", "-n", "list", "ruleset"], None)?;
         if run.ok { Ok(run.stdout) } else { Err(refused("list the rules", &run)) }
     }
 
@@ -273,10 +273,10 @@ impl Nft {
     }
 
     fn run(&self, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
-        self.run_within(PATIENCE, args, input)
+        self.run_within(NFT_TIMEOUT, args, input)
     }
 
-    fn run_within(&self, patience: Duration, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
+    fn run_within(&self, timeout: Duration, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
         let mut child = Command::new(&self.program)
             .args(args)
             // What it says is looked at.
@@ -298,7 +298,7 @@ impl Nft {
             });
             let out = s.spawn(move || read(stdout));
             let err = s.spawn(move || read(stderr));
-            let ended = ends_in_time(&child, patience);
+            let ended = ends_in_time(&child, timeout);
             if !ended {
                 let _ = child.kill();
             }
@@ -306,7 +306,7 @@ impl Nft {
             let (stdout, stderr) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
             match status {
                 Ok(status) if ended => Ok(Run { pid, ok: status.success(), stdout, stderr }),
-                Ok(_) => Err(self.broken(format!("did not end within {} s", patience.as_secs()))),
+                Ok(_) => Err(self.broken(format!("did not end within {} s", timeout.as_secs()))),
                 Err(e) => Err(self.broken(format!("cannot be waited for ({e})"))),
             }
         })
@@ -314,12 +314,12 @@ impl Nft {
 }
 
 /// Waits for the end of a process. Where the kernel cannot wait with a limit, true at once.
-fn ends_in_time(child: &Child, patience: Duration) -> bool {
+fn ends_in_time(child: &Child, limit: Duration) -> bool {
     let Some(fd) = Pid::from_raw(child.id() as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
     else {
         return true;
     };
-    let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => {}

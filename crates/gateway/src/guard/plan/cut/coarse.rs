@@ -1,70 +1,31 @@
-//! Lists that say less than the policies do, and close more, for when peers or the configuration have so many that overlap that the
-//! fine ones would be too long.
+//! Coarse lists: they say less than the policies do, and close more. They stand in where so many policies overlap that exact lists
+//! would be too long.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use ironswan_wire::selector::AddrRange;
 
-use super::{Entry, List, Outcome, Rank, Step, joined};
+use super::entries::{Class, Entry, Rank};
+use super::{List, Outcome, Step, joined};
 
-/// With one entry for all negotiated ones whose remote addresses hang together, where these are more than `few`. It closes
-/// everything from the first to the last of their local addresses, and has the place of the first of them: whatever comes
-/// before that one stays as it is, and nothing behind it is opened.
+/// The entries with one in place of all negotiated ones whose remote addresses overlap in a chain, where the chain has more than `few`.
+/// That one closes everything from the first to the last of their local addresses, and has the place of the first of them: all
+/// entries before it stay as they are, and none behind it is opened.
 pub(super) fn gathered(entries: &[Entry], few: usize) -> Vec<Entry> {
     let guards = entries.iter().any(|e| e.step.outcome == Outcome::Guarded);
     let outcome = if guards { Outcome::Guarded } else { Outcome::Steered };
     let mut gone: HashSet<usize> = HashSet::new();
     let mut new: Vec<Entry> = Vec::new();
-    for class in [0, 2] {
+    for class in [Class::PolicyInLinkScope, Class::Policy] {
         let closes = |e: &&Entry| {
             e.negotiated && e.rank.class == class && e.rank.itself && e.step.outcome != Outcome::Passed
         };
         let mut all: Vec<&Entry> = entries.iter().filter(closes).collect();
         all.sort_unstable_by_key(|e| (e.remote, e.rank));
-        let mut rest = all.as_slice();
-        while let Some((first, more)) = rest.split_first() {
-            let mut end = first.remote.end();
-            let overlapping = more.iter().take_while(|e| {
-                let meets = e.remote.start() <= end;
-                end = end.max(if meets { e.remote.end() } else { end });
-                meets
-            });
-            let count = 1 + overlapping.count();
-            let (together, behind) = rest.split_at(count);
-            rest = behind;
-            if count <= few.max(1) {
-                continue;
-            }
-            gone.extend(together.iter().filter_map(|e| e.policy));
-            let locals = || together.iter().map(|e| e.step.local);
-            let first_local = locals().map(|l| l.start()).min();
-            let last_local = locals().map(|l| l.end()).max();
-            let (Some(a), Some(b), Some(rank)) =
-                (first_local, last_local, together.iter().map(|e| e.rank).min())
-            else {
-                continue;
-            };
-            let local = AddrRange::new(a, b).unwrap_or(first.step.local);
-            new.push(Entry {
-                rank,
-                remote: AddrRange::new(first.remote.start(), end).unwrap_or(first.remote),
-                step: Step { outcome, ..Step::passing(local) },
-                policy: None,
-                routed: false,
-                negotiated: true,
-            });
-            // As the policies were.
-            let routed = joined(together.iter().filter(|e| e.routed).map(|e| e.remote).collect());
-            let rank = Rank { class: 3, ..rank };
-            new.extend(routed.into_iter().map(|remote| Entry {
-                rank,
-                remote,
-                step: Step::passing(AddrRange::any(remote.is_ipv6())),
-                policy: None,
-                routed: true,
-                negotiated: true,
-            }));
+        for chain in overlapping(&all).into_iter().filter(|chain| chain.len() > few.max(1)) {
+            gone.extend(chain.iter().filter_map(|e| e.policy));
+            new.extend(in_place_of(chain, outcome));
         }
     }
     let stays = |e: &&Entry| {
@@ -77,14 +38,65 @@ pub(super) fn gathered(entries: &[Entry], few: usize) -> Vec<Entry> {
     out
 }
 
-/// What covers an interval, and what a closed list has to say of it, which is kept while entries come and go: to look at all of
-/// them in each interval would cost their square.
+/// Splits entries, sorted by remote address, where one begins behind the end of all before it.
+fn overlapping<'a, 'e>(sorted: &'a [&'e Entry]) -> Vec<&'a [&'e Entry]> {
+    let mut chains = Vec::new();
+    let mut rest = sorted;
+    while let Some((first, more)) = rest.split_first() {
+        let mut end = first.remote.end();
+        let meeting = more.iter().take_while(|e| {
+            let meets = e.remote.start() <= end;
+            end = end.max(if meets { e.remote.end() } else { end });
+            meets
+        });
+        let (chain, behind) = rest.split_at(1 + meeting.count());
+        chains.push(chain);
+        rest = behind;
+    }
+    chains
+}
+
+/// The one entry for a chain, and entries for the destinations that table 220 leads to the device, as before.
+fn in_place_of(chain: &[&Entry], outcome: Outcome) -> Vec<Entry> {
+    let (Some(first), Some(end)) = (chain.first(), chain.iter().map(|e| e.remote.end()).max()) else {
+        return Vec::new();
+    };
+    let locals = || chain.iter().map(|e| e.step.local);
+    let first_local = locals().map(|l| l.start()).min();
+    let last_local = locals().map(|l| l.end()).max();
+    let (Some(a), Some(b), Some(rank)) = (first_local, last_local, chain.iter().map(|e| e.rank).min()) else {
+        return Vec::new();
+    };
+    let local = AddrRange::new(a, b).unwrap_or(first.step.local);
+    let closing = Entry {
+        rank,
+        remote: AddrRange::new(first.remote.start(), end).unwrap_or(first.remote),
+        step: Step { outcome, ..Step::passing(local) },
+        policy: None,
+        routed: false,
+        negotiated: true,
+    };
+    let routed = joined(chain.iter().filter(|e| e.routed).map(|e| e.remote).collect());
+    let rank = Rank { class: Class::RoutedOnly, ..rank };
+    let routed = routed.into_iter().map(|remote| Entry {
+        rank,
+        remote,
+        step: Step::passing(AddrRange::any(remote.is_ipv6())),
+        policy: None,
+        routed: true,
+        negotiated: true,
+    });
+    std::iter::once(closing).chain(routed).collect()
+}
+
+/// Entries that cover the current interval of a sweep, with running sums for [`Active::closed`]. To look at all entries in each
+/// interval would cost their square.
 #[derive(Default)]
 pub(super) struct Active {
     pub(super) entries: BTreeSet<usize>,
     /// How many lead unmarked packets to the device.
     pub(super) routed: usize,
-    /// Of class 0 and of class 2: what closes.
+    /// Entries that close: those in link scope, and all other policies.
     closing: [Closing; 2],
     /// The holes for link scope.
     link: BTreeSet<usize>,
@@ -124,8 +136,9 @@ impl Active {
     pub(super) fn count(&mut self, i: usize, e: &Entry, add: bool) {
         let routed = usize::from(e.routed);
         self.routed = if add { self.routed + routed } else { self.routed.saturating_sub(routed) };
-        for set in
-            [Some(&mut self.entries), (e.rank.class == 1).then_some(&mut self.link)].into_iter().flatten()
+        for set in [Some(&mut self.entries), (e.rank.class == Class::LinkScopeHole).then_some(&mut self.link)]
+            .into_iter()
+            .flatten()
         {
             if add {
                 set.insert(i);
@@ -136,9 +149,9 @@ impl Active {
         let [link, others] = &mut self.closing;
         match e.rank.class {
             _ if e.step.outcome == Outcome::Passed => {}
-            0 => link.count(&e.step, add),
-            2 => others.count(&e.step, add),
-            _ => {}
+            Class::PolicyInLinkScope => link.count(&e.step, add),
+            Class::Policy => others.count(&e.step, add),
+            Class::LinkScopeHole | Class::RoutedOnly => {}
         }
     }
 

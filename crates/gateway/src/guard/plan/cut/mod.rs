@@ -12,176 +12,34 @@
 //! cost one list. Besides the policies there are holes, for what no tunnel ever carries unless a policy names it: link scope,
 //! and the own side of a child whose local selector lies inside its remote one.
 //!
+//! | file | holds |
+//! |---|---|
+//! | `step` | one step of a list: a policy without its remote addresses |
+//! | `entries` | policies and holes in the order in which they are asked |
+//! | `coarse` | lists that say less and close more, where exact ones would be too long |
+//! | `ranges` | arithmetic of address ranges |
+//!
 //! Policies that overlap each other in ever other ways have lists whose sum grows with their square, and peers choose selectors.
 //! So the sum is bounded, and the work. Where it would be exceeded, first what peers negotiated becomes one policy for all of its
 //! addresses that hang together ([`coarse::gathered`]): what is loaded stays as it is, and its holes stay open. When that is not enough,
 //! everything between the addresses of an interval is closed whose list is too long ([`coarse::Active::closed`]).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::IpAddr;
+mod coarse;
+mod entries;
+mod ranges;
+mod step;
 
-use ironswan_wire::selector::{AddrRange, Precedence, TrafficSelector};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use ironswan_wire::selector::AddrRange;
 
 use super::{Brought, Policy, Verdict};
 use coarse::{Active, gathered};
-
-mod coarse;
-
-/// What happens to a packet that a step covers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(super) enum Outcome {
-    /// Into the tunnel; elsewhere it is dropped.
-    Guarded,
-    /// Into the tunnel; the guard looks away.
-    Steered,
-    /// As if there were no policy.
-    Passed,
-}
-
-/// A policy without its remote addresses.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(super) struct Step {
-    pub(super) local: AddrRange,
-    /// 0 for any.
-    pub(super) protocol: u8,
-    pub(super) local_ports: Ports,
-    pub(super) remote_ports: Ports,
-    pub(super) outcome: Outcome,
-}
-
-/// Ports of one side.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub(super) enum Ports {
-    Any,
-    /// Only what shows no ports.
-    Opaque,
-    /// First and last.
-    Range(u16, u16),
-}
-
-pub(super) use ironswan_io::ingress::{MOBILITY, WITH_PORTS, WITH_TYPES};
-
-/// True when packets of this protocol show something to compare with port ranges.
-pub(super) fn shows_ports(protocol: u8) -> bool {
-    WITH_PORTS.contains(&protocol) || WITH_TYPES.contains(&protocol) || protocol == MOBILITY
-}
-
-impl Ports {
-    fn of(t: &TrafficSelector) -> Self {
-        if t.any_port() {
-            Self::Any
-        } else if t.start_port > t.end_port {
-            // 65535-0 is OPAQUE; any other inverted range matches nothing that shows ports either.
-            Self::Opaque
-        } else {
-            Self::Range(t.start_port, t.end_port)
-        }
-    }
-}
-
-impl Step {
-    /// `None` when no packet can be covered.
-    fn of(policy: &Policy) -> Option<Self> {
-        let (l, r) = (&policy.local, &policy.remote);
-        if l.range.is_ipv6() != r.range.is_ipv6() {
-            return None;
-        }
-        let protocol = match (l.protocol, r.protocol) {
-            (0, p) | (p, 0) => p,
-            (a, b) if a == b => a,
-            _ => return None,
-        };
-        let (local_ports, remote_ports) = (Ports::of(l), Ports::of(r));
-        let ranges = [local_ports, remote_ports].iter().any(|p| matches!(p, Ports::Range(..)));
-        let opaque = [local_ports, remote_ports].contains(&Ports::Opaque);
-        if ranges && (opaque || protocol != 0 && !shows_ports(protocol)) {
-            return None;
-        }
-        let outcome = match policy.verdict {
-            Verdict::Bypass => Outcome::Passed,
-            Verdict::Protect | Verdict::Discard if policy.guard => Outcome::Guarded,
-            Verdict::Protect | Verdict::Discard => Outcome::Steered,
-        };
-        Some(Self { local: l.range, protocol, local_ports, remote_ports, outcome })
-    }
-
-    fn passing(local: AddrRange) -> Self {
-        let (local_ports, remote_ports) = (Ports::Any, Ports::Any);
-        Self { local, protocol: 0, local_ports, remote_ports, outcome: Outcome::Passed }
-    }
-
-    /// True when ports are asked for.
-    pub(super) fn asks_ports(&self) -> bool {
-        self.local_ports != Ports::Any || self.remote_ports != Ports::Any
-    }
-
-    /// True when nothing but the local address is asked for.
-    pub(super) fn addresses_only(&self) -> bool {
-        self.protocol == 0 && !self.asks_ports()
-    }
-}
-
-/// What is never protected because a policy happens to cover it, only because one lies wholly inside: it stays on the link.
-pub(super) fn link_scope(ipv6: bool) -> Vec<AddrRange> {
-    let of = |a: IpAddr, len| AddrRange::prefix(a, len);
-    let found = if ipv6 {
-        vec![of([0xfe80, 0, 0, 0, 0, 0, 0, 0].into(), 10), of([0xff00, 0, 0, 0, 0, 0, 0, 0].into(), 8)]
-    } else {
-        vec![
-            of([169, 254, 0, 0].into(), 16),
-            of([224, 0, 0, 0].into(), 4),
-            of([255, 255, 255, 255].into(), 32),
-        ]
-    };
-    found.into_iter().flatten().collect()
-}
-
-pub(super) fn inside(inner: &AddrRange, outer: &AddrRange) -> bool {
-    outer.contains(inner.start()) && outer.contains(inner.end())
-}
-
-pub(super) fn strictly_inside(inner: &AddrRange, outer: &AddrRange) -> bool {
-    inside(inner, outer) && inner != outer
-}
-
-/// Ranges of one family, joined where they overlap, in order.
-pub(super) fn joined(mut ranges: Vec<AddrRange>) -> Vec<AddrRange> {
-    ranges.sort_unstable();
-    let mut out: Vec<AddrRange> = Vec::new();
-    for range in ranges {
-        match out.last_mut() {
-            Some(last) if last.contains(range.start()) => {
-                *last = AddrRange::new(last.start(), last.end().max(range.end())).unwrap_or(*last);
-            }
-            _ => out.push(range),
-        }
-    }
-    out
-}
-
-fn bits(a: IpAddr) -> u128 {
-    match a {
-        IpAddr::V4(a) => u32::from(a).into(),
-        IpAddr::V6(a) => a.into(),
-    }
-}
-
-fn address(v: u128, ipv6: bool) -> IpAddr {
-    // Only values that came from an address of this family, or lie between two of them, get here.
-    if ipv6 { IpAddr::V6(v.into()) } else { IpAddr::V4((v as u32).into()) }
-}
-
-/// The addresses of a family between two ranges; `None` for a range: from its first address, to its last.
-pub(super) fn between(left: Option<&AddrRange>, right: Option<&AddrRange>, ipv6: bool) -> Option<AddrRange> {
-    let any = AddrRange::any(ipv6);
-    let first = left.map_or(Some(bits(any.start())), |l| bits(l.end()).checked_add(1))?;
-    let last = right.map_or(Some(bits(any.end())), |r| bits(r.start()).checked_sub(1))?;
-    // Behind the last address of IPv4 begins no other.
-    if first > last {
-        return None;
-    }
-    AddrRange::new(address(first, ipv6), address(last, ipv6))
-}
+use entries::{Class, Entry, entries};
+pub(super) use entries::{has_own_side, in_link_scope, own_sides};
+use ranges::{address, bits};
+pub(super) use ranges::{between, inside, joined, link_scope, strictly_inside};
+pub(super) use step::{MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, shows_ports};
 
 /// A list of steps, first asked first, and whether table 220 takes what they leave over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -255,176 +113,6 @@ const MAX_STEPS: usize = 1 << 16;
 const MAX_LIST: [usize; 3] = [4096, 256, 16];
 /// How many comparisons a sweep may take, and 256 more for each policy and hole, before another one is tried that closes more.
 const MAX_WORK: usize = 1 << 25;
-/// A child has holes for its own sides while these are not more: each of its policies may have one for each side.
-const MAX_HOLES: usize = 1 << 16;
-
-/// The order of what is asked. Smaller first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Rank {
-    /// 0: a policy that lies wholly in link scope; 1: the hole for link scope; 2: other policies; 3: no policy, only
-    /// destinations of table 220.
-    class: u8,
-    precedence: Option<Precedence>,
-    /// Where the engine would take the older of two, what closes comes first.
-    outcome: (Verdict, bool),
-    policy: usize,
-    /// A hole comes before the policy in which it is one.
-    itself: bool,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    rank: Rank,
-    remote: AddrRange,
-    step: Step,
-    policy: Option<usize>,
-    routed: bool,
-    /// Of a policy that the configuration does not say, or a hole in one.
-    negotiated: bool,
-}
-
-impl Entry {
-    /// A hole of a policy for an own side of its child.
-    fn is_own_hole(&self) -> bool {
-        self.rank.class == 2 && !self.rank.itself
-    }
-}
-
-/// The own side of each child by name: what is inside a wider remote selector of the same child.
-pub(super) fn own_sides(policies: &[Policy]) -> HashMap<(&str, bool), Vec<AddrRange>> {
-    let mut own: HashMap<(&str, bool), Vec<AddrRange>> = HashMap::new();
-    for p in policies.iter().filter(|p| has_own_side(p)) {
-        own.entry((&p.name, p.local.range.is_ipv6())).or_default().push(p.local.range);
-    }
-    for ranges in own.values_mut() {
-        ranges.sort_unstable();
-        ranges.dedup();
-    }
-    own
-}
-
-/// True when local lies inside a wider remote: packets from local to local are not meant.
-pub(super) fn has_own_side(p: &Policy) -> bool {
-    p.verdict != Verdict::Bypass && strictly_inside(&p.local.range, &p.remote.range)
-}
-
-/// True for what lies wholly in link scope: it names what is a hole in all others.
-pub(super) fn in_link_scope(p: &Policy) -> bool {
-    let link = link_scope(p.local.range.is_ipv6());
-    link.iter().any(|l| inside(&p.local.range, l) || inside(&p.remote.range, l))
-}
-
-/// Everything that is asked, in order.
-fn entries(
-    policies: &[Policy],
-    brought: &Brought<'_>,
-    ipv6: bool,
-    default_is_routed: bool,
-) -> (Vec<Entry>, Vec<String>) {
-    let own = holes(policies, brought, ipv6);
-    let link = link_scope(ipv6);
-    let any = AddrRange::any(ipv6);
-    let mut out = Vec::with_capacity(policies.len());
-    let (mut local_holes, mut remote_holes) = (BTreeSet::<&AddrRange>::new(), BTreeSet::<&AddrRange>::new());
-    for (i, p) in policies.iter().enumerate().filter(|(_, p)| p.remote.range.is_ipv6() == ipv6) {
-        let Some(step) = Step::of(p) else { continue };
-        let (local, remote) = (p.local.range, p.remote.range);
-        let closes = p.verdict != Verdict::Bypass;
-        let named = in_link_scope(p);
-        if closes && !named {
-            local_holes.extend(link.iter().filter(|l| l.intersect(&local).is_some()));
-            remote_holes.extend(link.iter().filter(|l| l.intersect(&remote).is_some()));
-        }
-        let rank = Rank {
-            class: if named { 0 } else { 2 },
-            precedence: Some(p.precedence()),
-            outcome: (p.verdict, !p.guard),
-            policy: i,
-            itself: true,
-        };
-        let negotiated = brought.is_negotiated(i);
-        let sides = own.get(&*p.name).filter(|own| !(own.loaded_only && negotiated));
-        for side in sides.into_iter().flat_map(|own| &own.sides) {
-            if closes && has_own_side(p) && strictly_inside(side, &remote) {
-                out.push(Entry {
-                    rank: Rank { itself: false, ..rank },
-                    remote: *side,
-                    step: Step { outcome: Outcome::Passed, ..step },
-                    policy: None,
-                    routed: false,
-                    negotiated,
-                });
-            }
-        }
-        let routed = closes && (default_is_routed || remote != any);
-        out.push(Entry { rank, remote, step, policy: Some(i), routed, negotiated });
-    }
-    let rank =
-        Rank { class: 1, precedence: None, outcome: (Verdict::Bypass, false), policy: 0, itself: false };
-    let hole = |local: AddrRange, remote: AddrRange| Entry {
-        rank,
-        remote,
-        step: Step::passing(local),
-        policy: None,
-        routed: false,
-        negotiated: false,
-    };
-    out.extend(local_holes.into_iter().map(|l| hole(*l, any)));
-    out.extend(remote_holes.into_iter().map(|r| hole(any, *r)));
-    let routed = brought.narrowed.iter().filter(|p| p.verdict != Verdict::Bypass && Step::of(p).is_some());
-    let routed = routed.map(|p| p.remote.range);
-    let routed = routed.filter(|r| r.is_ipv6() == ipv6 && (default_is_routed || *r != any)).collect();
-    out.extend(joined(routed).into_iter().map(|remote| Entry {
-        rank: Rank { class: 3, ..rank },
-        remote,
-        step: Step::passing(any),
-        policy: None,
-        routed: true,
-        negotiated: false,
-    }));
-    out.sort_by_key(|e| e.rank);
-    let few = own.iter().filter(|(_, own)| own.loaded_only || own.sides.is_empty());
-    let mut without_holes: Vec<String> = few.map(|(name, _)| (*name).to_owned()).collect();
-    without_holes.sort_unstable();
-    (out, without_holes)
-}
-
-/// Own sides that are holes in the policies of a child.
-#[derive(Default)]
-struct Own {
-    /// Empty: there would be too many holes.
-    sides: Vec<AddrRange>,
-    /// There would be too many with those of negotiated policies, and in them.
-    loaded_only: bool,
-}
-
-/// The own sides of one family by child.
-fn holes<'a>(policies: &'a [Policy], brought: &Brought<'_>, ipv6: bool) -> HashMap<&'a str, Own> {
-    let wide =
-        || policies.iter().enumerate().filter(|(_, p)| p.local.range.is_ipv6() == ipv6 && has_own_side(p));
-    let mut of_child: HashMap<&str, [(Vec<AddrRange>, usize); 2]> = HashMap::new();
-    for (i, p) in wide() {
-        let [loaded, all] = of_child.entry(&p.name).or_default();
-        for (sides, count) in [(!brought.is_negotiated(i)).then_some(loaded), Some(all)].into_iter().flatten()
-        {
-            sides.push(p.local.range);
-            *count += 1;
-        }
-    }
-    let few = |(sides, count): (Vec<AddrRange>, usize)| {
-        let sides: Vec<AddrRange> = sides.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-        (sides.len().saturating_mul(count) <= MAX_HOLES).then_some(sides)
-    };
-    let of_child = of_child.into_iter().map(|(name, [loaded, all])| {
-        let own = match few(all) {
-            Some(sides) => Own { sides, loaded_only: false },
-            None => Own { sides: few(loaded).unwrap_or_default(), loaded_only: true },
-        };
-        (name, own)
-    });
-    of_child.collect()
-}
-
 /// How much a sweep may come to.
 #[derive(Clone, Copy)]
 struct Bounds {
@@ -537,7 +225,7 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usiz
     let mut decided: Vec<AddrRange> = Vec::new();
     let mut seen: HashSet<Step> = HashSet::new();
     let mut hole_in = None;
-    for e in active.filter(|e| e.rank.class != 3) {
+    for e in active.filter(|e| e.rank.class != Class::RoutedOnly) {
         // Where a policy has a hole it does not apply at all, not even to what does not show whether it fits.
         if e.is_own_hole() {
             hole_in = Some(e.rank.policy);

@@ -1,5 +1,9 @@
 //! The bound of what policies are cut into.
 
+use std::net::IpAddr;
+
+use ironswan_wire::selector::TrafficSelector;
+
 use super::*;
 use crate::guard::plan::model_tests::Dice;
 use crate::guard::plan::tests::settings;
@@ -135,7 +139,7 @@ fn a_child_with_very_many_own_sides_has_no_holes_and_others_have_theirs() {
     let (entries, without) = entries(&policies, &Brought::default(), false, false);
     assert_eq!(without, ["a.net"]);
     let holes = entries.into_iter().filter(|e| e.policy.is_none());
-    let holes: Vec<Entry> = holes.filter(|e| e.rank.class == 2).collect();
+    let holes: Vec<Entry> = holes.filter(|e| e.rank.class == Class::Policy).collect();
     println!("{} holes for the own sides of {} policies", holes.len(), policies.len());
     assert!(holes.iter().all(|hole| policies[hole.rank.policy].name == "b.net"));
     assert_eq!(holes.len(), 4);
