@@ -6,6 +6,25 @@
 //! Config -> check: what two parts of it mean for each other
 //! ```
 //! Files are the only thing of the world that this crate touches ([`files`]). It has no socket, and its callers name the clock.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `algorithms` | words of proposals, and the RFCs' opinion of each |
+//! | `check` | findings between two parts of a configuration |
+//! | `diag` | findings: place, key, remedy |
+//! | `include` | `include` with globs and limits |
+//! | `load` | from a folder or files to a configuration |
+//! | `proposal` | proposal strings |
+//! | `psk` | pre-shared keys as people write them |
+//! | `references` | sections that inherit from others |
+//! | `syntax` | parser of `section { key = value }` |
+//! | `tree` | sections, keys and values, each with its place |
+//! | `ts` | traffic selectors as people write them |
+//! | `tuning` | settings of the data plane |
+//! | `value` | readers of values: numbers, times, sizes, addresses |
+//! | `meaning/` | from sections and keys to connections |
 
 #![forbid(unsafe_code)]
 

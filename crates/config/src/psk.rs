@@ -62,7 +62,13 @@ mod tests {
     fn every_key_of_the_documents_is_known_as_such() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut found = 0;
-        for page in ["README.md", "docs/manual/configuration.md", "docs/manual/operations.md"] {
+        for page in [
+            "README.md",
+            "docs/manual/configuration.md",
+            "docs/manual/operations.md",
+            "docs/manual/site-to-site.md",
+            "docs/manual/host-to-host.md",
+        ] {
             let text = std::fs::read_to_string(root.join(page)).unwrap();
             for key in text.lines().filter_map(|l| l.trim().strip_prefix("secret = ")) {
                 let key = key.split('#').next().unwrap().trim();

@@ -2,6 +2,27 @@
 //!
 //! [`Endpoint`] holds every IKE_SA of a gateway. It is told what happened and asked what to do; it reads no clock, opens no
 //! socket, and computes no key exchange itself: see `endpoint` for the order of calls.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `child` | one CHILD_SA |
+//! | `config` | connections and settings, as nouns |
+//! | `cookie` | cookies for strangers |
+//! | `counters` | counters |
+//! | `event` | events and requests for the driver |
+//! | `ipcomp` | CPIs of IPComp |
+//! | `keymat` | keys of IKE_SAs and CHILD_SAs |
+//! | `narrow` | narrows traffic selectors |
+//! | `natd` | NAT detection |
+//! | `negotiate` | chooses one of the peer's proposals |
+//! | `sa` | one IKE_SA |
+//! | `timer` | timers |
+//! | `transport` | selectors of transport mode through a NAT |
+//! | `window` | message IDs and retransmission |
+//! | `auth/` | methods of authentication |
+//! | `task/` | one file per exchange |
 #![forbid(unsafe_code)]
 
 mod auth;

@@ -2,6 +2,17 @@
 //!
 //! Every finding is reported, not only the first. Defaults are swanctl's; where ours differ the reader says so:
 //! `replay_window` is 4096 packets (32 there), since routers with several queues reorder more than 32 packets.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `child` | `children.<child>` |
+//! | `conn` | `connections.<conn>`, `local`, `remote` |
+//! | `daemon` | `ironswan.conf` |
+//! | `data` | `data { .. }` of `ironswan.conf` |
+//! | `keys` | the table of all keys |
+//! | `secrets` | `secrets` |
 
 mod child;
 mod conn;

@@ -1,4 +1,10 @@
 //! Proving who one is (RFC 7296 section 2.15). One file per method.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `psk` | pre-shared keys: AUTH, and the choice of a key |
 
 pub(crate) mod psk;
 

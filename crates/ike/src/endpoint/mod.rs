@@ -12,6 +12,34 @@
 //! ```
 //!
 //! Not here: what each exchange says (`task`), and how an IKE_SA looks (`sa`).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `close` | the end of an IKE_SA, and trying again |
+//! | `commands` | initiate, terminate, rekey |
+//! | `halfopen` | half-open IKE_SAs and their limits |
+//! | `initiate` | from the wish for an IKE_SA to IKE_SA_INIT |
+//! | `install` | tells the packet engine about CHILD_SAs |
+//! | `lifecycle` | the queue of tasks, establishment, heirs |
+//! | `load` | loads and unloads connections by difference; traps |
+//! | `names` | DNS names of addresses |
+//! | `old_inbound` | inbound SAs of rekeyed children |
+//! | `own` | recognises our own datagrams when they come back |
+//! | `pace` | limits how many start at a time |
+//! | `policy` | installed policies, reqids, traps |
+//! | `race` | several addresses of one peer, side by side |
+//! | `receive` | from a datagram to its task |
+//! | `retries` | attempts to come |
+//! | `roam` | our own addresses and routes change |
+//! | `select` | which connection a peer belongs to |
+//! | `send` | makes and queues messages |
+//! | `strangers` | limits what unauthenticated senders may cost |
+//! | `timeout` | what a timer starts, and notices of the engine |
+//! | `trouble` | why a tunnel is down, since when, and the next try |
+//! | `unique` | `unique` and INITIAL_CONTACT |
+//! | `view` | snapshots for people and VICI |
 
 mod close;
 mod commands;

@@ -1,5 +1,20 @@
 //! What an IKE_SA does, one operation a file. Each has `build` (our request), `process` (the response to it) and
 //! `answer` (the peer's request), as far as it applies.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `answer_child` | the same as responder |
+//! | `answer_init` | IKE_SA_INIT as responder |
+//! | `auth` | IKE_AUTH |
+//! | `create_child` | CREATE_CHILD_SA for children, as initiator |
+//! | `delete` | DELETE, and other INFORMATIONAL requests |
+//! | `liveness` | an empty INFORMATIONAL to a silent peer |
+//! | `rekey_child` | rekeying a CHILD_SA |
+//! | `rekey_ike` | rekeying the IKE_SA |
+//! | `restart` | answers to IKE_SA_INIT that may be forged |
+//! | `sa_init` | IKE_SA_INIT as initiator |
 
 pub(crate) mod answer_child;
 pub(crate) mod answer_init;
