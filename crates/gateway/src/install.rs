@@ -9,6 +9,13 @@
 //! The engine is told the same path MTUs: it makes fit what the kernel has not, and clamps the MSS of what is forwarded.
 //!
 //! This is the seam for the kernel's own engine: another implementation of [`Installer`]'s two halves.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `kernel` | rtnetlink, or a test's stand-in |
+//! | `path` | path MTUs of outbound SAs |
 
 mod kernel;
 mod path;

@@ -12,6 +12,12 @@
 //! | `pool`, `names` | threads for what blocks or takes long; name look-ups |
 //! | [`run`], `reload` | start, end; reload by difference |
 //! | [`keylog`], [`log`], [`notify`] | key tables, log lines, the service manager |
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `paths` | which ICMP errors about a path are believed |
 
 pub mod control;
 pub mod driver;

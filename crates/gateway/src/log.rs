@@ -2,6 +2,12 @@
 //!
 //! Whoever logs never waits: lines go through a bounded [`queue`], and one thread writes them. Events below the level are
 //! not even formatted. [`Repeated`] is for lines that something outside can cause without end.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `repeated` | lines that outside events can repeat without end |
 
 mod queue;
 mod repeated;

@@ -12,6 +12,24 @@
 //! never used is never resident. Nothing is global.
 //!
 //! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), steering and guard.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `crew` | the workers beside the first |
+//! | `icmp` | the thread that receives ICMP errors |
+//! | `inbound` | from the sockets to the TUN device |
+//! | `memory` | the loop over memory, for tests and benches |
+//! | `order` | batches leave in the order of their tickets |
+//! | `outbound` | from the TUN device to the sockets |
+//! | `packet_io` | the kernel's objects, or memory |
+//! | `pool` | a fixed number of batches |
+//! | `refused` | merged writes that the device refuses |
+//! | `sampling` | which batches are measured |
+//! | `scheduling` | processors and priority of the workers |
+//! | `stats` | counters of the workers |
+//! | `xdp` | ESP through `AF_XDP`, beside the sockets |
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;

@@ -15,6 +15,14 @@
 //! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no` with an `errmsg`. A frame
 //! that is none closes its client and nobody else. What a client does not read is bounded. A connection or an IKE_SA with more
 //! children than a frame can hold is listed in several events, each with all else that is known of it.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `client` | one client: frames, commands, answers |
+//! | `queue` | frames on their way to a client, bounded |
+//! | `socket` | the socket file |
 
 mod algs;
 mod client;

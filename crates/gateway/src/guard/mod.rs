@@ -10,6 +10,19 @@
 //! ```
 //!
 //! Everything here blocks, for milliseconds. Not here: what the plan says (`plan`), and when it changes (`run`).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `apply` | carries out the difference |
+//! | `claim` | one gateway per network namespace |
+//! | `keep` | restores the guard, watches network and device |
+//! | `nft` | runs the program `nft` |
+//! | `offline` | look, install and remove without a daemon |
+//! | `start_and_end` | the guard at the daemon's start and end |
+//! | `standing/` | what of the plan stands |
+//! | `ingress/` | the program at the ingress of every interface |
 
 pub mod apply;
 mod claim;

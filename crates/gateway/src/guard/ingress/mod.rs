@@ -3,6 +3,12 @@
 //! Not at loopback and not at the engine's own device, whose packets come out of tunnels. Not at parts of a bridge, a bond or a
 //! team: the whole has it, and what a bridge passes on between others is none of this machine's traffic. Not in a VRF, whose
 //! traffic no policy here means.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `thread` | the thread that keeps the program at the ingress |
 
 pub mod thread;
 

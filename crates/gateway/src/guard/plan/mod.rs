@@ -16,6 +16,18 @@
 //! Two ways lead into the tunnel, so that losing one is not a leak. Marks are exact: they know source, protocol, port and
 //! holes. The rule without them catches every destination that some policy protects; what no policy covers is exempted
 //! from it by a mark (the outer packets' own), so that without nft such a packet is dropped at `ipsec0`, not sent in clear.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `from_config` | policies that stand whatever the tunnels' state |
+//! | `ingress` | lists for the program at the ingress |
+//! | `narrowed` | policies that a peer narrowed |
+//! | `nft` | text of the nft table |
+//! | `quoted` | ICMP errors, and the packets that they quote |
+//! | `ways` | destinations of table 220 |
+//! | `cut/` | overlapping policies to disjoint intervals |
 
 mod cut;
 pub mod from_config;
