@@ -47,7 +47,7 @@ mod value;
 mod wiped_tests;
 
 pub use load::{Config, load_dir, load_files, read_dir};
-pub use meaning::{Daemon, LogFormat, connection, vici_uri};
+pub use meaning::{Daemon, LogFormat, connection, manual, vici_uri};
 
 /// A random pre-shared key in the form that `secret =` takes.
 pub fn random_psk() -> zeroize::Zeroizing<String> {

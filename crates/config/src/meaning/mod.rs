@@ -19,6 +19,7 @@ mod conn;
 mod daemon;
 mod data;
 mod keys;
+mod manual;
 mod secrets;
 
 use super::diag::Diagnostics;
@@ -27,6 +28,7 @@ pub(super) use keys::join;
 
 pub use conn::connection;
 pub use daemon::{Daemon, LogFormat, daemon, vici_uri};
+pub use manual::manual;
 pub use secrets::secrets;
 
 /// Reads the values of one section.

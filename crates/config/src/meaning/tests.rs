@@ -311,3 +311,28 @@ fn the_daemon_s_settings_have_bounds_too() {
         assert_eq!(d.errors(), 1, "{text}: {d:?}");
     }
 }
+
+#[test]
+fn the_default_that_the_manual_names_means_the_same_as_nothing_written() {
+    let without = format!("{:?}", good("children { n { } }"));
+    let mut compared = 0;
+    for (table, before, after) in [
+        (keys::CONN, "children { n { } }\n", ""),
+        (keys::REMOTE, "children { n { } }\nremote {\n", "\n}"),
+        (keys::CHILD, "children { n {\n", "\n} }"),
+    ] {
+        for key in table.iter().filter(|key| matches!(key.rule, keys::Rule::Read)) {
+            let default = key.default.trim_matches('`');
+            // Some defaults are a sentence about other keys, and a port of the daemon is no value of a connection.
+            let of_others = default.contains(' ') || default == "over_time" || key.name == "local_port";
+            if default.is_empty() || of_others {
+                continue;
+            }
+            let with = good(&format!("{before}{} = {default}{after}", key.name));
+            assert_eq!(format!("{with:?}"), without, "{} = {default}", key.name);
+            compared += 1;
+        }
+    }
+    println!("{compared} defaults compared");
+    assert!(compared > 25, "{compared} defaults compared");
+}
