@@ -1,13 +1,14 @@
-//! Makes the kernel as the plan says and keeps it so: carries out changes, at most one replacement of the nft table at a
-//! time and none more often than it costs; restores what somebody removes.
+//! Runs the passes that make the kernel as the plan says: at most one replacement of the nft table
+//! at a time, in at most a quarter of the time. Commands wait here until their change stands.
 //!
 //! ```text
 //! change ─▶ plan, close (rules, throw, unreachable) ─▶ nft, ingress: threads of their own ─▶ open ─▶ who waits is told
 //!     ▲                                                                                 │
 //!     └─── a pause of 20 ms, or of three times what that took but for the ingress; 1 s after a failure ◀┘
 //! ```
-//! So loading 10,000 connections one by one replaces the table some dozens of times. Until the table stands, the routes
-//! that [`crate::guard::standing::Steering::loading`] set at once keep what is to be protected from leaving.
+//! So loading 10,000 connections one by one replaces the table some dozens of times. Until the
+//! table stands, the routes that [`crate::guard::standing::Steering::loading`] set at once keep
+//! what is to be protected from leaving.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -27,12 +28,14 @@ use crate::pool::Turn;
 
 /// Shortest pause between two passes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// A pass may use at most one part in this many of the time: after a pass of t follows a pause of 3 t.
+/// A pass may use at most one part in this many of the time: after a pass of t follows a pause of 3
+/// t.
 const PASS_SHARE: u32 = 4;
 /// Pause after a failure, unless something changes.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long all commands together wait for the kernel; further ones are answered without waiting. So a client that loads one
-/// connection is told when it is guarded, and one that loads thousands is not held up by each.
+/// How long all commands together wait for the kernel; further ones are answered without waiting.
+/// So a client that loads one connection is told when it is guarded, and one that loads thousands
+/// is not held up by each.
 const COMMAND_WAIT: Duration = Duration::from_secs(1);
 /// The waiting time grows back by 1 s in this many seconds.
 const COMMAND_WAIT_REGROWTH: u32 = 10;
@@ -46,12 +49,14 @@ pub type Replace = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// How many of our own runs of `nft` are remembered.
 const MAX_OWN_RUNS: usize = 64;
 
-/// Replaces and removes the nft table by the program `nft`. Remembers its own runs, to tell other programs' changes from ours.
+/// Replaces and removes the nft table by the program `nft`. Remembers its own runs, to tell other
+/// programs' changes from ours.
 #[derive(Debug)]
 pub struct Table {
     nft: Nft,
     own: Mutex<VecDeque<u32>>,
-    /// The daemon ends: its last table is being written. Replacements that still wait have an older text.
+    /// The daemon ends: its last table is being written. Replacements that still wait have an older
+    /// text.
     ended: AtomicBool,
 }
 
@@ -73,7 +78,8 @@ impl Table {
         }
     }
 
-    /// Replaces the table for the last time: replacements that wait for a thread are not done any more.
+    /// Replaces the table for the last time: replacements that wait for a thread are not done any
+    /// more.
     ///
     /// # Errors
     /// What the program says.
@@ -101,14 +107,16 @@ impl Table {
         Ok(())
     }
 
-    /// Says in words how another program has touched the table; `None` when it was ourselves. Ask it while no replacement runs.
+    /// Says in words how another program has touched the table; `None` when it was ourselves. Ask
+    /// it while no replacement runs.
     pub fn judge(&self, touch: &Touch) -> Option<String> {
         let own = self.own();
         if own.iter().any(|pid| touch.is_by(*pid)) {
             return None;
         }
         if touch.lost {
-            // A large table of our own makes more notices than the kernel keeps, so look whether the table stands.
+            // A large table of our own makes more notices than the kernel keeps, so look whether
+            // the table stands.
             return match self.nft.present() {
                 Ok(true) => None,
                 _ => Some("removed by somebody".to_owned()),
@@ -188,7 +196,8 @@ impl Driver {
                 self.enforcing().replacing.set(false);
                 self.install(|i| i.steering_mut().table_replaced(&text, result));
             }
-            // The ingress does not count: its thread limits its own share of the time, and a lost table must not wait for it.
+            // The ingress does not count: its thread limits its own share of the time, and a lost
+            // table must not wait for it.
             let cost = clock::now().saturating_duration_since(began);
             if let Some(settled) = ingress {
                 settled.await;
@@ -204,7 +213,8 @@ impl Driver {
         }
     }
 
-    /// One pass, now, blocking, with this as the configuration: at start, before it is loaded, and at the end.
+    /// One pass, now, blocking, with this as the configuration: at start, before it is loaded, and
+    /// at the end.
     ///
     /// # Errors
     /// The first thing that the kernel refused.
@@ -244,7 +254,8 @@ impl Driver {
         Some(counters.and(self.installed(|i| i.steering().dropped_at_ingress())))
     }
 
-    /// Tells that [`Self::enforce`] was dropped. Where that interrupted a replacement, either table may stand.
+    /// Tells that [`Self::enforce`] was dropped. Where that interrupted a replacement, either table
+    /// may stand.
     pub fn enforces_no_more(&self) {
         self.enforcing().running.set(false);
         if self.enforcing().replacing.replace(false) {

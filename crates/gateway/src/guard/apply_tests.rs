@@ -49,7 +49,8 @@ impl Program {
     }
 }
 
-/// A gateway with one connection `net` from 10.1.0.0/24 to 10.2.0.0/24, its kernel and its program, enforcing.
+/// A gateway with one connection `net` from 10.1.0.0/24 to 10.2.0.0/24, its kernel and its program,
+/// enforcing.
 fn setup() -> (Driver, Rc<RefCell<Kept>>, Arc<Program>) {
     let kept = Rc::new(RefCell::new(Kept { path_mtu: 1500, ..Kept::default() }));
     let (driver, out) = crate::driver::tests::with_kernel(Box::new(Fake(kept.clone())), &conf(1, 2));
@@ -193,7 +194,8 @@ async fn thousands_of_connections_loaded_one_by_one_replace_the_table_some_dozen
             driver.guarded().await.unwrap();
             let all = clock::now() - began;
             println!("{N} loaded in {loaded:?}, guarded after {all:?}, {} replacements", program.runs());
-            // While a client waits for each, until its patience is used up: then as the cost allows.
+            // While a client waits for each, until its patience is used up: then as the cost
+            // allows.
             assert!(program.runs() < 250, "{} replacements", program.runs());
             assert!(program.has("11.0.2.0/24") && program.has("11.78.32.0/24"));
             assert_eq!(kept.borrow().routes.len(), N as usize + 1);
@@ -215,7 +217,8 @@ async fn a_gateway_that_does_not_enforce_makes_nobody_wait() {
         .await;
 }
 
-/// A program `nft` that writes down the tables that it is told, each in front of a line `#end`; and that file.
+/// A program `nft` that writes down the tables that it is told, each in front of a line `#end`; and
+/// that file.
 fn writes_down() -> (ironswan_testkit::scratch::Scratch, Nft, std::path::PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let dir = ironswan_testkit::scratch::Scratch::new();
@@ -253,7 +256,8 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
             let keeper = tokio::task::spawn_local(driver.enforce(gate.replace()));
             driver.guarded().await.unwrap();
             assert_eq!(tables().len(), 1);
-            // The thread is busy with something else when a table is to be replaced, and the end comes.
+            // The thread is busy with something else when a table is to be replaced, and the end
+            // comes.
             let (free, busy) = std::sync::mpsc::channel::<()>();
             let held = driver.pools().nft.run(Turn::First, usize::MAX, move || busy.recv()).unwrap();
             driver.load_connection(other(&driver, 1));

@@ -1,12 +1,14 @@
-//! One gateway per network namespace: rules, table 220 and the nft table are the namespace's, and two would take them from each
-//! other for ever. The claim is an abstract Unix socket: it belongs to the namespace, and goes with the process, however that
-//! ends.
+//! One gateway per network namespace: rules, table 220 and the nft table are the namespace's, and
+//! two would take them from each other for ever. The claim is an abstract Unix socket: it belongs
+//! to the namespace, and goes with the process, however that ends.
 //!
-//! Anybody may connect to an abstract socket, or bind the name before us. Each look leaves a connection in the holder's queue until
-//! that is accepted, so the gateway takes them out ([`Claim::keep_free`]); nobody waits for a queue that is full. Whose that is the
-//! kernel says: a gateway's is root's or our own user's, and no other user can have a socket that looks so. A kernel that does not
-//! say it (before Linux 5.3, or without CONFIG_UNIX_DIAG) leaves that open, and a full queue counts as nobody's there: else every
-//! local user could keep the gateway from starting. Somebody who keeps the queue full can have a second one start then.
+//! Anybody may connect to an abstract socket, or bind the name before us. Each look leaves a
+//! connection in the holder's queue until that is accepted, so the gateway takes them out
+//! ([`Claim::keep_free`]); nobody waits for a queue that is full. Whose that is the kernel says: a
+//! gateway's is root's or our own user's, and no other user can have a socket that looks so. A
+//! kernel that does not say it (before Linux 5.3, or without CONFIG_UNIX_DIAG) leaves that open,
+//! and a full queue counts as nobody's there: else every local user could keep the gateway from
+//! starting. Somebody who keeps the queue full can have a second one start then.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -26,7 +28,8 @@ const NAME: &[u8] = b"ironswan-gateway";
 /// The gateway pauses for this long each time it has taken connections out of its queue.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// At most this many are taken out at a time: enough for every honest look, and little work when somebody connects without end.
+/// At most this many are taken out at a time: enough for every honest look, and little work when
+/// somebody connects without end.
 const AT_ONCE: usize = 500;
 
 /// This process is the network namespace's gateway for as long as it holds this.
@@ -60,12 +63,14 @@ impl Claim {
                     Ok(Self(None))
                 }
             },
-            // A kernel without abstract sockets: two gateways are told apart by their ports as ever.
+            // A kernel without abstract sockets: two gateways are told apart by their ports as
+            // ever.
             Err(_) => Ok(Self(None)),
         }
     }
 
-    /// Takes connections out of the queue for as long as this process is the gateway. Costs nothing while nobody connects.
+    /// Takes connections out of the queue for as long as this process is the gateway. Costs nothing
+    /// while nobody connects.
     pub async fn keep_free(&self) {
         if self.0.is_none() {
             return;

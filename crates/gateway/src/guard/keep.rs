@@ -1,15 +1,17 @@
-//! Watches the kernel, and answers: what somebody removes of ours (rules, routes, the nft table, the device) is restored at
-//! once, and said; when links, addresses or routes change, IKE is told and path MTUs are looked up again.
+//! Keeps the guard standing. A thread listens to the kernel: rules, routes, an nft table or a
+//! device of ours that another program removes are restored at once, and the log names them. When
+//! links, addresses or routes change, IKE is told and path MTUs are looked up again.
 //!
 //! ```text
-//! rtnetlink ─ links ────────────────────▶ threaded NAPI           within 100 ms
-//!           ─ table 220, rules, links ──▶ compare, restore        at once, while it helps; else every 100 ms at most
-//!           ─ filters, links, addresses ▶ the program at the ingress   on its own thread, at most a fifth of the time
-//!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs   when it has been quiet for 200 ms
-//! nftables  ─ our table, not by us ─────▶ replace it            as `apply` paces it
+//! rtnetlink ─ links ────────────────────▶ threaded NAPI, within 100 ms
+//!           ─ table 220, rules, links ──▶ compare, restore at once; at most every 100 ms if in vain
+//!           ─ filters, links, addresses ▶ the program at the ingress, on its own thread
+//!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs: after 200 ms of quiet
+//! nftables  ─ our table, not by us ─────▶ replace it, as `apply` paces it
 //! worker    ─ DeviceGone ───────────────▶ another device
 //! ```
-//! Our own changes of rules and routes are not told: thousands of tunnels that come up would mean as many comparisons.
+//! Our own changes of rules and routes are not told: thousands of tunnels that come up would mean
+//! as many comparisons.
 
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
@@ -35,22 +37,27 @@ use crate::log::{self, Repeated};
 use crate::napi::Threaded;
 use crate::worker::DataPlane;
 
-/// Shortest time between two comparisons, and how many times as long as a comparison took.
+/// The shortest time between two comparisons of rules and routes.
 const COMPARE: Duration = Duration::from_millis(100);
-const SHARE: u32 = 5;
-/// Whoever flushes a table removes one route after the other, and the first notice comes when the last is still there. So much
-/// is waited for the rest; and in a second in which something was missing, this many comparisons may follow each other closely.
+/// The time between two comparisons is also at least this many times what the last one took.
+const COMPARE_SHARE: u32 = 5;
+/// How long a comparison waits after the first notice. A flush of a table removes one route after
+/// the other, and the first notice comes while the last route still stands.
 const BURST: Duration = Duration::from_millis(2);
+/// How many comparisons may follow each other without [`COMPARE`] between them, in a second in
+/// which something was missing.
 const BURSTS: u32 = 10;
-/// The network has settled when nothing has changed for this long; a network that never does is looked at this often.
+/// The network has settled when nothing has changed for this long.
 const QUIET: Duration = Duration::from_millis(200);
+/// How often a network that never settles is looked at.
 const RESTLESS: Duration = Duration::from_secs(2);
-/// A device that could not be made is tried again after this.
+/// How long to wait before making the device again, when that failed.
 const RETRY: Duration = Duration::from_millis(500);
-/// The same thing is said no more often than this.
+/// A kind of line is logged at most five times within this time.
 const SAY: Duration = Duration::from_secs(10);
 
-/// What is watched, and what is needed to restore it.
+/// Restores the guard and the device when the kernel tells of a change, and passes on changes of
+/// the network.
 pub struct Watcher {
     driver: Driver,
     plane: Weak<DataPlane>,
@@ -62,13 +69,13 @@ pub struct Watcher {
     netlink: Netlink,
     listener: Listener,
     touches: Vec<Touch>,
-    /// What happened to the nft table, to be told when it stands again.
+    /// Ways in which other programs touched the nft table, logged when it stands again.
     lost: Vec<String>,
-    /// Is told whenever the program at the ingress has been looked after.
+    /// Changes whenever the thread has looked after the programs at the ingress.
     ingress: Option<watch::Receiver<u64>>,
     compare_at: Option<Instant>,
     compared: Option<(Instant, Duration)>,
-    /// Since when, how many comparisons have found something missing.
+    /// The number of comparisons that found something missing, and the time of the first.
     burst: Option<(Instant, u32)>,
     settled_at: Option<Instant>,
     restless_since: Option<Instant>,
@@ -79,11 +86,11 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to listen to all but what is changed from these netlink addresses: that of the driver's own socket, and that from
-    /// which filters at the ingress are set.
+    /// Begins to listen to all but what is changed from these netlink addresses: that of the
+    /// driver's own socket, and that from which filters at the ingress are set.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// The kernel refuses a netlink socket, or the thread.
     pub fn new(
         driver: Driver,
         plane: Weak<DataPlane>,
@@ -99,7 +106,7 @@ impl Watcher {
             ))
         };
         let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
-        // What has changed between the first plan and this moment was heard by nobody.
+        // Nobody heard the changes between the first plan and this moment.
         let ingress = driver.installed(|i| {
             let keeping = i.steering().keeping()?;
             keeping.look();
@@ -188,7 +195,7 @@ impl Watcher {
             let helps = self.burst.is_some_and(|(_, n)| n < BURSTS);
             let earliest = match self.compared {
                 Some((at, cost)) if helps => at + cost * 2,
-                Some((at, cost)) => at + COMPARE.max(cost * SHARE),
+                Some((at, cost)) => at + COMPARE.max(cost * COMPARE_SHARE),
                 None => now,
             };
             self.compare_at.get_or_insert(earliest.max(now + BURST));
@@ -271,7 +278,7 @@ impl Watcher {
         let link = match self.netlink.link(&name) {
             Ok(link) => Some(link).filter(|l| l.index == plane.device_index()),
             Err(IoError::NoDevice { .. }) => None,
-            // Whether it is there is not known.
+            // The kernel does not tell whether the device is there.
             Err(e) => return self.retry_device(now, e.to_string()),
         };
         if let Some(link) = link {
@@ -338,7 +345,7 @@ pub fn tell_network(driver: &Driver) {
     }
 }
 
-/// The device's own settings; where they cannot be set, what will be wrong is said.
+/// Sets the device's own sysctls. Where that fails, the log says what will be wrong.
 pub fn prepare_device(name: &str) {
     if let Err(e) = sysctl::prepare_device(name) {
         log::line(
@@ -371,7 +378,7 @@ async fn told(by: &mut Option<watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// What was heard.
+/// News from the listening thread.
 #[derive(Debug)]
 enum Heard {
     Change(Change),

@@ -1,28 +1,27 @@
-//! The guard in the kernel: puts a [`Plan`] there, shows what stands, takes it away. With a daemon or without.
-//!
-//! All that stands outlives the daemon: the nft table (no owner flag), the filters at the ingress, the two rules of each family, and
-//! in table 220 the unreachable and throw routes. Only the routes to the device go with it. The next start replaces all of it by its own plan.
-//!
-//! ```text
-//! daemon      Nft::find -> plan -> Nft::apply ... NftWatch: touched by another -> Nft::apply
-//! boot unit   Nft::find -> plan -> install
-//! operator    standing; remove
-//! ```
-//!
-//! Everything here blocks, for milliseconds. Not here: what the plan says (`plan`), and when it changes (`run`).
+//! The guard: rules, routes, an nft table and programs at the ingress, so that protected packets
+//! never travel in clear. Here are the functions that put a whole [`Plan`] into the kernel, show
+//! what stands and remove it, with a daemon or without.
 //!
 //! # Files
 //!
-//! | file | holds |
+//! | file | does |
 //! |---|---|
-//! | `apply` | carries out the difference |
-//! | `claim` | one gateway per network namespace |
-//! | `keep` | restores the guard, watches network and device |
-//! | `nft` | runs the program `nft` |
-//! | `offline` | look, install and remove without a daemon |
+//! | `plan/` | makes of policies the plan: routes, rules, the text of the nft table, the lists for the ingress; pure |
+//! | `standing/` | records what of the plan stands in the kernel, and sets or removes the difference |
+//! | `apply` | runs the passes of the daemon: at most one replacement of the table at a time |
+//! | `keep` | listens to the kernel, and restores what other programs remove; tells IKE of a changed network |
 //! | `start_and_end` | the guard at the daemon's start and end |
-//! | `standing/` | what of the plan stands |
-//! | `ingress/` | the program at the ingress of every interface |
+//! | `ingress/` | the program at the ingress of every interface, and the thread that keeps it there |
+//! | `nft` | runs the program `nft` |
+//! | `offline` | `ironswan guard`: shows, installs and removes without a daemon |
+//! | `claim` | allows one gateway per network namespace |
+//!
+//! The nft table (without owner flag), the programs at the ingress, the rules, and the unreachable
+//! and throw routes of table 220 outlive the daemon; only routes to the device go with it. The next
+//! start replaces all of them by its own plan. With `guard = no` that start removes the table, the
+//! programs and the rule for marks.
+//!
+//! All functions of this file block for some milliseconds.
 
 pub mod apply;
 mod claim;
@@ -80,7 +79,8 @@ impl fmt::Display for GuardError {
 
 impl std::error::Error for GuardError {}
 
-/// The routes of a plan that stand without a device: unreachable below each way into the tunnel, and throw.
+/// The routes of a plan that stand without a device: an unreachable route for each destination that
+/// leads into the tunnel, and the throw routes.
 pub fn standing_routes(plan: &Plan) -> Vec<Route> {
     plan.routes.iter().map(|(to, way)| standing_route(*to, *way)).collect()
 }
@@ -94,12 +94,12 @@ pub fn standing_route(destination: Destination, way: Way) -> Route {
     Route { table: TABLE, destination, kind, metric, source: None, mtu: 0, protocol: PROTOCOL }
 }
 
-/// Puts the whole plan into the kernel, for when no daemon runs: table, filters at the ingress, routes, rules; what is there of ours
-/// and not in the plan goes. A kernel without IPv6 is told nothing about it. Returns how far the filters stand: the table guards
-/// without them.
+/// Puts the whole plan into the kernel, for when no daemon runs: table, filters at the ingress,
+/// routes, rules; what is there of ours and not in the plan goes. A kernel without IPv6 is told
+/// nothing about it. Returns how far the filters stand: the table guards without them.
 ///
 /// # Errors
-/// What was refused first. What was done before it stands.
+/// The first part that was refused. Parts set before it stand.
 pub fn install(
     nft: Option<&Nft>,
     netlink: &mut Netlink,
@@ -135,8 +135,9 @@ pub fn install(
     Ok(kept)
 }
 
-/// Deletes the guard's nft table without the program `nft`, for when the guard is off: that program may have gone since the table
-/// was made. Returns whether the table stood. A kernel without nftables has no table.
+/// Deletes the guard's nft table without the program `nft`, for when the guard is off: that program
+/// may have gone since the table was made. Returns whether the table stood. A kernel without
+/// nftables has no table.
 ///
 /// # Errors
 /// The kernel does not say whether the table stands, or refuses to delete it.
@@ -162,18 +163,18 @@ pub fn has_vrf(rules: &[Rule]) -> bool {
     rules.iter().any(|r| r.l3mdev && r.protocol != PROTOCOL)
 }
 
-/// The rule whose coming and going makes every IPv6 socket look its route up again. Linux does so by itself when a route of the
-/// same table changes, not when one comes into a table that is asked before. It says what one of `rules` says, a little
-/// earlier; `None` when IPv6 has no rules.
+/// The rule whose coming and going makes every IPv6 socket look its route up again. Linux does so
+/// by itself when a route of the same table changes, not when one comes into a table that is asked
+/// before. It says what one of `rules` says, a little earlier; `None` when IPv6 has no rules.
 pub fn renewing(rules: &[Rule]) -> Option<Rule> {
     let first = rules.iter().filter(|r| r.ipv6).min_by_key(|r| r.priority)?;
     Some(Rule { priority: first.priority - 1, ..*first })
 }
 
-/// Makes the rules of ours be these.
+/// Adds these rules, and deletes all other rules with our protocol number.
 ///
 /// # Errors
-/// What the kernel says.
+/// The kernel refuses one.
 pub fn set_rules(netlink: &mut Netlink, rules: &[Rule]) -> Result<(), GuardError> {
     for rule in rules {
         unless_absent(netlink.add_rule(rule))?;
@@ -186,7 +187,7 @@ pub fn set_rules(netlink: &mut Netlink, rules: &[Rule]) -> Result<(), GuardError
     Ok(())
 }
 
-/// What [`remove`] took away.
+/// The parts that [`remove`] took away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Removed {
     /// The nft table stood.
@@ -199,12 +200,12 @@ pub struct Removed {
     pub filters: usize,
 }
 
-/// Takes away all that is ours: the rules first, so that nothing is led into a table that is going, the routes of table 220
-/// with our protocol number, the nft table, and the filters at the ingress. Without `nft` the table is left. What is refused
-/// keeps the rest from nothing.
+/// Takes away all that is ours: the rules first, so that nothing is led into a table that is going,
+/// the routes of table 220 with our protocol number, the nft table, and the filters at the ingress.
+/// Without `nft` the table is left. What is refused keeps the rest from nothing.
 ///
 /// # Errors
-/// What was refused first.
+/// The first part that was refused.
 pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, GuardError> {
     let mut removed = Removed::default();
     let steps = [
@@ -245,7 +246,7 @@ fn remove_filters(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Gu
     Ok(())
 }
 
-/// What stands in the kernel now.
+/// The parts of the guard that stand in the kernel now.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Standing {
     /// The nft table, as `nft` shows it.
@@ -280,7 +281,7 @@ fn unless_absent(done: Result<(), IoError>) -> Result<(), IoError> {
     }
 }
 
-/// What the kernel says when it does not have the family at all.
+/// True for the kernel's answers where it lacks the address family.
 pub(crate) fn no_such_family(e: &IoError) -> bool {
     use rustix::io::Errno;
     [Errno::AFNOSUPPORT, Errno::OPNOTSUPP].iter().any(|n| e.errno() == Some(n.raw_os_error()))

@@ -1,5 +1,5 @@
-//! The program `nft`: found, its version checked, run. Every call blocks, for some milliseconds; the caller puts it on a thread
-//! that may.
+//! The program `nft`: found, its version checked, run. Every call blocks, for some milliseconds;
+//! the caller puts it on a thread that may.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,9 +17,11 @@ pub use crate::guard::plan::TABLE as NAME;
 pub const NEEDED: Version = Version(0, 9, 3);
 /// Where `nft` is when PATH does not say: services and users have no `sbin` in it.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
-/// How long one run of `nft` may take. A run takes milliseconds, and tenths of a second with 10,000 tunnels.
+/// How long one run of `nft` may take. A run takes milliseconds, and tenths of a second with 10,000
+/// tunnels.
 const NFT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long listing other programs' rules may take. They serve for warnings only, so the start does not wait longer.
+/// How long listing other programs' rules may take. They serve for warnings only, so the start does
+/// not wait longer.
 const RULESET_TIMEOUT: Duration = Duration::from_secs(3);
 /// How many characters of a complaint of `nft` are passed on.
 const COMPLAINT: usize = 400;
@@ -156,7 +158,8 @@ impl Nft {
 
     pub(crate) fn find_in(path: Option<OsString>) -> Result<Self, NftError> {
         let path = path.unwrap_or_default();
-        // An empty entry of PATH, or a relative one, means whatever folder the daemon happens to be in.
+        // An empty entry of PATH, or a relative one, means whatever folder the daemon happens to be
+        // in.
         let folders =
             std::env::split_paths(&path).filter(|f| f.is_absolute()).chain(PLACES.map(PathBuf::from));
         let program = folders.map(|f| f.join("nft")).find(|p| is_program(p)).ok_or(NftError::Missing)?;
@@ -182,9 +185,10 @@ impl Nft {
         &self.program
     }
 
-    /// Replaces the guard's table by `text` (as [`crate::guard::plan::Plan::nft`] has it), all or nothing. Whatever table stood
-    /// there goes, also one of a predecessor that was killed; the counters go on from where they stood. Returns the process
-    /// ID that netlink's notices will name ([`ironswan_io::nft::Touch::is_by`]).
+    /// Replaces the guard's table by `text` (as [`crate::guard::plan::Plan::nft`] has it), all or
+    /// nothing. Whatever table stood there goes, also one of a predecessor that was killed; the
+    /// counters go on from where they stood. Returns the process ID that netlink's notices will
+    /// name ([`ironswan_io::nft::Touch::is_by`]).
     ///
     /// # Errors
     /// [`NftError::Refused`] with what `nft` says, [`NftError::Broken`].
@@ -204,7 +208,8 @@ impl Nft {
     /// # Errors
     /// As for [`Nft::apply`].
     pub fn counters(&self) -> Result<Option<Counters>, NftError> {
-        // The program reads every rule first. It is asked where the kernel does not answer us, and says why.
+        // The program reads every rule first. It is asked where the kernel does not answer us, and
+        // says why.
         if let Ok(known) = ask_counters() {
             return Ok(known);
         }
@@ -236,7 +241,8 @@ impl Nft {
         Ok(run.stdout.lines().any(|l| l.trim() == format!("table inet {NAME}")))
     }
 
-    /// All rules of all tables, without what sets and maps hold, as `nft` shows them. Waits some seconds at most.
+    /// All rules of all tables, without what sets and maps hold, as `nft` shows them. Waits some
+    /// seconds at most.
     ///
     /// # Errors
     /// As for [`Nft::apply`].
@@ -258,7 +264,8 @@ impl Nft {
         }
     }
 
-    /// Takes the table away. That there is none is no error. Returns the process ID as [`Nft::apply`] does.
+    /// Takes the table away. That there is none is no error. Returns the process ID as
+    /// [`Nft::apply`] does.
     ///
     /// # Errors
     /// As for [`Nft::apply`].

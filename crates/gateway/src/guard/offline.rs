@@ -1,4 +1,5 @@
-//! What an operator and the boot unit do without a daemon: look, install from the configuration, remove.
+//! What an operator and the boot unit do without a daemon: look, install from the configuration,
+//! remove.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,8 @@ pub struct Line {
     pub destination: String,
     /// Source, protocol and ports as nft writes them; empty: all.
     pub matches: String,
-    /// `guarded`: into the tunnel or nowhere; `steered`: into the tunnel, and in clear where nothing steers it; `clear`.
+    /// `guarded`: into the tunnel or nowhere; `steered`: into the tunnel, and in clear where
+    /// nothing steers it; `clear`.
     pub verdict: &'static str,
 }
 
@@ -59,7 +61,8 @@ pub struct Installed {
     pub warnings: Vec<String>,
 }
 
-/// Where a daemon may listen: what the command line says, or else `ironswan.conf` in `dir`, or else the default.
+/// Where a daemon may listen: what the command line says, or else `ironswan.conf` in `dir`, or else
+/// the default.
 ///
 /// # Errors
 /// A URI of the command line that is none.
@@ -125,12 +128,13 @@ pub fn remove() -> Result<(Removed, Option<NftError>), GuardError> {
     Ok((super::remove(nft.as_ref(), &mut Netlink::open()?)?, missing))
 }
 
-/// Reads the configuration and puts into the kernel what holds without a daemon. With errors in it, and nothing standing, that
-/// is what the connections without errors protect: after a boot, half a guard is better than none.
+/// Reads the configuration and puts into the kernel what holds without a daemon. With errors in it,
+/// and nothing standing, that is what the connections without errors protect: after a boot, half a
+/// guard is better than none.
 ///
 /// # Errors
-/// Lines for people: what is wrong in the configuration, or what was refused. What stood before is unchanged when it is
-/// the configuration or `nft`.
+/// Lines for people: what is wrong in the configuration, or what was refused. What stood before is
+/// unchanged when it is the configuration or `nft`.
 pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
     let (config, wrong) = match reload::load(dir) {
         Ok((config, _)) => (config, Vec::new()),
@@ -203,8 +207,8 @@ fn route(r: &Route, links: &[Link]) -> String {
     }
 }
 
-/// What the table's listing says about packets that leave: each element of the maps by destination, with the rules of the
-/// chain where it leads.
+/// What the table's listing says about packets that leave: each element of the maps by destination,
+/// with the rules of the chain where it leads.
 fn lines(listing: &str) -> Vec<Line> {
     let chains = chains(listing);
     let mut out = Vec::new();
@@ -245,8 +249,8 @@ fn chains(listing: &str) -> HashMap<&str, Vec<&str>> {
     chains
 }
 
-/// What a chain says: the match and what follows. Where it branches by what a packet shows, of the branch for packets that
-/// show everything.
+/// What a chain says: the match and what follows. Where it branches by what a packet shows, of the
+/// branch for packets that show everything.
 fn rules(chains: &HashMap<&str, Vec<&str>>, chain: &str) -> Vec<(String, &'static str)> {
     let branch = ["s", "p"].iter().find_map(|letter| chains.get(format!("{chain}{letter}").as_str()));
     let mut out = Vec::new();

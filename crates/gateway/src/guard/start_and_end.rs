@@ -74,8 +74,9 @@ impl Former {
 }
 
 impl Gate {
-    /// Looks for the program `nft` and for the guard of an earlier start. With `guard = no` the nft table of that start is deleted here:
-    /// it would go on dropping packets that nothing leads into a tunnel.
+    /// Looks for the program `nft` and for the guard of an earlier start. With `guard = no` the nft
+    /// table of that start is deleted here: it would go on dropping packets that nothing leads into
+    /// a tunnel.
     ///
     /// # Errors
     /// `nft` is missing or too old, and the message has the remedy; or the kernel refuses.
@@ -110,10 +111,12 @@ impl Gate {
         }
     }
 
-    /// Puts the configuration's plan in place of whatever stands. Says so when that takes away the guard of an earlier start.
+    /// Puts the configuration's plan in place of whatever stands. Says so when that takes away the
+    /// guard of an earlier start.
     ///
     /// # Errors
-    /// The kernel refuses a part. Then all that was set here has been removed, unless a guard stood before.
+    /// The kernel refuses a part. Then all that was set here has been removed, unless a guard stood
+    /// before.
     pub(crate) fn close(&self, config: &Config) -> Result<(), String> {
         self.adopt_and_apply(config).inspect_err(|_| self.undo())
     }
@@ -157,12 +160,12 @@ impl Gate {
         }
     }
 
-    /// The end, after [`Driver::enforce`] was dropped: what the configuration protects stays guarded, unless it says that
-    /// nothing is.
+    /// The end, after [`Driver::enforce`] was dropped: what the configuration protects stays
+    /// guarded, unless it says that nothing is.
     pub(crate) fn leave(&self, loaded: Configured) {
         self.driver.enforces_no_more();
         let Some(table) = self.table.clone() else { return self.clear() };
-        // What waits for a thread has an older plan, and would come after this one.
+        // Replacements that wait for a thread have an older plan, and would come after this one.
         table.end();
         self.driver.install(|i| i.clear());
         let last: Replace = Arc::new(move |text| table.replace_last(text));

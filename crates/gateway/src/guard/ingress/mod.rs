@@ -1,8 +1,9 @@
-//! The program at the ingress of every interface ([`ironswan_io::ingress`]): puts a plan's filter there, and keeps it there.
+//! The program at the ingress of every interface ([`ironswan_io::ingress`]): puts a plan's filter
+//! there, and keeps it there.
 //!
-//! Not at loopback and not at the engine's own device, whose packets come out of tunnels. Not at parts of a bridge, a bond or a
-//! team: the whole has it, and what a bridge passes on between others is none of this machine's traffic. Not in a VRF, whose
-//! traffic no policy here means.
+//! Not at loopback and not at the engine's own device, whose packets come out of tunnels. Not at
+//! parts of a bridge, a bond or a team: the whole has it, and what a bridge passes on between
+//! others is none of this machine's traffic. Not in a VRF, whose traffic no policy here means.
 //!
 //! # Files
 //!
@@ -64,7 +65,8 @@ impl Keeper {
         })
     }
 
-    /// Makes this filter stand wherever it should, with the addresses that this machine has now. An empty one stands nowhere.
+    /// Makes this filter stand wherever it should, with the addresses that this machine has now. An
+    /// empty one stands nowhere.
     pub fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
         let mut kept = Kept::default();
         // Nobody else sets ours, not at interfaces that come either.
@@ -103,7 +105,8 @@ impl Keeper {
         kept
     }
 
-    /// Counts the interfaces at which a filter of ours stands, whoever set it. `None`: the kernel does not tell.
+    /// Counts the interfaces at which a filter of ours stands, whoever set it. `None`: the kernel
+    /// does not tell.
     pub fn found(&mut self) -> Option<usize> {
         self.netlink.links().ok().and_then(|links| found(&mut self.ingress, &links))
     }
@@ -130,8 +133,9 @@ impl Keeper {
 /// Kinds of interfaces that take in all packets of their parts.
 const WHOLES: [&str; 5] = ["bridge", "bond", "team", "vrf", "openvswitch"];
 
-/// True when what arrives at an interface comes in at another one, of which it is part. Not every interface that has others below it
-/// takes their packets: batman-adv and HSR leave those of other protocols to the part. One that does not say what it is does.
+/// True when what arrives at an interface comes in at another one, of which it is part. Not every
+/// interface that has others below it takes their packets: batman-adv and HSR leave those of other
+/// protocols to the part. One that does not say what it is does.
 fn is_part(link: &Link) -> bool {
     link.controller.is_some() && link.part_of.as_deref().is_none_or(|kind| WHOLES.contains(&kind))
 }
@@ -144,7 +148,8 @@ fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<I
     (with.into_iter().map(all).collect(), without.into_iter().map(all).collect())
 }
 
-/// Counts the interfaces among `links` at which a filter of ours stands. `None`: the kernel does not tell.
+/// Counts the interfaces among `links` at which a filter of ours stands. `None`: the kernel does
+/// not tell.
 fn found(ingress: &mut Ingress, links: &[Link]) -> Option<usize> {
     let mut count = 0;
     for link in links {

@@ -1,5 +1,6 @@
-//! The thread that keeps the program at the ingress ([`Keeper`]). It asks the kernel for lists of interfaces, addresses and filters,
-//! has a program checked and set at each interface: work that may take long, and that nobody else waits for but who has to.
+//! The thread that keeps the program at the ingress ([`Keeper`]). It asks the kernel for lists of
+//! interfaces, addresses and filters, has a program checked and set at each interface: work that
+//! may take long, and that nobody else waits for but who has to.
 //!
 //! ```text
 //! Steering ─ want, look ─▶ asked ─▶ thread: keep ─▶ done ─▶ who waits; what is to be said
@@ -127,7 +128,8 @@ impl Keeping {
         self.done.clone()
     }
 
-    /// How it ended the last time, and the interfaces at which it was restored since this was asked last.
+    /// How it ended the last time, and the interfaces at which it was restored since this was asked
+    /// last.
     pub fn take(&self) -> Kept {
         let mut state = self.shared.state();
         let restored = std::mem::take(&mut state.last.restored);

@@ -1,5 +1,5 @@
-//! From what is configured to policies that stand whatever the tunnels' state: what the guard holds from load to unload, and
-//! what the boot unit can install before any daemon runs.
+//! From what is configured to policies that stand whatever the tunnels' state: what the guard holds
+//! from load to unload, and what the boot unit can install before any daemon runs.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,7 +37,8 @@ pub fn configured<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> 
     for conn in connections {
         out.policies.extend(of_connection(conn));
         for child in &conn.children {
-            // Names that come by VICI may have dots: of two that read the same, the guarded one counts.
+            // Names that come by VICI may have dots: of two that read the same, the guarded one
+            // counts.
             *out.guards.entry(name(&conn.name, child)).or_default() |= child.guard;
         }
     }
@@ -49,9 +50,9 @@ pub fn policies<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Ve
     connections.into_iter().flat_map(of_connection).collect()
 }
 
-/// The policies of one connection: of its children to be protected unless `guard = no` or `policies = no`, where both sides' selectors are
-/// written out or follow from the one address that the connection names for that end; and of its shunts that are installed
-/// at load (`start_action`).
+/// The policies of one connection: of its children to be protected unless `guard = no` or `policies
+/// = no`, where both sides' selectors are written out or follow from the one address that the
+/// connection names for that end; and of its shunts that are installed at load (`start_action`).
 pub fn of_connection(conn: &Connection) -> Vec<Policy> {
     let (local, remote) = (only_host(&conn.local_addrs), only_host(&conn.remote_addrs));
     conn.children.iter().flat_map(|child| of_child(&conn.name, child, local, remote)).collect()

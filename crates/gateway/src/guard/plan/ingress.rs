@@ -1,8 +1,9 @@
-//! What the program at the ingress asks ([`ironswan_io::ingress`]): the chains `in` of the table once more, from the same lists, for
-//! when there is no table.
+//! What the program at the ingress asks ([`ironswan_io::ingress`]): the chains `in` of the table
+//! once more, from the same lists, for when there is no table.
 //!
-//! It is asked before the kernel's own NAT and before it puts fragments together, and of IPv6's extension headers it looks through
-//! that of fragments alone; otherwise both say the same of a packet (`model_tests` asks both).
+//! It is asked before the kernel's own NAT and before it puts fragments together, and of IPv6's
+//! extension headers it looks through that of fragments alone; otherwise both say the same of a
+//! packet (`model_tests` asks both).
 
 use std::collections::HashSet;
 
@@ -46,16 +47,18 @@ fn rows(list: &List) -> Rows {
     }
 }
 
-/// The rows of all steps, without those that an earlier one leaves nothing to ask: many differ in what a view does not show.
+/// The rows of all steps, without those that an earlier one leaves nothing to ask: many differ in
+/// what a view does not show.
 fn each(list: &List, of: impl Fn(&Step) -> Option<Row>) -> Vec<Row> {
     let mut seen = HashSet::new();
     list.steps.iter().filter_map(of).filter(|row| seen.insert(Row { drop: false, ..*row })).collect()
 }
 
-/// A step as later fragments show it: of the protocol that it asks ports of it covers all of them. Where an earlier step may let the
-/// first one in they go on, as the rest of the datagram that it begins. Any other would be put together with what the engine has
-/// delivered: the kernel does not ask where each part came from. The table has whole packets to ask, where connections are tracked or
-/// the packet is for this machine.
+/// A step as later fragments show it: of the protocol that it asks ports of it covers all of them.
+/// Where an earlier step may let the first one in they go on, as the rest of the datagram that it
+/// begins. Any other would be put together with what the engine has delivered: the kernel does not
+/// ask where each part came from. The table has whole packets to ask, where connections are tracked
+/// or the packet is for this machine.
 fn fragment(step: &Step) -> Option<Row> {
     let opaque = [step.local_ports, step.remote_ports].contains(&Ports::Opaque);
     if opaque || !step.asks_ports() {
@@ -81,7 +84,8 @@ fn row(step: &Step, view: View) -> Option<Row> {
             drop.then_some(Row { protocol, shows: Some(true).filter(|_| protocol.is_none()), ..row })
         }
         View::Ports if !step.asks_ports() => Some(Row { protocol, ..row }),
-        // The packet shows as much as ports would take: its protocol has none, or it is not covered.
+        // The packet shows as much as ports would take: its protocol has none, or it is not
+        // covered.
         View::Ports if opaque => match protocol {
             None => Some(Row { shows: Some(false), ..row }),
             Some(p) => (!shows_ports(p)).then_some(Row { protocol, ..row }),

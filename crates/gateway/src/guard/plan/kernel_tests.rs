@@ -134,7 +134,8 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
         {
             assert_eq!(b.send(Lan, from, family(true, to), Options(5, 22)), want, "{to}");
         }
-        // Without rules nothing leads into the tunnel: the guard alone, and it lets through exactly what was not protected.
+        // Without rules nothing leads into the tunnel: the guard alone, and it lets through exactly
+        // what was not protected.
         b.forget_routes();
         let alone: Vec<Case> = OUTWARDS
             .iter()

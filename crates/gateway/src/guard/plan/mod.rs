@@ -1,33 +1,37 @@
-//! Steering and the guard: what the kernel is told so that a packet which policy protects goes into the tunnel, leaves in
-//! clear never, and comes in clear never. Pure: policies in, a [`Plan`] out; `guard` and `install` carry it out.
+//! Steering and the guard: what the kernel is told so that a packet which policy protects goes into
+//! the tunnel, leaves in clear never, and comes in clear never. Pure: policies in, a [`Plan`] out;
+//! `guard` and `install` carry it out.
 //!
 //! ```text
-//! nft (table inet ironswan)                                  ip rule                     table 220
-//!                                                            218 l3mdev (with VRFs)
-//! prerouting, output:  classify -> mark STEER, or SKIP       219 fwmark STEER            10.2.0.0/16 dev ipsec0 mtu ..
-//! postrouting:         classify -> PROTECT leaves elsewhere  220 not fwmark OUTER        unreachable 10.2.0.0/16
-//!                      than by ipsec0: drop, count               (not to 0.0.0.0/0)      throw 10.1.0.0/16
-//! input, forward:      mirrored; PROTECT comes from
-//!                      elsewhere than ipsec0: drop, count
+//! nft (table inet ironswan)                       ip rule                     table 220
+//!                                                 218 l3mdev (with VRFs)
+//! prerouting, output:  set steer_mark, or mark    219 fwmark steer_mark       10.2.0.0/16 dev ipsec0
+//! postrouting:         PROTECT leaves elsewhere   220 not fwmark mark         unreachable 10.2.0.0/16
+//!                      than by ipsec0: drop           (not to 0.0.0.0/0)      throw 10.1.0.0/16
+//! input, forward:      PROTECT comes from
+//!                      elsewhere than ipsec0: drop
 //!
-//! tc (ingress of every interface but ipsec0): what input and forward drop, asked by a program of our own, of the same lists
+//! ingress of every interface but ipsec0: a program drops the same as input and forward
 //! ```
 //!
-//! Two ways lead into the tunnel, so that losing one is not a leak. Marks are exact: they know source, protocol, port and
-//! holes. The rule without them catches every destination that some policy protects; what no policy covers is exempted
-//! from it by a mark (the outer packets' own), so that without nft such a packet is dropped at `ipsec0`, not sent in clear.
+//! `steer_mark` and `mark` are keys of `ironswan.conf` and fields of [`Settings`].
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
-//! | `from_config` | policies that stand whatever the tunnels' state |
-//! | `ingress` | lists for the program at the ingress |
-//! | `narrowed` | policies that a peer narrowed |
-//! | `nft` | text of the nft table |
-//! | `quoted` | ICMP errors, and the packets that they quote |
+//! | `from_config` | policies and settings from the configuration |
 //! | `ways` | destinations of table 220 |
-//! | `cut/` | overlapping policies to disjoint intervals |
+//! | `cut/` | overlapping policies cut into disjoint intervals with short lists |
+//! | `narrowed` | policies that peers narrowed: planned by destination alone |
+//! | `nft/` | the text of the nft table |
+//! | `quoted` | rules for ICMP errors, which go the way of the packet that they quote |
+//! | `ingress` | the lists for the program at the ingress |
+//!
+//! Two ways lead into the tunnel, so that losing one is not a leak. Marks are exact: they know
+//! source, protocol, port and holes. The rule without them catches every destination that some
+//! policy protects; what no policy covers is exempted from it by a mark (the outer packets' own),
+//! so that without nft such a packet is dropped at `ipsec0`, not sent in clear.
 
 mod cut;
 pub mod from_config;
@@ -69,7 +73,8 @@ pub enum Verdict {
 /// One policy, for both directions.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Policy {
-    /// Whose it is, `connection.child`: the own sides of one child are no holes in another's policies.
+    /// Whose it is, `connection.child`: the own sides of one child are no holes in another's
+    /// policies.
     pub name: String,
     /// What it does.
     pub verdict: Verdict,
@@ -77,11 +82,14 @@ pub struct Policy {
     pub local: TrafficSelector,
     /// The peer's side.
     pub remote: TrafficSelector,
-    /// Lower is matched first; 0: by how specific the selectors are, as the engine's SPD orders them.
+    /// Lower is matched first; 0: by how specific the selectors are, as the engine's SPD orders
+    /// them.
     pub priority: u32,
-    /// Bits that the selectors of the configuration leave open from which these were narrowed; 0: these are they.
+    /// Bits that the selectors of the configuration leave open from which these were narrowed; 0:
+    /// these are they.
     pub open: u32,
-    /// Clear packets that match are dropped, out and in (PROTECT and DISCARD). False: `guard = no`; steered all the same.
+    /// Clear packets that match are dropped, out and in (PROTECT and DISCARD). False: `guard = no`;
+    /// steered all the same.
     pub guard: bool,
 }
 
@@ -98,7 +106,8 @@ impl Policy {
 pub struct Settings {
     /// The TUN device.
     pub device: String,
-    /// Mark of outer packets (all of these bits), which no rule steers; also put on what no policy covers.
+    /// Mark of the gateway's own outer packets (all of these bits), which no rule steers; also put
+    /// on what no policy covers.
     pub mark: u32,
     /// Mark (one bit) of what a policy covers.
     pub steer_mark: u32,
@@ -106,7 +115,8 @@ pub struct Settings {
     pub ports: [u16; 2],
     /// There are VRFs: what is in one is left to its own table, and is nobody's here.
     pub vrf: bool,
-    /// False: no nft; routes and rules alone steer, and policies finer than a destination prefix cannot be had.
+    /// False: no nft; routes and rules alone steer, and policies finer than a destination prefix
+    /// cannot be had.
     pub nft: bool,
 }
 
@@ -115,18 +125,19 @@ pub struct Settings {
 pub enum Way {
     /// To the device, and below that nowhere (unreachable).
     Tunnel,
-    /// Back to the other tables: our own side inside a wider remote selector, and BYPASS of whole prefixes.
+    /// Back to the other tables: our own side inside a wider remote selector, and BYPASS of whole
+    /// prefixes.
     Throw,
 }
 
 /// What the kernel is to be told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// The whole table as `nft -f` takes it, replacing the one before atomically, its counters at 0; `None` without nft. Where
-    /// no policy protects anything it only removes the table.
+    /// The whole table as `nft -f` takes it, replacing the one before atomically, its counters at
+    /// 0; `None` without nft. Where no policy protects anything it only removes the table.
     pub nft: Option<String>,
-    /// What is dropped where packets arrive, without nft's help; this machine's addresses are still to be put in. Empty
-    /// without nft, as there is no guard then.
+    /// What is dropped where packets arrive, without nft's help; this machine's addresses are still
+    /// to be put in. Empty without nft, as there is no guard then.
     pub ingress: Arc<Filter>,
     /// Rules, for each family in which something is protected.
     pub rules: Vec<Rule>,
@@ -134,8 +145,8 @@ pub struct Plan {
     pub routes: Vec<(Destination, Way)>,
     /// What could not be expressed, with the remedy.
     pub warnings: Vec<String>,
-    /// By policy, in the order in which they were given, then by what was narrowed: what of all this serves it. The chains of
-    /// what was narrowed are those of the policy from which it was.
+    /// By policy, in the order in which they were given, then by what was narrowed: what of all
+    /// this serves it. The chains of what was narrowed are those of the policy from which it was.
     pub serving: Vec<Serving>,
 }
 
@@ -144,15 +155,16 @@ pub struct Plan {
 pub struct Serving {
     /// Its destinations in table 220.
     pub routes: Vec<(Destination, Way)>,
-    /// Chains of the table in which its packets that leave are recognized; empty when other policies come first everywhere.
-    /// The first few where there are many.
+    /// Chains of the table in which its packets that leave are recognized; empty when other
+    /// policies come first everywhere. The first few where there are many.
     pub chains: Vec<String>,
 }
 
 /// What connections brought beside what is loaded.
 #[derive(Clone, Copy, Default)]
 pub struct Brought<'a> {
-    /// By policy: true for one that the configuration does not say. Policies that are not told of are loaded.
+    /// By policy: true for one that the configuration does not say. Policies that are not told of
+    /// are loaded.
     pub negotiated: &'a [bool],
     /// Narrowed from policies of the plan, which close all that these do ([`Narrowing`]).
     pub narrowed: &'a [Policy],
@@ -224,7 +236,8 @@ pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>
     plan
 }
 
-/// Where table 220 leads back to the other tables, if it has a default route to the device: disjoint ranges.
+/// Where table 220 leads back to the other tables, if it has a default route to the device:
+/// disjoint ranges.
 fn below_default(routes: &[(Destination, Way)], ipv6: bool) -> Vec<AddrRange> {
     let of =
         |way: Way| routes.iter().filter(move |(d, w)| d.ip.is_ipv6() == ipv6 && *w == way).map(|(d, _)| d);

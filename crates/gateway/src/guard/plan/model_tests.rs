@@ -1,4 +1,5 @@
-//! The chains against the definition: random policies, random packets, the text of the table read as the kernel reads it.
+//! The chains against the definition: random policies, random packets, the text of the table read
+//! as the kernel reads it.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -231,7 +232,8 @@ enum Unseen {
     Exact,
     /// A policy that closes covers also what it might.
     Closes,
-    /// The same, but for later fragments: a policy that lets through covers those that it might, too.
+    /// The same, but for later fragments: a policy that lets through covers those that it might,
+    /// too.
     ClosesWhole,
 }
 

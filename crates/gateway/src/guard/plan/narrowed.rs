@@ -1,6 +1,7 @@
-//! What a peer narrowed from a loaded policy, and what the plan needs of it. Peers choose how many such policies there are, so they are
-//! not cut: the loaded one closes all that they do. But their destinations lead to the device, where without them a default
-//! route would, which unmarked packets do not take.
+//! What a peer narrowed from a loaded policy, and what the plan needs of it. Peers choose how many
+//! such policies there are, so they are not cut: the loaded one closes all that they do. But their
+//! destinations lead to the device, where without them a default route would, which unmarked
+//! packets do not take.
 
 use std::collections::HashMap;
 
@@ -29,8 +30,8 @@ impl Narrowing {
         Self { of_child, own: own.collect() }
     }
 
-    /// The loaded policy of the same child that closes all that `p` does: `p` lies inside, has its place in the order, and nothing
-    /// that is a hole in the loaded one is closed by `p`.
+    /// The loaded policy of the same child that closes all that `p` does: `p` lies inside, has its
+    /// place in the order, and nothing that is a hole in the loaded one is closed by `p`.
     pub fn outer(&self, p: &Policy) -> Option<&Policy> {
         let closes = |outer: &&Policy| {
             (outer.verdict, outer.precedence()) == (p.verdict, p.precedence())
@@ -44,7 +45,8 @@ impl Narrowing {
         self.has_the_holes(p).then_some(outer)
     }
 
-    /// True when each own side of the child that meets the remote addresses of `p` is a hole in `p`, too.
+    /// True when each own side of the child that meets the remote addresses of `p` is a hole in
+    /// `p`, too.
     fn has_the_holes(&self, p: &Policy) -> bool {
         let remote = &p.remote.range;
         let Some(own) = self.own.get(&(p.name.clone(), remote.is_ipv6())) else { return true };

@@ -1,14 +1,16 @@
-//! ICMP errors speak of another packet, and quote it. One about a packet that came out of the tunnel carries protected data back
-//! to the peer's side, and whoever says it (this gateway, a router behind it) need not have an address inside the policy: the
-//! policy that covers the quoted packet, turned around, covers the error, too (RFC 4301 section 6.2).
+//! ICMP errors speak of another packet, and quote it. One about a packet that came out of the
+//! tunnel carries protected data back to the peer's side, and whoever says it (this gateway, a
+//! router behind it) need not have an address inside the policy: the policy that covers the quoted
+//! packet, turned around, covers the error, too (RFC 4301 section 6.2).
 //!
 //! ```text
 //!        ICMP header 8    quoted IP header                         its ports
 //! IPv4   0         64     ver/len 64, protocol 136, dst 192-223    sport 224, dport 240 (no options: 0x45)
 //! IPv6   0         64     next header 112, dst 256-383             sport 384, dport 400
 //! ```
-//! In bits from the beginning of the ICMP header, as nft counts. The quoted packet went from the peer's side to ours: its source is
-//! where the error goes, and its destination is what the policy calls local.
+//! In bits from the beginning of the ICMP header, as nft counts. The quoted packet went from the
+//! peer's side to ours: its source is where the error goes, and its destination is what the policy
+//! calls local.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,12 +19,14 @@ use ironswan_wire::selector::AddrRange;
 
 use super::cut::{List, Outcome, Ports, Step, WITH_PORTS};
 
-/// What finds the errors among the packets that no policy covers themselves. RFC 792; RFC 4443 section 2.1: below 128.
+/// What finds the errors among the packets that no policy covers themselves. RFC 792; RFC 4443
+/// section 2.1: below 128.
 pub(super) fn dispatch(ipv6: bool) -> &'static str {
     if ipv6 {
         "ip6 nexthdr 58 @th,0,8 0-127"
     } else {
-        // A set of the table, not one of the rule's own: of those, the kernel looks through all to add one.
+        // A set of the table, not one of the rule's own: of those, the kernel looks through all to
+        // add one.
         "meta l4proto 1 ip frag-off & 0x1fff == 0 icmp type @errors"
     }
 }
@@ -62,7 +66,8 @@ pub(super) fn rules(list: &List, ipv6: bool, pass: &str) -> Vec<String> {
     out
 }
 
-/// What is asked besides the address, each with a space behind; each is enough. What is not where it usually is closes.
+/// What is asked besides the address, each with a space behind; each is enough. What is not where
+/// it usually is closes.
 fn conditions(step: &Step, ipv6: bool) -> Vec<String> {
     let closes = step.outcome != Outcome::Passed;
     let protocol = match step.protocol {
@@ -98,8 +103,8 @@ fn conditions(step: &Step, ipv6: bool) -> Vec<String> {
         out.push(protocol);
     }
     if closes && ipv6 && step.protocol != 0 {
-        // Extension headers and AH. Not by one set of the rule's own, see `dispatch`; one of the table does not go with raw
-        // bytes.
+        // Extension headers and AH. Not by one set of the rule's own, see `dispatch`; one of the
+        // table does not go with raw bytes.
         out.extend(["0", "43-44", "51", "60"].map(|behind| format!("@th,112,8 {behind} ")));
     }
     out

@@ -359,7 +359,8 @@ fn the_usual_tunnel_costs_two_chains_and_four_rules() {
 
 #[test]
 fn no_policy_costs_a_set_of_its_own() {
-    // To add one that belongs to a rule, the kernel looks through all others: with thousands, minutes.
+    // To add one that belongs to a rule, the kernel looks through all others: with thousands,
+    // minutes.
     let own_sets = |n: u8, net: &str, len: u8, what: &str| {
         let ts = |side: u8, i: u8| {
             format!("{}/{len}{what}", net.replace('L', &format!("{side}")).replace('N', &format!("{i}")))
@@ -384,7 +385,8 @@ fn what_is_in_a_vrf_is_neither_steered_nor_guarded() {
     let rules: Vec<String> = with.rules.iter().map(|r| r.to_string()).collect();
     assert_eq!(rules[0], "218: from all lookup [l3mdev-table]");
     assert_eq!(with.rules[1..], without.rules[..]);
-    // Without the lines for VRFs, each in its chain in front of what would mark or drop, it is the same table.
+    // Without the lines for VRFs, each in its chain in front of what would mark or drop, it is the
+    // same table.
     let text = with.nft.unwrap();
     let lines: Vec<&str> = text.lines().filter(|l| !l.ends_with("kind \"vrf\" accept")).collect();
     assert_eq!(lines, without.nft.unwrap().lines().collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! Destinations of table 220: routes that lead to the device, and routes that lead back to the other tables below a wider one.
+//! Destinations of table 220: routes that lead to the device, and routes that lead back to the
+//! other tables below a wider one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +46,8 @@ fn exempts(hole: &Policy, p: &Policy) -> bool {
     inside(&p.local.range, &hole.local.range) && hole.precedence() <= p.precedence()
 }
 
-/// All destinations. `narrowed` policies get no warnings of their own: those of the policies from which they were narrowed are enough.
+/// All destinations. `narrowed` policies get no warnings of their own: those of the policies from
+/// which they were narrowed are enough.
 pub(super) fn ways(settings: &Settings, policies: &[Policy], narrowed: &[Policy]) -> Ways {
     let mut routes = BTreeMap::new();
     let mut of_policy: Vec<Vec<Destination>> = Vec::with_capacity(policies.len());
@@ -79,13 +81,15 @@ pub(super) fn ways(settings: &Settings, policies: &[Policy], narrowed: &[Policy]
     Ways { routes, of_policy, warnings }
 }
 
-/// Addresses that lead back to the other tables: own sides, and link scope inside wider remote addresses.
+/// Addresses that lead back to the other tables: own sides, and link scope inside wider remote
+/// addresses.
 fn own_sides_and_link_scope(settings: &Settings, closing: &[&Policy]) -> BTreeSet<AddrRange> {
     let mut back: BTreeSet<AddrRange> =
         closing.iter().filter(|p| has_own_side(p)).map(|p| p.local.range).collect();
     for ipv6 in [false, true] {
         for link in link_scope(ipv6) {
-            // With nft a default route is reached by marked packets only, and link scope gets no mark.
+            // With nft a default route is reached by marked packets only, and link scope gets no
+            // mark.
             let covers = |p: &&Policy| {
                 strictly_inside(&link, &p.remote.range)
                     && (!settings.nft || p.remote.range != AddrRange::any(ipv6))

@@ -6,7 +6,8 @@ use crate::guard::ingress::thread::Keeping;
 use crate::guard::offline::without_ingress;
 
 impl Steering {
-    /// Gives the thread that keeps the plan's program at the ingress of interfaces, from the next plan on.
+    /// Gives the thread that keeps the plan's program at the ingress of interfaces, from the next
+    /// plan on.
     pub fn guards_ingress(&mut self, keeping: Keeping) {
         self.ingress = Some(keeping);
     }
@@ -16,7 +17,8 @@ impl Steering {
         self.ingress.as_ref()
     }
 
-    /// Interfaces at whose ingress the program stands, and the reason why it does not stand at all of them.
+    /// Interfaces at whose ingress the program stands, and the reason why it does not stand at all
+    /// of them.
     pub fn ingress(&self) -> (Vec<String>, Option<&str>) {
         (self.ingress.as_ref().map(Keeping::stands).unwrap_or_default(), self.without_ingress.as_deref())
     }
@@ -26,8 +28,8 @@ impl Steering {
         self.ingress.as_ref().map(Keeping::counted).unwrap_or_default()
     }
 
-    /// Takes the thread's latest report: logs what is new in it, and returns the interfaces at which somebody had removed the
-    /// program.
+    /// Takes the thread's latest report: logs what is new in it, and returns the interfaces at
+    /// which somebody had removed the program.
     pub fn ingress_kept(&mut self) -> Vec<String> {
         let Some(keeping) = &self.ingress else { return Vec::new() };
         let kept = keeping.take();

@@ -1,4 +1,5 @@
-//! Single rules and routes in the kernel: adopted from an earlier daemon, set, compared with the record, removed.
+//! Single rules and routes in the kernel: adopted from an earlier daemon, set, compared with the
+//! record, removed.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,8 +14,8 @@ use crate::guard::{has_vrf, no_such_family, renewing, standing_route};
 use crate::install::Kernel;
 
 impl Steering {
-    /// Takes over the rules and routes of an earlier daemon. They stay until the first plan says otherwise; routes to a device are
-    /// deleted, since that device went with its daemon.
+    /// Takes over the rules and routes of an earlier daemon. They stay until the first plan says
+    /// otherwise; routes to a device are deleted, since that device went with its daemon.
     ///
     /// # Errors
     /// The kernel does not show its rules and routes, or refuses to delete one.
@@ -42,8 +43,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Compares the record with the rules and routes that the kernel has. Missing ones leave the record, so that [`Self::close`]
-    /// restores them. Returns what was missing, in words.
+    /// Compares the record with the rules and routes that the kernel has. Missing ones leave the
+    /// record, so that [`Self::close`] restores them. Returns what was missing, in words.
     pub fn compare(&mut self, rules: &[Rule], routes: &[Route]) -> Vec<String> {
         let vrf = has_vrf(rules);
         if vrf != self.settings.vrf {
@@ -81,8 +82,8 @@ impl Steering {
         missing
     }
 
-    /// Removes every rule, route and program at the ingress: at the end with `guard = no`, and after a failed start where nothing
-    /// stood before.
+    /// Removes every rule, route and program at the ingress: at the end with `guard = no`, and
+    /// after a failed start where nothing stood before.
     pub fn clear(&mut self, kernel: &mut dyn Kernel) {
         for rule in std::mem::take(&mut self.rules) {
             if let Err(e) = kernel.delete_rule(&rule) {
@@ -165,7 +166,8 @@ impl Steering {
     }
 }
 
-/// The plan's word for a route that the kernel has. `None`: a route to a device, or another program's.
+/// The plan's word for a route that the kernel has. `None`: a route to a device, or another
+/// program's.
 fn way_of(route: &Route) -> Option<(Destination, Way)> {
     if route.protocol != PROTOCOL || route.table != TABLE {
         return None;

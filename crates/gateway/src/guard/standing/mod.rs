@@ -1,5 +1,8 @@
-//! The record of what of the plan stands in the kernel: rules, the unreachable and throw routes of table 220, the nft table. Makes the
-//! [`Plan`] from the policies of the configuration and of the engine, and carries out the difference.
+//! The record of what of the plan stands in the kernel: rules, the unreachable and throw routes of
+//! table 220, the nft table. Makes the [`Plan`] from the policies of the configuration and of the
+//! engine, and carries out the difference.
+//!
+//! # Files
 //!
 //! | file | holds |
 //! |---|---|
@@ -12,9 +15,10 @@
 //! in:   programs at the ingress, rules, throw, unreachable ─▶ nft table ─▶ (device routes: `install`)
 //! out:  (device routes) ─▶ nft table ─▶ unreachable, rules
 //! ```
-//! In this order a protected packet finds the device, or nowhere to go, at any moment. A step that the kernel refuses is logged once
-//! and tried again; steps that depend on it wait, and the way stays closed. The program `nft` takes time to replace the table:
-//! [`Steering::table`] gives the text to `apply`, which runs the program and comes back with [`Steering::table_replaced`].
+//! In this order a protected packet finds the device, or nowhere to go, at any moment. A step that
+//! the kernel refuses is logged once and tried again; steps that depend on it wait, and the way
+//! stays closed. The program `nft` takes time to replace the table: [`Steering::table`] gives the
+//! text to `apply`, which runs the program and comes back with [`Steering::table_replaced`].
 
 mod ingress;
 mod kernel;
@@ -35,7 +39,8 @@ pub(crate) use kernel::default_metric;
 use policies::{PlanInput, Policies, PolicyKey};
 use problems::Problems;
 
-/// The record of rules, routes and nft table in the kernel, beside the plan that they should follow.
+/// The record of rules, routes and nft table in the kernel, beside the plan that they should
+/// follow.
 #[derive(Debug)]
 pub struct Steering {
     settings: Settings,
@@ -43,8 +48,8 @@ pub struct Steering {
     known: Policies,
     /// Policies that the last plan has cut, in its order.
     policies: Vec<Policy>,
-    /// Policies of the engine of which the plan has only the destinations: a loaded policy of the same child closes everything
-    /// that they close.
+    /// Policies of the engine of which the plan has only the destinations: a loaded policy of the
+    /// same child closes everything that they close.
     narrowed: Vec<Policy>,
     plan: Plan,
     /// Routes of the plan by destination.
@@ -59,7 +64,8 @@ pub struct Steering {
     routes: BTreeSet<(Destination, Way)>,
     /// Rules of ours that the kernel has, as far as is known.
     rules: Vec<Rule>,
-    /// Routes that were set for policies newer than the plan. The next plan decides whether they stay.
+    /// Routes that were set for policies newer than the plan. The next plan decides whether they
+    /// stay.
     early: BTreeSet<(Destination, Way)>,
     /// Rules that were set for policies newer than the plan.
     early_rules: Vec<Rule>,
@@ -167,8 +173,8 @@ impl Steering {
         self.known.engine_has(p)
     }
 
-    /// These policies are about to be loaded: closes the way for them at once, before the plan of all of them is made. A
-    /// single policy's plan costs little, however many there are.
+    /// These policies are about to be loaded: closes the way for them at once, before the plan of
+    /// all of them is made. A single policy's plan costs little, however many there are.
     pub fn loading(&mut self, kernel: &mut dyn Kernel, policies: &[Policy]) {
         if policies.iter().all(|p| self.known.is_loaded(p)) {
             return;
@@ -199,10 +205,12 @@ impl Steering {
         self.wanted += 1;
     }
 
-    /// Makes the plan again from the loaded configuration and the engine's policies, and sets everything that closes: rules, throw and
-    /// unreachable routes. Returns the number of the change up to which the plan goes; [`Self::open`] takes it.
+    /// Makes the plan again from the loaded configuration and the engine's policies, and sets
+    /// everything that closes: rules, throw and unreachable routes. Returns the number of the
+    /// change up to which the plan goes; [`Self::open`] takes it.
     ///
-    /// A policy of the engine is guarded as its child is in this configuration; when its child was unloaded, as it was before.
+    /// A policy of the engine is guarded as its child is in this configuration; when its child was
+    /// unloaded, as it was before.
     pub fn replan(&mut self, kernel: &mut dyn Kernel, loaded: Configured) -> u64 {
         let generation = self.wanted;
         self.early.clear();
@@ -226,7 +234,8 @@ impl Steering {
         generation
     }
 
-    /// Sets what closes: rules, holes and unreachable routes that are missing; and fills holes that are none any more.
+    /// Sets what closes: rules, holes and unreachable routes that are missing; and fills holes that
+    /// are none any more.
     pub fn close(&mut self, kernel: &mut dyn Kernel) {
         for rule in self.plan.rules.clone() {
             self.add_rule(kernel, rule);
@@ -243,8 +252,9 @@ impl Steering {
         holes.into_iter().for_each(|(to, way)| self.remove_route(kernel, to, way));
     }
 
-    /// A route to the device is about to be set. The unreachable route for the same destination is set first: it has a lower
-    /// preference, and holds the destination when the device vanishes. A destination that the plan exempts gets none.
+    /// A route to the device is about to be set. The unreachable route for the same destination is
+    /// set first: it has a lower preference, and holds the destination when the device vanishes. A
+    /// destination that the plan exempts gets none.
     pub fn set_unreachable_below(&mut self, kernel: &mut dyn Kernel, to: Destination) {
         match self.ways.get(&to) {
             Some(Way::Throw) => return,
@@ -256,7 +266,8 @@ impl Steering {
         self.set_route(kernel, to, Way::Tunnel);
     }
 
-    /// The text of the nft table that is to replace the one that stands; `None` when that is as it should be.
+    /// The text of the nft table that is to replace the one that stands; `None` when that is as it
+    /// should be.
     pub fn table(&self) -> Option<&str> {
         self.plan.nft.as_deref().filter(|text| self.table.as_deref() != Some(text))
     }
@@ -276,7 +287,8 @@ impl Steering {
                 self.problems.solved("nft table");
             }
             Err(e) => {
-                // Replaced as a whole or not at all; but which one stands is not certain when the program was killed.
+                // Replaced as a whole or not at all; but which one stands is not certain when the
+                // program was killed.
                 self.table = None;
                 self.failed("nft table".to_owned(), e);
             }
@@ -290,7 +302,8 @@ impl Steering {
         self.wanted += 1;
     }
 
-    /// Takes away what is no longer wanted, unless the table does not stand yet. `generation`: what [`Self::replan`] gave.
+    /// Takes away what is no longer wanted, unless the table does not stand yet. `generation`: what
+    /// [`Self::replan`] gave.
     pub fn open(&mut self, kernel: &mut dyn Kernel, generation: u64) {
         if self.table().is_some() {
             return;
@@ -335,7 +348,8 @@ impl Steering {
         }
     }
 
-    /// Records that a step was refused. A new refusal is a change of its own, so that the step is tried again.
+    /// Records that a step was refused. A new refusal is a change of its own, so that the step is
+    /// tried again.
     fn failed(&mut self, step: String, why: String) {
         if self.problems.failed(step, why) {
             self.wanted += 1;
@@ -343,7 +357,8 @@ impl Steering {
     }
 }
 
-/// Makes the plan. Chains of a narrowed policy are those of the loaded policy from which it was narrowed.
+/// Makes the plan. Chains of a narrowed policy are those of the loaded policy from which it was
+/// narrowed.
 fn plan_of(settings: &Settings, input: &PlanInput) -> Plan {
     let brought = Brought { negotiated: &input.negotiated, narrowed: &input.narrowed };
     let mut plan = plan::plan_with(settings, &input.policies, &brought);

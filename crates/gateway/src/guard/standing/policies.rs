@@ -1,4 +1,5 @@
-//! Policies from both sources, the loaded configuration and the engine, and the input of the planner made of them.
+//! Policies from both sources, the loaded configuration and the engine, and the input of the
+//! planner made of them.
 //!
 //! ```text
 //! configuration ─▶ loaded ─┐
@@ -15,8 +16,9 @@ use ironswan_wire::selector::TrafficSelector;
 use crate::guard::plan::from_config::Configured;
 use crate::guard::plan::{Narrowing, Policy, Verdict};
 
-/// Identifies a policy by what it does to packets. Two children with the same selectors have the same key: the name and the guard are
-/// left out. The derived order is the order of policies in the plan.
+/// Identifies a policy by what it does to packets. Two children with the same selectors have the
+/// same key: the name and the guard are left out. The derived order is the order of policies in the
+/// plan.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct PolicyKey {
     verdict: Verdict,
@@ -29,8 +31,8 @@ pub(super) struct PolicyKey {
 
 impl PolicyKey {
     pub(super) fn of(p: &Policy) -> Self {
-        // A policy whose selectors are open in their own bits alone was not narrowed. The configuration writes 0 there, the engine
-        // these bits: both mean the same policy.
+        // A policy whose selectors are open in their own bits alone was not narrowed. The
+        // configuration writes 0 there, the engine these bits: both mean the same policy.
         let narrowed = p.open > p.local.open_bits() + p.remote.open_bits();
         let open = if narrowed { p.open } else { 0 };
         Self { verdict: p.verdict, local: p.local, remote: p.remote, priority: p.priority, open }
@@ -47,7 +49,8 @@ impl PolicyKey {
 struct EnginePolicy {
     /// Additions less removals: several CHILD_SAs of one child add the same policy.
     count: usize,
-    /// The child is guarded. Kept after the child was unloaded, for as long as the policy stays in the engine.
+    /// The child is guarded. Kept after the child was unloaded, for as long as the policy stays in
+    /// the engine.
     guard: bool,
 }
 
@@ -69,7 +72,8 @@ pub(super) struct PlanInput {
     pub(super) policies: Vec<Policy>,
     /// For each of `policies`: true when only the engine has it.
     pub(super) negotiated: Vec<bool>,
-    /// Policies that a loaded one of the same child closes entirely: only their destinations are planned.
+    /// Policies that a loaded one of the same child closes entirely: only their destinations are
+    /// planned.
     pub(super) narrowed: Vec<Policy>,
     /// For each of `narrowed`: the key of that loaded one.
     pub(super) narrowed_from: Vec<PolicyKey>,
@@ -130,8 +134,9 @@ impl Policies {
         self.loaded.contains_key(&PolicyKey::of(p))
     }
 
-    /// Takes over the configuration and returns the input of the next plan. A policy of the engine is guarded as its child is in this
-    /// configuration; a policy whose child was unloaded stays as it was.
+    /// Takes over the configuration and returns the input of the next plan. A policy of the engine
+    /// is guarded as its child is in this configuration; a policy whose child was unloaded stays as
+    /// it was.
     pub(super) fn plan_input(&mut self, loaded: Configured) -> PlanInput {
         let configured = loaded.policies.clone();
         let all = self.merge(loaded);

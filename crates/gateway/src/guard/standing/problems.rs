@@ -1,4 +1,5 @@
-//! Steps that the kernel refused, and lines for the log. Each refusal is logged once, and once more when the step succeeds.
+//! Steps that the kernel refused, and lines for the log. Each refusal is logged once, and once more
+//! when the step succeeds.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,8 @@ use std::collections::BTreeMap;
 pub(super) struct Problems {
     /// Refusals since the last plan.
     open: BTreeMap<String, String>,
-    /// Refusals from before the last plan. Their steps are tried again where the plan still wants them.
+    /// Refusals from before the last plan. Their steps are tried again where the plan still wants
+    /// them.
     before: BTreeMap<String, String>,
     /// Lines for the log that nobody has taken yet.
     log: Vec<String>,

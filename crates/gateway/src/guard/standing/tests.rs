@@ -216,7 +216,8 @@ fn a_child_of_the_same_name_in_another_connection_does_not_decide_on_the_guard()
         }
         s.replan(&mut kernel, children(&[("b.net", true), ("a.net", false)]));
         assert_eq!(guarded(&s), [("a.net", false), ("b.net", true)], "{told:?}");
-        // Both have the same policy: the guard of one is enough, whichever came first, as long as that one has it.
+        // Both have the same policy: the guard of one is enough, whichever came first, as long as
+        // that one has it.
         let (mut s, mut kernel, _) = setup();
         let both = || children(&[("b.net", true), ("a.net", false)]);
         s.replan(&mut kernel, both());
@@ -239,7 +240,8 @@ fn what_runs_takes_over_the_guard_that_its_child_has_now() {
         s.replan(&mut kernel, children(&[("a.net", guard)]));
         assert_eq!(guarded(&s), [("a.net", guard)]);
     }
-    // It runs on without the configuration, as it was last; what comes under its name later is guarded.
+    // It runs on without the configuration, as it was last; what comes under its name later is
+    // guarded.
     s.replan(&mut kernel, children(&[]));
     assert_eq!(guarded(&s), [("a.net", false)]);
     s.engine(&of_child("a.net", [10, 3, 0, 0]), true);
@@ -281,7 +283,8 @@ fn what_a_peer_narrows_from_a_loaded_policy_adds_no_chains_to_the_plan_and_is_sh
         entry: ironswan_wire::sadb::Entry { open, age: 0 },
         ..of_child(name, remote)
     };
-    // Inside, of the same child; then of another child, not inside, and one with a place of its own in the order.
+    // Inside, of the same child; then of another child, not inside, and one with a place of its own
+    // in the order.
     s.engine(&narrowed("a.net", [10, 2, 0, 0]), true);
     s.replan(&mut kernel, loaded());
     assert_eq!((guarded(&s), &s.plan().nft), (vec![("a.net", true)], &text));

@@ -1,5 +1,5 @@
-//! Coarse lists: they say less than the policies do, and close more. They stand in where so many policies overlap that exact lists
-//! would be too long.
+//! Coarse lists: they say less than the policies do, and close more. They stand in where so many
+//! policies overlap that exact lists would be too long.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -9,9 +9,10 @@ use ironswan_wire::selector::AddrRange;
 use super::entries::{Class, Entry, Rank};
 use super::{List, Outcome, Step, joined};
 
-/// The entries with one in place of all negotiated ones whose remote addresses overlap in a chain, where the chain has more than `few`.
-/// That one closes everything from the first to the last of their local addresses, and has the place of the first of them: all
-/// entries before it stay as they are, and none behind it is opened.
+/// The entries with one in place of all negotiated ones whose remote addresses overlap in a chain,
+/// where the chain has more than `few`. That one closes everything from the first to the last of
+/// their local addresses, and has the place of the first of them: all entries before it stay as
+/// they are, and none behind it is opened.
 pub(super) fn gathered(entries: &[Entry], few: usize) -> Vec<Entry> {
     let guards = entries.iter().any(|e| e.step.outcome == Outcome::Guarded);
     let outcome = if guards { Outcome::Guarded } else { Outcome::Steered };
@@ -56,7 +57,8 @@ fn overlapping<'a, 'e>(sorted: &'a [&'e Entry]) -> Vec<&'a [&'e Entry]> {
     chains
 }
 
-/// The one entry for a chain, and entries for the destinations that table 220 leads to the device, as before.
+/// The one entry for a chain, and entries for the destinations that table 220 leads to the device,
+/// as before.
 fn in_place_of(chain: &[&Entry], outcome: Outcome) -> Vec<Entry> {
     let (Some(first), Some(end)) = (chain.first(), chain.iter().map(|e| e.remote.end()).max()) else {
         return Vec::new();
@@ -89,8 +91,8 @@ fn in_place_of(chain: &[&Entry], outcome: Outcome) -> Vec<Entry> {
     std::iter::once(closing).chain(routed).collect()
 }
 
-/// Entries that cover the current interval of a sweep, with running sums for [`Active::closed`]. To look at all entries in each
-/// interval would cost their square.
+/// Entries that cover the current interval of a sweep, with running sums for [`Active::closed`]. To
+/// look at all entries in each interval would cost their square.
 #[derive(Default)]
 pub(super) struct Active {
     pub(super) entries: BTreeSet<usize>,
@@ -155,9 +157,9 @@ impl Active {
         }
     }
 
-    /// A list that closes at least what the fine one would: from the first to the last local address that something closes,
-    /// whatever the protocol and the ports, also what a policy lets pass and the own side. Only link scope stays open where
-    /// the fine list leaves it open.
+    /// A list that closes at least what the fine one would: from the first to the last local
+    /// address that something closes, whatever the protocol and the ports, also what a policy lets
+    /// pass and the own side. Only link scope stays open where the fine list leaves it open.
     pub(super) fn closed(&self, entries: &[Entry]) -> List {
         let [named, others] = &self.closing;
         let mut steps: Vec<Step> = named.step().into_iter().collect();

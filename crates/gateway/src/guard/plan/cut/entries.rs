@@ -1,4 +1,5 @@
-//! Entries: the policies of one family and the holes in them, in the order in which the engine's SPD would ask them.
+//! Entries: the policies of one family and the holes in them, in the order in which the engine's
+//! SPD would ask them.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,7 +9,8 @@ use super::super::{Brought, Policy, Verdict};
 use super::ranges::{inside, joined, link_scope, strictly_inside};
 use super::step::{Outcome, Step};
 
-/// A child has holes for its own sides only up to this many: each of its policies may have one for each side.
+/// A child has holes for its own sides only up to this many: each of its policies may have one for
+/// each side.
 const MAX_HOLES: usize = 1 << 16;
 
 /// The kinds of entries, in the order in which a list asks them.
@@ -29,7 +31,8 @@ pub(super) enum Class {
 pub(super) struct Rank {
     pub(super) class: Class,
     pub(super) precedence: Option<Precedence>,
-    /// Of two policies with equal precedence the engine takes the older; here the one that closes comes first.
+    /// Of two policies with equal precedence the engine takes the older; here the one that closes
+    /// comes first.
     pub(super) outcome: (Verdict, bool),
     pub(super) policy: usize,
     /// A hole comes before the policy in which it is one.
@@ -67,7 +70,8 @@ pub(in super::super) fn own_sides(policies: &[Policy]) -> HashMap<(&str, bool), 
     own
 }
 
-/// True when the local addresses lie inside wider remote ones: then packets from local to local are not meant.
+/// True when the local addresses lie inside wider remote ones: then packets from local to local are
+/// not meant.
 pub(in super::super) fn has_own_side(p: &Policy) -> bool {
     p.verdict != Verdict::Bypass && strictly_inside(&p.local.range, &p.remote.range)
 }
@@ -78,7 +82,8 @@ pub(in super::super) fn in_link_scope(p: &Policy) -> bool {
     link.iter().any(|l| inside(&p.local.range, l) || inside(&p.remote.range, l))
 }
 
-/// All entries of one family, first asked first; and the children whose own sides are too many for holes.
+/// All entries of one family, first asked first; and the children whose own sides are too many for
+/// holes.
 pub(super) fn entries(
     policies: &[Policy],
     brought: &Brought<'_>,
@@ -104,7 +109,8 @@ pub(super) fn entries(
     (out, without_holes)
 }
 
-/// The entry of policy number `i`, and its holes for these own sides of its child. None when no packet matches the policy.
+/// The entry of policy number `i`, and its holes for these own sides of its child. None when no
+/// packet matches the policy.
 fn with_own_holes(i: usize, p: &Policy, sides: &[AddrRange], routed: bool, negotiated: bool) -> Vec<Entry> {
     let Some(step) = Step::of(p) else { return Vec::new() };
     let remote = p.remote.range;

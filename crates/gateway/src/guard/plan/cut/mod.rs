@@ -1,5 +1,5 @@
-//! Decorrelation in one dimension: overlapping policies become disjoint intervals of the remote address, each with the list of
-//! what is left to ask once the remote address is known.
+//! Decorrelation in one dimension: overlapping policies become disjoint intervals of the remote
+//! address, each with the list of what is left to ask once the remote address is known.
 //!
 //! ```text
 //! policies, first matched first      intervals of the remote address      lists
@@ -8,9 +8,12 @@
 //! PROTECT  10.1/16 == 10.3/16        10.2.4.0  - 10.3.255.255  --+->  protect 10.1/16
 //! ```
 //!
-//! Equal lists are one list, and neighbours with one list are one interval, so that thousands of tunnels from one local network
-//! cost one list. Besides the policies there are holes, for what no tunnel ever carries unless a policy names it: link scope,
-//! and the own side of a child whose local selector lies inside its remote one.
+//! Equal lists are one list, and neighbours with one list are one interval, so that thousands of
+//! tunnels from one local network cost one list. Besides the policies there are holes, for what no
+//! tunnel ever carries unless a policy names it: link scope, and the own side of a child whose
+//! local selector lies inside its remote one.
+//!
+//! # Files
 //!
 //! | file | holds |
 //! |---|---|
@@ -19,10 +22,12 @@
 //! | `coarse` | lists that say less and close more, where exact ones would be too long |
 //! | `ranges` | arithmetic of address ranges |
 //!
-//! Policies that overlap each other in ever other ways have lists whose sum grows with their square, and peers choose selectors.
-//! So the sum is bounded, and the work. Where it would be exceeded, first what peers negotiated becomes one policy for all of its
-//! addresses that hang together ([`coarse::gathered`]): what is loaded stays as it is, and its holes stay open. When that is not enough,
-//! everything between the addresses of an interval is closed whose list is too long ([`coarse::Active::closed`]).
+//! Policies that overlap each other in ever other ways have lists whose sum grows with their
+//! square, and peers choose selectors. So the sum is bounded, and the work. Where it would be
+//! exceeded, first what peers negotiated becomes one policy for all of its addresses that hang
+//! together ([`coarse::gathered`]): what is loaded stays as it is, and its holes stay open. When
+//! that is not enough, everything between the addresses of an interval is closed whose list is too
+//! long ([`coarse::Active::closed`]).
 
 mod coarse;
 mod entries;
@@ -44,7 +49,8 @@ pub(super) use step::{MOBILITY, Outcome, Ports, Step, WITH_PORTS, WITH_TYPES, sh
 /// A list of steps, first asked first, and whether table 220 takes what they leave over.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct List {
-    /// Unmarked packets to these destinations are led to the device by table 220: what passes must be marked.
+    /// Unmarked packets to these destinations are led to the device by table 220: what passes must
+    /// be marked.
     pub(super) routed: bool,
     pub(super) steps: Vec<Step>,
 }
@@ -56,11 +62,13 @@ pub(super) struct Cut {
     pub(super) intervals: Vec<(AddrRange, usize)>,
     /// Each once.
     pub(super) lists: Vec<List>,
-    /// By policy (its place in the argument): the lists in which it is asked; not more than a few are remembered.
+    /// By policy (its place in the argument): the lists in which it is asked; not more than a few
+    /// are remembered.
     pub(super) serving: Vec<Vec<usize>>,
     /// Somewhere a list was too long, and more is closed there than the policies say.
     pub(super) closed: bool,
-    /// Children that have more holes for own sides than there can be: some or all of them are closed.
+    /// Children that have more holes for own sides than there can be: some or all of them are
+    /// closed.
     pub(super) without_holes: Vec<String>,
     /// Lists that say of many policies at once what happens.
     coarse: BTreeSet<usize>,
@@ -88,7 +96,8 @@ impl Cut {
         }
     }
 
-    /// True when tunnels meet: what is one's local side is guarded as another's remote side, as between the peers of a hub.
+    /// True when tunnels meet: what is one's local side is guarded as another's remote side, as
+    /// between the peers of a hub.
     pub(super) fn meets(&self) -> bool {
         let guarded = |list: &List| list.steps.iter().any(|s| s.outcome == Outcome::Guarded);
         let steps = self.lists.iter().flat_map(|list| &list.steps);
@@ -105,13 +114,14 @@ impl Cut {
 
 /// How many lists of one policy [`Cut::serving`] remembers.
 const REMEMBERED: usize = 8;
-/// All lists of a family have at most this many steps, and two more for each policy and hole: where policies do not overlap
-/// each other in many ways, that is more than they need.
+/// All lists of a family have at most this many steps, and two more for each policy and hole: where
+/// policies do not overlap each other in many ways, that is more than they need.
 const MAX_STEPS: usize = 1 << 16;
-/// How many steps one list may have. The first of these holds with which all lists together stay below the bound, so that
-/// long lists are given up before short ones, which are those of others.
+/// How many steps one list may have. The first of these holds with which all lists together stay
+/// below the bound, so that long lists are given up before short ones, which are those of others.
 const MAX_LIST: [usize; 3] = [4096, 256, 16];
-/// How many comparisons a sweep may take, and 256 more for each policy and hole, before another one is tried that closes more.
+/// How many comparisons a sweep may take, and 256 more for each policy and hole, before another one
+/// is tried that closes more.
 const MAX_WORK: usize = 1 << 25;
 /// How much a sweep may come to.
 #[derive(Clone, Copy)]
@@ -126,7 +136,8 @@ struct Bounds {
 
 const UNBOUNDED: usize = usize::MAX;
 
-/// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of table 220, too.
+/// Cuts the policies of one family. `default_is_routed`: unmarked packets follow a default route of
+/// table 220, too.
 pub(super) fn cut(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, default_is_routed: bool) -> Cut {
     let (entries, without_holes) = entries(policies, brought, ipv6, default_is_routed);
     let (all, work) = (MAX_STEPS + 2 * entries.len(), MAX_WORK + 256 * entries.len());
@@ -216,8 +227,8 @@ struct Asked {
     coarsely: bool,
 }
 
-/// The list of what is active in an interval, without where unmarked packets are led, and what is asked; `None` when it is longer
-/// than `max`.
+/// The list of what is active in an interval, without where unmarked packets are led, and what is
+/// asked; `None` when it is longer than `max`.
 fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usize) -> Option<(List, Asked)> {
     let mut list = List::default();
     let mut asked = Asked::default();
@@ -226,7 +237,8 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usiz
     let mut seen: HashSet<Step> = HashSet::new();
     let mut hole_in = None;
     for e in active.filter(|e| e.rank.class != Class::RoutedOnly) {
-        // Where a policy has a hole it does not apply at all, not even to what does not show whether it fits.
+        // Where a policy has a hole it does not apply at all, not even to what does not show
+        // whether it fits.
         if e.is_own_hole() {
             hole_in = Some(e.rank.policy);
         } else if e.policy.is_some() && e.policy == hole_in {

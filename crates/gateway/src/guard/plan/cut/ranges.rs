@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use ironswan_wire::selector::AddrRange;
 
-/// Addresses that stay on the link. A policy that merely covers them does not protect them; one that lies wholly inside does.
+/// Addresses that stay on the link. A policy that merely covers them does not protect them; one
+/// that lies wholly inside does.
 pub(in super::super) fn link_scope(ipv6: bool) -> Vec<AddrRange> {
     let of = |a: IpAddr, len| AddrRange::prefix(a, len);
     let found = if ipv6 {
@@ -56,7 +57,8 @@ pub(super) fn address(v: u128, ipv6: bool) -> IpAddr {
     if ipv6 { IpAddr::V6(v.into()) } else { IpAddr::V4((v as u32).into()) }
 }
 
-/// The addresses of a family between two ranges; `None` for a range: from its first address, to its last.
+/// The addresses of a family between two ranges; `None` for a range: from its first address, to its
+/// last.
 pub(in super::super) fn between(
     left: Option<&AddrRange>,
     right: Option<&AddrRange>,

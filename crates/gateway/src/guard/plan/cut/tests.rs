@@ -69,7 +69,8 @@ fn a_list_that_is_too_long_closes_at_least_what_it_would_have() {
     assert!(opener == 0 && same > 1000 && stricter > 100);
 }
 
-/// Ranges of 4,001 addresses that slide by one, each with ports of its own: as a peer can propose them.
+/// Ranges of 4,001 addresses that slide by one, each with ports of its own: as a peer can propose
+/// them.
 fn windows(count: u16) -> Vec<Policy> {
     (0..count)
         .map(|i| {
@@ -232,7 +233,8 @@ fn what_peers_negotiated_in_all_ways_closes_its_own_addresses_and_no_hole_of_wha
     let from =
         |local: [u8; 4], remote: [u8; 4], port| ask(&cut, (local.into(), remote.into()), 17, (9, port));
     let ask = |remote, port| from([10, 1, 0, 1], remote, port);
-    // The own side of another child, what a pass names, and what comes before all that was negotiated.
+    // The own side of another child, what a pass names, and what comes before all that was
+    // negotiated.
     assert_eq!(ask([10, 1, 9, 9], 5), None, "everything passes");
     assert_eq!(ask([10, 9, 1, 1], 5), None);
     assert_eq!(ask([10, 2, 0, 1], 5), Some(Outcome::Passed));

@@ -1,5 +1,5 @@
-//! A box with three TUN devices: `lan0`, `wan0` and the device of the tunnel; what a test writes to one is routed by the
-//! kernel, and read from another, or from none.
+//! A box with three TUN devices: `lan0`, `wan0` and the device of the tunnel; what a test writes to
+//! one is routed by the kernel, and read from another, or from none.
 
 use std::io::IoSlice;
 use std::net::IpAddr;
@@ -50,7 +50,8 @@ pub(super) enum Upper {
 }
 pub(super) use Upper::{Echo, EchoReply, First, Later, Options, Proto, Short, Tcp, Udp};
 
-/// One notation for both families: 10.A.B.C is fd00:A:B::C, everything else A.B.C.D is 2001:A:B:C::D, lengths double.
+/// One notation for both families: 10.A.B.C is fd00:A:B::C, everything else A.B.C.D is
+/// 2001:A:B:C::D, lengths double.
 pub(super) fn family(v6: bool, addr: &str) -> IpAddr {
     let ip: IpAddr = addr.parse().unwrap();
     let IpAddr::V4(v4) = ip else { return ip };

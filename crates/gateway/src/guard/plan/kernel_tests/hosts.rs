@@ -1,4 +1,5 @@
-//! Policies that cover this machine's own address, or the peer's: everything through the tunnel, and transport mode.
+//! Policies that cover this machine's own address, or the peer's: everything through the tunnel,
+//! and transport mode.
 
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -20,8 +21,8 @@ fn sent(b: &Box, send: impl FnOnce()) -> Option<Went> {
     b.left().into_iter().find(|(_, p)| p.ends_with(b"steering")).map(|(went, _)| went)
 }
 
-/// A socket on a port whose last socket was closed just now: a program that another test is starting has a copy of it until
-/// it runs.
+/// A socket on a port whose last socket was closed just now: a program that another test is
+/// starting has a copy of it until it runs.
 fn free(at: (IpAddr, u16)) -> UdpSocket {
     for _ in 0..500 {
         match UdpSocket::bind(at) {
@@ -78,7 +79,8 @@ fn a_host_sends_everything_through_the_tunnel_but_what_carries_the_tunnel() {
             assert_eq!(sent(b, || to(&free((own, 4500)))), Some(Tunnel), "no mark");
         }
         assert_eq!(b.counted(), (0, 0));
-        // Fragments of IPv6 come in one by one: of an IKE message, and of something else, whose first one does not get in.
+        // Fragments of IPv6 come in one by one: of an IKE message, and of something else, whose
+        // first one does not get in.
         let (own, far) = (family(true, "192.0.2.1"), family(true, "198.51.100.7"));
         for (upper, want) in
             [(Later(17), Nowhere), (First(9, 4500), Nowhere), (First(9, 53), ClearIn), (Later(6), ClearIn)]
@@ -121,7 +123,8 @@ fn too_big(router: IpAddr, own: IpAddr, quoted: &[u8]) -> Vec<u8> {
     error
 }
 
-/// A router behind this gateway, with an address that no policy covers, speaks of a packet that came through the tunnel.
+/// A router behind this gateway, with an address that no policy covers, speaks of a packet that
+/// came through the tunnel.
 #[test]
 fn an_error_takes_the_way_of_what_it_quotes() {
     let far_side = "198.51.100.0/24";
@@ -201,7 +204,8 @@ fn transport_mode_between_two_hosts_lets_esp_and_ah_pass_and_nothing_else() {
                     );
                     assert_eq!((sender.stats().fragmented, sender.stats().datagrams), (1, 3), "{what}");
                 }
-                // What the peer sends gets in, and so do errors about ours. Somebody takes it, or the kernel would answer.
+                // What the peer sends gets in, and so do errors about ours. Somebody takes it, or
+                // the kernel would answer.
                 let _taker = RawSocket::open(v6, protocol, 0x220, 1 << 20).unwrap();
                 assert_eq!(b.send(Wide, far, own, Proto(protocol)), Nowhere);
                 assert_eq!(b.send(Wide, far, own, Later(protocol)), Nowhere);
@@ -263,7 +267,8 @@ fn made(kind: Sent, from: IpAddr, to: IpAddr) -> Vec<u8> {
     }
 }
 
-/// What comes in clear, and whether it is dropped: for the gateway itself, and for a host behind it.
+/// What comes in clear, and whether it is dropped: for the gateway itself, and for a host behind
+/// it.
 const TO_US: &[(Sent, bool, bool)] = &[
     (Sent::As(Udp(1, 2)), true, true),
     (Sent::As(Udp(9, 500)), false, true),
