@@ -275,7 +275,7 @@ class Watch:
             load.ask(how)
         loads = [load.answer() for load in self.loads]
         time.sleep(0.03)
-        self.sniffer.ask()
+        self.sniffer.ask(json.dumps({f'box {box}': load['control'] for box, load in zip((1, 2), loads[1:3])}))
         sniffed = self.sniffer.answer()
         counters = self.line.counters()
         report = Report(loads, sniffed, counters, self.before)

@@ -5,7 +5,8 @@ usage: sniff.py SPEC.json DEVICE ...        (of its own network namespace)
 SPEC: {"nets": [inner prefixes], "outer": [the gateways' addresses], "kinds": [as trafficmix.py], "local": [addresses
 of this box], "sockets": true}.
 Says `ready`; answers each line `cut` on standard input with one JSON object about all that came since the last one,
-having first read everything that the kernel holds; ends with its input.
+having first read everything that the kernel holds; ends with its input. Instead of `cut`, a JSON object {"box 1": number of
+control packets sent, ...} makes it wait for these packets first, for a second at most.
 
 A frame is encrypted when it is ESP, or UDP of ports 500 and 4500, between the gateways, with no mark of the load in it.
 AH hides nothing: what is inside it between the gateways is protected when it is of a kind with "ah", and clear else; so
@@ -26,6 +27,7 @@ import selectors
 import socket
 import struct
 import sys
+import time
 
 MAGIC, CONTROL = b'LEAKTEST', b'CONTROLS'
 TAG = struct.Struct('!8sH')
@@ -263,6 +265,15 @@ class Sniffer:
                 self.counts.local[self.judge.kinds.get(tag, f'kind {tag}')] += 1
         return limit
 
+    def wait_for(self, numbers):
+        """Reads until the control packets of each box have come up to these numbers, for a second at most: on a busy machine the
+        last one may still be on its way when the question is asked."""
+        end = time.monotonic() + 1
+        while any(self.control.get(box, (0, 0))[1] < number for box, number in numbers.items()) and time.monotonic() < end:
+            for link in self.links:
+                self.read_link(link, 1000)
+            time.sleep(0.002)
+
     def report(self):
         for link in self.links:
             while self.read_link(link, 1000):
@@ -292,9 +303,10 @@ def main():
         for key, _ in poll.select():
             if key.data:
                 key.data()
-            elif not sys.stdin.readline():
+            elif not (line := sys.stdin.readline()):
                 return
             else:
+                sniffer.wait_for(json.loads(line) if line[0] == '{' else {})
                 print(json.dumps(sniffer.report()), flush=True)
 
 
