@@ -12,6 +12,7 @@
 //! | `daemon` | `ironswan.conf` |
 //! | `data` | `data { .. }` of `ironswan.conf` |
 //! | `keys` | the table of all keys |
+//! | `manual` | the tables of the manual, made from the table of keys |
 //! | `secrets` | `secrets` |
 
 mod child;
