@@ -119,23 +119,14 @@ fn number(ip: IpAddr) -> u128 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{settings, ts};
-    use super::super::{Policy, Verdict, plan};
+    use super::super::tests::{policy, settings};
+    use super::super::{Verdict, plan};
     use super::dispatch;
 
     /// The rules of the chain for errors, of one policy and, if there is one, a hole in it.
     fn errors(local: &str, remote: &str, hole: Option<(&str, &str)>) -> Vec<String> {
-        let policy = |verdict, (local, remote): (&str, &str)| Policy {
-            name: "site.net".into(),
-            verdict,
-            local: ts(local),
-            remote: ts(remote),
-            priority: 0,
-            open: 0,
-            guard: true,
-        };
-        let mut all = vec![policy(Verdict::Protect, (local, remote))];
-        all.extend(hole.map(|h| policy(Verdict::Bypass, h)));
+        let mut all = vec![policy(Verdict::Protect, local, remote)];
+        all.extend(hole.map(|(local, remote)| policy(Verdict::Bypass, local, remote)));
         let text = plan(&settings(), &all).nft.unwrap();
         let chain = text.lines().skip_while(|l| !(l.starts_with("\tchain o") && l.ends_with("e {"))).skip(1);
         let chain: Vec<String> = chain.take_while(|l| *l != "\t}").map(|l| l.trim().to_owned()).collect();

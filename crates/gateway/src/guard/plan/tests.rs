@@ -24,7 +24,7 @@ pub(super) fn ts(text: &str) -> TrafficSelector {
     ts
 }
 
-fn policy(verdict: Verdict, local: &str, remote: &str) -> Policy {
+pub(super) fn policy(verdict: Verdict, local: &str, remote: &str) -> Policy {
     Policy {
         name: "site.net".into(),
         verdict,
