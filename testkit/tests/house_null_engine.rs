@@ -83,7 +83,7 @@ fn a_manifest_or_script_that_asks_for_it_is_found() {
         ("crates/cli/Cargo.toml", "ironswan-ipsec = { workspace = true, features = [\"null-engine\"] }", 2),
         ("crates/crypto/Cargo.toml", "default = [\"null-engine\"]", 1),
         ("scripts/setup", "cargo build --features ironswan-ipsec/null-engine", 1),
-        ("crates/gateway/src/run.rs", "ironswan_crypto::null::choose();", 1),
+        ("crates/gateway/src/start/run.rs", "ironswan_crypto::null::choose();", 1),
         (
             "crates/ipsec/Cargo.toml",
             "ironswan-crypto = { workspace = true, features = [\"null-engine\"] }",

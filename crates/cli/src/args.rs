@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use ironswan_gateway::run::{DEFAULT_CONFIG, DEFAULT_VICI};
+use ironswan_gateway::start::run::{DEFAULT_CONFIG, DEFAULT_VICI};
 
 use crate::lab::common::{Common, seconds, within};
 

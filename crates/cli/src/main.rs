@@ -96,7 +96,7 @@ fn main() -> ExitCode {
             let lines: Vec<String> = failure.lines.iter().map(line).collect();
             match name {
                 // A service ends although nobody reads its log.
-                "run" => ironswan_gateway::log::last_words(&lines),
+                "run" => ironswan_gateway::observe::log::last_words(&lines),
                 _ => lines.iter().for_each(|line| text::complain(format_args!("{line}"))),
             }
             ExitCode::from(failure.status)
@@ -109,7 +109,7 @@ fn exit(status: i32) -> ExitCode {
 }
 
 fn run(a: &args::Run) -> Result<(), Failure> {
-    let options = ironswan_gateway::run::RunOptions { config: a.config.clone(), vici: a.vici.clone() };
-    ironswan_gateway::run::run(&options)
+    let options = ironswan_gateway::start::run::RunOptions { config: a.config.clone(), vici: a.vici.clone() };
+    ironswan_gateway::start::run::run(&options)
         .map_err(|e| Failure { status: if e.started || e.passes { 1 } else { 2 }, lines: e.lines })
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ironswan_gateway::worker::memory::{inbound, outbound, sealed};
+use ironswan_gateway::dataplane::userspace::memory::{inbound, outbound, sealed};
 use ironswan_ipsec::{Stage, StageTimes};
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

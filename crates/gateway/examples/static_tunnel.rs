@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use ironswan_crypto::batch::keymat_lens;
 use ironswan_crypto::rng::{Rng, Seeded, System};
-use ironswan_gateway::worker::{DataPlane, DataPlaneConfig};
+use ironswan_gateway::dataplane::userspace::{DataPlane, DataPlaneConfig};
 use ironswan_io::clock;
 use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
 use ironswan_io::tun::TunConfig;

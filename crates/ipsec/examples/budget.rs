@@ -24,7 +24,7 @@ use ironswan_wire::sadb::{Action, Command, Entry, PolicyAdd, ReqId, SaAdd, SaOpt
 use ironswan_wire::selector::TrafficSelector;
 use out_common::{Receiver, Sender, TRANSPORT, ah, between, inbound, outbound, with_keys};
 
-/// What a gateway does at once (`crates/gateway/src/worker/outbound.rs`).
+/// What a gateway does at once (`crates/gateway/src/dataplane/userspace/outbound.rs`).
 const BURST_FRAMES: usize = 64;
 const BURST_BYTES: usize = 16 * 1024;
 const TX: TxConfig = TxConfig { capacity: 256 * 1024, max_segments: 64, max_bytes: 65_400 };

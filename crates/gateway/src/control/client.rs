@@ -13,7 +13,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::queue::Queue;
 use super::{Control, EVENTS};
-use crate::log::Repeated;
+use crate::observe::log::Repeated;
 
 /// A client that takes nothing for so long, while something waits for it, is given up.
 const STALLED: Duration = Duration::from_secs(30);

@@ -52,7 +52,7 @@ impl Control {
             }
         }
         // An answer has no place for warnings and notes.
-        crate::reload::report(&diags);
+        crate::start::reload::report(&diags);
         for conn in read {
             self.put_conn(conn);
         }

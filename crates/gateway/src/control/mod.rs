@@ -55,7 +55,7 @@ pub(crate) use socket::try_connect;
 pub use socket::{Listener, connect_within, is_alive};
 
 use crate::driver::Driver;
-use crate::log::Repeated;
+use crate::observe::log::Repeated;
 use client::Client;
 
 /// Clients at one time, over all sockets.

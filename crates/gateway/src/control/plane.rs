@@ -14,8 +14,8 @@ use ironswan_crypto::engines::{EngineId, Measured};
 use ironswan_ipsec::{Stage, StageTimes, Stages};
 use ironswan_wire::vici::Section;
 
-use crate::offloads::Offloads;
-use crate::worker::DataPlane;
+use crate::dataplane::userspace::DataPlane;
+use crate::dataplane::userspace::offloads::Offloads;
 
 /// What the data plane is, and what it has done.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

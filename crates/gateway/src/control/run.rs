@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::client::{Client, Watch};
 use super::{Control, errmsg, failure, flag, number, success, text};
 use crate::driver::Outcome;
-use crate::log;
+use crate::observe::log;
 
 /// How long the kernel may take to guard what has come up.
 const GUARDED: Duration = Duration::from_secs(10);

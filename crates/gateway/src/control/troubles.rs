@@ -17,7 +17,7 @@ use ironswan_wire::vici::{Section, Value};
 
 use super::client::Client;
 use super::{Control, text};
-use crate::fitness::{self, Facts};
+use crate::start::fitness::{self, Facts};
 
 impl Control {
     /// `ironswan-troubles`.

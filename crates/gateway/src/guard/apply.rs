@@ -21,10 +21,10 @@ use ironswan_io::nft::Touch;
 use tokio::sync::Notify;
 
 use crate::driver::Driver;
+use crate::driver::pool::Turn;
 use crate::guard::ingress::thread::Keeping;
 use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::{Counters, Nft};
-use crate::pool::Turn;
 
 /// Shortest pause between two passes.
 const PAUSE: Duration = Duration::from_millis(20);

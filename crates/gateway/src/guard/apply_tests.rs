@@ -9,8 +9,8 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::dataplane::userspace::install::tests::{Fake, Table as Kept};
 use crate::driver::tests::{conf, up};
-use crate::install::tests::{Fake, Table as Kept};
 
 /// A program that replaces the table: how often it ran, what it was told last, whether it fails.
 #[derive(Default)]

@@ -30,12 +30,12 @@ use ironswan_io::{clock, sysctl};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep_until;
 
+use crate::dataplane::userspace::DataPlane;
+use crate::dataplane::userspace::napi::Threaded;
 use crate::driver::Driver;
 use crate::guard::apply::Table;
 use crate::guard::ingress::thread::Keeping;
-use crate::log::{self, Repeated};
-use crate::napi::Threaded;
-use crate::worker::DataPlane;
+use crate::observe::log::{self, Repeated};
 
 /// The shortest time between two comparisons of rules and routes.
 const COMPARE: Duration = Duration::from_millis(100);

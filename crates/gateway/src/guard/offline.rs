@@ -10,8 +10,8 @@ use super::ingress::Report as Ingress;
 use super::{Counters, GuardError, Nft, NftError, Removed, Standing, Version, holder};
 use crate::control::is_alive;
 use crate::guard::plan::{self, from_config};
-use crate::reload;
-use crate::run::DEFAULT_VICI;
+use crate::start::reload;
+use crate::start::run::DEFAULT_VICI;
 use ironswan_config::diag::Diagnostics;
 use ironswan_config::{self as config, Daemon, vici_uri};
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ironswan_ike::event::Level;
 use ironswan_io::tun::TunConfig;
 
+use crate::dataplane::userspace::DataPlane;
 use crate::driver::Driver;
 use crate::guard::apply::{Replace, Table};
 use crate::guard::ingress::Keeper;
@@ -20,8 +21,7 @@ use crate::guard::ingress::thread::Keeping;
 use crate::guard::keep::Watcher;
 use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::{NAME, Nft, delete_table};
-use crate::log;
-use crate::worker::DataPlane;
+use crate::observe::log;
 use ironswan_config::Config;
 
 /// The guard of a running daemon, from its start to its end.

@@ -3,7 +3,7 @@
 //! | pool | threads | work |
 //! |---|---|---|
 //! | `ipsec-kex` | as many as processors, at least 2 | key exchanges: those of peers that are established and of our own attempts first, three of four at most while strangers wait; strangers' sites take turns |
-//! | `ipsec-names` | 16 | name look-ups ([`crate::names`]) |
+//! | `ipsec-names` | 16 | name look-ups ([`crate::driver::names`]) |
 //! | `ipsec-nft` | 1 | the program `nft` |
 //!
 //! Threads are started when there is work and end after a while without. Nobody ever joins them: one that hangs in the
@@ -286,7 +286,7 @@ impl Pool {
 /// All pools of the daemon.
 pub(crate) struct Pools {
     pub(crate) kex: Pool,
-    pub(crate) names: crate::names::Resolver,
+    pub(crate) names: crate::driver::names::Resolver,
     pub(crate) nft: Pool,
 }
 
@@ -295,7 +295,7 @@ impl Default for Pools {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Self {
             kex: Pool::new("ipsec-kex", cores.max(2)),
-            names: crate::names::Resolver::default(),
+            names: crate::driver::names::Resolver::default(),
             nft: Pool::new("ipsec-nft", 1),
         }
     }

@@ -1,5 +1,5 @@
 //! Path MTUs: what fits the path to the peer of an outbound SA, asked of the kernel and of what ICMP errors have taught
-//! ([`crate::paths`]), and told to the engine.
+//! ([`crate::dataplane::userspace::paths`]), and told to the engine.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ironswan_wire::ip::protocol;
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef, Spi};
 
 use super::{ADDRESSES, Installer};
-use crate::paths::Shape;
+use crate::dataplane::userspace::paths::Shape;
 
 /// When the kernel is asked again that could not be understood.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);

@@ -25,19 +25,19 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use crate::control::{Control, Listener, Plane, is_alive};
+use crate::dataplane::userspace::install::Installer;
+use crate::dataplane::userspace::napi::Threaded;
+use crate::dataplane::userspace::{DataPlane, DataPlaneConfig, IkeDatagram, Notice};
 use crate::driver::Driver;
-use crate::fitness;
 use crate::guard::Claim;
 use crate::guard::keep::{prepare_device, tell_network};
 use crate::guard::plan::from_config;
 use crate::guard::standing::Steering;
 use crate::guard::start_and_end::Gate;
-use crate::install::Installer;
-use crate::keylog::KeyLogger;
-use crate::napi::Threaded;
-use crate::notify::notify;
-use crate::reload::{Loaded, load, report};
-use crate::worker::{DataPlane, DataPlaneConfig, IkeDatagram, Notice};
+use crate::observe::keylog::KeyLogger;
+use crate::start::fitness;
+use crate::start::notify::notify;
+use crate::start::reload::{Loaded, load, report};
 use ironswan_config::{Config, Daemon, files, vici_uri};
 
 /// Where VICI listens unless told otherwise.
@@ -94,7 +94,7 @@ impl From<String> for RunError {
 pub fn run(options: &RunOptions) -> Result<(), RunError> {
     ironswan_io::malloc::share_arenas();
     let (config, diags) = load(&options.config)?;
-    crate::log::init(config.daemon.log_level, config.daemon.log_format)?;
+    crate::observe::log::init(config.daemon.log_level, config.daemon.log_format)?;
     report(&diags);
     selftest::run()
         .map_err(|e| format!("the cryptographic self-test failed: {e}; do not use this program"))?;
@@ -114,7 +114,7 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
         .build()
         .map_err(|e| format!("cannot start the control thread: {e}"))?;
     let ended = LocalSet::new().block_on(&runtime, daemon(options, config, sockets));
-    crate::log::flush();
+    crate::observe::log::flush();
     ended
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use crate::pool::{Pool, Turn};
+use crate::driver::pool::{Pool, Turn};
 
 /// How long an answer is waited for.
 const TIME_LIMIT: Duration = Duration::from_secs(10);

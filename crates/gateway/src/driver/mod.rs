@@ -28,12 +28,12 @@ use ironswan_ipsec::Engine;
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaAdd, SaRef, SaStats, Up};
 use tokio::sync::{Notify, oneshot};
 
+use crate::dataplane::userspace::install::Installer;
+use crate::driver::pool::{Place, Pools, Turn};
 use crate::guard::apply::Enforcing;
 use crate::guard::plan::from_config;
-use crate::install::Installer;
-use crate::keylog::KeyLogger;
-use crate::log::{self, Repeated, RepeatedBy};
-use crate::pool::{Place, Pools, Turn};
+use crate::observe::keylog::KeyLogger;
+use crate::observe::log::{self, Repeated, RepeatedBy};
 
 /// So many key pairs for strangers of one site may wait for a thread; for more, half-open IKE_SAs end before they are answered.
 /// With the slowest group that is a second's work.
@@ -546,6 +546,7 @@ fn may_be_at(endpoint: &Endpoint, conn: &str, remote: IpAddr) -> bool {
     endpoint.connection(conn).is_some_and(|c| c.remote_addrs.iter().any(|a| a.matches(remote)))
 }
 
+mod names;
+pub(crate) mod pool;
 #[cfg(test)]
-#[path = "driver_tests.rs"]
 pub(crate) mod tests;

@@ -35,10 +35,10 @@ use ironswan_wire::selector::AddrRange;
 
 pub use self::kernel::Kernel;
 use self::path::{Outside, UNKNOWN_PATH_MTU};
+use crate::dataplane::userspace::paths::Paths;
 use crate::guard::plan::from_config::Configured;
 use crate::guard::plan::{Policy, Way};
 use crate::guard::standing::{Steering, default_metric};
-use crate::paths::Paths;
 
 /// Prefixes of one selector that are routed; a range may be cut into up to 254 of them, and a peer chooses ranges.
 const MAX_PREFIXES: usize = 512;

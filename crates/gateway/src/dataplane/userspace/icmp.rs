@@ -15,7 +15,7 @@ use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::raw::RawSocket;
 
 use super::{Pair, StartError};
-use crate::paths::Paths;
+use crate::dataplane::userspace::paths::Paths;
 
 /// Bytes for each error. Routers quote up to 576 or 1,280 bytes in all; one that quotes more is not
 /// whole, and refused.

@@ -17,7 +17,7 @@ use super::lanes::{Lanes, PATIENCE, lock};
 use super::packet_io::{Device, PacketIo};
 use super::sampling::Sampling;
 use super::{Notice, WorkerStats};
-use crate::offloads::Slower;
+use crate::dataplane::userspace::offloads::Slower;
 
 /// Frames that are read before the engine looks at them, unless they are large: then they are still in the cache when they
 /// are sealed.

@@ -6,7 +6,7 @@ use ironswan_ipsec::Stage;
 use ironswan_wire::offload::Gso;
 
 use super::*;
-use crate::worker::crew;
+use crate::dataplane::userspace::crew;
 use ironswan_config::tuning::Tuning;
 
 /// A pause of up to some microseconds now and then, from a seed.

@@ -121,7 +121,7 @@ pub(super) fn quotable(side: &Side, outer: Outer, protocol: u8) {
     let port = sa.udp_encap.then_some(sa.remote.port());
     let (spi, reqid, remote) = (sa.spi, sa.reqid, sa.remote.ip());
     let sa = SaRef { direction: Direction::Out, spi, reqid, remote };
-    side.plane.paths().add(&sa, crate::paths::Shape { protocol, port });
+    side.plane.paths().add(&sa, crate::dataplane::userspace::paths::Shape { protocol, port });
 }
 
 /// In tunnel mode, without options.

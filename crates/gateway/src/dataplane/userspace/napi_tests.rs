@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 use super::*;
 use crate::driver::tests::{conf, gateway};
 use crate::guard::keep::Watcher;
-use crate::reload::{Loaded, load};
+use crate::start::reload::{Loaded, load};
 use ironswan_testkit::scratch::Scratch;
 
 fn run(line: &str) {

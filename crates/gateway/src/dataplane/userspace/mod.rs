@@ -52,12 +52,16 @@ use ironswan_wire::sadb::Up;
 mod crew;
 mod icmp;
 mod inbound;
+pub mod install;
 mod lanes;
 #[doc(hidden)]
 pub mod memory;
+pub mod napi;
+pub mod offloads;
 mod order;
 mod outbound;
 mod packet_io;
+pub mod paths;
 mod pool;
 mod refused;
 mod sampling;
@@ -67,8 +71,8 @@ mod stats;
 mod tests;
 mod xdp;
 
-use crate::offloads::{Offloads, Slower};
-use crate::paths::Paths;
+use crate::dataplane::userspace::offloads::{Offloads, Slower};
+use crate::dataplane::userspace::paths::Paths;
 use ironswan_config::tuning::Tuning;
 use lanes::{Lanes, LanesConfig};
 pub use stats::WorkerStats;

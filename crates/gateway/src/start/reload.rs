@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use ironswan_ike::{Endpoint, STOPPING, Target};
 use ironswan_io::clock;
 
+use crate::dataplane::userspace::napi::Threaded;
 use crate::driver::Driver;
-use crate::napi::Threaded;
-use crate::run::RunError;
+use crate::start::run::RunError;
 use ironswan_config::diag::{Diagnostics, Severity};
 use ironswan_config::files::{self, Files, Progress, Task};
 use ironswan_config::{self as config, Config, Daemon};
@@ -193,7 +193,7 @@ impl Loaded {
     fn take_settings(&self, driver: &Driver, new: &Daemon) {
         let mut settings = self.settings.borrow_mut();
         if new.log_level != settings.log_level {
-            crate::log::set_level(new.log_level);
+            crate::observe::log::set_level(new.log_level);
             settings.log_level = new.log_level;
         }
         if new.limits != settings.limits {

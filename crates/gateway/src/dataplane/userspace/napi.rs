@@ -19,7 +19,7 @@ use ironswan_io::Error as IoError;
 use ironswan_io::napi::{self, NapiError, Why};
 use ironswan_io::route::{Link, Netlink};
 
-use crate::log;
+use crate::observe::log;
 use ironswan_config::tuning::ThreadedNapi;
 
 /// An interface that is polled by threads.

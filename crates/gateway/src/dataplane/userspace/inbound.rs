@@ -16,7 +16,7 @@ use super::packet_io::{Device, PacketIo};
 use super::refused::Merging;
 use super::sampling::Sampling;
 use super::{IkeDatagram, Notice, WorkerStats, token, xdp};
-use crate::offloads::Slower;
+use crate::dataplane::userspace::offloads::Slower;
 
 /// Most buffers of one receive, each with room for the largest that the kernel merges. Slots are not a power of two
 /// apart: the headers of small packets would all fall into the same cache sets.

@@ -11,9 +11,9 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::dataplane::userspace::install::Kernel;
+use crate::dataplane::userspace::install::tests::{Fake, Table};
 use crate::guard::standing::Steering;
-use crate::install::Kernel;
-use crate::install::tests::{Fake, Table};
 use ironswan_config::load_files;
 use ironswan_testkit::scratch::Scratch;
 

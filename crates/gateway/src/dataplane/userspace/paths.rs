@@ -4,7 +4,7 @@
 //! Whoever knows the addresses of both ends can send "fragmentation needed" or "packet too big" in
 //! the name of a router. An SPI is known only to who sees the packets, so an error that quotes it
 //! comes from the path. The installer keeps the list of outbound SAs, the thread that receives ICMP
-//! (`worker::icmp`) asks it, and what is believed stands in [`ironswan_io::known`], where senders
+//! (`icmp`) asks it, and what is believed stands in [`ironswan_io::known`], where senders
 //! and the installer find it.
 //!
 //! In UDP the SPI lies in bytes 9 to 12 behind the IP header. RFC 792 lets routers quote 8: such

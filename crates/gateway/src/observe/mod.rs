@@ -1,0 +1,9 @@
+//! What the daemon shows of itself to those who operate it.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`log`] | writes log lines, without making anybody wait for standard error |
+//! | [`keylog`] | writes the keys of SAs into tables for Wireshark, when the configuration asks for it |
+
+pub mod keylog;
+pub mod log;

@@ -1,0 +1,13 @@
+//! Start and end of the daemon, and what changes in between without an end.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`run`] | starts everything in order, ends it in the other order |
+//! | `reload` | reads the configuration again and applies the difference |
+//! | [`fitness`] | names what on this machine stands in the way of a gateway |
+//! | [`notify`] | tells the service manager how far the daemon is |
+
+pub mod fitness;
+pub mod notify;
+pub(crate) mod reload;
+pub mod run;
