@@ -8,6 +8,13 @@
 //! ```
 //! One thread, nothing in it blocks. Every event is applied before the next datagram leaves: an inbound SA stands before
 //! the peer learns of it (ARCHITECTURE.md, the control path).
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `names` | looks up the names of peers, on threads of its own |
+//! | `pool` | bounded groups of threads for work that takes long or may hang |
 
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};

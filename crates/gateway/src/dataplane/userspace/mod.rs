@@ -20,10 +20,15 @@
 //! | `crew` | the workers beside the first |
 //! | `icmp` | the thread that receives ICMP errors |
 //! | `inbound` | from the sockets to the TUN device |
+//! | `install` | SADB messages to the engine, routes of the device to the kernel |
+//! | `lanes` | a direction's lock, tickets and batches |
 //! | `memory` | the loop over memory, for tests and benches |
+//! | `napi` | which interfaces kernel threads poll |
+//! | `offloads` | which offloads the kernel granted, and which it withdrew later |
 //! | `order` | batches leave in the order of their tickets |
 //! | `outbound` | from the TUN device to the sockets |
 //! | `packet_io` | the kernel's objects, or memory |
+//! | `paths` | which ICMP errors about a path are believed |
 //! | `pool` | a fixed number of batches |
 //! | `refused` | merged writes that the device refuses |
 //! | `sampling` | which batches are measured |
