@@ -1,5 +1,4 @@
-//! The manual names everything that it must name: every key of ironswan.conf and every drop reason. The keys of connections are
-//! compared by the crate `config`, which makes their tables.
+//! The manual names every drop reason. The keys of the configuration are compared by the crate `config`, which makes their tables.
 //!
 //! Compared as text: the tables in the source on one side, the pages on the other. What is not here: whether what
 //! the pages say is right.
@@ -10,13 +9,6 @@ use std::path::Path;
 fn read(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("testkit is inside the repository");
     fs::read_to_string(root.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
-}
-
-/// Words of `const KEYS: &[&str]` in the reader of `ironswan.conf`.
-fn daemon_keys(source: &str) -> Vec<String> {
-    let list = source.split_once("const KEYS: &[&str] =").and_then(|(_, list)| list.split_once("&["));
-    let list = list.and_then(|(_, list)| list.split(']').next()).unwrap_or_default();
-    list.split('"').skip(1).step_by(2).map(str::to_string).collect()
 }
 
 /// Names in the macro call that lists the drop reasons.
@@ -36,16 +28,6 @@ fn missing<'a>(names: &'a [String], page: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn every_key_of_ironswan_conf_is_in_the_manual() {
-    let mut keys = daemon_keys(&read("crates/config/src/meaning/daemon.rs"));
-    assert!(keys.len() > 10, "the list was not found: {keys:?}");
-    let data = daemon_keys(&read("crates/config/src/meaning/data.rs"));
-    assert!(data.contains(&"busy_poll".into()), "the list was not found: {data:?}");
-    keys.extend(data);
-    assert_eq!(missing(&keys, &read("docs/manual/configuration.md")), [""; 0]);
-}
-
-#[test]
 fn every_drop_reason_is_in_the_manual_with_its_remedy() {
     let reasons = drop_reasons(&read("crates/ipsec/src/counters.rs"));
     assert!(reasons.len() > 20, "the list was not found: {reasons:?}");
@@ -55,6 +37,5 @@ fn every_drop_reason_is_in_the_manual_with_its_remedy() {
 #[test]
 fn what_is_missing_from_a_page_is_found() {
     assert_eq!(missing(&["one".into(), "two".into()], "| `one` | ... two"), ["two"]);
-    assert_eq!(daemon_keys("const KEYS: &[&str] = &[\n \"a\", \"b\",\n];"), ["a", "b"]);
     assert_eq!(drop_reasons("drop_reasons! {\n    /// Why,\n    InX,\n    OutY,\n}\n"), ["InX", "OutY"]);
 }

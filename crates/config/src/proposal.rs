@@ -78,11 +78,6 @@ pub(super) fn too_many(list: &[Proposal]) -> Option<String> {
         .then(|| format!("more than {MAX_TRANSFORMS} algorithms in all proposals together; write fewer"))
 }
 
-/// `default`.
-pub(super) fn default_list(protocol: ProtocolId) -> Vec<Proposal> {
-    list(std::iter::once("default"), protocol).unwrap_or_default()
-}
-
 /// Puts lists of several protocols into one, numbered from 1 in this order; or says that they are too many.
 pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec<Proposal>, String> {
     let all: Vec<Proposal> = lists.into_iter().flatten().collect();

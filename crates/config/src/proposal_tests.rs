@@ -7,6 +7,10 @@ fn read(text: &str, protocol: ProtocolId) -> Result<String, Vec<String>> {
     list(text.split(','), protocol).map(|l| l.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
+fn default_list(protocol: ProtocolId) -> Vec<Proposal> {
+    list(std::iter::once("default"), protocol).unwrap()
+}
+
 fn ike(text: &str) -> Result<String, Vec<String>> {
     read(text, ProtocolId::IKE)
 }

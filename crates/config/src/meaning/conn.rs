@@ -1,28 +1,26 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
-use std::time::Duration;
-
-use ironswan_ike::config::{AddrSpec, Auth, ChildAction, ChildConfig, Childless, Connection, Unique};
+use ironswan_ike::config::{AddrSpec, Auth, ChildAction, ChildConfig, Connection};
 use ironswan_wire::iana::ProtocolId;
-use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::id::IdPattern;
 use ironswan_wire::proposal::Proposal;
 
 use super::super::algorithms;
 use super::super::diag::Diagnostics;
-use super::super::proposal;
 use super::super::tree::{Node, Section};
-use super::super::value::{self, show};
+use super::super::value::show;
 use super::Reader;
 use super::child::child;
-use super::keys::{self, join};
+use super::keys::conn::{self as k, local as l, remote as m};
+use super::keys::{self, Key, Table, join};
 
 /// A connection's name and a child's are at most this long. VICI's answers put both into one name, or a child's and a number,
 /// and a name of VICI has 255 bytes.
 const MAX_NAME: usize = 100;
 /// Addresses of one side: those of both sides are tried with each other.
 const MAX_ADDRS: usize = 255;
-/// swanctl's default: 4 hours.
-const REKEY_TIME: Duration = Duration::from_secs(4 * 3600);
+/// Names of the sub-sections of a connection, each with or without a suffix.
+const SECTIONS: &[&str] = &["local", "remote", "children"];
 
 /// Understands one connection. `path` is what its keys are called in messages (`connections.net`, or empty for VICI).
 /// `None` when there was an error; all errors are in `diags`.
@@ -37,7 +35,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     keys::check(
         section,
         path,
-        keys::CONN,
+        k::CONN_TABLE,
         diags,
         |sub, s, _| {
             match sub {
@@ -48,7 +46,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
             }
             true
         },
-        keys::CONN_SECTIONS,
+        SECTIONS,
     );
     // What is only let through or dropped needs nobody to authenticate.
     let shunt = |s: &Section| {
@@ -58,15 +56,18 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     let only_shunts = children.is_some_and(|c| !c.is_empty() && c.sections().all(|(_, s)| shunt(s)));
     let sides = |found: &[(&str, &Section)]| !(only_shunts && found.is_empty());
     let (local_sides, remote_sides) = (sides(&local), sides(&remote));
-    let local_id =
-        local_sides.then(|| side("local", &local, section, path, diags)).flatten().map(|(s, path)| {
-            let mut r = Reader { section: s, path: &path, diags };
-            r.get("id", |t| if t.trim() == "%any" { Ok(None) } else { identity(t).map(Some) }).flatten()
-        });
-    let remote_id =
+    let us = local_sides.then(|| side("local", &local, section, path, diags)).flatten().map(|(s, path)| {
+        let mut r = Reader { section: s, path: &path, diags };
+        r.written(&l::ROUND);
+        let auth = authentication(&mut r, &l::AUTH);
+        (auth, r.written(&l::ID).flatten())
+    });
+    let them =
         remote_sides.then(|| side("remote", &remote, section, path, diags)).flatten().map(|(s, path)| {
             let mut r = Reader { section: s, path: &path, diags };
-            r.get("id", pattern).unwrap_or(IdPattern::Any)
+            r.written(&m::ROUND);
+            let auth = authentication(&mut r, &m::AUTH);
+            (auth, r.read(&m::ID))
         });
     let mut kids = Vec::new();
     if let Some(children) = children {
@@ -90,67 +91,37 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     }
 
     let mut r = Reader { section, path, diags };
-    r.get("version", |t| match t.trim() {
-        "0" | "2" => Ok(()),
-        "1" => Err("IKEv1 is not spoken (RFC 9395 retired it); set version = 2".to_owned()),
-        t => Err(format!("`{}` is not a version; set version = 2", show(t))),
-    });
-    let local_addrs = addrs(&mut r, "local_addrs");
-    let remote_addrs = addrs(&mut r, "remote_addrs");
-    // Whether it is one of ours is for `check` to say.
-    let local_port = r.get("local_port", |t| value::port(t, 0)).filter(|port| *port > 0);
-    let remote_port = r.get("remote_port", |t| value::port(t, 500)).unwrap_or(500);
-    let proposals = match section.value("proposals") {
-        None => proposal::default_list(ProtocolId::IKE),
-        Some(v) => match proposal::list(v.items(), ProtocolId::IKE) {
-            Ok(list) => {
-                algorithms::advice(&list).into_iter().for_each(|w| r.warn("proposals", w));
-                list
-            }
-            Err(errors) => {
-                errors.into_iter().for_each(|e| r.error("proposals", e));
-                Vec::new()
-            }
-        },
-    };
-    let rekey_time = r.get("rekey_time", value::time).unwrap_or(REKEY_TIME);
-    let over_time = r.get("over_time", value::time).unwrap_or(rekey_time / 10);
-    let mut rand_time = r.get("rand_time", value::time).unwrap_or(over_time.min(rekey_time));
+    r.written(&k::VERSION);
+    let local_addrs = addrs(&mut r, &k::LOCAL_ADDRS);
+    let remote_addrs = addrs(&mut r, &k::REMOTE_ADDRS);
+    let local_port = r.written(&k::LOCAL_PORT).flatten();
+    let remote_port = r.read(&k::REMOTE_PORT);
+    let proposals = r.read(&k::PROPOSALS);
+    algorithms::advice(&proposals).into_iter().for_each(|w| r.warn(&k::PROPOSALS, w));
+    let rekey_time = r.read(&k::REKEY_TIME);
+    let over_time = r.written(&k::OVER_TIME).unwrap_or(rekey_time / 10);
+    let mut rand_time = r.written(&k::RAND_TIME).unwrap_or(over_time.min(rekey_time));
     if rand_time > rekey_time {
-        r.warn("rand_time", "is longer than rekey_time, which is used instead");
+        r.warn(&k::RAND_TIME, "is longer than rekey_time, which is used instead");
         rand_time = rekey_time;
     }
-    let keyingtries = r
-        .get("keyingtries", |t| match t.trim() {
-            "%forever" => Ok(0),
-            t => value::number(t, u64::from(u32::MAX)).map(|n| n as u32),
-        })
-        .unwrap_or(1);
-    let unique = r.word(
-        "unique",
-        &[("no", Unique::No), ("never", Unique::Never), ("keep", Unique::Keep), ("replace", Unique::Replace)],
-    );
-    let childless = r.word(
-        "childless",
-        &[
-            ("allow", Childless::Allow),
-            ("never", Childless::Never),
-            ("prefer", Childless::Prefer),
-            ("force", Childless::Force),
-        ],
-    );
-    let encap = r.get("encap", value::boolean).unwrap_or(false);
+    let keyingtries = r.read(&k::KEYINGTRIES);
+    let unique = r.read(&k::UNIQUE);
+    let childless = r.read(&k::CHILDLESS);
+    let encap = r.read(&k::ENCAP);
     if encap {
         ah_in_udp(&mut r, &kids);
     }
-    let dpd_delay = r.get("dpd_delay", value::time).unwrap_or(Duration::ZERO);
+    let dpd_delay = r.read(&k::DPD_DELAY);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
-        r.warn("remote_addrs", "a child has a start_action, but there is no single address to initiate to; name the peer's address");
+        r.warn(&k::REMOTE_ADDRS, "a child has a start_action, but there is no single address to initiate to; name the peer's address");
     }
     if diags.errors() > before {
         return None;
     }
+    let (local_auth, local_id) = us.unwrap_or((Auth::Psk, None));
+    let (remote_auth, remote_id) = them.unwrap_or((Auth::Psk, IdPattern::Any));
     Some(Connection {
         name: name.to_owned(),
         local_addrs,
@@ -158,15 +129,15 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         local_port,
         remote_port,
         proposals,
-        local_auth: Auth::Psk,
-        remote_auth: Auth::Psk,
-        local_id: local_id.flatten(),
-        remote_id: remote_id.unwrap_or_default(),
+        local_auth,
+        remote_auth,
+        local_id,
+        remote_id,
         encap,
         dpd_delay,
         keyingtries,
-        unique: unique.unwrap_or_default(),
-        childless: childless.unwrap_or_default(),
+        unique,
+        childless,
         rekey_time,
         over_time,
         rand_time,
@@ -193,18 +164,18 @@ fn ah_in_udp(r: &mut Reader<'_>, kids: &[ChildConfig]) {
         let name = show(&child.name);
         if child.proposals.iter().all(ah) {
             r.error(
-                "encap",
+                &k::ENCAP,
                 format!("AH cannot be carried in UDP, and children.{name} has ah_proposals only; write esp_proposals (null-sha256 \
                          authenticates without encrypting), or set encap = no"),
             );
         } else if child.proposals.iter().any(ah) {
-            r.warn("encap", format!("AH cannot be carried in UDP: the ah_proposals of children.{name} are never used; remove them"));
+            r.warn(&k::ENCAP, format!("AH cannot be carried in UDP: the ah_proposals of children.{name} are never used; remove them"));
         }
     }
 }
 
-fn addrs(r: &mut Reader<'_>, key: &str) -> Vec<AddrSpec> {
-    let list = r.list(key, value::address).unwrap_or_else(|| vec![AddrSpec::Any]);
+fn addrs(r: &mut Reader<'_>, key: &Key<Vec<AddrSpec>>) -> Vec<AddrSpec> {
+    let list = r.read(key);
     if list.len() > MAX_ADDRS {
         r.error(key, format!("more than {MAX_ADDRS} addresses; write subnets or ranges"));
     }
@@ -219,7 +190,7 @@ fn side<'a>(
     path: &str,
     diags: &mut Diagnostics,
 ) -> Option<(&'a Section, String)> {
-    let table = if what == "local" { keys::LOCAL } else { keys::REMOTE };
+    let table: Table = if what == "local" { l::LOCAL_TABLE } else { m::REMOTE_TABLE };
     let (name, section) = match found {
         [] => {
             diags.error(
@@ -260,39 +231,13 @@ fn side<'a>(
         },
         &["cert", "cacert"],
     );
-    let mut r = Reader { section, path: &path, diags };
-    r.get("round", |t| value::number(t, 255));
-    if section.value("auth").is_none() {
-        r.error("auth", "the default is pubkey, which is not built yet; write auth = psk");
-    }
-    r.get("auth", |t| match t.trim().to_ascii_lowercase().as_str() {
-        "psk" => Ok(()),
-        _ => Err(format!("`{}` is not built yet; write auth = psk", show(t))),
-    });
     Some((section, path))
 }
 
-/// One identity.
-pub(super) fn identity(text: &str) -> Result<Identity, String> {
-    match Identity::parse(text) {
-        Some(id) if id.data.is_empty() => Err(format!("`{}` is an empty identity", show(text))),
-        Some(id) if id.data.len() > 1024 => Err("an identity longer than 1024 bytes".to_owned()),
-        Some(id) => Ok(id),
-        None if text.contains('=') => Err(format!(
-            "`{}`: distinguished names are not read yet; use a name, an address, or keyid:",
-            show(text)
-        )),
-        None => {
-            Err(format!("`{}` is not an identity; write a name, user@name, an address or @#hex", show(text)))
-        }
+/// The method of authentication. swanctl's default is not built, so it must be written.
+fn authentication(r: &mut Reader<'_>, key: &Key<Auth>) -> Auth {
+    if !r.has(key) {
+        r.error(key, "the default is pubkey, which is not built yet; write auth = psk");
     }
-}
-
-/// An identity or a pattern of one.
-pub(super) fn pattern(text: &str) -> Result<IdPattern, String> {
-    let t = text.trim();
-    if t == "%any" || t.starts_with('*') {
-        return IdPattern::parse(t).ok_or_else(|| format!("`{}` is not a pattern", show(t)));
-    }
-    identity(t).map(IdPattern::Exact)
+    r.written(key).unwrap_or(Auth::Psk)
 }

@@ -1,99 +1,60 @@
 //! `data { .. }` of `ironswan.conf`: how packets are moved.
-//!
-//! ```text
-//! data {
-//!   workers = auto           threads that move packets: auto (by processors), or a number
-//!   pin = 0,2-5              processors that they are bound to, in turns; default: none is bound
-//!   nice = -10               their priority before other programs: -20 (first) to 19; 0: as the daemon is
-//!   engine = auto            cryptographic engine: auto (the fastest of a test at start), or one of `ironswan list algs`
-//!   batch = 256k             bytes that are sealed at once
-//!   socket_buffer = 8m       buffer of each socket, each way
-//!   gso = yes                the kernel cuts what is sent in UDP
-//!   gro = yes                the kernel merges what is received in UDP
-//!   tun_offload = yes        the TUN device takes and gives super-packets
-//!   tun_queue = 4000         packets that wait in the TUN device
-//!   busy_poll = 0            how long a thread polls network cards before it sleeps
-//!   xdp = wan0,wan1          interfaces on which ESP is received through AF_XDP; default: none
-//!   threaded_napi = auto     interfaces that kernel threads poll, not softirqs: auto (with one processor all), no, or names
-//! }
-//! ```
-
-use std::time::Duration;
 
 use ironswan_crypto::engines::EngineId;
 
 use super::super::diag::Diagnostics;
 use super::super::tree::Section;
-use super::super::value::{self, show};
 use super::Reader;
-use super::daemon::device;
+use super::keys::Key;
+use super::keys::data as k;
 use crate::tuning::{ThreadedNapi, Tuning};
 
-pub(super) const KEYS: &[&str] = &[
-    "workers",
-    "pin",
-    "nice",
-    "engine",
-    "batch",
-    "socket_buffer",
-    "gso",
-    "gro",
-    "tun_offload",
-    "tun_queue",
-    "busy_poll",
-    "xdp",
-    "threaded_napi",
-];
-
-/// Most workers, and the highest number of a processor (`CPU_SETSIZE` less 1).
-const MAX_WORKERS: u64 = 256;
-const MAX_CPU: u64 = 1023;
-/// A batch holds two super-packets with what is added to them, and more than this is never in a cache.
-const BATCH: (u64, u64) = (192 << 10, 8 << 20);
-/// Two merged buffers with the kernel's own share, up to what the kernel takes.
-const SOCKET_BUFFER: (u64, u64) = (256 << 10, 512 << 20);
-/// What keeps a large flow going (`docs/performance.md`), up to half a second of small packets.
-const TUN_QUEUE: (u64, u64) = (100, 200_000);
-const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
-/// Interfaces of one list.
+/// Most interfaces of one list.
 const MAX_INTERFACES: usize = 32;
 
-/// Reads the section. `device` is the TUN device's name. The second is the engine, when one is named.
+/// Reads the section. `tun` is the TUN device's name. The second result is the engine, when one is named.
 pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tuning, Option<EngineId>) {
-    let mut t = Tuning::default();
     let mut r = Reader { section, path: "data", diags };
-    t.workers = r.get("workers", workers).unwrap_or(t.workers);
-    if let Some(lists) = r.list("pin", cpus) {
-        for cpu in lists.into_iter().flatten() {
-            if t.pin.contains(&cpu) {
-                r.error("pin", format!("processor {cpu} is named twice; name each once"));
-                break;
-            }
-            t.pin.push(cpu);
+    let workers = r.read(&k::WORKERS);
+    let pin = processors(&mut r);
+    if workers > pin.len() && !pin.is_empty() {
+        let m = pin.len();
+        let why = format!("{workers} workers share {m} processors; name as many, or set workers = {m}");
+        r.warn(&k::PIN, why);
+    }
+    let tuning = Tuning {
+        workers,
+        pin,
+        nice: r.read(&k::NICE),
+        batch_bytes: r.read(&k::BATCH) as usize,
+        socket_buffer: r.read(&k::SOCKET_BUFFER) as u32,
+        gso: r.read(&k::GSO),
+        gro: r.read(&k::GRO),
+        tun_offload: r.read(&k::TUN_OFFLOAD),
+        tun_queue: r.read(&k::TUN_QUEUE),
+        busy_poll: r.read(&k::BUSY_POLL),
+        xdp: interfaces(&mut r, &k::XDP, tun, ["that lead to the peers", "leave the rest to sockets"]),
+        threaded_napi: threaded_napi(&mut r, tun),
+    };
+    (tuning, r.read(&k::ENGINE))
+}
+
+/// The processors of `pin`, each once.
+fn processors(r: &mut Reader<'_>) -> Vec<usize> {
+    let mut pin = Vec::new();
+    for cpu in r.written(&k::PIN).unwrap_or_default().into_iter().flatten() {
+        if pin.contains(&cpu) {
+            r.error(&k::PIN, format!("processor {cpu} is named twice; name each once"));
+            break;
         }
+        pin.push(cpu);
     }
-    if t.workers > t.pin.len() && !t.pin.is_empty() {
-        let (n, m) = (t.workers, t.pin.len());
-        r.warn("pin", format!("{n} workers share {m} processors; name as many, or set workers = {m}"));
-    }
-    t.nice = r.get("nice", nice).unwrap_or(t.nice);
-    let engine = r.get("engine", engine).flatten();
-    let size = |(min, max): (u64, u64)| move |text: &str| sized(text, min, max);
-    t.batch_bytes = r.get("batch", size(BATCH)).map_or(t.batch_bytes, |n| n as usize);
-    t.socket_buffer = r.get("socket_buffer", size(SOCKET_BUFFER)).map_or(t.socket_buffer, |n| n as u32);
-    t.gso = r.get("gso", value::boolean).unwrap_or(t.gso);
-    t.gro = r.get("gro", value::boolean).unwrap_or(t.gro);
-    t.tun_offload = r.get("tun_offload", value::boolean).unwrap_or(t.tun_offload);
-    t.tun_queue = r.get("tun_queue", tun_queue).unwrap_or(t.tun_queue);
-    t.busy_poll = r.get("busy_poll", busy_poll).unwrap_or(t.busy_poll);
-    t.xdp = interfaces(&mut r, "xdp", tun, ["that lead to the peers", "leave the rest to sockets"]);
-    t.threaded_napi = threaded_napi(&mut r, tun);
-    (t, engine)
+    pin
 }
 
 /// `auto`, `no`, or names.
 fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
-    let key = "threaded_napi";
+    let key = &k::THREADED_NAPI;
     let names = interfaces(r, key, tun, ["that packets arrive on", "leave the rest to softirqs"]);
     let word = |name: &String| ["auto", "no"].into_iter().find(|w| name.eq_ignore_ascii_case(w));
     match (names.as_slice(), names.iter().find_map(word)) {
@@ -108,9 +69,9 @@ fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
 }
 
 /// The names of a list; `say` completes what is said of the TUN device, and of too many.
-fn interfaces(r: &mut Reader<'_>, key: &str, tun: &str, say: [&str; 2]) -> Vec<String> {
+fn interfaces(r: &mut Reader<'_>, key: &Key<Vec<String>>, tun: &str, say: [&str; 2]) -> Vec<String> {
     let mut names = Vec::new();
-    for name in r.list(key, device).unwrap_or_default() {
+    for name in r.written(key).unwrap_or_default() {
         if name == tun {
             r.error(key, format!("{name} is the TUN device; name the interfaces {}", say[0]));
         } else if names.contains(&name) {
@@ -125,89 +86,11 @@ fn interfaces(r: &mut Reader<'_>, key: &str, tun: &str, say: [&str; 2]) -> Vec<S
     names
 }
 
-/// `auto` is 0.
-fn workers(text: &str) -> Result<usize, String> {
-    if text.trim().eq_ignore_ascii_case("auto") {
-        return Ok(0);
-    }
-    match value::number(text, MAX_WORKERS) {
-        Ok(0) => Err("0 threads move nothing; write auto, or 1 or more".to_owned()),
-        Ok(n) => Ok(n as usize),
-        Err(e) => Err(format!("{e}; write auto, or a number of threads")),
-    }
-}
-
-/// Packets.
-fn tun_queue(text: &str) -> Result<u32, String> {
-    let (min, max) = TUN_QUEUE;
-    match value::number(text, max) {
-        Ok(n) if n < min => Err(format!("`{}` is less than {min}", show(text))),
-        Ok(n) => Ok(n as u32),
-        Err(e) => Err(format!("{e}; write a number of packets")),
-    }
-}
-
-/// A processor's number, or a range of them.
-fn cpus(text: &str) -> Result<std::ops::RangeInclusive<usize>, String> {
-    let wrong = |e| format!("{e}; write processors as 0,2-5");
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let first = value::number(first, MAX_CPU).map_err(wrong)? as usize;
-    let last = value::number(last, MAX_CPU).map_err(wrong)? as usize;
-    if first > last {
-        return Err(format!("`{}` goes backwards; write {last}-{first}", show(text)));
-    }
-    Ok(first..=last)
-}
-
-fn nice(text: &str) -> Result<i8, String> {
-    match text.trim().parse() {
-        Ok(n) if (-20..=19).contains(&n) => Ok(n),
-        _ => Err(format!("`{}` is no nice value; write -20 (first of all) to 19 (last)", show(text))),
-    }
-}
-
-/// A name. Whether that engine is built in and can be used on this machine is said when it is chosen: files are also checked
-/// elsewhere.
-fn engine(text: &str) -> Result<Option<EngineId>, String> {
-    let t = text.trim().to_ascii_lowercase();
-    match EngineId::ALL.into_iter().find(|id| id.name() == t) {
-        None if t == "auto" => Ok(None),
-        None => {
-            let known = EngineId::ALL.map(EngineId::name).join(", ");
-            Err(format!("`{}` is none of auto, {known}", show(text)))
-        }
-        found => Ok(found),
-    }
-}
-
-fn sized(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let shown = |n: u64| match n {
-        n if n.is_multiple_of(1 << 20) => format!("{}m", n >> 20),
-        n => format!("{}k", n >> 10),
-    };
-    match value::bytes(text)? {
-        n if n < min => Err(format!("`{}` is less than {}", show(text), shown(min))),
-        n if n > max => Err(format!("`{}` is more than {}", show(text), shown(max))),
-        n => Ok(n),
-    }
-}
-
-/// Microseconds, with their unit; 0 is off.
-fn busy_poll(text: &str) -> Result<Duration, String> {
-    let t = text.trim();
-    let max = MAX_BUSY_POLL.as_micros() as u64;
-    let usecs = match (t.strip_suffix("us"), t.strip_suffix("ms")) {
-        (Some(n), _) => value::number(n, max),
-        (None, Some(n)) => value::number(n, max / 1_000).map(|n| n * 1_000),
-        (None, None) if t == "0" => Ok(0),
-        (None, None) => Err(format!("`{}` has no unit", show(text))),
-    };
-    usecs.map(Duration::from_micros).map_err(|e| format!("{e}; write 0, or a time up to 10ms such as 50us"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::tree;
+    use std::time::Duration;
+
     use super::*;
 
     fn read(text: &str) -> (Tuning, Option<EngineId>, Vec<String>) {

@@ -4,17 +4,29 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{self, Rule, Table};
+use super::keys::child::CHILD_TABLE;
+use super::keys::conn::CONN_TABLE;
+use super::keys::conn::local::LOCAL_TABLE;
+use super::keys::conn::remote::REMOTE_TABLE;
+use super::keys::data::DATA_TABLE;
+use super::keys::secret::IKE_TABLE;
+use super::keys::settings::{LOG_TABLE, SETTINGS_TABLE, VICI_TABLE};
+use super::keys::{Preset, Rule, Table};
 
 /// The end of a table in the manual.
 const END: &str = "<!-- end of keys -->";
 
 /// Sections whose keys the manual lists, by the names of their tables.
-const TABLES: [(&str, Table); 4] = [
-    ("connections.<name>", keys::CONN),
-    ("local", keys::LOCAL),
-    ("remote", keys::REMOTE),
-    ("children.<name>", keys::CHILD),
+const TABLES: [(&str, Table); 9] = [
+    ("connections.<name>", CONN_TABLE),
+    ("local", LOCAL_TABLE),
+    ("remote", REMOTE_TABLE),
+    ("children.<name>", CHILD_TABLE),
+    ("secrets.ike<suffix>", IKE_TABLE),
+    ("ironswan.conf", SETTINGS_TABLE),
+    ("vici", VICI_TABLE),
+    ("log", LOG_TABLE),
+    ("data", DATA_TABLE),
 ];
 
 /// The page with all its tables of keys made anew.
@@ -36,23 +48,32 @@ pub fn manual(page: &str) -> Result<String, String> {
 /// Keys that are read, then those that may hold a few values only or have no effect.
 fn rows(table: Table) -> String {
     let mut read = String::from("\n| key | kind | default | meaning |\n|---|---|---|---|\n");
+    for key in table.read {
+        let default = match key.preset() {
+            Preset::Is(text) => format!("`{text}`"),
+            Preset::Depends(words) => words.to_owned(),
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(read, "| `{}` | {} | {default} | {} |", key.name(), key.kind().word(), key.about());
+    }
+    if table.unused.is_empty() {
+        return read + "\n";
+    }
     let mut other =
         String::from("\n| key that is not used | may be | answer to another value |\n|---|---|---|\n");
-    for key in table {
-        let (name, default, about) = (key.name, key.default, key.about);
-        // Writing to a String cannot fail.
-        let _ = match (key.rule, key.kind) {
-            (Rule::Read, kind) => {
-                let kind = kind.map_or("", |kind| kind.word());
-                writeln!(read, "| `{name}` | {kind} | {default} | {about} |")
-            }
-            (Rule::Only([], _), _) => writeln!(other, "| `{name}` | empty | {about} |"),
-            (Rule::Only(values, _), _) => {
+    for key in table.unused {
+        let (name, why) = (key.name, key.why);
+        let _ = match key.rule {
+            Rule::Only([]) => writeln!(other, "| `{name}` | empty | {why} |"),
+            Rule::Only(values) => {
                 let values: Vec<String> = values.iter().map(|v| format!("`{v}`")).collect();
-                writeln!(other, "| `{name}` | {} | {about} |", values.join(", "))
+                writeln!(other, "| `{name}` | {} | {why} |", values.join(", "))
             }
-            (Rule::NoEffect(_), _) => {
-                writeln!(other, "| `{name}` | anything | none; the key has no effect: {about} |")
+            Rule::NoEffect => {
+                writeln!(other, "| `{name}` | anything | none; the key has no effect: {why} |")
+            }
+            Rule::Moved(section) => {
+                writeln!(other, "| `{name}` | empty | the key has moved to `{section}`; {why} |")
             }
         };
     }
@@ -78,9 +99,10 @@ mod tests {
     fn every_key_has_its_row_and_every_row_its_sentence() {
         for (name, table) in TABLES {
             let rows = rows(table);
-            for key in table {
-                assert!(rows.contains(&format!("| `{}` | ", key.name)), "{name}: {}", key.name);
-                assert!(!key.about.is_empty() && !key.about.contains(['|', '\n']), "{name}: {}", key.name);
+            let read = table.read.iter().map(|key| (key.name(), key.about()));
+            for (key, about) in read.chain(table.unused.iter().map(|key| (key.name, key.why))) {
+                assert!(rows.contains(&format!("| `{key}` | ")), "{name}: {key}");
+                assert!(!about.is_empty() && !about.contains(['|', '\n']), "{name}: {key}");
             }
         }
         assert!(manual("no place").unwrap_err().contains("connections.<name>"));

@@ -1,4 +1,4 @@
-//! What is meant: from sections, keys and texts to `ike::config`. One implementation for files and for VICI.
+//! The meaning of a configuration: from sections, keys and texts to connections. One implementation for files and for VICI.
 //!
 //! Every finding is reported, not only the first. Defaults are swanctl's; where ours differ the reader says so:
 //! `replay_window` is 4096 packets (32 there), since routers with several queues reorder more than 32 packets.
@@ -11,7 +11,7 @@
 //! | `conn` | `connections.<conn>`, `local`, `remote` |
 //! | `daemon` | `ironswan.conf` |
 //! | `data` | `data { .. }` of `ironswan.conf` |
-//! | `keys` | the table of all keys |
+//! | `keys/` | the table of all keys, and their readers |
 //! | `manual` | the tables of the manual, made from the table of keys |
 //! | `secrets` | `secrets` |
 
@@ -25,14 +25,16 @@ mod secrets;
 
 use super::diag::Diagnostics;
 use super::tree::{Origin, Section};
+use keys::Key;
 pub(super) use keys::join;
 
 pub use conn::connection;
-pub use daemon::{Daemon, LogFormat, daemon, vici_uri};
+pub use daemon::{Daemon, LogFormat, daemon};
+pub use keys::settings::vici_uri;
 pub use manual::manual;
 pub use secrets::secrets;
 
-/// Reads the values of one section.
+/// Reads the values of one section by the table of keys. A value that is wrong is reported.
 struct Reader<'a> {
     section: &'a Section,
     path: &'a str,
@@ -40,58 +42,43 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The value of `key` as `read` understands it; `None` when it was not written or is wrong (which is reported).
-    fn get<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
-        let value = self.section.value(key)?;
-        match read(&value.as_text()) {
+    /// The value that was written for `key`. `None` when none was written, or a wrong one.
+    fn written<T>(&mut self, key: &Key<T>) -> Option<T> {
+        let value = self.section.value(key.name())?;
+        match key.understand(value) {
             Ok(v) => Some(v),
-            Err(message) => {
-                self.diags.error(&value.origin, &join(self.path, key), message);
+            Err(wrong) => {
+                let path = join(self.path, key.name());
+                wrong.into_iter().for_each(|why| self.diags.error(&value.origin, &path, why));
                 None
             }
         }
     }
 
-    /// The values of a list. `None` when it was not written; items that are wrong are reported and left out.
-    fn list<T>(&mut self, key: &str, mut read: impl FnMut(&str) -> Result<T, String>) -> Option<Vec<T>> {
-        let value = self.section.value(key)?;
-        if value.items().next().is_none() {
-            self.diags.error(&value.origin, &join(self.path, key), super::value::NAMES_NOTHING);
-        }
-        let mut out = Vec::new();
-        for item in value.items() {
-            match read(item) {
-                Ok(v) => out.push(v),
-                Err(message) => self.diags.error(&value.origin, &join(self.path, key), message),
-            }
-        }
-        Some(out)
+    /// The value of `key`: its default when none was written, or a wrong one.
+    fn read<T>(&mut self, key: &Key<T>) -> T {
+        self.written(key).unwrap_or_else(|| key.default())
+    }
+
+    /// True when there is a value, right or wrong.
+    fn has<T>(&self, key: &Key<T>) -> bool {
+        self.section.value(key.name()).is_some()
     }
 
     /// Where a key was written, or the section when it was not.
-    fn origin(&self, key: &str) -> Origin {
-        self.section.value(key).map_or_else(|| self.section.origin.clone(), |v| v.origin.clone())
+    fn origin<T>(&self, key: &Key<T>) -> Origin {
+        let section = || self.section.origin.clone();
+        self.section.value(key.name()).map_or_else(section, |v| v.origin.clone())
     }
 
-    fn error(&mut self, key: &str, message: impl Into<String>) {
+    fn error<T>(&mut self, key: &Key<T>, message: impl Into<String>) {
         let origin = self.origin(key);
-        self.diags.error(&origin, &join(self.path, key), message);
+        self.diags.error(&origin, &join(self.path, key.name()), message);
     }
 
-    fn warn(&mut self, key: &str, message: impl Into<String>) {
+    fn warn<T>(&mut self, key: &Key<T>, message: impl Into<String>) {
         let origin = self.origin(key);
-        self.diags.warn(&origin, &join(self.path, key), message);
-    }
-
-    /// One of a closed list of words.
-    fn word<T: Copy>(&mut self, key: &str, words: &[(&str, T)]) -> Option<T> {
-        self.get(key, |text| {
-            let t = text.trim().to_ascii_lowercase();
-            words.iter().find(|(w, _)| *w == t).map(|(_, v)| *v).ok_or_else(|| {
-                let known: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
-                format!("`{}` is none of {}", super::value::show(text), known.join(", "))
-            })
-        })
+        self.diags.warn(&origin, &join(self.path, key.name()), message);
     }
 }
 

@@ -5,15 +5,10 @@ use ironswan_wire::id::IdPattern;
 
 use super::super::diag::{Diagnostics, nearest};
 use super::super::tree::{Node, Section};
-use super::super::value;
-use super::conn::pattern;
+use super::keys::secret as k;
 use super::keys::{hint, join};
 
-/// Kinds of secrets that strongSwan knows and that are not built.
-const UNBUILT: &[&str] =
-    &["eap", "xauth", "ntlm", "ppk", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token", "bliss"];
-
-/// No more identities than this for one key.
+/// Most identities of one key.
 const MAX_OWNERS: usize = 10_000;
 
 /// Understands the `secrets` section.
@@ -30,7 +25,8 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
         let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
         if name.starts_with("ike") {
             out.extend(ike(name, s, &key, diags));
-        } else if let Some(kind) = UNBUILT.iter().find(|k| kind == **k || name.starts_with(&format!("{k}-")))
+        } else if let Some(kind) =
+            k::UNBUILT.iter().find(|k| kind == **k || name.starts_with(&format!("{k}-")))
         {
             diags.error(&s.origin, &key, format!("{kind} secrets are not built yet; remove this section"));
         } else {
@@ -50,24 +46,27 @@ fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Op
             diags.error(node.origin(), &full, "is a key, not a section");
             continue;
         };
-        if key == "secret" {
-            match value::secret(&v.as_text()) {
+        let wrong = |wrong: Vec<_>, diags: &mut Diagnostics| {
+            wrong.into_iter().for_each(|why| diags.error(&v.origin, &full, why));
+        };
+        if key == k::SECRET.name() {
+            match k::SECRET.understand(v) {
                 Ok(s) => secret = Some(s),
-                Err(e) => diags.error(&v.origin, &full, e),
+                Err(why) => wrong(why, diags),
             }
-        } else if key.starts_with("id") {
+        } else if key.starts_with(k::ID.name()) {
             if v.is_empty() {
                 continue;
             }
-            match pattern(&v.as_text()) {
+            match k::ID.understand(v) {
                 Ok(id) if owners.len() < MAX_OWNERS => owners.push(id),
                 Ok(_) => {
                     diags.error(&v.origin, &full, format!("more than {MAX_OWNERS} identities for one key"))
                 }
-                Err(e) => diags.error(&v.origin, &full, e),
+                Err(why) => wrong(why, diags),
             }
-        } else if nearest(key, ["secret", "id"]).is_some() {
-            diags.error(&v.origin, &full, format!("unknown key{}", hint(key, ["secret", "id"])));
+        } else if nearest(key, k::IKE_TABLE.names()).is_some() {
+            diags.error(&v.origin, &full, format!("unknown key{}", hint(key, k::IKE_TABLE.names())));
         } else {
             // Perhaps the second line of a secret.
             let message = "unknown key, not named since it may be a part of a secret; quote a secret that goes over lines, and \

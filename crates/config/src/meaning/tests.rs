@@ -314,25 +314,51 @@ fn the_daemon_s_settings_have_bounds_too() {
 
 #[test]
 fn the_default_that_the_manual_names_means_the_same_as_nothing_written() {
+    use super::keys::child::CHILD_TABLE;
+    use super::keys::conn::CONN_TABLE;
+    use super::keys::conn::remote::REMOTE_TABLE;
     let without = format!("{:?}", good("children { n { } }"));
     let mut compared = 0;
     for (table, before, after) in [
-        (keys::CONN, "children { n { } }\n", ""),
-        (keys::REMOTE, "children { n { } }\nremote {\n", "\n}"),
-        (keys::CHILD, "children { n {\n", "\n} }"),
+        (CONN_TABLE, "children { n { } }\n", ""),
+        (REMOTE_TABLE, "children { n { } }\nremote {\n", "\n}"),
+        (CHILD_TABLE, "children { n {\n", "\n} }"),
     ] {
-        for key in table.iter().filter(|key| matches!(key.rule, keys::Rule::Read)) {
-            let default = key.default.trim_matches('`');
-            // Some defaults are a sentence about other keys, and a port of the daemon is no value of a connection.
-            let of_others = default.contains(' ') || default == "over_time" || key.name == "local_port";
-            if default.is_empty() || of_others {
-                continue;
-            }
-            let with = good(&format!("{before}{} = {default}{after}", key.name));
-            assert_eq!(format!("{with:?}"), without, "{} = {default}", key.name);
+        for key in table.read {
+            let keys::Preset::Is(default) = key.preset() else { continue };
+            let with = good(&format!("{before}{} = {default}{after}", key.name()));
+            assert_eq!(format!("{with:?}"), without, "{} = {default}", key.name());
             compared += 1;
         }
     }
     println!("{compared} defaults compared");
     assert!(compared > 25, "{compared} defaults compared");
+}
+
+#[test]
+fn the_defaults_of_ironswan_conf_are_those_of_the_daemon() {
+    use super::keys::data::DATA_TABLE;
+    use super::keys::settings::{LOG_TABLE, SETTINGS_TABLE};
+    let read = |text: &str| {
+        let mut d = Diagnostics::default();
+        let daemon = daemon(&tree(text), &mut d);
+        assert!(d.is_empty(), "{text}: {d:?}");
+        daemon
+    };
+    for text in ["", "data { }", "log { }", "vici { }"] {
+        assert_eq!(read(text), Daemon::default(), "{text}");
+    }
+    let mut compared = 0;
+    for (table, before, after) in
+        [(SETTINGS_TABLE, "", ""), (LOG_TABLE, "log {\n", "\n}"), (DATA_TABLE, "data {\n", "\n}")]
+    {
+        for key in table.read {
+            let keys::Preset::Is(default) = key.preset() else { continue };
+            let text = format!("{before}{} = {default}{after}", key.name());
+            assert_eq!(read(&text), Daemon::default(), "{text}");
+            compared += 1;
+        }
+    }
+    println!("{compared} defaults compared");
+    assert!(compared > 30, "{compared} defaults compared");
 }

@@ -1,0 +1,215 @@
+//! Keys of `connections.<conn>`, `local` and `remote`, and their readers.
+
+use std::time::Duration;
+
+use ironswan_ike::config::{AddrSpec, Auth, Childless, Unique};
+use ironswan_wire::iana::ProtocolId;
+use ironswan_wire::id::{IdPattern, Identity};
+use ironswan_wire::proposal::Proposal;
+
+use super::Preset::{Depends, Is};
+use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, Wrong, YES, ZERO};
+use super::{each, keys, list, no_effect, only, text, time, word, yes_no};
+use crate::proposal;
+use crate::value::{self, show};
+
+const CERTIFICATES: &str =
+    "certificates and public keys are not built yet; use auth = psk and remove this key";
+const EAP: &str = "EAP is not built yet; use auth = psk and remove this key";
+const IKEV1: &str = "only IKEv1 has this, which is not built yet (RFC 9395 deprecates it); remove this key";
+const PPK: &str = "post-quantum preshared keys (RFC 8784) are not built yet; remove this key";
+const VIPS: &str = "virtual addresses and pools are not built yet; remove this key";
+pub(super) const XFRM: &str =
+    "XFRM interface ids belong to the kernel's engine, which is not used; remove this key";
+const MEDIATION: &str = "mediation is not built; remove this key";
+
+keys! {
+    /// Keys of `connections.<conn>`.
+    CONN;
+    VERSION: () = text("version", Kind::Number, Is("0"), version,
+        "0 and 2 both mean IKEv2. 1 is refused: IKEv1 is not built yet (RFC 9395 deprecates it)");
+    LOCAL_ADDRS: Vec<AddrSpec> = list("local_addrs", Kind::Addresses, Is("%any"), |v| each(v, value::address),
+        "our addresses: list of at most 255 addresses, ranges, subnets, DNS names");
+    REMOTE_ADDRS: Vec<AddrSpec> = list("remote_addrs", Kind::Addresses, Is("%any"), |v| each(v, value::address),
+        "the peer's addresses, likewise; to initiate, one must be a single address or a [name](#dns-names). Of several, the next is asked when there is no IKE_SA after 2 s, without giving up those before (8 at once at most); the first that authenticates is taken, and nothing is left of the others. `keyingtries` counts rounds through all of them");
+    LOCAL_PORT: Option<u16> = text("local_port", Kind::Number, Depends("`port_ike`"), local_port,
+        "`port_ike` of `ironswan.conf` (500), or `port_natt` (4500) to start UDP-encapsulated; with another one the connection answers peers and initiates nothing");
+    REMOTE_PORT: u16 = text("remote_port", Kind::Number, Is("500"), |t| value::port(t, 500),
+        "the peer's: 500, or 4500 to start UDP-encapsulated");
+    PROPOSALS: Vec<Proposal> = list("proposals", Kind::Proposals, Is("default"), |v| proposal::list(v.items(), ProtocolId::IKE),
+        "IKE algorithms, [see below](#proposals), in at most 64 proposals");
+    ENCAP: bool = yes_no("encap", "no",
+        "ESP in UDP even when no NAT is in between. On Linux it is also the fast way: UDP has segmentation offload, raw ESP has none");
+    DPD_DELAY: Duration = time("dpd_delay", Is("0s"),
+        "after this much silence from the peer, ask whether it is alive; authenticated ESP is a sign of life. 0: never");
+    CHILDLESS: Childless = text("childless", Kind::Word, Is("allow"), childless,
+        "IKE_SAs that are made without a CHILD_SA (RFC 6023): `allow` offers and accepts them, and asks for one when only the IKE_SA is to come up; `prefer` asks for one whenever the peer offers them, and makes each child by an exchange of its own; `force` neither asks for nor accepts anything else; `never` none of it. A peer that does not offer them is never asked for one");
+    KEYINGTRIES: u32 = text("keyingtries", Kind::Number, Is("1"), keyingtries,
+        "tries to bring a connection up, 0 or `%forever`: until it works, with growing pauses (`retry_initial` to `retry_max`). A try goes through all addresses of the peer. Without effect on what is started by itself for a child with `start_action = start` and `dpd_action = restart`: that never ends");
+    UNIQUE: Unique = text("unique", Kind::Word, Is("no"), unique,
+        "the same pair of identities authenticates again: `no` keeps both unless the peer says INITIAL_CONTACT, `never` keeps both in any case, `keep` refuses the new one, `replace` closes the old one. What both sides have begun at once is settled first: with the same children, one of the two IKE_SAs is deleted (not with `never`). A peer that moves to another address has to make a new one: `keep` holds it off until the old one is given up");
+    REKEY_TIME: Duration = time("rekey_time", Is("4h"),
+        "rekey the IKE_SA after this; 0: never");
+    OVER_TIME: Duration = time("over_time", Depends("10 % of `rekey_time`"),
+        "close it this long after that if rekeying did not work");
+    RAND_TIME: Duration = time("rand_time", Depends("`over_time`"),
+        "a random part of this is taken off `rekey_time`, so that two ends do not rekey at once");
+}
+
+/// `connections.<conn>`.
+pub(in crate::meaning) const CONN_TABLE: Table = Table { read: CONN, unused: CONN_UNUSED };
+
+const CONN_UNUSED: &[Unused] = &[
+    only("vips", UNSET, VIPS),
+    only("aggressive", NO, IKEV1),
+    only("pull", YES, IKEV1),
+    only("dscp", &["000000"], "DSCP of IKE packets is not built yet; remove this key"),
+    only("mobike", NO, "MOBIKE is not built yet; set mobike = no or leave the key out"),
+    no_effect("dpd_timeout", "IKEv1 only; with IKEv2 a peer is given up when the retransmissions end"),
+    only(
+        "fragmentation",
+        &["yes", "accept", "no"],
+        "IKE fragmentation cannot be forced yet; set fragmentation = yes",
+    ),
+    only("send_certreq", &["yes", "no"], "write yes or no"),
+    only("send_cert", &["ifasked", "always", "never"], "write ifasked, always or never"),
+    only("ocsp", &["reply", "never"], CERTIFICATES),
+    only("ppk_id", UNSET, PPK),
+    only("ppk_required", NO, PPK),
+    only("reauth_time", ZERO, "reauthentication is not built yet; use rekey_time and remove this key"),
+    only("pools", UNSET, VIPS),
+    only("if_id_in", ZERO, XFRM),
+    only("if_id_out", ZERO, XFRM),
+    only("mediation", NO, MEDIATION),
+    only("mediated_by", UNSET, MEDIATION),
+    only("mediation_peer", UNSET, MEDIATION),
+];
+
+/// Keys of `connections.<conn>.local<suffix>`.
+pub(in crate::meaning) mod local {
+    use super::*;
+
+    keys! {
+        /// Keys of `connections.<conn>.local<suffix>`.
+        LOCAL;
+        ROUND: u64 = text("round", Kind::Number, Is("0"), |t| value::number(t, 255),
+            "order of authentication rounds; there is one");
+        AUTH: Auth = text("auth", Kind::Word, Depends(""), auth,
+            "must be `psk`");
+        ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address"), own_identity,
+            "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
+    }
+
+    /// `connections.<conn>.local<suffix>`.
+    pub(in crate::meaning) const LOCAL_TABLE: Table = Table { read: LOCAL, unused: LOCAL_UNUSED };
+
+    const LOCAL_UNUSED: &[Unused] = &[
+        only("certs", UNSET, CERTIFICATES),
+        only("pubkeys", UNSET, CERTIFICATES),
+        only("eap_id", UNSET, EAP),
+        only("aaa_id", UNSET, EAP),
+        only("xauth_id", UNSET, IKEV1),
+    ];
+}
+
+/// Keys of `connections.<conn>.remote<suffix>`.
+pub(in crate::meaning) mod remote {
+    use super::*;
+
+    keys! {
+        /// Keys of `connections.<conn>.remote<suffix>`.
+        REMOTE;
+        ROUND: u64 = text("round", Kind::Number, Is("0"), |t| value::number(t, 255),
+            "order of authentication rounds; there is one");
+        AUTH: Auth = text("auth", Kind::Word, Depends(""), auth,
+            "must be `psk`");
+        ID: IdPattern = text("id", Kind::Identity, Is("%any"), pattern,
+            "the peer's identity, written as ours; also `%any` and `*.example`. An exact identity is sent to the peer as the one we expect (IDr)");
+    }
+
+    /// `connections.<conn>.remote<suffix>`.
+    pub(in crate::meaning) const REMOTE_TABLE: Table = Table { read: REMOTE, unused: REMOTE_UNUSED };
+
+    const REMOTE_UNUSED: &[Unused] = &[
+        only("eap_id", UNSET, EAP),
+        only("groups", UNSET, CERTIFICATES),
+        only("cert_policy", UNSET, CERTIFICATES),
+        only("certs", UNSET, CERTIFICATES),
+        only("cacerts", UNSET, CERTIFICATES),
+        only("ca_id", UNSET, CERTIFICATES),
+        only("pubkeys", UNSET, CERTIFICATES),
+        only("revocation", &["relaxed"], CERTIFICATES),
+    ];
+}
+
+fn version(text: &str) -> Result<(), Wrong> {
+    match text.trim() {
+        "0" | "2" => Ok(()),
+        "1" => Err("IKEv1 is not built yet, and RFC 9395 deprecates it; set version = 2".to_owned()),
+        t => Err(format!("`{}` is not a version; set version = 2", show(t))),
+    }
+}
+
+/// Our port. Whether the daemon listens on it is for `check` to say. 0 is the daemon's own.
+fn local_port(text: &str) -> Result<Option<u16>, Wrong> {
+    value::port(text, 0).map(|port| (port > 0).then_some(port))
+}
+
+fn keyingtries(text: &str) -> Result<u32, Wrong> {
+    match text.trim() {
+        "%forever" => Ok(0),
+        t => value::number(t, u64::from(u32::MAX)).map(|n| n as u32),
+    }
+}
+
+fn unique(text: &str) -> Result<Unique, Wrong> {
+    let words =
+        [("no", Unique::No), ("never", Unique::Never), ("keep", Unique::Keep), ("replace", Unique::Replace)];
+    word(text, &words)
+}
+
+fn childless(text: &str) -> Result<Childless, Wrong> {
+    let words = [
+        ("allow", Childless::Allow),
+        ("never", Childless::Never),
+        ("prefer", Childless::Prefer),
+        ("force", Childless::Force),
+    ];
+    word(text, &words)
+}
+
+fn auth(text: &str) -> Result<Auth, Wrong> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "psk" => Ok(Auth::Psk),
+        _ => Err(format!("`{}` is not built yet; write auth = psk", show(text.trim()))),
+    }
+}
+
+/// Our identity. `%any` is the outer address, as without the key.
+fn own_identity(text: &str) -> Result<Option<Identity>, Wrong> {
+    if text.trim() == "%any" { Ok(None) } else { identity(text).map(Some) }
+}
+
+fn identity(text: &str) -> Result<Identity, Wrong> {
+    match Identity::parse(text) {
+        Some(id) if id.data.is_empty() => Err(format!("`{}` is an empty identity", show(text))),
+        Some(id) if id.data.len() > 1024 => Err("an identity longer than 1024 bytes".to_owned()),
+        Some(id) => Ok(id),
+        None if text.contains('=') => Err(format!(
+            "`{}`: distinguished names are not read yet; use a name, an address, or keyid:",
+            show(text)
+        )),
+        None => {
+            Err(format!("`{}` is not an identity; write a name, user@name, an address or @#hex", show(text)))
+        }
+    }
+}
+
+/// An identity or a pattern of one.
+pub(super) fn pattern(text: &str) -> Result<IdPattern, Wrong> {
+    let t = text.trim();
+    if t == "%any" || t.starts_with('*') {
+        return IdPattern::parse(t).ok_or_else(|| format!("`{}` is not a pattern", show(t)));
+    }
+    identity(t).map(IdPattern::Exact)
+}

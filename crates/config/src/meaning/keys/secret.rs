@@ -1,0 +1,26 @@
+//! Keys of `secrets.ike<suffix>`, and the kinds of secrets that are not built.
+
+use ironswan_wire::id::IdPattern;
+use ironswan_wire::secret::Secret;
+
+use super::Preset::Depends;
+use super::conn::pattern;
+use super::{Entry, Key, Kind, Table};
+use super::{keys, text};
+use crate::value;
+
+keys! {
+    /// Keys of `secrets.ike<suffix>`.
+    IKE;
+    SECRET: Secret = text("secret", Kind::Secret, Depends(""), value::secret,
+        "the key itself: text, `0x` and hexadecimal, or `0s` and base64");
+    ID: IdPattern = text("id", Kind::Identity, Depends(""), pattern,
+        "also `id<suffix>`: whose it is; several allowed. Without any, the key serves every pair; otherwise the best match of both identities wins");
+}
+
+/// `secrets.ike<suffix>`. A name that begins with `id` is the key `id`.
+pub(in crate::meaning) const IKE_TABLE: Table = Table { read: IKE, unused: &[] };
+
+/// Kinds of secrets that strongSwan knows and that are not built.
+pub(in crate::meaning) const UNBUILT: &[&str] =
+    &["eap", "xauth", "ntlm", "ppk", "private", "rsa", "ecdsa", "pkcs8", "pkcs12", "token", "bliss"];
