@@ -20,8 +20,9 @@ import time
 
 from vici import ViciError
 
-REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-HERE = os.path.join(REPO, 'testkit', 'interop')
+# The folder of the helper programs, which tests start in a box.
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPO = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 
 
 class Failed(Exception):

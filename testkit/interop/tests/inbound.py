@@ -12,7 +12,7 @@ import time
 
 from badinput import start_fails
 from gateway import program
-from lab import check, main, need, until
+from lab import HERE, check, main, need, until
 from leakline import A, B, INSIDE, SITES, Helper, Line
 from leakfaults import delete_rules, kill
 
@@ -224,8 +224,7 @@ def tagged(lab, full):
     ear = Helper(lab, 'g1', 'knock.py', 'listen', '7100').ready()
     w.g1.process.send(signal.SIGSTOP)
     w.line.nft('flush ruleset')
-    here = os.path.dirname(os.path.abspath(__file__))
-    lab.run('r', sys.executable, '-c', script, here, w.line.mac('g1', 'wan'), FORGED[4], OTHERS[4], INSIDE[4])
+    lab.run('r', sys.executable, '-c', script, HERE, w.line.mac('g1', 'wan'), FORGED[4], OTHERS[4], INSIDE[4])
     time.sleep(0.3)
     ear.ask()
     came = ear.answer()
@@ -240,10 +239,9 @@ def alone(lab, children):
     line = Line(lab, children)
     line.up('g1')
     line.start_g1()
-    here = os.path.dirname(os.path.abspath(__file__))
 
     def forge(*kinds):
-        lab.run('r', sys.executable, os.path.join(here, 'knock.py'), 'once', 'west', line.mac('g1', 'wan'), json.dumps(kinds))
+        lab.run('r', sys.executable, os.path.join(HERE, 'knock.py'), 'once', 'west', line.mac('g1', 'wan'), json.dumps(kinds))
         time.sleep(0.3)
     return line, forge
 
