@@ -1,7 +1,7 @@
 //! `docs/rfc/audit.md` says of each rule of the RFCs which test holds it, or why there is none. The tests it names exist.
 //!
 //! A row is `| section | rule | tests |`. The last column names tests in backticks, a Rust function (`fragments_are_...`) or
-//! a test against real peers (`leak.fragments`), or begins with "not:" and a reason.
+//! a test against real peers (`nat.attacker_moves_nothing`), or begins with "not:" and a reason.
 
 use std::collections::HashSet;
 use std::fs;
@@ -36,10 +36,12 @@ fn rust_tests(source: &str, out: &mut HashSet<String>) {
     }
 }
 
-/// `file.function` of everything defined at the left margin of a script.
+/// `file.function` of the tests of a script: functions at the left margin that take the laboratory and `full`.
 fn script_tests(file: &str, source: &str, out: &mut HashSet<String>) {
-    for name in source.lines().filter_map(|l| l.strip_prefix("def ")) {
-        out.extend(name.split('(').next().map(|n| format!("{file}.{n}")));
+    for (name, takes) in source.lines().filter_map(|l| l.strip_prefix("def ")?.split_once('(')) {
+        if takes.starts_with("lab, full") {
+            out.insert(format!("{file}.{name}"));
+        }
     }
 }
 
@@ -74,7 +76,7 @@ fn every_rule_of_the_audit_has_a_test_that_exists_or_a_reason() {
         rust_tests(&fs::read_to_string(path).expect("a source file"), &mut tests);
     }
     let mut scripts = Vec::new();
-    files(&root().join("testkit/interop"), "py", &mut scripts);
+    files(&root().join("testkit/interop/tests"), "py", &mut scripts);
     for path in &scripts {
         let name = path.file_stem().expect("a file").to_string_lossy();
         script_tests(&name, &fs::read_to_string(path).expect("a script"), &mut tests);
@@ -88,7 +90,7 @@ fn every_rule_of_the_audit_has_a_test_that_exists_or_a_reason() {
 fn a_row_without_a_test_is_found() {
     let mut tests = HashSet::new();
     rust_tests("#[test]\nfn held() {}\nfn helper() {}\n    #[test]\n    fn inside(a: u8) {}\n", &mut tests);
-    script_tests("leak", "def boot(lab, full):\n    def inner():\n", &mut tests);
+    script_tests("leak", "def boot(lab, full):\n    def inner():\ndef helper(lab):\n", &mut tests);
     assert_eq!(tests.len(), 3);
     let page = "| section | rule | tests |\n| --- | --- | --- |\n| 1 | a | `held`, `leak.boot` |\n| 2 | b | not: no multicast |\n";
     assert_eq!(faults(&page.replace("| --- | --- | --- |\n", ""), &tests), [""; 0]);

@@ -1,4 +1,4 @@
-//! What the reader of configurations makes of files, for `testkit/interop/grammar.py`, which compares it with what Debian's
+//! What the reader of configurations makes of files, for `testkit/interop/tests/grammar.py`, which compares it with what Debian's
 //! `swanctl` sends to a daemon. It prints the keys of `secrets` in clear.
 //!
 //! Reads names of files from standard input, one a line, and answers each with one line of JSON:

@@ -10,7 +10,7 @@
 //! }
 //! ```
 //! A key written twice: the last one holds, with a warning. A section written twice: its parts are merged. CRLF, tabs
-//! and a byte order mark are harmless. `testkit/interop/grammar.py` compares this reader with Debian's `swanctl`. Refused
+//! and a byte order mark are harmless. `testkit/interop/tests/grammar.py` compares this reader with Debian's `swanctl`. Refused
 //! although `swanctl` takes them, since they hide mistakes: a NUL, bytes that are not UTF-8, control characters and
 //! Unicode blanks outside of quotes, a key and a section of one name, a section that begins in one file and ends in
 //! another. What keys mean is `meaning`'s affair; files and globs are `include`'s.

@@ -275,17 +275,17 @@ def halves(tests, file):
     sys.exit(max(run.returncode for run in runs))
 
 
-def main(tests, lab_name, variants=('short', 'full')):
+def main(tests, lab_name):
     """The main program of a test file: runs its tests in order, all or those named, and ends with 1 if one failed."""
     names = [a for a in sys.argv[1:] if not a.startswith('-')]
     full = '--full' in sys.argv
     unknown = [n for n in names if n not in tests]
     if unknown or '--help' in sys.argv or any(
             a.startswith('-') and a not in ('--full', '--list') and not a.startswith('--seed=') for a in sys.argv[1:]):
-        say(f'usage: {sys.argv[0]} [--full] [--seed=N] [NAME ...]\nnames: ' + ' '.join(tests))
+        say(f'usage: testkit/interop/run [--full] [--seed=N] {lab_name}[.TEST]\ntests: ' + ' '.join(tests))
         sys.exit(2 if unknown else 0)
     if '--list' in sys.argv:
-        say('\n'.join(tests))
+        say('\n'.join(f'{lab_name}.{name}' for name in tests))
         return
     failed, repeat = [], '' if SEED is None else f' (seed {SEED}: repeat with --seed={SEED})'
     for name in names or tests:

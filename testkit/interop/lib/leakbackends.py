@@ -7,7 +7,7 @@ from leakfaults import DISTURBANCES
 from leakline import A, B, BOXES, ROUTES
 
 # What differs between them: killed, the configuration and the SAs changed, the table and the device gone.
-TELLING = ('kill9', 'reload', 'nft', 'rekey', 'device')
+TELLING = ('kill9', 'reload', 'nft_flushed', 'rekey', 'device_deleted')
 
 
 def backend(lab, full, begun, gone, name):

@@ -207,7 +207,7 @@ def peer_down(line, watch, hold):
     watch.flows(but=watch.allowed)
 
 
-DISTURBANCES = {'kill9': killed, 'sigterm': terminated, 'device': device_deleted, 'routes': routes_flushed,
-                'rules': rules_deleted, 'nft': nft_flushed, 'hijack': hijacked, 'links': links_changed,
-                'reload': reloaded, 'restarts': restarted, 'frozen': frozen, 'rekey': rekeyed,
-                'reinitiate': reinitiated, 'peerdown': peer_down}
+DISTURBANCES = {'kill9': killed, 'sigterm': terminated, 'device_deleted': device_deleted, 'routes_flushed': routes_flushed,
+                'rules_deleted': rules_deleted, 'nft_flushed': nft_flushed, 'routes_hijacked': hijacked, 'links_changed': links_changed,
+                'reload': reloaded, 'restarts': restarted, 'daemon_stopped': frozen, 'rekey': rekeyed,
+                'reinitiate': reinitiated, 'peer_down': peer_down}

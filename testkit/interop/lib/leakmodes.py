@@ -88,7 +88,7 @@ def modes(lab, full, gone, name, chosen):
                     for n, c in line.children.items())
     check(protocols(line) == wanted, f'protocols and modes: {wanted}')
     # What changes links and rules of others is not about the kind of SA.
-    every = [d for d in DISTURBANCES if d not in ('hijack', 'links', 'frozen')]
+    every = [d for d in DISTURBANCES if d not in ('routes_hijacked', 'links_changed', 'daemon_stopped')]
     for disturbance in every if full else chosen:
         DISTURBANCES[disturbance](line, watch, 5 if full else 0.4)
     watch.end()

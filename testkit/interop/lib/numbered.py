@@ -41,7 +41,7 @@ def main():
 
     sent = unsent = received = duplicates = reordered = corrupt = 0
     seen = set()
-    highest, last_arrival, longest_gap, first_gap_at = -1, None, 0.0, None
+    highest, last_arrival, longest_gap = -1, None, 0.0
     delays = []
     print('ready', flush=True)
     sys.stdin.readline()

@@ -262,7 +262,7 @@ def load(spec, box):
     classes = {'udp': Datagrams, 'icmp': Datagrams, 'syn': Syns, 'live': Live}
     mine = [k for k in spec['kinds'] if k['box'] == box]
     # A source address may come later, with its interface.
-    waiting, senders, retired = list(mine), [], []
+    waiting, senders = list(mine), []
     control = Control(box, **spec['control'][box]) if box in spec.get('control', {}) else None
     rate = spec['rate'] * len(mine) / len(spec['kinds']) if spec['kinds'] else 0
     print('ready', flush=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a gateway does with a bad world: missing rights, taken ports, floods, garbage, and being killed.
 
-usage: badinput.py [--full] [NAME ...]      --full: the idle gateway is watched for 60 s instead of 10
+usage: testkit/interop/run [--full] badinput[.TEST]      --full: the idle gateway is watched for 60 s instead of 10
 """
 import json
 import os
@@ -9,38 +9,15 @@ import random
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import threading
 import time
 
 from backends import BACKENDS, check_used
+from daemon import config, pair, real_pid, resident, run_args, start_fails
 from gateway import Charon, IronSwan, program, tunnel
-from lab import HERE, Failed, call, check, main, need, say, until
+from lab import HERE, call, check, main, need, say, until
 from traffic import ping
-from vici import CMD_REQUEST, CMD_UNKNOWN, EVENT_REGISTER, Vici, ViciError, emit
-
-
-def pair(lab, settings='', **conf):
-    need('ip', 'swanctl', 'ping', 'iperf3')
-    lab.line()
-    g1 = IronSwan(lab, 'g1').start(tunnel('g1', **conf), settings)
-    g2 = IronSwan(lab, 'g2').start(tunnel('g2', **conf), settings)
-    return g1, g2
-
-
-def real_pid(process):
-    """`ip netns exec` and the shell replace themselves by the program, so this is the daemon's own."""
-    with open(f'/proc/{process.pid}/comm') as f:
-        if f.read().strip() != 'ironswan':
-            raise Failed(f'process {process.pid} is not the daemon')
-    return process.pid
-
-
-def resident(process):
-    """Resident set in KiB."""
-    with open(f'/proc/{real_pid(process)}/status') as f:
-        return next(int(line.split()[1]) for line in f if line.startswith('VmRSS'))
+from vici import CMD_REQUEST, CMD_UNKNOWN, EVENT_REGISTER, ViciError
 
 
 def switches(process):
@@ -68,28 +45,7 @@ def counter(gateway, name):
     return json.loads(out)['ike'][name]
 
 
-def start_fails(lab, gateway_args, *words, box='g1', before=(), **kw):
-    """`ironswan run` ends at once with status 2 and one message that has all the words."""
-    argv = [*before, program(), *gateway_args]
-    done = lab.run(box, *argv, fail=False, timeout=20, **kw)
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    errors = [line for line in lines if 'error' in line.lower()] or lines
-    check(done.returncode == 2, f'exit status 2 (is {done.returncode}): {errors[-1] if errors else "(no message)"}')
-    missing = [w for w in words if w.lower() not in done.stdout.lower()]
-    check(not missing, f"the message has {', '.join(words)}" + (f'; missing: {missing}\n{done.stdout}' if missing else ''))
-    check('panicked' not in done.stdout, 'no panic')
-    check(len(lines) <= 8, f'it is short: {len(lines)} lines')
-
-
-def config(lab, text, name='etc', mode=0o600, file='swanctl.conf'):
-    return os.path.dirname(lab.write(f'{name}/{file}', text, mode))
-
-
-def run_args(lab, folder, socket_name='x.vici'):
-    return ['run', '--config', folder, '--vici', f'unix://{lab.path(socket_name)}']
-
-
-def killed(lab, full):
+def killed_daemon_comes_back(lab, full):
     """kill -9: the peer notices nothing until the next start, which cleans up and works."""
     g1, g2 = pair(lab, child='start_action = none')
     g1.initiate()
@@ -109,7 +65,7 @@ def killed(lab, full):
         check(sum('10.2.0.0/24' in r and 'ipsec0' in r for r in routes) == 1, f'kill {round}: one route to ipsec0: {routes}')
 
 
-def terminated(lab, full):
+def sigterm_deletes_sas_and_keeps_the_guard(lab, full):
     """SIGTERM: SAs are deleted at both ends, device and routes to it go, the guard stays, exit status 0."""
     g1, g2 = pair(lab)
     g1.initiate()
@@ -132,7 +88,7 @@ def terminated(lab, full):
     check('ironswan' not in lab.run('g1', 'nft', 'list', 'tables'), 'guard --remove: no table is left')
 
 
-def port_in_use(lab, full):
+def port_in_use_is_named(lab, full):
     lab.box('g1')
     folder = config(lab, tunnel('g1'))
     for port in (500, 4500):
@@ -143,7 +99,7 @@ def port_in_use(lab, full):
         holder.stop()
 
 
-def other_ports(lab, full):
+def other_ports_are_the_remedy(lab, full):
     """The remedy for ports in use: with port_ike and port_natt a gateway initiates, with encapsulation and without; a local_port that
     is neither of the two is an error where the connection initiates by itself, and a warning where it only answers."""
     need('ip', 'swanctl', 'charon-systemd', 'ping')
@@ -174,7 +130,7 @@ def other_ports(lab, full):
     check(said in answer.stdout, f'initiate: {answer.stdout.strip().splitlines()[-1]}')
 
 
-def no_privilege(lab, full):
+def missing_privilege_is_named(lab, full):
     need('setpriv')
     lab.box('g1')
     os.chmod(lab.dir, 0o711)
@@ -190,21 +146,21 @@ def no_privilege(lab, full):
     check('root' in done.stdout or 'CAP_NET_ADMIN' in done.stdout, 'the message says what right is missing')
 
 
-def no_tun(lab, full):
+def missing_tun_device_is_named(lab, full):
     lab.box('g1')
     folder = config(lab, tunnel('g1'))
     start_fails(lab, run_args(lab, folder), '/dev/net/tun',
                 before=['sh', '-c', 'mount -t tmpfs tmpfs /dev/net && exec "$@"', 'sh'])
 
 
-def readable_secrets(lab, full):
+def readable_secrets_are_refused(lab, full):
     lab.box('g1')
     for mode in (0o644, 0o640):
         folder = config(lab, tunnel('g1'), name=f'etc{mode:o}', mode=mode)
         start_fails(lab, run_args(lab, folder), os.path.join(folder, 'swanctl.conf'), 'chmod')
 
 
-def bad_configuration(lab, full):
+def errors_name_file_line_and_key(lab, full):
     """Errors name file, line and key; the nearest known key is offered."""
     lab.box('g1')
     cases = (
@@ -222,7 +178,7 @@ def bad_configuration(lab, full):
     start_fails(lab, run_args(lab, lab.path('does-not-exist')), 'does-not-exist')
 
 
-def two_daemons(lab, full):
+def second_daemon_ends(lab, full):
     """The second one ends with a message; the first one goes on."""
     g1, g2 = pair(lab)
     g1.initiate()
@@ -233,7 +189,7 @@ def two_daemons(lab, full):
     check(True, 'and carries traffic')
 
 
-def reload(lab, full):
+def broken_file_changes_nothing(lab, full):
     """SIGHUP takes over what changed; a broken file changes nothing."""
     g1, g2 = pair(lab)
     g1.initiate()
@@ -251,7 +207,7 @@ def reload(lab, full):
     ping(lab)
 
 
-def no_route(lab, full):
+def up_without_a_route_fails_at_once(lab, full):
     """A peer that cannot be reached: `up` fails at once with the reason, and does not wait for its timeout."""
     lab.box('g1')
     g1 = IronSwan(lab, 'g1').start(tunnel('g1'))
@@ -263,7 +219,7 @@ def no_route(lab, full):
           'the message names the peer and says what to do')
 
 
-def flood(lab, full):
+def spoofed_ike_sa_inits_cost_little(lab, full):
     """100,000 spoofed IKE_SA_INITs: memory stays, cookies go on, half-open SAs are few and gone in 30 s."""
     g1, g2 = pair(lab)
     lab.box('x')
@@ -313,7 +269,7 @@ def flood(lab, full):
     check(True, f'no half-open IKE_SA {time.monotonic() - ended:.0f} s after the flood')
 
 
-def garbage(lab, full, backend=None):
+def garbage_is_counted(lab, full, backend=None):
     """Random datagrams on all ports, and ESP to no SA: counted, nothing kept, no flood of log lines."""
     g1, g2 = pair(lab, BACKENDS.get(backend, ''))
     g1.initiate()
@@ -355,17 +311,17 @@ for n in range(20000):
     check(True, 'the tunnel carries traffic and rekeys')
 
 
-def garbage_xdp(lab, full):
+def garbage_is_counted_with_xdp(lab, full):
     """The same with ESP through AF_XDP."""
-    garbage(lab, full, 'xdp')
+    garbage_is_counted(lab, full, 'xdp')
 
 
-def garbage_single(lab, full):
+def garbage_is_counted_without_offloads(lab, full):
     """The same without offloads."""
-    garbage(lab, full, 'single')
+    garbage_is_counted(lab, full, 'single')
 
 
-def vici_garbage(lab, full):
+def garbled_vici_is_refused(lab, full):
     """Any VICI frame: a clear error or a closed connection, and what runs is untouched."""
     g1, g2 = pair(lab)
     g1.initiate()
@@ -452,7 +408,7 @@ def vici_garbage(lab, full):
     ping(lab)
 
 
-def idle(lab, full):
+def idle_costs_little(lab, full):
     """An idle gateway with one tunnel: under 32 MiB, and at most two voluntary context switches a second."""
     g1, g2 = pair(lab)
     g1.initiate()
@@ -470,5 +426,8 @@ def idle(lab, full):
 
 if __name__ == '__main__':
     main({f.__name__: f for f in (
-        killed, terminated, port_in_use, other_ports, no_privilege, no_tun, readable_secrets, bad_configuration, two_daemons, reload,
-        no_route, flood, garbage, garbage_xdp, garbage_single, vici_garbage, idle)}, 'badinput')
+        killed_daemon_comes_back, sigterm_deletes_sas_and_keeps_the_guard, port_in_use_is_named, other_ports_are_the_remedy,
+        missing_privilege_is_named, missing_tun_device_is_named, readable_secrets_are_refused, errors_name_file_line_and_key,
+        second_daemon_ends, broken_file_changes_nothing, up_without_a_route_fails_at_once, spoofed_ike_sa_inits_cost_little,
+        garbage_is_counted, garbage_is_counted_with_xdp, garbage_is_counted_without_offloads,
+        garbled_vici_is_refused, idle_costs_little)}, 'badinput')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a tunnel does with the packets it carries, as seen on the wire: DSCP, ECN, DF, padding, dummies, MSS, large datagrams, limits.
 
-usage: carry.py [--full] [NAME ...]
+usage: testkit/interop/run [--full] carry[.TEST]
     a 10.1.0.2 -- g1 198.51.100.1 -- u1 r g2 -- 192.0.2.2 g2 -- b 10.2.0.2      IPv6: fd00:N::2, 2001:db8:198:100::1, 2001:db8:192:2::2
 Frames are taken from r's links, with raw ESP wherever nothing else is said.
 """
@@ -125,7 +125,7 @@ def names(gateway, *path):
     return int(found)
 
 
-def marks(lab, full):
+def dscp_and_ecn_follow_the_keys(lab, full):
     """DSCP and ECN: copied, set, copied in, and not."""
     gateways = world(lab)
     wire, far = Tap(lab, 'r', 'u1'), Tap(lab, 'b', 'eth0')
@@ -166,7 +166,7 @@ def marks(lab, full):
     check(far.take(protocol=1), 'and of one that does: taken')
 
 
-def fragments(lab, full):
+def df_is_outside_and_packets_fit(lab, full):
     """DF is outside, and packets fit; with `copy_df = no` what does not fit is sealed whole and cut outside."""
     gateways = world(lab)
     wire = Tap(lab, 'r', 'u1')
@@ -195,7 +195,7 @@ def fragments(lab, full):
     check(pings(lab, size=1472, count=3), 'and 1,500 bytes with DF where the path has become 1,300 wide')
 
 
-def padding(lab, full):
+def padding_and_dummies_hide_lengths(lab, full):
     """Lengths on the wire: `tfc_padding = 500` and `mtu`; dummies look like data."""
     gateways = world(lab)
     wire = Tap(lab, 'r', 'u1')
@@ -263,7 +263,7 @@ def mss_of(packets):
     return found
 
 
-def mss(lab, full):
+def syns_ask_for_what_fits(lab, full):
     """SYNs both ways ask for no more than the tunnel takes, on a wide path and a narrow one."""
     gateways = world(lab)
     taps = {box: Tap(lab, box, 'eth0') for box in ('a', 'b')}
@@ -294,7 +294,7 @@ def mss(lab, full):
                       f'the answer {answer}, right is {most}')
 
 
-def first(lab, full):
+def first_packets_to_a_trap_arrive(lab, full):
     """The first five packets to a trap: none is lost, with IronSwan and with strongSwan at the other end."""
     us, them = world(lab)
     for peer in (IronSwan, Charon):
@@ -326,7 +326,7 @@ s.sendto(data, (sys.argv[1], 7011)); print(s.recv(65536) == data)
 '''
 
 
-def large(lab, full):
+def large_datagrams_in_transport_mode(lab, full):
     """A large UDP datagram in transport mode: put together, sealed once, and cut outside."""
     gateways = world(lab)
     wire = Tap(lab, 'r', 'u1')
@@ -346,7 +346,7 @@ def large(lab, full):
             until('one is counted', lambda: names(gateways[0], 'packets', 'out-sent') == before + 1, 3)
 
 
-def no_policies(lab, full):
+def policies_no_sends_nothing(lab, full):
     """`policies = no`: nothing is sent by it, and what comes by it is taken."""
     gateways = world(lab)
     us, them = gateways
@@ -361,7 +361,7 @@ def no_policies(lab, full):
     check(not wire.take(protocol=ESP), 'nothing leaves by the SA')
 
 
-def limits(lab, full):
+def limits_rekey_without_loss(lab, full):
     """Packet, byte and time limits: rekeyed again and again, and nothing is lost."""
     gateways = world(lab)
     keys = {'g1': 'rekey_packets = 300\n life_packets = 2000', 'g2': 'rekey_bytes = 60000\n life_bytes = 900000'}
@@ -425,7 +425,7 @@ def smallest(lab, v6):
     return int(re.search(r'dev ipsec0 .*?mtu (?:lock )?(\d+)', out)[1])
 
 
-def forged(lab, full):
+def forged_too_big_is_not_believed(lab, full):
     """Forged "too big" from outside and inside: only an SPI of the SA makes the MTU fall, never below 576 and 1280, and traffic
     goes on."""
     gateways = world(lab)
@@ -521,7 +521,7 @@ def log(size):
 LEAST = {'log': 2, 'programs': 1.7, 'prose': 1.5, 'noise': 0.9}
 
 
-def ipcomp(lab, full):
+def ipcomp_relieves_a_slow_line(lab, full):
     """A line of 10 Mbit/s: text is carried twice as fast with IPComp, and what cannot be compressed hardly slower. Packets
     are compressed one by one, so prose (the manual) gets less of it than programs and logs."""
     gateways = world(lab)
@@ -547,4 +547,7 @@ def ipcomp(lab, full):
               f'{what}: {without:.1f} Mbit/s without, {compressed:.1f} with IPComp: {compressed / without:.2f} times (at least {least})')
 
 
-main({f.__name__: f for f in (marks, fragments, padding, mss, first, large, no_policies, limits, forged, ipcomp)}, 'carry')
+main({f.__name__: f for f in (
+    dscp_and_ecn_follow_the_keys, df_is_outside_and_packets_fit, padding_and_dummies_hide_lengths, syns_ask_for_what_fits,
+    first_packets_to_a_trap_arrive, large_datagrams_in_transport_mode, policies_no_sends_nothing, limits_rekey_without_loss,
+    forged_too_big_is_not_believed, ipcomp_relieves_a_slow_line)}, 'carry')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every kind of child by the keys of swanctl.conf: two IronSwans, real packets, and what `ironswan list sas` says of it.
 
-usage: children.py [--full] [NAME ...]      --full: every suite of ESP and AH, not a choice
+usage: testkit/interop/run [--full] children[.TEST]      --full: every suite of ESP and AH, not a choice
 
 Here the keys are what is tested: that what was written is what is negotiated, carried and shown. Against the kernel: xfrm.py,
 against strongSwan: strongswan.py.
@@ -93,7 +93,7 @@ def one(lab, gateways, want, what, **conf):
     return text
 
 
-def esp(lab, full):
+def esp_in_each_mode(lab, full):
     """ESP in tunnel and transport mode, raw and in UDP."""
     gateways = world(lab)
     for suite, shown in {**ESP, **(MORE_ESP if full else {})}.items():
@@ -107,7 +107,7 @@ def esp(lab, full):
         **HOSTS)
 
 
-def ah(lab, full):
+def ah_in_each_mode(lab, full):
     """AH in tunnel and transport mode."""
     gateways = world(lab)
     for suite, shown in {**AH, **(MORE_AH if full else {})}.items():
@@ -120,7 +120,7 @@ def ah(lab, full):
         check('transport AH' in text, 'list sas says so')
 
 
-def options(lab, full):
+def options_by_their_keys(lab, full):
     """IPComp, padding, dummies, DSCP, DF and ECN, by their keys."""
     gateways = world(lab)
     text = one(lab, gateways, ('TUNNEL', 'ESP', 'AES_GCM_16-128', True), 'IPComp', child='ipcomp = yes')
@@ -140,7 +140,7 @@ def options(lab, full):
     down(gateways)
 
 
-def alternatives(lab, full):
+def first_of_esp_and_ah_that_both_have(lab, full):
     """ESP and AH in one child: the first that both have."""
     us, them = world(lab)
     both = 'ah_proposals = sha256\n        mode = tunnel'
@@ -155,7 +155,7 @@ def alternatives(lab, full):
         down((us, them))
 
 
-def refused(lab, full):
+def what_cannot_be_is_refused_at_load(lab, full):
     """What cannot be is refused at load, and what is loaded and up stays so."""
     gateways = world(lab)
     us, _ = gateways
@@ -175,7 +175,7 @@ def refused(lab, full):
     ping(lab)
 
 
-def words(lab, full):
+def words_mean_what_they_mean_to_strongswan(lab, full):
     """Each word of proposals means what strongSwan's own parser takes it for."""
     class Token(ctypes.Structure):
         _fields_ = [('name', ctypes.c_char_p), ('type', ctypes.c_int), ('id', ctypes.c_uint16), ('key_bits', ctypes.c_uint16)]
@@ -194,4 +194,6 @@ def words(lab, full):
     check(n > 60, f'{n} words are understood alike')
 
 
-main({f.__name__: f for f in (words, esp, ah, options, alternatives, refused)}, 'children')
+main({f.__name__: f for f in (
+    words_mean_what_they_mean_to_strongswan, esp_in_each_mode, ah_in_each_mode, options_by_their_keys,
+    first_of_esp_and_ah_that_both_have, what_cannot_be_is_refused_at_load)}, 'children')

@@ -2,7 +2,7 @@
 """One strongSwan 5.9.8 as the peer of two connections with the same identities, which stand beside each other, and as a peer at
 the second of two addresses, or of an attempt that is given up.
 
-usage: contact.py [--full] [NAME ...]         --full: ten rekeyings of each kind from each side instead of five
+usage: testkit/interop/run [--full] contact[.TEST]      --full: ten rekeyings of each kind from each side instead of five
 INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
 """
 import re
@@ -74,22 +74,22 @@ def two_connections(lab, full, ids, together):
         ping(lab, 'b', to=to)
 
 
-def any_identity(lab, full):
+def both_take_any_identity(lab, full):
     """Both connections take whoever is at the peer's address."""
     two_connections(lab, full, ('%any', '%any'), False)
 
 
-def another_case(lab, full):
+def one_writes_the_identity_in_capitals(lab, full):
     """One takes anybody, the other writes the identity in capitals."""
     two_connections(lab, full, ('%any', 'G2.EXAMPLE'), False)
 
 
-def begun_together(lab, full):
+def both_begin_when_loaded(lab, full):
     """Both are started when they are loaded."""
     two_connections(lab, full, ('g2.example', 'G2.example'), True)
 
 
-def second_address(lab, full):
+def second_address_is_asked_after_two_seconds(lab, full):
     """Nobody answers at the first address: the second is asked after two seconds, and is up at once."""
     need('ip', 'swanctl', 'charon-systemd', 'ping')
     lab.line()
@@ -109,7 +109,7 @@ def second_address(lab, full):
     check(all(sa['remote-host'] == '192.0.2.2' for sa in us.sas()), 'nothing is left of the attempt at the first address')
 
 
-def given_up(lab, full):
+def ended_attempt_leaves_nothing(lab, full):
     """Its IKE_AUTH response does not come through: when we terminate the attempt, it has nothing left of it."""
     need('ip', 'nft', 'swanctl', 'charon-systemd')
     lab.line()
@@ -126,6 +126,7 @@ def given_up(lab, full):
     until('nothing is left of it at either end', lambda: states(them) == states(us) == [], 10)
 
 
-TESTS = {f.__name__: f for f in (any_identity, another_case, begun_together, second_address,
-                                *(() if REFERENCE else (given_up,)))}
+TESTS = {f.__name__: f for f in (
+    both_take_any_identity, one_writes_the_identity_in_capitals, both_begin_when_loaded, second_address_is_asked_after_two_seconds,
+    *(() if REFERENCE else (ended_attempt_leaves_nothing,)))}
 main(TESTS, 'contact')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hundreds of dead peers beside one that lives: what they cost, what they send, and what happens when all come back.
 
-usage: dead.py [--full] [--seed=N] [NAME ...]
+usage: testkit/interop/run [--full] [--seed=N] dead[.TEST]
 Half of the dead are behind a route that swallows, half behind one that answers ICMP unreachable.
 """
 import collections
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from gateway import SECRET, IronSwan
+from gateway import IronSwan
 from lab import HERE, check, halves, main, say, take_seed, until
 from traffic import Numbered
 from wan import Rest, Watch, balance, conf, connection, counters, internet, pair_at_rest, pings, site, status_of, uplink
@@ -171,7 +171,7 @@ def window(world, seconds):
     return (world.cpu() - before) / (time.monotonic() - began)
 
 
-def cost(lab, full, action='start'):
+def dead_peers_cost_little(lab, full, action='start'):
     """CPU, memory, key pairs and datagrams of 500 peers that do not answer, and the delay of one that does."""
     world = World(lab)
     us = world.us
@@ -222,7 +222,7 @@ def cost(lab, full, action='start'):
     check(lines < COUNT * 20 * loads, f'{lines} lines of log')
 
 
-def trapped(lab, full):
+def traps_try_only_peers_with_traffic(lab, full):
     """The same peers with start_action = trap: only those that traffic asks for are tried."""
     world = World(lab)
     us = world.us
@@ -249,7 +249,7 @@ def trapped(lab, full):
     balance(us)
 
 
-def come_back(lab, full):
+def all_come_back_at_once(lab, full):
     """All 500 answer at once; then all vanish at once, and come back once more."""
     draw = random.Random(SEED)
     world = World(lab, settings='retransmit_timeout = 0.5\nretransmit_base = 1.4\nretransmit_tries = 4\nretry_initial = 1s\nretry_max = 4s\n')
@@ -311,7 +311,7 @@ def come_back(lab, full):
     say(f"       {status_of(us.process, 'VmRSS')[0]} KiB resident with {COUNT + 1} tunnels")
 
 
-TESTS = {f.__name__: f for f in (trapped, cost, come_back)}
+TESTS = {f.__name__: f for f in (traps_try_only_peers_with_traffic, dead_peers_cost_little, all_come_back_at_once)}
 
 halves(TESTS, __file__)
 main(TESTS, 'dead')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Others read what IronSwan seals: tshark with our key log decrypts IKE and ESP; scapy opens our ESP and seals its own.
 
-usage: decrypt.py [NAME ...]      INTEROP_REFERENCE=1 puts strongSwan in IronSwan's place, with tables made from its log
+usage: testkit/interop/run decrypt[.TEST]      INTEROP_REFERENCE=1 puts strongSwan in IronSwan's place, with tables made from its log
 """
 import json
 import os
@@ -12,7 +12,7 @@ import sys
 import time
 
 import keys
-from gateway import REFERENCE, Charon, Ours, tunnel
+from gateway import REFERENCE, Ours, tunnel
 from lab import check, main, need, say, until
 from traffic import ping
 
@@ -81,7 +81,7 @@ def fields(folder, capture, *names, filter=''):
     return [tuple(line.split('|')) for line in done.stdout.splitlines()]
 
 
-def tshark(lab, full):
+def tshark_decrypts_everything(lab, full):
     """Every IKE message and every ESP packet of a tunnel's life is decrypted, and every ICV is right.
 
     tshark 4.0 does not know ChaCha20-Poly1305; that is scapy's.
@@ -184,7 +184,7 @@ print(json.dumps(got))
 '''
 
 
-def scapy(lab, full):
+def scapy_opens_ours_and_seals_its_own(lab, full):
     """scapy opens every packet we sealed; what scapy seals is delivered, and what it seals wrongly is not."""
     for encap in (True, False):
         for ike, esp in SUITES:
@@ -215,4 +215,4 @@ def scapy(lab, full):
             until('both ends are clean', lambda: not g1.sas() and not g2.sas())
 
 
-main({f.__name__: f for f in ((tshark,) if REFERENCE else (tshark, scapy))}, 'decrypt')
+main({f.__name__: f for f in (tshark_decrypts_everything, *(() if REFERENCE else (scapy_opens_ours_and_seals_its_own,)))}, 'decrypt')

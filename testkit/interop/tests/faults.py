@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Faults while a tunnel works: a network that swallows, a peer that dies or forgets, a daemon that is killed, and bad clients.
 
-usage: faults.py [--full] [--seed=N] [NAME ...]
+usage: testkit/interop/run [--full] [--seed=N] faults[.TEST]
 After every fault the same judgement, in one place (`Judge`). Random moments come from the seed; a failure names both.
 """
 import os
@@ -195,7 +195,7 @@ def blackhole(world, ways, seconds, what, during=None, load=True):
     world.judge.check()
 
 
-def blackholes(lab, full):
+def blackholes_heal(lab, full):
     """Both ways and one way each, idle and under load, short and longer than liveness waits."""
     world = World(lab)
     cases = [(5, ('u1', 'g2'), 'both ways', True), (7, ('u1',), 'only from us', True), (5, ('g2',), 'only to us', False)]
@@ -209,7 +209,7 @@ def blackholes(lab, full):
             blackhole(world, ('u1', 'g2'), seconds, 'both ways', load=seconds == 60)
 
 
-def blackholes_charon(lab, full):
+def blackholes_heal_charon(lab, full):
     """The same with strongSwan as the peer."""
     world = World(lab, peer=Charon)
     for ways, what in ((('u1', 'g2'), 'both ways'), (('u1',), 'only from us'), (('g2',), 'only to us'))[:None if full else 1]:
@@ -218,7 +218,7 @@ def blackholes_charon(lab, full):
         blackhole(world, ('u1', 'g2'), 60, 'both ways')
 
 
-def blackholes_rekeying(lab, full):
+def blackholes_while_rekeying_heal(lab, full):
     """The network fails while something is rekeyed, at a random moment of it."""
     draw = random.Random(SEED)
     world = World(lab)
@@ -263,17 +263,17 @@ def peer_killed(world, waits):
         world.judge.check(25)
 
 
-def peer_dies(lab, full, peer=IronSwan):
+def killed_peer_comes_back(lab, full, peer=IronSwan):
     """The peer is killed and started again, at once and after liveness has given it up."""
     peer_killed(World(lab, peer=peer), (0.2, DPD * 2 + PATIENCE + 2))
 
 
-def peer_dies_charon(lab, full):
+def killed_peer_comes_back_charon(lab, full):
     """The same with strongSwan."""
-    peer_dies(lab, full, Charon)
+    killed_peer_comes_back(lab, full, Charon)
 
 
-def peer_forgets(lab, full, peer=IronSwan):
+def peer_that_forgets_is_found_out(lab, full, peer=IronSwan):
     """The peer loses its SAs and does not tell: our liveness finds out."""
     world = World(lab, peer=peer)
     world.hole(('g2',))
@@ -287,9 +287,9 @@ def peer_forgets(lab, full, peer=IronSwan):
     world.judge.check(25)
 
 
-def peer_forgets_charon(lab, full):
+def peer_that_forgets_is_found_out_charon(lab, full):
     """The same with strongSwan."""
-    peer_forgets(lab, full, Charon)
+    peer_that_forgets_is_found_out(lab, full, Charon)
 
 
 def we_are_killed(world, times, draw):
@@ -341,14 +341,14 @@ def we_are_killed(world, times, draw):
     world.watch.check('u1')
 
 
-def we_die(lab, full, peer=IronSwan):
+def killed_daemon_comes_back(lab, full, peer=IronSwan):
     """We are killed at random moments."""
     we_are_killed(World(lab, peer=peer), 30 if full else 6 if peer is IronSwan else 3, random.Random(SEED + 1))
 
 
-def we_die_charon(lab, full):
+def killed_daemon_comes_back_charon(lab, full):
     """The same with strongSwan as the peer."""
-    we_die(lab, full, Charon)
+    killed_daemon_comes_back(lab, full, Charon)
 
 
 # The telling ones of both, over other back ends
@@ -361,19 +361,19 @@ def other_backend(lab, full, name):
     we_are_killed(world, 10 if full else 2, random.Random(SEED + 2))
 
 
-def xdp(lab, full):
+def faults_heal_with_xdp(lab, full):
     """A blackhole, the peer killed and we ourselves, with ESP through AF_XDP."""
     other_backend(lab, full, 'xdp')
 
 
-def single(lab, full):
+def faults_heal_without_offloads(lab, full):
     """The same without offloads."""
     other_backend(lab, full, 'single')
 
 
 # F16: VICI clients
 
-def clients(lab, full):
+def bad_vici_clients_disturb_nobody(lab, full):
     """Clients that stall, flood, die half-way, come by the hundred, and never read: nobody else notices."""
     world = World(lab)
     us = world.us
@@ -469,8 +469,9 @@ def clients(lab, full):
 
 
 TESTS = {f.__name__: f for f in (
-    blackholes, blackholes_charon, blackholes_rekeying, peer_dies, peer_dies_charon, peer_forgets, peer_forgets_charon, we_die, we_die_charon,
-    clients, xdp, single)}
+    blackholes_heal, blackholes_heal_charon, blackholes_while_rekeying_heal, killed_peer_comes_back, killed_peer_comes_back_charon,
+    peer_that_forgets_is_found_out, peer_that_forgets_is_found_out_charon, killed_daemon_comes_back, killed_daemon_comes_back_charon,
+    bad_vici_clients_disturb_nobody, faults_heal_with_xdp, faults_heal_without_offloads)}
 
 
 halves(TESTS, __file__)

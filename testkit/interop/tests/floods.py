@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Floods of IKE_SA_INIT requests, 2,000 a second, beside an established tunnel and honest peers that come and go.
 
-usage: floods.py [--full] [NAME ...]      --full: each flood lasts 60 s instead of 8
+usage: testkit/interop/run [--full] floods[.TEST]      --full: each flood lasts 60 s instead of 8
 Of the tunnel's numbered packets none is lost; an honest peer is up within a second, as median of ten; memory stays flat and the
 log short.
 """
@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from badinput import resident
+from daemon import resident
 from gateway import Charon, IronSwan, program, tunnel
 from lab import HERE, call, check, main, need, say, until
 from traffic import Numbered, check_no_loss, ping
@@ -151,7 +151,7 @@ def counters(g1):
     return json.loads(call(program(), 'list', 'counters', '--json', '--vici', f'unix://{g1.socket}'))['ike']
 
 
-def cookies(lab, full):
+def returned_cookies_hold_nobody_up(lab, full):
     """One IPv6 /64 whose every address brings its cookie back."""
     g1, seen = flooded(lab, full, 'cookies', IronSwan, v6=True)
     got = seen['full'] + seen['full before']
@@ -161,7 +161,7 @@ def cookies(lab, full):
     check(held <= 255, f'it holds {held} half-open IKE_SAs, of 1,000 that there may be')
 
 
-def refused(lab, full):
+def requests_that_fit_nothing_hold_nobody_up(lab, full):
     """Requests that fit nothing, from everywhere, of up to 9 KB; the honest peer is strongSwan."""
     g1, seen = flooded(lab, full, 'refused', Charon)
     check(seen['cookies'] > 0.5 * seen['sent'], f"{seen['cookies']} cookies were asked for")
@@ -170,7 +170,7 @@ def refused(lab, full):
     check(seen['bytes answered'] <= seen['bytes sent'], f"{seen['bytes answered']} bytes answered for {seen['bytes sent']}")
 
 
-def repeated(lab, full):
+def repeated_request_is_answered_once_a_second(lab, full):
     """One request, repeated: a response a second."""
     g1, seen = flooded(lab, full, 'repeated', IronSwan)
     answers = seen['full'] + seen['cookies'] + seen['refusals']
@@ -180,4 +180,5 @@ def repeated(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (cookies, refused, repeated)}, 'floods')
+    main({f.__name__: f for f in (
+        returned_cookies_hold_nobody_up, requests_that_fit_nothing_hold_nobody_up, repeated_request_is_answered_once_a_second)}, 'floods')

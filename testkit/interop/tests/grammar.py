@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The grammar of swanctl.conf: what our reader makes of a file must be what Debian's swanctl sends of it to a daemon.
 
-usage: grammar.py [--full] [--seed=N] [NAME ...]
+usage: testkit/interop/run [--full] [--seed=N] grammar[.TEST]
 
 The daemon is a server of ours that records VICI messages. Our reader is the example conf_tree of a debug build. Files are
 written by hand (the forms that were read differently once, and each kind of mistake) and generated from a seed: 300, or 2,000
@@ -296,7 +296,7 @@ PARTS = {'part1': 'q = 1\n', 'part2': 'w = 2', 'part3': 'x = "unterminated\n', '
          'part7': 'include part7\n', 'a{b': 'x=1\n', 'a=b': 'x=5\n', 'sp ace': 'x=6\n', 'a}b': 'x=7\n'}
 
 
-def by_hand(lab, full):
+def each_form_reads_as_in_swanctl(lab, full):
     """Each form by itself, right and wrong."""
     wrap = 'connections {{\n c {{\n{}\n }}\n}}\n'.format
     cases = [{'swanctl.conf': wrap(f'  k = {value}\n  z = 1')} for value in VALUES]
@@ -424,7 +424,7 @@ class Generator:
         self.files[name] = text[:at] + insert + text[at + (kind != 1):]
 
 
-def generated(lab, full):
+def generated_files_read_as_in_swanctl(lab, full):
     """Files from a seed: what is legal, and what is a character away from it."""
     cases = [(Generator(random.Random(f'{SEED}/{i}')).case(), f'file {i} of seed {SEED}') for i in range(2000 if full else 300)]
     judge(lab, cases, len(cases) // 5)
@@ -450,4 +450,4 @@ def judge(lab, cases, at_least):
     check(equal >= at_least and both >= at_least // 4, f'at least {at_least} are read and {at_least // 4} refused by both')
 
 
-main({'by_hand': by_hand, 'generated': generated}, 'grammar')
+main({f.__name__: f for f in (each_form_reads_as_in_swanctl, generated_files_read_as_in_swanctl)}, 'grammar')

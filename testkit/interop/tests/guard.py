@@ -2,7 +2,7 @@
 """The guard in a bad world: nft missing, old or broken, other programs' routes and rules, settings that are in the way,
 rules that someone removes, and no daemon at all.
 
-usage: guard.py [--full] [NAME ...]
+usage: testkit/interop/run [--full] guard[.TEST]
 """
 import json
 import os
@@ -11,9 +11,9 @@ import signal
 import sys
 import time
 
-from badinput import config, run_args, start_fails
+from daemon import config, run_args, start_fails
 from gateway import IronSwan, program, tunnel
-from lab import HERE, call, check, main, need, until
+from lab import HERE, check, main, need, until
 from traffic import ping
 
 TABLE = ('nft', 'list', 'table', 'inet', 'ironswan')
@@ -95,7 +95,7 @@ def install_fails(lab, folder, *words, before=(), env=None):
     check(not missing, f'it names {", ".join(words)}' + (f'; missing {missing}' if missing else ''))
 
 
-def no_nft(lab, full):
+def missing_nft_is_named(lab, full):
     """Not installed: said at start with the package and the way to run without; which then works."""
     lab.line()
     folder = config(lab, tunnel('g1'))
@@ -122,7 +122,7 @@ def no_nft(lab, full):
     check(not clear_ping(lab), 'while it is loaded, nothing leaves in clear when it is down')
 
 
-def old_nft(lab, full):
+def old_nft_is_refused(lab, full):
     lab.line()
     folder = config(lab, tunnel('g1'))
     env = fake_nft(lab, 'echo "nftables v0.8.2 (Joe Btfsplk)"')
@@ -131,7 +131,7 @@ def old_nft(lab, full):
     start_fails(lab, run_args(lab, folder), *words, env={**os.environ, **env})
 
 
-def broken_nft(lab, full):
+def failing_nft_keeps_the_daemon_from_starting(lab, full):
     """nft that fails: its words are passed on, nothing is left half done, and the daemon does not start open."""
     lab.line()
     folder = config(lab, tunnel('g1'))
@@ -142,7 +142,7 @@ def broken_nft(lab, full):
     install_fails(lab, folder, 'version', 'package nftables', env=env)
 
 
-def nft_breaks_later(lab, full):
+def nft_that_breaks_later_opens_nothing(lab, full):
     """nft fails while the daemon runs: said, nothing opens, and what was removed comes back when it works again."""
     lab.line()
     for box, net, gw in (('g1', '10.2.0.0/24', '192.0.2.2'), ('g2', '10.1.0.0/24', '192.0.2.1')):
@@ -166,7 +166,7 @@ def nft_breaks_later(lab, full):
     check(True, 'it is back when nft works again')
 
 
-def nft_hangs(lab, full):
+def nft_that_hangs_is_given_up(lab, full):
     """--full only: an nft that never ends is given up after half a minute."""
     if not full:
         return
@@ -175,7 +175,7 @@ def nft_hangs(lab, full):
     install_fails(lab, config(lab, tunnel('g1')), 'did not end within 30 s', env=env)
 
 
-def without_daemon(lab, full):
+def boot_unit_guards_without_a_daemon(lab, full):
     """The boot unit's way: nothing in clear before any daemon runs, counted; shown and removed without one."""
     lab.line()
     folder = config(lab, tunnel('g1'))
@@ -212,7 +212,7 @@ def without_daemon(lab, full):
     check(clear_ping(lab), 'and it goes in clear again')
 
 
-def bad_configuration(lab, full):
+def bad_configuration_changes_nothing(lab, full):
     """A configuration with an error installs nothing and removes nothing."""
     lab.line()
     folder = config(lab, tunnel('g1'))
@@ -225,7 +225,7 @@ def bad_configuration(lab, full):
     check(done.returncode == 2, 'both at once are refused')
 
 
-def with_daemon(lab, full):
+def daemon_adopts_what_stands(lab, full):
     """A daemon adopts what stands, keeps it on SIGTERM and kill -9; --remove is refused while it runs."""
     lab.line()
     text = tunnel('g1')
@@ -257,7 +257,7 @@ def with_daemon(lab, full):
     check(not stands(lab) and not rules(lab) and not routes(lab), '--remove takes all away')
 
 
-def disabled(lab, full):
+def guard_no_removes_what_a_crash_left(lab, full):
     """guard = no after a crash, where nft cannot be run any more: the start takes away what the killed daemon left, says so in one
     line, and clear packets pass. So does --install."""
     lab.line()
@@ -293,7 +293,7 @@ def disabled(lab, full):
     is_gone('--install with guard = no')
 
 
-def changed(lab, full):
+def changed_guard_holds_for_tunnels_that_are_up(lab, full):
     """A `guard` that is changed holds for the tunnel that is up, whose selectors only the negotiation told; another connection's
     child of the same name keeps its own."""
     lab.line()
@@ -337,7 +337,7 @@ def warned(g1, *words):
     check(True, text.strip()[:220])
 
 
-def foreign_routes(lab, full):
+def foreign_routes_are_named_and_stay(lab, full):
     """Another program's routes in table 220 are named and never deleted."""
     lab.line()
     lab.ip('g1', 'route', 'add', '10.77.0.0/16', 'via', '192.0.2.2', 'table', '220', 'proto', 'static')
@@ -347,7 +347,7 @@ def foreign_routes(lab, full):
     check(any(r.startswith('10.77.0.0/16') for r in routes(lab)), 'the route is still there after a start and an end')
 
 
-def foreign_rules(lab, full):
+def foreign_rules_are_named(lab, full):
     """Other programs' rules before ours, at our priorities, or with our marks, also in nft."""
     lab.line()
     lab.ip('g1', 'rule', 'add', 'from', 'all', 'lookup', '99', 'prio', '100')
@@ -365,7 +365,7 @@ def foreign_rules(lab, full):
     check(all(f'lookup {t}' in left for t in (97, 98, 99)), 'none of them is touched')
 
 
-def settings(lab, full):
+def settings_in_the_way_are_named(lab, full):
     """A strict rp_filter where it would drop, and forwarding that is off, are named with the remedy."""
     lab.line()
     lab.run('g1', 'sysctl', '-qw', 'net.ipv4.conf.all.rp_filter=1', 'net.ipv4.ip_forward=0')
@@ -379,12 +379,12 @@ def settings(lab, full):
     check(rest == ['1', '0', '0', '0'], f'nothing else is changed: {rest}')
 
 
-def restored(lab, full):
+def flushed_and_edited_rules_come_back(lab, full):
     """What someone flushes or edits is back within a second, and the log says once what it was and who."""
     need('iperf3')
     lab.line()
     g1 = IronSwan(lab, 'g1').start(tunnel('g1'))
-    g2 = IronSwan(lab, 'g2').start(tunnel('g2'))
+    IronSwan(lab, 'g2').start(tunnel('g2'))
     g1.initiate()
     ping(lab)
     whole, ours = lab.run('g1', 'nft', '-s', *TABLE[1:]), rules(lab)
@@ -428,7 +428,7 @@ def restored(lab, full):
     check(len(g1.log().splitlines()) - lines <= 120, f'100 flushes make {len(g1.log().splitlines()) - lines} lines')
 
 
-def two_daemons(lab, full):
+def second_daemon_leaves_the_guard_alone(lab, full):
     """A second daemon that cannot start, and its end, leave the first one's guard alone."""
     lab.line()
     g1 = IronSwan(lab, 'g1').start(tunnel('g1'))
@@ -444,7 +444,7 @@ def two_daemons(lab, full):
     check(not any('10.66' in r for r in routes(lab)), f'and the routes: {routes(lab)}')
 
 
-def few_rights(lab, full):
+def rights_of_the_systemd_units_suffice(lab, full):
     """Root with no more than what the systemd units leave: guard and tunnel work."""
     need('setpriv')
     lab.line()
@@ -487,6 +487,9 @@ def few_rights(lab, full):
     check(not now['ingress'] and now['table'], f"and so it is: the program of the daemon before has gone: {now['ingress']}")
 
 
-main({f.__name__: f for f in (no_nft, old_nft, broken_nft, nft_breaks_later, nft_hangs,
-                              without_daemon, bad_configuration, with_daemon, disabled, changed, foreign_routes,
-                              foreign_rules, settings, restored, two_daemons, few_rights)}, 'guard')
+main({f.__name__: f for f in (
+    missing_nft_is_named, old_nft_is_refused, failing_nft_keeps_the_daemon_from_starting, nft_that_breaks_later_opens_nothing,
+    nft_that_hangs_is_given_up, boot_unit_guards_without_a_daemon, bad_configuration_changes_nothing, daemon_adopts_what_stands,
+    guard_no_removes_what_a_crash_left, changed_guard_holds_for_tunnels_that_are_up, foreign_routes_are_named_and_stay,
+    foreign_rules_are_named, settings_in_the_way_are_named, flushed_and_edited_rules_come_back, second_daemon_leaves_the_guard_alone,
+    rights_of_the_systemd_units_suffice)}, 'guard')

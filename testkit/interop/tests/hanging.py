@@ -2,7 +2,7 @@
 """What the daemon waits for hangs: whoever reads its log, its configuration files, the resolver. strongSwan is the honest peer that
 must not notice.
 
-usage: hanging.py [--full] [NAME ...]      --full: floods of 60 s instead of 5
+usage: testkit/interop/run [--full] hanging[.TEST]      --full: floods of 60 s instead of 5
 """
 import ctypes
 import fcntl
@@ -89,7 +89,7 @@ class StuckReader:
         os.close(self.fd)
 
 
-def log(lab, full):
+def unread_log_holds_nobody_up(lab, full):
     """Nobody reads the log: a full pipe, later a closed one. Rekeyings and commands go on, what is lost is said, and it ends."""
     pipe = StuckReader(lab)
     # The daemon's end is blocking: it opened the pipe itself.
@@ -120,7 +120,7 @@ def log(lab, full):
     ends(us, 'the pipe is closed')
 
 
-def log_at_the_end(lab, full):
+def unread_log_does_not_keep_the_daemon_from_ending(lab, full):
     """A full pipe does not keep the daemon from ending, nor from refusing to start."""
     pipe = StuckReader(lab)
     us, _ = pair(lab, through=pipe.through)
@@ -135,7 +135,7 @@ def log_at_the_end(lab, full):
     pipe.close()
 
 
-def descriptors(lab, full):
+def no_descriptors_for_clients_is_said(lab, full):
     """No descriptors are left for VICI clients: few lines say so, the peer rekeys, and clients are served once there are some."""
     us, them = pair(lab)
     pid = us.process.pid
@@ -276,7 +276,7 @@ def repaired(lab):
     return time.monotonic() - began
 
 
-def resolver(lab, full):
+def silent_resolver_holds_nobody_up(lab, full):
     """Eight peers have names and the resolver is silent: a tunnel to a literal address is up at once, the guard is repaired, what
     fails says why, and the end does not wait for the resolver."""
     names, us, them = with_silent_names(lab)
@@ -295,7 +295,7 @@ def resolver(lab, full):
         names.close()
 
 
-def strangers(lab, full):
+def strangers_beside_names_nobody_resolves(lab, full):
     """Strangers' IKE_SA_INITs beside names that nobody resolves: no packet of a tunnel is lost, no name is asked for because of them,
     another tunnel comes up, the log stays small."""
     names, us, them = with_silent_names(lab)
@@ -379,7 +379,7 @@ def refused(lab, paths, why, statuses):
         check(path in said and why in said, f'it names {os.path.basename(path)} and says "{why}"')
 
 
-def files_pipe(lab, full):
+def pipes_and_devices_as_files_are_refused(lab, full):
     """A named pipe, a device and a folder among the included files: an error at once, and nothing changes."""
     us, them = pair(lab)
     pipe = lab.path('g1-etc/conf.d/pipe.conf')
@@ -400,7 +400,7 @@ def files_pipe(lab, full):
     serves(us, them, 'without it', rounds=1)
 
 
-def files_that_hang(lab, full):
+def files_that_hang_hold_nobody_up(lab, full):
     """A file system that never answers: both sides rekey and commands are answered while a reload hangs; it is given up and named,
     others are refused, and neither a start nor an end waits for it."""
     # All are mounted before the daemon starts: mounts made later need not be visible in its namespace.
@@ -450,6 +450,9 @@ def files_that_hang(lab, full):
             files.close()
 
 
-TESTS = {f.__name__.replace('_', '-'): f for f in (log, log_at_the_end, descriptors, resolver, strangers, files_pipe, files_that_hang)}
+TESTS = {f.__name__: f for f in (
+    unread_log_holds_nobody_up, unread_log_does_not_keep_the_daemon_from_ending, no_descriptors_for_clients_is_said,
+    silent_resolver_holds_nobody_up, strangers_beside_names_nobody_resolves, pipes_and_devices_as_files_are_refused,
+    files_that_hang_hold_nobody_up)}
 if __name__ == '__main__':
     main(TESTS, 'hanging')

@@ -1,20 +1,18 @@
 #!/usr/bin/env python3
 """ESP that lies, for an SA that there is, over every back end: counted by its reason, none gets in, nothing is kept.
 
-usage: hostile.py [--full] [--seed=N] [NAME ...]      --full: ten times as many frames
+usage: testkit/interop/run [--full] [--seed=N] hostile[.TEST]      --full: ten times as many frames
 The frames are put on the wire as they are, beneath the kernel: lengths, checksums, addresses and numbers may be anything
 (lies.py).
 """
 import re
-import sys
 import time
 
 from backends import BACKENDS, bursts, check_used
-from badinput import resident
+from daemon import most_resident, resident
 from gateway import IronSwan, tunnel
 from lab import check, main, say, take_seed, until
 from leakline import Helper
-from memory import loaded
 from traffic import Numbered, check_no_loss, ping
 from wan import balance, counters
 
@@ -75,7 +73,7 @@ def hostile(lab, full, name=None, encap=True):
     check(heard(lab) == came, f'{heard(lab) - came} packets got in to a')
     balance(g1)
     # What genuine load touches of the workers' buffers for the first time is memory.py's subject.
-    most = loaded(g1) if load else seen[0] + max(seen[0] // 50, 1024)
+    most = most_resident(g1) if load else seen[0] + max(seen[0] // 50, 1024)
     check(seen[1] <= most, f'resident: {seen[0]} KiB after the first half, {seen[1]} after the second; at most {most}')
     grown = len(g1.log().splitlines()) - lines
     check(grown < 200 and 'panicked' not in g1.log(), f'the log grew by {grown} lines')
@@ -93,10 +91,10 @@ def of(name, what, **options):
     return test
 
 
-TESTS = {'sockets': of(None, 'ESP in UDP, with the defaults.'), 'raw': of(None, 'ESP as IP protocol 50.', encap=False),
-         'xdp': of('xdp', 'ESP in UDP through AF_XDP.'),
-         'xdp_raw': of('xdp', 'ESP as IP protocol 50 through AF_XDP.', encap=False),
-         'single': of('single', 'Without offloads.'), 'workers': of('workers', 'With two workers.')}
+TESTS = {'lying_esp_udp': of(None, 'ESP in UDP, with the defaults.'), 'lying_esp_raw': of(None, 'ESP as IP protocol 50.', encap=False),
+         'lying_esp_xdp': of('xdp', 'ESP in UDP through AF_XDP.'),
+         'lying_esp_xdp_raw': of('xdp', 'ESP as IP protocol 50 through AF_XDP.', encap=False),
+         'lying_esp_without_offloads': of('single', 'Without offloads.'), 'lying_esp_two_workers': of('workers', 'With two workers.')}
 
 if __name__ == '__main__':
     main(TESTS, 'hostile')

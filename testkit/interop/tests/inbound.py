@@ -2,7 +2,7 @@
 """Somebody on the outer wire forges the far network's addresses: nothing gets in, forwarded or for the gateway itself, IPv4 or
 IPv6, whatever becomes of the daemon, nftables, rules and routes; and what may come in clear comes in all the while.
 
-usage: inbound.py [--full] [NAME ...]      --full: ten flushes instead of three, each watched for 5 s
+usage: testkit/interop/run [--full] inbound[.TEST]      --full: ten flushes instead of three, each watched for 5 s
 """
 import json
 import os
@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from badinput import start_fails
+from daemon import start_fails
 from gateway import program
 from lab import HERE, check, main, need, until
 from leakline import A, B, INSIDE, SITES, Helper, Line
@@ -86,7 +86,7 @@ class Wire:
         check(True, 'the tunnel carries IPv4 and IPv6')
 
 
-def killed(lab, full):
+def closed_after_kill9(lab, full):
     """kill -9, then nft, rules and routes flushed: until the next start, and after it."""
     w = Wire(lab, full)
     w.quiet('all well')
@@ -102,7 +102,7 @@ def killed(lab, full):
     w.tunnel()
 
 
-def failed(lab, full):
+def closed_after_a_failed_start(lab, full):
     """kill -9 and all flushed, so that the program alone stands: a start that fails, and an installation of a configuration
     with an error in it, leave it."""
     w = Wire(lab, full)
@@ -127,7 +127,7 @@ def failed(lab, full):
     w.tunnel()
 
 
-def frozen(lab, full):
+def closed_while_the_daemon_is_stopped(lab, full):
     """The daemon is stopped, and all is flushed; it goes on."""
     w = Wire(lab, full)
     w.g1.process.send(signal.SIGSTOP)
@@ -138,7 +138,7 @@ def frozen(lab, full):
     w.tunnel()
 
 
-def well(lab, full):
+def closed_while_rules_are_flushed(lab, full):
     """The daemon is well, and somebody flushes again and again."""
     w = Wire(lab, full)
 
@@ -151,7 +151,7 @@ def well(lab, full):
     w.tunnel()
 
 
-def ended(lab, full):
+def closed_after_sigterm_and_open_after_remove(lab, full):
     """SIGTERM leaves it; an empty configuration and `guard --remove` take it away, and nothing else."""
     w = Wire(lab, full)
     lab.run('g1', 'tc', 'filter', 'add', 'dev', 'lan', 'ingress', 'pref', '77', 'protocol', 'ip', 'u32', 'match', 'u32', '0', '0',
@@ -176,7 +176,7 @@ def ended(lab, full):
     check(True, 'unloading the last connection takes it away')
 
 
-def removed(lab, full):
+def removed_program_comes_back(lab, full):
     """Somebody takes it away: it is back within a second, and told; a new interface gets it at once; a hole opens it at once."""
     w = Wire(lab, full)
     for name, command in (
@@ -208,7 +208,7 @@ def removed(lab, full):
     w.tunnel()
 
 
-def tagged(lab, full):
+def vlan_tags_are_no_way_around(lab, full):
     """Tags of no VLAN, once and twice, are no way around."""
     w = Wire(lab, full)
     w.line.nft('flush ruleset')
@@ -251,7 +251,7 @@ def came(ear, source=FORGED[4]):
     return ear.answer().get(source, 0)
 
 
-def vlans(lab, full):
+def vlans_are_left_to_their_interfaces(lab, full):
     """What is tagged for a VLAN is left to the VLAN's interface, which may be another network namespace's or a VRF's: a packet socket
     behind the program sees it, as that interface would."""
     line, forge = alone(lab, {'net': {**SITES, 'start_action': 'trap'}})
@@ -271,7 +271,7 @@ def vlans(lab, full):
     line.g1.process.send(signal.SIGCONT)
 
 
-def dhcp(lab, full):
+def dhcp_answers_reach_the_client(lab, full):
     """Answers of a DHCP server reach a client that has no address yet, also where its network is protected."""
     line, forge = alone(lab, {'net': {**SITES, 'start_action': 'trap'}})
     client = Helper(lab, 'g1', 'knock.py', 'tap', 'wan', '68').ready()
@@ -288,7 +288,7 @@ def dhcp(lab, full):
     check(n == 0, f'and of 20 answers to an address of ours nftables lets in {n}')
 
 
-def fragments(lab, full):
+def fragments_of_a_passed_port_come_in(lab, full):
     """Fragments of what a `pass` of one port lets in come in, those of other ports do not. Where a child asks ports no later one does:
     it could be put together with a first one that came through the tunnel."""
     line, forge = alone(lab, {
@@ -321,7 +321,7 @@ def fragments(lab, full):
     line.g1.process.send(signal.SIGCONT)
 
 
-def crowded(lab, full):
+def more_networks_than_room_stay_closed(lab, full):
     """More networks than the program has room for: it closes for them, and is as exact as ever for others."""
     many = [f'172.16.{n // 100}.{n % 100 * 2}/32' for n in range(1100)]
     line, forge = alone(lab, {
@@ -342,4 +342,8 @@ def crowded(lab, full):
     line.g1.process.send(signal.SIGCONT)
 
 
-main({f.__name__: f for f in (killed, failed, frozen, well, ended, removed, tagged, vlans, dhcp, fragments, crowded)}, 'inbound')
+main({f.__name__: f for f in (
+    closed_after_kill9, closed_after_a_failed_start, closed_while_the_daemon_is_stopped, closed_while_rules_are_flushed,
+    closed_after_sigterm_and_open_after_remove, removed_program_comes_back, vlan_tags_are_no_way_around,
+    vlans_are_left_to_their_interfaces, dhcp_answers_reach_the_client, fragments_of_a_passed_port_come_in,
+    more_networks_than_room_stay_closed)}, 'inbound')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The manual's pages per job: their commands and files, as they stand there, typed on two machines of a line.
 
-usage: jobs.py [--full] [NAME ...]      --full: nothing more
+usage: testkit/interop/run jobs[.TEST]
 
 A fence of a page says what its block is: `sh first`, `sh second` or `sh both` (commands), `text first PATH` (a file), `output` (pieces,
 a line each, of what the commands before have printed on the first machine). A fence without words is for the reader alone.

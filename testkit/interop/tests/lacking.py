@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A kernel that has less: strace answers in its place, and the daemon says what it lacks and goes the slower way.
 
-usage: lacking.py [NAME ...]
+usage: testkit/interop/run lacking[.TEST]
 Which call it is that asks for a thing is seen in a start of the daemon that goes well, and then refused in the next one. Both
 kinds of traffic cross both ways afterwards (offloads.py), and the outer link is listened to.
 """
@@ -10,9 +10,9 @@ import re
 import signal
 
 from backends import plane
+from bulk import carry, warnings
 from gateway import IronSwan, tunnel
 from lab import Failed, check, main, need, say, until
-from offloads import carry, warnings
 from traffic import Ears, Iperf
 from wan import counters
 
@@ -90,28 +90,28 @@ def warnings_of(gateway):
     return [line for line in gateway.log().splitlines() if ' warn ' in line]
 
 
-def uso(lab, full):
+def tun_without_uso(lab, full):
     """A TUN device that refuses USO (before Linux 6.2)."""
     without(lab, 'ioctl', r'TUNSETOFFLOAD, 0x[67]', 'EINVAL', 0, 'has no UDP segmentation offload', {'tun-uso': 'no'})
 
 
-def tso(lab, full):
+def tun_without_tso(lab, full):
     """One that refuses TSO, too."""
     without(lab, 'ioctl', r'TUNSETOFFLOAD, 0x[67]', 'EINVAL', 1, 'has no segmentation offload',
             {'tun-tso': 'no', 'tun-uso': 'no'})
 
 
-def gro(lab, full):
+def sockets_without_udp_gro(lab, full):
     """No UDP_GRO (before Linux 5.0)."""
     without(lab, 'setsockopt', r'UDP_GRO', 'ENOPROTOOPT', 0, 'does not merge received UDP', {'udp-gro': 'no'})
 
 
-def gso(lab, full):
+def sockets_without_udp_segment(lab, full):
     """No UDP_SEGMENT (before Linux 4.18)."""
     without(lab, 'sendmmsg', r'127\.0\.0\.1', 'EINVAL', 8, 'does not cut UDP sends', {'udp-segments': '1'})
 
 
-def merged(lab, full):
+def merged_writes_refused_in_mid_traffic(lab, full):
     """A TUN device that refuses merged writes again and again, while packets flow."""
     need('strace', 'iperf3')
     lab.line()
@@ -148,4 +148,6 @@ def merged(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (uso, tso, gro, gso, merged)}, 'lacking')
+    main({f.__name__: f for f in (
+        tun_without_uso, tun_without_tso, sockets_without_udp_gro, sockets_without_udp_segment,
+        merged_writes_refused_in_mid_traffic)}, 'lacking')

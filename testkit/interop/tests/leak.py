@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What policy protects never leaves in clear, and nothing clear comes in for it, whatever fails.
 
-usage: leak.py [--full] [NAME ...]      --full: every disturbance over IPv6 outside too, each watched for 5 s
+usage: testkit/interop/run [--full] leak[.TEST]      --full: every disturbance over IPv6 outside too, each watched for 5 s
 
 A thousand packets per second (UDP, ICMP, SYNs and live connections, IPv4 and IPv6; from a host behind the gateway, and
 from the gateway itself, bound to its inside address and unbound) meet each disturbance, while sniffers on both outer
@@ -57,16 +57,16 @@ def one(name):
     return test
 
 
-def outer6(lab, full):
+def holds_with_ipv6_outside(lab, full):
     """IPv6 outside, encapsulated in UDP."""
-    disturbed(lab, full, list(DISTURBANCES) if full else ['kill9', 'routes', 'nft'], outer=6, encap=True)
+    disturbed(lab, full, list(DISTURBANCES) if full else ['kill9', 'routes_flushed', 'nft_flushed'], outer=6, encap=True)
 
 
-def nat(lab, full):
+def holds_behind_masquerading(lab, full):
     """A gateway that masquerades what leaves by its outer link, and has an address of its own for the peer's host."""
     load = mix() + [{**k, 'at': B[4]} for k in kinds(EVERY, ('a',), (4,), to=PUBLIC, first=51, name='dnat')]
     # Not those that flush the NAT, too.
-    names = [n for n in DISTURBANCES if n not in ('nft', 'frozen')] if full else ['kill9', 'rules']
+    names = [n for n in DISTURBANCES if n not in ('nft_flushed', 'daemon_stopped')] if full else ['kill9', 'rules_deleted']
     disturbed(lab, full, names, load, nat=True)
 
 
@@ -85,7 +85,7 @@ def gone(line):
 # Boot, start, and another connection
 
 
-def boot(lab, full):
+def holds_from_boot_on(lab, full):
     """The guard stands before the interfaces come up, and holds until the daemon has its SAs; also when another
     connection has an error."""
     need('ip', 'nft', 'swanctl')
@@ -107,7 +107,7 @@ def boot(lab, full):
     gone(line)
 
 
-def replaced(lab, full):
+def holds_while_the_table_is_replaced(lab, full):
     """The table is replaced again and again under a flood, with nothing else between that and the outer link: the kernel
     changes rules at once, but not what maps hold."""
     need('ip', 'nft')
@@ -129,7 +129,7 @@ def replaced(lab, full):
     gone(line)
 
 
-def start(lab, full):
+def holds_when_only_loaded(lab, full):
     """Loaded and not initiated is protected already."""
     line, watch = begun(lab, children={'net': SITES})
     hold = 5 if full else 0.7
@@ -140,7 +140,7 @@ def start(lab, full):
     gone(line)
 
 
-def trap(lab, full):
+def holds_until_the_trap_is_up(lab, full):
     """The load itself brings the tunnel up; none of it gets out before."""
     line, watch = begun(lab, children={'net': {**SITES, 'start_action': 'trap'}})
     watch.flows('tunnel up')
@@ -150,7 +150,7 @@ def trap(lab, full):
     gone(line)
 
 
-def unload(lab, full):
+def unloading_opens_only_its_own(lab, full):
     """Another connection is unloaded: what it protected goes its normal way from then on, and nothing else does."""
     other = kinds(('udp', 'icmp', 'syn'), ('a', 'bound'), to={4: '10.9.0.9', 6: 'fd00:9::9'}, first=101, name='other')
     names = {k['name'] for k in other}
@@ -172,7 +172,7 @@ def unload(lab, full):
     gone(line)
 
 
-def dead(lab, full):
+def either_half_holds_without_a_daemon(lab, full):
     """No daemon, and somebody removes half of what stands: either half holds."""
     line, watch = begun(lab)
     watch.flows('tunnel up')
@@ -198,7 +198,7 @@ def dead(lab, full):
     gone(line)
 
 
-def errors(lab, full):
+def icmp_errors_do_not_quote_in_clear(lab, full):
     """What the gateway itself says about packets out of the tunnel (they have lived too long) quotes them, and so must
     go back through the tunnel, or nowhere: with an address inside the policy, and with none."""
     old = [{**k, 'box': 'b', 'src': B[4 if ':' not in k['dst'] else 6], 'ttl': 2}
@@ -255,14 +255,14 @@ def finer(line, watch, full, inside=()):
     watch.phase('nft flush ruleset', lambda: line.nft('flush ruleset'), hold, grace='')
     watch.flows()
     if full:
-        for name in ('sigterm', 'routes', 'rules', 'device'):
+        for name in ('sigterm', 'routes_flushed', 'rules_deleted', 'device_deleted'):
             DISTURBANCES[name](line, watch, hold)
     watch.phase('and again', hold=hold / 2, must=alive)
     watch.end()
     gone(line)
 
 
-def ports(lab, full):
+def other_ports_stay_in_clear(lab, full):
     """Only UDP to some ports is protected: the rest leaves in clear as it is meant to, also while no daemon runs."""
     secret = kinds(('udp',), first=1, name='secret')
     large = kinds(('udp',), ('a', 'bound'), first=31, name='large', size=3000)
@@ -273,7 +273,7 @@ def ports(lab, full):
     finer(line, watch, full)
 
 
-def everything(lab, full):
+def holds_for_everything_but_a_hole_and_the_lan(lab, full):
     """0.0.0.0/0 and ::/0 are protected but for a hole and the LAN, which stays alive."""
     children = {'net': {'local_ts': SITES['local_ts'], 'remote_ts': '0.0.0.0/0,::/0', **STARTED},
                 'lan': {'local_ts': SITES['local_ts'], 'remote_ts': SITES['local_ts'], 'mode': 'pass',
@@ -287,7 +287,7 @@ def everything(lab, full):
     finer(line, watch, full, [k['name'] for k in lan])
 
 
-def host(lab, full):
+def host_to_host_lets_ike_and_esp_through(lab, full):
     """Between the outer addresses of the gateways: IKE and ESP are of the policy themselves, and get through."""
     children = {'net': {'local_ts': f'{G1[4]}/32,{G1[6]}/128', 'remote_ts': f'{G2[4]}/32,{G2[6]}/128', **STARTED}}
     load = kinds(sources=('unbound',), to=G2) + [{**k, 'src': G1[6 if ':' in k['dst'] else 4]}
@@ -296,7 +296,7 @@ def host(lab, full):
     finer(line, watch, full)
 
 
-def children(lab, full):
+def closing_one_child_leaves_the_other(lab, full):
     """Two children with one peer; one is closed, the other goes on."""
     both = {'net': {**SITES, **STARTED},
             'third': {'local_ts': SITES['local_ts'], 'remote_ts': '10.3.0.0/24,fd00:3::/64', **STARTED}}
@@ -313,7 +313,7 @@ def children(lab, full):
     finer(line, watch, full)
 
 
-def wide(lab, full):
+def wide_selectors_keep_the_lans(lab, full):
     """10.0.0.0/8 behind the peer, 10.1.0.0/16 here: the LANs here see each other and the gateway all the time."""
     around = {'net': {'local_ts': '10.1.0.0/16,fd00:1::/64', 'remote_ts': '10.0.0.0/8,fd00::/16', **STARTED}}
     c = {4: '10.1.5.2', 6: 'fd00:1:0:5::2'}
@@ -336,7 +336,7 @@ def wide(lab, full):
     finer(line, watch, full, lan)
 
 
-def narrow(lab, full):
+def narrow_selectors_keep_the_neighbour(lab, full):
     """One host is protected; its neighbour and the gateway reach the same destination by the normal way, in clear."""
     children = {'net': {'local_ts': f'{A[4]}/32,{A[6]}/128', 'remote_ts': SITES['remote_ts'], **STARTED}}
     second = kinds(sources=('a', 'bound'), src=SECOND, first=61, name='second')
@@ -411,7 +411,7 @@ class Injection:
         check(None not in counted and counted[0] >= frames[0], f'{name}: all {frames[0]} plain ones are in the counter')
 
 
-def inbound(lab, full, backend=None):
+def clear_packets_do_not_come_in(lab, full, backend=None):
     """Clear packets that must come protected never get in: SAs up, none, daemon killed, ended, table flushed."""
     need('ip', 'nft', 'swanctl')
     line = Line(lab, settings=leakbackends.BACKENDS.get(backend, ''))
@@ -439,7 +439,7 @@ def inbound(lab, full, backend=None):
     gone(line)
 
 
-def inbound_finer(lab, full):
+def clear_packets_do_not_come_in_finer_policies(lab, full):
     """Policies finer than a prefix: ports, where the others get in as they are meant to and fragments do not; and the
     outer addresses of the gateways."""
     need('ip', 'nft', 'swanctl')
@@ -503,23 +503,28 @@ def leaks(lab, **options):
     check(len(odd) >= 12, f'control: {len(odd)} of {len(ODD)} odd ones come in: {sorted(odd)}')
 
 
-def control(lab, full):
+def control_child_without_guard(lab, full):
     """guard = no of the child."""
     leaks(lab, guard=False)
 
 
-def control_global(lab, full):
+def control_daemon_without_guard(lab, full):
     """guard = no in ironswan.conf."""
     leaks(lab, settings='guard = no\n')
 
 
-TESTS = {'control': control, 'control_global': control_global, 'boot': boot, 'replaced': replaced, 'start': start,
-         'trap': trap, 'dead': dead, 'errors': errors, **{name: one(name) for name in DISTURBANCES}, 'unload': unload, 'outer6': outer6, 'nat': nat,
-         'ports': ports, 'everything': everything, 'host': host, 'children': children, 'wide': wide, 'narrow': narrow,
-         'inbound': inbound, 'inbound_finer': inbound_finer}
+TESTS = {f.__name__: f for f in (
+    control_child_without_guard, control_daemon_without_guard, holds_from_boot_on, holds_while_the_table_is_replaced,
+    holds_when_only_loaded, holds_until_the_trap_is_up, either_half_holds_without_a_daemon, icmp_errors_do_not_quote_in_clear)}
+TESTS |= {f'holds_through_{name}': one(name) for name in DISTURBANCES}
+TESTS |= {f.__name__: f for f in (
+    unloading_opens_only_its_own, holds_with_ipv6_outside, holds_behind_masquerading, other_ports_stay_in_clear,
+    holds_for_everything_but_a_hole_and_the_lan, host_to_host_lets_ike_and_esp_through, closing_one_child_leaves_the_other,
+    wide_selectors_keep_the_lans, narrow_selectors_keep_the_neighbour, clear_packets_do_not_come_in,
+    clear_packets_do_not_come_in_finer_policies)}
 
-# Every kind of SA and of selector: each of these against what can differ for it, and without a guard.
-SHORT = {'raw': ('kill9', 'device', 'nft', 'reload', 'rekey'), 'udp': ('kill9', 'sigterm', 'rules', 'reinitiate')}
+# Every kind of SA and of selector meets the disturbances that can differ for it, and is seen to leak without a guard.
+SHORT = {'raw': ('kill9', 'device_deleted', 'nft_flushed', 'reload', 'rekey'), 'udp': ('kill9', 'sigterm', 'rules_deleted', 'reinitiate')}
 
 
 def of_kind(test, doc, *more):
@@ -530,19 +535,19 @@ def of_kind(test, doc, *more):
 
 
 for kind, chosen in SHORT.items():
-    TESTS[f'modes_{kind}'] = of_kind(leakmodes.modes, f'{kind}: {leakmodes.LINES[kind]}', gone, kind, chosen)
-    TESTS[f'control_{kind}'] = of_kind(leakmodes.control, 'The same without a guard: each kind is caught.', kind)
-TESTS |= {'modes_boot': of_kind(leakmodes.boot, leakmodes.boot.__doc__, gone),
-          'first': of_kind(leakmodes.first, leakmodes.first.__doc__, gone),
-          'reload_modes': of_kind(leakmodes.reload_modes, leakmodes.reload_modes.__doc__, gone),
-          'forms': of_kind(leakmodes.forms, 'One port, types of ICMP, a range with a hole.', finer),
-          'control_forms': leakmodes.forms_control}
-# Other ways to move packets, and what refuses or takes away the fast one.
-TESTS |= {name: of_kind(leakbackends.backend, f'The disturbances with other settings: {name}.', begun, gone, name)
+    TESTS[f'every_mode_holds_{kind}'] = of_kind(leakmodes.modes, f'{kind}: {leakmodes.LINES[kind]}', gone, kind, chosen)
+    TESTS[f'control_every_mode_{kind}'] = of_kind(leakmodes.control, 'The same without a guard: each kind is caught.', kind)
+TESTS |= {'every_mode_holds_from_boot_on': of_kind(leakmodes.boot, leakmodes.boot.__doc__, gone),
+          'first_packets_of_every_mode_wait': of_kind(leakmodes.first, leakmodes.first.__doc__, gone),
+          'every_mode_holds_through_reloads': of_kind(leakmodes.reload_modes, leakmodes.reload_modes.__doc__, gone),
+          'ports_icmp_types_and_ranges_hold': of_kind(leakmodes.forms, 'One port, types of ICMP, a range with a hole.', finer),
+          'control_ports_icmp_types_and_ranges': leakmodes.forms_control}
+# The data planes that a gateway can have beside the default one, and a kernel that refuses or takes away the fast one.
+TESTS |= {f'holds_with_{name}': of_kind(leakbackends.backend, f'The disturbances with other settings: {name}.', begun, gone, name)
           for name in leakbackends.BACKENDS}
-TESTS |= {'vanishes': of_kind(leakbackends.vanishes, leakbackends.vanishes.__doc__, begun, gone),
-          'inbound_xdp': of_kind(inbound, 'What comes in clear where ESP comes through AF_XDP.', 'xdp'),
-          'refused': of_kind(leakbackends.refused, leakbackends.refused.__doc__, begun, gone)}
+TESTS |= {'holds_when_the_xdp_interface_is_deleted': of_kind(leakbackends.vanishes, leakbackends.vanishes.__doc__, begun, gone),
+          'clear_packets_do_not_come_in_with_xdp': of_kind(clear_packets_do_not_come_in, 'Where ESP comes through AF_XDP.', 'xdp'),
+          'holds_when_the_kernel_refuses_offloads': of_kind(leakbackends.refused, leakbackends.refused.__doc__, begun, gone)}
 
 
 def left_behind():

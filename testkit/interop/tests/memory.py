@@ -1,30 +1,20 @@
 #!/usr/bin/env python3
 """What a gateway takes of memory: idle, flooded, at full speed, with many tunnels. It is bounded, and nothing grows.
 
-usage: memory.py [--full] [--seed=N] [NAME ...]      --full: an hour of traffic instead of a minute, and 1,000 tunnels, not 200
+usage: testkit/interop/run [--full] [--seed=N] memory[.TEST]      --full: an hour of traffic instead of a minute, and 1,000 tunnels, not 200
 Each load is judged twice: as much again adds no more than 2 % or 1 MiB to what the process has resident, and the process stays
 below the bound that docs/performance.md states. (What the engine takes for 10,000 SAs: crates/ipsec/tests/alloc/memory.rs.)
 """
 import json
-import os
 import sys
 import time
 
-from badinput import pair, resident
+from daemon import IDLE, MIB, most_resident, pair, resident
 from gateway import SECRET, IronSwan, program
 from lab import call, check, main, need, say, take_seed, until
 from traffic import Iperf, ping
 
 SEED = take_seed(21)
-MIB = 1024
-# In KiB. What an idle gateway with a tunnel and one data thread has, all programs and libraries included.
-IDLE = 16 * MIB
-# What a load adds at most, for each data thread: receive slots 4.1 MiB, send batch and read buffer 0.4 MiB, flows of both
-# directions 0.6 MiB, packets that wait for an SA 4 MiB, fragments 1 MiB. (From 256 policies on flows take up to 32 MiB; with
-# IPComp what a batch inflates to takes up to 16 MiB.)
-OF_A_THREAD = 11 * MIB
-# And once: IKE messages that wait.
-IKE_QUEUE = 8 * MIB
 # A tunnel: its configuration, an IKE_SA, two SAs, a policy, the plan of routes and rules.
 OF_A_TUNNEL = 32
 
@@ -80,18 +70,6 @@ def drops(gateway):
     return json.loads(call(program(), 'list', 'counters', '--json', '--vici', f'unix://{gateway.socket}'))['drops']
 
 
-def loaded(gateway):
-    """What a gateway with few tunnels has resident at most, whatever the load."""
-    tasks = f'/proc/{gateway.process.pid}/task'
-    names = []
-    for task in os.listdir(tasks):
-        with open(f'{tasks}/{task}/comm') as f:
-            names.append(f.read())
-    threads = sum(name.startswith('ipsec-data') for name in names)
-    check(threads > 0, f'{threads} data threads')
-    return IDLE + IKE_QUEUE + threads * OF_A_THREAD
-
-
 def check_growth(what, first, second, bound):
     """The second half of a load adds no more than 2 % or 1 MiB, and the bound holds. All in KiB."""
     check(second - first <= max(first // 50, MIB) and second <= bound,
@@ -130,28 +108,28 @@ def halves(lab, gateway, box, script, *args, reasons, least):
     return seen
 
 
-def flood(lab, full):
+def junk_and_spoofed_esp_keep_nothing(lab, full):
     """Junk and spoofed ESP to port 4500, a third of it with the SPI of an SA: counted, and nothing kept."""
     g1, g2 = tunnel_up(lab)
     script = lab.write('flood.py', FLOOD)
     spi = next(iter(g1.child_spis()))[0]
     seen = halves(lab, g1, 'g2', script, '192.0.2.1', spi, 2_000_000 if full else 200_000,
                   reasons=('InNoStates', 'InStateProtoError'), least=5_000)
-    check_growth('junk and forged ESP', *seen, loaded(g1))
+    check_growth('junk and forged ESP', *seen, most_resident(g1))
     still_works(lab, g1)
 
 
-def clear(lab, full):
+def clear_packets_keep_nothing(lab, full):
     """Packets in clear to ipsec0 that no policy covers, each a flow of its own."""
     g1, g2 = tunnel_up(lab)
     lab.ip('g1', 'route', 'add', '10.66.0.0/16', 'dev', 'ipsec0')
     script = lab.write('clear.py', CLEAR)
     seen = halves(lab, g1, 'a', script, '10.66', 256, 2_000_000 if full else 200_000, reasons=('OutNoPolicy',), least=20_000)
-    check_growth('clear packets without policy', *seen, loaded(g1))
+    check_growth('clear packets without policy', *seen, most_resident(g1))
     still_works(lab, g1)
 
 
-def waiting(lab, full):
+def packets_that_wait_are_bounded(lab, full):
     """Packets for a tunnel that does not come up: some wait, the rest is dropped, and those that waited are given back."""
     g1, g2 = pair(lab, child='start_action = trap')
     idle = resident(g1.process)
@@ -159,11 +137,11 @@ def waiting(lab, full):
     script = lab.write('clear.py', CLEAR)
     count = 1_000_000 if full else 100_000
     seen = halves(lab, g1, 'a', script, '10.2', 1, count, reasons=('OutNoStates',), least=5_000)
-    check_growth('packets without an SA', *seen, loaded(g1))
+    check_growth('packets without an SA', *seen, most_resident(g1))
     check(seen[1] <= idle + 8 * MIB, f'what waits is little: {idle} KiB resident before')
 
 
-def traffic(lab, full):
+def full_speed_keeps_nothing(lab, full):
     """Full speed in both directions: a minute, and an hour with --full."""
     g1, g2 = tunnel_up(lab)
     seconds = 3700 if full else 60
@@ -181,7 +159,7 @@ def traffic(lab, full):
     say(f"  {report['bytes'] / 1e9:.1f} GB one way in {report['seconds']:.0f} s")
     check(report['bytes'] > 1e8, 'that is enough to say something')
     for gateway, (early, half, end) in seen.items():
-        check_growth(f'{gateway.box} at full speed', half, end, loaded(gateway))
+        check_growth(f'{gateway.box} at full speed', half, end, most_resident(gateway))
         say(f'  {gateway.box}: {early} KiB after a tenth of the time')
     still_works(lab, g1)
 
@@ -217,7 +195,7 @@ def connections(count, box):
     return 'connections {' + text + f'\n}}\nsecrets {{\n  ike-1 {{\n    secret = "{SECRET}"\n  }}\n}}\n'
 
 
-def tunnels(lab, full):
+def tunnels_up_and_down_keep_nothing(lab, full):
     """Many tunnels through IKE, up and down again and again."""
     need('swanctl')
     count, times = (1_000, 5) if full else (200, 3)
@@ -247,10 +225,12 @@ def tunnels(lab, full):
         each = (most[g][0] - before[g]) / count
         say(f'  {g.box}: {before[g]} KiB with {count} connections loaded, {most[g]} with all of them up, {after[g]} when they were gone')
         check(each <= OF_A_TUNNEL, f'{g.box}: {each:.1f} KiB a tunnel; at most {OF_A_TUNNEL}')
-        bound = loaded(g) + count * OF_A_TUNNEL
+        bound = most_resident(g) + count * OF_A_TUNNEL
         check_growth(f'{g.box} with {count} tunnels', most[g][1], most[g][-1], bound)
         check_growth(f'{g.box} without them', after[g][1], after[g][-1], bound)
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (flood, clear, waiting, traffic, tunnels)}, 'memory')
+    main({f.__name__: f for f in (
+        junk_and_spoofed_esp_keep_nothing, clear_packets_keep_nothing, packets_that_wait_are_bounded, full_speed_keeps_nothing,
+        tunnels_up_and_down_keep_nothing)}, 'memory')

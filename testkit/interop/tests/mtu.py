@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Path MTU: the routes' MTU is exact, a sender is told it, TCP survives a path that becomes narrower, nothing is cut outside.
 
-usage: mtu.py [--full] [NAME ...]      --full: every suite with every pair of outer and inner family, longer transfers
+usage: testkit/interop/run [--full] mtu[.TEST]      --full: every suite with every pair of outer and inner family, longer transfers
 An inner packet of exactly the route's MTU must fill the path's MTU to what padding leaves, so one byte more is too much.
 """
 import json
@@ -11,8 +11,8 @@ import sys
 import time
 
 from gateway import Charon, IronSwan, program
+from guest import Guest, plug
 from lab import Failed, call, check, main, until
-from uml import Guest, plug
 from wan import (HOST, Rest, Stream, Watch, conf, connection, inner, internet, net, pair_at_rest, pings, site,
                  uplink, v6_of)
 
@@ -119,7 +119,7 @@ def exactly(lab, frm, to, size, v6, what):
     forget(lab, frm)
 
 
-def routes(lab, full):
+def routes_have_the_exact_mtu(lab, full):
     """IronSwan at both ends, every suite, encapsulated and raw, IPv4 and IPv6 outside and inside, path MTU 1,500."""
     watch = world(lab)
     us, them = (IronSwan(lab, g).start() for g in ('g1', 'g2'))
@@ -149,7 +149,7 @@ while True:
 '''
 
 
-def charon(lab, full):
+def exact_with_strongswan(lab, full):
     """strongSwan's user-space ESP takes packets of exactly the route's MTU; its own are 1,400 long at the most, always."""
     watch = world(lab)
     us = IronSwan(lab, 'g1').start(end_conf('g1'))
@@ -170,7 +170,7 @@ def charon(lab, full):
     watch.check('u1')
 
 
-def linux(lab, full):
+def exact_with_a_linux_kernel(lab, full):
     """The kernel of a guest takes and sends packets of exactly the route's MTU, in UDP and raw."""
     internet_without_g2(lab)
     watch = Watch(lab, 'r', 'u1', 'g2')
@@ -257,25 +257,25 @@ def path_narrows(lab, encap, v6_outer, v6_inner, full):
     return watch, us, them, rest, wide
 
 
-def path_udp(lab, full):
+def path_narrows_udp(lab, full):
     """ESP in UDP over IPv4."""
     *_, rest, _ = path_narrows(lab, True, False, False, full)
     rest.check()
 
 
-def path_raw(lab, full):
+def path_narrows_raw(lab, full):
     """Raw ESP over IPv4: the ICMP error is about no socket's packet."""
     *_, rest, _ = path_narrows(lab, False, False, False, full)
     rest.check()
 
 
-def path_v6(lab, full):
+def path_narrows_ipv6(lab, full):
     """IPv6 in UDP over IPv6, then raw."""
     *_, rest, _ = path_narrows(lab, True, True, True, full)
     rest.check()
 
 
-def path_widens(lab, full):
+def learnt_mtu_is_forgotten(lab, full):
     """What was learnt about a path is forgotten after the kernel's time, and the routes follow."""
     watch, us, them = both(lab)
     wide, narrow = (exact(path, 'aes128gcm16', True, False) for path in (1500, 1400))
@@ -320,7 +320,7 @@ def forge(lab, v6_outer, mtu, upper, protocol):
     lab.run('r', sys.executable, '-c', FORGE, OUTER['g1'][v6_outer], OUTER['g2'][v6_outer], mtu, upper.hex(), protocol)
 
 
-def forged(lab, full):
+def forged_errors_are_not_believed(lab, full):
     """Errors that quote no SPI of an SA to that peer do nothing, whatever the kernel believes; those that do are believed."""
     watch, us, them = both(lab)
     for family in ('ipv4', 'ipv6'):
@@ -379,7 +379,7 @@ def icmp(gateway):
     return int(plane['icmp-believed']), int(plane['icmp-refused'])
 
 
-def local_link(lab, full):
+def own_link_narrows_and_widens(lab, full):
     """The gateway's own link becomes narrower in mid-transfer, and wider again: the route follows at once, both times."""
     watch, us, them = both(lab)
     wide, narrow = (exact(path, 'aes128gcm16', True, False) for path in (1500, 1400))
@@ -401,7 +401,7 @@ def local_link(lab, full):
     watch.check('u1', 'g2')
 
 
-def narrow_from_the_start(lab, full):
+def narrow_outer_links_from_the_start(lab, full):
     """Narrow outer links: exact, TCP flows, and nothing is cut outside but what nobody makes smaller: IPv6 packets of 1,280
     bytes and IPv4 packets of 576 must pass, and do not fit an outer packet that is no longer than they are."""
     watch, us, them = both(lab, mtu=1500)
@@ -446,7 +446,7 @@ def narrow_from_the_start(lab, full):
     watch.check('u1', 'g2', fragments=True)
 
 
-def narrow_behind(lab, full):
+def narrow_link_behind_the_router(lab, full):
     """A link behind the router is too narrow for what nobody makes smaller: once the router has told, that leaves in fragments."""
     watch, us, them = both(lab, True, True, True)
     for mtu, encap, v6 in ((1280, True, True), (1280, False, True), (560, True, False), (560, False, False)):
@@ -483,6 +483,8 @@ def readdress6(lab, box, dev):
         lab.ip(box, '-6', 'route', 'replace', 'default', 'via', f'{v6_of(net4)}::fe')
 
 
-TESTS = (routes, charon, linux, path_udp, path_raw, path_v6, path_widens, forged, local_link,
-         narrow_from_the_start, narrow_behind)
+TESTS = (
+    routes_have_the_exact_mtu, exact_with_strongswan, exact_with_a_linux_kernel, path_narrows_udp, path_narrows_raw, path_narrows_ipv6,
+    learnt_mtu_is_forgotten, forged_errors_are_not_believed, own_link_narrows_and_widens, narrow_outer_links_from_the_start,
+    narrow_link_behind_the_router)
 main({f.__name__: f for f in TESTS}, 'mtu')

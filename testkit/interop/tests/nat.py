@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """NAT: mappings that live through idleness, that move in mid-traffic, that an attacker cannot move; two behind one; double.
 
-usage: nat.py [--full] [NAME ...]      --full: RFC-like times (mappings of 30 s, 75 s idle), more rounds, and all pairs
+usage: testkit/interop/run [--full] nat[.TEST]      --full: RFC-like times (mappings of 30 s, 75 s idle), more rounds, and all pairs
 A mapping that moves may cost what is on its way until the next authenticated packet from inside: `MOVE` below.
 """
 import itertools
@@ -11,8 +11,8 @@ import sys
 import time
 
 from gateway import Charon, IronSwan
+from guest import Guest, plug, with_guest
 from lab import HERE, Failed, check, main, need, say
-from uml import Guest, plug, with_guest
 from wan import (Flow, Rest, Watch, answered, check_flow, conf, connection, drops, flows_again, inner, installed, internet,
                  mappings, nat, pair_at_rest, pings, remap, site, uplink)
 
@@ -86,7 +86,7 @@ def outside_port(lab, box, inside):
     return found.pop() if len(found) == 1 else None
 
 
-def keepalive(lab, full):
+def keepalives_keep_the_mapping(lab, full):
     """Idle for longer than the NAT remembers: keepalives keep the mapping, and a packet from outside gets in.
 
     IronSwan's keepalives come every 20 s. Short: mappings of 25 s, 45 s idle. Full: 30 s and 75 s.
@@ -144,7 +144,7 @@ def port_ranges():
     return itertools.cycle(f'{n}000-{n}999' for n in range(30, 60))
 
 
-def mapping_moves(lab, full):
+def mapping_moves_under_traffic(lab, full):
     """IronSwan at both ends: the mapping moves under traffic both ways, and idle."""
     watch, (us,), them = start(lab, (IronSwan, IronSwan))
     rest = Rest(lab, us, them)
@@ -175,7 +175,7 @@ def rekeyed(us, them, ranges, lab):
     pair_at_rest(us, them, their_conn=conn)
 
 
-def charon_inside(lab, full):
+def mapping_of_strongswan_moves(lab, full):
     """strongSwan's initiator behind NAT, IronSwan outside: the mapping moves under traffic."""
     watch, (them,), us = start(lab, (Charon, IronSwan))
     rest = Rest(lab, us)
@@ -184,7 +184,7 @@ def charon_inside(lab, full):
     watch.check('u1', 'g2')
 
 
-def charon_outside(lab, full):
+def mapping_moves_before_strongswan(lab, full):
     """IronSwan behind NAT, strongSwan outside. strongSwan's user-space ESP does not look where ESP comes from; its IKE
     does. So the mapping moves with our next IKE message: liveness, when nothing comes in any more (`dpd_delay`)."""
     watch, (us,), them = start(lab, (IronSwan, Charon), conn='dpd_delay = 2s')
@@ -202,7 +202,7 @@ def charon_outside(lab, full):
     watch.check('u1')
 
 
-def appears(lab, full):
+def nat_that_appears_is_followed(lab, full):
     """A router on the path begins to translate, which nobody tells the gateways: ESP in UDP goes on, from the new source."""
     internet(lab)
     site(lab, 'g1')
@@ -230,7 +230,7 @@ def appears(lab, full):
     watch.check('u1', 'g2')
 
 
-def kernel_outside(lab, full):
+def mapping_moves_before_a_linux_kernel(lab, full):
     """IronSwan behind NAT, a Linux kernel's ESP outside: it tells its key daemon of the new mapping, and follows."""
     lab.box('r', 'g2', 'n1')
     lab.forward('r')
@@ -253,7 +253,7 @@ def kernel_outside(lab, full):
     watch.check('u1')
 
 
-def kernel_inside(lab, full):
+def mapping_of_a_linux_kernel_moves(lab, full):
     """A Linux kernel's ESP behind NAT (the guest is gateway and host in one), IronSwan outside: the mapping moves."""
     internet(lab)
     lab.box('n1', 'g1')
@@ -305,7 +305,7 @@ class Attacker:
         return answer
 
 
-def attacked(lab, full):
+def attacker_moves_nothing(lab, full):
     """Who reads every packet and sends copies and forgeries from elsewhere moves nothing, and stops nothing."""
     need('ethtool')
     watch, (us,), them = start(lab, (IronSwan, IronSwan))
@@ -347,7 +347,7 @@ def attacked(lab, full):
     watch.check('u1', 'g2')
 
 
-def two(lab, full):
+def two_initiators_behind_one_nat(lab, full):
     """Two initiators behind one NAT: both carry traffic; mappings move; one is killed and starts again."""
     watch, (us, other), them = start(lab, (IronSwan, IronSwan, IronSwan), ('g1', 'g3'))
     rest = Rest(lab, us, them)
@@ -382,7 +382,7 @@ def two(lab, full):
     watch.check('u1', 'g2')
 
 
-def double(lab, full):
+def two_nats_in_a_row(lab, full):
     """Two NATs in a row; the inner one moves, the outer one moves, both move."""
     watch, (us,), them = start(lab, (IronSwan, IronSwan), double=True)
     rest = Rest(lab, us, them)
@@ -402,9 +402,11 @@ def double(lab, full):
 # All of keepalive is waiting: in a run of everything it waits beside the others.
 BACKGROUND = None
 if all(a == '--full' or a.startswith('--seed=') for a in sys.argv[1:]):
-    BACKGROUND = subprocess.Popen([sys.executable, __file__, 'keepalive', *sys.argv[1:]], stdout=subprocess.PIPE,
+    BACKGROUND = subprocess.Popen([sys.executable, __file__, 'keepalives_keep_the_mapping', *sys.argv[1:]], stdout=subprocess.PIPE,
                                   stderr=subprocess.STDOUT, text=True)
-TESTS = (mapping_moves, attacked, two, double, charon_inside, charon_outside, appears, kernel_inside, keepalive)
-if {'--full', '--list', 'kernel_outside'} & set(sys.argv):
-    TESTS = (*TESTS[:-1], kernel_outside, TESTS[-1])
+TESTS = (
+    mapping_moves_under_traffic, attacker_moves_nothing, two_initiators_behind_one_nat, two_nats_in_a_row, mapping_of_strongswan_moves,
+    mapping_moves_before_strongswan, nat_that_appears_is_followed, mapping_of_a_linux_kernel_moves, keepalives_keep_the_mapping)
+if {'--full', '--list', 'mapping_moves_before_a_linux_kernel'} & set(sys.argv):
+    TESTS = (*TESTS[:-1], mapping_moves_before_a_linux_kernel, TESTS[-1])
 main({f.__name__: f for f in TESTS}, 'nat')

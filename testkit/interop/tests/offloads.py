@@ -1,104 +1,22 @@
 #!/usr/bin/env python3
 """Offloads that a network card or a kernel lacks, refuses, or is not to use: packets go the slower way, none is lost or changed.
 
-usage: offloads.py [--full] [NAME ...]      --full: with raw ESP too
+usage: testkit/interop/run [--full] offloads[.TEST]      --full: with raw ESP too
 Every case carries numbered UDP in super-packets and a TCP transfer, both ways, between two gateways of ours.
 """
 import errno
 import json
 import os
-import re
 import signal
-import subprocess
 import sys
 import time
 
 from backends import check_stages
+from bulk import PER_SEND, SENDS, carry, warnings
 from gateway import IronSwan, program, tunnel
-from lab import Failed, call, check, main, need, until
+from lab import call, check, main, need, until
 from traffic import Ears
 from wan import counters
-
-SENDS, PER_SEND, SIZE, TCP_BYTES = 250, 8, 1200, 2 << 20
-PORT = 7010
-
-# `recv ADDR` or `send LOCAL REMOTE`. First the datagrams, so many to a send (UDP_SEGMENT), then the stream.
-BULK = f'''
-import hashlib, json, socket, sys, time
-SENDS, PER_SEND, SIZE, TCP_BYTES, PORT = {SENDS}, {PER_SEND}, {SIZE}, {TCP_BYTES}, {PORT}
-SOL_UDP, UDP_SEGMENT, SO_RCVBUFFORCE = 17, 103, 33
-def datagram(n):
-    return n.to_bytes(8, 'big') + bytes((n + i) & 0xff for i in range(256)) * 5
-def stream():
-    return b''.join(hashlib.sha256(i.to_bytes(4, 'big')).digest() for i in range(TCP_BYTES // 32))
-udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-tcp = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-if sys.argv[1] == 'recv':
-    udp.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 16 << 20)
-    udp.bind((sys.argv[2], PORT))
-    udp.settimeout(0.2)
-    tcp.bind((sys.argv[2], PORT))
-    tcp.listen()
-    print('ready', flush=True)
-    peer, _ = tcp.accept()
-    seen, twice, corrupt = set(), 0, 0
-    while len(seen) < SENDS * PER_SEND:
-        try:
-            packet = udp.recv(4096)
-        except TimeoutError:
-            break
-        n = int.from_bytes(packet[:8], 'big')
-        if packet != datagram(n)[:SIZE]:
-            corrupt += 1
-        elif n in seen:
-            twice += 1
-        seen.add(n)
-    got = hashlib.sha256()
-    while data := peer.recv(1 << 20):
-        got.update(data)
-    same = got.digest() == hashlib.sha256(stream()).digest()
-    print(json.dumps({{'lost': SENDS * PER_SEND - len(seen), 'twice': twice, 'corrupt': corrupt, 'stream': same}}))
-else:
-    udp.bind((sys.argv[2], 0))
-    tcp.bind((sys.argv[2], 0))
-    udp.setsockopt(SOL_UDP, UDP_SEGMENT, SIZE)
-    packets = [datagram(n)[:SIZE] for n in range(SENDS * PER_SEND)]
-    whole = stream()
-    print('ready', flush=True)
-    sys.stdin.readline()
-    begin = time.monotonic()
-    for i in range(SENDS):
-        udp.sendto(b''.join(packets[i * PER_SEND:][:PER_SEND]), (sys.argv[3], PORT))
-        time.sleep(max(0, begin + (i + 1) * 0.002 - time.monotonic()))
-    tcp.connect((sys.argv[3], PORT))
-    tcp.sendall(whole)
-    tcp.shutdown(socket.SHUT_WR)
-    tcp.recv(1)
-'''
-HOST = {'a': '10.1.0.2', 'b': '10.2.0.2'}
-
-
-def carry(lab, what):
-    """Both kinds of traffic both ways; nothing may be missing."""
-    start = lambda box, *args: lab.spawn(box, sys.executable, '-c', BULK, *args, name=args[0], stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE)
-    receivers = {box: start(box, 'recv', HOST[box]) for box in 'ab'}
-    senders = {'a to b': start('a', 'send', HOST['a'], HOST['b']), 'b to a': start('b', 'send', HOST['b'], HOST['a'])}
-    for end in (*receivers.values(), *senders.values()):
-        if end.popen.stdout.readline() != 'ready\n':
-            raise Failed(f'{what}: an end did not start: {end.log()}')
-    for end in senders.values():
-        end.popen.stdin.write('go\n')
-        end.popen.stdin.flush()
-    for way, box in (('a to b', 'b'), ('b to a', 'a')):
-        line = receivers[box].popen.communicate(timeout=30)[0]
-        if not line:
-            raise Failed(f'{what}: {way}: {receivers[box].log()}')
-        r = json.loads(line)
-        check(r == {'lost': 0, 'twice': 0, 'corrupt': 0, 'stream': True},
-              f"{what}: {way}: {SENDS * PER_SEND} datagrams, {r['lost']} lost, {r['twice']} twice, {r['corrupt']} corrupt; "
-              f"{TCP_BYTES >> 20} MiB of TCP {'the same' if r['stream'] else 'NOT THE SAME'}")
 
 
 def pair(lab, settings='', encap=True):
@@ -111,10 +29,6 @@ def plane(gateway):
     """`data_plane` and `stages` of `ironswan status --json`."""
     status = json.loads(call(program(), 'status', '--json', '--vici', f'unix://{gateway.socket}'))
     return status['data_plane'], status['stages']
-
-
-def warnings(gateway, text):
-    return len(re.findall(text, gateway.log()))
 
 
 CUT = 'does not cut UDP sends to'
@@ -130,7 +44,7 @@ except OSError as e:
 """
 
 
-def ethtool(lab, full):
+def ethtool_off_while_up(lab, full):
     """Each offload of the outer devices off, alone and all of them, while the tunnel is up."""
     need('ethtool')
     lab.line()
@@ -171,7 +85,7 @@ def ethtool(lab, full):
             gateway.stop()
 
 
-def settings(lab, full):
+def switched_off_is_not_used(lab, full):
     """Each of them switched off in ironswan.conf, alone and all, is not used, and is not warned about."""
     lab.line()
     for text in ('gso = no', 'gro = no', 'tun_offload = no', 'gso = no\n gro = no\n tun_offload = no'):
@@ -194,7 +108,7 @@ def settings(lab, full):
             gateway.stop()
 
 
-def refused(lab, full):
+def refused_by_the_kernel_in_mid_traffic(lab, full):
     """The kernel refuses a segmented send (EIO), and a merged write (EINVAL), while packets flow."""
     need('strace')
     lab.line()
@@ -229,7 +143,7 @@ for _ in range(100):
 """
 
 
-def large(lab, full):
+def largest_sends_are_not_cut_early(lab, full):
     """The largest sends are not so large that the kernel cuts them before the driver sees them, at either end."""
     lab.line()
     ends = {box: IronSwan(lab, box).start(tunnel(box, esp='null-sha1')) for box in ('g1', 'g2')}
@@ -246,7 +160,7 @@ def large(lab, full):
         gateway.stop()
 
 
-def buffers(lab, full):
+def starts_without_large_buffers(lab, full):
     """Where SO_RCVBUFFORCE is refused (no capability outside of a user namespace), the daemon starts and says what it got."""
     need('unshare')
     lab.box('g1')
@@ -262,7 +176,7 @@ def buffers(lab, full):
     check(daemon.alive() and len(lines) == 1 and 'net.core.rmem_max' in lines[0], f'one warning: {lines}')
 
 
-def threads(lab, full):
+def threaded_napi_is_put_back(lab, full):
     """Both links are polled by kernel threads, with all traffic through them; a reload and the end put back what stood there."""
     need('ethtool')
     lab.line()
@@ -307,4 +221,6 @@ def threads(lab, full):
 
 
 if __name__ == '__main__':
-    main({'ethtool': ethtool, 'settings': settings, 'refused': refused, 'large': large, 'buffers': buffers, 'threads': threads}, 'offloads')
+    main({f.__name__: f for f in (
+        ethtool_off_while_up, switched_off_is_not_used, refused_by_the_kernel_in_mid_traffic, largest_sends_are_not_cut_early,
+        starts_without_large_buffers, threaded_napi_is_put_back)}, 'offloads')

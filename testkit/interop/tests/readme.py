@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The first tunnel of README.md: its commands and its file, as they stand there, on two gateways of a line.
 
-usage: readme.py [--full] [NAME ...]      --full: nothing more
+usage: testkit/interop/run readme[.TEST]
 """
 import os
 import re

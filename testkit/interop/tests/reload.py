@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Reload by difference: what has not changed loses nothing, what is wrong changes nothing.
 
-usage: reload.py [--full] [--seed=N] [NAME ...]
+usage: testkit/interop/run [--full] [--seed=N] reload[.TEST]
 Two hundred connections between two gateways; numbered packets on some that no step may disturb.
 """
 import os
@@ -251,7 +251,7 @@ BAD = (
 )
 
 
-def by_files(lab, full):
+def sighup_loses_nothing(lab, full):
     """SIGHUP with changes in a seeded random order, and bad files in between."""
     draw = random.Random(SEED)
     wishes = {n: Wish() for n in range(COUNT)}
@@ -302,7 +302,7 @@ def by_files(lab, full):
     check(True, 'and so are their routes')
 
 
-def by_swanctl(lab, full):
+def swanctl_loses_nothing(lab, full):
     """Debian's swanctl --load-all, against strongSwan as the peer; two at once."""
     draw = random.Random(SEED + 1)
     wishes = {n: Wish() for n in range(COUNT)}
@@ -334,7 +334,7 @@ def by_swanctl(lab, full):
     balance(us)
 
 
-def storm(lab, full):
+def sighups_faster_than_served(lab, full):
     """SIGHUPs faster than they can be served, while the file changes."""
     draw = random.Random(SEED + 2)
     wishes = {n: Wish() for n in range(COUNT)}
@@ -360,7 +360,7 @@ def storm(lab, full):
     watch.check('u1')
 
 
-def settings(lab, full):
+def settings_that_need_a_restart_are_named(lab, full):
     """What of ironswan.conf is taken over, and what is named as needing a restart."""
     wishes = {0: Wish()}
     us, them, _ = world(lab, wishes, settings='log {\n  level = warn\n}\n')
@@ -386,7 +386,7 @@ def settings(lab, full):
     check(True, 'device and port_natt are named as needing a restart')
 
 
-def many(lab, full):
+def time_and_memory_grow_with_the_number(lab, full):
     """Time and memory of a reload; both must grow with the number of connections, not with its square."""
     need('ip')
     lab.line()
@@ -441,4 +441,6 @@ def many(lab, full):
         check(ratio < factor * factor * 0.75, f'{what}: {factor:.0f} times the connections take {ratio:.1f} times the CPU')
 
 
-main({f.__name__: f for f in (by_files, by_swanctl, storm, settings, many)}, 'reload')
+main({f.__name__: f for f in (
+    sighup_loses_nothing, swanctl_loses_nothing, sighups_faster_than_served, settings_that_need_a_restart_are_named,
+    time_and_memory_grow_with_the_number)}, 'reload')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The network under a running gateway changes: links, routes, addresses, names, IP versions. Numbered packets run both ways.
 
-usage: roam.py [--full] [--seed=N] [NAME ...]      --full: IronSwan as the peer as well, and long random walks
+usage: testkit/interop/run [--full] [--seed=N] roam[.TEST]      --full: IronSwan as the peer as well, and long random walks
 A failure names the seed of the random walk. Every bound below says what it is made of.
 """
 import os
@@ -11,8 +11,8 @@ import sys
 import time
 
 from gateway import Charon, IronSwan
+from guest import Guest, plug, with_guest
 from lab import HERE, check, main, take_seed, until
-from uml import Guest, plug, with_guest
 from wan import (Flow, Rest, Watch, check_flow, conf, connection, inner, installed, internet, nat, pair_at_rest, pings, site,
                  uplink, v6_of)
 
@@ -145,7 +145,7 @@ def with_peers(test):
 
 
 @with_peers
-def links(lab, full, peer):
+def outer_link_goes_and_comes(lab, full, peer):
     """The outer interface goes down for 3 s; it is deleted and made anew with the same address: the SAs live on."""
     scene = Scene(lab, peer)
     scene.disturb('down 3 s', 3 + AGAIN, scene.link_down, same_sa=True)
@@ -154,7 +154,7 @@ def links(lab, full, peer):
 
 
 @with_peers
-def addresses(lab, full, peer):
+def outer_address_changes(lab, full, peer):
     """Our outer address changes: on the same link, with the link, and with the route to another uplink while the old
     address stays. The initiator makes new SAs without being told, and the old ones are gone at both ends."""
     scene = Scene(lab, peer)
@@ -168,7 +168,7 @@ def addresses(lab, full, peer):
 
 
 @with_peers
-def routes(lab, full, peer):
+def route_moves_to_another_uplink(lab, full, peer):
     """The default route moves to another interface and next hop, while our address stays: the same SAs."""
     scene = Scene(lab, peer, ready=False)
     # The address belongs to the machine, not to a link; the internet knows two ways to it.
@@ -230,7 +230,7 @@ class Names:
 
 
 @with_peers
-def names(lab, full, peer):
+def named_peer_moves(lab, full, peer):
     """The peer is known by name, and moves: the initiator finds out that it is dead, and asks for its name again."""
     scene = Scene(lab, peer, ready=False)
     resolver = Names(lab, 'g1')
@@ -266,7 +266,7 @@ def names(lab, full, peer):
 
 
 @with_peers
-def families(lab, full, peer):
+def ip_versions_come_and_go(lab, full, peer):
     """The configuration names the peer's IPv4 and IPv6 address; IPv4 goes away, and comes back while IPv6 goes."""
     scene = Scene(lab, peer, remote=f'{G2}, {G2_V6}')
 
@@ -288,7 +288,7 @@ def families(lab, full, peer):
 
 
 @with_peers
-def nat_appears(lab, full, peer):
+def gateway_moves_behind_a_nat(lab, full, peer):
     """The gateway moves behind a NAT: new SAs, now in UDP, as the initiator has another address. And out again."""
     scene = Scene(lab, peer, ready=False)
     lab.box('n1')
@@ -319,7 +319,7 @@ def nat_appears(lab, full, peer):
 
 
 @with_peers
-def walk(lab, full, peer):
+def random_changes_heal(lab, full, peer):
     """Random changes at random moments, one after another; everything must heal each time."""
     chance = random.Random(SEED)
     scene = Scene(lab, peer)
@@ -376,7 +376,7 @@ class KernelScene(Scene):
         self.spis = spis
 
 
-def kernel(lab, full):
+def linux_kernel_as_peer(lab, full):
     """A Linux kernel as the peer: our outer address is replaced, and the route moves to another uplink and back."""
     scene = KernelScene(lab)
     for _ in range(3 if full else 1):
@@ -392,8 +392,9 @@ def kernel(lab, full):
     scene.watch.check('u1', 'u2')
 
 
-PAIRS = (links, addresses, routes, names, families, nat_appears, walk)
-TESTS = [*(test for pair in PAIRS for test in pair), kernel]
+PAIRS = (outer_link_goes_and_comes, outer_address_changes, route_moves_to_another_uplink, named_peer_moves, ip_versions_come_and_go,
+         gateway_moves_behind_a_nat, random_changes_heal)
+TESTS = [*(test for pair in PAIRS for test in pair), linux_kernel_as_peer]
 if not ({'--full', '--list'} & set(sys.argv) or any(t.__name__ in sys.argv for t in TESTS)):
-    TESTS = [*(ours for ours, _ in PAIRS), kernel]
+    TESTS = [*(ours for ours, _ in PAIRS), linux_kernel_as_peer]
 main({f.__name__: f for f in TESTS}, 'roam')

@@ -31,7 +31,7 @@ def counters(g1):
         return v.request('ironswan-counters')
 
 
-def hole_and_drop(lab, full):
+def hole_in_a_tunnel_and_a_closed_net(lab, full):
     """A hole for one port inside a tunnel, and a net that nobody may reach."""
     need('ip', 'nft', 'swanctl')
     lab.line()
@@ -128,7 +128,7 @@ for _ in range(5):
 """
 
 
-def wide_spoke(lab, full):
+def wide_spoke_speaks_only_for_itself(lab, full):
     """A spoke with 0.0.0.0/0 sends in the name of the hub's second peer and of a network in clear."""
     need('ip', 'nft', 'swanctl')
     lab.line()
@@ -175,4 +175,4 @@ def wide_spoke(lab, full):
     check(answers('a', '10.3.0.2', 'forged3') == 0 and heard('forged3') == 0, 'and still speaks for itself only')
 
 
-main({f.__name__: f for f in (hole_and_drop, wide_spoke)}, 'shunts')
+main({f.__name__: f for f in (hole_in_a_tunnel_and_a_closed_net, wide_spoke_speaks_only_for_itself)}, 'shunts')

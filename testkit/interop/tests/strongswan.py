@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """IronSwan against strongSwan 5.9.8 (ESP in user space), in both roles.
 
-usage: strongswan.py [--full] [NAME ...]      --full: 25 rekeys of each kind from each side instead of ten
+usage: testkit/interop/run [--full] strongswan[.TEST]      --full: 25 rekeys of each kind from each side instead of ten
 INTEROP_REFERENCE=1 puts strongSwan at both ends: then a failure is one of the test, not of IronSwan.
 """
 import itertools
-import json
 import re
 import time
 
@@ -78,11 +77,11 @@ def rekeys(lab, full, ours):
     check(us.child_spis() == {(o, i) for i, o in them.child_spis()}, 'both name the same ESP SPIs')
 
 
-def rekeys_as_initiator(lab, full):
+def rekeys_lose_nothing_as_initiator(lab, full):
     rekeys(lab, full, 'g1')
 
 
-def rekeys_as_responder(lab, full):
+def rekeys_lose_nothing_as_responder(lab, full):
     rekeys(lab, full, 'g2')
 
 
@@ -99,7 +98,7 @@ SUITES = (
 )
 
 
-def suites(lab, full):
+def every_algorithm_both_roles(lab, full):
     """Every algorithm of the feature set, IPv4 and IPv6 inside and outside, initiated from either side."""
     us, them = pair(lab)
     for ike, esp, options in SUITES:
@@ -123,7 +122,7 @@ def suites(lab, full):
             until('both ends are clean', lambda: not us.sas() and not them.sas())
 
 
-def invalid_ke(lab, full):
+def second_group_after_invalid_ke(lab, full):
     """The initiator guesses a group that the responder does not have: INVALID_KE_PAYLOAD, and the second try works."""
     both = 'aes128gcm16-prfsha256-modp2048-x25519'
     one = 'aes128gcm16-prfsha256-x25519'
@@ -140,7 +139,7 @@ def invalid_ke(lab, full):
     check('peer didn\'t accept DH group MODP_2048, it requested CURVE_25519' in them.log(), 'we said INVALID_KE_PAYLOAD')
 
 
-def delete(lab, full):
+def deletes_from_either_side(lab, full):
     """CHILD_SA and IKE_SA deleted from either side: both forget them, and so does the routing table."""
     us, them = pair(lab)
 
@@ -182,7 +181,7 @@ def refused(initiator, us, *patterns):
         check(True, f"we say: {line.strip().split(' ', 1)[1]}")
 
 
-def wrong_psk(lab, full):
+def wrong_psk_names_the_identities(lab, full):
     """AUTHENTICATION_FAILED, and our message names the identities."""
     us, them = pair(lab, ours_conf={'secret': 'one'}, peer_conf={'secret': 'another'})
     refused(us, us, 'received AUTHENTICATION_FAILED', r"did not accept 'g1\.example'.*'g2\.example'")
@@ -193,7 +192,7 @@ def wrong_psk(lab, full):
     until('nothing is left', lambda: not us.sas() and not them.sas())
 
 
-def wrong_identity(lab, full):
+def wrong_identity_names_both(lab, full):
     """The peer proves an identity that is not the one configured: we refuse, and say both."""
     us, them = pair(lab, ours_conf={'remote_id': 'someone.example'})
     refused(us, us, r"did not accept 'g1\.example'.*'someone\.example'")
@@ -203,7 +202,7 @@ def wrong_identity(lab, full):
     until('nothing is left', lambda: not us.sas() and not them.sas())
 
 
-def no_ike_proposal(lab, full):
+def no_common_proposal_names_the_transform(lab, full):
     """NO_PROPOSAL_CHOSEN in IKE_SA_INIT, and our message names the transform that differs."""
     us, them = pair(lab, ours_conf={'ike': 'aes256-sha256-x25519'}, peer_conf={'ike': 'aes128-sha256-x25519'})
     refused(us, us, 'received NO_PROPOSAL_CHOSEN', 'proposed was IKE:AES_CBC_256/HMAC_SHA2_256_128/PRF_HMAC_SHA2_256/CURVE_25519')
@@ -214,7 +213,7 @@ def no_ike_proposal(lab, full):
     until('nothing is left', lambda: not us.sas() and not them.sas())
 
 
-def no_child(lab, full):
+def refused_child_keeps_the_ike_sa(lab, full):
     """The first CHILD_SA fails, by proposal and then by selectors: the IKE_SA is kept, and the reason is said."""
     cases = (
         ('NO_PROPOSAL_CHOSEN', 'NO_PROP', {'esp': 'aes256gcm16'}, {}, 'proposed were ESP:AES_GCM_16_256/NO_EXT_SEQ',
@@ -238,7 +237,7 @@ def no_child(lab, full):
         until('nothing is left', lambda: not us.sas() and not them.sas())
 
 
-def childless(lab, full):
+def childless_ike_sas(lab, full):
     """RFC 6023: IKE_SAs that are made without a CHILD_SA, whose child comes by an exchange of its own, in both roles."""
     us, them = pair(lab, conn='childless = force')
     for initiator in (us, them):
@@ -257,7 +256,7 @@ def childless(lab, full):
           'a peer that does not offer them is not asked for one')
 
 
-def narrowing(lab, full):
+def wider_selectors_become_the_narrower(lab, full):
     """Wider selectors on one side become the narrower ones of the other, whoever asks."""
     us, them = pair(lab, ours_conf={'remote_ts': '10.0.0.0/8'})
     for initiator in (us, them):
@@ -270,7 +269,7 @@ def narrowing(lab, full):
         until('nothing is left', lambda: not us.sas() and not them.sas())
 
 
-def same_keys(lab, full):
+def keys_of_both_logs_are_equal(lab, full):
     """SK_* and KEYMAT of both logs are equal, both roles, before and after rekeyings from either side."""
     us, them = pair(lab, keylog=True)
     for ike, esp in (('aes128gcm16-prfsha256-x25519', 'aes128gcm16'), ('aes256-sha384-ecp256', 'aes256-sha256'),
@@ -292,8 +291,9 @@ def same_keys(lab, full):
 
 
 TESTS = {f.__name__: f for f in (
-    rekeys_as_initiator, rekeys_as_responder, suites, invalid_ke, delete, wrong_psk, wrong_identity, no_ike_proposal,
-    no_child, childless, narrowing, same_keys)}
+    rekeys_lose_nothing_as_initiator, rekeys_lose_nothing_as_responder, every_algorithm_both_roles, second_group_after_invalid_ke,
+    deletes_from_either_side, wrong_psk_names_the_identities, wrong_identity_names_both, no_common_proposal_names_the_transform,
+    refused_child_keeps_the_ike_sa, childless_ike_sas, wider_selectors_become_the_narrower, keys_of_both_logs_are_equal)}
 # Two that wait for half a minute, one in each.
 halves(TESTS, __file__)
 main(TESTS, 'strongswan')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Every suite of ESP and AH, negotiated with strongSwan whose packets a real Linux kernel carries, and rekeyed with PFS.
 
-usage: suites.py [--full] [NAME ...]      --full: every suite in every shape
+usage: testkit/interop/run [--full] suites[.TEST]      --full: every suite in every shape
 charon runs in the guest of `uml`. Its children take any suite; ours, one a suite, propose exactly theirs. Each is made by a
 CREATE_CHILD_SA (the first by IKE_AUTH), carries small and full-size packets whose content is compared (echo.py), is rekeyed with
 a Diffie-Hellman exchange of its own, carries them again, and is deleted. What negotiation, KEYMAT and PFS make of a suite shows
@@ -14,8 +14,8 @@ import sys
 import time
 
 from gateway import SECRET, IronSwan, program
+from guest import Guest, plug
 from lab import HERE, Failed, call, check, main, say, until
-from uml import Guest, plug
 from vici import ViciError
 
 ESP = ('aes128gcm16', 'aes192gcm16', 'aes256gcm16', 'aes128gcm12', 'aes256gcm12', 'aes128gcm8', 'aes256gcm8', 'aes128ccm16',
@@ -228,7 +228,7 @@ SHAPES = ({'mode': 'tunnel', 'outer': 4, 'inner': 4}, {'mode': 'transport', 'out
           {'mode': 'transport', 'outer': 4, 'encap': True}, {'mode': 'tunnel', 'outer': 4, 'inner': 4, 'encap': True})
 
 
-def esp(lab, full):
+def every_esp_suite(lab, full):
     """Every ESP suite in tunnel and in transport mode, with ESN and without."""
     children = []
     for i, suite in enumerate(ESP):
@@ -238,7 +238,7 @@ def esp(lab, full):
     Pair(lab).stories(children)
 
 
-def ah(lab, full):
+def every_ah_suite(lab, full):
     """Every AH suite in tunnel and in transport mode, with ESN and without; and IPComp and TFC padding."""
     shapes = [s for s in SHAPES if not s.get('encap')]
     children = []
@@ -259,7 +259,7 @@ def algs(gateway):
     return json.loads(call(program(), 'list', 'algs', '--json', '--vici', f'unix://{gateway.socket}'))
 
 
-def engines(lab, full):
+def every_engine(lab, full):
     """Every engine that is there, forced: it does the suites that it has, the guest understands them, and `list algs` says so."""
     pair = Pair(lab)
     pair.us.start(ours_text([Child('aes128gcm16')]))
@@ -354,7 +354,7 @@ def nat_case(lab, us, guest, initiate, talker, to, from_):
     check(not errors, f"counters of the kernel: {errors or 'all zero'}")
 
 
-def nat_ours(lab, full):
+def checksums_behind_our_nat(lab, full):
     """Transport mode, IronSwan behind a NAT: the checksums that the kernel's packets bring are for the NAT's address."""
     nat_box(lab, 'g1', '192.0.2.1')
     lab.ip('g1', 'route', 'add', 'default', 'via', '10.5.0.1')
@@ -364,7 +364,7 @@ def nat_ours(lab, full):
     nat_case(lab, us, guest, us.initiate, 'g1', '192.0.2.2', '10.5.0.2')
 
 
-def nat_guest(lab, full):
+def checksums_behind_the_nat_of_a_kernel(lab, full):
     """Transport mode, the kernel behind a NAT: its packets' checksums are for the address it has there."""
     nat_box(lab, 'g2', '192.0.2.254')
     guest = Guest(lab, nat_text('10.5.0.2', '192.0.2.1', 'g2.nat', 'g1.nat', False), addrs='10.5.0.2/24', gateway=('10.5.0.1',))
@@ -375,4 +375,5 @@ def nat_guest(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (esp, ah, engines, nat_ours, nat_guest)}, 'suites')
+    main({f.__name__: f for f in (
+        every_esp_suite, every_ah_suite, every_engine, checksums_behind_our_nat, checksums_behind_the_nat_of_a_kernel)}, 'suites')

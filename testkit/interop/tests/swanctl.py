@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Debian's swanctl, unmodified, drives IronSwan: what it prints must be what it prints for charon. And our own commands.
 
-usage: swanctl.py [NAME ...]      INTEROP_REFERENCE=1 drives charon instead, which shows that the tests expect the truth
+usage: testkit/interop/run swanctl[.TEST]      INTEROP_REFERENCE=1 drives charon instead, which shows that the tests expect the truth
 """
 import json
 import os
@@ -74,7 +74,7 @@ def matches(pattern, text, what):
     check(found is not None, what)
 
 
-def load(lab, full):
+def load_all_replaces_and_unloads(lab, full):
     """--load-all loads, replaces and unloads; a bad file is an error that leaves alone what runs."""
     g1, g2 = gateways(lab)
     g2.load(tunnel('g2'))
@@ -101,7 +101,7 @@ def load(lab, full):
     check('other: IKEv2' in conns and '\nnet: IKEv2' not in '\n' + conns, '--list-conns shows only the new one')
 
 
-def initiate_list_rekey_terminate(lab, full):
+def life_of_a_tunnel(lab, full):
     """The life of a tunnel, by swanctl alone."""
     g1, g2 = gateways(lab)
     g1.load(tunnel('g1'))
@@ -135,7 +135,7 @@ def initiate_list_rekey_terminate(lab, full):
     check(g1.swanctl('--list-sas').strip() == '', '--list-sas is empty')
 
 
-def refusals(lab, full):
+def refusals_in_charons_words(lab, full):
     """What does not exist is refused with charon's words."""
     g1, _ = gateways(lab)
     g1.load(tunnel('g1'))
@@ -148,7 +148,7 @@ def refusals(lab, full):
         check(done.returncode != 0 and words in done.stdout, f"{' '.join(args)}: {done.stdout.strip()}")
 
 
-def watch(lab, full):
+def log_and_monitor_sa_show_events(lab, full):
     """--log and --monitor-sa show what happens while it happens."""
     g1, _ = gateways(lab)
     g1.load(tunnel('g1'))
@@ -196,7 +196,7 @@ def version_and_stats(lab, full):
         check(version['daemon'] == 'ironswan', 'the daemon says who it is')
 
 
-def own_commands(lab, full):
+def own_commands_answer(lab, full):
     """`ironswan` itself, against the daemon: each command's answer, its exit status, and its JSON document."""
     g1, g2 = gateways(lab)
     g1.load(tunnel('g1'))
@@ -242,7 +242,8 @@ def own_commands(lab, full):
     ask('check', '/nonexistent', status=2)
 
 
-tests = {f.__name__: f for f in (load, initiate_list_rekey_terminate, refusals, watch, version_and_stats)}
+tests = {f.__name__: f for f in (
+    load_all_replaces_and_unloads, life_of_a_tunnel, refusals_in_charons_words, log_and_monitor_sa_show_events, version_and_stats)}
 if not REFERENCE:
-    tests['own_commands'] = own_commands
+    tests[own_commands_answer.__name__] = own_commands_answer
 main(tests, 'swanctl')

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Several workers on one tunnel: its packets leave in the order of their numbers, whoever sealed them.
 
-usage: workers.py [--full] [NAME ...]      --full: more, and longer
+usage: testkit/interop/run [--full] workers[.TEST]      --full: more, and longer
 Judged from outside: by the packets on the wire, by a Linux kernel with a replay window of 32 packets, and by what TCP and
 iperf3 say of their order. A worker beside the first must have worked, or the test has shown nothing.
 """
@@ -12,8 +12,8 @@ import sys
 
 from backends import BACKENDS, worked
 from gateway import IronSwan, tunnel
+from guest import line_to_guest
 from lab import check, main, need, say, until
-from uml import bench
 
 SETTINGS = BACKENDS['workers']
 # `TO COUNT MINE`: datagrams of 1,200 bytes, 40 to a send (UDP_SEGMENT), as fast as they go, so that work piles up.
@@ -55,7 +55,7 @@ def tcp_counters(lab, box):
     return dict(zip(names, map(int, values)))
 
 
-def order(lab, full):
+def packets_leave_in_order(lab, full):
     """One SA, both directions, two workers on each gateway."""
     need('tcpdump', 'iperf3', 'ethtool')
     lab.line()
@@ -106,9 +106,9 @@ def order(lab, full):
                   f'{box}: SPI {spi:08x}: {len(seen)} packets captured of {seen[-1]}, {late} not above the one before')
 
 
-def window(lab, full):
+def replay_window_of_32_drops_none(lab, full):
     """A Linux kernel with a replay window of 32 packets drops none for their order."""
-    us, guest = bench(lab, settings=SETTINGS)
+    us, guest = line_to_guest(lab, settings=SETTINGS)
     us.initiate()
     windows = sorted(w for *_, w in guest.states())
     check(windows == [0, 32], f'the windows of the guest, out and in: {windows}')
@@ -122,4 +122,4 @@ def window(lab, full):
     check(not errors.get('XfrmInStateSeqError'), f'xfrm_stat of the guest: {errors or "all zero"}')
 
 
-main({'order': order, 'window': window}, 'workers')
+main({f.__name__: f for f in (packets_leave_in_order, replay_window_of_32_drops_none)}, 'workers')

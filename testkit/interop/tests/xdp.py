@@ -2,7 +2,7 @@
 """Two gateways that receive ESP through AF_XDP (`data { xdp = wan }`): traffic, rekeying, floods and what else is on the
 wire, and the interface deleted under them.
 
-usage: testkit/interop/xdp.py [NAME ...]      Needs root and a release build.
+usage: testkit/interop/run xdp[.TEST]
 """
 import json
 import os
@@ -12,7 +12,7 @@ import time
 
 from backends import BACKENDS, check_stages, plane
 from gateway import IronSwan, tunnel
-from lab import REPO, check, main, until
+from lab import REPO, Failed, check, main, until
 from traffic import Ears, Iperf, Numbered, check_no_loss, ping
 
 SETTINGS = BACKENDS['xdp']
@@ -56,22 +56,22 @@ def carry(lab, full, **kw):
         check_stages(gateway)
 
 
-def encapsulated(lab, full):
+def rekeys_in_udp(lab, full):
     """Numbered packets both ways while IKE_SA and CHILD_SA are rekeyed: IKE goes the kernel's way, ESP does not."""
     carry(lab, full)
 
 
-def plain(lab, full):
+def rekeys_raw(lab, full):
     """The same with ESP as IP protocol 50."""
     carry(lab, full, encap=False)
 
 
-def v6(lab, full):
+def rekeys_ipv6(lab, full):
     """The same over IPv6."""
     carry(lab, full, v6_outer=True)
 
 
-def stream(lab, full):
+def stream_is_merged(lab, full):
     """A TCP stream, whose packets are merged for the TUN device as they are when they come from a socket."""
     g1, g2 = up(lab)
     iperf = Iperf(lab, seconds=3)
@@ -85,7 +85,7 @@ def stream(lab, full):
     ping(lab)
 
 
-def vanishes(lab, full):
+def deleted_interface_falls_back(lab, full):
     """The interface is deleted under both gateways and made again: they say so, and go on with their sockets."""
     g1, g2 = up(lab)
     ears = Ears(lab)
@@ -98,7 +98,7 @@ def vanishes(lab, full):
               lambda gateway=gateway: re.search(r'the interface wan is gone, and AF_XDP with it', gateway.log()))
         check('restart the daemon to have AF_XDP again' in gateway.log(), 'and what brings AF_XDP back')
     lab.wire('g1', 'wan', ['192.0.2.1/24', '2001:db8::1/64'], 'g2', 'wan', ['192.0.2.2/24', '2001:db8::2/64'])
-    # (From the first packet on: leak.vanishes.)
+    # (From the first packet on: leak.holds_when_the_xdp_interface_is_deleted.)
     ears = Ears(lab)
     until('the tunnel carries again', lambda: ping(lab, count=1, wait=1, fail=False).returncode == 0, 60)
     traffic = Numbered(lab, rate=1000)
@@ -121,7 +121,7 @@ def vanishes(lab, full):
     check_through(g2, 3)
 
 
-def returns(lab, full):
+def interface_made_anew_is_noticed(lab, full):
     """The interface is gone and back, with the same name and number, before the daemon has looked: it says so all the same."""
     g1, g2 = up(lab)
     ping(lab)
@@ -147,7 +147,7 @@ def returns(lab, full):
     check_through(g2, 900)
 
 
-def missing(lab, full):
+def missing_interface_or_driver_falls_back(lab, full):
     """An interface that is not there, and one whose driver has no XDP: warnings with the remedy, and the sockets."""
     lab.line()
     lab.ip('g1', 'link', 'add', 'soft', 'type', 'bridge')
@@ -165,7 +165,7 @@ def missing(lab, full):
     check_through(g2, 900)
 
 
-def unprivileged(lab, full):
+def missing_capability_falls_back(lab, full):
     """Without the capability for it, the daemon starts and uses its sockets."""
     lab.line()
     g1 = IronSwan(lab, 'g1')
@@ -203,7 +203,7 @@ def worker_nice(gateway):
     raise Failed('no worker runs')
 
 
-def confined(lab, full):
+def rights_of_the_systemd_unit_suffice(lab, full):
     """Root with exactly the capabilities of the systemd unit and its drop-in: ESP comes through AF_XDP, and the workers go
     before other programs. With little locked memory and no leave for that they do not, and the daemon says why."""
     check('AF_XDP' in unit('RestrictAddressFamilies') and 'bpf' in unit('SystemCallFilter'), 'the drop-in allows both calls')
@@ -243,7 +243,7 @@ def confined(lab, full):
     check(plane(g1)[1]['xdp'] == [] and not attached(lab, 'g1'), 'and received through its sockets')
 
 
-def crash(lab, full):
+def killed_daemon_leaves_no_program(lab, full):
     """A daemon that is killed leaves no program behind, and the kernel's path is as it was."""
     g1, g2 = up(lab)
     check(attached(lab, 'g2'), 'the program is there while the daemon runs')
@@ -258,7 +258,10 @@ def crash(lab, full):
     check(plane(g2)[0]['xdp-frames'] == 0, 'its sockets received')
 
 
-TESTS = {f.__name__: f for f in (encapsulated, plain, v6, stream, vanishes, returns, missing, unprivileged, confined, crash)}
+TESTS = {f.__name__: f for f in (
+    rekeys_in_udp, rekeys_raw, rekeys_ipv6, stream_is_merged, deleted_interface_falls_back, interface_made_anew_is_noticed,
+    missing_interface_or_driver_falls_back, missing_capability_falls_back, rights_of_the_systemd_unit_suffice,
+    killed_daemon_leaves_no_program)}
 
 if __name__ == '__main__':
     main(TESTS, 'xdp')

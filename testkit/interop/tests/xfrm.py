@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The packet engine against the Linux kernel's, with keys of `ip xfrm` and no IKE: every transform, ESP, AH and IPComp.
 
-usage: xfrm.py [--full] [NAME ...]      --full: every transform in every combination of mode, family, encapsulation and ESN
+usage: testkit/interop/run [--full] xfrm[.TEST]      --full: every transform in every combination of mode, family, encapsulation and ESN
 The kernel is the guest of `uml`; our side is the example static_tunnel. One guest serves all cases of a test: each case has
 addresses and SPIs of its own there, so that all SAs and policies are made at once. What crosses is compared byte by byte
 (echo.py). A case fails, too, when any error counter of the guest's /proc/net/xfrm_stat moves.
@@ -17,8 +17,8 @@ import time
 
 import gateway
 from forge import bad_packets, harmless, ipv4
+from guest import plug
 from lab import HERE, Failed, check, main, need, say, until
-from uml import plug
 
 OURS, OURS6 = '10.9.255.1', 'fd09::ff:1'
 INNER, INNER6 = '10.1.0.1', 'fd01::1'
@@ -344,7 +344,7 @@ def work_with_options(shape):
             yield {'job': {'sizes': [1, 100, 1200, 4000], 'tcp': 0, 'hop_options': hop, 'dst_options': dst}}
 
 
-def algorithms(lab, full):
+def algorithms_of_the_kernel(lab, full):
     """What this kernel has of what we have, and the other way round. What is missing is not tested, and is said here."""
     kernel = Kernel(lab)
     say(f"  seen {kernel.do('uname -sr').strip()}, modules loaded: "
@@ -367,7 +367,7 @@ def algorithms(lab, full):
     check(not counters, f'no counter moved: {counters or "all zero"}')
 
 
-def esp(lab, full):
+def every_esp_transform(lab, full):
     """Every transform in both modes and all pairs of families; raw and in UDP, with and without ESN (in turn; --full: all)."""
     rows = []
     for i, suite in enumerate(TRANSFORMS):
@@ -378,7 +378,7 @@ def esp(lab, full):
     run_cases(Kernel(lab), numbered(rows))
 
 
-def sizes(lab, full):
+def esp_fragments_padding_and_options(lab, full):
     """ESP that is fragmented outside, padded to hide its length (TFC), and packets with IP options."""
     rows = []
     for i, suite in enumerate(('aes128gcm16', 'aes128-sha512')):
@@ -391,7 +391,7 @@ def sizes(lab, full):
     run_cases(Kernel(lab), numbered(rows))
 
 
-def ah(lab, full):
+def every_ah_transform(lab, full):
     """AH with every integrity algorithm, in both modes and all pairs of families, with and without ESN, with IP options."""
     rows = []
     for i, integ in enumerate(INTEG):
@@ -408,7 +408,7 @@ def ah(lab, full):
     run_cases(Kernel(lab), numbered(rows))
 
 
-def ipcomp(lab, full):
+def ipcomp_inside_esp_and_ah(lab, full):
     """IPComp inside ESP and AH, of what compresses and what does not."""
     rows = []
     for suite, is_ah in (('aes128gcm16', False), ('null-sha256', False), ('sha256', True)):
@@ -419,7 +419,7 @@ def ipcomp(lab, full):
     run_cases(Kernel(lab), numbered(rows))
 
 
-def rollover(lab, full):
+def esn_past_2_to_the_32(lab, full):
     """Extended sequence numbers of the kernel's that go past 2^32: what counts above is in no packet, and in each ICV."""
     kernel = Kernel(lab)
     cases = numbered([(suite, {**shape, 'ah': suite == 'sha256', 'esn': True}) for shape in (SHAPES[0], SHAPES[3]) for suite in (
@@ -446,7 +446,7 @@ def rollover(lab, full):
     check(not moved, f"counters of the kernel: {moved or 'none moved'}")
 
 
-def bad(lab, full):
+def bad_packets_move_one_counter(lab, full):
     """Packets made by hand, each wrong in one way, to the kernel and to us: each moves one counter of either, by one."""
     kernel = Kernel(lab)
     lab.ip('g2', 'addr', 'add', '10.9.254.9/16', 'dev', 'br0')
@@ -508,4 +508,6 @@ def bad(lab, full):
 
 
 if __name__ == '__main__':
-    main({f.__name__: f for f in (algorithms, esp, sizes, ah, ipcomp, rollover, bad)}, 'xfrm')
+    main({f.__name__: f for f in (
+        algorithms_of_the_kernel, every_esp_transform, esp_fragments_padding_and_options, every_ah_transform, ipcomp_inside_esp_and_ah,
+        esn_past_2_to_the_32, bad_packets_move_one_counter)}, 'xfrm')

@@ -1,0 +1,170 @@
+"""A real Linux kernel as the peer: strongSwan with kernel-netlink in user-mode-linux (`uml`), in a namespace of the test."""
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+from gateway import IronSwan, Ours, tunnel
+from lab import HERE, Failed, need, until
+
+
+class Guest:
+    """strongSwan in user-mode-linux, in the namespace `box`, where `plug` has made its TAP. `inside` are its inner
+    addresses, and `gateway` its default routes."""
+
+    kind = 'Linux kernel'
+
+    def __init__(self, lab, text, box='g2', addrs='192.0.2.2/24,2001:db8::2/64', inside=('10.2.0.1/24', 'fd00:2::1/64'),
+                 gateway=()):
+        need('linux.uml', 'charon-systemd', 'swanctl', 'modprobe')
+        self.lab, self.box, self.count = lab, box, 0
+        self.share = lab.path('guest')
+        os.makedirs(self.share, mode=0o700)
+        lab.write('guest/strongswan.conf', """
+charon-systemd {
+  load = random nonce aes gcm sha1 sha2 hmac kdf openssl curve25519 kernel-netlink socket-default vici updown
+  plugins {
+    vici {
+      socket = unix:///run/charon.vici
+    }
+  }
+  journal {
+    default = -1
+  }
+  filelog {
+    stderr {
+      default = 1
+      ike = 2
+      knl = 2
+      flush_line = yes
+    }
+  }
+}
+swanctl {
+  load = pem pkcs1 pkcs8 x509 pubkey openssl random
+}
+""")
+        lab.write('guest/swanctl.conf', text)
+        self.process = lab.spawn(box, os.path.join(HERE, 'uml'), 'tap0', addrs, os.path.join(HERE, 'uml-charon'),
+                                 name='uml', env={'SHARE': self.share})
+        self.do('; '.join([f"ip addr add {a} dev lo {'nodad' if ':' in a else ''}" for a in inside]
+                          + [f'ip route add default via {g}' for g in gateway]), timeout=60)
+        # A kernel loads the ciphers of its first SA while IKE waits: on a slow machine for longer than a peer tries. So it has had one.
+        self.do(f"ip xfrm state add src 127.0.0.1 dst 127.0.0.2 proto esp spi 0x999 mode tunnel aead 'rfc4106(gcm(aes))' 0x{'11' * 20} "
+                '128; ip xfrm state deleteall', timeout=120)
+        self.do('for i in 1 2 3 4 5 6 7 8 9 10; do swanctl --stats --uri unix:///run/charon.vici && break; sleep 1; done')
+        self.load(text)
+
+    def do(self, command, timeout=60, fail=True):
+        """Runs a shell command in the guest; its output."""
+        self.count += 1
+        path = os.path.join(self.share, str(self.count))
+        with open(path + '.new', 'w') as f:
+            f.write(command + '\n')
+        os.rename(path + '.new', path + '.do')
+        end = time.monotonic() + timeout
+        while not os.path.exists(path + '.rc'):
+            if not self.process.alive():
+                raise Failed(f'the guest ended:\n{self.process.log()}')
+            if time.monotonic() > end:
+                raise Failed(f'not within {timeout} s in the guest: {command}')
+            time.sleep(0.05)
+        with open(path + '.out', errors='replace') as f:
+            out = f.read()
+        with open(path + '.rc') as f:
+            status = int(f.read())
+        if fail and status:
+            raise Failed(f'in the guest: {command}: exit status {status}\n{out}\n{self.log()}')
+        return out
+
+    def load(self, text):
+        self.lab.write('guest/swanctl.conf', text)
+        return self.swanctl('--load-all', '--file', '/run/share/swanctl.conf')
+
+    def swanctl(self, *args, **kw):
+        return self.do('swanctl ' + ' '.join(shlex.quote(str(a)) for a in args) + ' --uri unix:///run/charon.vici', **kw)
+
+    def log(self):
+        try:
+            with open(os.path.join(self.share, 'charon.log'), errors='replace') as f:
+                return f.read()
+        except FileNotFoundError:
+            return ''
+
+    def xfrm_errors(self):
+        """The counters of /proc/net/xfrm_stat that are not zero."""
+        lines = self.do('cat /proc/net/xfrm_stat').split('\n')
+        return {k: int(v) for k, v in (line.split() for line in lines if line.strip()) if int(v)}
+
+    def flow(self, local, remote, rate, size=100):
+        """Begins to send and count numbered packets (numbered.py) in the guest; `flow_end` gives its report."""
+        numbered = os.path.join(HERE, 'numbered.py')
+        self.do('rm -f /tmp/go /tmp/end /run/share/flow.out; mkfifo /tmp/go; '
+                f'(python3 {numbered} {local} {remote} --rate {rate} --size {size} </tmp/go >/run/share/flow.out 2>&1 &); '
+                '(echo go; while [ ! -e /tmp/end ]; do sleep 0.1; done) >/tmp/go 2>/dev/null &')
+        until('the guest sends', lambda: self.share_text('flow.out').startswith('ready'))
+
+    def flow_end(self):
+        self.do('touch /tmp/end')
+        text = until('the guest has counted', lambda: '}' in self.share_text('flow.out') and self.share_text('flow.out'), 20)
+        return json.loads(text.splitlines()[-1])
+
+    def share_text(self, name):
+        try:
+            with open(os.path.join(self.share, name), errors='replace') as f:
+                return f.read()
+        except FileNotFoundError:
+            return ''
+
+    def states(self):
+        """(SPI, encapsulated, replay window) of each SA in the guest's kernel."""
+        out = self.do('ip xfrm state')
+        # With extended sequence numbers the window is in a block of its own, and written with an underscore.
+        return [(m[1], 'encap type espinudp' in block, max(map(int, re.findall(r'replay[-_]window (\d+)', block))))
+                for block in re.split(r'\n(?=src )', out) if (m := re.search(r'proto esp spi (0x\w+)', block))]
+
+
+def plug(lab, box, wire):
+    """The guest hangs on a TAP device; a bridge carries its frames to the box's wire."""
+    lab.ip(box, 'tuntap', 'add', 'tap0', 'mode', 'tap')
+    lab.ip(box, 'link', 'add', 'br0', 'type', 'bridge')
+    for dev in (wire, 'tap0'):
+        lab.ip(box, 'link', 'set', dev, 'master', 'br0')
+        lab.ip(box, 'link', 'set', dev, 'up')
+    lab.ip(box, 'link', 'set', 'br0', 'up')
+
+
+def line_to_guest(lab, encap=True, settings='', **conf):
+    """a -- g1 (IronSwan) -- g2 (the namespace that holds the guest's TAP)."""
+    lab.box('a', 'g1', 'g2')
+    lab.forward('g1')
+    lab.wire('a', 'eth0', ['10.1.0.2/24', 'fd00:1::2/64'], 'g1', 'lan', ['10.1.0.1/24', 'fd00:1::1/64'])
+    lab.wire('g1', 'wan', ['192.0.2.1/24', '2001:db8::1/64'], 'g2', 'eth0', [])
+    lab.ip('a', 'route', 'add', 'default', 'via', '10.1.0.1')
+    lab.ip('a', '-6', 'route', 'add', 'default', 'via', 'fd00:1::1')
+    plug(lab, 'g2', 'eth0')
+    guest = Guest(lab, tunnel('g2', encap=encap, **conf))
+    text = tunnel('g1', encap=encap, **conf)
+    us = IronSwan(lab, 'g1').start(text, settings) if settings else Ours(lab, 'g1').start(text)
+    return us, guest
+
+
+def with_guest(lab, guest, box, address, guest_address, change, rate):
+    """Numbered packets both ways between a host and the guest while something changes; the report of both ways."""
+    here = lab.spawn(box, sys.executable, f'{HERE}/numbered.py', address, guest_address, '--rate', rate,
+                     name='numbered', stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    here.popen.stdout.readline()
+    guest.flow(guest_address, address, rate)
+    here.popen.stdin.write('go\n')
+    here.popen.stdin.flush()
+    time.sleep(1)
+    change()
+    time.sleep(2)
+    here.popen.stdin.close()
+    there = guest.flow_end()
+    here = json.loads(here.popen.stdout.readline())
+    return {f'guest to {box}': {**here, 'sent': there['sent'], 'lost': there['sent'] - here['received']},
+            f'{box} to guest': {**there, 'sent': here['sent'], 'lost': here['sent'] - there['received']}}
