@@ -368,7 +368,8 @@ def echo(spec):
 
 
 def main():
-    os.nice(-5)
+    # The load comes before other programs, whatever the nice value of whoever runs the test.
+    os.setpriority(os.PRIO_PROCESS, 0, -5)
     with open(sys.argv[2]) as f:
         spec = json.load(f)
     echo(spec) if sys.argv[1] == 'echo' else load(spec, sys.argv[3])
