@@ -9,10 +9,10 @@ use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Direction, Mode, OriginalAddresses, ReqId, SaAdd, SaRef, Spi};
 use ironswan_wire::selector::TrafficSelector;
 
-use crate::config::ChildConfig;
 use crate::endpoint::Narrowed;
 use crate::event::{ChildId, ChildState};
 use crate::task::delete::DeleteChild;
+use ironswan_keying::ChildConfig;
 
 /// What both ends have agreed on, as we see it.
 #[derive(Clone, Debug)]

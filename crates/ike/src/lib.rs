@@ -8,7 +8,6 @@
 //! | file | holds |
 //! |---|---|
 //! | `child` | one CHILD_SA |
-//! | `config` | connections and settings, as nouns |
 //! | `cookie` | cookies for strangers |
 //! | `counters` | counters |
 //! | `event` | events and requests for the driver |
@@ -27,7 +26,6 @@
 
 mod auth;
 mod child;
-pub mod config;
 mod cookie;
 pub mod counters;
 pub mod endpoint;
@@ -43,5 +41,6 @@ mod timer;
 mod transport;
 mod window;
 
-pub use auth::psk::SharedKeys;
 pub use endpoint::{CommandError, Endpoint, Options, STOPPING, Target};
+pub use ironswan_keying as config;
+pub use ironswan_keying::SharedKeys;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
-use crate::config::TsSpec;
+use ironswan_keying::TsSpec;
 
 /// No side of a child has more selectors than this, whatever was proposed (the count is a byte on the wire).
 pub(crate) const MAX_SELECTORS: usize = 255;

@@ -17,13 +17,13 @@ use ironswan_wire::sadb::Spi;
 use ironswan_wire::secret::Secret;
 
 use crate::child::Child;
-use crate::config::Connection;
 use crate::endpoint::Roam;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 use crate::keymat::IkeKeys;
 use crate::task::create_child::NewChild;
 use crate::task::{Kont, Task};
 use crate::window::Window;
+use ironswan_keying::Connection;
 
 /// A datagram that waits until the IKE_SA has an answer from outside.
 #[derive(Debug)]

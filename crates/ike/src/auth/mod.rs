@@ -4,7 +4,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `psk` | pre-shared keys: AUTH, and the choice of a key |
+//! | `psk` | AUTH with a pre-shared key |
 
 pub(crate) mod psk;
 

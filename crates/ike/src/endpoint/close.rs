@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use super::Endpoint;
 use super::initiate::{Kept, Start};
 use super::lifecycle::{Todo, names_in_work, unborn};
-use crate::config::{ChildAction, ChildConfig};
 use crate::event::{ChildId, Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::delete::DeleteIke;
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
+use ironswan_keying::{ChildAction, ChildConfig};
 
 /// The pause before the next attempt when nothing speaks for waiting.
 const SOON: Duration = Duration::from_millis(500);

@@ -6,12 +6,12 @@ use super::Endpoint;
 use super::close::TERMINATED;
 use super::initiate::Start;
 use super::lifecycle::{queue_rekey_ike, rekeys_ike};
-use crate::config::ChildKind;
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::task::delete::{DeleteChild, DeleteIke};
+use ironswan_keying::ChildKind;
 
 /// What whoever asks for something new at the end is told.
 pub const STOPPING: &str = "the daemon is stopping";

@@ -27,8 +27,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use crate::config::Limits;
 use crate::event::IkeId;
+use ironswan_keying::Limits;
 
 /// From one address, cookies are asked for from this many half-open IKE_SAs on (charon's
 /// `cookie_threshold_ip`).

@@ -11,11 +11,11 @@ use ironswan_wire::selector::PacketSelector;
 use super::names::names_to_initiate;
 use super::select::local_identity;
 use super::{Close, Endpoint, Pace, Roam};
-use crate::config::{AddrSpec, ChildConfig, Connection};
 use crate::event::{Completion, IkeId, Level, Request, Ticket};
 use crate::sa::{IkeSa, Init};
 use crate::task::create_child::NewChild;
 use crate::task::{Kont, Task};
+use ironswan_keying::{AddrSpec, ChildConfig, Connection};
 
 /// What to bring up.
 pub(crate) struct Start {

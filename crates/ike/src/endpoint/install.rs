@@ -21,13 +21,13 @@ use super::lifecycle::Todo;
 use super::old_inbound::OldInbound;
 use super::policy::{Narrowed, Spd};
 use crate::child::{Agreed, Child};
-use crate::config::ChildConfig;
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
 use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
+use ironswan_keying::ChildConfig;
 
 /// Everything about a pair of SAs to install.
 pub(crate) struct NewSas {

@@ -9,7 +9,6 @@ use super::close::{Close, TERMINATED};
 use super::initiate::Start;
 use super::select::local_identity;
 use super::{Endpoint, Pace, Pending};
-use crate::config::{ChildConfig, ChildKind};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
@@ -18,6 +17,7 @@ use crate::task::{
     Kont, Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
 };
 use crate::timer::Timer;
+use ironswan_keying::{ChildConfig, ChildKind};
 
 /// A command that is not over.
 pub(crate) struct Waiting {

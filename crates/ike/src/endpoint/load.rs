@@ -10,13 +10,13 @@ use super::initiate::Start;
 use super::lifecycle::{Todo, names_in_work};
 use super::policy::Narrowed;
 use super::{Endpoint, install};
-use crate::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::delete::{DeleteChild, DeleteIke};
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
+use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey};
 
 /// What those who wait for an attempt are told when a reload ends it.
 const CHANGED: &str = "the connection has been changed";

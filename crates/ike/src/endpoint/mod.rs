@@ -74,7 +74,6 @@ use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
 use ironswan_wire::sadb::{ReqId, SaRef, Spi, Up};
 
-use crate::config::{Connection, Limits};
 use crate::cookie::Cookies;
 use crate::counters::Counters;
 use crate::event::{
@@ -82,6 +81,7 @@ use crate::event::{
 };
 use crate::sa::IkeSa;
 use crate::timer::Timers;
+use ironswan_keying::{Connection, Limits};
 
 pub(crate) use close::Close;
 pub use commands::{CommandError, STOPPING, Target};
@@ -137,7 +137,7 @@ pub struct Endpoint {
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
     pub(crate) conns: select::Connections,
-    pub(crate) secrets: crate::auth::psk::SharedKeys,
+    pub(crate) secrets: ironswan_keying::SharedKeys,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -229,7 +229,7 @@ impl Endpoint {
             options,
             rng,
             conns: select::Connections::default(),
-            secrets: crate::auth::psk::SharedKeys::default(),
+            secrets: ironswan_keying::SharedKeys::default(),
             sas: BTreeMap::new(),
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),

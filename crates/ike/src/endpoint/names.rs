@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::select::dns_names;
 use super::{Endpoint, Pending};
-use crate::config::{AddrSpec, ChildKind, Connection};
 use crate::event::{Level, Request};
 use crate::narrow;
 use crate::timer::Timer;
+use ironswan_keying::{AddrSpec, ChildKind, Connection};
 
 /// Between two look-ups of a name that is known, less a random fifth: so long a peer that has moved may be unknown to us.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use ironswan_wire::sadb::{Action, Command, Entry, PolicyAdd, ReqId};
 use ironswan_wire::selector::TrafficSelector;
 
-use crate::config::MAX_REQID;
 use crate::narrow;
+use ironswan_keying::MAX_REQID;
 
 type Selectors = (Vec<TrafficSelector>, Vec<TrafficSelector>);
 

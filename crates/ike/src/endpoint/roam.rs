@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use super::initiate::Start;
 use super::lifecycle::{Todo, names_in_work};
 use super::{Close, Endpoint, Pending};
-use crate::config::AddrSpec;
 use crate::event::{ChildState, IkeId, IkeState, Level, Request};
 use crate::sa::IkeSa;
 use crate::task::delete::DeleteIke;
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
+use ironswan_keying::AddrSpec;
 
 /// A peer that has been heard within this time is not asked because addresses or routes have changed.
 const SILENT: Duration = Duration::from_secs(30);

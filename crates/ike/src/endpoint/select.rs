@@ -9,9 +9,9 @@ use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::{IkeSuite, Proposal};
 
 use super::Endpoint;
-use crate::config::{AddrSpec, Connection};
 use crate::negotiate::{self, Selected};
 use crate::sa::IkeSa;
+use ironswan_keying::{AddrSpec, Connection};
 
 type Names = BTreeSet<String>;
 

@@ -212,9 +212,9 @@ mod tests {
     use ironswan_crypto::rng::Seeded;
 
     use super::*;
-    use crate::config::Limits;
     use crate::endpoint::Options;
     use crate::event::Event;
+    use ironswan_keying::Limits;
 
     fn endpoint() -> (Endpoint, Instant) {
         (Endpoint::new(Limits::default(), Box::new(Seeded::new(1)), Options::default()), Instant::now())

@@ -7,13 +7,13 @@ use ironswan_wire::sadb::{Direction, Rejected, SaRef, Up};
 use super::initiate::Start;
 use super::lifecycle::{Todo, queue_rekey_ike, unborn};
 use super::{Close, Endpoint};
-use crate::config::ChildAction;
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::delete::{DeleteChild, DeleteIke};
 use crate::task::{Task, liveness, restart};
 use crate::timer::Timer;
+use ironswan_keying::ChildAction;
 
 impl Endpoint {
     pub(super) fn fire(&mut self, now: Instant, timer: Timer) {

@@ -11,13 +11,13 @@ use super::close::remove_from;
 use super::lifecycle::names_in_work;
 use super::{Close, Endpoint};
 use crate::child::Child;
-use crate::config::{AddrSpec, Connection, Unique};
 use crate::event::{IkeId, IkeState, Level};
 use crate::narrow;
 use crate::sa::IkeSa;
 use crate::task::delete::DeleteIke;
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
+use ironswan_keying::{AddrSpec, Connection, Unique};
 
 /// How long a peer has for deleting the IKE_SA of its own that is one too many.
 const TWIN: Duration = Duration::from_secs(20);

@@ -17,12 +17,12 @@ use ironswan_wire::selector::{Precedence, TrafficSelector};
 use super::sa_init::KeyPair;
 use super::{Kont, create_child, rekey_child};
 use crate::child::Agreed;
-use crate::config::{ChildConfig, ChildKind};
 use crate::endpoint::{Endpoint, NewSas};
 use crate::event::{ChildId, IkeState, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
+use ironswan_keying::{ChildConfig, ChildKind};
 
 /// A child that the peer proposes, as far as it has been agreed on.
 pub(crate) struct Offered {

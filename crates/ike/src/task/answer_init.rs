@@ -27,7 +27,6 @@ use ironswan_wire::secret::Secret;
 
 use super::Kont;
 use super::sa_init::{KeyPair, derive};
-use crate::config::Childless;
 use crate::endpoint::{About, COOKIE_THRESHOLD_ADDR, Close, Endpoint, Fit, Room};
 use crate::event::{IkeId, IkeState, Level, Request};
 use crate::natd;
@@ -35,6 +34,7 @@ use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
+use ironswan_keying::Childless;
 
 /// No IKE_SA_INIT request is shorter: header, one proposal, the smallest public value and nonce are
 /// 124 bytes.
@@ -316,8 +316,10 @@ fn choose(
     now: Instant,
     from: &Stranger<'_>,
     request: &Request1<'_>,
-) -> Option<(std::sync::Arc<crate::config::Connection>, negotiate::Selected<ironswan_wire::proposal::IkeSuite>)>
-{
+) -> Option<(
+    std::sync::Arc<ironswan_keying::Connection>,
+    negotiate::Selected<ironswan_wire::proposal::IkeSuite>,
+)> {
     let (local, remote) = (from.local.ip(), from.remote.ip());
     let group = request.ke.group;
     let fit = ep.conns.fitting((local, remote), request.proposals, group, &mut ep.counters.compared);

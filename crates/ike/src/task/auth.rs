@@ -18,11 +18,11 @@ use ironswan_wire::secret::Secret;
 use super::create_child::{self, NewChild};
 use super::{Task, answer_child, restart};
 use crate::auth::{SignedOctets, psk};
-use crate::config::Childless;
 use crate::endpoint::{About, Close, Endpoint};
 use crate::event::{IkeState, Level};
 use crate::negotiate::KeRule;
 use crate::sa::IkeSa;
+use ironswan_keying::Childless;
 
 /// The PSK for this pair and its name, or the line that says there is none.
 fn key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<(Secret, String), String> {

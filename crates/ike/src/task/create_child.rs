@@ -23,12 +23,12 @@ use super::rekey_child::{self, Collision};
 use super::sa_init::KeyPair;
 use super::{Kont, Task};
 use crate::child::Agreed;
-use crate::config::ChildConfig;
 use crate::endpoint::{Endpoint, NewSas};
 use crate::event::{ChildId, ChildState, IkeState, Level, Request, Ticket};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
+use ironswan_keying::ChildConfig;
 
 /// A responder may ask for another key exchange method this often.
 const MAX_ROUNDS: u32 = 3;

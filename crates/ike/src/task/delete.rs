@@ -15,12 +15,12 @@ use ironswan_wire::sadb::Spi;
 use super::create_child::NewChild;
 use super::{Kont, Task, auth};
 use crate::child::Child;
-use crate::config::{ChildAction, ChildConfig};
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
 use crate::narrow;
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
+use ironswan_keying::{ChildAction, ChildConfig};
 
 /// Children to close.
 #[derive(Default, Debug)]

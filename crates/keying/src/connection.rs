@@ -1,5 +1,5 @@
-//! What an endpoint is told to do: connections, children, secrets, limits. Plain data, made by the gateway from
-//! `swanctl.conf` or VICI; everything textual has been understood by then.
+//! Connections and their children as the configuration means them. Plain data: the reader of configurations has understood
+//! everything textual, and no protocol has been spoken yet.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,7 +7,6 @@ use std::time::Duration;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Lifetime, Mode, SaOptions};
-use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 /// Where one end of a connection may be.
@@ -19,7 +18,7 @@ pub enum AddrSpec {
     Host(IpAddr),
     /// A subnet or range: matches as responder, cannot be initiated to.
     Range(AddrRange),
-    /// A DNS name, resolved anew for every attempt ([`crate::event::Request::Resolve`]).
+    /// A DNS name, resolved anew for every attempt.
     Name(String),
 }
 
@@ -208,95 +207,5 @@ impl Connection {
     /// True when every child is a policy without an SA (`mode = pass`, `drop`): nothing is negotiated, with nobody.
     pub fn only_shunts(&self) -> bool {
         !self.children.is_empty() && self.children.iter().all(|c| c.kind != ChildKind::Protect)
-    }
-}
-
-/// A pre-shared key and the identities it belongs to. A key with no owner serves any pair; with owners, the best
-/// match of (local, remote) wins, as in `ipsec.secrets`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SharedKey {
-    /// Name in the configuration (`ike-1`), or VICI's `id`.
-    pub name: String,
-    /// The key.
-    pub secret: Secret,
-    /// Whose.
-    pub owners: Vec<IdPattern>,
-}
-
-/// Limits and timers of the whole endpoint. Defaults are charon's, where there is one.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Limits {
-    /// First retransmission (4 s).
-    pub retransmit_timeout: Duration,
-    /// Factor from one retransmission to the next (1.8).
-    pub retransmit_base: f64,
-    /// Retransmissions before the peer is given up (5).
-    pub retransmit_tries: u32,
-    /// Half-open IKE_SAs (as responder) die after this (30 s), after a third of it while there are more than half of
-    /// `half_open_max`.
-    pub half_open_timeout: Duration,
-    /// Cookies are asked for from this many half-open IKE_SAs on (30), of one address from three on, and while many requests
-    /// are refused; `usize::MAX`: never because of any of these. A response that would be larger than its request by more
-    /// than a fifth takes a cookie in any case.
-    pub cookie_threshold: usize,
-    /// No more half-open IKE_SAs than this at all (1,000).
-    pub half_open_max: usize,
-    /// No more half-open IKE_SAs than this from one network, a /24 or /64; 0: a quarter of `half_open_max`, at least
-    /// `half_open_per_addr`.
-    pub half_open_per_net: usize,
-    /// No more half-open IKE_SAs than this from one address (200: many peers may be behind one NAT). From the fourth on,
-    /// each must have brought a cookie back, so that no address can be made to use up its share by others.
-    pub half_open_per_addr: usize,
-    /// The old inbound CHILD_SA is kept this long after a rekey (5 s).
-    pub delete_rekeyed_delay: Duration,
-    /// First pause between two attempts of `keyingtries` (5 s), doubled each time with jitter.
-    pub retry_initial: Duration,
-    /// Longest pause (300 s).
-    pub retry_max: Duration,
-    /// No more IKE_SAs than this (100,000).
-    pub ike_sa_max: usize,
-    /// No more IKE_SAs with one authenticated identity than this (1,000), 0: as many as there may be at all. Many devices
-    /// may share an identity, and one that authenticates anew has two for a moment.
-    pub ike_sa_max_per_id: usize,
-    /// No more CHILD_SAs per IKE_SA than this (1,000); then NO_ADDITIONAL_SAS. No limit refuses a rekeying.
-    pub child_sa_max: usize,
-    /// No more CHILD_SAs than this on all IKE_SAs with one authenticated identity (10,000), 0: no limit.
-    pub child_sa_max_per_id: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            retransmit_timeout: Duration::from_secs(4),
-            retransmit_base: 1.8,
-            retransmit_tries: 5,
-            half_open_timeout: Duration::from_secs(30),
-            cookie_threshold: 30,
-            half_open_max: 1_000,
-            half_open_per_net: 0,
-            half_open_per_addr: 200,
-            delete_rekeyed_delay: Duration::from_secs(5),
-            retry_initial: Duration::from_secs(5),
-            retry_max: Duration::from_secs(300),
-            ike_sa_max: 100_000,
-            ike_sa_max_per_id: 1_000,
-            child_sa_max: 1_000,
-            child_sa_max_per_id: 10_000,
-        }
-    }
-}
-
-impl Limits {
-    /// No more half-open IKE_SAs than this from one network.
-    pub(crate) fn per_net(&self) -> usize {
-        match self.half_open_per_net {
-            0 => (self.half_open_max / 4).max(self.half_open_per_addr),
-            n => n,
-        }
-    }
-
-    /// And from one site: half of all, or more if one network may have more.
-    pub(crate) fn per_site(&self) -> usize {
-        (self.half_open_max / 2).max(self.per_net())
     }
 }

@@ -1,0 +1,20 @@
+//! Keying policy: the tunnels that should be up, whatever the key exchange protocol. This crate holds no SA and no message.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `connection` | connections, children, addresses and selectors as configured |
+//! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
+//! | `limits` | limits and timers that whoever runs the gateway may set |
+#![forbid(unsafe_code)]
+
+mod connection;
+mod credentials;
+mod limits;
+
+pub use connection::{
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, MAX_REQID, TsSpec, Unique,
+};
+pub use credentials::{SharedKey, SharedKeys};
+pub use limits::Limits;
