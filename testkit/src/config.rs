@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{
+use ironswan_keying::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, SharedKey, TsSpec, Unique,
 };
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId};

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ike::config::Limits;
 use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, KeyLog, Level, Request, RequestId, Ticket, Transmit,
 };
 use ironswan_ike::{Endpoint, Options};
+use ironswan_keying::Limits;
 
 use crate::engine::Engine;
 

@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{Connection, Limits};
 use ironswan_ike::event::{ChildSaInfo, ChildState, IkeSaInfo, IkeState, Ticket};
+use ironswan_keying::{Connection, Limits};
 use ironswan_wire::sadb::{Action, ReqId, SaAdd, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
@@ -231,7 +231,7 @@ impl World {
     fn deliver(&mut self, packet: Packet) {
         let now = self.now();
         let Some(node) = self.nodes.iter_mut().find(|n| n.addrs.contains(&packet.to.ip())) else { return };
-        let message = if packet.to.port() == node.endpoint.options().natt_port {
+        let message = if packet.to.port() == node.endpoint.options().ports.natt {
             match packet.payload.strip_prefix(&[0; 4]) {
                 Some(message) => message,
                 None => return,

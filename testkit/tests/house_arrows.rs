@@ -16,9 +16,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("keying", &["wire"]),
     ("ike", &["crypto", "keying", "wire"]),
     ("io", &["wire"]),
-    ("config", &["wire", "crypto", "ike"]),
-    ("gateway", &["wire", "crypto", "ipsec", "ike", "io", "config"]),
-    ("lab", &["wire", "io", "crypto", "ipsec", "ike"]),
+    ("config", &["wire", "crypto", "keying"]),
+    ("gateway", &["wire", "crypto", "ipsec", "keying", "ike", "io", "config"]),
+    ("lab", &["wire", "io", "crypto", "ipsec", "keying", "ike"]),
     ("cli", &["config", "gateway", "lab", "wire"]),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Limits};
+use ironswan_keying::{AddrSpec, Limits};
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{ChildConfig, Childless, Connection, Limits, Unique};
 use ironswan_ike::event::ChildSaInfo;
+use ironswan_keying::{ChildConfig, Childless, Connection, Limits, Unique};
 use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::id::{IdPattern, Identity};

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ike::config::Limits;
 use ironswan_ike::event::{ChildState, Event};
+use ironswan_keying::Limits;
 use ironswan_testkit::{Node, Seen, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
 

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, Unique};
 use ironswan_ike::event::IkeState;
+use ironswan_keying::{AddrSpec, ChildAction, Connection, Limits, Unique};
 use ironswan_testkit::{Forger, Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::id::{IdPattern, Identity};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, TsSpec, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, Connection, Limits, TsSpec, Unique};
 use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
 use ironswan_wire::id::{IdPattern, Identity};

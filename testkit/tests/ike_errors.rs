@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, Connection};
+use ironswan_keying::{ChildAction, Connection};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, ProtocolId};
 use ironswan_wire::ike::Payload;

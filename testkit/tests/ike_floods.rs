@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ironswan_crypto::kex;
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ike::config::{AddrSpec, Limits};
 use ironswan_ike::counters::Counters;
 use ironswan_ike::event::Level;
+use ironswan_keying::{AddrSpec, Limits};
 use ironswan_testkit::{World, config};
 use ironswan_wire::iana::{EncrId, ExchangeType, KeId, NotifyType, PayloadType, PrfId, ProtocolId};
 use ironswan_wire::ike::payload::{Ke, Nonce, Notify, Sk, VendorId};

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironswan_crypto::kex;
-use ironswan_ike::config::{AddrSpec, Childless, Unique};
+use ironswan_keying::{AddrSpec, Childless, Unique};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, PrfId};
 use ironswan_wire::id::{IdPattern, Identity};
@@ -190,7 +190,7 @@ fn a_refusal_is_told_soon_to_who_waits_and_by_the_schedule_to_nobody() {
     // request.
     let mut w = World::pair(8, |c| {
         c[0].proposals = vec![config::ike_proposal(&[KeId::ECP_384])];
-        c[0].children[0].start_action = ironswan_ike::config::ChildAction::Start;
+        c[0].children[0].start_action = ironswan_keying::ChildAction::Start;
     });
     w.run(10 * S);
     assert!(w.nodes[0].logged("NO_PROPOSAL_CHOSEN notify error, proposed was"));

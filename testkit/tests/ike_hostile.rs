@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ironswan_crypto::kex;
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ike::config::{AddrSpec, Limits};
 use ironswan_ike::event::IkeState;
+use ironswan_keying::{AddrSpec, Limits};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType, PayloadType, ProtocolId};
 use ironswan_wire::ike::payload::{Delete, Ke, Nonce, Notify};

@@ -178,7 +178,7 @@ fn a_refused_child_gives_its_cpi_back() {
 #[test]
 fn ipcomp_passes_a_nat_inside_of_esp() {
     let mut w = World::pair(4, |c| {
-        c[1].remote_addrs = vec![ironswan_ike::config::AddrSpec::Any];
+        c[1].remote_addrs = vec![ironswan_keying::AddrSpec::Any];
         c.iter_mut().for_each(|c| c.children[0].ipcomp = true);
     });
     w.net.nat = Some(Nat::new(config::ip("192.0.2.1"), config::ip("203.0.113.1")));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildKind, Limits};
 use ironswan_ike::event::{Event, IkeState};
 use ironswan_ike::{CommandError, Target};
+use ironswan_keying::{ChildAction, ChildKind, Limits};
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::sadb::{Action, Direction, ReqId, SaRef, Up};

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildConfig};
 use ironswan_ike::event::Event;
+use ironswan_keying::{ChildAction, ChildConfig};
 use ironswan_testkit::engine::PACKET;
 use ironswan_testkit::{Verdict, World};
 use ironswan_wire::iana::{EncrId, EsnId, ExchangeType, IntegId, ProtocolId};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::Limits;
+use ironswan_keying::Limits;
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::KeId;
 

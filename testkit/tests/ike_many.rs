@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Limits};
+use ironswan_keying::{AddrSpec, Limits};
 use ironswan_testkit::{Node, World, config};
 use ironswan_wire::id::{IdPattern, Identity};
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, TsSpec};
+use ironswan_keying::{AddrSpec, ChildAction, TsSpec};
 use ironswan_testkit::{World, config};
 
 const S: Duration = Duration::from_secs(1);
@@ -18,7 +18,7 @@ fn name(text: &str) -> AddrSpec {
 }
 
 /// Node 0 knows node 1 as `hub.example`; nobody has been asked for it yet.
-fn by_name(seed: u64, answer: &[&str], tweak: impl FnOnce(&mut ironswan_ike::config::Connection)) -> World {
+fn by_name(seed: u64, answer: &[&str], tweak: impl FnOnce(&mut ironswan_keying::Connection)) -> World {
     let mut w = World::pair(seed, |c| c[1].remote_addrs = vec![AddrSpec::Any]);
     let now = w.now();
     let mut conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
@@ -165,7 +165,7 @@ fn a_resolver_that_fails_leaves_what_was_known() {
 #[test]
 fn traps_work_with_a_name_and_wait_for_it_when_they_must() {
     // The selectors are written out: the trap stands before any resolver has answered.
-    let trap = |c: &mut ironswan_ike::config::Connection| c.children[0].start_action = ChildAction::Trap;
+    let trap = |c: &mut ironswan_keying::Connection| c.children[0].start_action = ChildAction::Trap;
     let mut w = by_name(9, &[], trap);
     w.run(S);
     assert_eq!(w.nodes[0].engine.policies.len(), 1);
@@ -174,7 +174,7 @@ fn traps_work_with_a_name_and_wait_for_it_when_they_must() {
     w.run(10 * S);
     w.assert_one();
     // They come from the peer's address: not before that is known, and anew when it changes.
-    let dynamic = |c: &mut ironswan_ike::config::Connection| {
+    let dynamic = |c: &mut ironswan_keying::Connection| {
         c.children[0].start_action = ChildAction::Trap;
         c.children[0].remote_ts = vec![TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: 65_535 }];
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_ike::Options;
-use ironswan_ike::config::{AddrSpec, Connection, Limits};
 use ironswan_ike::event::IkeSaInfo;
+use ironswan_keying::{AddrSpec, Connection, Limits, Ports};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Node, World, config};
 use ironswan_wire::iana::{ExchangeType, KeId};
@@ -26,7 +26,7 @@ fn addr(text: &str) -> SocketAddr {
 fn own_ports(seed: u64, tweak: impl Fn(&mut [Connection; 2])) -> World {
     let mut w = World::pair(seed, tweak);
     let conn = w.nodes[0].endpoint.connection("gw").unwrap().clone();
-    let options = Options { port: 1500, natt_port: 14500, ..Options::default() };
+    let options = Options { ports: Ports { ike: 1500, natt: 14500 }, ..Options::default() };
     let addrs = w.nodes[0].addrs.clone();
     let mut node = Node::with_options(addrs, Box::new(Seeded::new(seed + 100)), Limits::default(), options);
     node.endpoint.load_shared(config::psk("ike-gw", "a secret of both", &["g1.example", "g2.example"]));

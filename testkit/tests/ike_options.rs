@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildConfig};
+use ironswan_keying::{ChildAction, ChildConfig};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};
 use ironswan_wire::ike::Payload;
@@ -31,7 +31,7 @@ fn all() -> SaOptions {
 }
 
 /// The options of the inbound and of the outbound SA of node 0 with what `tweak` makes of the connections.
-fn installed(tweak: impl Fn(&mut ironswan_ike::config::Connection)) -> [SaOptions; 2] {
+fn installed(tweak: impl Fn(&mut ironswan_keying::Connection)) -> [SaOptions; 2] {
     let mut w = World::pair(1, |c| {
         for conn in c {
             tweak(conn);

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{Connection, Limits};
 use ironswan_ike::event::{ChildState, Event};
+use ironswan_keying::{Connection, Limits};
 use ironswan_testkit::{Forger, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::Payload;

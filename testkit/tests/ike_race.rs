@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{AddrSpec, ChildAction, Limits};
+use ironswan_keying::{AddrSpec, ChildAction, Limits};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Forger, Node, Seen, Verdict, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};

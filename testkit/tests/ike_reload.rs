@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection};
 use ironswan_ike::event::ChildState;
+use ironswan_keying::{AddrSpec, ChildAction, Connection};
 use ironswan_testkit::{Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 

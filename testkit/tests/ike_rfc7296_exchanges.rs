@@ -565,7 +565,7 @@ fn a_rekeyed_ike_sa_begins_with_message_id_0_and_its_initiator_is_who_rekeyed() 
 #[test]
 fn the_whole_offer_is_made_again_with_another_method_and_with_a_cookie() {
     for cookie_threshold in [30, 0] {
-        let limits = ironswan_ike::config::Limits { cookie_threshold, ..Default::default() };
+        let limits = ironswan_keying::Limits { cookie_threshold, ..Default::default() };
         let mut w = World::pair_at(24, a().ip(), b().ip(), limits, |c| {
             c[0].proposals = vec![
                 config::ike_proposal(&[KeId::ECP_256, KeId::CURVE_25519]),

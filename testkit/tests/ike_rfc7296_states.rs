@@ -274,7 +274,7 @@ fn a_child_that_is_closed_before_its_maker_has_heard_of_it_is_closed_at_both_end
 fn a_child_that_the_peer_closes_while_it_is_rekeyed_is_closed_as_the_configuration_says() {
     for gap in [0, 3, 6, 12] {
         let mut w = World::pair(9, |c| {
-            c[1].children[0].close_action = ironswan_ike::config::ChildAction::Start;
+            c[1].children[0].close_action = ironswan_keying::ChildAction::Start;
         });
         w.establish(0).unwrap();
         w.terminate(0, true);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, Unique};
 use ironswan_testkit::{World, config};
 
 const S: Duration = Duration::from_secs(1);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, Limits, TsSpec, Unique};
 use ironswan_ike::event::{Event, IkeState};
+use ironswan_keying::{AddrSpec, ChildAction, Limits, TsSpec, Unique};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Node, Verdict, World, config};
 use ironswan_wire::iana::{EncrId, ExchangeType, KeId};
@@ -205,7 +205,7 @@ fn several_selectors_and_dynamic_ones() {
 
 #[test]
 fn the_first_child_may_fail_without_the_ike_sa() {
-    type Tweak = fn(&mut ironswan_ike::config::Connection);
+    type Tweak = fn(&mut ironswan_keying::Connection);
     let cases: [(Tweak, &str, &str); 2] = [
         (
             |c| c.children[0].remote_ts = vec![config::net("172.16.0.0/16")],

@@ -373,7 +373,7 @@ fn behind_nat(seed: u64, ours: &[Proposal], theirs: &[Proposal]) -> World {
     let mut w = World::pair(seed, |c| {
         c[0].children[0].proposals = ours.to_vec();
         c[1].children[0].proposals = theirs.to_vec();
-        c[1].remote_addrs = vec![ironswan_ike::config::AddrSpec::Any];
+        c[1].remote_addrs = vec![ironswan_keying::AddrSpec::Any];
     });
     w.net.nat = Some(Nat::new(config::ip("192.0.2.1"), config::ip("203.0.113.1")));
     w

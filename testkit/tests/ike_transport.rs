@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, Connection};
+use ironswan_keying::{AddrSpec, Connection};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{Forger, World, config};
 use ironswan_wire::iana::{ExchangeType, NotifyType};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use ironswan_ike::Target;
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection, Limits, Unique};
 use ironswan_ike::endpoint::{Down, Next};
+use ironswan_keying::{AddrSpec, ChildAction, Connection, Limits, Unique};
 use ironswan_testkit::{Clock, Verdict, World, config};
 use ironswan_wire::iana::ExchangeType;
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ironswan_crypto::rng::{Rng, Seeded};
-use ironswan_ike::config::{AddrSpec, ChildAction, Connection};
+use ironswan_keying::{AddrSpec, ChildAction, Connection};
 use ironswan_testkit::net::Nat;
 use ironswan_testkit::{World, config};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_ike::Target;
-use ironswan_ike::config::{ChildAction, ChildKind, Connection, Limits};
 use ironswan_ipsec::{Carrier, Config, Datagram, DropReason, Engine, RxBatch, TxBatch, TxConfig, Worker};
+use ironswan_keying::{ChildAction, ChildKind, Connection, Limits};
 use ironswan_testkit::{Node, World, config};
 use ironswan_wire::ip::v4;
 use ironswan_wire::offload::Offload;
@@ -159,7 +159,7 @@ fn arrives(w: &World, node: usize, child: &str, source: &str) -> Result<(), Drop
     let sender = Engine::new(Box::new(Seeded::new(2)), Config::default());
     let mut sa = w.nodes[node].engine.outbound.iter().find(|sa| sa.spi == spi).unwrap().clone();
     let any = config::net("0.0.0.0/0");
-    let ironswan_ike::config::TsSpec::Fixed(any) = any else { unreachable!() };
+    let ironswan_keying::TsSpec::Fixed(any) = any else { unreachable!() };
     sa.local_ts = vec![any];
     let policy = ironswan_wire::sadb::PolicyAdd {
         name: String::new(),
@@ -213,8 +213,7 @@ fn all_have_their_own(w: &World, at_hub: &[&str]) {
     for child in at_hub {
         let covers = |source: &str| {
             let asked = ASKED.iter().find(|(name, _)| name == child);
-            let ironswan_ike::config::TsSpec::Fixed(ts) = config::net(asked.map_or("0.0.0.0/0", |a| a.1))
-            else {
+            let ironswan_keying::TsSpec::Fixed(ts) = config::net(asked.map_or("0.0.0.0/0", |a| a.1)) else {
                 unreachable!()
             };
             ts.range.contains(config::ip(source))

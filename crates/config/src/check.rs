@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec};
-use ironswan_ike::{Options, SharedKeys};
+use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Ports, SharedKeys, TsSpec};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
@@ -39,10 +38,9 @@ fn warn(config: &Config, diags: &mut Diagnostics, severity: Severity, key: &str,
 
 /// A connection that sends from a port which is not the daemon's cannot be initiated. It answers peers all the same.
 fn ports(config: &Config, diags: &mut Diagnostics) {
-    let options =
-        Options { port: config.daemon.port_ike, natt_port: config.daemon.port_natt, ..Options::default() };
+    let ports = Ports { ike: config.daemon.port_ike, natt: config.daemon.port_natt };
     for conn in &config.connections {
-        if let Some(why) = options.foreign_port(conn) {
+        if let Some(why) = ports.foreign(conn) {
             let severity = if initiates(conn) { Severity::Error } else { Severity::Warning };
             warn(config, diags, severity, &format!("connections.{}.local_port", conn.name), why);
         }

@@ -60,7 +60,7 @@ pub fn random_psk() -> zeroize::Zeroizing<String> {
 pub fn tree_of(
     now: files::Clock,
     file: &std::path::Path,
-) -> (tree::Section, diag::Diagnostics, Vec<ironswan_ike::config::SharedKey>, diag::Diagnostics) {
+) -> (tree::Section, diag::Diagnostics, Vec<ironswan_keying::SharedKey>, diag::Diagnostics) {
     let (mut read, mut refused) = (diag::Diagnostics::default(), diag::Diagnostics::default());
     let mut reader = include::Reader::new(&files::Files::new(now));
     reader.read(file, &mut read);

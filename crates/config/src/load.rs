@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use ironswan_ike::config::{Connection, SharedKey};
+use ironswan_keying::{Connection, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
 use super::files::{Clock, Files, Task};

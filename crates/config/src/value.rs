@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::alphabet;
 use base64::engine::{Engine as _, GeneralPurpose, GeneralPurposeConfig};
-use ironswan_ike::config::AddrSpec;
+use ironswan_keying::AddrSpec;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::AddrRange;
 use zeroize::Zeroizing;

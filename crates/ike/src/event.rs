@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+pub use ironswan_keying::Level;
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{EspSuite, IkeSuite};
@@ -107,19 +108,6 @@ pub enum Completion {
         /// Why not, for the log.
         error: Option<String>,
     },
-}
-
-/// How much an event matters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Level {
-    /// Something failed.
-    Error,
-    /// Something is odd, and goes on.
-    Warn,
-    /// Set-up, change, end of an SA.
-    Info,
-    /// Every message.
-    Debug,
 }
 
 /// What happened. Apply every event before sending what `poll_transmit` gives: an inbound SA must stand before the

@@ -42,5 +42,3 @@ mod transport;
 mod window;
 
 pub use endpoint::{CommandError, Endpoint, Options, STOPPING, Target};
-pub use ironswan_keying as config;
-pub use ironswan_keying::SharedKeys;

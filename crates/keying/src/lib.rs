@@ -6,15 +6,21 @@
 //! |---|---|
 //! | `connection` | connections, children, addresses and selectors as configured |
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
+//! | `level` | levels of lines for the log |
 //! | `limits` | limits and timers that whoever runs the gateway may set |
+//! | `ports` | our UDP ports |
 #![forbid(unsafe_code)]
 
 mod connection;
 mod credentials;
+mod level;
 mod limits;
+mod ports;
 
 pub use connection::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, MAX_REQID, TsSpec, Unique,
 };
 pub use credentials::{SharedKey, SharedKeys};
+pub use level::Level;
 pub use limits::Limits;
+pub use ports::Ports;

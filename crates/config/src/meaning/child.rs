@@ -1,6 +1,6 @@
 //! `connections.<conn>.children.<child>`.
 
-use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, TsSpec};
+use ironswan_keying::{ChildAction, ChildConfig, ChildKind, TsSpec};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::{Proposal, Transform};
 use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};

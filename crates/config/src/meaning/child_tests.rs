@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildConfig, ChildKind, MAX_REQID};
+use ironswan_keying::{ChildAction, ChildConfig, ChildKind, MAX_REQID};
 use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};
 
 use super::tests::{PSK, conn};

@@ -1,6 +1,6 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
-use ironswan_ike::config::{AddrSpec, Auth, ChildAction, ChildConfig, Connection};
+use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::proposal::Proposal;

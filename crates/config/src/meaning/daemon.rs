@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use ironswan_crypto::engines::EngineId;
-use ironswan_ike::config::Limits;
-use ironswan_ike::event::Level;
+use ironswan_keying::{Level, Limits};
 
 use super::super::diag::Diagnostics;
 use super::super::tree::Section;

@@ -1,6 +1,6 @@
 //! `secrets`: pre-shared keys. Kinds of secrets that nothing uses yet are errors, as everything unbuilt is.
 
-use ironswan_ike::config::SharedKey;
+use ironswan_keying::SharedKey;
 use ironswan_wire::id::IdPattern;
 
 use super::super::diag::{Diagnostics, nearest};

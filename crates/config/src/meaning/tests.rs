@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, ChildKind, Connection, TsSpec, Unique};
 use ironswan_wire::id::IdPattern;
 
 use super::super::diag::Severity;

@@ -1,6 +1,6 @@
 //! `list-conns`: every connection as it was understood.
 
-use ironswan_ike::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec, Unique};
+use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec, Unique};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};

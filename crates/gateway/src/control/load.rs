@@ -1,7 +1,7 @@
 //! Commands that change and name what is loaded: connections and shared keys.
 
 use ironswan_ike::STOPPING;
-use ironswan_ike::config::{ChildKind, Connection, SharedKey};
+use ironswan_keying::{ChildKind, Connection, SharedKey};
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::secret::Secret;
 use ironswan_wire::vici::{Section, Value};
@@ -46,7 +46,7 @@ impl Control {
         }
         // It answers peers; whoever initiates it is told the same.
         for conn in &read {
-            if let Some(why) = self.driver.view(|e, _| e.options().foreign_port(conn)) {
+            if let Some(why) = self.driver.view(|e, _| e.options().ports.foreign(conn)) {
                 let origin = Origin::source(&format!("connection {}", conn.name));
                 diags.warn(&origin, "local_port", why);
             }

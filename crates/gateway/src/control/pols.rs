@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildConfig, ChildKind, Connection};
 use ironswan_io::route::{Destination, Route, Rule};
+use ironswan_keying::{ChildConfig, ChildKind, Connection};
 use ironswan_wire::sadb::Mode;
 use ironswan_wire::vici::Section;
 
@@ -134,8 +134,7 @@ fn shunt(conn: &Connection, c: &ChildConfig) -> Section {
         (ChildKind::Protect, Mode::Tunnel) => "TUNNEL",
         (ChildKind::Protect, Mode::Transport) => "TRANSPORT",
     };
-    let selectors =
-        |list: &[ironswan_ike::config::TsSpec]| -> Vec<String> { list.iter().map(selector).collect() };
+    let selectors = |list: &[ironswan_keying::TsSpec]| -> Vec<String> { list.iter().map(selector).collect() };
     Section::new()
         .with("child", c.name.as_str())
         .with("ike", conn.name.as_str())

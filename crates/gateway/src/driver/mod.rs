@@ -25,13 +25,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
-use ironswan_ike::config::Connection;
 use ironswan_ike::event::{
     Completion, Event, IkeSaInfo, IkeState, Level, Request, RequestId, Ticket, Transmit,
 };
 use ironswan_ike::{CommandError, Endpoint};
 use ironswan_io::clock;
 use ironswan_ipsec::Engine;
+use ironswan_keying::Connection;
 use ironswan_wire::sadb::{Command, Direction, ReqId, SaAdd, SaRef, SaStats, Up};
 use tokio::sync::{Notify, oneshot};
 

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use ironswan_crypto::rng::System;
-use ironswan_ike::config::Limits;
 use ironswan_ike::{Options, Target};
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Address, Hop, Route, Rule};
+use ironswan_keying::Limits;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 

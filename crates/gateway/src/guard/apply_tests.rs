@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use ironswan_ike::config::Connection;
+use ironswan_keying::Connection;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use tokio::task::LocalSet;
 
@@ -71,7 +71,7 @@ fn other(driver: &Driver, n: u32) -> Connection {
     conn.name = format!("net{n}");
     let net = std::net::Ipv4Addr::from(0x0b00_0000 + (n << 9));
     let to = TrafficSelector::addresses(AddrRange::prefix(net.into(), 24).unwrap());
-    conn.children[0].remote_ts = vec![ironswan_ike::config::TsSpec::Fixed(to)];
+    conn.children[0].remote_ts = vec![ironswan_keying::TsSpec::Fixed(to)];
     conn
 }
 

@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use ironswan_ike::config::{AddrSpec, Connection};
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{
     Address, Link, Listed, MARKED_PRIORITY, Netlink, PRIORITY, PROTOCOL, Route, RouteKind, TABLE,
     VRF_PRIORITY,
 };
 use ironswan_io::sysctl::{self, ReversePath};
+use ironswan_keying::{AddrSpec, Connection};
 use ironswan_wire::selector::AddrRange;
 
 use crate::guard::Nft;

@@ -20,6 +20,7 @@ use ironswan_io::clock;
 use ironswan_io::route::Netlink;
 use ironswan_io::tun::TunConfig;
 use ironswan_ipsec::Engine;
+use ironswan_keying::Ports;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -200,7 +201,10 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     let endpoint = Endpoint::new(
         settings.limits.clone(),
         Box::new(System),
-        Options { keylog: keylog.is_some(), port: settings.port_ike, natt_port: settings.port_natt },
+        Options {
+            keylog: keylog.is_some(),
+            ports: Ports { ike: settings.port_ike, natt: settings.port_natt },
+        },
     );
     let send = Box::new(move |t: &ironswan_ike::event::Transmit| sender.send(t.local, t.remote, &t.payload));
     let driver = Driver::new(endpoint, engine, installer, send, keylog, epoch);

@@ -79,7 +79,7 @@ impl Endpoint {
         if names.is_empty() && self.conns.hosts(&conn.remote_addrs).next().is_none() {
             return Err("unable to initiate to %any".to_owned());
         }
-        if let Some(why) = self.options.foreign_port(&conn) {
+        if let Some(why) = self.options.ports.foreign(&conn) {
             return Err(why);
         }
         let paced = Pace::concerns(&start);
@@ -105,7 +105,7 @@ impl Endpoint {
             }
             None => ticket = start.ticket,
         }
-        let local_port = self.options.port_of(&conn);
+        let local_port = self.options.ports.of(&conn);
         let ends = (SocketAddr::new(nowhere, local_port), SocketAddr::new(nowhere, conn.remote_port));
         let mut sa = Box::new(IkeSa {
             queue,

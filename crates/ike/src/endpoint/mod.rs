@@ -81,7 +81,7 @@ use crate::event::{
 };
 use crate::sa::IkeSa;
 use crate::timer::Timers;
-use ironswan_keying::{Connection, Limits};
+use ironswan_keying::{Limits, Ports};
 
 pub(crate) use close::Close;
 pub use commands::{CommandError, STOPPING, Target};
@@ -95,40 +95,13 @@ pub(crate) use select::{Fit, local_identity};
 pub(crate) use strangers::About;
 pub use trouble::{Down, Next};
 
-/// What an endpoint is told once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Settings of an endpoint that do not change while it lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Emit [`Event::KeyLog`].
     pub keylog: bool,
-    /// The local port that speaks plain IKE (500).
-    pub port: u16,
-    /// The local port where IKE carries the non-ESP marker (4500).
-    pub natt_port: u16,
-}
-
-impl Options {
-    /// The port that the first message of a connection is sent from.
-    pub(crate) fn port_of(&self, conn: &Connection) -> u16 {
-        conn.local_port.unwrap_or(self.port)
-    }
-
-    /// Why nothing can be initiated on a connection: it has a port of its own that is none of ours.
-    pub fn foreign_port(&self, conn: &Connection) -> Option<String> {
-        let (port, ours) = (conn.local_port?, [self.port, self.natt_port]);
-        (!ours.contains(&port)).then(|| {
-            let [port_ike, port_natt] = ours;
-            format!(
-                "UDP port {port} is none of this gateway's, {port_ike} and {port_natt} (port_ike and port_natt in \
-                 ironswan.conf); remove local_port, or set it to {port_natt} to start UDP-encapsulated"
-            )
-        })
-    }
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { keylog: false, port: 500, natt_port: 4500 }
-    }
+    /// Our UDP ports.
+    pub ports: Ports,
 }
 
 /// All IKE_SAs of one gateway.

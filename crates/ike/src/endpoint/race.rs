@@ -106,7 +106,7 @@ impl Endpoint {
             ..Init::default()
         });
         let nowhere = std::net::IpAddr::from([0u8; 4]);
-        let local_port = self.options.port_of(&sa.conn);
+        let local_port = self.options.ports.of(&sa.conn);
         let ends = (SocketAddr::new(nowhere, local_port), SocketAddr::new(nowhere, sa.conn.remote_port));
         let mut rival = Box::new(IkeSa {
             queue,

@@ -30,7 +30,7 @@ impl Endpoint {
 
     fn queue(&mut self, ike: Option<IkeId>, local: SocketAddr, remote: SocketAddr, message: &[u8]) {
         let mut payload = Vec::with_capacity(4 + message.len());
-        if local.port() == self.options.natt_port {
+        if local.port() == self.options.ports.natt {
             payload.extend([0; 4]);
         }
         payload.extend_from_slice(message);

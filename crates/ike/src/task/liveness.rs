@@ -29,7 +29,7 @@ pub(crate) fn rearm_keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
 /// less than to ask for it.
 pub(crate) fn keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     if matches!(sa.state, IkeState::Established | IkeState::Rekeying)
-        && sa.local.port() == ep.options.natt_port
+        && sa.local.port() == ep.options.ports.natt
     {
         ep.transmit_keepalive(sa);
         rearm_keepalive(ep, now, sa);

@@ -161,7 +161,7 @@ fn start_again(ep: &mut Endpoint, sa: &mut IkeSa, child: Option<Box<NewChild>>, 
     sa.init = Some(Box::default());
     (sa.keys, sa.suite, sa.active, sa.iv) = (None, None, None, 0);
     (sa.window, sa.nat, sa.state) = (Window::default(), NatState::default(), IkeState::Created);
-    sa.local.set_port(ep.options.port_of(&sa.conn));
+    sa.local.set_port(ep.options.ports.of(&sa.conn));
     sa.remote.set_port(sa.conn.remote_port);
     sa.backlog.clear();
     sa.queue.push_front(Task::Init);

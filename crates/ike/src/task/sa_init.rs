@@ -213,13 +213,13 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
     }
     if sa.nat.encap() {
         // "the initiator ... MUST ... use UDP port 4500 for all further traffic" (RFC 7296 section 2.23).
-        if sa.local.port() == ep.options.port {
-            sa.local.set_port(ep.options.natt_port);
+        if sa.local.port() == ep.options.ports.ike {
+            sa.local.set_port(ep.options.ports.natt);
         }
         // The peer's ports may be others than ours; where they are ours, both are.
         match sa.remote.port() {
             IKE_PORT => sa.remote.set_port(NATT_PORT),
-            port if port == ep.options.port => sa.remote.set_port(ep.options.natt_port),
+            port if port == ep.options.ports.ike => sa.remote.set_port(ep.options.ports.natt),
             _ => {}
         }
     }

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
 use ironswan_crypto::rng::System;
-use ironswan_ike::config::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
-};
 use ironswan_ike::event::{Completion, Event, Level, Request, RequestId};
 use ironswan_ike::{Endpoint, Options, Target};
 use ironswan_io::mmsg::{Received, RecvSlots};
 use ironswan_io::udp::UdpSocket;
+use ironswan_keying::{
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
+};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::sadb::{Command, Direction, Lifetime, Mode, ReqId, SaAdd, SaOptions};
 use ironswan_wire::selector::TrafficSelector;
@@ -273,7 +273,7 @@ fn connection(number: usize, tunnel: &PeerTunnel, spec: &PeerSpec) -> Result<Con
         dpd_delay: Duration::ZERO,
         keyingtries: 1,
         unique: Unique::Replace,
-        childless: ironswan_ike::config::Childless::Allow,
+        childless: ironswan_keying::Childless::Allow,
         rekey_time: Duration::ZERO,
         over_time: Duration::ZERO,
         rand_time: Duration::ZERO,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ironswan_ike::config::{ChildAction, ChildKind, MAX_REQID, TsSpec};
+use ironswan_keying::{ChildAction, ChildKind, MAX_REQID, TsSpec};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::sadb::{Mode, Tfc};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ironswan_ike::event::Level;
+use ironswan_keying::Level;
 
 use super::super::daemon::LogFormat;
 use super::Preset::{Depends, Is};

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use ironswan_ike::config::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec};
+use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, TsSpec};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::{Policy, Settings, Verdict};

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use ironswan_crypto::kex;
 use ironswan_crypto::rng::Seeded;
-use ironswan_ike::config::{
-    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
-};
 use ironswan_ike::event::{Completion, Event, Request, Transmit};
 use ironswan_ike::{Endpoint, Options, Target};
+use ironswan_keying::{
+    AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Connection, Limits, SharedKey, TsSpec, Unique,
+};
 use ironswan_wire::iana::{EncrId, EsnId, KeId, PrfId, ProtocolId};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::{Proposal, Transform};
@@ -219,7 +219,7 @@ fn connection(n: usize) -> Result<Connection, LabError> {
         dpd_delay: never,
         keyingtries: 1,
         unique: Unique::No,
-        childless: ironswan_ike::config::Childless::Allow,
+        childless: ironswan_keying::Childless::Allow,
         rekey_time: never,
         over_time: never,
         rand_time: never,
