@@ -229,7 +229,7 @@ impl IkeSa {
             wait: None,
             backlog: VecDeque::new(),
             children: BTreeMap::new(),
-            local_id: crate::endpoint::local_identity(&conn, local.ip()),
+            local_id: conn.local_identity(local.ip()),
             remote_id: None,
             nat: NatState::default(),
             init: None,

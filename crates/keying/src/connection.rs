@@ -1,6 +1,7 @@
-//! Connections and their children as the configuration means them. Plain data: the reader of configurations has understood
-//! everything textual, and no protocol has been spoken yet.
+//! Connections and their children as the configuration means them. Plain data: the reader of
+//! configurations has understood everything textual, and no protocol has been spoken yet.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -110,7 +111,8 @@ pub const MAX_REQID: u32 = 0x7fff_ffff;
 pub struct ChildConfig {
     /// Name, unique within the connection.
     pub name: String,
-    /// ESP or AH proposals in order of preference. KE transforms in them are used by CREATE_CHILD_SA only.
+    /// ESP or AH proposals in order of preference. KE transforms in them are used by
+    /// CREATE_CHILD_SA only.
     pub proposals: Vec<Proposal>,
     /// Our side's selectors.
     pub local_ts: Vec<TsSpec>,
@@ -146,8 +148,9 @@ pub struct ChildConfig {
     pub reqid: u32,
     /// Policy priority, 0: by specificity.
     pub priority: u32,
-    /// What the selectors mean is kept from leaving and entering in clear for as long as the connection is loaded
-    /// (`guard = no` opts out). Nothing to the endpoint; for whoever steers packets.
+    /// What the selectors mean is kept from leaving and entering in clear for as long as the
+    /// connection is loaded (`guard = no` opts out). Nothing to the endpoint; for whoever steers
+    /// packets.
     pub guard: bool,
 }
 
@@ -168,8 +171,8 @@ pub struct Connection {
     pub local_addrs: Vec<AddrSpec>,
     /// The peer's addresses.
     pub remote_addrs: Vec<AddrSpec>,
-    /// UDP port to send from: one of the endpoint's two, the one with the non-ESP marker to start encapsulated. `None`: the one
-    /// for plain IKE.
+    /// UDP port to send from: one of the endpoint's two, the one with the non-ESP marker to start
+    /// encapsulated. `None`: the one for plain IKE.
     pub local_port: Option<u16>,
     /// UDP port to send to.
     pub remote_port: u16,
@@ -204,8 +207,78 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// True when every child is a policy without an SA (`mode = pass`, `drop`): nothing is negotiated, with nobody.
+    /// True when every child is a policy without an SA (`mode = pass`, `drop`): nothing is
+    /// negotiated, with nobody.
     pub fn only_shunts(&self) -> bool {
         !self.children.is_empty() && self.children.iter().all(|c| c.kind != ChildKind::Protect)
     }
+
+    /// Our identity on this connection, when we are at `local`.
+    pub fn local_identity(&self, local: IpAddr) -> Identity {
+        self.local_id.clone().unwrap_or_else(|| Identity::from_addr(local))
+    }
+
+    /// The child of this name.
+    pub fn child(&self, name: &str) -> Option<&ChildConfig> {
+        self.children.iter().find(|c| c.name == name)
+    }
+
+    /// The DNS names among the addresses of both ends.
+    pub fn dns_names(&self) -> BTreeSet<String> {
+        names(self.local_addrs.iter().chain(&self.remote_addrs)).collect()
+    }
+
+    /// The DNS names to look up before the connection can be initiated.
+    pub fn names_to_initiate(&self) -> Vec<String> {
+        names(self.remote_addrs.iter()).collect()
+    }
+
+    /// True when some address of the peer is known or can be looked up, so that we can initiate.
+    pub fn has_reachable_peer(&self) -> bool {
+        self.remote_addrs.iter().any(|s| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_)))
+    }
+
+    /// True when the peer is one host, though perhaps with several addresses.
+    pub fn is_for_one_peer(&self) -> bool {
+        let one = |spec: &AddrSpec| matches!(spec, AddrSpec::Host(_) | AddrSpec::Name(_));
+        !self.remote_addrs.is_empty() && self.remote_addrs.iter().all(one)
+    }
+
+    /// True when both are the same to the peer: they differ at most in what concerns this end only,
+    /// and in children.
+    pub fn is_same_to_peer(&self, other: &Self) -> bool {
+        let of = |c: &Self| Self {
+            dpd_delay: other.dpd_delay,
+            keyingtries: other.keyingtries,
+            unique: other.unique,
+            rekey_time: other.rekey_time,
+            over_time: other.over_time,
+            rand_time: other.rand_time,
+            children: Vec::new(),
+            ..c.clone()
+        };
+        of(self) == of(other)
+    }
+}
+
+impl ChildConfig {
+    /// True when both are the same to the peer and to the data plane.
+    pub fn is_same_to_peer(&self, other: &Self) -> bool {
+        let of = |c: &Self| Self {
+            rekey_time: other.rekey_time,
+            life_time: other.life_time,
+            rand_time: other.rand_time,
+            lifetime: other.lifetime,
+            start_action: other.start_action,
+            close_action: other.close_action,
+            dpd_action: other.dpd_action,
+            guard: other.guard,
+            ..c.clone()
+        };
+        of(self) == of(other)
+    }
+}
+
+fn names<'a>(specs: impl Iterator<Item = &'a AddrSpec>) -> impl Iterator<Item = String> {
+    specs.filter_map(|s| if let AddrSpec::Name(n) = s { Some(n.clone()) } else { None })
 }

@@ -1,12 +1,13 @@
-//! Pre-shared keys, and the choice of the key for a pair of identities. The protocol computes proofs from keys.
+//! Pre-shared keys, and the choice of the key for a pair of identities. The protocol computes
+//! proofs from keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::secret::Secret;
 
-/// A pre-shared key and the identities it belongs to. A key with no owner serves any pair; with owners, the best
-/// match of (local, remote) wins, as in `ipsec.secrets`.
+/// A pre-shared key and the identities it belongs to. A key with no owner serves any pair; with
+/// owners, the best match of (local, remote) wins, as in `ipsec.secrets`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedKey {
     /// Name in the configuration (`ike-1`), or VICI's `id`.
@@ -27,7 +28,8 @@ fn fit(owner: &IdPattern, id: &Identity) -> u8 {
     }
 }
 
-/// The keys, found without looking at each: also for who wants to know beforehand which key an endpoint will use.
+/// The keys, found without looking at each: also for who wants to know beforehand which key an
+/// endpoint will use.
 #[derive(Default, Debug)]
 pub struct SharedKeys {
     by_name: BTreeMap<String, SharedKey>,
@@ -86,9 +88,10 @@ impl SharedKeys {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// The key for this pair: the best fit for the peer, then for us, then the first by name. A key with one owner belongs
-    /// to whichever side it names; with several owners both sides must be among them, as in `ipsec.secrets`, so that a
-    /// key of ours with one peer does not let another peer in.
+    /// The key for this pair: the best fit for the peer, then for us, then the first by name. A key
+    /// with one owner belongs to whichever side it names; with several owners both sides must be
+    /// among them, as in `ipsec.secrets`, so that a key of ours with one peer does not let another
+    /// peer in.
     pub fn find(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
         self.choose(local, remote).map(|(key, _)| key)
     }
@@ -126,8 +129,8 @@ impl SharedKeys {
         best.map(|(_, key, rival)| (key, rival))
     }
 
-    /// Whether some key could fit a pair of which a side is not known: `None` for an address that will be, or for the identity
-    /// of a peer that `remote` leaves open.
+    /// Whether some key could fit a pair of which a side is not known: `None` for an address that
+    /// will be, or for the identity of a peer that `remote` leaves open.
     pub fn may_find(&self, local: Option<&Identity>, remote: &IdPattern) -> bool {
         self.by_name.values().any(|key| {
             let ours = |o: &IdPattern| local.is_none_or(|id| o.matches(id));

@@ -1,25 +1,29 @@
-//! Keying policy: the tunnels that should be up, whatever the key exchange protocol. This crate holds no SA and no message.
+//! Keying policy: the tunnels that should be up, whatever the key exchange protocol. This crate
+//! holds no SA and no message.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
 //! | `connection` | connections, children, addresses and selectors as configured |
+//! | `connections` | the loaded connections, and the choice of the one that a peer belongs to |
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
 //! | `level` | levels of lines for the log |
-//! | `limits` | limits and timers that whoever runs the gateway may set |
+//! | `limits` | every limit and time of keying |
 //! | `ports` | our UDP ports |
 #![forbid(unsafe_code)]
 
 mod connection;
+mod connections;
 mod credentials;
 mod level;
-mod limits;
+pub mod limits;
 mod ports;
 
 pub use connection::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, MAX_REQID, TsSpec, Unique,
 };
+pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
 pub use level::Level;
 pub use limits::Limits;

@@ -1,8 +1,153 @@
-//! Limits and timers that whoever runs the gateway may set, with their defaults.
+//! Every limit and time of keying. [`Limits`] holds those that whoever runs the gateway may set.
+//! The constants below are fixed; each is named by what it bounds.
 
 use std::time::Duration;
 
-/// Limits and timers of the whole endpoint. Defaults are charon's, where there is one.
+// ---- Starts, retries and other addresses of a peer ----
+
+/// Starts that happen by themselves and are under way at once; further ones wait. Enough for
+/// thousands a second, whatever the round-trip time usually is.
+pub const STARTS_AT_ONCE: usize = 128;
+/// A start counts towards [`STARTS_AT_ONCE`] for this time at most, so that a dead peer keeps
+/// nobody waiting for long.
+pub const START_COUNTED: Duration = Duration::from_millis(250);
+/// Pause before the next attempt when nothing speaks for waiting: our address has changed, or
+/// another address is next.
+pub const RETRY_SOON: Duration = Duration::from_millis(500);
+/// Attempts that had no route are made within this time after routes have changed, each at a random
+/// moment.
+pub const RETRY_ROUTED: Duration = Duration::from_secs(1);
+/// Pause before a child or a rekeying is asked for again that found the peer busy
+/// (TEMPORARY_FAILURE): 5 to 15 s.
+pub const BUSY_PAUSE: Duration = Duration::from_secs(5);
+/// Random part that is added to [`BUSY_PAUSE`].
+pub const BUSY_PAUSE_SPREAD: Duration = Duration::from_secs(10);
+/// Without an IKE_SA after this time the next address of the peer is asked as well, also when the
+/// peer has answered and is not done. Up to a tenth less where nobody waits: the peers of a gateway
+/// that is slow because all of them come at once do not ask it again all at once.
+pub const NEXT_ADDRESS: Duration = Duration::from_secs(2);
+/// Addresses of one peer that are asked at once.
+pub const ADDRESSES_AT_ONCE: usize = 8;
+
+// ---- DNS names ----
+
+/// Time between two look-ups of a name that is known, less a random fifth: a peer that has moved
+/// may be unknown to us for so long.
+pub const NAME_PERIOD: Duration = Duration::from_secs(60);
+/// With many names the period is this much for each name, which makes about ten look-ups a second
+/// in all.
+pub const NAME_PERIOD_EACH: Duration = Duration::from_millis(100);
+/// First pause after a look-up that failed; doubled each time up to [`NAME_RETRY_MAX`].
+pub const NAME_RETRY: Duration = Duration::from_secs(5);
+/// Longest pause after a look-up that failed.
+pub const NAME_RETRY_MAX: Duration = Duration::from_secs(300);
+/// Addresses of one name that are used; further ones are ignored.
+pub const ADDRESSES_PER_NAME: usize = 16;
+
+// ---- Our addresses and routes change ----
+
+/// A peer that has been heard within this time is not asked for a sign of life because addresses or
+/// routes have changed.
+pub const ROAM_SILENCE: Duration = Duration::from_secs(30);
+/// Other peers are asked within this time, each at a random moment.
+pub const ROAM_PROBE_SPREAD: Duration = Duration::from_secs(2);
+/// While there is no way to some peer, the routing table is asked this often even if nobody tells
+/// of changes.
+pub const ROUTE_POLL: Duration = Duration::from_secs(30);
+
+// ---- Choice of the connection for a stranger's proposals ----
+
+/// Lists of proposals that a stranger's request is compared with at most.
+pub const LISTS_PER_REQUEST: usize = 64;
+/// With this many lists or fewer, all are compared before any connection is looked for.
+pub const LISTS_COMPARED_FIRST: usize = 16;
+
+// ---- Peers with the same identity ----
+
+/// Time that a peer has for deleting the IKE_SA of its own that is one too many, because both sides
+/// have initiated at once.
+pub const TWIN_DELETE: Duration = Duration::from_secs(20);
+/// At the limit for its identity, an IKE_SA of which nothing has been heard for this time is asked
+/// whether its peer lives.
+pub const FULL_SILENCE: Duration = Duration::from_secs(30);
+/// IKE_SAs that are asked so for each peer that is refused: those at its address, and then the ones
+/// that have been silent longest.
+pub const FULL_PROBES: usize = 8;
+/// An identity has this many more IKE_SAs that are on their way out than its limit is: beyond that
+/// the oldest ends at once.
+pub const ENDING_PER_ID: usize = 32;
+/// An IKE_SA at the newcomer's address is dead when it has let this many retransmissions go
+/// unanswered, 11 s by default.
+pub const UNANSWERED_DEAD: u32 = 2;
+/// Key exchanges that one identity has asked for and that wait or are computed at a time. Each of
+/// its IKE_SAs can ask for one, at no cost to the peer; with the slowest group, this many take some
+/// 100 ms.
+pub const KEX_PER_ID: usize = 32;
+/// Pairs of selectors, each of which is a policy, into which a peer may cut what is configured: for
+/// all children of one identity, beside the pairs that are configured.
+pub const PIECES_PER_ID: usize = 16_384;
+
+// ---- Half-open IKE_SAs ----
+
+/// From one address, cookies are asked for from this many half-open IKE_SAs on (charon's
+/// `cookie_threshold_ip`).
+pub const COOKIE_THRESHOLD_PER_ADDR: usize = 3;
+/// Age by which an honest peer has authenticated itself, unless it or the way to it is very slow.
+/// Younger entries give way to nobody but for [`CROWDED_FACTOR`].
+pub const HALF_OPEN_SETTLED: Duration = Duration::from_secs(2);
+/// A site or network this many times as full as the newcomer's gives way whatever the age of its
+/// entries.
+pub const CROWDED_FACTOR: usize = 4;
+/// With more than half of the table in use, an entry gets this part of `half_open_timeout`.
+pub const HALF_OPEN_LOADED_PART: u32 = 3;
+
+// ---- Senders that nobody has authenticated ----
+
+/// Requests refused in a second from which on each request must bring a cookie. Refusing one costs
+/// a comparison with what is configured; an honest peer that is refused asks again after seconds.
+pub const REFUSALS_PER_SECOND: u32 = 30;
+/// Answers that say no, in a second to one network. An honest peer needs one; there may be several
+/// behind one NAT.
+pub const ANSWERS_PER_NET: u8 = 5;
+/// Requests with a cookie that are refused in a second, of one network; further ones are dropped
+/// before they are read. A real address may repeat a request with the same cookie for two minutes,
+/// and learns nothing beyond the answers that it gets.
+pub const PROVED_REFUSALS_PER_NET: u8 = ANSWERS_PER_NET;
+/// Events of strangers that are written about in a second. Each is up to four lines of up to 1,000
+/// bytes.
+pub const STRANGER_LINES: u32 = 2;
+/// Events of strangers that are written about at once, after a time in which there were few.
+pub const STRANGER_LINES_BURST: u32 = 10;
+/// Time between two lines that say how many events of strangers were not written about.
+pub const STRANGER_SUMMARY: Duration = Duration::from_secs(10);
+/// Counters that the networks of strangers share, a power of two.
+pub const STRANGER_BUCKETS: usize = 1_024;
+
+// ---- Messages ----
+
+/// Bytes of the longest message that is looked at (charon's `max_packet`); bounds what a half-open
+/// IKE_SA keeps.
+pub const MESSAGE_BYTES: usize = 10_000;
+/// Datagrams that wait for an IKE_SA which waits for a key. With a window of one, an honest peer
+/// has two.
+pub const DATAGRAMS_WAITING: usize = 8;
+/// A peer that has answered nothing but TEMPORARY_FAILURE for this long is out of step with us: its
+/// IKE_SA is closed.
+pub const BUSY_PEER: Duration = Duration::from_secs(300);
+/// A TEMPORARY_FAILURE that came this long before the next one has nothing to do with that:
+/// requests that meet a busy peer are repeated after 5 to 15 s, and a lost response delays one by
+/// up to 165 s.
+pub const BUSY_PEER_FORGOTTEN: Duration = Duration::from_secs(200);
+/// The last answer of an IKE_SA that is gone is kept for this time: as long as a peer with the
+/// usual schedule retransmits.
+pub const LAST_ANSWER_KEPT: Duration = Duration::from_secs(60);
+/// Last answers that are kept; the oldest goes first.
+pub const LAST_ANSWERS: usize = 1_024;
+
+// ---- Limits that can be set ----
+
+/// Limits and times that whoever runs the gateway may set. Defaults are charon's, where there is
+/// one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
     /// First retransmission (4 s).
@@ -11,20 +156,22 @@ pub struct Limits {
     pub retransmit_base: f64,
     /// Retransmissions before the peer is given up (5).
     pub retransmit_tries: u32,
-    /// Half-open IKE_SAs (as responder) die after this (30 s), after a third of it while there are more than half of
-    /// `half_open_max`.
+    /// Half-open IKE_SAs (as responder) die after this (30 s), after a third of it while there are
+    /// more than half of `half_open_max`.
     pub half_open_timeout: Duration,
-    /// Cookies are asked for from this many half-open IKE_SAs on (30), of one address from three on, and while many requests
-    /// are refused; `usize::MAX`: never because of any of these. A response that would be larger than its request by more
-    /// than a fifth takes a cookie in any case.
+    /// Cookies are asked for from this many half-open IKE_SAs on (30), of one address from three
+    /// on, and while many requests are refused; `usize::MAX`: never because of any of these. A
+    /// response that would be larger than its request by more than a fifth takes a cookie in any
+    /// case.
     pub cookie_threshold: usize,
     /// No more half-open IKE_SAs than this at all (1,000).
     pub half_open_max: usize,
-    /// No more half-open IKE_SAs than this from one network, a /24 or /64; 0: a quarter of `half_open_max`, at least
-    /// `half_open_per_addr`.
+    /// No more half-open IKE_SAs than this from one network, a /24 or /64; 0: a quarter of
+    /// `half_open_max`, at least `half_open_per_addr`.
     pub half_open_per_net: usize,
-    /// No more half-open IKE_SAs than this from one address (200: many peers may be behind one NAT). From the fourth on,
-    /// each must have brought a cookie back, so that no address can be made to use up its share by others.
+    /// No more half-open IKE_SAs than this from one address (200: many peers may be behind one
+    /// NAT). From the fourth on, each must have brought a cookie back, so that no address can be
+    /// made to use up its share by others.
     pub half_open_per_addr: usize,
     /// The old inbound CHILD_SA is kept this long after a rekey (5 s).
     pub delete_rekeyed_delay: Duration,
@@ -34,12 +181,15 @@ pub struct Limits {
     pub retry_max: Duration,
     /// No more IKE_SAs than this (100,000).
     pub ike_sa_max: usize,
-    /// No more IKE_SAs with one authenticated identity than this (1,000), 0: as many as there may be at all. Many devices
-    /// may share an identity, and one that authenticates anew has two for a moment.
+    /// No more IKE_SAs with one authenticated identity than this (1,000), 0: as many as there may
+    /// be at all. Many devices may share an identity, and one that authenticates anew has two for a
+    /// moment.
     pub ike_sa_max_per_id: usize,
-    /// No more CHILD_SAs per IKE_SA than this (1,000); then NO_ADDITIONAL_SAS. No limit refuses a rekeying.
+    /// No more CHILD_SAs per IKE_SA than this (1,000); then NO_ADDITIONAL_SAS. No limit refuses a
+    /// rekeying.
     pub child_sa_max: usize,
-    /// No more CHILD_SAs than this on all IKE_SAs with one authenticated identity (10,000), 0: no limit.
+    /// No more CHILD_SAs than this on all IKE_SAs with one authenticated identity (10,000), 0: no
+    /// limit.
     pub child_sa_max_per_id: usize,
 }
 
@@ -74,7 +224,8 @@ impl Limits {
         }
     }
 
-    /// No more half-open IKE_SAs than this from one site: half of all, or more if one network may have more.
+    /// No more half-open IKE_SAs than this from one site: half of all, or more if one network may
+    /// have more.
     pub fn per_site(&self) -> usize {
         (self.half_open_max / 2).max(self.per_net())
     }

@@ -23,7 +23,8 @@ impl Ports {
         conn.local_port.unwrap_or(self.ike)
     }
 
-    /// Reason why nothing can be initiated on a connection: it names a port that is neither of ours. `None` when it can.
+    /// Reason why nothing can be initiated on a connection: it names a port that is neither of
+    /// ours. `None` when it can.
     pub fn foreign(&self, conn: &Connection) -> Option<String> {
         let port = conn.local_port.filter(|port| ![self.ike, self.natt].contains(port))?;
         let Self { ike, natt } = self;

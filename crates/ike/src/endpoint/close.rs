@@ -13,10 +13,8 @@ use crate::task::create_child::NewChild;
 use crate::task::delete::DeleteIke;
 use crate::task::{Kont, Task};
 use crate::timer::Timer;
+use ironswan_keying::limits::{RETRY_ROUTED, RETRY_SOON};
 use ironswan_keying::{ChildAction, ChildConfig};
-
-/// The pause before the next attempt when nothing speaks for waiting.
-const SOON: Duration = Duration::from_millis(500);
 
 /// What those who wait for an IKE_SA are told when it is closed on purpose.
 pub(super) const TERMINATED: &str = "the IKE_SA was terminated";
@@ -286,9 +284,9 @@ impl Endpoint {
         let rounds = sa.attempt.saturating_sub(1) / sa.choices.max(1);
         let same_round = *how == Close::NoAnswer && !sa.attempt.is_multiple_of(sa.choices.max(1));
         let pause = match how {
-            Close::Rerouted(_) => SOON,
+            Close::Rerouted(_) => RETRY_SOON,
             // The next of the peer's addresses.
-            _ if same_round => SOON,
+            _ if same_round => RETRY_SOON,
             _ => (self.limits.retry_initial * 2u32.pow(rounds.min(16))).min(self.limits.retry_max),
         };
         // Between half and all of it, so that the peers of a gateway that was away do not come back all at once.
@@ -355,8 +353,8 @@ impl Endpoint {
     pub(super) fn retry_without_route(&mut self, now: Instant) {
         let ids: Vec<u64> = self.retries.iter().filter(|(_, r)| r.no_route).map(|(id, _)| id).collect();
         for id in ids {
-            let pause = self.random_below(1_000);
-            self.timers.set(Timer::Retry(id), now + Duration::from_millis(pause));
+            let pause = self.random_part(RETRY_ROUTED);
+            self.timers.set(Timer::Retry(id), now + pause);
         }
     }
 

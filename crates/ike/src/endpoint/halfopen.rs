@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The newcomer is refused as well when its own network in its own site is the fullest. Nothing
-//! gives way that is younger than [`SETTLED`], unless its site or network has [`FULLER`] times as
+//! gives way that is younger than [`HALF_OPEN_SETTLED`], unless its site or network has [`CROWDED_FACTOR`] times as
 //! many as the newcomer's: when a thousand honest peers come back at once, throwing out those that
 //! are about to finish would let nobody finish.
 //!
@@ -29,20 +29,7 @@ use std::time::{Duration, Instant};
 
 use crate::event::IkeId;
 use ironswan_keying::Limits;
-
-/// From one address, cookies are asked for from this many half-open IKE_SAs on (charon's
-/// `cookie_threshold_ip`).
-pub(crate) const COOKIE_THRESHOLD_ADDR: usize = 3;
-
-/// An honest peer has authenticated itself by this age, unless it or the way to it is very slow.
-const SETTLED: Duration = Duration::from_secs(2);
-
-/// A site or network this many times as full as the newcomer's gives way whatever the age of what
-/// it has.
-const FULLER: usize = 4;
-
-/// With more than half of the table in use, this part of `half_open_timeout` is all that one gets.
-const LOADED_PART: u32 = 3;
+use ironswan_keying::limits::{CROWDED_FACTOR, HALF_OPEN_LOADED_PART, HALF_OPEN_SETTLED};
 
 /// The first bits of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -184,8 +171,8 @@ impl HalfOpen {
             true => (n, in_net),
             false => (self.sites.count(crowded), in_site),
         };
-        let settled = self.age(now, oldest).is_none_or(|age| age >= SETTLED);
-        if settled || theirs >= FULLER * (mine + 1) { Room::InsteadOf(oldest) } else { Room::None }
+        let settled = self.age(now, oldest).is_none_or(|age| age >= HALF_OPEN_SETTLED);
+        if settled || theirs >= CROWDED_FACTOR * (mine + 1) { Room::InsteadOf(oldest) } else { Room::None }
     }
 
     fn age(&self, now: Instant, id: IkeId) -> Option<Duration> {
@@ -196,7 +183,7 @@ impl HalfOpen {
     pub(crate) fn stale(&self, now: Instant, limits: &Limits) -> Option<IkeId> {
         let (&id, _) = self.entries.first_key_value()?;
         let loaded = self.count() > limits.half_open_max / 2;
-        (loaded && self.age(now, id)? >= limits.half_open_timeout / LOADED_PART).then_some(id)
+        (loaded && self.age(now, id)? >= limits.half_open_timeout / HALF_OPEN_LOADED_PART).then_some(id)
     }
 
     /// One more.
@@ -319,7 +306,7 @@ mod tests {
         // The fullest site has to wait until what it has is settled, and its fullest network for
         // ever.
         assert_eq!(t.come(v6(2, 0, 9_999)), None);
-        t.now += SETTLED;
+        t.now += HALF_OPEN_SETTLED;
         assert!(t.come(v6(2, 7, 1)).is_some());
     }
 

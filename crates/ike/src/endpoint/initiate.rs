@@ -8,8 +8,6 @@ use std::time::Instant;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::selector::PacketSelector;
 
-use super::names::names_to_initiate;
-use super::select::local_identity;
 use super::{Close, Endpoint, Pace, Roam};
 use crate::event::{Completion, IkeId, Level, Request, Ticket};
 use crate::sa::{IkeSa, Init};
@@ -75,7 +73,7 @@ impl Endpoint {
         if self.sas.len() >= self.limits.ike_sa_max {
             return Err(format!("the limit of {} IKE_SAs is reached", self.limits.ike_sa_max));
         }
-        let names = names_to_initiate(&conn);
+        let names = conn.names_to_initiate();
         if names.is_empty() && self.conns.hosts(&conn.remote_addrs).next().is_none() {
             return Err("unable to initiate to %any".to_owned());
         }
@@ -168,7 +166,7 @@ impl Endpoint {
         }
         sa.choices = u32::try_from(hosts.len()).unwrap_or(u32::MAX);
         let Some(&remote) = hosts.get((sa.attempt.max(1) as usize - 1) % hosts.len().max(1)) else {
-            let names = names_to_initiate(&sa.conn).join(", ");
+            let names = sa.conn.names_to_initiate().join(", ");
             let why = format!("the peer's name ({names}) cannot be resolved; check it and the resolver");
             return self.close_ike(now, sa, Close::Failed(why));
         };
@@ -183,7 +181,7 @@ impl Endpoint {
         match local {
             Some(local) => {
                 sa.local.set_ip(local);
-                sa.local_id = local_identity(&sa.conn, local);
+                sa.local_id = sa.conn.local_identity(local);
             }
             None => self.wait_for(sa, Request::Route { remote }, Kont::Route),
         }

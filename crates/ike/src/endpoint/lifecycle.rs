@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::close::{Close, TERMINATED};
 use super::initiate::Start;
-use super::select::local_identity;
 use super::{Endpoint, Pace, Pending};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
 use crate::sa::IkeSa;
@@ -17,6 +16,7 @@ use crate::task::{
     Kont, Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
 };
 use crate::timer::Timer;
+use ironswan_keying::limits::{BUSY_PAUSE, BUSY_PAUSE_SPREAD};
 use ironswan_keying::{ChildConfig, ChildKind};
 
 /// A command that is not over.
@@ -254,7 +254,7 @@ impl Endpoint {
             Kont::Route => match completion {
                 Completion::Route { local: Some(local) } => {
                     sa.local.set_ip(local);
-                    sa.local_id = local_identity(&sa.conn, local);
+                    sa.local_id = sa.conn.local_identity(local);
                 }
                 // Another address of the peer may be of a family that has a route.
                 _ if sa.race.is_none() && sa.attempt < sa.choices => {
@@ -345,7 +345,7 @@ impl Endpoint {
 
     /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
     pub(crate) fn soon(&mut self) -> Duration {
-        Duration::from_millis(5_000 + self.random_below(10_000))
+        BUSY_PAUSE + self.random_part(BUSY_PAUSE_SPREAD)
     }
 
     /// How long a request is retransmitted until the peer is given up.

@@ -231,13 +231,13 @@ impl Endpoint {
 
     fn change(&mut self, now: Instant, old: &Arc<Connection>, new: Arc<Connection>) {
         let name = new.name.clone();
-        let same_peer = same_connection(old, &new);
+        let same_peer = old.is_same_to_peer(&new);
         // The old form of a child that goes on as it is.
         let kept = |child: &ChildConfig| {
-            child_of(old, &child.name).filter(|before| same_peer && same_child(before, child))
+            old.child(&child.name).filter(|before| same_peer && before.is_same_to_peer(child))
         };
         for trap in self.spd.traps_of_conn(&name) {
-            let stays = child_of(&new, &trap).is_some_and(|child| {
+            let stays = new.child(&trap).is_some_and(|child| {
                 let shunt = child.kind != ChildKind::Protect && child.start_action != ChildAction::None;
                 kept(child).is_some_and(|before| {
                     shunt
@@ -251,7 +251,7 @@ impl Endpoint {
         }
         self.forget_waiting_traps(&name);
         self.conns.insert(new.clone());
-        let negotiated = |child: &str| child_of(&new, child).is_some_and(|c| c.kind == ChildKind::Protect);
+        let negotiated = |child: &str| new.child(child).is_some_and(|c| c.kind == ChildKind::Protect);
         self.troubles.forget(&name, negotiated);
         if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
             self.forget_names(old);
@@ -259,7 +259,7 @@ impl Endpoint {
         }
         // What starts below is not to wait twice, and a shunt has nothing to start.
         let starts = |child: &str| {
-            let child = child_of(&new, child).filter(|c| c.kind == ChildKind::Protect);
+            let child = new.child(child).filter(|c| c.kind == ChildKind::Protect);
             child.is_some_and(|c| {
                 c.start_action == ChildAction::Start
                     && kept(c).is_some_and(|b| b.start_action == c.start_action)
@@ -269,7 +269,7 @@ impl Endpoint {
         self.change_retries(&new, !same_peer);
         for id in self.ids_of_conn(&name) {
             self.with_sa(now, id, |ep, sa| {
-                if same_connection(&sa.conn, &new) {
+                if sa.conn.is_same_to_peer(&new) {
                     ep.adopt(now, sa, &new);
                 } else if Arc::ptr_eq(&sa.conn, old) {
                     ep.close_begun(now, sa, CHANGED, |action| action != ChildAction::None);
@@ -294,7 +294,7 @@ impl Endpoint {
         for id in ids {
             let Some(retry) = self.retries.get_mut(id) else { continue };
             let before = retry.children.len();
-            retry.children.retain(|c| c.as_ref().is_none_or(|c| child_of(new, c).is_some()));
+            retry.children.retain(|c| c.as_ref().is_none_or(|c| new.child(c).is_some()));
             if retry.children.is_empty() && before > 0 {
                 self.cancel_retry(id, "the child is not configured any more");
             } else if now {
@@ -317,7 +317,7 @@ impl Endpoint {
                 && n.rekey.is_none()
                 && n.id == ChildId(0)
             {
-                match child_of(new, &n.config.name) {
+                match new.child(&n.config.name) {
                     Some(config) => n.config = Arc::new(config.clone()),
                     None => {
                         self.fail_task(task, "the child is not configured any more");
@@ -355,8 +355,8 @@ impl Endpoint {
             return false;
         };
         let Some(child) = sa.children.get_mut(&id) else { return false };
-        let loaded = child_of(&conn, &child.config.name);
-        if let Some(config) = loaded.filter(|c| same_child(&child.config, c)) {
+        let loaded = conn.child(&child.config.name);
+        if let Some(config) = loaded.filter(|c| child.config.is_same_to_peer(c)) {
             if *config != *child.config {
                 child.config = Arc::new(config.clone());
             }
@@ -401,39 +401,4 @@ impl Endpoint {
         };
         sa.queue.push_back(task);
     }
-}
-
-fn child_of<'a>(conn: &'a Connection, name: &str) -> Option<&'a ChildConfig> {
-    conn.children.iter().find(|c| c.name == name)
-}
-
-/// True when both are the same to the peer: they differ at most in what concerns this end only, and in children.
-fn same_connection(a: &Connection, b: &Connection) -> bool {
-    let of = |c: &Connection| Connection {
-        dpd_delay: b.dpd_delay,
-        keyingtries: b.keyingtries,
-        unique: b.unique,
-        rekey_time: b.rekey_time,
-        over_time: b.over_time,
-        rand_time: b.rand_time,
-        children: Vec::new(),
-        ..c.clone()
-    };
-    of(a) == of(b)
-}
-
-/// True when both are the same to the peer and to the packet engine.
-fn same_child(a: &ChildConfig, b: &ChildConfig) -> bool {
-    let of = |c: &ChildConfig| ChildConfig {
-        rekey_time: b.rekey_time,
-        life_time: b.life_time,
-        rand_time: b.rand_time,
-        lifetime: b.lifetime,
-        start_action: b.start_action,
-        close_action: b.close_action,
-        dpd_action: b.dpd_action,
-        guard: b.guard,
-        ..c.clone()
-    };
-    of(a) == of(b)
 }

@@ -33,7 +33,7 @@
 //! | `receive` | from a datagram to its task |
 //! | `retries` | attempts to come |
 //! | `roam` | our own addresses and routes change |
-//! | `select` | which connection a peer belongs to |
+//! | `select` | asks policy which connection a peer belongs to |
 //! | `send` | makes and queues messages |
 //! | `strangers` | limits what unauthenticated senders may cost |
 //! | `timeout` | what a timer starts, and notices of the engine |
@@ -68,7 +68,7 @@ mod view;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
@@ -81,17 +81,16 @@ use crate::event::{
 };
 use crate::sa::IkeSa;
 use crate::timer::Timers;
-use ironswan_keying::{Limits, Ports};
+use ironswan_keying::{Connections, Limits, Ports, SharedKeys};
 
 pub(crate) use close::Close;
 pub use commands::{CommandError, STOPPING, Target};
-pub(crate) use halfopen::{COOKIE_THRESHOLD_ADDR, HalfOpen, Room};
+pub(crate) use halfopen::{HalfOpen, Room};
 pub(crate) use install::NewSas;
 use old_inbound::OldInbounds;
 pub(crate) use pace::Pace;
 pub(crate) use policy::{Narrowed, Spd};
 pub(crate) use roam::Roam;
-pub(crate) use select::{Fit, local_identity};
 pub(crate) use strangers::About;
 pub use trouble::{Down, Next};
 
@@ -109,8 +108,8 @@ pub struct Endpoint {
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
-    pub(crate) conns: select::Connections,
-    pub(crate) secrets: ironswan_keying::SharedKeys,
+    pub(crate) conns: Connections,
+    pub(crate) secrets: SharedKeys,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -201,8 +200,8 @@ impl Endpoint {
             limits,
             options,
             rng,
-            conns: select::Connections::default(),
-            secrets: ironswan_keying::SharedKeys::default(),
+            conns: Connections::default(),
+            secrets: SharedKeys::default(),
             sas: BTreeMap::new(),
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),
@@ -432,6 +431,12 @@ impl Endpoint {
     /// A random number below `n` (0 when `n` is 0). The bias of the modulus does not matter for jitter.
     pub(crate) fn random_below(&mut self, n: u64) -> u64 {
         if n == 0 { 0 } else { self.rng.u64() % n }
+    }
+
+    /// A random part of this time, in whole milliseconds; less than all of it.
+    pub(crate) fn random_part(&mut self, of: Duration) -> Duration {
+        let millis = u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(self.random_below(millis))
     }
 
     /// An IKE SPI that is not in use; never 0.

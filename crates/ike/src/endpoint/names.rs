@@ -6,29 +6,16 @@
 //! each answer: those that are known keep theirs, and what is new comes last.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::select::dns_names;
 use super::{Endpoint, Pending};
 use crate::event::{Level, Request};
 use crate::narrow;
 use crate::timer::Timer;
-use ironswan_keying::{AddrSpec, ChildKind, Connection};
-
-/// Between two look-ups of a name that is known, less a random fifth: so long a peer that has moved may be unknown to us.
-const PERIOD: Duration = Duration::from_secs(60);
-
-/// With many names the period is longer: so much for each, which makes about ten look-ups a second in all.
-const PERIOD_PER_NAME: Duration = Duration::from_millis(100);
-
-/// The first pause after a failure; doubled each time up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-
-/// The longest pause after a failure.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-
-/// No more addresses of one name are used.
-const MAX_ADDRS: usize = 16;
+use ironswan_keying::limits::{
+    ADDRESSES_PER_NAME, NAME_PERIOD, NAME_PERIOD_EACH, NAME_RETRY, NAME_RETRY_MAX,
+};
+use ironswan_keying::{ChildKind, Connection};
 
 /// One name that some connection has.
 struct Name {
@@ -56,7 +43,7 @@ impl Names {
 impl Endpoint {
     /// A connection has been loaded: its names are looked up now, and from time to time.
     pub(super) fn watch_names(&mut self, conn: &Connection) {
-        for name in dns_names(conn) {
+        for name in conn.dns_names() {
             if !self.names.by_name.contains_key(&name) {
                 self.names.next += 1;
                 let id = self.names.next;
@@ -69,7 +56,7 @@ impl Endpoint {
 
     /// A connection has gone: names that no other has are forgotten.
     pub(super) fn forget_names(&mut self, conn: &Connection) {
-        for name in dns_names(conn) {
+        for name in conn.dns_names() {
             if !self.conns.using(&name).is_empty() {
                 continue;
             }
@@ -124,8 +111,8 @@ impl Endpoint {
         let (id, before) = (known.id, known.failures);
         known.failures = if addrs.is_empty() { before.saturating_add(1) } else { 0 };
         let period = match known.failures {
-            0 => PERIOD.max(PERIOD_PER_NAME * all),
-            n => (FIRST_PAUSE * 2u32.pow(n.min(12) - 1)).min(LONGEST_PAUSE),
+            0 => NAME_PERIOD.max(NAME_PERIOD_EACH * all),
+            n => (NAME_RETRY * 2u32.pow(n.min(12) - 1)).min(NAME_RETRY_MAX),
         };
         let pause = self.less_jitter(period, period / 5);
         self.timers.set(Timer::Name(id), now + pause);
@@ -141,7 +128,7 @@ impl Endpoint {
             }
             return;
         }
-        let addrs = self.conns.in_known_order(name, &addrs, MAX_ADDRS);
+        let addrs = self.conns.in_known_order(name, &addrs, ADDRESSES_PER_NAME);
         let list: Vec<String> = addrs.iter().map(ToString::to_string).collect();
         if let Some(users) = self.conns.set_resolved(name, addrs) {
             self.note(Level::Info, None, format!("the name '{name}' stands for {}", list.join(", ")));
@@ -165,10 +152,4 @@ impl Endpoint {
             }
         }
     }
-}
-
-/// The names to look up before a connection can be initiated.
-pub(crate) fn names_to_initiate(conn: &Connection) -> Vec<String> {
-    let specs = conn.remote_addrs.iter();
-    specs.filter_map(|s| if let AddrSpec::Name(n) = s { Some(n.clone()) } else { None }).collect()
 }

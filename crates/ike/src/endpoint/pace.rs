@@ -8,17 +8,13 @@
 //! Commands and traffic do not wait.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Endpoint;
 use super::initiate::Start;
 use crate::event::IkeId;
 use crate::timer::Timer;
-
-/// As many are under way at once. Enough for thousands in a second, whatever the round-trip time usually is.
-const AT_ONCE: usize = 128;
-/// So long one counts, unless it has ended earlier.
-const PATIENCE: Duration = Duration::from_millis(250);
+use ironswan_keying::limits::{START_COUNTED, STARTS_AT_ONCE};
 
 /// The table.
 #[derive(Default)]
@@ -103,18 +99,18 @@ impl Pace {
     /// Whose turn it is, if it is somebody's.
     fn next(&mut self, now: Instant) -> Option<Start> {
         while let Some((&id, &since)) = self.under_way.first_key_value()
-            && now.saturating_duration_since(since) >= PATIENCE
+            && now.saturating_duration_since(since) >= START_COUNTED
         {
             self.under_way.remove(&id);
         }
         let first = self.waiting.first_key_value().map(|(number, _)| *number)?;
-        if self.under_way.len() < AT_ONCE { self.remove(first) } else { None }
+        if self.under_way.len() < STARTS_AT_ONCE { self.remove(first) } else { None }
     }
 
     /// When somebody's turn comes at the latest.
     fn due(&self) -> Option<Instant> {
         let since = self.under_way.first_key_value().map(|(_, since)| *since)?;
-        (!self.waiting.is_empty()).then(|| since + PATIENCE)
+        (!self.waiting.is_empty()).then(|| since + START_COUNTED)
     }
 }
 
@@ -149,7 +145,7 @@ mod tests {
     fn so_many_begin_at_once_and_the_next_when_one_has_ended_or_taken_too_long() {
         let t0 = Instant::now();
         let mut pace = Pace::default();
-        for n in 0..3 * AT_ONCE {
+        for n in 0..3 * STARTS_AT_ONCE {
             pace.push(Start::automatic(n.to_string(), None));
         }
         let mut id = 0;
@@ -163,23 +159,23 @@ mod tests {
             names
         };
         let names = |from: usize, to: usize| (from..to).map(|n| n.to_string()).collect::<Vec<_>>();
-        assert_eq!(run(&mut pace, t0), names(0, AT_ONCE));
-        assert_eq!(pace.due(), Some(t0 + PATIENCE));
-        let later = t0 + PATIENCE / 2;
+        assert_eq!(run(&mut pace, t0), names(0, STARTS_AT_ONCE));
+        assert_eq!(pace.due(), Some(t0 + START_COUNTED));
+        let later = t0 + START_COUNTED / 2;
         pace.over(IkeId(2));
         pace.over(IkeId(7));
         pace.over(IkeId(7));
-        assert_eq!(run(&mut pace, later), names(AT_ONCE, AT_ONCE + 2));
+        assert_eq!(run(&mut pace, later), names(STARTS_AT_ONCE, STARTS_AT_ONCE + 2));
         // Nobody answers: the first go out of the count, and those that began later stay in it.
-        assert_eq!(run(&mut pace, t0 + PATIENCE), names(AT_ONCE + 2, 2 * AT_ONCE));
-        assert_eq!(pace.due(), Some(later + PATIENCE));
-        assert_eq!(run(&mut pace, later + PATIENCE), names(2 * AT_ONCE, 2 * AT_ONCE + 2));
-        pace.forget(&(2 * AT_ONCE + 2).to_string());
-        assert_eq!(run(&mut pace, later + 2 * PATIENCE)[0], (2 * AT_ONCE + 3).to_string());
-        for n in 0..3 * AT_ONCE {
+        assert_eq!(run(&mut pace, t0 + START_COUNTED), names(STARTS_AT_ONCE + 2, 2 * STARTS_AT_ONCE));
+        assert_eq!(pace.due(), Some(later + START_COUNTED));
+        assert_eq!(run(&mut pace, later + START_COUNTED), names(2 * STARTS_AT_ONCE, 2 * STARTS_AT_ONCE + 2));
+        pace.forget(&(2 * STARTS_AT_ONCE + 2).to_string());
+        assert_eq!(run(&mut pace, later + 2 * START_COUNTED)[0], (2 * STARTS_AT_ONCE + 3).to_string());
+        for n in 0..3 * STARTS_AT_ONCE {
             pace.forget(&n.to_string());
         }
-        assert_eq!((pace.due(), run(&mut pace, t0 + 9 * PATIENCE)), (None, vec![]));
+        assert_eq!((pace.due(), run(&mut pace, t0 + 9 * START_COUNTED)), (None, vec![]));
         assert!(pace.by_conn.is_empty());
     }
 

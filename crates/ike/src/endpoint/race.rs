@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Endpoint;
 use super::lifecycle::Todo;
@@ -21,14 +21,7 @@ use crate::sa::{Active, IkeSa, Init};
 use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::timer::Timer;
-
-/// After so long without an IKE_SA the next address is asked as well, also when the peer has answered and is not done. Up to a
-/// tenth less where nobody waits: the peers of a gateway that is slow because all of them come at once do not ask it again all at
-/// once.
-const NEXT: Duration = Duration::from_secs(2);
-
-/// As many addresses of one peer are asked at once.
-const AT_ONCE: usize = 8;
+use ironswan_keying::limits::{ADDRESSES_AT_ONCE, NEXT_ADDRESS};
 
 /// The attempts for one tunnel that are under way.
 pub(crate) struct Race {
@@ -48,7 +41,8 @@ impl Endpoint {
     /// An attempt has its address: the next one has its turn in a while, if there is one in this round.
     pub(super) fn rival_later(&mut self, now: Instant, sa: &IkeSa) {
         if sa.choices > 1 && !sa.attempt.is_multiple_of(sa.choices) {
-            let pause = if sa.automatic { self.less_jitter(NEXT, NEXT / 10) } else { NEXT };
+            let pause =
+                if sa.automatic { self.less_jitter(NEXT_ADDRESS, NEXT_ADDRESS / 10) } else { NEXT_ADDRESS };
             self.timers.set(Timer::Rival(sa.id), now + pause);
         }
     }
@@ -80,7 +74,7 @@ impl Endpoint {
         if race.last.is_multiple_of(sa.choices) {
             return false;
         }
-        if race.members.len() >= AT_ONCE || self.sas.len() >= self.limits.ike_sa_max {
+        if race.members.len() >= ADDRESSES_AT_ONCE || self.sas.len() >= self.limits.ike_sa_max {
             return false;
         }
         race.last += 1;
@@ -152,7 +146,7 @@ impl Endpoint {
             && more
             && let Some(other) = others.last()
         {
-            self.timers.set(Timer::Rival(*other), now + NEXT);
+            self.timers.set(Timer::Rival(*other), now + NEXT_ADDRESS);
         }
         if others.is_empty() {
             self.races.remove(&id);

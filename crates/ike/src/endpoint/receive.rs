@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_wire::iana::{ExchangeType, NotifyType, ProtocolId};
 use ironswan_wire::ike::payload::find_notify;
@@ -17,19 +17,9 @@ use crate::task::{
 };
 use crate::timer::Timer;
 use crate::window::{Inbound, Window, digest};
-
-/// So many datagrams wait for an IKE_SA that waits for a key; with a window of one, an honest peer has two.
-const BACKLOG: usize = 8;
-
-/// A peer that has answered nothing but TEMPORARY_FAILURE for this long is out of step with us.
-const BUSY_PEER_PATIENCE: Duration = Duration::from_secs(300);
-
-/// A TEMPORARY_FAILURE that came this long before the next one has nothing to do with that: requests that meet a busy peer are
-/// repeated after 5 to 15 s, and a lost response delays one by up to 165 s.
-const BUSY_PEER_FORGOTTEN: Duration = Duration::from_secs(200);
-
-/// Messages longer than this are not looked at (charon's `max_packet`): what a half-open IKE_SA keeps is bounded by it.
-const MAX_MESSAGE: usize = 10_000;
+use ironswan_keying::limits::{
+    BUSY_PEER, BUSY_PEER_FORGOTTEN, DATAGRAMS_WAITING, LAST_ANSWER_KEPT, LAST_ANSWERS, MESSAGE_BYTES,
+};
 
 /// The last answers of IKE_SAs that are gone, for a peer that did not get them: the answer to its DELETE, or the error
 /// that ended IKE_AUTH.
@@ -40,23 +30,19 @@ pub(crate) struct Tombs {
 }
 
 impl Tombs {
-    /// As long as a peer with the usual schedule retransmits.
-    const KEEP: Duration = Duration::from_secs(60);
-    const MAX: usize = 1_024;
-
     pub(crate) fn knows(&self, spi: u64) -> bool {
         self.by_spi.contains_key(&spi)
     }
 
     fn bury(&mut self, now: Instant, spi: u64, window: &Window) {
         let Some((request, response)) = window.last() else { return };
-        if self.order.len() == Self::MAX
+        if self.order.len() == LAST_ANSWERS
             && let Some((_, oldest)) = self.order.pop_front()
         {
             self.by_spi.remove(&oldest);
         }
         self.by_spi.insert(spi, (request, response.to_vec()));
-        self.order.push_back((now + Self::KEEP, spi));
+        self.order.push_back((now + LAST_ANSWER_KEPT, spi));
     }
 
     fn answer(&self, spi: u64, request: &[u8]) -> Option<&[u8]> {
@@ -105,7 +91,7 @@ impl Endpoint {
             return;
         }
         let peek = match Header::read(bytes) {
-            Ok(peek) if bytes.len() <= MAX_MESSAGE => peek,
+            Ok(peek) if bytes.len() <= MESSAGE_BYTES => peek,
             _ => {
                 self.counters.invalid += 1;
                 return;
@@ -152,7 +138,7 @@ impl Endpoint {
         let datagram = Datagram { local, remote, bytes: bytes.to_vec() };
         self.with_sa(now, id, |ep, sa| {
             if sa.wait.is_some() {
-                if sa.backlog.len() < BACKLOG {
+                if sa.backlog.len() < DATAGRAMS_WAITING {
                     sa.backlog.push_back(datagram);
                 } else {
                     ep.counters.out_of_order += 1;
@@ -424,7 +410,7 @@ fn out_of_step(now: Instant, sa: &mut IkeSa, payloads: &[Payload]) -> bool {
         _ => now,
     };
     sa.busy_peer = Some((since, now));
-    now.saturating_duration_since(since) >= BUSY_PEER_PATIENCE
+    now.saturating_duration_since(since) >= BUSY_PEER
 }
 
 /// Exchanges and states: IKE_AUTH once, to a responder whose peer is not authenticated; everything else only when it is.

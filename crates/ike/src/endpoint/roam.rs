@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::initiate::Start;
 use super::lifecycle::{Todo, names_in_work};
@@ -25,12 +25,7 @@ use crate::task::delete::DeleteIke;
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
 use ironswan_keying::AddrSpec;
-
-/// A peer that has been heard within this time is not asked because addresses or routes have changed.
-const SILENT: Duration = Duration::from_secs(30);
-
-/// While there is no way to some peer, the routing table is asked this often even if nobody tells of changes.
-const ASK_AGAIN: Duration = Duration::from_secs(30);
+use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROAM_SILENCE, ROUTE_POLL};
 
 /// How the ways to the peers stand, for one IKE_SA.
 #[derive(Default)]
@@ -129,7 +124,7 @@ impl Endpoint {
 
     /// Nothing can be sent: what is under way waits, and nothing is held against the peer.
     fn lose_path(&mut self, now: Instant, sa: &mut IkeSa) {
-        self.timers.set(Timer::Paths, now + ASK_AGAIN);
+        self.timers.set(Timer::Paths, now + ROUTE_POLL);
         if std::mem::replace(&mut sa.roam.no_path, true) {
             return;
         }
@@ -149,9 +144,9 @@ impl Endpoint {
 
     fn have_path(&mut self, now: Instant, sa: &mut IkeSa) {
         if !std::mem::take(&mut sa.roam.no_path) {
-            if sa.is_up() && sa.last_in + SILENT < now {
+            if sa.is_up() && sa.last_in + ROAM_SILENCE < now {
                 sa.roam.probe = true;
-                let at = now + Duration::from_millis(self.random_below(2_000));
+                let at = now + self.random_part(ROAM_PROBE_SPREAD);
                 self.timers.set(Timer::Liveness(sa.id), at);
             }
             return;
@@ -174,8 +169,7 @@ impl Endpoint {
 
     /// Another IKE_SA, from the address that is right now, takes over.
     fn move_to(&mut self, now: Instant, sa: &mut IkeSa, to: IpAddr, there: bool) {
-        let reachable = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
-        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.remote_addrs.iter().any(reachable));
+        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
         let line = format!("our address for {} has changed from {} to {to}", sa.remote.ip(), sa.local.ip());
         self.log(Level::Info, sa, line);
         if !loaded {
@@ -202,8 +196,7 @@ impl Endpoint {
     /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal implementations", RFC 7296
     /// section 4): a new one, with all the children, takes over before the old one ends.
     pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
-        let reachable = |s: &AddrSpec| matches!(s, AddrSpec::Host(_) | AddrSpec::Name(_));
-        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.remote_addrs.iter().any(reachable));
+        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
         if !loaded {
             self.log(
                 Level::Warn,
@@ -297,7 +290,7 @@ impl Endpoint {
     /// Somebody may have failed to tell that there is a way again.
     pub(super) fn ask_lost_paths(&mut self, now: Instant) {
         if self.sas.values().any(|sa| sa.roam.no_path && concerned(sa)) {
-            self.timers.set(Timer::Paths, now + ASK_AGAIN);
+            self.timers.set(Timer::Paths, now + ROUTE_POLL);
             self.ask_paths(|sa| sa.roam.no_path);
         }
     }

@@ -5,11 +5,11 @@
 //! | what | limit | beyond it |
 //! |---|---|---|
 //! | requests refused | [`REFUSALS_PER_SECOND`] | cookies are asked for before anything is compared |
-//! | of these, with a cookie | [`REFUSALS_OF_NET`] a second from one network | dropped before they are read |
-//! | answers that say no | [`ANSWERS_PER_SECOND`] to one network | silence |
-//! | events written about | [`LINES_PER_SECOND`] in all, [`BURST`] at once, one a second about one network | counted, and the number is written every [`SUMMARY`] |
+//! | of these, with a cookie | [`PROVED_REFUSALS_PER_NET`] a second from one network | dropped before they are read |
+//! | answers that say no | [`ANSWERS_PER_NET`] to one network | silence |
+//! | events written about | [`STRANGER_LINES`] in all, [`STRANGER_LINES_BURST`] at once, one a second about one network | counted, and the number is written every [`STRANGER_SUMMARY`] |
 //!
-//! A network is a /24 or /64. Networks share [`BUCKETS`] counters by a hash that nobody can
+//! A network is a /24 or /64. Networks share [`STRANGER_BUCKETS`] counters by a hash that nobody can
 //! predict: who sends from one network silences one in a thousand others at most, and not one of
 //! its choice.
 
@@ -22,23 +22,11 @@ use ironswan_crypto::rng::Rng;
 use super::halfopen::Prefix;
 use super::{Endpoint, Level};
 use crate::timer::Timer;
+use ironswan_keying::limits::{
+    ANSWERS_PER_NET, PROVED_REFUSALS_PER_NET, REFUSALS_PER_SECOND, STRANGER_BUCKETS, STRANGER_LINES,
+    STRANGER_LINES_BURST, STRANGER_SUMMARY,
+};
 
-/// Refusing one costs a comparison with what is configured. An honest peer that is refused asks
-/// again after seconds.
-const REFUSALS_PER_SECOND: u32 = 30;
-/// One real address may repeat what it was refused, with the same cookie, for two minutes. Beyond the
-/// answers that it gets it would learn nothing.
-const REFUSALS_OF_NET: u8 = ANSWERS_PER_SECOND;
-/// An honest peer needs one; there may be several behind one NAT.
-const ANSWERS_PER_SECOND: u8 = 5;
-/// Each is up to four lines of up to 1,000 bytes.
-const LINES_PER_SECOND: u32 = 2;
-/// As many at once, after a time in which there were few.
-const BURST: u32 = 10;
-/// Networks share as many counters.
-const BUCKETS: usize = 1_024;
-/// Between two lines that say how many were not written.
-const SUMMARY: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What a line is about.
@@ -75,12 +63,12 @@ impl Counted {
 /// A counter for each network, of the current second.
 struct Buckets {
     second: Counted,
-    used: Box<[u8; BUCKETS]>,
+    used: Box<[u8; STRANGER_BUCKETS]>,
 }
 
 impl Default for Buckets {
     fn default() -> Self {
-        Self { second: Counted::default(), used: Box::new([0; BUCKETS]) }
+        Self { second: Counted::default(), used: Box::new([0; STRANGER_BUCKETS]) }
     }
 }
 
@@ -121,19 +109,19 @@ impl Strangers {
         let seed = *self.seed.get_or_insert_with(|| rng.u64());
         let mut h = DefaultHasher::new();
         (seed, Prefix::net(from)).hash(&mut h);
-        // Below `BUCKETS`, which is a power of two.
-        (h.finish() % BUCKETS as u64) as usize
+        // Below `STRANGER_BUCKETS`, which is a power of two.
+        (h.finish() % STRANGER_BUCKETS as u64) as usize
     }
 
     /// True while there is some left for an event that may be written about.
     fn afford(&mut self, now: Instant) -> bool {
         let since = self.refilled.map_or(Duration::ZERO, |t| now.saturating_duration_since(t));
         let millis = u32::try_from(since.as_millis()).unwrap_or(u32::MAX);
-        let grown = millis.saturating_mul(LINES_PER_SECOND);
+        let grown = millis.saturating_mul(STRANGER_LINES);
         // What is less than a millisecond counts towards the next one.
         self.refilled = Some(self.refilled.map_or(now, |t| t + Duration::from_millis(millis.into())));
         self.spent = self.spent.saturating_sub(grown);
-        let left = self.spent + 1_000 <= BURST * 1_000;
+        let left = self.spent + 1_000 <= STRANGER_LINES_BURST * 1_000;
         self.spent += if left { 1_000 } else { 0 };
         left
     }
@@ -146,7 +134,7 @@ impl Endpoint {
         self.strangers.refused.now = self.strangers.refused.now.saturating_add(1);
         if proved {
             let bucket = self.strangers.bucket(&mut self.rng, from);
-            self.strangers.refused_of_net.take(now, bucket, REFUSALS_OF_NET);
+            self.strangers.refused_of_net.take(now, bucket, PROVED_REFUSALS_PER_NET);
         }
     }
 
@@ -154,7 +142,7 @@ impl Endpoint {
     /// takes nothing from it.
     pub(crate) fn may_compare(&mut self, now: Instant, from: IpAddr) -> bool {
         let bucket = self.strangers.bucket(&mut self.rng, from);
-        self.strangers.refused_of_net.used(now, bucket) < REFUSALS_OF_NET
+        self.strangers.refused_of_net.used(now, bucket) < PROVED_REFUSALS_PER_NET
     }
 
     /// True while so many requests are refused that each must bring a cookie before it is compared
@@ -168,7 +156,7 @@ impl Endpoint {
     /// Whether to answer this address that something is refused.
     pub(crate) fn may_answer(&mut self, now: Instant, to: IpAddr) -> bool {
         let bucket = self.strangers.bucket(&mut self.rng, to);
-        self.strangers.answers.take(now, bucket, ANSWERS_PER_SECOND)
+        self.strangers.answers.take(now, bucket, ANSWERS_PER_NET)
     }
 
     /// Whether to answer a message of another version. It may come from anywhere, and nobody waits
@@ -177,7 +165,7 @@ impl Endpoint {
         let versions = &mut self.strangers.versions;
         versions.turn(now);
         versions.now = versions.now.saturating_add(1);
-        versions.now <= u32::from(ANSWERS_PER_SECOND)
+        versions.now <= u32::from(ANSWERS_PER_NET)
     }
 
     /// Whether to write about something that this address has done; what is not written is counted.
@@ -189,7 +177,7 @@ impl Endpoint {
         }
         s.silent[usize::from(about == About::Authentication)] += 1;
         if self.timers.get(Timer::Strangers).is_none() {
-            self.timers.set(Timer::Strangers, now + SUMMARY);
+            self.timers.set(Timer::Strangers, now + STRANGER_SUMMARY);
         }
         false
     }
@@ -200,7 +188,7 @@ impl Endpoint {
         let line = format!(
             "not written in the last {} s: lines about {messages} messages that are not authenticated and \
              {authentications} peers that failed to authenticate themselves",
-            SUMMARY.as_secs()
+            STRANGER_SUMMARY.as_secs()
         );
         self.note(Level::Warn, None, line);
     }
@@ -237,7 +225,7 @@ mod tests {
                 }
             }
         }
-        assert!((100..=60 * LINES_PER_SECOND + BURST).contains(&written), "{written}");
+        assert!((100..=60 * STRANGER_LINES + STRANGER_LINES_BURST).contains(&written), "{written}");
         let mut lines = Vec::new();
         while let Some(Event::Log { text, .. }) = e.poll_event() {
             lines.push(text);
@@ -250,7 +238,7 @@ mod tests {
     fn lines_come_back_however_often_one_is_asked_for() {
         let (mut e, t0) = endpoint();
         let afforded = (0..50_000u64).filter(|n| e.strangers.afford(t0 + Duration::from_micros(n * 200)));
-        assert_eq!(afforded.count(), (10 * LINES_PER_SECOND + BURST - 1) as usize);
+        assert_eq!(afforded.count(), (10 * STRANGER_LINES + STRANGER_LINES_BURST - 1) as usize);
     }
 
     #[test]

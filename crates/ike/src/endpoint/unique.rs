@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_wire::id::{IdPattern, Identity};
 
@@ -17,30 +17,10 @@ use crate::sa::IkeSa;
 use crate::task::delete::DeleteIke;
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
-use ironswan_keying::{AddrSpec, Connection, Unique};
-
-/// How long a peer has for deleting the IKE_SA of its own that is one too many.
-const TWIN: Duration = Duration::from_secs(20);
-
-/// At the limit for its identity, an IKE_SA of which nothing has been heard for so long is asked whether its peer lives.
-const SILENT: Duration = Duration::from_secs(30);
-
-/// So many are asked for each peer that is refused: those at its address, and then the ones that have been silent longest.
-const ASKED: usize = 8;
-
-/// An identity has so many more IKE_SAs that are on their way out than its limit is: beyond that the oldest ends at once.
-const ENDING: usize = 32;
-
-/// One at the newcomer's address that has let so many retransmissions go unanswered, 11 s by default, is dead.
-const UNANSWERED: u32 = 2;
-
-/// At most this many key exchanges that one identity asks for wait or are computed at a time. Each of its IKE_SAs can ask for
-/// one, at no cost to the peer; with the slowest group, so many take some 100 ms.
-const COMPUTING: usize = 32;
-
-/// Each pair of selectors is a policy, and a peer may cut what is configured into as many as it likes. The children of one
-/// identity have no more of these pieces than this, beside the pairs that are configured.
-const MAX_PIECES: usize = 16_384;
+use ironswan_keying::Unique;
+use ironswan_keying::limits::{
+    ENDING_PER_ID, FULL_PROBES, FULL_SILENCE, KEX_PER_ID, PIECES_PER_ID, TWIN_DELETE, UNANSWERED_DEAD,
+};
 
 /// Both identities of an IKE_SA, as `Endpoint::by_ids` has them: names without regard to case.
 pub(crate) fn identities(sa: &IkeSa) -> Option<(Identity, Identity)> {
@@ -135,7 +115,7 @@ impl Endpoint {
     /// wait until some are done.
     pub(crate) fn computes_enough(&self, sa: &IkeSa) -> bool {
         let held = identities(sa).and_then(|(_, peer)| self.by_peer.get(&peer));
-        held.is_some_and(|h| h.computing >= COMPUTING)
+        held.is_some_and(|h| h.computing >= KEX_PER_ID)
     }
 
     /// Why the peer, which has just been authenticated, gets this IKE_SA not besides those that it has. Makes room for it, or
@@ -189,20 +169,20 @@ impl Endpoint {
         let replaces = stay.iter().any(|sa| leaving.has(sa.id));
         if replaces || stay.len() < max {
             // A peer need not answer a DELETE.
-            let many = held.sas.len() - stay.len() >= max.saturating_add(ENDING);
+            let many = held.sas.len() - stay.len() >= max.saturating_add(ENDING_PER_ID);
             let old = all().find(|sa| many && !stays(sa));
             return old.map_or(Room::Enough, |sa| Room::Ending(sa.id));
         }
-        let silent = |sa: &&IkeSa| now.saturating_duration_since(sa.last_in) >= SILENT;
+        let silent = |sa: &&IkeSa| now.saturating_duration_since(sa.last_in) >= FULL_SILENCE;
         let elsewhere = |sa: &IkeSa| (sa.remote.ip() != new.remote.ip(), sa.remote != new.remote);
         let mut silent: Vec<&IkeSa> = stay.into_iter().filter(silent).collect();
         silent.sort_unstable_by_key(|sa| (elsewhere(sa), sa.last_in, sa.id));
-        let mute = |sa: &&&IkeSa| sa.active.as_ref().is_some_and(|a| a.tries >= UNANSWERED);
+        let mute = |sa: &&&IkeSa| sa.active.as_ref().is_some_and(|a| a.tries >= UNANSWERED_DEAD);
         if let Some(dead) = silent.iter().take_while(|sa| !elsewhere(sa).0).find(mute) {
             return Room::Dead(dead.id);
         }
         let idle = silent.into_iter().filter(|sa| sa.active.is_none() && !sa.roam.no_path);
-        Room::Full(idle.take(ASKED).map(|sa| sa.id).collect())
+        Room::Full(idle.take(FULL_PROBES).map(|sa| sa.id).collect())
     }
 
     /// Why the peer gets no child besides those that it has.
@@ -219,7 +199,7 @@ impl Endpoint {
     /// Into how many more pieces the peer may cut the selectors of its children.
     pub(crate) fn pieces_left(&self, sa: &IkeSa) -> usize {
         let held = identities(sa).and_then(|(_, peer)| self.by_peer.get(&peer));
-        MAX_PIECES.saturating_sub(held.map_or(0, |h| h.pieces))
+        PIECES_PER_ID.saturating_sub(held.map_or(0, |h| h.pieces))
     }
 
     /// True when this attempt is the only IKE_SA between us and the peer: no other stands, is on its way out, or is being
@@ -379,7 +359,7 @@ impl Endpoint {
         }
         if !loser.initiator && !late {
             let id = loser.id;
-            return self.timers.set(Timer::Twin(id), now + TWIN);
+            return self.timers.set(Timer::Twin(id), now + TWIN_DELETE);
         }
         let line =
             format!("both sides have initiated, IKE_SA {} stays and {} goes", winner.name(), loser.name());
@@ -440,19 +420,13 @@ fn settled(sa: &IkeSa) -> bool {
     sa.state == IkeState::Established && sa.active.is_none() && sa.wait.is_none() && sa.queue.is_empty()
 }
 
-/// Its peer is one host, though perhaps with several addresses: peers that share an identity are elsewhere.
-fn is_for_one(conn: &Connection) -> bool {
-    let one = |spec: &AddrSpec| matches!(spec, AddrSpec::Host(_) | AddrSpec::Name(_));
-    !conn.remote_addrs.is_empty() && conn.remote_addrs.iter().all(one)
-}
-
 /// Each was begun by another side, before the other one was up, and both are with one peer: between the same addresses, or of a
 /// connection that is for one peer only, which may have several addresses.
 fn crossed(a: &IkeSa, b: &IkeSa) -> bool {
     let before = |x: &IkeSa, y: &IkeSa| y.established.is_none_or(|t| x.created <= t);
     let same_addrs = a.remote.ip() == b.remote.ip() && a.local.ip() == b.local.ip();
     a.initiator != b.initiator
-        && (same_addrs || (Arc::ptr_eq(&a.conn, &b.conn) && is_for_one(&a.conn)))
+        && (same_addrs || (Arc::ptr_eq(&a.conn, &b.conn) && a.conn.is_for_one_peer()))
         && before(a, b)
         && before(b, a)
 }

@@ -27,14 +27,15 @@ use ironswan_wire::secret::Secret;
 
 use super::Kont;
 use super::sa_init::{KeyPair, derive};
-use crate::endpoint::{About, COOKIE_THRESHOLD_ADDR, Close, Endpoint, Fit, Room};
+use crate::endpoint::{About, Close, Endpoint, Room};
 use crate::event::{IkeId, IkeState, Level, Request};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
-use ironswan_keying::Childless;
+use ironswan_keying::limits::COOKIE_THRESHOLD_PER_ADDR;
+use ironswan_keying::{Childless, Fit};
 
 /// No IKE_SA_INIT request is shorter: header, one proposal, the smallest public value and nonce are
 /// 124 bytes.
@@ -267,7 +268,7 @@ impl Stranger<'_> {
 fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> Option<Stranger<'a>> {
     let remote = from.remote.ip();
     let threshold = ep.limits.cookie_threshold;
-    let per_addr = COOKIE_THRESHOLD_ADDR.min(ep.limits.half_open_per_addr);
+    let per_addr = COOKIE_THRESHOLD_PER_ADDR.min(ep.limits.half_open_per_addr);
     let demanded = threshold < usize::MAX
         && (ep.half_open.count() >= threshold
             || ep.half_open.from(remote) >= per_addr
@@ -322,7 +323,10 @@ fn choose(
 )> {
     let (local, remote) = (from.local.ip(), from.remote.ip());
     let group = request.ke.group;
-    let fit = ep.conns.fitting((local, remote), request.proposals, group, &mut ep.counters.compared);
+    let compared = &mut ep.counters.compared;
+    let fit = ep
+        .conns
+        .fitting((local, remote), |list| negotiate::fit_ike(list, request.proposals, Some(group), compared));
     if let Fit::Connection(conn, selected) = fit {
         return Some((conn, selected));
     }

@@ -288,7 +288,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
             .conns
             .for_addrs(local, remote)
             .take(8)
-            .map(|c| format!("{}: {}...{}", c.name, crate::endpoint::local_identity(c, local), c.remote_id))
+            .map(|c| format!("{}: {}...{}", c.name, c.local_identity(local), c.remote_id))
             .collect();
         let why = format!(
             "no matching peer config found ({looking}); configured for these addresses: {}",
