@@ -32,11 +32,10 @@ fn remove(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
              clear (`swanctl --load-conns` without it), or set guard = no there"
         )));
     }
-    let (removed, missing) = offline::remove().map_err(refused)?;
+    let removed = offline::remove().map_err(refused)?;
     if a.json {
-        let missing = missing.map(|e| e.to_string());
         let body = json!({ "action": "remove", "table": removed.table, "rules": removed.rules, "routes": removed.routes,
-                           "ingress": removed.filters, "nft_error": missing });
+                           "ingress": removed.filters });
         json::print("guard", body);
     } else {
         let table = if removed.table { "the nft table, " } else { "" };
@@ -46,9 +45,6 @@ fn remove(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
             removed.routes,
             removed.filters
         );
-        if let Some(e) = missing {
-            say!("if the nft table stood, it still does: {e}");
-        }
     }
     Ok(())
 }

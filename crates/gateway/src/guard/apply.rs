@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 use crate::driver::Driver;
 use crate::driver::pool::Turn;
-use crate::guard::ingress::thread::Keeping;
+use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::{Counters, Nft};
 
@@ -82,7 +82,7 @@ impl Table {
     /// more.
     ///
     /// # Errors
-    /// What the program says.
+    /// The error of `nft`.
     pub fn replace_last(&self, text: &str) -> Result<(), String> {
         self.end();
         self.apply(self.own(), text)
@@ -184,7 +184,7 @@ impl Driver {
             }
             let began = clock::now();
             let (generation, table) = self.close();
-            let ingress = self.installed(|i| i.steering().keeping().map(Keeping::settled));
+            let ingress = self.installed(|i| i.steering().keeper_thread().map(KeeperThread::settled));
             if let Some(text) = table {
                 let (replace, text) = (replace.clone(), Arc::<str>::from(text));
                 let shared = text.clone();
@@ -225,7 +225,7 @@ impl Driver {
             self.install(|i| i.steering_mut().table_replaced(&text, result));
         }
         self.install(|i| {
-            i.steering().keeping().into_iter().for_each(Keeping::settle);
+            i.steering().keeper_thread().into_iter().for_each(KeeperThread::settle);
             i.steering_mut().ingress_kept();
         });
         self.open(generation);

@@ -9,7 +9,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::dataplane::userspace::install::tests::{Fake, Table as Kept};
+use crate::dataplane::userspace::install::tests::{Fake, Table as KernelState};
 use crate::driver::tests::{conf, up};
 
 /// A program that replaces the table: how often it ran, what it was told last, whether it fails.
@@ -51,8 +51,8 @@ impl Program {
 
 /// A gateway with one connection `net` from 10.1.0.0/24 to 10.2.0.0/24, its kernel and its program,
 /// enforcing.
-fn setup() -> (Driver, Rc<RefCell<Kept>>, Arc<Program>) {
-    let kept = Rc::new(RefCell::new(Kept { path_mtu: 1500, ..Kept::default() }));
+fn setup() -> (Driver, Rc<RefCell<KernelState>>, Arc<Program>) {
+    let kept = Rc::new(RefCell::new(KernelState { path_mtu: 1500, ..KernelState::default() }));
     let (driver, out) = crate::driver::tests::with_kernel(Box::new(Fake(kept.clone())), &conf(1, 2));
     // Whatever it sends is lost.
     std::mem::forget(out);
@@ -61,7 +61,7 @@ fn setup() -> (Driver, Rc<RefCell<Kept>>, Arc<Program>) {
     (driver, kept, program)
 }
 
-fn has(kept: &Rc<RefCell<Kept>>, route: &str) -> bool {
+fn has(kept: &Rc<RefCell<KernelState>>, route: &str) -> bool {
     kept.borrow().routes.iter().any(|r| r.to_string().starts_with(route))
 }
 
@@ -237,7 +237,7 @@ fn writes_down() -> (ironswan_testkit::scratch::Scratch, Nft, std::path::PathBuf
 async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
     LocalSet::new()
         .run_until(async {
-            let kernel = Box::new(Fake(Rc::new(RefCell::new(Kept::default()))));
+            let kernel = Box::new(Fake(Rc::new(RefCell::new(KernelState::default()))));
             let (driver, _out) = crate::driver::tests::with_kernel(kernel, &conf(1, 2));
             let (_dir, nft, told) = writes_down();
             let tables = || {
@@ -271,7 +271,7 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
             gate.leave(last);
             free.send(()).unwrap();
             let _ = held.await;
-            // What waited has had its turn before this.
+            // The pool runs jobs in order: replacements that waited were run before this job.
             let done = driver.pools().nft.run(Turn::First, usize::MAX, || ()).unwrap();
             done.await.unwrap();
             let tables = tables();
@@ -290,7 +290,7 @@ async fn a_table_that_is_lost_does_not_wait_for_what_the_ingress_took() {
             let (driver, _kept, program) = setup();
             driver.guarded().await.unwrap();
             let slow = crate::guard::ingress::thread::tests::slow_once(Duration::from_secs(1));
-            driver.install(|i| i.steering_mut().guards_ingress(Keeping::with(slow).unwrap()));
+            driver.install(|i| i.steering_mut().set_keeper_thread(KeeperThread::with(slow).unwrap()));
             driver.load_connection(other(&driver, 1));
             driver.guarded().await.unwrap();
             let runs = program.runs();

@@ -1,14 +1,16 @@
-//! One gateway per network namespace: rules, table 220 and the nft table are the namespace's, and
-//! two would take them from each other for ever. The claim is an abstract Unix socket: it belongs
-//! to the namespace, and goes with the process, however that ends.
+//! Allows one gateway per network namespace. Rules, table 220 and the nft table belong to the
+//! namespace, and two gateways would remove each other's for ever. The claim is an abstract Unix
+//! socket, which belongs to the namespace and ends with its process.
 //!
-//! Anybody may connect to an abstract socket, or bind the name before us. Each look leaves a
-//! connection in the holder's queue until that is accepted, so the gateway takes them out
-//! ([`Claim::keep_free`]); nobody waits for a queue that is full. Whose that is the kernel says: a
-//! gateway's is root's or our own user's, and no other user can have a socket that looks so. A
-//! kernel that does not say it (before Linux 5.3, or without CONFIG_UNIX_DIAG) leaves that open,
-//! and a full queue counts as nobody's there: else every local user could keep the gateway from
-//! starting. Somebody who keeps the queue full can have a second one start then.
+//! Anybody may connect to an abstract socket, or bind its name before the gateway does. [`holder`]
+//! connects to find the gateway, and each connection stays in the gateway's queue until it is
+//! accepted; so the gateway takes them out ([`Claim::keep_free`]). Nobody waits for a full queue.
+//!
+//! If the queue is full, the kernel tells whose socket it is. The gateway's is of root or of our
+//! own user, and no other user can have a socket that looks so. A kernel that does not tell (before
+//! Linux 5.3, or without CONFIG_UNIX_DIAG) leaves that open. Then a full queue counts as nobody's,
+//! because otherwise every local user could keep the gateway from starting; the price is that
+//! somebody who keeps the queue full can have a second gateway start.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -25,14 +27,14 @@ use crate::control::try_connect;
 
 const NAME: &[u8] = b"ironswan-gateway";
 
-/// The gateway pauses for this long each time it has taken connections out of its queue.
+/// Pause of the gateway each time after it has taken connections out of its queue.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// At most this many are taken out at a time: enough for every honest look, and little work when
-/// somebody connects without end.
+/// Limits how many connections are taken out of the queue at a time: enough for every honest look,
+/// and little work when somebody connects without end.
 const AT_ONCE: usize = 500;
 
-/// This process is the network namespace's gateway for as long as it holds this.
+/// The claim. This process is the namespace's gateway for as long as it holds the claim.
 #[derive(Debug)]
 pub struct Claim(Option<UnixListener>);
 
@@ -40,7 +42,7 @@ impl Claim {
     /// Claims the namespace of the calling thread.
     ///
     /// # Errors
-    /// Another gateway has it; the message says which process, and what to do.
+    /// Another gateway holds the claim; the message says which process, and what to do.
     pub fn take() -> Result<Self, String> {
         match name().and_then(|n| UnixListener::bind_addr(&n)) {
             Ok(listener) => {
@@ -63,8 +65,7 @@ impl Claim {
                     Ok(Self(None))
                 }
             },
-            // A kernel without abstract sockets: two gateways are told apart by their ports as
-            // ever.
+            // This kernel has no abstract sockets. Two gateways then collide at their UDP ports.
             Err(_) => Ok(Self(None)),
         }
     }
@@ -94,10 +95,10 @@ impl Claim {
     }
 }
 
-/// Who is a namespace's gateway.
+/// The gateway of this namespace, as far as it can be told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
-    /// This process.
+    /// A process with this ID.
     Process(i32),
     /// A process that takes no connections now: it is stopped, or somebody connects without end.
     Full,
@@ -116,7 +117,8 @@ impl fmt::Display for Holder {
     }
 }
 
-/// This namespace's gateway. Anyone may bind such a name: only root's, or our own user's, counts.
+/// Finds this namespace's gateway. Anybody may bind such a name: only a socket of root or of our
+/// own user counts.
 pub fn holder() -> Option<Holder> {
     let ours = rustix::process::geteuid();
     match try_connect(&SocketAddrUnix::new_abstract_name(NAME).ok()?) {

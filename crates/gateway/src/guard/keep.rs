@@ -34,7 +34,7 @@ use crate::dataplane::userspace::DataPlane;
 use crate::dataplane::userspace::napi::Threaded;
 use crate::driver::Driver;
 use crate::guard::apply::Table;
-use crate::guard::ingress::thread::Keeping;
+use crate::guard::ingress::thread::KeeperThread;
 use crate::observe::log::{self, Repeated};
 
 /// The shortest time between two comparisons of rules and routes.
@@ -108,9 +108,9 @@ impl Watcher {
         let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
         // Nobody heard the changes between the first plan and this moment.
         let ingress = driver.installed(|i| {
-            let keeping = i.steering().keeping()?;
-            keeping.look();
-            Some(keeping.watch())
+            let thread = i.steering().keeper_thread()?;
+            thread.look();
+            Some(thread.watch())
         });
         Ok(Self {
             driver,
@@ -188,7 +188,7 @@ impl Watcher {
         }
         // An address that goes takes routes along, of which not every kernel says so.
         if change.links || change.addresses || change.filters {
-            self.driver.installed(|i| i.steering().keeping().into_iter().for_each(Keeping::look));
+            self.driver.installed(|i| i.steering().keeper_thread().into_iter().for_each(KeeperThread::look));
         }
         if change.links || change.addresses || change.table || change.rules {
             self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));

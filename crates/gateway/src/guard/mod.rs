@@ -105,7 +105,7 @@ pub fn install(
     netlink: &mut Netlink,
     plan: &Plan,
     device: &str,
-) -> Result<ingress::Kept, GuardError> {
+) -> Result<ingress::KeepOutcome, GuardError> {
     let mut keeper = ingress::Keeper::open(device)?;
     // The table first: what it refuses changes nothing, and it closes at once what the plan does.
     match (nft, &plan.nft) {
@@ -135,8 +135,8 @@ pub fn install(
     Ok(kept)
 }
 
-/// Deletes the guard's nft table without the program `nft`, for when the guard is off: that program
-/// may have gone since the table was made. Returns whether the table stood. A kernel without
+/// Deletes the guard's nft table without the program `nft`, which may have been removed since the
+/// table was made, and which a daemon without a guard does not need. Returns whether the table stood. A kernel without
 /// nftables has no table.
 ///
 /// # Errors
@@ -200,9 +200,10 @@ pub struct Removed {
     pub filters: usize,
 }
 
-/// Takes away all that is ours: the rules first, so that nothing is led into a table that is going,
-/// the routes of table 220 with our protocol number, the nft table, and the filters at the ingress.
-/// Without `nft` the table is left. What is refused keeps the rest from nothing.
+/// Removes the whole guard: the rules first, so that no packet is led into a table that is going,
+/// the routes of table 220 with our protocol number, the nft table, and the programs at the ingress.
+/// Without `nft` the kernel is asked to delete the table. A part that cannot be removed does not keep
+/// the other parts from being removed.
 ///
 /// # Errors
 /// The first part that was refused.
@@ -233,12 +234,14 @@ fn remove_routes(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Gua
 }
 
 fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), GuardError> {
-    let Some(nft) = nft else { return Ok(()) };
-    removed.table = nft.present()?;
-    if removed.table {
-        nft.remove()?;
+    removed.table = match nft {
+        Some(nft) => nft.present()?,
+        None => delete_table()?,
+    };
+    match nft {
+        Some(nft) if removed.table => Ok(nft.remove().map(drop)?),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn remove_filters(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
@@ -248,23 +251,23 @@ fn remove_filters(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), Gu
 
 /// The parts of the guard that stand in the kernel now.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Standing {
+pub struct Snapshot {
     /// The nft table, as `nft` shows it.
     pub table: Option<String>,
-    /// Its counters.
+    /// Counters of the table.
     pub counters: Counters,
-    /// Rules of ours.
+    /// Rules that carry our protocol number.
     pub rules: Vec<Rule>,
     /// Routes of table 220, whoever made them.
     pub routes: Vec<Route>,
 }
 
-impl Standing {
-    /// Looks. Without `nft` the table is not looked for.
+impl Snapshot {
+    /// Reads table, rules and routes from the kernel. Without `nft` the table is not read.
     ///
     /// # Errors
-    /// What was refused.
-    pub fn look(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Self, GuardError> {
+    /// The first part that the kernel or `nft` refused to show.
+    pub fn read(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Self, GuardError> {
         let table = nft.map_or(Ok(None), Nft::listing)?;
         let mut rules = netlink.rules()?;
         rules.retain(|r| r.protocol == PROTOCOL);

@@ -1,5 +1,5 @@
-//! The program `nft`: found, its version checked, run. Every call blocks, for some milliseconds;
-//! the caller puts it on a thread that may.
+//! Finds the program `nft`, checks its version and runs it. Every call blocks for some
+//! milliseconds, so the caller uses a thread that may block.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 pub use crate::guard::plan::TABLE as NAME;
 /// The oldest `nft` that knows all that the guard says.
 pub const NEEDED: Version = Version(0, 9, 3);
-/// Where `nft` is when PATH does not say: services and users have no `sbin` in it.
+/// Folders in which `nft` is searched besides PATH: services and users often have no `sbin` in it.
 const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// How long one run of `nft` may take. A run takes milliseconds, and tenths of a second with 10,000
 /// tunnels.
@@ -23,7 +23,7 @@ const NFT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long listing other programs' rules may take. They serve for warnings only, so the start does
 /// not wait longer.
 const RULESET_TIMEOUT: Duration = Duration::from_secs(3);
-/// How many characters of a complaint of `nft` are passed on.
+/// How many characters of an error message of `nft` are passed on.
 const COMPLAINT: usize = 400;
 
 /// A version of `nft`.
@@ -42,25 +42,25 @@ impl fmt::Display for Version {
 pub enum NftError {
     /// There is no such program.
     Missing,
-    /// It is older than [`NEEDED`].
+    /// The program is older than [`NEEDED`].
     TooOld {
-        /// Where it was found.
+        /// Path of the program.
         program: PathBuf,
-        /// What it says it is.
+        /// Version that the program reports.
         found: Version,
     },
-    /// It could not be run, or did not end.
+    /// The program could not be run, or did not end.
     Broken {
-        /// Where it was found.
+        /// Path of the program.
         program: PathBuf,
-        /// What happened.
+        /// Description of the failure.
         why: String,
     },
-    /// It ended with an error; what stood before is unchanged.
+    /// The program ended with an error; the table that stood before is unchanged.
     Refused {
         /// Completes "nft refused to ...".
         what: &'static str,
-        /// What it said.
+        /// The program's error message, shortened.
         why: String,
     },
 }
@@ -104,26 +104,26 @@ impl fmt::Display for NftError {
 
 impl std::error::Error for NftError {}
 
-/// What the guard has dropped.
+/// Packets that the guard has dropped in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Count {
     /// Packets.
     pub packets: u64,
-    /// Their bytes.
+    /// Sum of their lengths in bytes.
     pub bytes: u64,
 }
 
 /// The guard's counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Dropped on the way out, that would have left in clear.
+    /// Dropped on the way out: they would have left in clear.
     pub out_clear: Count,
-    /// Dropped on the way in, that came in clear.
+    /// Dropped on the way in: they came in clear.
     pub in_clear: Count,
 }
 
 impl Counters {
-    /// With what was dropped at the ingress.
+    /// Adds the packets that the programs at the ingress have dropped.
     #[must_use]
     pub fn and(mut self, ingress: Count) -> Self {
         self.in_clear.packets += ingress.packets;
@@ -175,12 +175,12 @@ impl Nft {
         Ok(nft)
     }
 
-    /// Its version.
+    /// The version of the program.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -195,7 +195,7 @@ impl Nft {
     pub fn apply(&self, text: &str) -> Result<u32, NftError> {
         let text = match self.counters() {
             Ok(Some(counters)) => with_counters(text, &counters),
-            // What cannot be counted on is no reason to leave the door open.
+            // The guard matters more than its counters: it is installed although they begin at 0.
             Ok(None) | Err(NftError::Refused { .. }) => text.to_owned(),
             Err(e) => return Err(e),
         };
@@ -208,15 +208,15 @@ impl Nft {
     /// # Errors
     /// As for [`Nft::apply`].
     pub fn counters(&self) -> Result<Option<Counters>, NftError> {
-        // The program reads every rule first. It is asked where the kernel does not answer us, and
-        // says why.
+        // The program reads every rule first, so the kernel is asked directly. If the kernel does
+        // not answer, the program is asked, and its error says why.
         if let Ok(known) = ask_counters() {
             return Ok(known);
         }
         self.counters_listed()
     }
 
-    /// The same by the program.
+    /// Reads the counters by the program.
     pub(super) fn counters_listed(&self) -> Result<Option<Counters>, NftError> {
         let run = self.run(&["list", "counters", "table", "inet", NAME], None)?;
         match run.ok {
@@ -286,7 +286,7 @@ impl Nft {
     fn run_within(&self, timeout: Duration, args: &[&str], input: Option<String>) -> Result<Run, NftError> {
         let mut child = Command::new(&self.program)
             .args(args)
-            // What it says is looked at.
+            // The messages are parsed, so they have to be English.
             .env("LC_ALL", "C")
             .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
@@ -357,7 +357,7 @@ fn refused(what: &'static str, run: &Run) -> NftError {
     NftError::Refused { what, why: complaint(run) }
 }
 
-/// What it complained about, on one line and short.
+/// The error message of `nft` on one line, without control characters, at most [`COMPLAINT`] long.
 fn complaint(run: &Run) -> String {
     let text = if run.stderr.trim().is_empty() { &run.stdout } else { &run.stderr };
     // A line of ^^^^ points at a place in the line above.
@@ -378,7 +378,7 @@ fn version(text: &str) -> Option<Version> {
     Some(Version(parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
 }
 
-/// Where the values of a counter stand in a listing or a plan: between its braces.
+/// Range of the text between a counter's braces, in a listing or a plan: its values stand there.
 fn braces(text: &str, name: &str) -> Option<std::ops::Range<usize>> {
     let head = format!("counter {name} {{");
     let start = text.find(&head)? + head.len();

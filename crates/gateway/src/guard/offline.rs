@@ -1,5 +1,5 @@
-//! What an operator and the boot unit do without a daemon: look, install from the configuration,
-//! remove.
+//! The command `ironswan guard`, for operators and for the boot unit: shows the guard, installs it
+//! from the configuration, or removes it, without a daemon.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use ironswan_io::route::{Link, Netlink, PROTOCOL, Route, RouteKind};
 
 use super::ingress::Report as Ingress;
-use super::{Counters, GuardError, Nft, NftError, Removed, Standing, Version, holder};
+use super::{Counters, GuardError, Nft, NftError, Removed, Snapshot, Version, holder};
 use crate::control::is_alive;
 use crate::guard::plan::{self, from_config};
 use crate::start::reload;
@@ -15,18 +15,18 @@ use crate::start::run::DEFAULT_VICI;
 use ironswan_config::diag::Diagnostics;
 use ironswan_config::{self as config, Daemon, vici_uri};
 
-/// What stands, in words.
+/// The guard as it stands in the kernel, in words for the operator.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// The version of `nft`, or why it cannot be used.
     pub nft: Option<Result<Version, NftError>>,
-    /// The table stands.
+    /// True when the nft table stands.
     pub table: bool,
-    /// What it and the filters at the ingress have dropped.
+    /// Packets that the table and the programs at the ingress have dropped.
     pub counters: Counters,
-    /// The filters at the ingress.
+    /// The programs at the ingress.
     pub ingress: Ingress,
-    /// What it does with packets that leave, by destination.
+    /// Rules of the table for packets that leave, by destination.
     pub policies: Vec<Line>,
     /// Rules of ours.
     pub rules: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Line {
     pub verdict: &'static str,
 }
 
-/// What was installed from a configuration.
+/// Result of installing the guard from a configuration.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Installed {
     /// Policies.
@@ -57,15 +57,15 @@ pub struct Installed {
     pub routes: usize,
     /// Whether there is an nft table too.
     pub table: bool,
-    /// What could not be expressed.
+    /// Policies, or parts of them, that could not be expressed.
     pub warnings: Vec<String>,
 }
 
-/// Where a daemon may listen: what the command line says, or else `ironswan.conf` in `dir`, or else
-/// the default.
+/// Paths of the sockets where a daemon may listen: those of the command line, or else those of
+/// `ironswan.conf` in `dir`, or else the default.
 ///
 /// # Errors
-/// A URI of the command line that is none.
+/// A URI of the command line is malformed.
 pub fn vici_paths(given: &[String], dir: &Path) -> Result<Vec<PathBuf>, String> {
     let default = [DEFAULT_VICI.to_owned()];
     let daemon = if given.is_empty() { settings(dir) } else { Daemon::default() };
@@ -90,51 +90,47 @@ pub fn daemon(paths: &[PathBuf]) -> Option<String> {
     answers.or_else(|| holder().map(|holder| holder.to_string()))
 }
 
-/// Looks at what stands.
+/// Reads the guard from the kernel.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// The kernel or `nft` does not tell.
 pub fn look() -> Result<Report, GuardError> {
     let nft = Nft::find();
     let mut netlink = Netlink::open()?;
-    let standing = Standing::look(nft.as_ref().ok(), &mut netlink)?;
+    let snapshot = Snapshot::read(nft.as_ref().ok(), &mut netlink)?;
     let links = netlink.links()?;
     let (ours, foreign): (Vec<&Route>, Vec<&Route>) =
-        standing.routes.iter().partition(|r| r.protocol == PROTOCOL);
+        snapshot.routes.iter().partition(|r| r.protocol == PROTOCOL);
     let words = |routes: Vec<&Route>| routes.into_iter().map(|r| route(r, &links)).collect();
     let family = |v6: bool| if v6 { " (IPv6)" } else { "" };
     let ingress = Ingress::look(&links);
     Ok(Report {
         nft: Some(nft.map(|n| n.version())),
-        table: standing.table.is_some(),
-        counters: standing.counters.and(ingress.count),
+        table: snapshot.table.is_some(),
+        counters: snapshot.counters.and(ingress.count),
         ingress,
-        policies: standing.table.as_deref().map(lines).unwrap_or_default(),
-        rules: standing.rules.iter().map(|r| format!("{r}{}", family(r.ipv6))).collect(),
+        policies: snapshot.table.as_deref().map(lines).unwrap_or_default(),
+        rules: snapshot.rules.iter().map(|r| format!("{r}{}", family(r.ipv6))).collect(),
         routes: words(ours),
         foreign: words(foreign),
     })
 }
 
-/// Takes away all that is ours. Says also why the nft table was left, when `nft` cannot be used.
+/// Removes table, programs, rules and routes of ours, with the program `nft` or without.
 ///
 /// # Errors
-/// What was refused first.
-pub fn remove() -> Result<(Removed, Option<NftError>), GuardError> {
-    let (nft, missing) = match Nft::find() {
-        Ok(nft) => (Some(nft), None),
-        Err(e) => (None, Some(e)),
-    };
-    Ok((super::remove(nft.as_ref(), &mut Netlink::open()?)?, missing))
+/// The first part that the kernel or `nft` refused to remove.
+pub fn remove() -> Result<Removed, GuardError> {
+    super::remove(Nft::find().ok().as_ref(), &mut Netlink::open()?)
 }
 
-/// Reads the configuration and puts into the kernel what holds without a daemon. With errors in it,
-/// and nothing standing, that is what the connections without errors protect: after a boot, half a
-/// guard is better than none.
+/// Reads the configuration and installs the guard that stands without a daemon. If the
+/// configuration has errors and no guard stands, the policies of the connections without errors are
+/// installed: after a boot, half a guard is better than none.
 ///
 /// # Errors
-/// Lines for people: what is wrong in the configuration, or what was refused. What stood before is
-/// unchanged when it is the configuration or `nft`.
+/// Lines for people: errors of the configuration, or the first part that was refused. The former
+/// guard is unchanged after an error of the configuration or of `nft`.
 pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
     let (config, wrong) = match reload::load(dir) {
         Ok((config, _)) => (config, Vec::new()),
@@ -174,7 +170,7 @@ pub fn install(dir: &Path) -> Result<Installed, Vec<String>> {
     })
 }
 
-/// What is to be said when the filters at the ingress do not stand.
+/// The warning for a kernel in which the programs at the ingress do not stand.
 pub(crate) fn without_ingress(why: &str) -> String {
     format!(
         "packets that come in clear and may not are held back by nftables alone, and no longer where somebody flushes it, as no \
@@ -182,18 +178,18 @@ pub(crate) fn without_ingress(why: &str) -> String {
     )
 }
 
-/// True when something of ours stands, or that cannot be told.
+/// True when a part of the guard stands, or when that cannot be told.
 fn stands() -> bool {
     let look = || {
         let mut netlink = Netlink::open()?;
-        let standing = Standing::look(Nft::find().ok().as_ref(), &mut netlink)?;
+        let snapshot = Snapshot::read(Nft::find().ok().as_ref(), &mut netlink)?;
         let filters = super::ingress::stands(&netlink.links()?);
-        Ok::<_, GuardError>(standing.table.is_some() || !standing.rules.is_empty() || filters)
+        Ok::<_, GuardError>(snapshot.table.is_some() || !snapshot.rules.is_empty() || filters)
     };
     look().unwrap_or(true)
 }
 
-/// As `ip route` shows it.
+/// Formats a route as `ip route` does.
 fn route(r: &Route, links: &[Link]) -> String {
     let text = r.to_string();
     let text = text.strip_suffix(&format!(" table {}", r.table)).unwrap_or(&text);
@@ -207,8 +203,8 @@ fn route(r: &Route, links: &[Link]) -> String {
     }
 }
 
-/// What the table's listing says about packets that leave: each element of the maps by destination,
-/// with the rules of the chain where it leads.
+/// Rules of the table for packets that leave, read from its listing: each element of the maps by
+/// destination, with the rules of the chain to which the element leads.
 fn lines(listing: &str) -> Vec<Line> {
     let chains = chains(listing);
     let mut out = Vec::new();
@@ -249,8 +245,8 @@ fn chains(listing: &str) -> HashMap<&str, Vec<&str>> {
     chains
 }
 
-/// What a chain says: the match and what follows. Where it branches by what a packet shows, of the
-/// branch for packets that show everything.
+/// The rules of a chain as pairs of match and verdict. A chain that branches by how much a packet
+/// shows is read by its branch for packets that show all.
 fn rules(chains: &HashMap<&str, Vec<&str>>, chain: &str) -> Vec<(String, &'static str)> {
     let branch = ["s", "p"].iter().find_map(|letter| chains.get(format!("{chain}{letter}").as_str()));
     let mut out = Vec::new();

@@ -17,7 +17,7 @@ use crate::dataplane::userspace::DataPlane;
 use crate::driver::Driver;
 use crate::guard::apply::{Replace, Table};
 use crate::guard::ingress::Keeper;
-use crate::guard::ingress::thread::Keeping;
+use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::keep::Watcher;
 use crate::guard::plan::from_config::{self, Configured};
 use crate::guard::{NAME, Nft, delete_table};
@@ -91,8 +91,8 @@ impl Gate {
         let interfaces = keeper.found();
         let port = keeper.port().map_err(|e| e.to_string())?;
         // The thread runs without the guard as well: it removes the programs of an earlier start.
-        let keeping = Keeping::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
-        driver.install(|i| i.steering_mut().guards_ingress(keeping));
+        let thread = KeeperThread::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
+        driver.install(|i| i.steering_mut().set_keeper_thread(thread));
         let table = nft.map(Table::new);
         table.iter().for_each(|t| driver.guard_is(t.clone()));
         // An answer that the kernel does not give counts as a guard that stands.

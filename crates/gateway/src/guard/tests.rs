@@ -45,10 +45,10 @@ fn plan(text: &str) -> Plan {
     }
 }
 
-fn shown(standing: &Standing) -> (Vec<String>, Vec<String>) {
-    let mut routes: Vec<String> = standing.routes.iter().map(ToString::to_string).collect();
+fn shown(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
+    let mut routes: Vec<String> = snapshot.routes.iter().map(ToString::to_string).collect();
     routes.sort();
-    (standing.rules.iter().map(ToString::to_string).collect(), routes)
+    (snapshot.rules.iter().map(ToString::to_string).collect(), routes)
 }
 
 fn foreign(protocol: u8) -> Route {
@@ -63,8 +63,8 @@ fn a_plan_is_installed_replaced_and_removed_and_foreign_routes_stay() {
         assert!(!nft.present().unwrap() && nft.counters().unwrap().is_none());
         install(Some(&nft), &mut n, &plan("chain c { accept; }"), "ipsec0").unwrap();
         install(Some(&nft), &mut n, &plan("chain c { accept; }"), "ipsec0").unwrap();
-        let standing = Standing::look(Some(&nft), &mut n).unwrap();
-        let (rules, routes) = shown(&standing);
+        let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
+        let (rules, routes) = shown(&snapshot);
         assert_eq!(
             rules,
             [
@@ -84,23 +84,23 @@ fn a_plan_is_installed_replaced_and_removed_and_foreign_routes_stay() {
                 "unreachable fd02::/64 metric 4278198272 table 220",
             ]
         );
-        assert!(standing.table.unwrap().contains("chain c"));
+        assert!(snapshot.table.unwrap().contains("chain c"));
 
         let mut smaller = plan("chain d { accept; }");
         smaller.routes.truncate(1);
         smaller.rules.truncate(2);
         install(Some(&nft), &mut n, &smaller, "ipsec0").unwrap();
-        let standing = Standing::look(Some(&nft), &mut n).unwrap();
-        assert_eq!((standing.rules.len(), standing.routes.len()), (2, 2), "{:?}", shown(&standing));
-        assert!(!standing.table.unwrap().contains("chain c"));
+        let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
+        assert_eq!((snapshot.rules.len(), snapshot.routes.len()), (2, 2), "{:?}", shown(&snapshot));
+        assert!(!snapshot.table.unwrap().contains("chain c"));
 
         assert_eq!(
             remove(Some(&nft), &mut n).unwrap(),
             Removed { table: true, rules: 2, routes: 1, filters: 0 }
         );
         assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed::default());
-        let standing = Standing::look(Some(&nft), &mut n).unwrap();
-        assert_eq!((standing.table, standing.rules.len()), (None, 0));
+        let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
+        assert_eq!((snapshot.table, snapshot.rules.len()), (None, 0));
         assert_eq!(n.routes(TABLE).unwrap(), [foreign(4)], "not ours to remove");
     });
 }
@@ -173,7 +173,7 @@ fn nobody_waits_for_a_holder_of_the_name_who_takes_no_connections() {
         let looks = (0..100_000).take_while(|_| holder() == ourselves()).count();
         println!("{looks} looks filled the queue");
         assert!(looks < 100_000);
-        // It is the gateway all the same.
+        // A gateway whose queue is full still counts as the gateway.
         assert_eq!(holder(), Some(Holder::Full));
         let text = Claim::take().unwrap_err();
         assert!(text.contains("@ironswan-gateway") && text.contains("stop it"), "{text}");
@@ -239,8 +239,8 @@ fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed
         let why = remove(Some(&broken), &mut n).unwrap_err().to_string();
         assert!(why.contains("nft refused to remove the guard"), "{why}");
         assert_eq!(digests(&mut n), [0; 0]);
-        let standing = Standing::look(Some(&nft), &mut n).unwrap();
-        assert!(standing.table.is_some() && standing.rules.is_empty() && standing.routes.is_empty());
+        let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
+        assert!(snapshot.table.is_some() && snapshot.rules.is_empty() && snapshot.routes.is_empty());
 
         // A filter alone is something that stands.
         nft.remove().unwrap();
@@ -305,8 +305,12 @@ fn without_the_guard_the_table_of_before_goes_also_where_nft_cannot_be_run() {
         assert!(!nft.present().unwrap() && !delete_table().unwrap());
 
         install(Some(&nft), &mut n, &first, "ipsec0").unwrap();
+        assert!(remove(None, &mut n).unwrap().table, "the kernel deletes the table");
+        assert_eq!(remove(None, &mut n).unwrap(), Removed::default());
+
+        install(Some(&nft), &mut n, &first, "ipsec0").unwrap();
         install(None, &mut n, &Plan::default(), "ipsec0").unwrap();
-        let standing = Standing::look(Some(&nft), &mut n).unwrap();
-        assert_eq!(standing, Standing::default(), "neither table, rules nor routes");
+        let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
+        assert_eq!(snapshot, Snapshot::default(), "neither table, rules nor routes");
     });
 }

@@ -22,36 +22,37 @@ use ironswan_io::route::{Link, Netlink};
 
 use super::Count;
 
-/// As many interfaces are named in one line.
-const NAMED: usize = 4;
+/// Limits how many interfaces one line of the log names.
+const MAX_NAMED: usize = 4;
 
-/// Keeps the filter.
+/// Sets the program at the ingress of every interface that should have it, and restores it there.
 #[derive(Debug)]
 pub struct Keeper {
     netlink: Netlink,
     ingress: Ingress,
     device: String,
-    /// It is wanted nowhere, and stands nowhere.
+    /// No interface has the program, because the last lists were empty.
     nowhere: bool,
-    /// Where it stands, as far as is known: names by index.
+    /// Interfaces that have the program, as far as is known: names by index.
     stands: BTreeMap<u32, String>,
 }
 
-/// How [`Keeper::keep`] ended.
+/// Outcome of one pass of [`Keeper::keep`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Kept {
-    /// Interfaces at which it had stood and was missing; it stands again.
+pub struct KeepOutcome {
+    /// Interfaces that had lost the program, and have it again.
     pub restored: Vec<String>,
-    /// Why it does not stand everywhere.
+    /// Reason why the program does not stand at every interface.
     pub problem: Option<String>,
-    /// Where it drops more than was asked for, as there are more policies than it has room for.
+    /// Lists that the program closes, because they have more policies than it has room for.
     pub stricter: Option<String>,
-    /// What else is to be said: lists of the kernel that were not understood.
+    /// Further lines for the log, about lists of the kernel that were not understood.
     pub said: Vec<String>,
 }
 
 impl Keeper {
-    /// `device` is the engine's.
+    /// Opens the sockets of the keeper. `device` is the engine's own interface, which gets no
+    /// program.
     ///
     /// # Errors
     /// When the kernel has no rtnetlink, or no descriptors are left.
@@ -67,8 +68,8 @@ impl Keeper {
 
     /// Makes this filter stand wherever it should, with the addresses that this machine has now. An
     /// empty one stands nowhere.
-    pub fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
-        let mut kept = Kept::default();
+    pub fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome {
+        let mut kept = KeepOutcome::default();
         // Nobody else sets ours, not at interfaces that come either.
         if filter.is_empty() && self.nowhere {
             return kept;
@@ -77,7 +78,7 @@ impl Keeper {
         kept.said = self.netlink.left_out();
         let (links, addresses) = match seen {
             Ok(seen) => seen,
-            Err(e) => return Kept { problem: Some(e.to_string()), ..kept },
+            Err(e) => return KeepOutcome { problem: Some(e.to_string()), ..kept },
         };
         let (with, without) = interfaces(&links, &self.device);
         let own = addresses.iter().filter(|a| !a.tentative && !a.ip.is_loopback()).map(|a| a.ip).collect();
@@ -97,7 +98,7 @@ impl Keeper {
             kept.restored = with.iter().filter(lost).map(|(_, name)| (*name).to_owned()).collect();
         }
         if let Some((_, why)) = done.failed.first() {
-            let names: Vec<&str> = done.failed.iter().take(NAMED).map(|(n, _)| n.as_str()).collect();
+            let names: Vec<&str> = done.failed.iter().take(MAX_NAMED).map(|(n, _)| n.as_str()).collect();
             let more = done.failed.len() - names.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };
             kept.problem.get_or_insert(format!("{}{more}: {why}", names.join(", ")));
@@ -105,26 +106,27 @@ impl Keeper {
         kept
     }
 
-    /// Counts the interfaces at which a filter of ours stands, whoever set it. `None`: the kernel
+    /// Counts the interfaces at which a program of ours stands, whoever set it. `None`: the kernel
     /// does not tell.
     pub fn found(&mut self) -> Option<usize> {
         self.netlink.links().ok().and_then(|links| found(&mut self.ingress, &links))
     }
 
-    /// Counts what it drops; `None` when nothing was guarded so yet.
+    /// The counter of packets that the program has dropped; `None` before the first program was
+    /// set.
     pub fn counter(&self) -> Option<Counter> {
         self.ingress.counter()
     }
 
-    /// The netlink address from which it is set.
+    /// The netlink address of the socket that sets programs.
     ///
     /// # Errors
-    /// When the kernel does not say.
+    /// The kernel does not say.
     pub fn port(&self) -> Result<u32, IoError> {
         self.ingress.port()
     }
 
-    /// Interfaces at which it stands.
+    /// Names of the interfaces that have the program.
     pub fn stands(&self) -> Vec<String> {
         self.stands.values().cloned().collect()
     }
@@ -162,26 +164,26 @@ fn found(ingress: &mut Ingress, links: &[Link]) -> Option<usize> {
     Some(count)
 }
 
-/// True when a filter of ours stands somewhere, or when that cannot be told.
+/// True when a program of ours stands at some interface, or when that cannot be told.
 pub(super) fn stands(links: &[Link]) -> bool {
     Ingress::open().map_or(true, |mut ingress| found(&mut ingress, links).is_none_or(|count| count > 0))
 }
 
-/// What stands at the ingress, whoever put it there.
+/// Programs and filters at the ingress of all interfaces, for `ironswan guard`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
-    /// Interfaces at which our filter stands.
+    /// Interfaces that have our program.
     pub at: Vec<String>,
-    /// What it has dropped.
+    /// Packets and bytes that our program has dropped.
     pub count: Count,
-    /// By interface at which it stands: others' programs and filters that are asked before it.
+    /// Programs and filters of others that see packets before ours, by interface.
     pub before: Vec<(String, Vec<String>)>,
-    /// Why that is not known.
+    /// The first reason why an interface could not be read.
     pub problem: Option<String>,
 }
 
 impl Report {
-    /// Looks.
+    /// Reads the filters of these interfaces.
     pub(crate) fn look(links: &[Link]) -> Self {
         let mut report = Self::default();
         let mut ingress = match Ingress::open() {
@@ -211,10 +213,10 @@ impl Report {
     }
 }
 
-/// Takes it away everywhere; returns from how many interfaces.
+/// Removes our program from all these interfaces; returns from how many.
 ///
 /// # Errors
-/// What the kernel refused first.
+/// The first interface where the kernel refused, and why.
 pub(super) fn remove(links: &[Link]) -> Result<usize, String> {
     let all: Vec<Interface<'_>> = links.iter().map(|l| (l.index, l.name.as_str())).collect();
     let mut ingress = Ingress::open().map_err(|e| e.to_string())?;

@@ -3,7 +3,7 @@
 //! may take long, and that nobody else waits for but who has to.
 //!
 //! ```text
-//! Steering ─ want, look ─▶ asked ─▶ thread: keep ─▶ done ─▶ who waits; what is to be said
+//! record ─── want, look ─▶ asked ─▶ thread: keep ─▶ done ─▶ who waits; what is to be said
 //!                            ▲                        │
 //!                            └─ a pause of four times what that took, unless somebody waits; after a failure again each 10 s
 //! ```
@@ -17,29 +17,30 @@ use ironswan_io::ingress::{Counter, Filter};
 use tokio::sync::watch;
 
 use super::super::Count;
-use super::{Keeper, Kept};
+use super::{KeepOutcome, Keeper};
 
-/// How many times as long as it works the thread pauses.
-const SHARE: u32 = 4;
-/// What the kernel has refused it may take later, and no notice says when.
+/// After work that took t the thread pauses for this many times t, unless somebody waits.
+const PAUSE_SHARE: u32 = 4;
+/// Pause before we ask the kernel again for what it has refused. No notice says when it would
+/// accept.
 const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct State {
     filter: Arc<Filter>,
-    /// Counts what was asked for, and up to which of it everything is done.
+    /// Number of requests so far, and of those that are done.
     asked: u64,
     done: u64,
-    /// Somebody waits until it is done up to this: without pauses.
+    /// Requests up to this number are worked off without pauses, because somebody waits for them.
     hurried: u64,
     ended: bool,
-    last: Kept,
+    last: KeepOutcome,
     stands: Vec<String>,
     counter: Option<Counter>,
 }
 
 impl State {
-    /// What was asked for until now is waited for.
+    /// Lets the thread work off all requests until now without pauses.
     fn hurry(&mut self, shared: &Shared) {
         self.hurried = self.asked;
         shared.change.notify_all();
@@ -58,15 +59,15 @@ impl Shared {
     }
 }
 
-/// The thread, which ends with this.
+/// Handle of the thread. Dropping the handle ends the thread.
 #[derive(Debug)]
-pub struct Keeping {
+pub struct KeeperThread {
     shared: Arc<Shared>,
     done: watch::Receiver<u64>,
 }
 
-impl Keeping {
-    /// Starts it.
+impl KeeperThread {
+    /// Starts the thread.
     ///
     /// # Errors
     /// The system starts no more threads.
@@ -74,7 +75,7 @@ impl Keeping {
         Self::with(keeper)
     }
 
-    pub(crate) fn with(keeper: impl Keep) -> std::io::Result<Self> {
+    pub(crate) fn with(keeper: impl KeepIngress) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let (tell, done) = watch::channel(0);
         let its = shared.clone();
@@ -86,12 +87,12 @@ impl Keeping {
         Ok(Self { shared, done })
     }
 
-    /// This filter is to stand.
+    /// Asks for programs with these lists.
     pub fn want(&self, filter: &Arc<Filter>) {
         self.ask(|state| state.filter = filter.clone());
     }
 
-    /// Something has changed: whether it still stands everywhere.
+    /// Asks the thread to look whether the programs still stand, because something has changed.
     pub fn look(&self) {
         self.ask(|_| {});
     }
@@ -103,7 +104,7 @@ impl Keeping {
         self.shared.change.notify_all();
     }
 
-    /// Blocks until what was asked for is done.
+    /// Blocks until all requests until now are done.
     pub fn settle(&self) {
         let mut state = self.shared.state();
         state.hurry(&self.shared);
@@ -112,7 +113,7 @@ impl Keeping {
         }
     }
 
-    /// Ends when what was asked for until now is done.
+    /// Ends when all requests until now are done.
     pub fn settled(&self) -> impl Future<Output = ()> + use<> {
         let mut state = self.shared.state();
         state.hurry(&self.shared);
@@ -123,26 +124,26 @@ impl Keeping {
         }
     }
 
-    /// Is told whenever something is done.
+    /// A receiver that is told the number of requests done, whenever that grows.
     pub fn watch(&self) -> watch::Receiver<u64> {
         self.done.clone()
     }
 
-    /// How it ended the last time, and the interfaces at which it was restored since this was asked
-    /// last.
-    pub fn take(&self) -> Kept {
+    /// The outcome of the last pass, with the interfaces restored and the lines for the log since
+    /// the last call.
+    pub fn take(&self) -> KeepOutcome {
         let mut state = self.shared.state();
         let restored = std::mem::take(&mut state.last.restored);
         let said = std::mem::take(&mut state.last.said);
-        Kept { restored, said, ..state.last.clone() }
+        KeepOutcome { restored, said, ..state.last.clone() }
     }
 
-    /// Interfaces at which it stands.
+    /// Interfaces that have the program.
     pub fn stands(&self) -> Vec<String> {
         self.shared.state().stands.clone()
     }
 
-    /// What it has dropped.
+    /// Packets and bytes that the programs have dropped.
     pub fn counted(&self) -> Count {
         let counter = self.shared.state().counter.clone();
         let read = counter.and_then(|c| c.read());
@@ -150,22 +151,22 @@ impl Keeping {
     }
 }
 
-impl Drop for Keeping {
+impl Drop for KeeperThread {
     fn drop(&mut self) {
         self.shared.state().ended = true;
         self.shared.change.notify_all();
     }
 }
 
-/// What the thread has done.
-pub(crate) trait Keep: Send + 'static {
-    fn keep(&mut self, filter: &Arc<Filter>) -> Kept;
+/// The work of the thread; tests replace [`Keeper`].
+pub(crate) trait KeepIngress: Send + 'static {
+    fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome;
     fn stands(&self) -> Vec<String>;
     fn counter(&self) -> Option<Counter>;
 }
 
-impl Keep for Keeper {
-    fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
+impl KeepIngress for Keeper {
+    fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome {
         Keeper::keep(self, filter)
     }
 
@@ -179,8 +180,8 @@ impl Keep for Keeper {
 }
 
 #[cfg(test)]
-impl<F: FnMut(&Arc<Filter>) -> Kept + Send + 'static> Keep for F {
-    fn keep(&mut self, filter: &Arc<Filter>) -> Kept {
+impl<F: FnMut(&Arc<Filter>) -> KeepOutcome + Send + 'static> KeepIngress for F {
+    fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome {
         self(filter)
     }
 
@@ -193,7 +194,7 @@ impl<F: FnMut(&Arc<Filter>) -> Kept + Send + 'static> Keep for F {
     }
 }
 
-fn work(shared: &Shared, mut keeper: impl Keep, tell: &watch::Sender<u64>) {
+fn work(shared: &Shared, mut keeper: impl KeepIngress, tell: &watch::Sender<u64>) {
     loop {
         let mut state = shared.state();
         while state.done == state.asked && !state.ended {
@@ -214,9 +215,9 @@ fn work(shared: &Shared, mut keeper: impl Keep, tell: &watch::Sender<u64>) {
         let (filter, asked) = (state.filter.clone(), state.asked);
         drop(state);
         let began = clock::now();
-        let kept = catch_unwind(AssertUnwindSafe(|| keeper.keep(&filter))).unwrap_or_else(|_| Kept {
+        let kept = catch_unwind(AssertUnwindSafe(|| keeper.keep(&filter))).unwrap_or_else(|_| KeepOutcome {
             problem: Some("an error of the program itself".into()),
-            ..Kept::default()
+            ..KeepOutcome::default()
         });
         let cost = clock::now().saturating_duration_since(began);
         let mut state = shared.state();
@@ -225,14 +226,14 @@ fn work(shared: &Shared, mut keeper: impl Keep, tell: &watch::Sender<u64>) {
         restored.extend(kept.restored);
         restored.dedup();
         said.extend(kept.said);
-        state.last = Kept { restored, said, ..kept };
+        state.last = KeepOutcome { restored, said, ..kept };
         state.stands = keeper.stands();
         state.counter = keeper.counter();
         state.done = asked;
         shared.change.notify_all();
         // Nobody may listen.
         tell.send_replace(asked);
-        let pause = cost * SHARE;
+        let pause = cost * PAUSE_SHARE;
         let nobody_waits = |s: &mut State| s.hurried <= s.done && !s.ended;
         let _ = shared.change.wait_timeout_while(state, pause, nobody_waits);
     }
@@ -242,24 +243,24 @@ fn work(shared: &Shared, mut keeper: impl Keep, tell: &watch::Sender<u64>) {
 pub(crate) mod tests {
     use super::*;
 
-    /// What takes so long the first time that it is asked.
-    pub(crate) fn slow_once(mut first: Duration) -> impl Keep {
+    /// A keeper whose first pass takes this long.
+    pub(crate) fn slow_once(mut first: Duration) -> impl KeepIngress {
         move |_: &Arc<Filter>| {
             std::thread::sleep(std::mem::take(&mut first));
-            Kept::default()
+            KeepOutcome::default()
         }
     }
 
     #[test]
     fn whoever_waits_without_blocking_waits_for_no_pause() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let keeping = Keeping::with(slow_once(Duration::from_secs(1))).unwrap();
-        keeping.look();
-        runtime.block_on(keeping.settled());
+        let thread = KeeperThread::with(slow_once(Duration::from_secs(1))).unwrap();
+        thread.look();
+        runtime.block_on(thread.settled());
         // The thread pauses for 4 s now.
-        keeping.look();
+        thread.look();
         let began = clock::now();
-        runtime.block_on(keeping.settled());
+        runtime.block_on(thread.settled());
         let took = clock::now().saturating_duration_since(began);
         assert!(took < Duration::from_secs(2), "{took:?}");
     }
@@ -267,21 +268,21 @@ pub(crate) mod tests {
     #[test]
     fn whoever_waits_is_told_and_who_does_not_is_not_held_up() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let keeping = Keeping::start(Keeper::open("ipsec0").unwrap()).unwrap();
-        keeping.settle();
-        let before = *keeping.watch().borrow();
-        keeping.want(&Arc::default());
+        let thread = KeeperThread::start(Keeper::open("ipsec0").unwrap()).unwrap();
+        thread.settle();
+        let before = *thread.watch().borrow();
+        thread.want(&Arc::default());
         for _ in 0..1000 {
-            keeping.look();
+            thread.look();
         }
-        runtime.block_on(keeping.settled());
-        assert_eq!(*keeping.watch().borrow(), before + 1001);
-        assert_eq!(keeping.take(), Kept::default());
-        assert_eq!((keeping.stands(), keeping.counted()), (vec![], Count::default()));
-        keeping.look();
-        keeping.settle();
-        let shared = Arc::downgrade(&keeping.shared);
-        drop(keeping);
+        runtime.block_on(thread.settled());
+        assert_eq!(*thread.watch().borrow(), before + 1001);
+        assert_eq!(thread.take(), KeepOutcome::default());
+        assert_eq!((thread.stands(), thread.counted()), (vec![], Count::default()));
+        thread.look();
+        thread.settle();
+        let shared = Arc::downgrade(&thread.shared);
+        drop(thread);
         for _ in 0..500 {
             if shared.strong_count() == 0 {
                 return;

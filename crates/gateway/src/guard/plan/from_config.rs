@@ -10,7 +10,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use super::{Policy, Settings, Verdict};
 use ironswan_config::Daemon;
 
-/// What `ironswan.conf` says about steering.
+/// Device, marks and ports of `ironswan.conf`, as the plan needs them.
 pub fn settings(daemon: &Daemon) -> Settings {
     Settings {
         device: daemon.device.clone(),
@@ -22,7 +22,7 @@ pub fn settings(daemon: &Daemon) -> Settings {
     }
 }
 
-/// What the loaded connections say.
+/// The guard's view of the loaded connections.
 #[derive(Clone, Debug, Default)]
 pub struct Configured {
     /// The policies that are known before anything is negotiated ([`policies`]).
@@ -31,7 +31,7 @@ pub struct Configured {
     pub guards: HashMap<String, bool>,
 }
 
-/// What these connections say, which are all that are loaded.
+/// Collects policies and guard settings of all loaded connections.
 pub fn configured<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> Configured {
     let mut out = Configured::default();
     for conn in connections {
@@ -113,7 +113,7 @@ mod tests {
     use ironswan_config::diag::Diagnostics;
     use ironswan_config::load_files;
 
-    /// What the children of one connection become; `conn` is written into it.
+    /// The policies of one connection in words; `conn` and `children` are written into its text.
     fn lines(conn: &str, children: &str) -> Vec<String> {
         let text = format!(
             "connections {{ net {{ {conn}\n local {{ auth = psk }}\n remote {{ auth = psk }}\n children {{ {children} }} }} }}"

@@ -1,9 +1,9 @@
-//! What the program at the ingress asks ([`ironswan_io::ingress`]): the chains `in` of the table
-//! once more, from the same lists, for when there is no table.
+//! Makes the lists for the program at the ingress ([`ironswan_io::ingress`]) from the same cut as
+//! the chains `in` of the table, so that the program decides alike when there is no table.
 //!
-//! It is asked before the kernel's own NAT and before it puts fragments together, and of IPv6's
-//! extension headers it looks through that of fragments alone; otherwise both say the same of a
-//! packet (`model_tests` asks both).
+//! The program sees packets before the kernel's NAT, and fragments before the kernel has put them
+//! together. Of IPv6 extension headers it looks only through the fragment header. In all other
+//! cases table and program decide alike (`model_tests` asks both).
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use super::Settings;
 use super::cut::{Cut, List, Outcome, Ports, Step, shows_ports};
 use super::nft::{Flow, View, asks, outcome};
 
-/// Of both families.
+/// The lists of both families.
 pub(super) fn filter(settings: &Settings, cuts: [&Cut; 2]) -> Filter {
     Filter { families: cuts.map(family), ports: settings.ports, ..Filter::default() }
 }
@@ -47,18 +47,21 @@ fn rows(list: &List) -> Rows {
     }
 }
 
-/// The rows of all steps, without those that an earlier one leaves nothing to ask: many differ in
-/// what a view does not show.
+/// The rows of all steps. A row is left out when an equal one stands before it: many steps differ
+/// only in what this view does not show.
 fn each(list: &List, of: impl Fn(&Step) -> Option<Row>) -> Vec<Row> {
     let mut seen = HashSet::new();
     list.steps.iter().filter_map(of).filter(|row| seen.insert(Row { drop: false, ..*row })).collect()
 }
 
-/// A step as later fragments show it: of the protocol that it asks ports of it covers all of them.
-/// Where an earlier step may let the first one in they go on, as the rest of the datagram that it
-/// begins. Any other would be put together with what the engine has delivered: the kernel does not
-/// ask where each part came from. The table has whole packets to ask, where connections are tracked
-/// or the packet is for this machine.
+/// The row of a step for later fragments, which show no ports: a step that asks for ports of a
+/// protocol covers the whole protocol.
+///
+/// A later fragment goes on where an earlier step may let the first fragment in, because both are
+/// of one datagram. Any other later fragment is dropped: the kernel would put it together with
+/// fragments that the engine has delivered, and does not ask where each came from. The table needs
+/// no such row where connections are tracked, or for packets to this machine: there it sees whole
+/// packets.
 fn fragment(step: &Step) -> Option<Row> {
     let opaque = [step.local_ports, step.remote_ports].contains(&Ports::Opaque);
     if opaque || !step.asks_ports() {
@@ -70,14 +73,16 @@ fn fragment(step: &Step) -> Option<Row> {
     Some(Row { local: step.local, protocol, shows, drop, ..Row::all(step.local.is_ipv6()) })
 }
 
-/// A step as packets show it that show this much; `None` when it covers none of them.
+/// The row of a step for packets that show as much as `view` says; `None` when the step covers none
+/// of them.
 fn row(step: &Step, view: View) -> Option<Row> {
     let drop = outcome(step, Flow::In) == Outcome::Guarded;
     let row = Row { local: step.local, drop, ..Row::all(step.local.is_ipv6()) };
     let protocol = Some(step.protocol).filter(|p| *p != 0);
     let opaque = [step.local_ports, step.remote_ports].contains(&Ports::Opaque);
     match view {
-        // What cannot be seen closes, and opens nothing.
+        // A packet whose protocol is hidden may be of any: a step that drops covers it, a step that
+        // lets packets through does not.
         View::Addresses => (drop || step.addresses_only()).then_some(row),
         View::Protocol if opaque || !step.asks_ports() => Some(Row { protocol, ..row }),
         View::Protocol => {

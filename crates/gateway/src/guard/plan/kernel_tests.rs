@@ -113,7 +113,7 @@ const INWARDS: &[Case] = &[
     (Wide, "10.8.0.9", HOST, Udp(1, 2), ClearIn),
     (Wide, "10.9.0.9", HOST, Udp(2, 1000), ClearIn),
     (Wide, "10.9.0.9", "10.1.0.8", Udp(2, 1000), Lan),
-    // What the engine delivers.
+    // Packets that the engine has delivered.
     (Tunnel, "10.2.0.9", HOST, Udp(1, 2), Lan),
     (Tunnel, "10.3.0.9", HOST, Tcp(80, 5), Lan),
     // A hub: from one tunnel into another, and out.
@@ -134,8 +134,8 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
         {
             assert_eq!(b.send(Lan, from, family(true, to), Options(5, 22)), want, "{to}");
         }
-        // Without rules nothing leads into the tunnel: the guard alone, and it lets through exactly
-        // what was not protected.
+        // Without rules nothing leads into the tunnel. The guard then stands alone, and lets
+        // exactly the unprotected packets through.
         b.forget_routes();
         let alone: Vec<Case> = OUTWARDS
             .iter()
@@ -144,9 +144,9 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
             })
             .collect();
         b.check("the guard alone", &alone);
-        // Without the table what comes in is dropped where it arrives: exactly the same.
+        // Without the table the programs drop the same packets where they arrive.
         b.nft.remove().unwrap();
-        // But for a later fragment where a hole of one port may let the first one in.
+        // The exception is a later fragment where a hole of one port may let the first fragment in.
         let follows = |(_, src, _, upper, _): &Case| *src == "10.7.0.9" && matches!(upper, Later(6));
         let alone = |case: &Case| match case {
             (from, src, dst, upper, ClearIn) if follows(case) => (*from, *src, *dst, *upper, Lan),
@@ -155,7 +155,8 @@ fn every_kind_of_selector_is_steered_and_guarded_as_the_spd_says() {
         let wide: Vec<Case> = INWARDS.iter().filter(|(from, ..)| *from == Wide).map(alone).collect();
         assert!(wide.iter().any(|case| follows(case) && case.4 == Lan), "such a case is among them");
         b.check("the program at the ingress alone", &wide);
-        // Without a table the other way around: too much is led there, and nothing leaves.
+        // With rules and without a table it is the other way around: too much is led into the
+        // tunnel, and nothing leaves in clear.
         b.install(&policies(EVERY_KIND));
         b.nft.remove().unwrap();
         assert_eq!(b.send(Lan, family(false, HOST), family(false, "10.2.0.9"), Udp(1, 2)), Tunnel);
@@ -238,7 +239,7 @@ fn source_nat_is_no_way_around_the_guard() {
         // With connections tracked, fragments are put together before anybody looks.
         b.forget_routes();
         b.check("before NAT", &[(Lan, HOST, "10.2.0.9", Udp(3, 4), ClearOut)]);
-        // What is to be protected is the address that NAT gives.
+        // Here the policy protects the address that NAT gives.
         b.install(&one("192.0.2.1/32", "10.2.0.0/16"));
         b.check(
             "after NAT",

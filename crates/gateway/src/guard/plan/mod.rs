@@ -59,7 +59,7 @@ use nft::Flow;
 /// The table's name; its family is inet.
 pub const TABLE: &str = "ironswan";
 
-/// What a policy does, as far as steering goes.
+/// How the kernel treats packets that a policy covers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     /// Into the tunnel, or nowhere.
@@ -73,100 +73,105 @@ pub enum Verdict {
 /// One policy, for both directions.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Policy {
-    /// Whose it is, `connection.child`: the own sides of one child are no holes in another's
-    /// policies.
+    /// Name of the child, `connection.child`. The own sides of one child are no holes in another
+    /// child's policies.
     pub name: String,
-    /// What it does.
+    /// How the kernel treats the policy's packets.
     pub verdict: Verdict,
     /// Our side.
     pub local: TrafficSelector,
     /// The peer's side.
     pub remote: TrafficSelector,
-    /// Lower is matched first; 0: by how specific the selectors are, as the engine's SPD orders
-    /// them.
+    /// Policies with a lower number are matched first. 0: the order follows from how specific the
+    /// selectors are, as in the engine's SPD.
     pub priority: u32,
-    /// Bits that the selectors of the configuration leave open from which these were narrowed; 0:
-    /// these are they.
+    /// For selectors that a peer narrowed: how many bits the selectors of the configuration leave
+    /// open. 0: these are the selectors of the configuration.
     pub open: u32,
-    /// Clear packets that match are dropped, out and in (PROTECT and DISCARD). False: `guard = no`;
-    /// steered all the same.
+    /// True: clear packets that match are dropped, on the way out and in (PROTECT and DISCARD).
+    /// False (`guard = no`): packets are only steered.
     pub guard: bool,
 }
 
 impl Policy {
-    /// Where the engine has it among others: of equals it takes the older.
+    /// The policy's place in the order of the engine's SPD. Of equal policies the engine takes the
+    /// older one.
     pub(crate) fn precedence(&self) -> Precedence {
         let protect = self.verdict == Verdict::Protect;
         Precedence::new(&self.local, &self.remote, self.priority, self.open, protect)
     }
 }
 
-/// What the plan depends on besides policies.
+/// Device, marks and ports: the input of the plan that is not policies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
     /// The TUN device.
     pub device: String,
-    /// Mark of the gateway's own outer packets (all of these bits), which no rule steers; also put
-    /// on what no policy covers.
+    /// Mark of the gateway's own outer packets (all of these bits). No rule steers packets with
+    /// this mark; the table also sets it on packets that no policy covers.
     pub mark: u32,
-    /// Mark (one bit) of what a policy covers.
+    /// Mark (one bit) of packets that a policy covers.
     pub steer_mark: u32,
-    /// UDP ports of IKE and of encapsulation: what the guard lets in and out beside ESP.
+    /// UDP ports of IKE and of UDP encapsulation, which the guard lets in and out as it does ESP.
     pub ports: [u16; 2],
-    /// There are VRFs: what is in one is left to its own table, and is nobody's here.
+    /// True when there are VRFs. Packets in a VRF are left to the VRF's table, and no policy covers
+    /// them.
     pub vrf: bool,
-    /// False: no nft; routes and rules alone steer, and policies finer than a destination prefix
-    /// cannot be had.
+    /// False: there is no nft table. Routes and rules alone steer, so no policy can be finer than a
+    /// destination prefix.
     pub nft: bool,
 }
 
-/// Where a destination of table 220 leads.
+/// The kind of route that a destination has in table 220.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Way {
-    /// To the device, and below that nowhere (unreachable).
+    /// To the device. An unreachable route stands below, for when the device is gone.
     Tunnel,
     /// Back to the other tables: our own side inside a wider remote selector, and BYPASS of whole
     /// prefixes.
     Throw,
 }
 
-/// What the kernel is to be told.
+/// Everything that the kernel is told: table, lists for the ingress, rules and routes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// The whole table as `nft -f` takes it, replacing the one before atomically, its counters at
-    /// 0; `None` without nft. Where no policy protects anything it only removes the table.
+    /// The text of the whole table for `nft -f`, which replaces the former table atomically; its
+    /// counters are 0. `None` without nft. If no policy protects anything, the text only removes
+    /// the table.
     pub nft: Option<String>,
-    /// What is dropped where packets arrive, without nft's help; this machine's addresses are still
-    /// to be put in. Empty without nft, as there is no guard then.
+    /// Lists of the program that drops packets where they arrive, without nft's help; the addresses
+    /// of this machine are added later. Empty without nft, because then there is no guard.
     pub ingress: Arc<Filter>,
-    /// Rules, for each family in which something is protected.
+    /// Rules, for each address family in which a policy protects something.
     pub rules: Vec<Rule>,
     /// Destinations of table 220, in order, each once.
     pub routes: Vec<(Destination, Way)>,
-    /// What could not be expressed, with the remedy.
+    /// Policies, or parts of them, that could not be expressed, with the remedy.
     pub warnings: Vec<String>,
-    /// By policy, in the order in which they were given, then by what was narrowed: what of all
-    /// this serves it. The chains of what was narrowed are those of the policy from which it was.
+    /// Routes and chains of each policy: first the policies in the order in which they were given,
+    /// then the narrowed ones. A narrowed policy has the chains of the policy from which it was
+    /// narrowed.
     pub serving: Vec<Serving>,
 }
 
-/// What serves one policy.
+/// The routes and chains that serve one policy.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Serving {
-    /// Its destinations in table 220.
+    /// Destinations of the policy in table 220.
     pub routes: Vec<(Destination, Way)>,
-    /// Chains of the table in which its packets that leave are recognized; empty when other
-    /// policies come first everywhere. The first few where there are many.
+    /// Chains of the table that recognize the policy's packets on their way out; at most the first
+    /// few. Empty when other policies come first everywhere.
     pub chains: Vec<String>,
 }
 
-/// What connections brought beside what is loaded.
+/// Policies that were negotiated, besides those of the configuration.
 #[derive(Clone, Copy, Default)]
 pub struct Brought<'a> {
-    /// By policy: true for one that the configuration does not say. Policies that are not told of
-    /// are loaded.
+    /// For each policy by its index: true when it was negotiated, and is not in the configuration.
+    /// A missing entry means false.
     pub negotiated: &'a [bool],
-    /// Narrowed from policies of the plan, which close all that these do ([`Narrowing`]).
+    /// Policies that were narrowed from policies of the plan, which close all that these do
+    /// ([`Narrowing`]).
     pub narrowed: &'a [Policy],
 }
 
@@ -176,12 +181,12 @@ impl Brought<'_> {
     }
 }
 
-/// Makes the plan of what is loaded.
+/// Makes the plan of the policies of the configuration alone.
 pub fn plan(settings: &Settings, policies: &[Policy]) -> Plan {
     plan_with(settings, policies, &Brought::default())
 }
 
-/// Makes the plan.
+/// Makes the plan of the policies of the configuration and of those that were negotiated.
 pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>) -> Plan {
     let ways = ways::ways(settings, policies, brought.narrowed);
     let mut plan = Plan {
@@ -236,8 +241,8 @@ pub fn plan_with(settings: &Settings, policies: &[Policy], brought: &Brought<'_>
     plan
 }
 
-/// Where table 220 leads back to the other tables, if it has a default route to the device:
-/// disjoint ranges.
+/// Ranges that table 220 leads back to the other tables although it has a default route to the
+/// device. The ranges are disjoint.
 fn below_default(routes: &[(Destination, Way)], ipv6: bool) -> Vec<AddrRange> {
     let of =
         |way: Way| routes.iter().filter(move |(d, w)| d.ip.is_ipv6() == ipv6 && *w == way).map(|(d, _)| d);

@@ -15,7 +15,7 @@ use super::*;
 struct Packet {
     src: IpAddr,
     dst: IpAddr,
-    /// What the packet really is.
+    /// The true protocol, also where the packet hides it.
     protocol: u8,
     ports: (u16, u16),
     shape: Shape,
@@ -34,7 +34,7 @@ enum Shape {
     Ah,
 }
 
-/// What the table makes of it.
+/// Result of the table for a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Fate {
     Guarded,
@@ -117,7 +117,7 @@ impl Table {
 }
 
 impl Packet {
-    /// What the kernel loads behind the IP header, whatever it is.
+    /// The first four bytes behind the IP header, which the kernel loads whatever they are.
     fn th(&self) -> Option<[u8; 4]> {
         let (a, b) = match self.shape {
             Shape::Short => return None,
@@ -225,7 +225,8 @@ impl Packet {
     }
 }
 
-/// What one takes for covered that cannot be seen whole.
+/// How the definition treats policies that a packet might match, when the packet hides a part of
+/// its header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Unseen {
     /// Nothing but what is seen.
@@ -398,7 +399,7 @@ fn compare(seed: u64, rounds: u32, count: u32, packets: u32) {
             for (flow, chain) in [(Flow::Out, "out"), (Flow::In, "in")] {
                 let got = table.run(chain, &p);
                 let want = definition(&policies, &p, flow, Unseen::Closes);
-                // What cannot be seen may be taken for another's that is guarded.
+                // A packet that hides a part may be treated as one of another, guarded policy.
                 let stricter = p.shape != Shape::Whole && want == Fate::Steered && got == Fate::Guarded;
                 assert!(
                     got == want || stricter,

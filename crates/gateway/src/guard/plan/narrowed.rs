@@ -1,7 +1,8 @@
-//! What a peer narrowed from a loaded policy, and what the plan needs of it. Peers choose how many
-//! such policies there are, so they are not cut: the loaded one closes all that they do. But their
-//! destinations lead to the device, where without them a default route would, which unmarked
-//! packets do not take.
+//! Policies that a peer narrowed from a loaded policy. A peer chooses how many of them there are,
+//! so the plan does not cut them: the loaded policy closes all that they close.
+//!
+//! The plan needs only their destinations. Those lead to the device where otherwise a default route
+//! would, and unmarked packets do not take the default route.
 
 use std::collections::HashMap;
 
@@ -38,7 +39,8 @@ impl Narrowing {
                 && p.guard <= outer.guard
                 && p.local.is_subset_of(&outer.local)
                 && p.remote.is_subset_of(&outer.remote)
-                // What lies in link scope comes before the hole for it.
+                // A policy inside link scope stands before the hole for link scope, and one outside
+                // it stands behind.
                 && in_link_scope(p) <= in_link_scope(outer)
         };
         let outer = self.of_child.get(&p.name)?.iter().find(closes)?;

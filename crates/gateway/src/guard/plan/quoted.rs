@@ -19,8 +19,8 @@ use ironswan_wire::selector::AddrRange;
 
 use super::cut::{List, Outcome, Ports, Step, WITH_PORTS};
 
-/// What finds the errors among the packets that no policy covers themselves. RFC 792; RFC 4443
-/// section 2.1: below 128.
+/// The match that recognizes ICMP errors among packets that no policy covers by their own
+/// addresses. The types are those of RFC 792, and types below 128 in RFC 4443 section 2.1.
 pub(super) fn dispatch(ipv6: bool) -> &'static str {
     if ipv6 {
         "ip6 nexthdr 58 @th,0,8 0-127"
@@ -66,8 +66,9 @@ pub(super) fn rules(list: &List, ipv6: bool, pass: &str) -> Vec<String> {
     out
 }
 
-/// What is asked besides the address, each with a space behind; each is enough. What is not where
-/// it usually is closes.
+/// The conditions of a step besides the address, each with a space at its end; a packet that meets
+/// one of them is covered. A quoted packet whose protocol or ports are not at their usual place is
+/// closed.
 fn conditions(step: &Step, ipv6: bool) -> Vec<String> {
     let closes = step.outcome != Outcome::Passed;
     let protocol = match step.protocol {

@@ -1,4 +1,4 @@
-//! What the kernel is told for one policy of each kind.
+//! Plans for one policy of each kind.
 
 use super::*;
 use ironswan_wire::selector::AddrRange;

@@ -108,7 +108,7 @@ enum Bypassed {
     AsPrefix,
     /// No route: no wider policy covers them, or the nft table tells them apart.
     Elsewhere,
-    /// They cannot pass; the warning says why.
+    /// The packets cannot pass; the warning says why.
     Not(String),
 }
 

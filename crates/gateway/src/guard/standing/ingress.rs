@@ -2,37 +2,37 @@
 
 use super::Steering;
 use crate::guard::Count;
-use crate::guard::ingress::thread::Keeping;
+use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::offline::without_ingress;
 
 impl Steering {
     /// Gives the thread that keeps the plan's program at the ingress of interfaces, from the next
     /// plan on.
-    pub fn guards_ingress(&mut self, keeping: Keeping) {
-        self.ingress = Some(keeping);
+    pub fn set_keeper_thread(&mut self, thread: KeeperThread) {
+        self.ingress = Some(thread);
     }
 
     /// The thread that keeps the programs.
-    pub fn keeping(&self) -> Option<&Keeping> {
+    pub fn keeper_thread(&self) -> Option<&KeeperThread> {
         self.ingress.as_ref()
     }
 
     /// Interfaces at whose ingress the program stands, and the reason why it does not stand at all
     /// of them.
     pub fn ingress(&self) -> (Vec<String>, Option<&str>) {
-        (self.ingress.as_ref().map(Keeping::stands).unwrap_or_default(), self.without_ingress.as_deref())
+        (self.ingress.as_ref().map(KeeperThread::stands).unwrap_or_default(), self.without_ingress.as_deref())
     }
 
     /// Counts the packets that the programs have dropped.
     pub fn dropped_at_ingress(&self) -> Count {
-        self.ingress.as_ref().map(Keeping::counted).unwrap_or_default()
+        self.ingress.as_ref().map(KeeperThread::counted).unwrap_or_default()
     }
 
     /// Takes the thread's latest report: logs what is new in it, and returns the interfaces at
     /// which somebody had removed the program.
     pub fn ingress_kept(&mut self) -> Vec<String> {
-        let Some(keeping) = &self.ingress else { return Vec::new() };
-        let kept = keeping.take();
+        let Some(thread) = &self.ingress else { return Vec::new() };
+        let kept = thread.take();
         kept.said.into_iter().for_each(|line| self.problems.say(line + " (said once)"));
         if kept.problem != self.without_ingress {
             match &kept.problem {

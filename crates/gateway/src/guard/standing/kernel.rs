@@ -96,9 +96,9 @@ impl Steering {
             }
         }
         self.plan.ingress = Arc::default();
-        if let Some(keeping) = &self.ingress {
-            keeping.want(&self.plan.ingress);
-            keeping.settle();
+        if let Some(thread) = &self.ingress {
+            thread.want(&self.plan.ingress);
+            thread.settle();
         }
         self.ingress_kept();
     }

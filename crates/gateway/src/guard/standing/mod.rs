@@ -32,7 +32,7 @@ use ironswan_io::route::{Destination, Rule};
 use ironswan_wire::sadb::PolicyAdd;
 
 use crate::dataplane::userspace::install::Kernel;
-use crate::guard::ingress::thread::Keeping;
+use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::plan::from_config::Configured;
 use crate::guard::plan::{self, Brought, Plan, Policy, Serving, Settings, Way};
 pub(crate) use kernel::default_metric;
@@ -55,7 +55,7 @@ pub struct Steering {
     /// Routes of the plan by destination.
     ways: BTreeMap<Destination, Way>,
     /// The thread that keeps the programs at the ingress.
-    ingress: Option<Keeping>,
+    ingress: Option<KeeperThread>,
     /// The reason why a program does not stand at every interface.
     without_ingress: Option<String>,
     /// The interfaces and addresses for which the program drops more than the policies say.
@@ -111,7 +111,7 @@ impl Steering {
         }
     }
 
-    /// What steering depends on besides policies.
+    /// Device, marks and ports: the part of the plan's input that is not policies.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -131,7 +131,7 @@ impl Steering {
         self.policies.iter().chain(&self.narrowed).zip(&self.plan.serving)
     }
 
-    /// What the plan says about a destination.
+    /// The way of a destination in the plan; `None` when the plan has no route for it.
     pub fn way(&self, to: &Destination) -> Option<Way> {
         self.ways.get(to).copied()
     }
@@ -227,8 +227,8 @@ impl Steering {
         self.plan = plan;
         self.policies = input.policies;
         self.narrowed = input.narrowed;
-        if let Some(keeping) = &self.ingress {
-            keeping.want(&self.plan.ingress);
+        if let Some(thread) = &self.ingress {
+            thread.want(&self.plan.ingress);
         }
         self.close(kernel);
         generation

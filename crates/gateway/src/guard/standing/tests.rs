@@ -8,7 +8,7 @@ use ironswan_wire::sadb::Action;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::*;
-use crate::dataplane::userspace::install::tests::{Fake, Table as Kept};
+use crate::dataplane::userspace::install::tests::{Fake, Table as KernelState};
 use crate::driver::tests::steering;
 use crate::guard::plan::Verdict;
 use crate::guard::standing_route;
@@ -25,8 +25,8 @@ fn protect(remote: [u8; 4], len: u8) -> Policy {
     policy(Verdict::Protect, net([10, 1, 0, 0], 16), net(remote, len))
 }
 
-fn setup() -> (Steering, Fake, Rc<RefCell<Kept>>) {
-    let kept = Rc::new(RefCell::new(Kept::default()));
+fn setup() -> (Steering, Fake, Rc<RefCell<KernelState>>) {
+    let kept = Rc::new(RefCell::new(KernelState::default()));
     (steering(), Fake(kept.clone()), kept)
 }
 
@@ -48,7 +48,7 @@ fn pass_with(s: &mut Steering, kernel: &mut Fake, loaded: Configured) {
     s.open(kernel, generation);
 }
 
-fn routes(kept: &Rc<RefCell<Kept>>) -> Vec<String> {
+fn routes(kept: &Rc<RefCell<KernelState>>) -> Vec<String> {
     let mut all: Vec<String> =
         kept.borrow().routes.iter().map(|r| r.to_string().replace(" table 220", "")).collect();
     all.sort();
@@ -161,7 +161,7 @@ fn ipv6_sockets_look_again_after_routes_have_come_and_only_then() {
         };
         policy(Verdict::Protect, net(1), net(a))
     };
-    let renewed = |kept: &Rc<RefCell<Kept>>| {
+    let renewed = |kept: &Rc<RefCell<KernelState>>| {
         kept.borrow().done.iter().filter(|d| d.contains("rule 218")).cloned().collect::<Vec<_>>()
     };
     pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16)]);
@@ -182,7 +182,7 @@ fn ipv6_sockets_look_again_after_routes_have_come_and_only_then() {
     assert!(!s.is_due());
 }
 
-/// What the engine is told of a child's policy.
+/// The policy that the engine is told to add for a child with this remote network.
 fn of_child(name: &str, remote: [u8; 4]) -> PolicyAdd {
     let action = Action::Protect(ironswan_wire::sadb::ReqId(1));
     PolicyAdd {
@@ -240,8 +240,8 @@ fn what_runs_takes_over_the_guard_that_its_child_has_now() {
         s.replan(&mut kernel, children(&[("a.net", guard)]));
         assert_eq!(guarded(&s), [("a.net", guard)]);
     }
-    // It runs on without the configuration, as it was last; what comes under its name later is
-    // guarded.
+    // The policy stays with its last guard setting after its child was unloaded. A new policy under
+    // the same name is guarded.
     s.replan(&mut kernel, children(&[]));
     assert_eq!(guarded(&s), [("a.net", false)]);
     s.engine(&of_child("a.net", [10, 3, 0, 0]), true);
@@ -347,9 +347,10 @@ fn the_destinations_of_what_a_peer_narrowed_from_a_default_route_are_closed_and_
         body.lines().rfind(|l| !l.trim().is_empty()).unwrap().trim().to_owned()
     };
     assert_eq!([end(default), end(chain)], ["accept", "goto skip"]);
-    // What reaches into our own side closes there, and is cut.
+    // A narrowed policy that overlaps our own side closes addresses that are a hole in the loaded
+    // one, so it gets lists of its own.
     s.engine(&narrowed(net([10, 1, 0, 0], 17)), true);
-    // So does what names link scope.
+    // The same holds for a narrowed policy that names link scope.
     s.engine(&narrowed(net([224, 0, 0, 0], 8)), true);
     pass_with(&mut s, &mut kernel, loaded());
     let planned: Vec<_> = s.policies().iter().map(|p| p.remote.to_string()).collect();
@@ -360,17 +361,17 @@ fn the_destinations_of_what_a_peer_narrowed_from_a_default_route_are_closed_and_
 fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
     let (mut s, mut kernel, _) = setup();
     let mut left = 1;
-    s.guards_ingress(
-        Keeping::with(move |_: &std::sync::Arc<_>| {
+    s.set_keeper_thread(
+        KeeperThread::with(move |_: &std::sync::Arc<_>| {
             let problem = (left > 0).then(|| "this kernel has none".to_owned());
             left -= i32::from(left > 0);
-            crate::guard::ingress::Kept { problem, ..Default::default() }
+            crate::guard::ingress::KeepOutcome { problem, ..Default::default() }
         })
         .unwrap(),
     );
     let mut kept = |s: &mut Steering, loaded: &[Policy]| {
         pass(s, &mut kernel, loaded);
-        s.keeping().unwrap().settle();
+        s.keeper_thread().unwrap().settle();
         s.ingress_kept();
         s.take_log().join(" ")
     };

@@ -163,7 +163,8 @@ pub(super) fn cut(policies: &[Policy], brought: &Brought<'_>, ipv6: bool, defaul
 /// Cuts within bounds; `None` when all lists together, or the work, would exceed them.
 fn sweep(entries: &[Entry], policies: usize, ipv6: bool, bounds: Bounds) -> Option<Cut> {
     let mut cut = Cut { serving: vec![Vec::new(); policies], ..Cut::default() };
-    // Where something begins, and behind where it ends; nothing is behind the last address.
+    // Sorted first and last addresses of all entries. An interval begins where an entry begins, and
+    // behind the end of one.
     let mut begins: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
     let mut ends: Vec<(u128, usize)> = Vec::with_capacity(entries.len());
     for (i, e) in entries.iter().enumerate() {
@@ -219,7 +220,7 @@ fn sweep(entries: &[Entry], policies: usize, ipv6: bool, bounds: Bounds) -> Opti
     }
 }
 
-/// What a list asks.
+/// The policies for which a list has steps.
 #[derive(Default)]
 struct Asked {
     policies: Vec<usize>,
@@ -237,8 +238,8 @@ fn fine<'a>(active: impl Iterator<Item = &'a Entry>, max: usize, work: &mut usiz
     let mut seen: HashSet<Step> = HashSet::new();
     let mut hole_in = None;
     for e in active.filter(|e| e.rank.class != Class::RoutedOnly) {
-        // Where a policy has a hole it does not apply at all, not even to what does not show
-        // whether it fits.
+        // A policy does not apply at all inside its own hole, not even to packets that hide whether
+        // they fit.
         if e.is_own_hole() {
             hole_in = Some(e.rank.policy);
         } else if e.policy.is_some() && e.policy == hole_in {

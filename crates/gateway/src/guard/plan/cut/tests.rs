@@ -8,7 +8,8 @@ use super::*;
 use crate::guard::plan::model_tests::Dice;
 use crate::guard::plan::tests::settings;
 
-/// What the cut says of a packet that shows everything; `None`: no list is for its remote address.
+/// The outcome of the cut for a packet that shows everything; `None`: no list is for its remote
+/// address.
 fn ask(cut: &Cut, (local, remote): (IpAddr, IpAddr), protocol: u8, ports: (u16, u16)) -> Option<Outcome> {
     let (_, list) = cut.intervals.iter().find(|(range, _)| range.contains(remote))?;
     let within = |asked: Ports, port: u16| match asked {
@@ -55,7 +56,8 @@ fn a_list_that_is_too_long_closes_at_least_what_it_would_have() {
                 std::cmp::Ordering::Greater => opener += 1,
             }
         }
-        // Where packets are led to the device unmarked, there is a list that says what passes by.
+        // A list must say which packets pass by, for every address that is led to the device
+        // unmarked.
         let routed = |cut: &Cut, at: IpAddr| {
             let list = cut.intervals.iter().find(|(range, _)| range.contains(at));
             list.is_some_and(|(_, list)| cut.lists[*list].routed)
@@ -114,7 +116,7 @@ fn policies_that_overlap_in_all_ways_are_cut_into_a_bounded_number_of_steps_and_
     // The middle of all windows, whatever the port: nothing leaves in clear.
     assert_eq!(ask([10, 2, 8, 0], 300), Some(Outcome::Guarded));
     assert_eq!(ask([10, 2, 8, 0], 9000), Some(Outcome::Guarded));
-    // Where few overlap, and where others' policies are, all is as it was.
+    // Addresses with few overlapping policies, and those of other policies, are as before.
     assert_eq!(ask([10, 2, 0, 1], 1), Some(Outcome::Guarded));
     assert_eq!(ask([10, 2, 0, 1], 9000), Some(Outcome::Passed));
     assert_eq!(ask([10, 9, 1, 1], 9), Some(Outcome::Passed));
@@ -285,7 +287,7 @@ fn holes_for_own_sides_that_are_too_many_are_said_and_those_of_what_is_loaded_st
             .iter()
             .all(|w| !w.contains("too many"))
     );
-    // What a peer negotiates takes no hole from what is loaded.
+    // Policies that a peer negotiates take no hole from those that are loaded.
     let few = 20;
     let negotiated: Vec<bool> = (0..loaded.len()).map(|i| i >= few).collect();
     let brought = Brought { negotiated: &negotiated, narrowed: &[] };

@@ -15,7 +15,7 @@ use super::super::tests::{settings, ts};
 use super::super::*;
 use crate::guard::{self, Nft};
 
-/// Where a packet was seen, or who dropped it.
+/// The interface where a packet was seen, or the counter of the guard that counted it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Went {
     Tunnel,
@@ -29,7 +29,7 @@ pub(super) enum Went {
 }
 pub(super) use Went::{ClearIn, ClearOut, Lan, Nowhere, Tunnel, Wide};
 
-/// What is behind the IP header.
+/// Content behind the IP header.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Upper {
     Tcp(u16, u16),
@@ -236,7 +236,7 @@ impl Box {
         plan
     }
 
-    /// What stands when everything but the table was flushed.
+    /// Removes all rules, as after a flush of everything but the table.
     pub(super) fn forget_routes(&mut self) {
         guard::set_rules(&mut self.netlink, &[]).unwrap();
     }
@@ -282,7 +282,8 @@ impl Box {
             _ => p.ends_with(&tag),
         };
         let found = |b: &Self| b.left().into_iter().find(|(_, p)| is_it(p)).map(|(went, _)| went);
-        // What is forwarded is there at once; for what is not, once more than that.
+        // A forwarded packet is there at once. A packet that goes nowhere is looked for three times
+        // more.
         for _ in 0..4 {
             if let Some(went) = found(self) {
                 assert_eq!(before, self.counted(), "seen and counted");

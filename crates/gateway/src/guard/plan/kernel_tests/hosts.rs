@@ -14,7 +14,7 @@ use ironswan_wire::ip::checksum;
 use super::super::Verdict;
 use super::harness::*;
 
-/// Where what this socket sends goes.
+/// The interface by which a packet leaves that `send` sends.
 fn sent(b: &Box, send: impl FnOnce()) -> Option<Went> {
     b.left();
     send();
@@ -99,7 +99,8 @@ fn a_host_sends_everything_through_the_tunnel_but_what_carries_the_tunnel() {
     });
 }
 
-/// What `router` says to `own` about a packet that is too long for its next link.
+/// An ICMP error with which `router` tells `own` that the quoted packet is too long for its next
+/// link.
 fn too_big(router: IpAddr, own: IpAddr, quoted: &[u8]) -> Vec<u8> {
     let icmp = if own.is_ipv6() { [2, 0, 0, 0, 0, 0, 5, 0] } else { [3, 4, 0, 0, 0, 0, 5, 0] };
     let mut icmp = [&icmp[..], &quoted[..quoted.len().min(60)]].concat();
@@ -204,8 +205,8 @@ fn transport_mode_between_two_hosts_lets_esp_and_ah_pass_and_nothing_else() {
                     );
                     assert_eq!((sender.stats().fragmented, sender.stats().datagrams), (1, 3), "{what}");
                 }
-                // What the peer sends gets in, and so do errors about ours. Somebody takes it, or
-                // the kernel would answer.
+                // Packets of the peer get in, and so do errors about ours. A socket takes them,
+                // because otherwise the kernel would answer.
                 let _taker = RawSocket::open(v6, protocol, 0x220, 1 << 20).unwrap();
                 assert_eq!(b.send(Wide, far, own, Proto(protocol)), Nowhere);
                 assert_eq!(b.send(Wide, far, own, Later(protocol)), Nowhere);
@@ -267,8 +268,8 @@ fn made(kind: Sent, from: IpAddr, to: IpAddr) -> Vec<u8> {
     }
 }
 
-/// What comes in clear, and whether it is dropped: for the gateway itself, and for a host behind
-/// it.
+/// Packets that come in clear, and whether they are dropped: for the gateway itself, and for a host
+/// behind it.
 const TO_US: &[(Sent, bool, bool)] = &[
     (Sent::As(Udp(1, 2)), true, true),
     (Sent::As(Udp(9, 500)), false, true),
@@ -324,7 +325,8 @@ fn table_and_program_decide_alike_about_what_comes_in_clear() {
                         }
                     }
                 }
-                // What no router has passed on, for the gateway itself alone.
+                // Hop limit 255: no router has forwarded the packet. Only the gateway itself may
+                // receive it.
                 let neighbour = |to: &str| made(Sent::Neighbour(255), from, family(v6, to));
                 let (own, behind) = (neighbour("192.0.2.1"), neighbour("10.1.0.5"));
                 if (dropped(b, &own), dropped(b, &behind)) != (u64::from(!v6), 1) {

@@ -43,9 +43,9 @@ pub(super) fn chains(t: &mut String, list: &List, name: &str, flow: Flow, ipv6: 
 struct Branches {
     /// Tests in the order in which they are made, each with the letter of the chain where it leads.
     tests: Vec<(&'static str, &'static str)>,
-    /// What each of these chains may ask, each once.
+    /// Chains with the view that each may ask for, each once.
     chains: Vec<(View, &'static str)>,
-    /// What may be asked of packets that meet no test.
+    /// View that may be asked for packets that meet no test.
     rest: View,
 }
 
@@ -165,8 +165,8 @@ fn rules(list: &List, flow: Flow, ipv6: bool, view: View) -> Vec<String> {
     out
 }
 
-/// What is asked besides the local address: none, one, or several of which each is enough. An empty
-/// text is no condition.
+/// The conditions of a step besides the local address. There may be none, one, or several of which
+/// each is enough. An empty text means no condition.
 fn conditions(step: &Step, flow: Flow, view: View) -> Vec<String> {
     let closes = outcome(step, flow) != Outcome::Passed;
     let ranges =

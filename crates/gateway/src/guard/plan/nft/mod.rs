@@ -14,24 +14,31 @@
 //! in:   mirrored: ip saddr vmap @in4 -> goto i4_N ...
 //! ```
 //!
-//! What returns from `out` or `in` is guarded, and nothing else does; so the guard trusts no mark.
+//! A packet for which `out` or `in` returns is guarded, and no other packet is; so the guard trusts
+//! no mark.
 //!
-//! The maps name every address, also those that no policy covers (`accept`). The kernel replaces
-//! rules at once, but not what maps hold: while a table takes another's place, a packet may find
-//! none of the elements, of the old map or of the new one, in all chains that it meets. It returns
-//! then as if it were guarded: it is steered, so that table 220 routes it whatever its mark would
-//! have been, and dropped behind that; with an `accept` behind the maps it would leave in clear.
-//! What has come out of a tunnel, and what is forwarded into one, goes on, or each replacement
-//! would cost tunnels packets. Not where tunnels meet ([`Cut::meets`]): what comes out of one may
-//! have to go into another, and what claims to be from one may not come in clear.
+//! The maps name every address, also addresses that no policy covers (`accept`). The kernel
+//! replaces the rules of a table at once, but not the elements of maps. While one table replaces
+//! another, a packet may find no element, neither of the old map nor of the new one, in all chains
+//! that it meets. Then the chain returns, as for a guarded packet: the packet is steered, table 220
+//! routes it whatever its mark would have been, and postrouting drops it. With an `accept` behind
+//! the maps it would leave in clear.
 //!
-//! A list is written up to three times: for packets that show ports (or type and code), for those
-//! that do not (later fragments, and what is too short), and for IPv6 packets whose protocol the
-//! kernel reads differently from the engine (behind extension headers and AH) or not at all. What
-//! cannot be seen closes: a PROTECT or DISCARD that might cover the packet does, a hole that might
-//! not does not. ICMP errors are asked what they quote, last ([`quoted`]). Fragments are told apart
-//! before anything is loaded from behind the IP header: the kernel would take the data of a later
-//! one for ports.
+//! Packets that have come out of a tunnel, and packets that are forwarded into one, go on at that
+//! moment; otherwise each replacement would cost tunnels packets. The exception is where tunnels
+//! meet ([`Cut::meets`]): a packet out of one may have to go into another, and a packet that claims
+//! to be from one may not come in clear.
+//!
+//! A list is written up to three times:
+//! * for packets that show ports, or type and code;
+//! * for packets that show none: later fragments, and packets that are too short;
+//! * for IPv6 packets whose protocol the kernel reads differently from the engine (behind extension
+//!   headers and AH), or not at all.
+//!
+//! A hidden part counts against the packet: a PROTECT or DISCARD policy that might cover it does,
+//! and a hole that might not cover it does not. ICMP errors are asked for the packet that they
+//! quote, last ([`quoted`]). Fragments are told apart before anything behind the IP header is
+//! loaded, because the kernel would take the data of a later fragment for ports.
 //!
 //! # Files
 //!
@@ -61,7 +68,7 @@ pub(super) enum Flow {
     In,
 }
 
-/// What a chain may ask of its packets.
+/// How much of a packet the rules of a chain may read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum View {
     /// Protocol, and ports where the protocol has them.
@@ -72,7 +79,7 @@ pub(super) enum View {
     Addresses,
 }
 
-/// What removes the table, whether it is there or not.
+/// The text that removes the table, whether it stands or not.
 pub(super) fn removal() -> String {
     format!("table inet {TABLE} {{}}\ndelete table inet {TABLE}\n")
 }
@@ -219,8 +226,8 @@ fn sets(t: &mut String) {
     }
 }
 
-/// Where each remote address leads: the whole family, so that an address without an element is only
-/// one that a replacement of the table hides for an instant.
+/// Writes the map from remote addresses to chains. The map has elements for the whole address
+/// family, so that a packet finds no element only for the moment of a replacement.
 fn map(t: &mut String, cut: &Cut, flow: Flow, ipv6: bool) {
     if !asked(cut, flow) {
         return;
