@@ -1,5 +1,5 @@
-//! What can go wrong in the laboratory, sorted by who has to act: the caller, the owner of the
-//! machine, or whoever looks after the system under test.
+//! Errors of the laboratory, sorted by who has to act: the caller, the owner of the machine, or
+//! whoever looks after the system under test.
 
 use std::fmt;
 use std::io;

@@ -285,8 +285,8 @@ impl Process {
 
     fn signal(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
-            // It may have ended meanwhile; until we reap it, its id cannot belong to another
-            // process.
+            // The process may have ended meanwhile. Until we reap it, its id cannot belong to
+            // another process.
             let _ = kill_process(pid, signal);
         }
     }

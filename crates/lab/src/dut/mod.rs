@@ -208,8 +208,8 @@ pub trait Dut {
     /// Version, as the system reports it.
     fn version(&self) -> Option<String>;
 
-    /// What it agrees on with a peer by IKEv2: algorithms, and the form of ESP; `None` for a system
-    /// that is none of IPsec.
+    /// Algorithms and form of ESP that the system agrees on with a peer by IKEv2; `None` for a
+    /// system that does not use IPsec.
     fn ipsec(&self) -> Option<(&Suite, Encap)> {
         None
     }
@@ -250,11 +250,12 @@ pub trait Running {
         Vec::new()
     }
 
-    /// What went wrong while it was at work under the name `dut`: that one of its processes has
-    /// ended, where one has; else what is said of the traffic, with the end of its logs.
+    /// Finds the cause of a failure while the system named `dut` carried traffic. If one of its
+    /// processes has ended, that is the cause; else it is `error`, with the end of the system's
+    /// logs.
     fn failed(&mut self, dut: &str, error: LabError) -> LabError {
         let mut ended = None;
-        // Its sockets are closed some time before a process has ended.
+        // A process closes its sockets some time before it has ended, so give it [`ENDING`].
         let waited = interrupt::wait_until(ENDING, || {
             ended = self.alive().err();
             Ok(ended.is_some())
@@ -340,8 +341,8 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
     })
 }
 
-/// What the configuration of a CHILD_SA has where the laboratory plays the other end: keys for as
-/// long as the run takes, for a trial must not meet a rekeying.
+/// Configuration of a CHILD_SA whose other end the laboratory plays: keys are never replaced,
+/// because a trial must not meet a rekeying.
 fn lasting(sites: &Sites<'_>) -> &'static str {
     if sites.played.is_some() { "        rekey_time = 0\n" } else { "" }
 }

@@ -115,8 +115,8 @@ fn command(dir: &Path, end: &End<'_>, peer: &str) -> Vec<String> {
         ("--peer-fingerprint", peer.into()),
         ("--cipher", "AES-128-GCM".into()),
         ("--data-ciphers", "AES-128-GCM".into()),
-        // What the hosts send is smaller, or the outer link larger; TCP is left as it is, as for
-        // every other system.
+        // The hosts send smaller packets, or the outer link carries larger ones, so OpenVPN need
+        // not fragment. The MSS of TCP is left alone, as for every other system.
         ("--tun-mtu", "1500".into()),
         ("--mssfix", "0".into()),
         ("--verb", "3".into()),

@@ -83,7 +83,7 @@ const APART: f64 = 0.05;
 /// Programs that carry the traffic as well, without a tunnel.
 const APPS: [App; 2] = [App::Scp, App::Https];
 
-/// What the traffic is made of.
+/// Kind of traffic that a window carries beside the sieve.
 #[derive(Clone, Copy)]
 enum Traffic<'a> {
     None,
@@ -137,7 +137,7 @@ pub fn background(options: BackgroundOptions) -> Result<Report, LabError> {
         let soaker = Soaker::start()?;
         soaker.calibrate(4, window / 2)?
     };
-    // As many rounds as the idle machine does in a window.
+    // The number of rounds that the idle machine does in one window.
     let round = sieve::run(2)?.as_secs_f64() / 2.0;
     let rounds = (window.as_secs_f64() / round.max(1e-6)).clamp(1.0, 1e6) as u32;
     calibration.disturbed().into_iter().for_each(|what| c.doubt(Warning::Calibration { what }));
@@ -286,9 +286,8 @@ impl Plan {
     }
 }
 
-/// What is to be doubted when, without traffic, the sieve took `sieve` times as long as when it was
-/// tried out, and the soaker got
-/// `soaker` times what it got when it was calibrated.
+/// Doubts about a machine without traffic: the sieve took `sieve` times as long as when it was
+/// tried out, and the soaker got `soaker` times as much done as when it was calibrated.
 fn quiet_doubts(sieve: f64, soaker: f64) -> Vec<Warning> {
     let mut doubts = Vec::new();
     for (what, times) in

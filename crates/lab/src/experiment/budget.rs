@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::campaign::Common;
 use super::throughput::Care;
 
-/// What `--quick` has at most, with a little to spare of its minute.
+/// Time limit of a run with `--quick`, of the minute that it may take in all.
 pub(super) const QUICK: Duration = Duration::from_secs(55);
-/// What `--smoke` has, of ten seconds.
+/// Time limit of a run with `--smoke`, of the ten seconds that it may take in all.
 pub(super) const SMOKE: Duration = Duration::from_secs(9);
 
 /// Between two trials of packets: the way has to be quiet.
@@ -27,8 +27,9 @@ pub(super) fn repeats(common: &Common, fixed: Duration, one: Duration, most: u32
     (fit as u32).clamp(1, most.max(1))
 }
 
-/// So many searches of a throughput that, with `others` for all else, the run keeps to its time: no
-/// search has more trials than that. `None` when fewer are left than find anything.
+/// Limits the trials of each search, so that a run of `searches` searches of a throughput keeps to
+/// its time; `others` is the time for all other parts. `None` when fewer trials are left than find
+/// anything.
 pub(super) fn searches(common: &Common, care: &Care, others: Duration, searches: u32) -> Option<Care> {
     let Some(time) = of(common) else { return Some(care.clone()) };
     let each = time.saturating_sub(others).as_secs_f64() / f64::from(searches.max(1));

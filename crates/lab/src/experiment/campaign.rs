@@ -1,6 +1,6 @@
-//! What every experiment does around its measurements: listens for signals, makes the run's folder,
-//! takes down samples, makes the record of them. A campaign that is dropped before it is finished
-//! leaves no folder.
+//! The frame around the measurements of every experiment: listens for signals, makes the run's
+//! folder, records samples, makes the record of them. A campaign that is dropped before it is
+//! finished leaves no folder.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -91,22 +91,22 @@ pub(crate) fn useful(option: &str, asked: Duration, range: RangeInclusive<f64>) 
     )))
 }
 
-/// What an experiment is.
+/// Description of an experiment: its name, its question, its measures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct About {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Its number.
+    /// Number in the list of experiments.
     pub number: &'static str,
-    /// What it answers, in a sentence.
+    /// The question that the experiment answers, in a sentence.
     pub question: &'static str,
-    /// What it measures: name, heading, unit, what it is, which way is good.
+    /// The measures: name, heading, unit, description, which way is good.
     pub measures: &'static [(&'static str, &'static str, &'static str, &'static str, Better)],
     /// With what it compares: factor and value.
     pub baseline: Option<(&'static str, &'static str)>,
 }
 
-/// What an experiment leaves.
+/// Result of an experiment that has ended.
 #[derive(Debug, Clone)]
 pub struct Report {
     /// The record, as in `run.json`.
@@ -115,7 +115,7 @@ pub struct Report {
     pub folder: PathBuf,
 }
 
-/// What the experiment concludes from its samples, for the record.
+/// Conclusions of an experiment from its samples, for the record.
 #[derive(Debug, Default)]
 pub(crate) struct Conclusion {
     pub derived: Vec<Derived>,
@@ -142,7 +142,7 @@ pub(crate) struct Campaign {
     pub systems: Vec<String>,
     /// Versions of systems and tools, by name.
     pub versions: BTreeMap<String, String>,
-    /// What was asked for, by name.
+    /// Settings of the run by name, as the caller gave them.
     pub settings: BTreeMap<String, String>,
 }
 
@@ -236,7 +236,7 @@ impl Campaign {
         }
     }
 
-    /// What has been taken down so far.
+    /// The samples so far.
     pub(crate) fn samples(&self) -> &[Sample] {
         &self.samples
     }
@@ -306,7 +306,8 @@ impl Campaign {
             (conclusion.derived, conclusion.views, conclusion.history);
         accounting::show(&mut record);
         accounting::doubts(&record).into_iter().for_each(|d| self.doubt(d));
-        // What is not a number cannot be written, and says nothing.
+        // The record's format has no infinite values and no NaN, and a figure of that kind says
+        // nothing.
         record.derived.retain(|d| d.value.is_finite());
         record.views.iter_mut().for_each(name_as_file);
         let seen = self.watch.take().map(Watch::finish).unwrap_or_default();

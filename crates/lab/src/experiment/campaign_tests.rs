@@ -1,4 +1,5 @@
-//! What surrounds every experiment, without any: folders, records, and doubts about the machine.
+//! The frame around every experiment, without an experiment: folders, records, doubts about the
+//! machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -83,7 +84,7 @@ fn a_finished_run_has_a_record_a_page_and_plots_that_agree() {
     let json = serde_json::to_value(&report.record).expect("JSON");
     assert_eq!(breaches(&json), [""; 0]);
     assert_eq!(report.record.faults(), [""; 0]);
-    // What is no number is not in the record.
+    // The figure that is NaN is not in the record.
     assert_eq!(report.record.derived.len(), 1);
     let mut files: Vec<String> = fs::read_dir(&report.folder)
         .expect("the folder")

@@ -23,7 +23,7 @@ use crate::topology::Mode;
 /// Options of the experiment. Empty lists: the experiment's own choice.
 #[derive(Debug, Clone, Default)]
 pub struct CompareOptions {
-    /// What experiments share; `duration` is the length of a TCP window.
+    /// Options that all experiments have; `duration` is the length of a TCP window.
     pub common: Common,
     /// Frame sizes of the loads with packets.
     pub sizes: Vec<FrameSize>,
@@ -49,10 +49,10 @@ const ABOUT: About = About {
     baseline: Some(("dut", "plain")),
 };
 
-/// What may be lost at a throughput.
+/// Loss that is allowed at a throughput.
 const LOSS: f64 = 0.001;
 
-/// What every system takes: strongSwan's ESP in user space drops anything larger.
+/// Inner MTU for all systems: strongSwan's ESP in user space drops larger packets.
 const INNER_MTU: u32 = 1400;
 
 /// Makes the experiment.
@@ -160,7 +160,7 @@ pub fn compare(options: CompareOptions) -> Result<Report, LabError> {
     c.finish(conclude)
 }
 
-/// What fits into the time of a run.
+/// Parts of the experiment that fit into the time of a run.
 struct Budget {
     /// Sizes of frames, the last ones.
     sizes: usize,

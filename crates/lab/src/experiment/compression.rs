@@ -185,7 +185,7 @@ fn one(
     Ok(())
 }
 
-/// What IPComp makes of a figure: its rate over the same without.
+/// Gain of IPComp for each figure: the rate with IPComp, divided by the rate without.
 fn gains(record: &Record) -> Vec<(Factors, f64)> {
     let gain = |figure: &crate::record::Figure| {
         let mut without = figure.factors.clone();

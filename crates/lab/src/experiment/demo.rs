@@ -61,7 +61,7 @@ pub fn demo(options: DemoOptions) -> i32 {
     }
 }
 
-/// Where text goes: standard output, unless that is for JSON.
+/// Prints text to standard output, unless standard output is for JSON.
 struct Screen {
     json: bool,
 }
@@ -95,7 +95,7 @@ fn show(options: DemoOptions, screen: &mut Screen) -> Result<(), LabError> {
             repeats: options.repeats,
             out: options.out,
             command_line: options.command_line,
-            // It is to work everywhere, and its figures are compared with nothing.
+            // The demo has to work on every machine, and nobody compares its figures.
             congestion: Congestion::default(),
             ..LineOptions::default()
         },

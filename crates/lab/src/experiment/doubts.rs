@@ -1,4 +1,4 @@
-//! What a reader of a run should doubt: from its record to its warnings. Pure.
+//! Makes the warnings of a run for its reader, from the record alone. Pure.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(super) fn doubts(
         options: &o.dut_options,
         repeats: o.repeats,
         against_plain: true,
-        // What counts is what happened within the windows.
+        // Only what other programs did within the windows counts.
         seen: Seen {
             others: most(&|t| t.window.other_load_share),
             stolen: most(&|t| t.window.cpu.steal as f64 / t.window.cpu.total().max(1) as f64),

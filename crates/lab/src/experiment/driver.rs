@@ -32,7 +32,7 @@ use work::{Bench, Check, Data, Dispatch, Work};
 /// Options of the experiment. Empty lists: the experiment's own choice.
 #[derive(Debug, Clone, Default)]
 pub struct DriverOptions {
-    /// What experiments share; systems and encapsulations do not concern it.
+    /// Options that all experiments have; systems and encapsulations have no meaning here.
     pub common: Common,
     /// Suites of ESP as `swanctl.conf` writes them.
     pub suites: Vec<String>,
@@ -89,7 +89,7 @@ struct Cell {
     check: Check,
 }
 
-/// What is measured.
+/// The measurements of a run: suites, cells and operations of each.
 struct Plan {
     suites: Vec<(String, EspSuite)>,
     cells: Vec<Cell>,

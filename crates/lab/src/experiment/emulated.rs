@@ -1,4 +1,5 @@
-//! What emulated links did while something was measured over them, and whether they could keep up.
+//! Tells what emulated links did to packets during a measurement, and whether the links could keep
+//! up.
 
 use crate::relay::{DirectionCounts, Relay};
 use crate::report::Warning;
@@ -11,7 +12,7 @@ const WORN_OUT: f64 = 0.9;
 #[derive(Debug, Clone)]
 pub(super) struct Emulated(Vec<DirectionCounts>);
 
-/// What happened on them in a window.
+/// Frames that links have carried and lost in one window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Crossed {
     /// Share of the frames that the links lost, as they were told to or since their queue was full
@@ -29,7 +30,7 @@ impl Emulated {
         Self(relays.iter().flat_map(|r| [r.counts().there, r.counts().back]).collect())
     }
 
-    /// What happened since `before`, a window of so many seconds ago.
+    /// Frames since `before`, a reading of `seconds` ago.
     pub(super) fn since(&self, before: &Self, seconds: f64) -> Crossed {
         let mut crossed = Crossed { lost: f64::NAN, busy: 0.0, missed: 0 };
         let (mut offered, mut lost) = (0, 0);

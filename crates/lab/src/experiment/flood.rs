@@ -101,7 +101,7 @@ impl Default for FloodOptions {
     }
 }
 
-/// What the experiment leaves.
+/// Result of the experiment.
 #[derive(Debug, Clone)]
 pub struct FloodReport {
     /// The record, as in `run.json`.
@@ -259,7 +259,7 @@ impl Work<'_> {
                 .collect();
             self.search(cell, goal, &mut rigs, &mut searches, says)?;
             if nth == 0 {
-                // What the curve takes multiples of.
+                // The throughput, of which the curve takes multiples.
                 for (search, known) in searches.iter().zip(&mut throughput) {
                     *known = if let Step::Done(pps) = search.step() { pps } else { None };
                 }
@@ -372,7 +372,8 @@ impl FloodOptions {
 
     fn shorten(&mut self) {
         if self.smoke || self.quick {
-            // What was asked for stays; what was not is one load and one goal.
+            // A list that the user has set stays. A list with its default is cut to one load and
+            // one goal.
             let usual = Self::default();
             let one = |list: &mut Vec<u32>, usual: &[u32]| {
                 if list == usual {

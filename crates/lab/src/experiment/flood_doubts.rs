@@ -1,4 +1,4 @@
-//! What a reader of a flood run should doubt. Pure.
+//! Makes the warnings of a flood run for its reader. Pure.
 
 use super::general_doubts::Facts;
 use crate::dut::DutOptions;
@@ -15,7 +15,7 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
         options: dut_options,
         repeats: run.settings.repeats,
         against_plain: true,
-        // What counts is what happened within the trials.
+        // Only what other programs did within the trials counts.
         seen: Seen {
             others: most(&|t| t.cost.other_load_share),
             stolen: most(&|t| t.cost.stolen_share),
@@ -23,7 +23,7 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
         },
     };
     let mut list = facts.doubts();
-    // Those asked for, or fewer where a trial was cut short.
+    // The number of packets that was asked for, or fewer when a trial was cut short.
     let decide = run.trials.iter().filter(|t| t.purpose == Purpose::Decide);
     let packets = decide.map(|t| t.sent.intended).min().unwrap_or(run.settings.packets);
     if packets < 1_000_000 {

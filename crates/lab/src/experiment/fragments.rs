@@ -24,7 +24,7 @@ use crate::topology::{Mode, Node, Owner};
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct FragmentsOptions {
-    /// What experiments share; `duration` is the length of a full trial.
+    /// Options that all experiments have; `duration` is the length of a full trial.
     pub common: Common,
     /// Frame sizes; the largest when empty.
     pub sizes: Vec<FrameSize>,
@@ -336,7 +336,7 @@ mod tests {
                 "refused, with 7 ICMP errors for 100 packets",
             ),
             (Became { arrived: 0, crossed: 2, ..whole }, "dropped without a word"),
-            // What crossed was seen, whatever became of it behind.
+            // A packet that crossed the link was seen, whatever became of it behind.
             (
                 Became { arrived: 0, crossed: 201, pieces: 100, ..whole },
                 "cut on the way out: 2.0 pieces cross for each (0 of 100 arrived)",

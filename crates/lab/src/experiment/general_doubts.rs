@@ -1,4 +1,4 @@
-//! What a reader of any experiment should doubt, told from its record and from what the machine did
+//! Makes the warnings that any experiment can have, from its record and from what the machine did
 //! meanwhile. Pure.
 
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::measure::Seen;
 use crate::record::{Better, Columns, Record, View};
 use crate::report::{NOISE, Warning, factors_text};
 
-/// What every experiment can be doubted for.
+/// Facts about a run from which warnings follow, whatever the experiment.
 pub(super) struct Facts<'a> {
-    /// It was made to show that everything works.
+    /// The run was made with `--smoke`: only to show that everything works.
     pub smoke: bool,
     pub machine: &'a Fingerprint,
     /// Names of the systems that were measured, each in boxes on this machine; none where an

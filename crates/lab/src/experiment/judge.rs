@@ -1,7 +1,7 @@
-//! What a trial says of the system under test where the generator shares its machine. RFC 2544 has
-//! the throughput as the rate at which all frames *that were sent* come out: what the generator
-//! left out is no loss of the system, and a trial in which it left out more than a little was not
-//! of the rate that was asked for.
+//! Judges a trial where the generator shares the machine of the system under test. RFC 2544 defines
+//! the throughput as the rate at which all frames *that were sent* come out. So packets that the
+//! generator left out are no loss of the system, and a trial in which it left out more than a
+//! little was not a trial at the rate that was asked for.
 //!
 //! ```text
 //! left out: little ──> the loss of what was sent; the throughput is less than the rate by what was left out
@@ -74,8 +74,8 @@ impl Judge {
     }
 }
 
-/// What was carried at a rate whose trials left that out: of a `throughput` that takes all for
-/// sent, what was sent in the worst.
+/// Rate that was carried. A `throughput` counts all packets of its trials as sent; this takes off
+/// the share that the worst of these trials left out.
 pub(super) fn carried(throughput: f64, trials: impl IntoIterator<Item = Shares>) -> f64 {
     throughput * (1.0 - trials.into_iter().map(|t| t.unsent).fold(0.0, f64::max))
 }
@@ -181,7 +181,8 @@ mod tests {
         let run = run(true, |load, _| (1.0 - most / load).max(0.0));
         let found = run.throughput().expect("a throughput");
         assert!((most * 0.9..=most).contains(&found), "{found}");
-        // It is repeated, and then counts as too much.
+        // The judge has the trial repeated, and counts the shortage as loss when it stays too
+        // large.
         assert!(run.judge.repeated() >= 2 && run.full.iter().any(|(_, shares)| !run.judge.kept(*shares)));
     }
 

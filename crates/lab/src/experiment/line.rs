@@ -88,7 +88,7 @@ impl Default for LineOptions {
     }
 }
 
-/// What the experiment leaves.
+/// Result of the experiment.
 #[derive(Debug, Clone)]
 pub struct LineReport {
     /// The record, as in `run.json`.
@@ -401,7 +401,7 @@ impl LineOptions {
     }
 }
 
-/// What was asked for twice is measured once.
+/// Removes later copies of equal items, so that each is measured once.
 pub(super) fn once<T: PartialEq>(list: &mut Vec<T>) {
     let all = std::mem::take(list);
     all.into_iter().for_each(|item| {

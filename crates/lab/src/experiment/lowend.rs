@@ -21,7 +21,7 @@ use crate::topology::{Mode, Node, Owner};
 /// Options of the experiment. Empty lists: the experiment's own choice.
 #[derive(Debug, Clone, Default)]
 pub struct LowendOptions {
-    /// What experiments share.
+    /// Options that all experiments have.
     pub common: Common,
     /// Shares of a core, in percent, that each gateway is held to.
     pub shares: Vec<u32>,
@@ -52,8 +52,8 @@ const ABOUT: About = About {
     baseline: None,
 };
 
-/// What may be lost at a throughput: a gateway that is stopped nine tenths of the time has queues
-/// to overflow.
+/// Loss that is allowed at a throughput. A gateway that is stopped nine tenths of the time has
+/// queues that overflow.
 const LOSS: f64 = 0.001;
 const RATES: [f64; 4] = [1.5, 10.0, 50.0, 100.0];
 /// The frames that the fixed rates are made of.
@@ -200,7 +200,7 @@ fn quotas(owner: &Owner, rig: &Rig) -> Result<[Quota; 2], LabError> {
     Ok([hold(Node::G1)?, hold(Node::G2)?])
 }
 
-/// What a pass shows of gateways that are held.
+/// CPU shares of gateways with a quota, in one pass.
 fn held(passed: &Passed) -> Vec<(&'static str, f64)> {
     let mut held =
         vec![("core", passed.cost.gateways_ns as f64 / 2e9 / passed.seconds()), ("stopped", passed.stopped)];

@@ -1,4 +1,4 @@
-//! What one trial of packets came to, and what cannot be. Pure.
+//! Result of one trial of packets, and checks that it is possible at all. Pure.
 
 use super::judge::Shares;
 use crate::dut::EngineCounts;
@@ -8,20 +8,20 @@ use crate::measure::places::Account;
 use crate::measure::soaker::Busy;
 use crate::report::flood::Cost;
 
-/// What one trial came to.
+/// Result of one trial of packets.
 #[derive(Clone)]
 pub(super) struct Passed {
     /// Each direction: what was sent and what arrived.
     pub ways: Vec<(Sent, Counted)>,
-    /// Where packets were lost; only for traffic from a to b alone.
+    /// Account of the places where packets were lost; only for traffic from a to b alone.
     pub account: Option<Account>,
-    /// What each gateway's packet engine counted, of systems that count.
+    /// Counters of each gateway's packet engine, for systems that count.
     pub engines: Vec<EngineCounts>,
     /// CPU.
     pub cost: Cost,
     /// Of it, non-idle time of the whole machine, seconds.
     pub busy_seconds: f64,
-    /// What that was made of.
+    /// The busy time split by kind.
     pub time: Time,
     /// Share of the processors' time in which a gateway was stopped by its quota, the mean of both.
     pub stopped: f64,
@@ -51,13 +51,13 @@ impl Time {
 }
 
 impl Passed {
-    /// What cannot be, whatever the system under test does: more packets of ours than were sent,
-    /// more time than there was.
+    /// Lists results that are impossible whatever the system under test does, and so a defect of
+    /// the laboratory: more packets arrived than were sent, more CPU time used than there was.
     pub(super) fn impossible(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for (sent, counted) in &self.ways {
-            // Those that were not opened are only taken for ours: a gateway that lets out others is
-            // `wrong-packets`.
+            // Packets that were not opened are assumed to be ours. A gateway that lets out other
+            // packets is found by the warning `wrong-packets`.
             let (sent, received) = (sent.sent, counted.received.unique);
             if received > sent {
                 all.push(format!("{received} packets arrived of {sent} that were sent"));
@@ -101,7 +101,8 @@ impl Passed {
         self.ways.iter().map(share).fold(0.0, f64::max)
     }
 
-    /// What the generator left out, and what was lost of what it sent: of the worse direction each.
+    /// Share of packets that the generator left out, and share of sent packets that were lost: each
+    /// of the worse direction.
     pub(super) fn shares(&self) -> Shares {
         let worst = |share: &dyn Fn(&(Sent, Counted)) -> f64| self.ways.iter().map(share).fold(0.0, f64::max);
         Shares {

@@ -22,7 +22,7 @@ use crate::topology::{Line, Mode, Owner};
 /// Options of the experiment; the system is `ironswan`, in the encapsulations and suites given.
 #[derive(Debug, Clone, Default)]
 pub struct ProfileOptions {
-    /// What experiments share; the duration is that of each load.
+    /// Options that all experiments have; the duration is that of each load.
     pub common: Common,
 }
 
@@ -176,7 +176,7 @@ fn counts(rig: &mut Rig) -> Result<[EngineCounts; 2], LabError> {
 /// Factors and measures of one sample.
 type Measured = (Factors, Vec<(&'static str, f64)>);
 
-/// What one side says of each stage and of all together; nothing where no packet was measured.
+/// Samples of one side: each stage, and all together. Empty when no packet was measured.
 fn samples(of: &Factors, times: &StageTimes, mhz: Option<f64>) -> Vec<Measured> {
     if times.packets == 0 {
         return Vec::new();

@@ -37,9 +37,9 @@ pub use single::Setup;
 /// Options of the experiment. Empty lists: the experiment's own choice.
 #[derive(Debug, Clone, Default)]
 pub struct Rfc2544Options {
-    /// What experiments share; `duration` is the length of a full trial.
+    /// Options that all experiments have; `duration` is the length of a full trial.
     pub common: Common,
-    /// What is measured, and by whom.
+    /// The gateways that are measured, and the box that measures them.
     pub setup: Setup,
     /// Frame sizes.
     pub sizes: Vec<FrameSize>,
@@ -111,7 +111,7 @@ const MULTIPLES: [(f64, &str); 3] = [(1.0, "1"), (1.5, "1.5"), (2.0, "2")];
 /// For how long the tester's own limit is measured, at each size.
 const OWN_LIMIT: Duration = Duration::from_millis(40);
 
-/// What is measured.
+/// The measurements of a run, worked off one after the other.
 struct Work {
     setup: Setup,
     /// Shares of the throughput at which latency is measured.
@@ -216,14 +216,15 @@ pub(super) fn stop(c: &mut Campaign, rigs: Vec<Rig>, watches: &[OuterWatch]) -> 
     Ok(())
 }
 
-/// That fewer than ten packets of those that decided might have been lost: their share says little.
+/// Warns when the trials that decided had so few packets that fewer than ten might have been lost:
+/// such a share says little.
 fn few_packets(found: &Found) -> Option<Warning> {
     let packets = (found.bounds.lower? * found.goal.duration_sum) as u64;
     let few = packets > 0 && found.goal.loss_ratio > 0.0 && packets as f64 * found.goal.loss_ratio < 10.0;
     few.then_some(Warning::FewPackets { packets })
 }
 
-/// What is to be doubted of a system after what crossed the outer link.
+/// Warnings about packets that a system let cross the outer link.
 fn crossed_doubts(dut: &str, crossed: &Crossed) -> Vec<Warning> {
     let mut doubts = Vec::new();
     if let Some(packets) = crossed.unprotected(dut).filter(|n| *n > 0) {
@@ -381,8 +382,8 @@ impl Work {
                 (repeat, began, files(dut)),
             ));
         }
-        // What came through the flood stands for a throughput that was not found. Rates are those
-        // of each direction.
+        // If no throughput was found, the rate that came through the flood is used instead. Rates
+        // are those of each direction.
         let rates: Vec<f64> = known
             .iter()
             .zip(&searched)

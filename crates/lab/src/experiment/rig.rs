@@ -29,13 +29,14 @@ use crate::topology::{Cpus, Line, LineSpec, Mode, Netns, Node, Owner, Sites, add
 
 /// The receiver's port.
 pub(super) const PORT: u16 = 7007;
-/// What the first packets of a topology meet (ARP, path MTU, caches) is not measured.
+/// Time of traffic before the first trial of a topology, so that ARP, path MTU discovery and empty
+/// caches are not measured.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// So long may it be until a system carries what it is given: on a busy machine it has to wait for
-/// its turn.
+/// Limits how long we wait until a system carries traffic. On a busy machine the system has to wait
+/// for its turn.
 const WARM_AT_MOST: Duration = Duration::from_secs(30);
-/// What a tunnel may add to a packet: where inner packets are larger than usual, the outer link is
-/// so by as much.
+/// Most bytes that a tunnel may add to a packet. Where inner packets are larger than usual, the MTU
+/// of the outer link grows by the same amount.
 const ENCAPSULATION: u32 = 100;
 const GATEWAYS: [Node; 2] = [Node::G1, Node::G2];
 /// The usual inner MTU, which fits every system on an ordinary link.
@@ -53,7 +54,7 @@ pub(super) struct Rig {
     pub(super) trials: u32,
     /// From b to a.
     back: Route,
-    /// What its gateways are held to, where they are held.
+    /// The CPU quotas of its gateways; empty without.
     pub(super) quotas: Vec<Quota>,
     /// A soaker at work.
     pub(super) soak: Option<Arc<Soak>>,
@@ -369,7 +370,7 @@ impl Rig {
         OuterWatch::start(&self.line)
     }
 
-    /// What has crossed it since.
+    /// Packets that have crossed the outer link since the watch began.
     pub(super) fn crossed(&self, watch: &OuterWatch) -> Result<Crossed, LabError> {
         watch.read(&self.line)
     }
@@ -405,13 +406,12 @@ impl Rig {
         Ok(window)
     }
 
-    /// What the packet engines of both gateways have counted so far; `None` where there are no two
-    /// that count.
+    /// Counters of the packet engines of both gateways; `None` unless both have engines that count.
     pub(super) fn engines(&mut self) -> Result<Option<[EngineCounts; 2]>, LabError> {
         Ok(self.engines_of_all()?.try_into().ok())
     }
 
-    /// What each of its packet engines has counted so far.
+    /// Counters of each packet engine of the system, since its start.
     pub(super) fn engines_of_all(&mut self) -> Result<Vec<EngineCounts>, LabError> {
         let name = self.name.clone();
         let running = self.running()?;

@@ -90,7 +90,7 @@ impl<T: Topology> Stage<T> {
         &self.dir
     }
 
-    /// Its topology, and what [`Stage::alive`] says while that is in use.
+    /// The topology, and a check like [`Stage::alive`] that can be used together with it.
     pub(super) fn parts(&mut self) -> (&T, impl FnMut() -> Result<(), LabError> + '_) {
         let Self { running, topology, .. } = self;
         (topology, || running.as_mut().map_or(Ok(()), |r| r.alive()))
@@ -122,7 +122,7 @@ impl<T: Topology> Stage<T> {
         Meter::start(&self.parties(), &[], c.soak())
     }
 
-    /// What was used since, if the system is still there.
+    /// Resources used since the meter was started. An error when the system has ended.
     pub(super) fn measured(&mut self, meter: Meter) -> Result<Used, LabError> {
         self.alive()?;
         meter.stop(&self.parties())

@@ -7,7 +7,7 @@
 //!   numbered packets, encrypting ─────────────>
 //!   <───────────── numbered packets, decrypting
 //! ```
-//! It sends and receives on the link itself; the kernel of its box is kept out of what is not IKE.
+//! The tester sends and receives on the link itself. The kernel of its box sees IKE alone.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -58,13 +58,13 @@ struct Pair {
     outbound: Arc<Association>,
 }
 
-/// What was wrong with packets that came out of a gateway measured alone, on either side, and how
-/// many were right.
+/// Packets that came out of a gateway measured alone, on either side: how many were right, and what
+/// was wrong with the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Behaved {
     /// Packets that arrived, each once.
     pub arrived: u64,
-    /// What their ESP was, from the gateway to the tester.
+    /// Result of opening their ESP, from the gateway to the tester.
     pub esp: EspCounts,
     /// Damaged inside, and come twice.
     pub corrupt: u64,
@@ -136,7 +136,7 @@ impl Tester {
         let Some(tunnel) = &mut self.tunnel else { return Ok(()) };
         let up = tunnel.peer.wait_up(AGREED)?;
         let spent = |(_, p): &(_, Pair)| p.inbound.is_half_used() || p.outbound.is_half_used();
-        // Where the gateway does not want to, there is the other half.
+        // If the gateway does not want to rekey, the other half of the sequence numbers is left.
         if tunnel.sas.as_ref().is_some_and(spent) && tunnel.peer.rekey(AGREED)? {
             interrupt::pause(SETTLED)?;
         }
@@ -166,7 +166,7 @@ impl Tester {
         self.tunnel.as_ref()?.sas.as_ref().map(|(_, pair)| pair)
     }
 
-    /// What goes into the gateway from outside.
+    /// Source of the packets that go into the gateway from outside.
     pub(super) fn frames(&self, shape: Shape) -> Box<dyn Burst> {
         match self.pair() {
             Some(pair) => Box::new(Sealed::new(pair.outbound.clone(), shape, self.route, BATCH)),
@@ -174,7 +174,7 @@ impl Tester {
         }
     }
 
-    /// What takes in what comes out of the gateway, bound along `route`.
+    /// Receiver of the packets that come out of the gateway, bound along `route`.
     pub(super) fn opener(&self, shape: Shape, route: &Route) -> Opener {
         let inner = Inner { destination: route.destination, port: route.port };
         Opener::new(self.pair().map(|pair| pair.inbound.clone()), inner, shape)

@@ -1,5 +1,5 @@
-//! What the experiments with packets share: frames of RFC 2544, systems side by side, and the
-//! search for their throughput with trials that go round among them.
+//! Parts that experiments with packets share: frames of RFC 2544, systems side by side, and the
+//! search for their throughput, whose trials go round among the systems.
 
 use std::fmt;
 use std::str::FromStr;
@@ -158,13 +158,13 @@ impl Care {
     }
 }
 
-/// What the search left of one system.
+/// Result of the search for one system.
 pub(super) struct Searched {
     /// By goal.
     pub found: Vec<Found>,
     /// By goal: the full trials at the lower bound, bad ones that are forgiven included.
     pub at: Vec<Vec<Passed>>,
-    /// What came through with as much offered as the generator sends.
+    /// The trial with as much offered as the generator sends.
     pub flood: Passed,
     /// Full trials in which the tester itself lost more than may be lost: the generator did not
     /// keep the rate however often it tried, or the receiver had no room.
@@ -176,7 +176,7 @@ pub(super) struct Searched {
 }
 
 impl Searched {
-    /// What is to be doubted of it.
+    /// Warnings about the result.
     pub(super) fn doubts(&self, dut: &str, cell: &str) -> Vec<Warning> {
         found_doubts(&self.found, self.tester_limited, dut, cell)
     }
@@ -196,8 +196,7 @@ impl Searched {
     }
 }
 
-/// What is to be doubted of the results of a search in which the tester lost too much in `limited`
-/// trials.
+/// Warnings about the results of a search in which the tester lost too much in `limited` trials.
 fn found_doubts(found: &[Found], limited: usize, dut: &str, cell: &str) -> Vec<Warning> {
     let (dut, cell) = (dut.to_string(), cell.to_string());
     let without = found.iter().filter(|f| f.conditional_throughput.is_none() || !f.complete);

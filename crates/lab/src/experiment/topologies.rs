@@ -33,7 +33,7 @@ const LINKED: About = About { measures: &ALL_MEASURES, ..ABOUT };
 
 type Measured = (&'static str, &'static str, &'static str, &'static str, Better);
 
-/// Those without a link come first.
+/// All measures. The measures that need no emulated link come first.
 const ALL_MEASURES: [Measured; 8] = [
     ("gbps", "Gb/s", "Gb/s", "TCP payload that arrived, all connections together", Better::More),
     ("machine_ns", "ns/byte", "ns", "non-idle time of all processors per byte that arrived", Better::Less),
@@ -90,7 +90,7 @@ const TRIPS: u32 = 20;
 /// A size is a dip when its share of plain is below this part of the shares of both its neighbours.
 const DIP: f64 = 0.85;
 
-/// What is measured.
+/// The measurements of a run: topologies, sizes of writes, and the load.
 struct Plan {
     topologies: Vec<String>,
     writes: Vec<usize>,
@@ -212,7 +212,7 @@ impl Plan {
         self.link.map(|link| link.relay(0))
     }
 
-    /// That of the first path over an emulated link, in seconds.
+    /// Round-trip time in seconds of the first path, when it has an emulated link.
     fn round_trip(&self, topology: &dyn Topology) -> Result<Option<f64>, LabError> {
         match self.link {
             Some(_) => round_trip(&topology.paths()[0]),

@@ -114,7 +114,8 @@ pub fn transfer(options: TransferOptions) -> Result<Report, LabError> {
     if !(1..=100_000).contains(&size) {
         return Err(LabError::Usage("the size must be between 1 and 100,000 MB".into()));
     }
-    // What is sent, where it comes from, and where it goes to.
+    // Room for three copies: the file, the copy that the server reads, and the copy that the client
+    // writes.
     has_room(&format!("--size {size}"), u64::from(size) * 3_000_000)?;
     let size = size as usize * 1_000_000;
     let repeats = common.repeats.unwrap_or(common.by_care(5, 1, 1));
@@ -223,7 +224,7 @@ impl Task<'_> {
             over(client.id())
         })?;
         let seconds = (clock::now() - start).as_secs_f64();
-        // What has ended but is not yet waited for still has its account.
+        // A process that has ended keeps its CPU account until it is waited for.
         let client_seconds =
             ticks_of(client.id()).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64;
         let used = meter.stop_late(&parties, "server", || server.settle(&before))?;

@@ -154,7 +154,7 @@ impl Trials {
         text
     }
 
-    /// What cannot be, by the laws of any measurement: a defect of the laboratory.
+    /// Warns of results that no measurement can have: a defect of the laboratory.
     pub(super) fn impossible(&self, dut: &str, cell: &str) -> Option<Warning> {
         let all: Vec<String> = (1..)
             .zip(&self.trials)
@@ -165,8 +165,8 @@ impl Trials {
         Some(Warning::Impossible { dut: dut.into(), cell: cell.into(), what, more: all.len() - 1 })
     }
 
-    /// Where trials of latency and of the curve that offered no more than the throughput `pps`
-    /// (each way, found to within `width` for the loss `goal`) lost clearly more than `goal`.
+    /// Warns of trials for latency and for the curve that lost clearly more than `goal` although
+    /// they offered no more than the throughput `pps` (each way, found to within `width`).
     pub(super) fn contradiction(
         &self,
         dut: &str,

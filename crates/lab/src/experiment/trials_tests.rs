@@ -59,7 +59,7 @@ fn every_way_of_every_trial_has_a_row_under_names_that_fit() {
     assert_eq!(row(2), ["1", "flood", "flood", "reverse", "11", "1", "11", "0"]);
     assert_eq!(row(6), ["3", "search", "", "reverse", "8", "0", "7", "1"]);
     assert_eq!([of(1, "offered_pps"), of(3, "told_loss"), of(5, "told_loss")], ["", "", "0.125"]);
-    // What is read is what was offered.
+    // The columns hold exactly the rate that was offered.
     assert_eq!(of(3, "offered_pps").parse::<f64>(), Ok(100.0 / 3.0));
     assert_eq!([of(6, "machine_s"), of(6, "idle_s"), of(6, "gateways_ns")], ["1", "0.5", "100000000"]);
 }
@@ -103,8 +103,8 @@ fn what_cannot_be_is_said_and_what_ticks_or_a_gateway_alone_explain_is_not() {
     assert_eq!((said(more.clone()), more.lost_by_the_system()), (None, 0.0));
 }
 
-/// What is said of a throughput of 1000 packets a second with no loss, known to within a twentieth,
-/// beside one trial.
+/// The warning that one trial causes beside a throughput of 1000 packets a second without loss,
+/// known to within a twentieth.
 fn contradiction(purpose: Purpose, rate: f64, ms: u64, way: (Sent, Counted)) -> Option<Warning> {
     let mut trials = Trials::new(Direction::Forward);
     trials.add((purpose, "of"), 0.0, offer(rate, ms), &passed(&[way]));
@@ -125,7 +125,8 @@ fn a_throughput_that_is_not_carried_below_itself_is_contradicted() {
     assert_eq!(said(Purpose::Search, 900.0, 500), None);
     // In a short trial a pause is much of it.
     assert_eq!(contradiction(Purpose::Latency, 900.0, 100, way(90, 90, 82)), None);
-    // What was not sent, or found no room in the receiver, was not lost by the system.
+    // Packets that were not sent, or that found no room in the receiver, were not lost by the
+    // system.
     assert_eq!(contradiction(Purpose::Latency, 900.0, 1000, way(900, 500, 500)), None);
     let mut full = way(900, 900, 500);
     full.1.socket_drops = 400;

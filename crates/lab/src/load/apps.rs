@@ -28,11 +28,11 @@ pub enum App {
     Sftp,
 }
 
-/// What TLS and SSH encrypt with: the counterpart of aes128gcm16.
+/// The cipher of TLS and SSH: the same as aes128gcm16 of the IPsec systems.
 pub const CIPHER: &str = "AES-128-GCM";
 /// Time limit of a short helper command.
 const COMMAND: Duration = Duration::from_secs(10);
-/// How long a process may be about to end whose sockets are closed.
+/// How long we wait for the end of a process whose sockets are closed.
 const ENDING: Duration = Duration::from_millis(500);
 /// The interpreter of the distribution, whose packages it sees.
 const PYTHON: &str = "/usr/bin/python3";
@@ -41,7 +41,7 @@ impl App {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::Ftp, Self::Http, Self::Https, Self::Scp, Self::Sftp];
 
-    /// Its name: `ftp`.
+    /// Name in tables and records, such as `ftp`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ftp => "ftp",
@@ -158,7 +158,7 @@ impl Server {
         Ok(server)
     }
 
-    /// An error once it has ended.
+    /// An error once the server has ended.
     pub fn alive(&mut self) -> Result<(), LabError> {
         match self.process.ended() {
             Some(status) => Err(self.stopped(&format!("server ended ({status})"), None)),
@@ -166,9 +166,9 @@ impl Server {
         }
     }
 
-    /// Its client has come to an end that it should not have, such as "ended (exit status: 56)".
-    /// Where the server has ended, or
-    /// `alive` has an error, that is why; else it is what both say.
+    /// Finds the cause when the client has ended as it should not; `how` says how, such as "ended
+    /// (exit status: 56)". If the server has ended or `alive` returns an error, that is the cause;
+    /// else the last lines of both are the error.
     pub fn failed(
         &mut self,
         client: &Process,

@@ -17,7 +17,7 @@ pub const WORDS: usize = 1024;
 const LETTERS: (usize, usize) = (2, 10);
 
 impl Content {
-    /// Its name: `text`, `random`.
+    /// Name in tables and records: `text` or `random`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",

@@ -187,7 +187,8 @@ pub struct Row {
     pub packets: usize,
 }
 
-/// What a generator sends: frames made a burst at a time, one in each slot of a buffer.
+/// Source of the frames that a generator sends: makes a burst at a time, one frame in each slot of
+/// a buffer.
 pub trait Burst: Send {
     /// Makes the frames of the `count` packets from number `first` on, stamped `time` (nanoseconds
     /// since the trial's epoch).

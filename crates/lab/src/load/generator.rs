@@ -1,6 +1,6 @@
 //! Our own generator: numbered UDP packets at an offered rate, or as many as go out, from one
 //! thread inside a host's namespace. Open loop: what is late is not made up for later than
-//! [`PATIENCE`]; it is counted as unsent.
+//! [`MAX_LATE`]; it is counted as unsent.
 //!
 //! Frames leave by `sendmmsg` on a packet socket past routing and queueing, which sends about one
 //! and a half times as many per core as `sendmmsg` on a UDP socket; a ring shared with the kernel
@@ -58,8 +58,9 @@ pub struct Sent {
 pub const BATCH: usize = 64;
 /// Bytes in flight: more than every queue on the way holds.
 const BUFFER: u32 = 64 << 20;
-/// A pause of the generator that is longer than this costs packets instead of making a burst.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// A packet is sent at most this late. After a longer pause of the generator older packets are given
+/// up, so that the pause does not end in a burst.
+const MAX_LATE: Duration = Duration::from_millis(10);
 /// Of the generator's thread (nice).
 const PRIORITY: i32 = -15;
 /// Packets are due in bunches of about this time's worth.
@@ -130,9 +131,10 @@ impl Generator<'_> {
             }
             let now = clock::now();
             let elapsed = now - start;
-            // What has come due by the end is still sent, with no more patience than before.
+            // Packets that were due by the end are still sent, at most [`MAX_LATE`] late like all
+            // others.
             let over = elapsed >= self.offer.at_most;
-            if self.sent.intended >= packets || elapsed >= self.offer.at_most + PATIENCE {
+            if self.sent.intended >= packets || elapsed >= self.offer.at_most + MAX_LATE {
                 break;
             }
             let left = packets - self.sent.intended;
@@ -145,11 +147,11 @@ impl Generator<'_> {
             };
             let due = (elapsed.min(self.offer.at_most).as_secs_f64() * rate) as u64;
             let behind = due.saturating_sub(self.sent.intended).min(left);
-            let patience = ((PATIENCE.as_secs_f64() * rate) as u64).max(BATCH as u64);
-            if behind > patience {
-                // The oldest are given up: they would be late by more than the patience.
-                self.sent.intended += behind - patience;
-                self.sent.unsent += behind - patience;
+            let kept = ((MAX_LATE.as_secs_f64() * rate) as u64).max(BATCH as u64);
+            if behind > kept {
+                // The oldest packets are given up: they would be later than that.
+                self.sent.intended += behind - kept;
+                self.sent.unsent += behind - kept;
             } else if behind == 0 {
                 if over {
                     break;
@@ -163,8 +165,8 @@ impl Generator<'_> {
             }
             self.burst(behind.min(BATCH as u64) as usize, now)?;
         }
-        // What came due after the last look at the clock was intended, too: a pause at the end is
-        // not to hide it.
+        // Count the packets that became due after the last look at the clock as intended too, so
+        // that a pause at the end is not hidden.
         let missed = missed(&self.offer, self.sent.intended);
         self.sent.intended += missed;
         self.sent.unsent += missed;

@@ -24,25 +24,26 @@ use crate::clock;
 use crate::error::LabError;
 use crate::topology::{Cpus, Netns};
 
-/// Messages of one call, and room for each: merged datagrams come in up to 64 KB.
+/// Limits the messages of one call, and the bytes of each: merged datagrams have up to 64 KB.
 const MESSAGES: usize = 32;
 const ROOM: usize = 1 << 16;
-/// Frames of one call on a link, and room for each: none is merged there.
+/// The same for frames of a link, which are never merged.
 const FRAMES: usize = 64;
 const FRAME: usize = 2048;
-/// What waits in a socket: a second of large packets. What is lost there is the laboratory's fault.
+/// Receive buffer of a socket in bytes: one second of large packets. Packets lost for lack of room
+/// are the laboratory's fault.
 const BUFFER: u32 = 128 << 20;
 /// Number of full calls in a row from which on we assume that more is waiting than can be received.
 const BEHIND: u32 = 64;
-/// After the last packet was sent: no longer than this, and shorter when nothing has come for
-/// [`QUIET`], or, of what was sent in less time, for as long as that took, and not less than
-/// [`SHORT`].
+/// The receiver stops when nothing has come for [`QUIET`] since the last packet was sent, and after
+/// [`DRAIN`] at the latest. After a trial that was shorter than [`QUIET`] it waits for as long as
+/// the trial took, but at least for [`SHORT`].
 const DRAIN: Duration = Duration::from_secs(3);
 const QUIET: Duration = Duration::from_millis(150);
 const SHORT: Duration = Duration::from_millis(50);
-/// While packets come closer together than [`SPARSE`], the thread looks again after so long instead
-/// of asking to be woken: a waking for each would be paid by whoever delivers it, which is the
-/// system under test. A network card that moderates its interrupts does the same for a host.
+/// While packets come closer together than [`SPARSE`], the thread sleeps this long and looks again,
+/// instead of asking to be woken. A waking costs CPU time of whoever delivers the packet, and that
+/// is the system under test. A network card that moderates its interrupts does the same for a host.
 const MODERATION: Duration = Duration::from_micros(250);
 const SPARSE: Duration = Duration::from_millis(2);
 
@@ -254,14 +255,14 @@ impl Intake for Link {
     }
 }
 
-/// What is read between two looks at the clock that are further apart is read again, so many times
-/// at most.
+/// Two readings of the clock count as simultaneous when they are closer together than this.
+/// Otherwise both clocks are read again, [`LOOKS`] times at most.
 const TOGETHER: Duration = Duration::from_micros(20);
 const LOOKS: usize = 5;
 
-/// Time since the Unix epoch, by which the kernel stamps packets, and that of the laboratory, of
-/// the same moment: were this thread stopped between the two, its packets would seem to have come
-/// that much later.
+/// Reads two clocks at the same moment: time since the Unix epoch, by which the kernel stamps
+/// packets, and the laboratory's clock. If this thread were stopped between the two readings, its
+/// packets would seem to have come later by that pause.
 fn both_clocks() -> (Duration, Instant) {
     let look = || {
         let (before, today, now) = (clock::now(), clock::since_epoch(), clock::now());

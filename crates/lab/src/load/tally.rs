@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::frame::{self, Shape};
 use super::latency::{Histogram, Latency};
 
-/// What a receiver counted. `unique` + `duplicates` + `corrupt` are all packets that reached it,
-/// but for late ones of an earlier trial, which are in none of them.
+/// Counts of a receiver. `unique` + `duplicates` + `corrupt` are all packets that reached the
+/// receiver, but for late packets of an earlier trial, which count nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Received {

@@ -46,8 +46,8 @@ impl CpuTicks {
         })
     }
 
-    /// What was added since `earlier`. The kernel lets idle and iowait go back a little; that
-    /// counts as nothing.
+    /// Time added since `earlier`. The kernel lets idle and iowait go back a little; such a step
+    /// counts as 0.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),

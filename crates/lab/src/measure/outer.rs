@@ -1,5 +1,5 @@
-//! What crosses the link between the gateways, counted by the kernel outside of every program under
-//! test: nftables counters where packets enter a gateway from that link, by what they are.
+//! Classifies the packets that cross the link between the gateways. The kernel counts them, outside
+//! of every program under test, by nftables counters where packets enter a gateway from that link.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -99,8 +99,8 @@ impl Crossed {
         self.other += n("other");
     }
 
-    /// What a system of that name should not have let across; `None` for plain forwarding, which
-    /// lets everything.
+    /// Number of packets that the system named `dut` should not have let across; `None` for plain
+    /// forwarding, which lets everything across.
     pub fn unprotected(&self, dut: &str) -> Option<u64> {
         match dut {
             "plain" => None,

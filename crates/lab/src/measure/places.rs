@@ -1,15 +1,15 @@
-//! Where packets were lost: the drop counters of every place between the generator and the
-//! receiver, and the account made of them. Packets are counted at stations (sent; taken in and
-//! given out by both engines, where the system under test says so; received); what is missing
-//! between two stations was dropped at the places between them.
+//! Says where packets were lost. Packets are counted at stations: sent; taken in and given out by
+//! both engines, where the system under test tells that; received. A packet that one station counts
+//! and the next does not was dropped at one of the places between the two, and the drop counters of
+//! these places say at which.
 //!
 //! ```text
 //! sent ── link a-g1, backlog, g1's device ──> engine g1 ── link g1-g2, backlog, sockets ──> engine g2
 //!                                                           g2's device, link g2-b, backlog, b's socket ──> received
 //! ```
-//! Counters of links and sockets count buffers, and where segmentation offload is at work one
-//! buffer is many packets; the stations count packets. So between stations the number of packets is
-//! exact, and the counters say where.
+//! Counters of links and sockets count buffers. With segmentation offload one buffer is many
+//! packets, while the stations count packets. So the number of packets lost between two stations is
+//! exact, and the counters only say at which place.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -117,11 +117,11 @@ fn parse_snmp(snmp: &str) -> BTreeMap<String, u64> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Place {
-    /// Where: a fixed word, then what exactly.
+    /// Name of the place: a fixed word, then details.
     pub place: String,
     /// Packets.
     pub packets: u64,
-    /// What the kernel counted there; fewer than the packets where a buffer was many packets, and
+    /// Drops that the kernel counted there. Fewer than the packets where a buffer was many packets;
     /// absent for engines.
     pub buffers: Option<u64>,
 }

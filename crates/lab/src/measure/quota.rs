@@ -77,7 +77,7 @@ fn has_cpu(list: &Path) -> bool {
 }
 
 impl Quota {
-    /// What it needs and this machine lacks: found out by making a group and removing it.
+    /// Lists what this machine lacks for a quota. Tries by making a control group and removing it.
     pub fn lacks() -> Vec<Remedy> {
         // Several threads of one process may ask at once.
         let name = format!("ironlab-probe-{}-{}", std::process::id(), clock::since_epoch().as_nanos());
@@ -167,8 +167,8 @@ fn sweep(parent: &Path) {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // What still runs inside is freed first; it may be ending, and a group goes only when it is
-        // empty.
+        // Move remaining processes out of the group first, because only an empty group can be
+        // removed. A process may be ending just now, so try again for a while.
         for _ in 0..100 {
             let inside = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
             for pid in inside.lines() {

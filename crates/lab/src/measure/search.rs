@@ -150,7 +150,8 @@ impl Search {
                     self.grow = (self.grow * self.grow).min(16.0);
                 }
             }
-            // What came through is a good guess for what can; not so for a system that collapses.
+            // The rate that came through is a good guess for the limit, unless the system collapses
+            // under load.
             (None, _) => self.at *= (1.0 - lost).clamp(1.0 / 3.0, 1.0 - self.goal.width / 2.0),
             (Some(low), Some(high)) if high <= low * (1.0 + self.goal.width) => self.decide_at(low),
             (Some(low), Some(high)) => {

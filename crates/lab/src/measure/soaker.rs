@@ -66,10 +66,11 @@ pub struct Calibration {
     pub worst: f64,
 }
 
-/// So many times the spans wanted may pass before a soaker that gets nothing is given up.
-const PATIENCE: u32 = 20;
-/// With less of the processors than this, or spans that differ by more than what is missing here, a
-/// calibration was disturbed.
+/// A soaker that gets no CPU time is given up after this many times the time that its spans should
+/// take.
+const TRIES_PER_SPAN: u32 = 20;
+/// A calibration was disturbed when the soaker had less than this share of the processors, or when
+/// its worst span is below this share of its best.
 const UNDISTURBED: f64 = 0.95;
 
 impl Soaker {
@@ -81,7 +82,8 @@ impl Soaker {
             soaker.work.push(work.clone());
             let thread = thread::Builder::new().name(format!("lab-soaker-{cpu}"));
             let thread = thread.spawn(move || {
-                // Where processors are numbered with gaps the scheduler spreads the threads.
+                // Pinning fails where processors are numbered with gaps; then the scheduler spreads
+                // the threads.
                 let _ = Cpus::new([cpu]).pin_this_thread();
                 let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
                 let mut state = cpu as u64 + 1;
@@ -121,7 +123,7 @@ impl Soaker {
     /// disturbs makes less. On a busy machine goes on until there was a moment for it.
     pub fn calibrate(&self, spans: u32, span: Duration) -> Result<Calibration, LabError> {
         let (mut best, mut worst, mut had) = (0f64, f64::INFINITY, 0.0);
-        for n in 0..spans.max(1).saturating_mul(PATIENCE) {
+        for n in 0..spans.max(1).saturating_mul(TRIES_PER_SPAN) {
             if n >= spans && best > 0.0 {
                 break;
             }
@@ -196,7 +198,7 @@ impl Soak {
         Ok(Self { soaker, calibration })
     }
 
-    /// Its work without traffic.
+    /// Rate of the soaker without traffic, measured at start.
     pub fn calibration(&self) -> Calibration {
         self.calibration
     }
@@ -226,7 +228,7 @@ pub struct Busy {
     pub apart: f64,
 }
 
-/// What caches, a changing clock and the edges of a window make of the soaker's share.
+/// Error of the soaker's share from shared caches, a changing clock rate and the edges of a window.
 const INEXACT: f64 = 0.03;
 
 impl Busy {

@@ -142,7 +142,8 @@ fn adopt(ours: &mut HashSet<Key>, processes: &Processes, me: u32) {
 /// that init adopted are not counted: some of them may have been ours.)
 fn ticks_of_others(before: &Processes, after: &Processes, ours: &HashSet<Key>) -> u64 {
     let all = |key: &Key, p: &ProcessTicks| p.ticks + if key.0 == 1 { 0 } else { p.reaped };
-    // What was counted as a child's own before it ended comes back within its parent's.
+    // Ticks of a child that has ended come back within its parent's, and were counted once as the
+    // child's own.
     let mut returned: HashMap<u32, u64> = HashMap::new();
     for (key, p) in before.iter().filter(|(key, _)| !after.contains_key(*key)) {
         *returned.entry(p.parent).or_default() += all(key, p);

@@ -101,8 +101,8 @@ pub struct Window {
     pub softirq_share: f64,
     /// Share of the machine's capacity that was busy.
     pub busy_share: f64,
-    /// That share by accounting and by a soaker, when one was at work: then nothing else here
-    /// contains its time.
+    /// The busy share by accounting and by a soaker; absent without a soaker. With a soaker, no
+    /// other figure here contains the soaker's own time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
     /// Share of the machine's capacity used by processes that belong neither to the line nor to the
@@ -189,9 +189,9 @@ fn backlog_drops() -> u64 {
     fs::read_to_string("/proc/net/softnet_stat").map_or(0, |t| counters::parse_backlog_drops(&t))
 }
 
-/// What each buffer counts beside TCP payload, however many packets it stands for, bytes: IPv4 and
-/// TCP with timestamps, and Ethernet unless the links receive by polling, as they do in wire mode
-/// ([`LinkCounters`]).
+/// Bytes that each buffer counts beside TCP payload, however many packets the buffer stands for:
+/// IPv4 and TCP with timestamps, and Ethernet. In wire mode the links receive by polling, and
+/// Ethernet is not counted ([`LinkCounters`]).
 pub(crate) fn headers(mode: Mode) -> u64 {
     let ethernet = match mode {
         Mode::Offload => 14,
@@ -365,7 +365,8 @@ impl Totals {
 
 /// Processors of this machine.
 pub(crate) fn cpus() -> usize {
-    // Those of the whole machine, as /proc/stat counts them, not those this process may use.
+    // Processors of the whole machine, as /proc/stat counts them, also those that this process may
+    // not use.
     let online = fs::read_to_string("/proc/stat").map_or(0, |s| {
         s.lines()
             .filter(|l| l.starts_with("cpu") && l.as_bytes().get(3).is_some_and(u8::is_ascii_digit))

@@ -27,7 +27,8 @@ use crate::clock;
 /// Datagrams of one call, and room for each: IKE without certificates needs less.
 const MESSAGES: usize = 32;
 const ROOM: usize = 4096;
-/// What precedes IKE, and never ESP, on port 4500 (RFC 3948 section 2.2).
+/// The four zero bytes in front of an IKE message on port 4500, which ESP never begins with (RFC
+/// 3948 section 2.2).
 const MARKER: [u8; 4] = [0; 4];
 
 /// Which tunnel an SA belongs to: addresses and selectors, all as the tunnel has them.
@@ -50,7 +51,8 @@ impl Node {
     /// Checks the tunnels and loads them. Nothing is sent yet.
     pub(super) fn new(spec: PeerSpec) -> Result<Self, String> {
         let n = spec.tunnels.len();
-        // They share a processor with thousands of their like, and trust their only peer.
+        // The peers share a processor with thousands of others, and trust the only peer that they
+        // have.
         let limits = Limits {
             cookie_threshold: usize::MAX,
             half_open_max: usize::MAX,
@@ -140,7 +142,7 @@ impl Node {
     /// Rekeys the CHILD_SA of every tunnel that has one.
     fn rekey(&mut self, now: Instant) {
         for child in (0..self.names).map(name) {
-            // Where there is none, its owner finds no new keys.
+            // A child that does not exist is not rekeyed; the caller finds no new keys then.
             let _ = self.endpoint.rekey(now, &Target { child: Some(child), ..Target::default() }, false);
         }
     }
@@ -154,7 +156,7 @@ impl Node {
                 self.serve(now, id, request);
             } else if let Some(t) = self.endpoint.poll_transmit() {
                 if let Some(socket) = sockets.iter().find(|s| s.port() == t.local.port()) {
-                    // What is lost is sent again.
+                    // IKE sends a lost datagram again.
                     let _ = socket.send_fragmentable(t.local.ip(), t.remote, 0, &t.payload);
                 }
             } else {

@@ -133,9 +133,9 @@ pub(super) fn answer_arp(frame: &[u8], address: Ipv4Addr, ethernet: [u8; 6]) -> 
     Some(answer)
 }
 
-/// What a router says to the sender of a packet that is larger than `mtu` and may not be cut (ICMP,
-/// destination unreachable, fragmentation needed); `None` where it has to be silent. It speaks in
-/// the name of the destination: the relay has no address.
+/// The ICMP error of a router for a packet that is larger than `mtu` and may not be cut
+/// (destination unreachable, fragmentation needed); `None` where a router has to be silent. The
+/// sender of the error is the destination of the packet, because the relay has no address.
 pub(super) fn too_big(frame: &[u8], mtu: usize) -> Option<Vec<u8>> {
     let packet = Ipv4::parse(frame)?;
     let error = packet.protocol == ICMP && ![0, 8].contains(frame.get(packet.payload)?);

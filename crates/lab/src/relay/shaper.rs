@@ -1,5 +1,6 @@
-//! What a link does to the frames of one direction: when each comes out, and what becomes of it.
-//! Pure: time is an argument (nanoseconds since whenever), randomness comes from a seed.
+//! Decides for each frame of one direction of a link when it comes out, and whether it is lost,
+//! changed or doubled. Pure: time is an argument (nanoseconds since any moment), randomness comes
+//! from a seed.
 //!
 //! ```text
 //!   push ──> MTU ──> loss ──> corruption ──> duplication ──> queue and rate ──> delay, jitter, reordering ──> pop

@@ -69,8 +69,8 @@ pub(crate) fn show(record: &mut Record) {
     }));
 }
 
-/// That table as text, for the reports of runs that have a shape of their own; nothing where there
-/// was no soaker.
+/// The table as text, for reports of runs that have a shape of their own. Empty for a run without a
+/// soaker.
 pub(super) fn text(record: &Record, width: usize) -> String {
     let table = record.views.iter().find_map(|view| match view {
         View::Table(table) if table.title == TITLE => Some(table),
@@ -81,7 +81,7 @@ pub(super) fn text(record: &Record, width: usize) -> String {
     })
 }
 
-/// Where the two differ by more than is explained.
+/// Warns of each cell where accounting and soaker differ by more than is explained.
 pub(crate) fn doubts(record: &Record) -> Vec<Warning> {
     let of_figure = |figure: &Figure| {
         let [kernel, soaker, apart] = MEASURES.map(|(name, ..)| figure.number(name, Which::Median));
@@ -91,12 +91,12 @@ pub(crate) fn doubts(record: &Record) -> Vec<Warning> {
     record.figures.iter().filter_map(of_figure).collect()
 }
 
-/// That the two disagree in a cell.
+/// The warning that accounting and soaker disagree in a cell.
 pub(crate) fn doubt(busy: &Busy, cell: String) -> Warning {
     Warning::Accounting { cell, kernel: busy.accounting, soaker: busy.soaker, apart: busy.apart }
 }
 
-/// What is to be doubted of a soaker from its calibration.
+/// A warning when the calibration of the soaker was disturbed.
 pub(crate) fn calibration_doubts(calibration: Calibration) -> Option<Warning> {
     calibration.disturbed().map(|what| Warning::Calibration { what })
 }
@@ -160,7 +160,7 @@ mod tests {
         assert!(text.contains("Busy processors, by accounting and by a soaker"), "{text}");
         let row = text.lines().find(|l| l.contains("plain") && l.contains("0.60")).expect("a row");
         assert!(row.contains("64") && row.contains("0.50") && row.contains("0.20"), "{row}");
-        // What was measured without it has no row, and is a reason for none.
+        // A cell without a soaker has no row.
         let (_, table) = text.split_once(TITLE).expect("the table");
         assert!(!table.contains("1518"), "{table}");
     }

@@ -120,8 +120,8 @@ pub enum Purpose {
 pub struct Cost {
     /// Share of the machine's capacity that was busy.
     pub busy_share: f64,
-    /// That share by accounting and by a soaker, when one was at work: then nothing else here
-    /// contains its time.
+    /// The busy share by accounting and by a soaker; absent without a soaker. With a soaker, no
+    /// other figure here contains the soaker's own time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy: Option<Busy>,
     /// Share of software interrupts in that.

@@ -103,7 +103,7 @@ fn row_text(row: &FloodRow, goals: &[f64], multiples: &[f64]) -> Vec<String> {
     cells
 }
 
-/// Where the packets of one trial went.
+/// The account of one trial as text: the share of packets that was lost at each place.
 fn account_text(t: &FloodTrial, multiple: f64) -> String {
     let a = &t.account;
     let share = |n: f64| format!("{:.1} %", 100.0 * n / a.sent.max(1) as f64);

@@ -1,6 +1,6 @@
 //! The published figures that the experiments repeat, as published.
 
-/// What FreeS/WAN's page on performance reports of four boxes in a line (Metheringham, 2001):
+/// Figures of FreeS/WAN's page on performance for four boxes in a line (Metheringham, 2001):
 /// P-III/733 gateways, ttcp.
 pub mod line {
     /// Plain forwarding, KB/s, lowest and highest.
@@ -37,7 +37,7 @@ pub mod line {
     }
 }
 
-/// What readprofile showed of KLIPS, FreeS/WAN's kernel code.
+/// Shares that readprofile showed for KLIPS, FreeS/WAN's code in the kernel.
 pub mod profile {
     /// Who, on what.
     pub const SOURCE: &str = "FreeS/WAN, readprofile of a kernel with KLIPS";

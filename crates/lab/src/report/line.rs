@@ -113,7 +113,7 @@ fn optional(x: Option<f64>) -> String {
 }
 
 fn cell_text(cell: &Cell, width: usize) -> String {
-    // As much as there is room for; names of systems may be long.
+    // Show as many columns as the width allows; names of systems may be long.
     let all =
         [Columns { spread: true, more: true }, Columns { spread: true, more: false }, Columns::default()];
     let tables = all.iter().filter(|c| !c.more || width >= WIDE).map(|c| table(cell, *c));
@@ -137,7 +137,7 @@ fn cell_text(cell: &Cell, width: usize) -> String {
 struct Columns {
     /// The extremes of the repeats.
     spread: bool,
-    /// What only wide terminals have room for.
+    /// Columns that only wide terminals have room for.
     more: bool,
 }
 

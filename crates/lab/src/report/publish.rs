@@ -1,5 +1,5 @@
-//! What a run's folder holds besides raw files: a picture of each plot, the page, and last of all
-//! the record itself, so that a run that was cut short never looks whole.
+//! Writes the files of a run's folder that are made from its record: a picture of each plot, the
+//! page, and last of all the record itself, so that a run that was cut short never looks whole.
 
 use serde::Serialize;
 

@@ -60,7 +60,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// Its lines, with a rule below the heading.
+    /// Formats the table as lines, with a rule below the heading.
     pub(crate) fn render(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |c: usize| {

@@ -99,7 +99,7 @@ pub enum Warning {
         cell: String,
         /// The share of loss that was allowed.
         goal: f64,
-        /// What was carried all the same, packets a second, when the search ran out of trials.
+        /// Highest rate that was carried when the search ran out of trials, packets a second.
         least: Option<f64>,
     },
     /// A search ran out of trials before its rate was known as closely as was asked for.
@@ -133,7 +133,7 @@ pub enum Warning {
         rate: f64,
         /// Share of the packets that were lost.
         lost: f64,
-        /// What might have been lost at that rate all the same.
+        /// Share that might have been lost at that rate although the throughput is right.
         explained: f64,
     },
     /// Something was counted that cannot be.
@@ -265,7 +265,8 @@ pub enum Warning {
         /// The first such thing.
         why: String,
     },
-    /// What a CPU soaker or the sieve does without traffic was not measured on an idle machine.
+    /// The rate of a CPU soaker or of the sieve without traffic was measured on a machine that was
+    /// not idle.
     Calibration {
         /// Measurement that shows it.
         what: String,
@@ -273,7 +274,7 @@ pub enum Warning {
     /// The share of the processors that was busy is another one by the kernel's accounting than by
     /// a soaker.
     Accounting {
-        /// Where.
+        /// Cell of the results.
         cell: String,
         /// The share by accounting.
         kernel: f64,

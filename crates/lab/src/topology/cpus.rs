@@ -56,7 +56,8 @@ impl Cpus {
     pub(crate) fn hold_process(&self, pid: u32) -> Result<(), LabError> {
         let tasks = format!("/proc/{pid}/task");
         let mut held = BTreeSet::new();
-        // What a thread starts before it is held is in the next list.
+        // A thread that starts another one before it is pinned itself leaves one that is not: read
+        // the list again until nothing new is in it.
         loop {
             let list = fs::read_dir(&tasks).map_err(LabError::io(format!("listing {tasks}")))?;
             let threads = list.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());

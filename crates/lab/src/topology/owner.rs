@@ -147,7 +147,7 @@ fn start_time(pid: u32) -> io::Result<Option<u64>> {
     match fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => parse_stat(&String::from_utf8_lossy(&stat))
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not as in proc(5)")),
-        // It may also end between the opening of the file and the reading.
+        // The process may also end between opening the file and reading it.
         Err(e) if e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(ESRCH) => Ok(None),
         Err(e) => Err(e),
     }

@@ -1,5 +1,5 @@
-//! What a system under test is told of a topology: which boxes are its gateways, what is behind
-//! each, and which of them are to be joined by tunnels.
+//! Describes a topology to a system under test: which boxes are its gateways, which networks are
+//! behind each, and which gateways are to be joined by tunnels.
 
 use ironswan_wire::secret::Secret;
 

@@ -1,4 +1,4 @@
-//! What follows from the samples of `lab rfc2544`, and how it is shown. Pure.
+//! Derives figures, tables and plots from the samples of `lab rfc2544`. Pure.
 
 use super::single::{SINGLE_GATEWAY, Setup};
 use crate::experiment::campaign::Conclusion;
@@ -56,7 +56,8 @@ pub(super) fn conclude(record: &Record) -> Conclusion {
         ];
         if setup == Setup::Single {
             shown.insert(0, ("sent_kpps", Median));
-            // What the gateway has opened has no numbers any more.
+            // Packets that the gateway has opened carry no ESP sequence numbers, so none can be
+            // seen to be missing.
             let sealed = direction != setup.direction(Direction::Reverse);
             shown.extend(sealed.then_some([("missing", Median), ("unopened", Median)]).into_iter().flatten());
         }
@@ -121,7 +122,7 @@ fn derive(record: &Record) -> Vec<Derived> {
     record.figures_with(&strict).filter_map(gain).collect()
 }
 
-/// What was measured, by the figures' own factor.
+/// The setup of a run, read from a factor of its figures.
 fn setup(record: &Record) -> Setup {
     match record.figures_with(&factors([("topology", SINGLE_GATEWAY)])).next() {
         Some(_) => Setup::Single,
@@ -129,8 +130,8 @@ fn setup(record: &Record) -> Setup {
     }
 }
 
-/// What is shown beside published figures: their loss, and one direction, their traffic's or
-/// encrypting.
+/// Loss of the figures that stand beside published ones. Of two directions only one is shown: that
+/// of the traffic, or that of encrypting.
 const LOSS: &str = "0.001%";
 
 fn history(record: &Record, derived: &[Derived]) -> Vec<Historical> {
@@ -141,7 +142,7 @@ fn history(record: &Record, derived: &[Derived]) -> Vec<Historical> {
     let tunnel = |size: &str| {
         let only =
             factors([("part", "throughput"), ("size", size), ("direction", &direction), ("loss", LOSS)]);
-        // That of the usual settings, or else the first.
+        // The figure with the usual settings, or else the first.
         let mut ours: Vec<_> =
             record.figures_with(&only).filter(|f| f.factors["dut"].starts_with("ironswan")).collect();
         ours.sort_by_key(|f| f.factors["dut"] != "ironswan");

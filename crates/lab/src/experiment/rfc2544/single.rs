@@ -1,5 +1,5 @@
-//! What differs where one gateway is measured alone (RFC 2544 figure 2): names, systems that can
-//! be, the tester's own limits.
+//! Differences where one gateway is measured alone (RFC 2544 figure 2): names, systems that can be
+//! measured so, limits of the tester.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ use crate::load::frame::Shape;
 use crate::record::{Better, Factors, factors};
 use crate::report::Warning;
 
-/// What is measured, and by whom.
+/// The gateways that are measured, and the box that measures them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Setup {
     /// Two gateways with a tunnel between them, the tester on both outsides (RFC 2544 figure 3).
@@ -119,7 +119,8 @@ impl Setup {
             measures.extend(sealed.into_iter().flat_map(|(sent, counted, esp)| {
                 let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;
                 [
-                    // What the tester's own socket had no room for is not the gateway's loss.
+                    // Packets that the tester's own socket had no room for are not the gateway's
+                    // loss.
                     ("missing", share(esp.missing.saturating_sub(counted.socket_drops), sent.sent)),
                     ("unopened", share(esp.unopened, counted.arrived())),
                 ]
@@ -128,7 +129,7 @@ impl Setup {
         measures
     }
 
-    /// Those of the systems that the tester can measure, and what is said of the others.
+    /// Splits the systems: those that the tester can measure, and warnings about the others.
     pub(super) fn able(self, duts: Vec<Box<dyn Dut>>) -> (Vec<Box<dyn Dut>>, Vec<Warning>) {
         let (mut able, mut doubts) = (Vec::new(), Vec::new());
         for dut in duts {
@@ -162,7 +163,7 @@ pub(super) fn own_limits(
     Ok(())
 }
 
-/// What is noted and doubted of the packets that came out of a gateway.
+/// Records how a gateway's packets looked when they came out, and warns of defects.
 pub(super) fn behaviour(c: &mut Campaign, dut: &str, behaved: Behaved) {
     c.settings.insert(format!("came out, {dut}"), behaved.to_string());
     doubts(dut, &behaved).into_iter().for_each(|doubt| c.doubt(doubt));

@@ -1,5 +1,5 @@
-//! What a cache of keys, as of a crypto accelerator with room for some SAs, would be worth: the hit
-//! rate of LRU caches over traces of SPIs (Bellovin's question of key agility). Pure.
+//! Computes the hit rate of LRU caches of keys over traces of SPIs: would a crypto accelerator that
+//! has room for some SAs be worth its price (Bellovin's question of key agility)? Pure.
 
 use std::collections::HashMap;
 use std::hash::Hash;

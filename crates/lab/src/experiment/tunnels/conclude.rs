@@ -128,8 +128,8 @@ fn numbers(record: &Record, what: &str, dut: &str) -> Vec<u32> {
     all
 }
 
-/// What one more tunnel costs: between the two largest numbers of each system, so that what happens
-/// once is not in it.
+/// Cost of one more tunnel, between the two largest numbers of tunnels of each system, so that
+/// costs that occur once are not in it.
 fn derived(record: &Record) -> Vec<Derived> {
     let mut all = Vec::new();
     for dut in record.values("dut", &only("bring-up")) {

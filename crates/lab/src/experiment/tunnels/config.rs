@@ -55,14 +55,14 @@ pub(super) fn secret(key: &str, tunnel: u32) -> String {
     format!("{key}-{tunnel}")
 }
 
-/// What distinguishes configurations.
+/// Parameters of the configurations of two gateways with many tunnels.
 #[derive(Debug, Clone)]
 pub(super) struct Config<'a> {
     /// How many tunnels.
     pub tunnels: u32,
     /// The algorithms.
     pub suite: &'a Suite,
-    /// What all pre-shared keys begin with.
+    /// Common beginning of all pre-shared keys.
     pub key: &'a str,
     /// The side that initiates at load (`start_action = start`).
     pub initiator: usize,
@@ -137,8 +137,8 @@ impl Config<'_> {
     }
 }
 
-/// What `ip -batch` is to do on a gateway: its addresses, and the way to the other's, which is
-/// behind the one neighbour of the link.
+/// Input of `ip -batch` for a gateway: its own addresses, and routes to the other gateway's
+/// addresses behind the one neighbour of the link.
 pub(super) fn batch(side: usize, tunnels: u32) -> String {
     let mut text = String::new();
     for tunnel in 0..tunnels {

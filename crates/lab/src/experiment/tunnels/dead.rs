@@ -1,4 +1,4 @@
-//! What peers cost that are gone: the gateway starts, and nobody answers.
+//! Measures the cost of peers that are gone: the gateway starts, and nobody answers.
 
 use super::Plan;
 use super::config::OUTER;

@@ -19,10 +19,11 @@ use crate::topology::{Line, LineSpec, Mode, Netns, Node, Owner};
 
 /// Between two looks at the logs.
 const LOOK: Duration = Duration::from_millis(5);
-/// For commands about thousands of addresses or connections.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Time that a gateway may take to load thousands of connections, and a command to set thousands of
+/// addresses.
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// Whose gateways.
+/// The system whose gateways are started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum System {
     /// `ironswan run` of this program.
@@ -32,7 +33,7 @@ pub(super) enum System {
 }
 
 impl System {
-    /// Its name in tables.
+    /// Name in tables.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::IronSwan(_) => "ironswan",
@@ -41,7 +42,7 @@ impl System {
     }
 }
 
-/// What a log has said so far.
+/// Progress of a gateway, as read from its log so far.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Said {
     /// The daemon is ready.
@@ -80,7 +81,8 @@ impl Gateway {
         Ok(Self { process, log, rest: Vec::new(), said: Said::default(), since: (start, 0) })
     }
 
-    /// What it has said until now; an error once it has ended.
+    /// Reads new lines of the log, and returns the progress until now. An error once the gateway
+    /// has ended.
     pub(super) fn said(&mut self) -> Result<Said, LabError> {
         self.log.read_to_end(&mut self.rest).map_err(LabError::io("reading a gateway's log"))?;
         let whole = self.rest.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
@@ -119,7 +121,7 @@ impl Gateway {
         process_ns(self.process.id())
     }
 
-    /// Its resident size, KiB.
+    /// Resident memory of the gateway, KiB.
     pub(super) fn kib(&self) -> f64 {
         resident_kib(self.process.id()).map_or(f64::NAN, |k| k as f64)
     }
@@ -158,7 +160,7 @@ impl Ground {
                 ground.line.journal(),
                 &["ip", "-n", netns.name(), "-batch", "-"],
                 &batch(side, tunnels),
-                PATIENCE,
+                READY_TIMEOUT,
             )?;
             let file = ground.conf(side);
             let files = config.files(side);
@@ -233,7 +235,7 @@ impl Ground {
         let (mut gateway, loading) = self.start(side)?;
         match loading {
             None => wait(&mut gateway, |said| said.ready)?,
-            Some(mut loading) => match loading.wait(PATIENCE)? {
+            Some(mut loading) => match loading.wait(READY_TIMEOUT)? {
                 Some(status) if status.success() => {}
                 _ => return Err(gateway.failed("swanctl --load-all did not end as it should".into())),
             },
@@ -244,18 +246,22 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
-        // They hold keys.
+        // The files hold keys.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
 /// Waits until a gateway is as far as `done` says.
 pub(super) fn wait(gateway: &mut Gateway, mut done: impl FnMut(&Said) -> bool) -> Result<(), LabError> {
-    let there = interrupt::wait_until(PATIENCE, || gateway.said().map(|said| done(&said)))?;
-    if there { Ok(()) } else { Err(gateway.failed(format!("not ready within {} s", PATIENCE.as_secs()))) }
+    let there = interrupt::wait_until(READY_TIMEOUT, || gateway.said().map(|said| done(&said)))?;
+    if there {
+        Ok(())
+    } else {
+        Err(gateway.failed(format!("not ready within {} s", READY_TIMEOUT.as_secs())))
+    }
 }
 
-/// What was seen while tunnels came up.
+/// Measurements while tunnels came up.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     /// Counted from the beginning of the first gateway.

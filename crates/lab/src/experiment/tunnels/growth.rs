@@ -1,7 +1,7 @@
 //! From a record of how many tunnels were up when, and what the processes had used by then, to the
 //! cost of each tenth. Pure.
 
-/// What was seen at one moment.
+/// Measurements at one moment while tunnels come up.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Moment {
     /// Since the beginning, seconds.

@@ -61,7 +61,7 @@ pub(super) use one_more::one_more;
 /// Options of the experiment.
 #[derive(Debug, Clone, Default)]
 pub struct TunnelsOptions {
-    /// What experiments share. Systems: `ironswan`, `strongswan`.
+    /// Options that all experiments have. Systems: `ironswan`, `strongswan`.
     pub common: Common,
     /// Numbers of tunnels between two gateways; the experiment's own choice when empty.
     pub tunnels: Vec<u32>,
@@ -171,7 +171,7 @@ const FLOOD: f64 = 2_000_000.0;
 /// Sizes of the key cache.
 const CACHES: [usize; 8] = [1, 4, 16, 64, 256, 1024, 4096, 16_384];
 
-/// What is measured.
+/// The measurements of a run: systems, numbers of tunnels, loads.
 struct Plan {
     systems: Vec<System>,
     tunnels: Vec<u32>,
@@ -273,7 +273,7 @@ pub fn tunnels(options: TunnelsOptions) -> Result<Report, LabError> {
     let o = &options.common;
     let mut doubts = Vec::new();
     let plan = Plan::new(&options, &mut doubts)?;
-    // What cannot be read is said before anything is measured.
+    // A trace that cannot be read is reported before anything is measured.
     interrupt::install()?;
     let recorded = options.trace.as_deref().map(|file| Ok((file, trace::read(file, &CACHES)?)));
     let recorded: Option<(&Path, Recorded)> = recorded.transpose()?;
@@ -417,7 +417,7 @@ fn bring_up(
     true
 }
 
-/// That tunnels cost the more the more there are, where their tenths say so.
+/// Warns when each further tunnel costs more than those before, as the tenths of the tunnels show.
 fn grows(dut: &str, n: u32, tenths: Option<&[f64; 10]>) -> Option<Warning> {
     // With fewer tunnels a tenth is over in some tens of milliseconds, in which anything can
     // happen.
@@ -446,7 +446,7 @@ fn packets(
         let trace = traffic::send(ground.line.node(Node::A), next_hop, offer, epoch)?;
         let seconds = (clock::now() - start).as_secs_f64();
         let (received, used) = (receiver.finish().received.unique, cpu(&gateways).saturating_sub(before));
-        // What one that has ended had used is not known any more.
+        // The CPU time of a gateway that has ended is not known any more, so the trial fails.
         gateways.iter_mut().try_for_each(|g| g.said().map(drop))?;
         Ok::<_, LabError>((trace, received as f64, used as f64, seconds))
     };
@@ -479,8 +479,8 @@ fn packets(
     Ok(trace)
 }
 
-/// That more packets arrived than were sent, where they did: each has a number, and no number
-/// counts twice.
+/// Warns when more packets arrived than were sent. Each packet has a number, and no number counts
+/// twice.
 fn beyond(dut: &str, tunnels: u32, loads: &[(usize, f64)]) -> Option<Warning> {
     let wrong: Vec<_> = loads.iter().filter(|(sent, received)| *received > *sent as f64).collect();
     let (sent, received) = wrong.first()?;
@@ -492,7 +492,8 @@ fn beyond(dut: &str, tunnels: u32, loads: &[(usize, f64)]) -> Option<Warning> {
     })
 }
 
-/// What key caches would be worth, over the packets of the run and over traces with popular SAs.
+/// Records the hit rates of key caches for the packets of the run, and for traces in which a few
+/// SAs are popular.
 fn key_caches(c: &mut Campaign, n: u32, own: &Trace) {
     let packets = own.len().clamp(10_000, 200_000);
     let traces = [
@@ -507,7 +508,7 @@ fn key_caches(c: &mut Campaign, n: u32, own: &Trace) {
     }
 }
 
-/// What they would be worth over a recorded trace.
+/// Records the hit rates of key caches for a trace from a file.
 fn recorded_caches(c: &mut Campaign, file: &Path, found: &Recorded) {
     let Recorded { packets, esp, sas, cut, hit_rates } = found;
     let end = if *cut { "; it ends within a packet" } else { "" };
@@ -576,7 +577,7 @@ mod tests {
         let both = [System::IronSwan(String::new()), System::StrongSwan];
         assert_eq!(plan(&both, &[10, 1_000, 10_000]).most(), [10_000, 1_000]);
         assert_eq!(plan(&both[..1], &[10, 1_000, 10_000]).most(), [10_000]);
-        // What strongSwan has no time for, it has no peers in either.
+        // A number of tunnels that takes strongSwan too long is left out for its peers, too.
         assert_eq!(plan(&both, &[5_000]).most(), [5_000]);
     }
 }

@@ -10,8 +10,8 @@ use crate::error::LabError;
 use crate::plan::model::TunnelCost;
 use crate::topology::Owner;
 
-/// What a start takes varies by more than what a few tunnels do: so many times in a row it does not
-/// hide them.
+/// The cost of a start varies by more than the cost of a few tunnels. The measurement is repeated
+/// up to this many times, until that variation does not hide the tunnels.
 const TRIES: usize = 4;
 
 /// A gateway when all its tunnels are up.

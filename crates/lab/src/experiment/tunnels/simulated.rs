@@ -97,7 +97,7 @@ pub(super) fn simulated(
     }
     // The gateway says that all are up, too, or what the peers have is not what it has.
     match gateways::wait(&mut g1, |said| said.established >= peers.up() as u64) {
-        // What was measured of the others is none the worse for it.
+        // A failure here does not spoil the measurements before, so it is a warning.
         Err(LabError::Interrupted) => Err(LabError::Interrupted),
         Err(e) => {
             c.doubt(Warning::PeerTrouble { why: e.to_string() });

@@ -23,8 +23,8 @@ const BATCH: usize = 32;
 const FRAME: usize = HEADERS + PAYLOAD;
 /// Bytes in flight.
 const BUFFER: u32 = 16 << 20;
-/// A packet that is later than this is left out.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// A packet that would be later than this is not sent.
+const MAX_LATE: Duration = Duration::from_millis(10);
 
 /// Load to send, and number of tunnels.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// What the receiver is to expect.
+    /// Shape of the packets that the receiver should expect.
     pub(super) fn shape(&self) -> Shape {
         Shape { payload: PAYLOAD, mix: None, flows: self.tunnels, tag: self.tag }
     }
@@ -67,7 +67,7 @@ pub(super) fn send(
             let elapsed = (clock::now() - start).as_secs_f64();
             let now_due = (elapsed * offer.rate).min(wanted);
             // A pause of this thread does not become a burst.
-            due = due.max(now_due - offer.rate * PATIENCE.as_secs_f64());
+            due = due.max(now_due - offer.rate * MAX_LATE.as_secs_f64());
             let count = ((now_due - due) as usize).min(BATCH);
             if count == 0 {
                 std::thread::sleep(Duration::from_secs_f64((BATCH as f64 / offer.rate).min(0.001)));
@@ -84,7 +84,7 @@ pub(super) fn send(
                 let mark = Mark { number: (trace.len() + slot) as u32, time, flow: *tunnel };
                 write(&mut frames[slot * FRAME..][..FRAME], next_hop, &shape, &mark);
             }
-            // What the kernel has no room for is not sent, and not in the trace.
+            // A packet that the kernel had no room for was not sent, and is not in the trace.
             let taken = socket.send(&frames, FRAME, FRAME, count).unwrap_or(0);
             trace.extend_from_slice(&tunnels[..taken]);
         }

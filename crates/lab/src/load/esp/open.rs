@@ -123,8 +123,8 @@ impl Opener {
                     Ok((len, protocol::IPV4)) => &text[..len],
                     _ => &[],
                 };
-                // What is not a packet of the generator's is damaged: but for a host's errors
-                // nothing else goes through the SA.
+                // Only packets of the generator go through this SA, besides ICMP errors of a host.
+                // So any other packet is a damaged one, and the tally counts it as corrupt.
                 if is_icmp(packet) || self.tally.take(self.inner.payload(packet).unwrap_or_default(), now) {
                     self.counts.reordered += u64::from(self.numbers.note(job.seq));
                 }

@@ -1,5 +1,5 @@
-//! What the trials at a load say of it. The definitions are those of draft-ietf-bmwg-mlrsearch:
-//! load classification, relevant bounds, conditional throughput.
+//! Classifies a load by its trials, as draft-ietf-bmwg-mlrsearch defines: load classification,
+//! relevant bounds, conditional throughput.
 
 use serde::{Deserialize, Serialize};
 
@@ -143,7 +143,8 @@ impl Goal {
             match self.classify(trials.iter().filter(|t| t.load == load)) {
                 Class::Lower => bounds.lower = Some(load),
                 Class::Undecided => {}
-                // What is carried above a load that is not says nothing.
+                // An upper bound was found: trials at higher loads do not count, also those that
+                // lost nothing.
                 Class::Upper => {
                     bounds.upper = Some(load);
                     break;
@@ -153,8 +154,8 @@ impl Goal {
         bounds
     }
 
-    /// What arrived at the lower bound in the worst of those long trials that are not forgiven by
-    /// the exceed ratio.
+    /// Share of the load at the lower bound that arrived in the worst long trial, apart from those
+    /// that the exceed ratio forgives.
     pub fn conditional_throughput(&self, trials: &[Trial]) -> Option<f64> {
         let load = self.bounds(trials).lower?;
         let mut long: Vec<&Trial> = trials.iter().filter(|t| t.load == load && self.is_full(t)).collect();

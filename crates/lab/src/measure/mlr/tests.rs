@@ -51,7 +51,7 @@ fn a_hard_limit_lies_between_the_bounds_of_every_goal() {
         let goals = [goal(0.0), goal(0.00001), goal(0.001), goal(0.05)];
         let (found, trials) = search(plan(&goals), &mut HardLimit(limit));
         for f in &found {
-            // What may be lost lies above the limit.
+            // A goal that allows some loss may offer more than the limit.
             let truth = limit / (1.0 - f.goal.loss_ratio);
             if truth < 1e6 {
                 assert_near(f, truth, 1e-9);
@@ -215,7 +215,7 @@ fn however_few_trials_there_are_some_decide_about_every_loss() {
             assert!(undecided.iter().all(|n| *n <= at_most), "{most} trials: {undecided:?}");
         }
     }
-    // Where three full trials of five decide.
+    // Goals in which three full trials of five decide.
     assert_eq!(undecided(&usual(9), &hard, 1.8e5..=2e5), [0; 3]);
     assert_eq!(undecided(&usual(9), &degrading, 1e5..=2e5), [0; 3]);
     assert!(undecided(&usual(15), &bimodal, 0.9e5..=3e5).iter().all(|n| *n <= 1));

@@ -189,7 +189,7 @@ impl Frame {
             canvas.line("g", (self.left, y), (self.right, y));
             canvas.text("m", (self.left - 8.0, y + 4.0), Anchor::End, &self.up.label(*tick));
         }
-        // What is compared with: plain is 1 of plain, and adds nothing to itself.
+        // Value of the baseline, drawn as a line: plain is 1 times plain, and adds 0 to itself.
         let level = match plot.which {
             Which::Median => None,
             Which::Ratio => Some(1.0),
