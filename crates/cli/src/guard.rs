@@ -35,7 +35,7 @@ fn remove(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
     let removed = offline::remove().map_err(refused)?;
     if a.json {
         let body = json!({ "action": "remove", "table": removed.table, "rules": removed.rules, "routes": removed.routes,
-                           "ingress": removed.filters });
+                           "ingress": removed.programs });
         json::print("guard", body);
     } else {
         let table = if removed.table { "the nft table, " } else { "" };
@@ -43,7 +43,7 @@ fn remove(a: &Guard, daemon: Option<&str>) -> Result<(), Failure> {
             "removed: {table}{} rules, {} routes of table 220, the program at the ingress of {} interfaces",
             removed.rules,
             removed.routes,
-            removed.filters
+            removed.programs
         );
     }
     Ok(())

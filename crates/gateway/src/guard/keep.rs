@@ -87,7 +87,7 @@ pub struct Watcher {
 
 impl Watcher {
     /// Begins to listen to all but what is changed from these netlink addresses: that of the
-    /// driver's own socket, and that from which filters at the ingress are set.
+    /// driver's own socket, and that from which programs at the ingress are set.
     ///
     /// # Errors
     /// The kernel refuses a netlink socket, or the thread.
@@ -96,12 +96,12 @@ impl Watcher {
         plane: Weak<DataPlane>,
         device: TunConfig,
         table: Option<Arc<Table>>,
-        [installer, filters]: [u32; 2],
+        [installer, programs]: [u32; 2],
     ) -> Result<Self, String> {
         let open = || {
             let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
             Ok((
-                Listener::start(Watch::open()?.but_not(installer).but_no_filters_of(filters), nft)?,
+                Listener::start(Watch::open()?.but_not(installer).but_no_filters_of(programs), nft)?,
                 Netlink::open()?,
             ))
         };

@@ -51,7 +51,7 @@ pub enum GuardError {
     Nft(NftError),
     /// rtnetlink refused.
     Kernel(IoError),
-    /// The filter at the ingress cannot be removed.
+    /// A program at the ingress cannot be removed.
     Ingress(String),
 }
 
@@ -94,9 +94,9 @@ pub fn standing_route(destination: Destination, way: Way) -> Route {
     Route { table: TABLE, destination, kind, metric, source: None, mtu: 0, protocol: PROTOCOL }
 }
 
-/// Puts the whole plan into the kernel, for when no daemon runs: table, filters at the ingress,
-/// routes, rules; what is there of ours and not in the plan goes. A kernel without IPv6 is told
-/// nothing about it. Returns how far the filters stand: the table guards without them.
+/// Puts the whole plan into the kernel, for when no daemon runs: table, programs at the ingress,
+/// routes and rules. Removes parts of an earlier guard that are not in the plan. A kernel without
+/// IPv6 gets the IPv4 part. Returns how far the programs stand: the table guards without them.
 ///
 /// # Errors
 /// The first part that was refused. Parts set before it stand.
@@ -196,8 +196,8 @@ pub struct Removed {
     pub rules: usize,
     /// Routes of table 220.
     pub routes: usize,
-    /// Interfaces at whose ingress a filter stood.
-    pub filters: usize,
+    /// Interfaces at whose ingress a program stood.
+    pub programs: usize,
 }
 
 /// Removes the whole guard: the rules first, so that no packet is led into a table that is going,
@@ -213,7 +213,7 @@ pub fn remove(nft: Option<&Nft>, netlink: &mut Netlink) -> Result<Removed, Guard
         remove_rules(netlink, &mut removed),
         remove_routes(netlink, &mut removed),
         remove_table(nft, &mut removed),
-        remove_filters(netlink, &mut removed),
+        remove_programs(netlink, &mut removed),
     ];
     steps.into_iter().collect::<Result<(), _>>().map(|()| removed)
 }
@@ -244,8 +244,8 @@ fn remove_table(nft: Option<&Nft>, removed: &mut Removed) -> Result<(), GuardErr
     }
 }
 
-fn remove_filters(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
-    removed.filters = ingress::remove(&netlink.links()?).map_err(GuardError::Ingress)?;
+fn remove_programs(netlink: &mut Netlink, removed: &mut Removed) -> Result<(), GuardError> {
+    removed.programs = ingress::remove(&netlink.links()?).map_err(GuardError::Ingress)?;
     Ok(())
 }
 

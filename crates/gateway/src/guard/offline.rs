@@ -183,8 +183,8 @@ fn stands() -> bool {
     let look = || {
         let mut netlink = Netlink::open()?;
         let snapshot = Snapshot::read(Nft::find().ok().as_ref(), &mut netlink)?;
-        let filters = super::ingress::stands(&netlink.links()?);
-        Ok::<_, GuardError>(snapshot.table.is_some() || !snapshot.rules.is_empty() || filters)
+        let programs = super::ingress::stands(&netlink.links()?);
+        Ok::<_, GuardError>(snapshot.table.is_some() || !snapshot.rules.is_empty() || programs)
     };
     look().unwrap_or(true)
 }

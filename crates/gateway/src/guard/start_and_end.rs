@@ -33,7 +33,7 @@ pub(crate) struct Gate {
     pub(crate) stood: bool,
     /// Parts of that guard which this start has found.
     pub(crate) former: Former,
-    /// The netlink address from which filters at the ingress are set.
+    /// The netlink address from which programs at the ingress are set.
     pub(crate) port: u32,
 }
 

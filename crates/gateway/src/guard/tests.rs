@@ -96,7 +96,7 @@ fn a_plan_is_installed_replaced_and_removed_and_foreign_routes_stay() {
 
         assert_eq!(
             remove(Some(&nft), &mut n).unwrap(),
-            Removed { table: true, rules: 2, routes: 1, filters: 0 }
+            Removed { table: true, rules: 2, routes: 1, programs: 0 }
         );
         assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed::default());
         let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
@@ -198,7 +198,7 @@ fn nobody_waits_for_a_holder_of_the_name_who_takes_no_connections() {
     });
 }
 
-/// A filter at the ingress that drops everything from this network.
+/// Lists for the program at the ingress that drop everything from this network.
 fn filter(from: &str) -> Arc<Filter> {
     let rows = vec![Row { drop: true, ..Row::all(false) }];
     let list = List { ports: rows.clone(), fragments: rows.clone(), protocol: rows.clone(), addresses: rows };
@@ -207,7 +207,7 @@ fn filter(from: &str) -> Arc<Filter> {
     Arc::new(Filter { families: [family, Family::default()], ports: [500, 4500], ..Filter::default() })
 }
 
-/// The digest of the filter at each interface that has one.
+/// The digest of the program at each interface that has one.
 fn digests(n: &mut Netlink) -> Vec<u64> {
     let mut ingress = Ingress::open().unwrap();
     let links = n.links().unwrap();
@@ -215,7 +215,7 @@ fn digests(n: &mut Netlink) -> Vec<u64> {
 }
 
 #[test]
-fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed() {
+fn what_nft_refuses_leaves_the_programs_and_keeps_none_of_them_from_being_removed() {
     in_namespace(|| {
         use std::os::unix::fs::PermissionsExt;
         let (nft, mut n) = (Nft::find().unwrap(), Netlink::open().unwrap());
@@ -242,18 +242,18 @@ fn what_nft_refuses_leaves_the_filters_and_keeps_none_of_them_from_being_removed
         let snapshot = Snapshot::read(Some(&nft), &mut n).unwrap();
         assert!(snapshot.table.is_some() && snapshot.rules.is_empty() && snapshot.routes.is_empty());
 
-        // A filter alone is something that stands.
+        // A program alone is a guard that stands.
         nft.remove().unwrap();
         assert_eq!(keeper.keep(&filter("10.2.0.0")).problem, None);
         let mut another = ingress::Keeper::open("ipsec0").unwrap();
         assert!(another.found() == Some(2) && ingress::stands(&n.links().unwrap()));
-        assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed { filters: 2, ..Removed::default() });
+        assert_eq!(remove(Some(&nft), &mut n).unwrap(), Removed { programs: 2, ..Removed::default() });
         assert!(another.found() == Some(0) && !ingress::stands(&n.links().unwrap()));
     });
 }
 
 #[test]
-fn filters_that_are_asked_before_ours_are_named_and_no_others() {
+fn filters_that_see_packets_before_our_program_are_named_and_no_others() {
     in_namespace(|| {
         let run = |program: &str, args: &[&str]| {
             assert!(std::process::Command::new(program).args(args).status().unwrap().success(), "{args:?}");

@@ -1,5 +1,5 @@
-//! The program at the ingress of every interface ([`ironswan_io::ingress`]): puts a plan's filter
-//! there, and keeps it there.
+//! Puts the program with a plan's lists at the ingress of every interface
+//! ([`ironswan_io::ingress`]), and keeps it there.
 //!
 //! Not at loopback and not at the engine's own device, whose packets come out of tunnels. Not at
 //! parts of a bridge, a bond or a team: the whole has it, and what a bridge passes on between
@@ -66,12 +66,12 @@ impl Keeper {
         })
     }
 
-    /// Makes this filter stand wherever it should, with the addresses that this machine has now. An
-    /// empty one stands nowhere.
-    pub fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome {
+    /// Sets the program with these lists wherever it should stand, with the addresses that this
+    /// machine has now. With empty lists it stands nowhere.
+    pub fn keep(&mut self, lists: &Arc<Filter>) -> KeepOutcome {
         let mut kept = KeepOutcome::default();
         // Nobody else sets ours, not at interfaces that come either.
-        if filter.is_empty() && self.nowhere {
+        if lists.is_empty() && self.nowhere {
             return kept;
         }
         let seen = self.netlink.links().and_then(|links| Ok((links, self.netlink.addresses()?)));
@@ -82,12 +82,12 @@ impl Keeper {
         };
         let (with, without) = interfaces(&links, &self.device);
         let own = addresses.iter().filter(|a| !a.tentative && !a.ip.is_loopback()).map(|a| a.ip).collect();
-        if let Err(e) = self.ingress.want(filter, &own, &with) {
+        if let Err(e) = self.ingress.want(lists, &own, &with) {
             kept.problem = Some(e.to_string());
         }
         kept.stricter = self.ingress.stricter().map(str::to_owned);
         let done = self.ingress.keep(&with, &without);
-        self.nowhere = filter.is_empty() && done.failed.is_empty();
+        self.nowhere = lists.is_empty() && done.failed.is_empty();
         let was = std::mem::take(&mut self.stands);
         if self.ingress.is_wanted() {
             let failed = |name: &str| done.failed.iter().any(|(n, _)| n == name);
@@ -142,7 +142,7 @@ fn is_part(link: &Link) -> bool {
     link.controller.is_some() && link.part_of.as_deref().is_none_or(|kind| WHOLES.contains(&kind))
 }
 
-/// Interfaces that are to have the filter, and those that are not.
+/// Splits the interfaces: those that are to have the program, and those that are not.
 fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<Interface<'a>>) {
     let all = |l: &'a Link| (l.index, l.name.as_str());
     let (with, without): (Vec<&Link>, Vec<&Link>) =
@@ -150,7 +150,7 @@ fn interfaces<'a>(links: &'a [Link], device: &str) -> (Vec<Interface<'a>>, Vec<I
     (with.into_iter().map(all).collect(), without.into_iter().map(all).collect())
 }
 
-/// Counts the interfaces among `links` at which a filter of ours stands. `None`: the kernel does
+/// Counts the interfaces among `links` at which a program of ours stands. `None`: the kernel does
 /// not tell.
 fn found(ingress: &mut Ingress, links: &[Link]) -> Option<usize> {
     let mut count = 0;

@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
 struct State {
-    filter: Arc<Filter>,
+    lists: Arc<Filter>,
     /// Number of requests so far, and of those that are done.
     asked: u64,
     done: u64,
@@ -88,8 +88,8 @@ impl KeeperThread {
     }
 
     /// Asks for programs with these lists.
-    pub fn want(&self, filter: &Arc<Filter>) {
-        self.ask(|state| state.filter = filter.clone());
+    pub fn want(&self, lists: &Arc<Filter>) {
+        self.ask(|state| state.lists = lists.clone());
     }
 
     /// Asks the thread to look whether the programs still stand, because something has changed.
@@ -160,14 +160,14 @@ impl Drop for KeeperThread {
 
 /// The work of the thread; tests replace [`Keeper`].
 pub(crate) trait KeepIngress: Send + 'static {
-    fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome;
+    fn keep(&mut self, lists: &Arc<Filter>) -> KeepOutcome;
     fn stands(&self) -> Vec<String>;
     fn counter(&self) -> Option<Counter>;
 }
 
 impl KeepIngress for Keeper {
-    fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome {
-        Keeper::keep(self, filter)
+    fn keep(&mut self, lists: &Arc<Filter>) -> KeepOutcome {
+        Keeper::keep(self, lists)
     }
 
     fn stands(&self) -> Vec<String> {
@@ -181,8 +181,8 @@ impl KeepIngress for Keeper {
 
 #[cfg(test)]
 impl<F: FnMut(&Arc<Filter>) -> KeepOutcome + Send + 'static> KeepIngress for F {
-    fn keep(&mut self, filter: &Arc<Filter>) -> KeepOutcome {
-        self(filter)
+    fn keep(&mut self, lists: &Arc<Filter>) -> KeepOutcome {
+        self(lists)
     }
 
     fn stands(&self) -> Vec<String> {
@@ -212,10 +212,10 @@ fn work(shared: &Shared, mut keeper: impl KeepIngress, tell: &watch::Sender<u64>
         if state.ended {
             return;
         }
-        let (filter, asked) = (state.filter.clone(), state.asked);
+        let (lists, asked) = (state.lists.clone(), state.asked);
         drop(state);
         let began = clock::now();
-        let kept = catch_unwind(AssertUnwindSafe(|| keeper.keep(&filter))).unwrap_or_else(|_| KeepOutcome {
+        let kept = catch_unwind(AssertUnwindSafe(|| keeper.keep(&lists))).unwrap_or_else(|_| KeepOutcome {
             problem: Some("an error of the program itself".into()),
             ..KeepOutcome::default()
         });

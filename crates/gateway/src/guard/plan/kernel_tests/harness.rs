@@ -97,35 +97,7 @@ pub(super) fn policies(list: &[(Verdict, &str, &str)]) -> Vec<Policy> {
 
 /// A packet that carries `tag`.
 pub(super) fn packet(src: IpAddr, dst: IpAddr, upper: Upper, tag: u64) -> Vec<u8> {
-    let v6 = src.is_ipv6();
-    let ports = |a: u16, b: u16| [a.to_be_bytes(), b.to_be_bytes()].concat();
-    let tcp = |a, b| [ports(a, b), vec![0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]].concat();
-    let tag = tag.to_be_bytes();
-    let udp = |a, b| [ports(a, b), vec![0, 16, 0, 0]].concat();
-    let echo = |t: u8| vec![t, 0, 0, 0, 0, 1, 0, 1];
-    let (mut next, body) = match upper {
-        Tcp(a, b) | Options(a, b) => (6, tcp(a, b)),
-        Udp(a, b) | First(a, b) => (17, udp(a, b)),
-        Echo if v6 => (58, echo(128)),
-        Echo => (1, echo(8)),
-        EchoReply if v6 => (58, echo(129)),
-        EchoReply => (1, echo(0)),
-        Proto(p) => (p, vec![0; 8]),
-        Later(p) => (p, vec![0; 8]),
-        Short => (6, vec![0, 80]),
-    };
-    let mut payload = if matches!(upper, Short) { body } else { [body, tag.to_vec()].concat() };
-    if matches!(upper, Echo | EchoReply) {
-        let addresses = match (src, dst) {
-            (IpAddr::V6(a), IpAddr::V6(b)) => [a.octets(), b.octets()].concat(),
-            _ => Vec::new(),
-        };
-        // Without a pseudo header in IPv4.
-        let pseudo =
-            if v6 { checksum::pseudo(&addresses, 58) + checksum::be16(payload.len() as u16) } else { 0 };
-        let sum = !checksum::fold(checksum::sum(&payload) + pseudo);
-        payload[2..4].copy_from_slice(&sum.to_ne_bytes());
-    }
+    let (mut next, mut payload) = content(src, dst, upper, tag);
     let fragment: u16 = match upper {
         First(..) => 1,
         Later(_) => 185 << 3,
@@ -166,6 +138,41 @@ pub(super) fn packet(src: IpAddr, dst: IpAddr, upper: Upper, tag: u64) -> Vec<u8
         }
         _ => unreachable!("one family"),
     }
+}
+
+/// Protocol and bytes behind the IP header, which end with `tag`; two bytes without it for
+/// [`Short`].
+fn content(src: IpAddr, dst: IpAddr, upper: Upper, tag: u64) -> (u8, Vec<u8>) {
+    let v6 = src.is_ipv6();
+    let ports = |a: u16, b: u16| [a.to_be_bytes(), b.to_be_bytes()].concat();
+    let tcp = |a, b| [ports(a, b), vec![0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0, 0, 0, 0]].concat();
+    let tag = tag.to_be_bytes();
+    let udp = |a, b| [ports(a, b), vec![0, 16, 0, 0]].concat();
+    let echo = |t: u8| vec![t, 0, 0, 0, 0, 1, 0, 1];
+    let (next, body) = match upper {
+        Tcp(a, b) | Options(a, b) => (6, tcp(a, b)),
+        Udp(a, b) | First(a, b) => (17, udp(a, b)),
+        Echo if v6 => (58, echo(128)),
+        Echo => (1, echo(8)),
+        EchoReply if v6 => (58, echo(129)),
+        EchoReply => (1, echo(0)),
+        Proto(p) => (p, vec![0; 8]),
+        Later(p) => (p, vec![0; 8]),
+        Short => (6, vec![0, 80]),
+    };
+    let mut payload = if matches!(upper, Short) { body } else { [body, tag.to_vec()].concat() };
+    if matches!(upper, Echo | EchoReply) {
+        let addresses = match (src, dst) {
+            (IpAddr::V6(a), IpAddr::V6(b)) => [a.octets(), b.octets()].concat(),
+            _ => Vec::new(),
+        };
+        // Without a pseudo header in IPv4.
+        let pseudo =
+            if v6 { checksum::pseudo(&addresses, 58) + checksum::be16(payload.len() as u16) } else { 0 };
+        let sum = !checksum::fold(checksum::sum(&payload) + pseudo);
+        payload[2..4].copy_from_slice(&sum.to_ne_bytes());
+    }
+    (next, payload)
 }
 
 pub(super) struct Box {

@@ -79,24 +79,30 @@ fn a_host_sends_everything_through_the_tunnel_but_what_carries_the_tunnel() {
             assert_eq!(sent(b, || to(&free((own, 4500)))), Some(Tunnel), "no mark");
         }
         assert_eq!(b.counted(), (0, 0));
-        // Fragments of IPv6 come in one by one: of an IKE message, and of something else, whose
-        // first one does not get in.
-        let (own, far) = (family(true, "192.0.2.1"), family(true, "198.51.100.7"));
-        for (upper, want) in
-            [(Later(17), Nowhere), (First(9, 4500), Nowhere), (First(9, 53), ClearIn), (Later(6), ClearIn)]
-        {
-            assert_eq!(b.send(Wide, far, own, upper), want, "{upper:?}");
-        }
-        // An error about an outer packet gets in, whoever sends it; another one does not.
-        let before = b.counted();
-        for (quoted, want) in [((4500u16, 9u16), 0), ((53, 9), 1)] {
-            let inner =
-                packet(family(false, "192.0.2.1"), family(false, "198.51.100.7"), Udp(quoted.0, quoted.1), 7);
-            let error = too_big(family(false, "198.51.100.1"), family(false, "192.0.2.1"), &inner);
-            b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&error)]).unwrap();
-            assert_eq!(b.counted().1 - before.1, want, "about a packet from port {}", quoted.0);
-        }
+        fragments_and_errors_of_outer_packets_get_in(b);
     });
+}
+
+/// Outer packets of the tunnel get in also in fragments, and so do errors about them. Fragments and
+/// errors of other packets do not.
+fn fragments_and_errors_of_outer_packets_get_in(b: &mut Box) {
+    // Fragments of IPv6 come in one by one: of an IKE message, and of something else, whose
+    // first one does not get in.
+    let (own, far) = (family(true, "192.0.2.1"), family(true, "198.51.100.7"));
+    for (upper, want) in
+        [(Later(17), Nowhere), (First(9, 4500), Nowhere), (First(9, 53), ClearIn), (Later(6), ClearIn)]
+    {
+        assert_eq!(b.send(Wide, far, own, upper), want, "{upper:?}");
+    }
+    // An error about an outer packet gets in, whoever sends it; another one does not.
+    let before = b.counted();
+    for (quoted, want) in [((4500u16, 9u16), 0), ((53, 9), 1)] {
+        let inner =
+            packet(family(false, "192.0.2.1"), family(false, "198.51.100.7"), Udp(quoted.0, quoted.1), 7);
+        let error = too_big(family(false, "198.51.100.1"), family(false, "192.0.2.1"), &inner);
+        b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&error)]).unwrap();
+        assert_eq!(b.counted().1 - before.1, want, "about a packet from port {}", quoted.0);
+    }
 }
 
 /// An ICMP error with which `router` tells `own` that the quoted packet is too long for its next
@@ -214,17 +220,22 @@ fn transport_mode_between_two_hosts_lets_esp_and_ah_pass_and_nothing_else() {
                 b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&error)]).unwrap();
             }
             assert_eq!(b.counted(), before, "{own}");
-            // In clear, which is neither.
-            assert_eq!(b.send(Wide, far, own, Udp(1, 2)), ClearIn);
-            assert_eq!(b.send(Wide, far, own, Tcp(1, 2)), ClearIn);
-            let tcp = too_big(far, own, &packet(own, far, Tcp(1, 2), 7));
-            b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&tcp)]).unwrap();
-            assert_eq!(b.counted(), (before.0, before.1 + 3));
+            nothing_else_gets_in(b, own, far);
         }
     });
 }
 
-/// With the length that it has.
+/// UDP, TCP and an error about a TCP packet come in clear, and are dropped and counted.
+fn nothing_else_gets_in(b: &mut Box, own: IpAddr, far: IpAddr) {
+    let before = b.counted();
+    assert_eq!(b.send(Wide, far, own, Udp(1, 2)), ClearIn);
+    assert_eq!(b.send(Wide, far, own, Tcp(1, 2)), ClearIn);
+    let tcp = too_big(far, own, &packet(own, far, Tcp(1, 2), 7));
+    b.wan.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&tcp)]).unwrap();
+    assert_eq!(b.counted(), (before.0, before.1 + 3));
+}
+
+/// Corrects the length in the packet's header.
 fn lengthened(mut packet: Vec<u8>) -> Vec<u8> {
     let (at, len) = if packet[0] >> 4 == 6 { (4, packet.len() - 40) } else { (2, packet.len()) };
     packet[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
