@@ -68,7 +68,7 @@ fn sections(engines: &Engines) -> Section {
         .with("nonce-gen", ours("NONCE_GEN"))
 }
 
-/// What the self-test found.
+/// The result of the engines' self-test, as a section of the answer.
 fn measured(selection: &Selection) -> Section {
     let engines: Section = EngineId::ALL
         .into_iter()

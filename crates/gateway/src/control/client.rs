@@ -21,7 +21,8 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How often to look whether a client whose command is under way is still there. Nothing is read from it meanwhile.
 const HANG_UP_CHECK: Duration = Duration::from_secs(1);
 
-/// What a running command streams of the log: charon's levels up to this, of these connections.
+/// Log lines that a running command streams to its client: those up to this level of charon's, of
+/// these connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watch {
     pub(super) level: u8,

@@ -132,7 +132,7 @@ async fn clients(s: &Served, want: usize) -> (usize, Duration) {
 #[tokio::test]
 async fn a_client_that_goes_while_its_command_waits_gives_its_place_back() {
     local(async {
-        // What the first gateway sends goes nowhere.
+        // Nobody carries the datagrams of the first gateway.
         let (a, sent) = gateway("192.0.2.1", &conf(1, 2));
         let (b, _) = gateway("192.0.2.2", &conf(2, 1));
         let s = serve((a, b));

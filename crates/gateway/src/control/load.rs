@@ -12,7 +12,8 @@ use ironswan_config::diag::Diagnostics;
 use ironswan_config::psk;
 use ironswan_config::tree::{self, Node, Origin};
 
-/// What the names of keys that came without an id begin with. No id and no section of a file begins so.
+/// Beginning of the names under which keys without an id are stored. No id, and no section of a
+/// file, begins so.
 const UNNAMED: &str = "%unnamed-";
 
 impl Control {
@@ -44,7 +45,7 @@ impl Control {
         if diags.errors() > 0 {
             return failure(diags.error_lines().join("; "));
         }
-        // It answers peers; whoever initiates it is told the same.
+        // The connection answers peers all the same; whoever initiates it gets the same warning.
         for conn in &read {
             if let Some(why) = self.driver.view(|e, _| e.options().ports.foreign(conn)) {
                 let origin = Origin::source(&format!("connection {}", conn.name));

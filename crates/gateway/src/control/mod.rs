@@ -85,13 +85,13 @@ const EVENTS: &[&str] = &[
     "alert",
 ];
 
-/// What `reload-settings` does; the result is what to answer.
+/// Function that `reload-settings` runs; its result is the answer.
 pub type Reload = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
 
 /// Looks at the data plane.
 pub type LookAtPlane = Box<dyn Fn() -> Plane>;
 
-/// What all clients share.
+/// State that all clients share.
 pub struct Control {
     driver: Driver,
     clients: RefCell<BTreeMap<u64, Rc<Client>>>,
@@ -99,7 +99,7 @@ pub struct Control {
     started_at: SystemTime,
     reload: Reload,
     plane: LookAtPlane,
-    /// What the self-test of engines found.
+    /// Result of the engines' self-test; `None` until that has ended.
     engines: RefCell<Option<Selection>>,
     /// Names of the shared keys that came without an id, by their owners.
     unnamed: RefCell<BTreeMap<Vec<IdPattern>, String>>,

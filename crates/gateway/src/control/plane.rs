@@ -1,5 +1,5 @@
-//! What `stats` and `ironswan-counters` say of the data plane: workers, engines, what the kernel granted, where the time of a
-//! packet goes, counters.
+//! The data plane in `stats` and `ironswan-counters`: workers, engines, offloads that the kernel
+//! granted, time of each stage, counters.
 //!
 //! ```text
 //! data-plane { workers = 2  engines = [..]  tun-tso = yes  tun-uso = yes  udp-segments = 128  udp-gro = yes
@@ -8,7 +8,8 @@
 //! stages { outbound { packets = 9  bytes = 12600  receive = 1200  parse = ..  policy  sequence  encapsulation  crypto  send }
 //!          inbound { the same } }
 //! ```
-//! Stages are sums since the start, in nanoseconds, of the batches that were measured; `packets` and `bytes` are theirs.
+//! Stages are sums in nanoseconds since the start, over the batches that were measured. `packets`
+//! and `bytes` count these batches only.
 
 use ironswan_crypto::engines::{EngineId, Measured};
 use ironswan_ipsec::{Stage, StageTimes, Stages};
@@ -17,28 +18,29 @@ use ironswan_wire::vici::Section;
 use crate::dataplane::userspace::DataPlane;
 use crate::dataplane::userspace::offloads::Offloads;
 
-/// What the data plane is, and what it has done.
+/// Properties of the running data plane, and its counters since the start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plane {
     /// Threads that move packets.
     pub workers: usize,
-    /// Whose code encrypts: all engines that were chosen for some suite and size.
+    /// Engines that were chosen for at least one suite and size.
     pub engines: Vec<EngineId>,
-    /// What the kernel granted.
+    /// Offloads that the kernel granted.
     pub offloads: Offloads,
-    /// Interfaces that kernel threads poll, of those that are to be.
+    /// Interfaces that are to be polled by kernel threads, and are.
     pub threaded_napi: Vec<String>,
-    /// What it refused since, in short.
+    /// Offloads that the kernel has refused since, in short.
     pub slower: Vec<String>,
-    /// Where the time went.
+    /// Time of each stage.
     pub stages: Stages,
-    /// What the workers and the sockets count.
+    /// Counters of the workers and of the sockets.
     pub counters: Vec<(&'static str, u64)>,
 }
 
 impl Plane {
-    /// Looks at a running data plane. `chosen` is what the test of engines found, `threaded_napi` are the interfaces that kernel
-    /// threads poll, `slower` is what the plane has told so far.
+    /// Reads a running data plane. `chosen` is the result of the engines' self-test,
+    /// `threaded_napi` the interfaces that kernel threads poll, `slower` the degradations that the
+    /// plane has reported.
     pub fn of(plane: &DataPlane, chosen: &[Measured], threaded_napi: Vec<String>, slower: &[String]) -> Self {
         let s = plane.stats();
         let mut counters = vec![

@@ -53,7 +53,7 @@ impl Control {
     /// `ironswan-policies`: one `list-policy` event a policy; the answer has what the guard dropped, and what is wrong.
     pub(super) async fn policies(&self, client: &Client, message: &Section) -> Section {
         let only = text(message, "ike");
-        // What is shown as standing stands.
+        // Wait first: the answer should show rules and routes that stand.
         let stands = tokio::time::timeout(SETTLE, self.driver.guarded()).await;
         let problem = match stands {
             Ok(Ok(())) => None,
@@ -113,7 +113,7 @@ impl Control {
         answer
     }
 
-    /// What the guard dropped in clear; `None` without it.
+    /// Clear packets that the guard dropped; `None` without a guard.
     pub(super) async fn guard_counters(&self) -> Option<Section> {
         let c = self.driver.guard_counters().await?;
         Some(

@@ -1,5 +1,5 @@
-//! What is on its way to one client: frames in order, bounded. Events that find no room end the client; answers to its
-//! own commands wait for room.
+//! Bounded queue of frames to one client, in order. A client is disconnected when an event finds no
+//! room; answers to its own commands wait for room.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -40,7 +40,7 @@ impl Control {
     }
 }
 
-/// What an IKE_SA is called: its connection, or charon's word for a half-open one.
+/// Name of an IKE_SA: its connection, or charon's word for a half-open one.
 pub(super) fn name(sa: &IkeSaInfo) -> String {
     if sa.conn.is_empty() { "(unnamed)".to_owned() } else { sa.conn.clone() }
 }

@@ -38,11 +38,12 @@ pub fn is_alive(path: &Path) -> bool {
     matches!(SocketAddrUnix::new(path).and_then(|addr| try_connect(&addr)), Ok(_) | Err(Errno::AGAIN))
 }
 
-/// A blocking connection to the daemon at this path. One with as many clients waiting as it may have is tried again for this
-/// time; a plain connect would wait for ever if it is stopped.
+/// A blocking connection to the daemon at this path. While the daemon's queue of clients is full,
+/// the connection is tried again until this time has passed. A plain connect would wait for ever
+/// when the daemon is stopped.
 ///
 /// # Errors
-/// Those of the kernel; `TimedOut` when the time has passed.
+/// The error that the kernel returned; `TimedOut` when the time has passed.
 pub fn connect_within(path: &Path, time: Duration) -> Result<BlockingStream, Error> {
     let begun = clock::now();
     let addr = SocketAddrUnix::new(path)?;

@@ -1,5 +1,5 @@
-//! What a client has sent as a key is nowhere in the daemon's memory once the key is unloaded: neither what was read from the
-//! socket, nor the frame, nor the message.
+//! A key that a client has sent is nowhere in the daemon's memory once the key is unloaded: not in
+//! the bytes read from the socket, the frame, or the message.
 
 use ironswan_wire::vici::Packet;
 use zeroize::{Zeroize, Zeroizing};

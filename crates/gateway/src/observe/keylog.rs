@@ -20,7 +20,7 @@ use ironswan_wire::secret::Secret;
 use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
-/// So many lines may wait for the file system.
+/// Limits the lines that wait for the file system.
 const MAX_WAITING: usize = 4_096;
 /// How long the end of the daemon waits for lines that have not been written yet.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ enum Table {
 pub struct KeyLogger {
     /// `None` only while it is dropped.
     lines: Option<SyncSender<Entry>>,
-    /// What the file system refused; disconnected when the thread has ended.
+    /// Errors of the file system; disconnected when the thread has ended.
     refused: Receiver<io::Error>,
 }
 
@@ -51,7 +51,7 @@ impl KeyLogger {
     /// Opens or makes the tables in `dir`.
     ///
     /// # Errors
-    /// What the file system says, or that others could read what would be written; with the remedy.
+    /// The file system's error, or that others could read the file; both with the remedy.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let folder = private_folder(dir)?;
         let open = |name: &str| private_file(&folder, name);
@@ -80,7 +80,7 @@ impl KeyLogger {
     /// Appends the lines of an entry soon. Never blocks.
     ///
     /// # Errors
-    /// What the file system said of an earlier entry, or that too many wait for it.
+    /// The file system's error for an earlier entry, or that too many lines wait.
     pub fn write(&mut self, entry: &KeyLog) -> io::Result<()> {
         match entry {
             KeyLog::Ike { spi_i, spi_r, keys, .. } => {

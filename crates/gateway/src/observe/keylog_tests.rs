@@ -1,4 +1,4 @@
-//! What is written, and whether Wireshark reads it.
+//! The tables that are written, and whether Wireshark reads them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -24,7 +24,7 @@ fn child(protocol: ProtocolId, encr: EncrId, integ: Option<IntegId>) -> KeyLog {
     }
 }
 
-/// What Wireshark 4.0 has in its menus; other names make it refuse the table.
+/// Names of algorithms that Wireshark 4.0 has in its menus; it refuses a table with any other name.
 const KNOWN: &[&str] = &[
     "NULL",
     "TripleDES-CBC [RFC2451]",
@@ -132,7 +132,7 @@ fn lines_are_what_wireshark_reads_and_the_files_are_private() {
     let mut log = KeyLogger::open(&keys).unwrap();
     log.write(&ike).unwrap();
     log.write(&esp).unwrap();
-    // Its end waits for what has not been written yet.
+    // Dropping the key log waits for the lines that have not been written yet.
     drop(log);
     let read = |n: &str| std::fs::read_to_string(keys.join(n)).unwrap();
     assert_eq!(
@@ -154,7 +154,7 @@ fn what_others_can_read_or_have_made_is_refused() {
     let dir = Scratch::new();
     let keys = dir.path().join("keys");
     drop(KeyLogger::open(&keys).unwrap());
-    // Its own files are taken again.
+    // Files of the key log itself are used again.
     drop(KeyLogger::open(&keys).unwrap());
     let refused = |says: &str| {
         let why = KeyLogger::open(&keys).map(|_| ()).unwrap_err().to_string();

@@ -137,7 +137,7 @@ impl io::Write for OneLine<'_> {
 /// Logs up to this level from now on.
 pub fn set_level(level: Level) {
     if let Some(handle) = LEVEL.get() {
-        // It fails only for a subscriber that is gone, and then nobody logs.
+        // A reload fails only when the subscriber is gone, and then nobody logs.
         let _ = handle.reload(filter(level));
     }
 }

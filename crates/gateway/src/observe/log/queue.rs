@@ -112,7 +112,8 @@ impl Queue {
     fn take(&self) -> (u64, Vec<u8>, u64) {
         let mut state = self.state();
         while state.pending.is_empty() && state.lost_after == 0 {
-            // What was refused is told with the next line at the latest, and once a second until then.
+            // Lost lines are reported with the next line at the latest, and once a second until
+            // then.
             if state.lost_before == 0 {
                 state = self.0.more.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
@@ -146,7 +147,7 @@ impl Queue {
     }
 }
 
-/// Where lines go, and whether the last one is only half there.
+/// Destination of the lines, and whether only a part of the last one was written.
 struct Sink<W> {
     out: W,
     torn: bool,

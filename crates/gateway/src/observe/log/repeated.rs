@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
 
-/// So many lines of a kind are written one by one.
+/// The first lines of a kind are written one by one, up to this many.
 const FIRST: u64 = 3;
-/// After them, one of so many.
+/// After them one line in this many is written,
 const EVERY: u64 = 100;
-/// So much time passes between two of those.
+/// and at most one in this time.
 const BETWEEN: Duration = Duration::from_secs(10);
 /// A kind of line that did not occur for this long counts from one again.
 const FORGOTTEN: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ pub struct RepeatedBy<K> {
     others: Count,
 }
 
-/// As many causes are told from each other.
+/// Limits how many causes are told apart.
 const CAUSES: usize = 32;
 
 impl<K: Eq + Hash> RepeatedBy<K> {
