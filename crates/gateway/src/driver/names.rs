@@ -21,7 +21,7 @@ const MAX_WAITING: usize = 4_096;
 /// Addresses of one name that are used.
 const ADDRS_PER_NAME: usize = 16;
 
-/// What a name stands for, or why that is not known.
+/// The addresses of a name, or the reason why they are not known.
 type Answer = Result<Vec<IpAddr>, String>;
 
 /// Asks the system.
@@ -73,7 +73,7 @@ impl Resolver {
         }
         let (all, ask, of) = (self.waiting.clone(), self.ask.clone(), name.to_owned());
         let look_up = move || {
-            // It may have waited for a thread longer than anybody waits for it.
+            // The look-up may have waited for a thread until nobody waits for its answer any more.
             let mut waiting = lock(&all);
             let wanted = waiting.get_mut(&of).is_some_and(|list| {
                 list.retain(|w| !w.is_closed());

@@ -18,16 +18,16 @@ use tokio::sync::oneshot;
 
 /// A thread without work ends after this.
 const IDLE: Duration = Duration::from_secs(5);
-/// So many pieces of work that come first go before one that may wait.
+/// After this many jobs of [`Turn::First`] in a row, one of [`Turn::Later`] is run.
 const OVERTAKING: u32 = 3;
-/// So many owners without work keep their turn, and as many more as have work.
+/// Owners without work whose turn is remembered: at most this many, beside as many as have work.
 const KEPT: usize = 64;
 /// Stack of a thread: `getaddrinfo` and the deepest key exchange take less than 200 KB.
 const STACK: usize = 512 * 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Whose turn a piece of work is.
+/// The order in which jobs get a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// Before what is [`Turn::Later`], but for every fourth piece.
@@ -37,7 +37,7 @@ pub enum Turn {
     Later(u64),
 }
 
-/// Where a piece of work waits: for [`Pool::cancel`].
+/// Place of a job that waits, for [`Pool::cancel`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
     owner: u64,
@@ -47,7 +47,7 @@ pub struct Place {
 /// Why a piece of work was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
-    /// So many pieces of its turn, and of its owner, wait already.
+    /// The limit is reached: this many jobs of the same turn, or of the same owner, wait already.
     Full(usize),
     /// The system has no thread for us.
     NoThread,
@@ -220,7 +220,7 @@ impl Pool {
         if waiting >= room {
             return Err(Refused::Full(waiting));
         }
-        // Those that are idle may have been woken for what waits already.
+        // Idle threads may have been woken already, for jobs that wait.
         if state.idle <= state.waiting() && state.threads < self.0.max {
             let pool = self.clone();
             let thread = std::thread::Builder::new().name(self.0.name.into()).stack_size(STACK);
@@ -245,7 +245,7 @@ impl Pool {
     /// Takes a piece of work back that nobody wants any more, unless a thread has begun with it.
     pub fn cancel(&self, place: Place) {
         let job = self.state().later.take(place);
-        // What it holds is dropped without the lock.
+        // Drop the job after the lock was released, because dropping runs code of its owner.
         drop(job);
     }
 

@@ -19,10 +19,10 @@ use crate::guard::Nft;
 use crate::guard::plan::{self, Policy, Settings, Verdict, from_config};
 use ironswan_config::Config;
 
-/// As many findings of one kind are told one by one.
+/// Findings of one kind are reported one by one up to this number.
 const EACH: usize = 8;
 
-/// What stands on this machine.
+/// State of this machine that can be in the gateway's way.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Facts {
     /// All rules.
@@ -33,7 +33,8 @@ pub struct Facts {
     pub addresses: Vec<Address>,
     /// Interfaces.
     pub links: Vec<Link>,
-    /// What is to be said of interfaces that are not among them. Of other lists whoever reads them again says it.
+    /// Reports about interfaces that are missing here, because the kernel's answer was not
+    /// understood. Other lists are read again elsewhere, and reported there.
     pub left_out: Vec<String>,
     /// `net.ipv4.conf.all.rp_filter`.
     pub reverse_path: ReversePath,
@@ -49,7 +50,7 @@ impl Facts {
     /// Looks. `device` is ours and is left out.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn gather(netlink: &mut Netlink, device: &str) -> Result<Self, IoError> {
         let links = netlink.links()?;
         let mut left_out = netlink.left_out();
@@ -82,7 +83,7 @@ impl Facts {
     /// Looks only at what [`carries`] and [`unusable`] ask for.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The error that the kernel returned.
     pub fn carrying(netlink: &mut Netlink) -> Result<Self, IoError> {
         Ok(Self {
             addresses: netlink.addresses()?,
@@ -131,7 +132,7 @@ pub fn check(facts: &Facts, settings: &Settings, policies: &[Policy], peers: &[I
     out
 }
 
-/// What keeps tunnels that are up from carrying anything, a line each.
+/// Reasons why tunnels that are up carry nothing, a line each.
 pub fn carries(facts: &Facts, policies: &[Policy]) -> Vec<String> {
     let mut out = Vec::new();
     forwarding(facts, policies, &mut out);
@@ -191,7 +192,7 @@ fn foreign_rules(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
                  which of two such is asked first is chance: give it another priority (above {PRIORITY})"
             ));
         } else if rule.l3mdev {
-            // Those of VRFs lead nothing elsewhere that is ours.
+            // Rules of VRFs lead no packet of ours elsewhere.
         } else if rule.priority < MARKED_PRIORITY {
             let way = if l.lookup { "what its table has a route for leaves by that" } else { "it decides" };
             found.push(format!(
@@ -284,11 +285,12 @@ fn marking(ruleset: &str) -> Vec<(String, String)> {
     out
 }
 
-/// As many rules that speak of marks are looked at.
+/// Limits how many rules that ask for marks or change them are examined.
 const MOST_MARKING: usize = 1000;
 
-/// The bits of a mark that a rule of nft asks for or changes; all where it names none. What it writes into a connection's mark
-/// changes no packet's; a rule that takes it from there names them.
+/// The bits of a mark that a rule of nft asks for or changes; all bits when it names none. A rule
+/// that writes the mark of a connection changes no packet. A rule that copies that mark into
+/// packets names the bits.
 fn mark_bits(rule: &str) -> u32 {
     let words: Vec<&str> = rule.split_whitespace().collect();
     let number = |w: &str| match w.strip_prefix("0x") {

@@ -18,7 +18,7 @@ pub(super) fn workers(tuning: &Tuning, processors: usize) -> usize {
     }
 }
 
-/// Those who sleep.
+/// The workers beside the first, which sleep until a turn leaves a backlog.
 #[derive(Debug, Default)]
 pub(super) struct Crew {
     /// How many there are.

@@ -29,7 +29,8 @@ const LARGE_SLOTS: usize = 8;
 const BACKLOG: u32 = 2;
 /// `writev` takes this many parts.
 const MAX_PARTS: usize = 1024;
-/// As many parts as a merged 64 KB write of 1,400-byte packets has, kept on the stack.
+/// Parts that are kept on the stack: a merged write of 64 KB, of packets of 1,400 bytes, has at
+/// most this many.
 const FEW_PARTS: usize = 64;
 /// Bytes of the non-ESP marker (RFC 3948 section 2.2).
 const NON_ESP_MARKER: usize = 4;
@@ -40,7 +41,7 @@ pub(super) struct InBatch {
     source: u64,
     received: Vec<Received>,
     datagrams: Vec<Datagram>,
-    /// What came on the encapsulation port and is not ESP, or to the IKE port.
+    /// Datagrams to the encapsulation port that are not ESP, and all to the IKE port.
     others: Vec<(Datagram, UdpKind, Range<usize>)>,
     /// Raw packets without a header that makes sense, and datagrams that were cut.
     errors: u64,
@@ -112,7 +113,7 @@ impl InBatch {
     }
 }
 
-/// What is under the lock.
+/// State of receiving, under the lane's lock.
 pub(super) struct InLane {
     slots: RecvSlots,
     /// Slots to use for the next receive.
@@ -157,7 +158,7 @@ impl InLane {
     }
 }
 
-/// What batches are delivered by.
+/// State of delivering, used by one thread at a time.
 pub(super) struct InExit<D> {
     device: Arc<D>,
     worker: Worker,

@@ -30,9 +30,9 @@ use super::{IkeDatagram, Notice, WorkerStats};
 const SPARE: usize = 2;
 /// How long the first worker waits for a batch while others have them all: once in a round, so that it is soon at the next
 /// source however many are ready.
-pub(super) const PATIENCE: Duration = Duration::from_millis(1);
+pub(super) const BATCH_WAIT: Duration = Duration::from_millis(1);
 
-/// What workers share.
+/// State that all workers share.
 pub(super) struct Lanes<I: PacketIo> {
     pub(super) io: I,
     pub(super) engine: Arc<Engine>,
@@ -66,7 +66,7 @@ pub(super) struct LanesConfig {
     pub(super) workers: usize,
     pub(super) batch_bytes: usize,
     pub(super) stopwatch: Stopwatch,
-    /// What is known of paths.
+    /// The path MTUs that are known.
     pub(super) known: Arc<KnownPaths>,
 }
 
@@ -117,7 +117,7 @@ impl<I: PacketIo> Lanes<I> {
     pub(super) fn batch<T>(&self, pool: &Pool<T>) -> Option<Box<T>> {
         pool.take().or_else(|| {
             self.exhausted.fetch_add(1, Relaxed);
-            if self.waited.swap(true, Relaxed) { None } else { pool.take_within(PATIENCE) }
+            if self.waited.swap(true, Relaxed) { None } else { pool.take_within(BATCH_WAIT) }
         })
     }
 
@@ -152,7 +152,7 @@ impl<I: PacketIo> Lanes<I> {
         }
         let due = self.out_due(now);
         self.waited.store(false, Relaxed);
-        // What others have completed while this one was the one to let it leave.
+        // Let those batches leave that other workers completed while this one was delivering.
         let behind = self.in_order.go_on(self.batches, |b| self.leave_in(b))
             | self.out_order.go_on(self.batches, |b| self.leave_out(b));
         self.tell();
@@ -162,8 +162,9 @@ impl<I: PacketIo> Lanes<I> {
         due.map(|at| at.saturating_sub(now))
     }
 
-    /// What a worker beside the first does: batches of either lane, as long as there are more than the first can carry. `wake`
-    /// wakes the first, for what has been left to it.
+    /// Work of a worker beside the first: handles batches of either lane, as long as there are more
+    /// than the first can carry. `wake` wakes the first worker when something was left for it to
+    /// do.
     pub(super) fn assist(&self, now: impl Fn() -> Duration, wake: impl Fn()) {
         while self.crew.sleep() {
             loop {

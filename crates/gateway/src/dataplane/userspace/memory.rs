@@ -38,7 +38,7 @@ const WIRE: usize = 512;
 type Written = Box<dyn Fn(&Offload, &[IoSlice<'_>]) + Send + Sync>;
 type Sent = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-/// What comes out of a device, and what is done with what goes in.
+/// A device in memory: reads give prepared frames, and writes go to a function.
 pub struct MemoryDevice {
     /// Frames, each with its virtio header, that are read one after the other and again from the first.
     frames: Vec<Vec<u8>>,

@@ -37,7 +37,7 @@ struct State {
     netlink: Option<Netlink>,
     wanted: ThreadedNapi,
     held: Vec<Held>,
-    /// What was last said of a name.
+    /// The last line that was logged about each interface.
     said: BTreeMap<String, String>,
 }
 
@@ -101,7 +101,8 @@ impl State {
         self.netlink = Some(netlink);
     }
 
-    /// Those that are not wanted any more, or are gone.
+    /// Returns interfaces to the kernel's usual polling when they are no longer wanted, and forgets
+    /// those that have gone.
     fn give_back(&mut self, netlink: &mut Netlink) {
         for held in std::mem::take(&mut self.held) {
             let link = match netlink.link_at(held.index) {

@@ -95,7 +95,7 @@ fn an_interface_is_polled_by_threads_while_it_is_named_and_then_as_before() {
         assert!(!has_thread("tna"), "its thread has ended");
         threaded.want(&named(&["tna"]));
         threaded.release();
-        // What stood at 1 before is not ours to put back.
+        // An interface whose file had 1 before us keeps it.
         assert_eq!((file("tna"), file("tnb")), ("0".into(), "1".into()));
         assert_eq!(threaded.names(), [""; 0]);
     });

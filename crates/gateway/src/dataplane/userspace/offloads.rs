@@ -1,5 +1,6 @@
-//! What the kernel and the network card take off the data plane, and what is said when they do not: which packets go the
-//! slower way, and the remedy. Nothing is lost and nothing leaves in clear by it.
+//! Offloads that the kernel and the network card give the data plane. For each that is missing,
+//! says which packets take the slower way, and the remedy. A missing offload loses no packet, and
+//! no packet leaves in clear.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +9,7 @@ use ironswan_io::tun::Offloads as TunOffloads;
 
 use ironswan_config::tuning::Tuning;
 
-/// What was granted at start.
+/// Offloads that the kernel granted at start.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Offloads {
     /// By the TUN device.
@@ -26,7 +27,7 @@ pub struct Offloads {
 }
 
 impl Offloads {
-    /// What was asked for and not granted, a line each with the remedy.
+    /// Offloads that were asked for and not granted, a line each with the remedy.
     pub fn shortfalls(&self, asked: &Tuning) -> Vec<String> {
         let mut out = Vec::new();
         if asked.tun_offload && !self.tun.tso {

@@ -1,4 +1,4 @@
-//! What is said of what is not there.
+//! The lines about missing offloads.
 
 use std::time::Duration;
 

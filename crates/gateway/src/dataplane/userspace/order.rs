@@ -23,7 +23,7 @@ pub(super) struct Order<T> {
 struct State<T> {
     /// The ticket that leaves next.
     next: u64,
-    /// What is complete, from ticket `next` on.
+    /// Complete batches from ticket `next` on; `None` for one that is not complete yet.
     complete: VecDeque<Option<T>>,
     /// A thread lets batches leave.
     leaving: bool,
@@ -64,7 +64,7 @@ impl<T> Order<T> {
         mut leave: impl FnMut(T),
     ) -> bool {
         if state.leaving {
-            // That thread looks again before it stops.
+            // The thread that lets batches leave looks again before it stops, and finds this one.
             return false;
         }
         state.leaving = true;

@@ -13,7 +13,7 @@ use ironswan_io::tun::{READ_SIZE, VNET_HEADER};
 use ironswan_ipsec::{Engine, Frame, Stage, StageTimes, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
 
-use super::lanes::{Lanes, PATIENCE, lock};
+use super::lanes::{Lanes, BATCH_WAIT, lock};
 use super::packet_io::{Device, PacketIo};
 use super::sampling::Sampling;
 use super::{Notice, WorkerStats};
@@ -41,7 +41,7 @@ const BACKLOG: u32 = 2;
 const NARROW_INTERVAL: Duration = Duration::from_millis(100);
 const NARROW_PEERS: usize = 256;
 
-/// What the TUN device said last.
+/// Result of the last read of the TUN device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
     HasMore,
@@ -51,7 +51,7 @@ pub(super) enum State {
 
 /// A batch on its way.
 pub(super) struct OutBatch {
-    /// What was read, and what of it is frames.
+    /// Bytes that were read, and the frames among them.
     read: Vec<u8>,
     frames: Vec<Frame>,
     tx: TxBatch,
@@ -84,7 +84,7 @@ struct Left {
     frames: Vec<Frame>,
 }
 
-/// What is under the lock.
+/// State of reading and planning, under the lane's lock.
 pub(super) struct OutLane<D> {
     pub(super) device: Arc<D>,
     worker: Worker,
@@ -225,7 +225,7 @@ impl<D: Device> OutLane<D> {
     }
 }
 
-/// What batches leave by.
+/// State of sending, used by one thread at a time.
 pub(super) struct OutExit {
     sender: Sender,
     outgoing: Vec<Outgoing>,
@@ -284,8 +284,9 @@ impl OutExit {
         times
     }
 
-    /// What sending has found out: peers whose path has become narrow, of each again only after a while, since every packet
-    /// says so until the routes are lowered; and what cannot be segmented.
+    /// Reports what sending has found out: peers whose path has become narrow, and peers to which
+    /// segmented sends are refused. A peer with a narrow path is reported at most once per
+    /// [`NARROW_INTERVAL`], because every packet finds the same until the routes are lowered.
     fn news(&mut self, now: Duration, mut notice: impl FnMut(Notice)) {
         if let Some(mut peers) = self.sender.take_narrow() {
             self.narrow_reported.retain(|(_, at)| now.saturating_sub(*at) < NARROW_INTERVAL);
@@ -391,7 +392,7 @@ impl<I: PacketIo> Lanes<I> {
         loop {
             // All batches are with others: then there will be another round soon.
             let Some(mut b) = self.batch(&self.out_pool) else {
-                return Some(now + PATIENCE);
+                return Some(now + BATCH_WAIT);
             };
             let mut lane = lock(&self.out);
             let mut again = lane.begin(&mut b, now) || !lane.take_left(&mut b);

@@ -1,4 +1,5 @@
-//! Where packets come from and go to: the kernel's objects, or memory. The loop is the same ([`super::lanes`]).
+//! Sources and destinations of packets: objects of the kernel, or memory. The loop over both is the
+//! same ([`super::lanes`]).
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -18,7 +19,7 @@ pub(super) trait Device: Send + Sync + 'static {
     fn read(&self, frame: &mut [u8]) -> io::Result<usize>;
     /// Writes one.
     fn write(&self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
-    /// What it takes.
+    /// Offloads that the device takes.
     fn offloads(&self) -> Offloads;
 }
 

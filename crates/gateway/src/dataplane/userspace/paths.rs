@@ -22,7 +22,7 @@ use ironswan_io::sysctl;
 use ironswan_wire::ip::icmp::{self, TooBig};
 use ironswan_wire::sadb::{ReqId, SaRef, Spi};
 
-/// What the packets of an outbound SA look like outside.
+/// Protocol and port of an outbound SA's packets on their way, as an ICMP error quotes them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// The protocol that has the SPI: 50 (ESP) or 51 (AH).
@@ -50,7 +50,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// What is known of paths.
+    /// The path MTUs that are known.
     pub fn known(&self) -> &Arc<KnownPaths> {
         &self.known
     }

@@ -48,7 +48,7 @@ fn judge(paths: &Paths, ipv6: bool, message: &[u8]) -> bool {
     paths.judge(clock::now(), ends(ipv6).0, Some(4500), message, true).is_some()
 }
 
-/// What was believed and refused.
+/// Numbers of errors that were believed and that were refused.
 fn counted(paths: &Paths) -> [u64; 2] {
     paths.counters().map(|(_, n)| n)
 }

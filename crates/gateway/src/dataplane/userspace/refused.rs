@@ -1,5 +1,6 @@
-//! What is merged for the TUN device, and what is done when it refuses a merged write: the packets are written one by one,
-//! none is lost, and when it happens again and again that protocol is not merged for a while.
+//! Merging of packets for the TUN device, and the way back when the device refuses a merged write:
+//! the packets are written one by one and none is lost. When that happens again and again, packets
+//! of that protocol are not merged for a while.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -26,7 +27,7 @@ struct Protocol {
     told: bool,
 }
 
-/// What is merged.
+/// Which protocols are merged now.
 #[derive(Debug)]
 pub(super) struct Merging {
     tcp: Protocol,
@@ -35,7 +36,7 @@ pub(super) struct Merging {
 }
 
 impl Merging {
-    /// What the device has granted.
+    /// Merges the protocols for which the device has granted offload.
     pub(super) fn new(offloads: Offloads) -> Self {
         let protocol = |granted| Protocol { granted, ..Protocol::default() };
         Self { tcp: protocol(offloads.tso), udp: protocol(offloads.uso), changed: false }
@@ -116,7 +117,7 @@ impl Merging {
         std::mem::take(&mut self.changed)
     }
 
-    /// What has not been said yet: UDP is not merged (true), or TCP (false).
+    /// Protocols whose merging has stopped since the last call: UDP (true), TCP (false).
     pub(super) fn take_news(&mut self) -> impl Iterator<Item = bool> + use<> {
         [(&mut self.tcp, false), (&mut self.udp, true)]
             .map(|(p, udp)| {

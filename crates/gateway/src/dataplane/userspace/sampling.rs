@@ -28,7 +28,7 @@ impl Took {
     }
 }
 
-/// What has passed since the last batch that was measured.
+/// Number of batches and time since the last batch that was measured.
 #[derive(Debug, Default)]
 pub(super) struct Sampling {
     batches: u32,

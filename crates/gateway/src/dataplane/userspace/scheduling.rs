@@ -1,4 +1,4 @@
-//! Where the workers run, and before whom.
+//! Binds workers to processors, and sets their priority.
 
 use std::sync::Once;
 
@@ -29,9 +29,11 @@ pub(super) fn prefer(nice: i8) {
     }
 }
 
-/// Where the kernel groups processes by session (`kernel.sched_autogroup_enabled`), nice values count within a session only, and
-/// each service has its own. A daemon that leads its session gives the whole of it the value; in somebody's shell it leaves that
-/// alone. Who may not do this may not do the other ([`prefer`]), which says so.
+/// Gives the session of the daemon this nice value. Where the kernel groups processes by session
+/// (`kernel.sched_autogroup_enabled`), nice values count only within a session, and each service
+/// has a session of its own. A daemon that leads its session sets the value of the whole session;
+/// one that was started from a shell leaves the session alone. A process that may not do this may
+/// not set its own priority either, and [`prefer`] reports that.
 pub(super) fn prefer_session(nice: i8) {
     if nice == 0 || !std::fs::read_to_string("/proc/self/stat").is_ok_and(|stat| leads_session(&stat)) {
         return;

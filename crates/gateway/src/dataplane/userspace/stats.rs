@@ -1,4 +1,4 @@
-//! What the workers count.
+//! Counters of the workers.
 
 use ironswan_io::send::SendStats;
 use ironswan_ipsec::Stages;
@@ -42,9 +42,9 @@ pub struct WorkerStats {
     pub keepalives: u64,
     /// Datagrams on the encapsulation port that are neither ESP, nor IKE, nor a keepalive. Dropped.
     pub malformed: u64,
-    /// What was sent.
+    /// Counters of sending.
     pub send: SendStats,
-    /// Where the time went.
+    /// Time of each stage.
     pub stages: Stages,
 }
 

@@ -1,4 +1,4 @@
-//! What data planes do, two at a time in network namespaces. Needs root.
+//! Two data planes at a time, in network namespaces. Needs root.
 
 mod harness;
 mod kinds;
@@ -79,15 +79,15 @@ fn ike_messages_come_up_without_marker_and_keepalives_are_absorbed() {
         let to = |n: u8, port| SocketAddr::new(outer_address(n, Outer::V4Encap), port);
         let sender = a.plane.ike_sender();
         sender.send(to(1, 500), to(2, 500), b"plain").unwrap();
-        let got = b.ike.recv_timeout(PATIENCE).unwrap();
+        let got = b.ike.recv_timeout(TIME_LIMIT).unwrap();
         assert_eq!(got, IkeDatagram { local: to(2, 500), remote: to(1, 500), payload: b"plain".to_vec() });
         sender.send(to(1, 4500), to(2, 4500), b"\0\0\0\0marked").unwrap();
-        let got = b.ike.recv_timeout(PATIENCE).unwrap();
+        let got = b.ike.recv_timeout(TIME_LIMIT).unwrap();
         assert_eq!(got, IkeDatagram { local: to(2, 4500), remote: to(1, 4500), payload: b"marked".to_vec() });
         // Larger than the link: in fragments. From the address the routing table chooses.
         let large = [&[0; 4][..], &[7; 5000]].concat();
         sender.send("0.0.0.0:4500".parse().unwrap(), to(2, 4500), &large).unwrap();
-        let got = b.ike.recv_timeout(PATIENCE).unwrap();
+        let got = b.ike.recv_timeout(TIME_LIMIT).unwrap();
         assert_eq!((got.payload, got.remote), (vec![7; 5000], to(1, 4500)));
         sender.send(to(1, 4500), to(2, 4500), &[0xff]).unwrap();
         eventually("the keepalive is counted", || b.plane.stats().keepalives == 1);
@@ -144,7 +144,7 @@ fn a_packet_without_sa_raises_an_acquire_at_once() {
     two_sides(|a, _b| {
         a.engine.apply(Duration::ZERO, &policy(1)).unwrap();
         a.udp.send_to(b"x", "10.2.0.1:7000").unwrap();
-        let Ok(Notice::Up(up)) = a.notices.recv_timeout(PATIENCE) else { panic!("no acquire") };
+        let Ok(Notice::Up(up)) = a.notices.recv_timeout(TIME_LIMIT) else { panic!("no acquire") };
         assert!(matches!(up[0], Up::Acquire { reqid: ReqId(1), .. }), "{up:?}");
     });
 }
@@ -180,7 +180,7 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                     assert_eq!(a.plane.stats().send.dropped_narrow, 0);
                     quotable(&a, outer, 50);
                     say(&[3; 1300]);
-                    assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+                    assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
                     assert_eq!(a.plane.paths().counters().map(|(_, n)| n), [1, 2]);
                     assert_eq!(a.plane.paths().known().mtu(peer), Some(NARROW), "for the key daemon");
                 } else {
@@ -189,10 +189,11 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                 }
                 assert!(a.notices.try_recv().is_err());
                 say(&[4; 1300]);
-                assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+                assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
                 // The counters of a round are published at its end, after the notice.
                 eventually("the packet is counted", || a.plane.stats().send.dropped_narrow == 1);
-                // What the key daemon does about it. The kernel then cuts the datagram before it is encapsulated.
+                // The key daemon lowers the route. Then the kernel cuts the datagram before it is
+                // encapsulated.
                 let suite =
                     EspSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: None, ke: None, esn: true };
                 let udp_encap = matches!(outer, Outer::V4Encap | Outer::V6Encap);
@@ -213,11 +214,11 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                 let sent = a.plane.stats().send;
                 assert_eq!((sent.fragmented, sent.dropped_error), (0, 0), "{sent:?}");
                 assert_eq!(fragments_sent(), 0, "routed: {routed}");
-                // That the counter counts: an IKE message is fragmented, as it always may be.
+                // An IKE message may always be fragmented: this one shows that the counter counts.
                 let from = SocketAddr::new(outer_address(1, outer), 4500);
                 let message = [&[0; 4][..], &[7; 3000]].concat();
                 a.plane.ike_sender().send(from, SocketAddr::new(peer, 4500), &message).unwrap();
-                assert_eq!(b.ike.recv_timeout(PATIENCE).unwrap().payload.len(), 3000);
+                assert_eq!(b.ike.recv_timeout(TIME_LIMIT).unwrap().payload.len(), 3000);
                 assert!(fragments_sent() >= 3);
                 // ICMP errors wait on some sockets until they are taken off, and keep them ready.
                 let rounds = a.plane.stats().rounds;
@@ -272,7 +273,7 @@ fn of_a_stream_over_a_path_that_becomes_narrow_nothing_leaves_in_fragments_and_a
             ip("link set eth0 mtu 1320");
             stream.write_all(&[2; 64 << 10]).unwrap();
             let narrow = Notice::NarrowPath(vec![outer_address(2, Outer::V4Encap)]);
-            assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), narrow);
+            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), narrow);
             ip("route replace 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220 mtu 1258");
             stream.write_all(&[3; LEN / 2 - (64 << 10)]).unwrap();
             drop(stream);
@@ -326,13 +327,13 @@ fn an_idle_gateway_sleeps() {
 fn a_device_that_is_deleted_is_reported_and_ike_goes_on() {
     two_sides(|a, b| {
         ip("link del ipsec0");
-        assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::DeviceGone);
+        assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::DeviceGone);
         let rounds = a.plane.stats().rounds;
         std::thread::sleep(Duration::from_millis(200));
         assert!(a.plane.stats().rounds - rounds < 10, "it spins");
         let to = |n: u8| SocketAddr::new(outer_address(n, Outer::V4Encap), 500);
         b.plane.ike_sender().send(to(2), to(1), b"still there?").unwrap();
-        assert_eq!(a.ike.recv_timeout(PATIENCE).unwrap().payload, b"still there?");
+        assert_eq!(a.ike.recv_timeout(TIME_LIMIT).unwrap().payload, b"still there?");
         assert!(a.plane.is_running());
         a.plane.stop();
     });
@@ -388,7 +389,7 @@ fn a_deleted_device_is_replaced_under_the_running_worker_and_the_sas_go_on() {
         };
         say("before");
         ip("link del ipsec0");
-        assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::DeviceGone);
+        assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::DeviceGone);
         let old = a.plane.device_index();
         let new = a.plane.replace_device(&DataPlaneConfig::default().device).unwrap();
         assert!(new != old && a.plane.device_index() == new);
@@ -417,10 +418,10 @@ fn a_worker_that_panics_is_reported_and_the_data_plane_can_still_be_stopped() {
         assert!(plane.is_running());
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"an IKE message", "127.0.0.1:500").unwrap();
-        assert_eq!(notices.recv_timeout(PATIENCE).unwrap(), Notice::Ended);
+        assert_eq!(notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::Ended);
         eventually("the thread has ended", || !plane.is_running());
         plane.stop();
-        assert!(notices.recv_timeout(PATIENCE).is_err(), "it is said once");
+        assert!(notices.recv_timeout(TIME_LIMIT).is_err(), "it is said once");
     })
     .join()
     .unwrap();

@@ -84,7 +84,7 @@ impl Xdp {
         Ok(())
     }
 
-    /// What is ready by number `source`: takes packets into `buf`. False when there were none.
+    /// Takes the packets of the socket with number `source` into `buf`. False when there were none.
     pub(super) fn receive(&self, source: u64, buf: &mut [u8], out: &mut Vec<Received>) -> bool {
         let Some(interface) = self.interfaces.get((source / QUEUES) as usize) else { return false };
         let Some(queue) = interface.queues.get((source % QUEUES) as usize) else { return false };
@@ -113,7 +113,7 @@ impl Interface {
     #[cold]
     fn look(&self) {
         let mut attached = hold(&self.attached);
-        // It may be back by now, with the same name and number, and without our sockets.
+        // The interface may be back by now, with the same name and number, and without our sockets.
         let unbound =
             || self.queues.iter().any(|queue| hold(queue).as_ref().is_some_and(XdpSocket::is_unbound));
         if attached.as_mut().is_some_and(|a| a.changed() == Standing::Gone || unbound()) {

@@ -21,9 +21,10 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::super::*;
 
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest time that a notice or a datagram may take to arrive.
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(3);
 
-/// What joins the two sides.
+/// Connection between the two sides.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Outer {
     V4Encap,
@@ -115,7 +116,7 @@ pub(super) fn sa(me: u8, from: u8, outer: Outer) -> Command {
     Command::SaAdd(Box::new(plain_sa(me, from, outer)))
 }
 
-/// What the installer does for the SA of `side`: errors that quote it are believed.
+/// Registers the SA of `side` as the installer does, so that errors that quote it are believed.
 pub(super) fn quotable(side: &Side, outer: Outer, protocol: u8) {
     let sa = plain_sa(side.n, side.n, outer);
     let port = sa.udp_encap.then_some(sa.remote.port());
@@ -209,7 +210,7 @@ pub(super) fn side(n: u8, routed: bool, hosts: bool) -> Side {
         })
         .unwrap();
     let udp = UdpSocket::bind((source, 7000)).unwrap();
-    udp.set_read_timeout(Some(PATIENCE)).unwrap();
+    udp.set_read_timeout(Some(TIME_LIMIT)).unwrap();
     let tcp = TcpListener::bind((source, 7000)).unwrap();
     let hosts = if hosts { host_sockets(n, &mut netlink, &plane, config.mark) } else { Vec::new() };
     Side { engine, plane, ike, notices, udp, tcp, hosts, n }
@@ -227,13 +228,14 @@ fn host_sockets(n: u8, netlink: &mut Netlink, plane: &DataPlane, mark: u32) -> V
                 kind: RouteKind::Device(plane.device_index()),
                 metric: 0,
                 source: Some(own),
-                // What AES-GCM in UDP leaves of 1,500 bytes, over IPv6; less than any other kind.
+                // MTU that AES-GCM in UDP over IPv6 leaves of 1,500 bytes; every other kind leaves
+                // more.
                 mtu: 1400,
                 protocol: PROTOCOL,
             })
             .unwrap();
         let udp = UdpSocket::bind((own, 7001)).unwrap();
-        udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        udp.set_read_timeout(Some(TIME_LIMIT)).unwrap();
         Host { udp, tcp: TcpListener::bind((own, 7001)).unwrap() }
     };
     [Outer::V4Raw, Outer::V6Raw].map(each).into()

@@ -201,7 +201,7 @@ fn the_first_packets_wait_for_their_sa_and_leave_before_all_others() {
         for n in 0..3 {
             say(n);
         }
-        let Ok(Notice::Up(up)) = a.notices.recv_timeout(PATIENCE) else { panic!("no acquire") };
+        let Ok(Notice::Up(up)) = a.notices.recv_timeout(TIME_LIMIT) else { panic!("no acquire") };
         assert!(matches!(up[0], ironswan_wire::sadb::Up::Acquire { reqid: ReqId(1), .. }), "{up:?}");
         eventually("they wait", || {
             a.plane.refresh();
@@ -260,13 +260,13 @@ fn what_a_router_says_about_ah_is_learned_and_reported() {
             assert_eq!(a.plane.stats().send.dropped_narrow, 0);
             quotable(&a, outer, 51);
             say(1300);
-            assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
             let path = a.plane.paths().known().mtu(peer).unwrap();
             assert_eq!(path, NARROW, "{outer:?}");
             say(1300);
-            assert_eq!(a.notices.recv_timeout(PATIENCE).unwrap(), Notice::NarrowPath(vec![peer]));
+            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
             eventually("it is dropped", || a.plane.stats().send.dropped_narrow == 1);
-            // What the key daemon does about it.
+            // The key daemon lowers the SA's path MTU and the route.
             let sa = plain_sa(1, 1, outer);
             let sa = SaRef { direction: Direction::Out, spi: sa.spi, reqid: ReqId(1), remote: peer };
             a.engine.apply(Duration::ZERO, &Command::SaPathMtu { sa, mtu: path }).unwrap();
