@@ -63,7 +63,7 @@ impl Control {
         let items = self.driver.installed(|i| {
             let routes: HashMap<Destination, &Route> =
                 i.device_routes().map(|r| (r.destination, r)).collect();
-            let s = i.steering();
+            let s = i.guard();
             let device = &s.settings().device;
             let mut out = Vec::new();
             for (p, serving) in s.served() {
@@ -98,7 +98,7 @@ impl Control {
         let mut answer = Section::new();
         if let Some(counters) = self.guard_counters().await {
             let (at, problem) = self.driver.installed(|i| {
-                let (at, problem) = i.steering().ingress();
+                let (at, problem) = i.guard().ingress();
                 (at, problem.map(str::to_owned))
             });
             answer.put("guard", counters);

@@ -37,7 +37,7 @@ impl Control {
                 return Section::new().with("machine", vec![line]);
             }
         };
-        let machine = self.driver.installed(|i| fitness::carries(&facts, i.steering().policies()));
+        let machine = self.driver.installed(|i| fitness::carries(&facts, i.guard().policies()));
         let (sas, _) = self.driver.ike_sas();
         let locals: BTreeSet<_> =
             sas.iter().map(|sa| sa.local.ip()).filter(|ip| !ip.is_unspecified()).collect();

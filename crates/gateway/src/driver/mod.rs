@@ -37,7 +37,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::dataplane::userspace::install::Installer;
 use crate::driver::pool::{Place, Pools, Turn};
-use crate::guard::apply::Enforcing;
+use crate::guard::apply::Passes;
 use crate::guard::plan::from_config;
 use crate::observe::keylog::KeyLogger;
 use crate::observe::log::{self, Repeated, RepeatedBy};
@@ -71,7 +71,7 @@ struct State {
 
 struct Inner {
     state: RefCell<State>,
-    enforcing: Enforcing,
+    passes: Passes,
     pools: Pools,
     observers: RefCell<Vec<Rc<dyn Observer>>>,
     engine: Arc<Engine>,
@@ -111,7 +111,7 @@ impl Driver {
         let state = State { endpoint, installer, send, keylog, waiting: HashMap::new() };
         Self(Rc::new(Inner {
             state: RefCell::new(state),
-            enforcing: Enforcing::default(),
+            passes: Passes::default(),
             pools: Pools::default(),
             observers: RefCell::default(),
             engine,
@@ -205,15 +205,15 @@ impl Driver {
         result
     }
 
-    /// Says what steering has to say, and wakes who enforces it.
+    /// Logs the guard's new lines, and wakes the task that runs its passes when a change is wanted.
     fn steered(&self) {
         let (lines, wanted) = {
             let state = &mut *self.0.state.borrow_mut();
-            let steering = state.installer.steering_mut();
-            (steering.take_log(), steering.progress().0)
+            let guard = state.installer.guard_mut();
+            (guard.take_log(), guard.progress().0)
         };
         lines.iter().for_each(|l| log::line(Level::Warn, None, l));
-        self.0.enforcing.wanted(wanted);
+        self.0.passes.wanted(wanted);
     }
 
     /// The threads for what blocks.
@@ -221,9 +221,9 @@ impl Driver {
         &self.0.pools
     }
 
-    /// Who enforces steering, and how far that is.
-    pub(crate) fn enforcing(&self) -> &Enforcing {
-        &self.0.enforcing
+    /// State of the guard's passes.
+    pub(crate) fn guard_passes(&self) -> &Passes {
+        &self.0.passes
     }
 
     /// Endpoint and installer together.
@@ -242,7 +242,7 @@ impl Driver {
             for conn in conns {
                 installer.loading(&from_config::of_connection(conn));
             }
-            installer.steering_mut().unloaded();
+            installer.guard_mut().unloaded();
         });
     }
 
@@ -256,7 +256,7 @@ impl Driver {
     pub fn unload_connection(&self, name: &str) -> bool {
         let known = self.act(|e, now| e.unload_connection(now, name));
         if known {
-            self.install(|i| i.steering_mut().unloaded());
+            self.install(|i| i.guard_mut().unloaded());
         }
         known
     }

@@ -13,7 +13,7 @@ use tokio::task::LocalSet;
 use super::*;
 use crate::dataplane::userspace::install::Kernel;
 use crate::dataplane::userspace::install::tests::{Fake, Table};
-use crate::guard::standing::Steering;
+use crate::guard::standing::StandingGuard;
 use ironswan_config::load_files;
 use ironswan_testkit::scratch::Scratch;
 
@@ -52,9 +52,9 @@ impl Kernel for Agreeable {
     }
 }
 
-/// Steering with the defaults.
-pub(crate) fn steering() -> Steering {
-    Steering::new(from_config::settings(&Default::default()))
+/// A guard of which nothing stands yet, with the default settings.
+pub(crate) fn standing_guard() -> StandingGuard {
+    StandingGuard::new(from_config::settings(&Default::default()))
 }
 
 /// A driver at `me`, and what it sends.
@@ -75,7 +75,7 @@ pub(crate) fn with_kernel(
 /// A driver over this kernel that sends so.
 fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
     let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
-    let installer = Installer::new(engine.clone(), kernel, 7, steering());
+    let installer = Installer::new(engine.clone(), kernel, 7, standing_guard());
     let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
     let driver = Driver::new(endpoint, engine, installer, send, None, clock::now());
     let config = read(conf);
@@ -394,7 +394,7 @@ fn the_guard_of_a_child_is_its_own_and_follows_a_reload() {
     let guards = |driver: &Driver| {
         driver.both(|e, i| i.replan(from_config::configured(e.connections())));
         driver.installed(|i| {
-            let all = i.steering().policies().iter().map(|p| (p.name.clone(), p.guard));
+            let all = i.guard().policies().iter().map(|p| (p.name.clone(), p.guard));
             all.collect::<Vec<_>>()
         })
     };

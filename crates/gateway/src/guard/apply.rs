@@ -7,7 +7,7 @@
 //!     └─── a pause of 20 ms, or of three times what that took but for the ingress; 1 s after a failure ◀┘
 //! ```
 //! So loading 10,000 connections one by one replaces the table some dozens of times. Until the
-//! table stands, the routes that [`crate::guard::standing::Steering::loading`] set at once keep
+//! table stands, the routes that [`crate::guard::standing::StandingGuard::loading`] set at once keep
 //! what is to be protected from leaving.
 
 use std::cell::{Cell, RefCell};
@@ -141,9 +141,9 @@ impl Table {
     }
 }
 
-/// The state of [`Driver::enforce`], and of the commands that wait for it.
+/// State of the passes ([`Driver::run_guard_passes`]), and of the commands that wait for them.
 #[derive(Default)]
-pub struct Enforcing {
+pub struct Passes {
     running: Cell<bool>,
     /// The table, when there is a guard.
     table: RefCell<Option<Arc<Table>>>,
@@ -159,7 +159,7 @@ pub struct Enforcing {
     spent: Cell<Option<(Instant, Duration)>>,
 }
 
-impl Enforcing {
+impl Passes {
     /// Announces a change of the wanted state by its number.
     pub(crate) fn wanted(&self, change: u64) {
         if self.announced.replace(change) != change {
@@ -169,32 +169,33 @@ impl Enforcing {
 }
 
 impl Driver {
-    /// Runs until it is dropped. From the call on, [`Self::guarded`] waits for it.
-    pub fn enforce(&self, replace: Replace) -> impl Future<Output = ()> + 'static {
-        self.enforcing().running.set(true);
+    /// Repeats passes whenever a change is wanted, until the future is dropped. From the call on,
+    /// [`Self::guarded`] waits for the passes.
+    pub fn run_guard_passes(&self, replace: Replace) -> impl Future<Output = ()> + 'static {
+        self.guard_passes().running.set(true);
         let driver = self.clone();
-        async move { driver.keep_enforcing(replace).await }
+        async move { driver.repeat_guard_passes(replace).await }
     }
 
-    async fn keep_enforcing(&self, replace: Replace) {
+    async fn repeat_guard_passes(&self, replace: Replace) {
         loop {
-            if !self.installed(|i| i.steering().is_due()) {
-                self.enforcing().changed.notified().await;
+            if !self.installed(|i| i.guard().is_due()) {
+                self.guard_passes().changed.notified().await;
                 continue;
             }
             let began = clock::now();
             let (generation, table) = self.close();
-            let ingress = self.installed(|i| i.steering().keeper_thread().map(KeeperThread::settled));
+            let ingress = self.installed(|i| i.guard().keeper_thread().map(KeeperThread::settled));
             if let Some(text) = table {
                 let (replace, text) = (replace.clone(), Arc::<str>::from(text));
                 let shared = text.clone();
-                self.enforcing().replacing.set(true);
+                self.guard_passes().replacing.set(true);
                 let result = match self.pools().nft.run(Turn::First, usize::MAX, move || replace(&shared)) {
                     Ok(replaced) => replaced.await.unwrap_or_else(|_| Err("nft ended badly".to_owned())),
                     Err(why) => Err(why.to_string()),
                 };
-                self.enforcing().replacing.set(false);
-                self.install(|i| i.steering_mut().table_replaced(&text, result));
+                self.guard_passes().replacing.set(false);
+                self.install(|i| i.guard_mut().table_replaced(&text, result));
             }
             // The ingress does not count: its thread limits its own share of the time, and a lost
             // table must not wait for it.
@@ -204,10 +205,10 @@ impl Driver {
             }
             self.open(generation);
             tokio::time::sleep(PAUSE.max(cost * (PASS_SHARE - 1))).await;
-            if self.installed(|i| i.steering().problem().is_some()) {
+            if self.installed(|i| i.guard().problem().is_some()) {
                 tokio::select! {
                     () = tokio::time::sleep(RETRY) => {}
-                    () = self.enforcing().changed.notified() => {}
+                    () = self.guard_passes().changed.notified() => {}
                 }
             }
         }
@@ -218,61 +219,61 @@ impl Driver {
     ///
     /// # Errors
     /// The first thing that the kernel refused.
-    pub fn enforce_now(&self, replace: &Replace, loaded: Configured) -> Result<(), String> {
-        let (generation, table) = self.install(|i| (i.replan(loaded), i.steering_mut().begin_table()));
+    pub fn guard_pass_now(&self, replace: &Replace, loaded: Configured) -> Result<(), String> {
+        let (generation, table) = self.install(|i| (i.replan(loaded), i.guard_mut().begin_table()));
         if let Some(text) = table {
             let result = replace(&text);
-            self.install(|i| i.steering_mut().table_replaced(&text, result));
+            self.install(|i| i.guard_mut().table_replaced(&text, result));
         }
         self.install(|i| {
-            i.steering().keeper_thread().into_iter().for_each(KeeperThread::settle);
-            i.steering_mut().ingress_kept();
+            i.guard().keeper_thread().into_iter().for_each(KeeperThread::settle);
+            i.guard_mut().ingress_kept();
         });
         self.open(generation);
-        self.installed(|i| i.steering().problem().map_or(Ok(()), |p| Err(p.to_owned())))
+        self.installed(|i| i.guard().problem().map_or(Ok(()), |p| Err(p.to_owned())))
     }
 
     fn close(&self) -> (u64, Option<String>) {
         self.both(|endpoint, installer| {
             let generation = installer.replan(from_config::configured(endpoint.connections()));
-            (generation, installer.steering_mut().begin_table())
+            (generation, installer.guard_mut().begin_table())
         })
     }
 
     fn open(&self, generation: u64) {
         self.install(|i| i.open(generation));
-        self.enforcing().passed.set(generation);
-        self.enforcing().pass.notify_waiters();
+        self.guard_passes().passed.set(generation);
+        self.guard_passes().pass.notify_waiters();
     }
 
     /// Packets that the guard dropped; `None` without a guard, or when too many others ask.
     pub async fn guard_counters(&self) -> Option<Counters> {
-        let table = self.enforcing().table.borrow().clone()?;
+        let table = self.guard_passes().table.borrow().clone()?;
         // After a replacement that is due, and not for more clients than a few.
         let counted = self.pools().nft.run(Turn::Later(0), MAX_READERS, move || table.counters());
         let counters = counted.ok()?.await.ok()?;
-        Some(counters.and(self.installed(|i| i.steering().dropped_at_ingress())))
+        Some(counters.and(self.installed(|i| i.guard().dropped_at_ingress())))
     }
 
-    /// Tells that [`Self::enforce`] was dropped. Where that interrupted a replacement, either table
+    /// Tells that [`Self::run_guard_passes`] was dropped. Where that interrupted a replacement, either table
     /// may stand.
-    pub fn enforces_no_more(&self) {
-        self.enforcing().running.set(false);
-        if self.enforcing().replacing.replace(false) {
-            self.install(|i| i.steering_mut().table_lost());
+    pub fn guard_passes_ended(&self) {
+        self.guard_passes().running.set(false);
+        if self.guard_passes().replacing.replace(false) {
+            self.install(|i| i.guard_mut().table_lost());
         }
     }
 
     /// Sets the table from which [`Self::guard_counters`] reads.
-    pub fn guard_is(&self, table: Arc<Table>) {
-        self.enforcing().table.replace(Some(table));
+    pub fn set_guard_table(&self, table: Arc<Table>) {
+        self.guard_passes().table.replace(Some(table));
     }
 
     /// Waits until the nft table is not being replaced.
     pub async fn replaced(&self) {
         loop {
-            let pass = self.enforcing().pass.notified();
-            if !self.enforcing().replacing.get() {
+            let pass = self.guard_passes().pass.notified();
+            if !self.guard_passes().replacing.get() {
                 return;
             }
             pass.await;
@@ -282,8 +283,8 @@ impl Driver {
     /// Waits until the nft table stands as it should.
     pub async fn table_stands(&self) {
         loop {
-            let pass = self.enforcing().pass.notified();
-            if self.installed(|i| i.steering().table().is_none()) {
+            let pass = self.guard_passes().pass.notified();
+            if self.installed(|i| i.guard().table().is_none()) {
                 return;
             }
             pass.await;
@@ -295,17 +296,17 @@ impl Driver {
     /// # Errors
     /// The reason why a pass has failed to set it.
     pub async fn guarded(&self) -> Result<(), String> {
-        let enforcing = self.enforcing();
-        let wanted = self.installed(|i| i.steering().progress().0);
-        while enforcing.running.get() {
-            let pass = enforcing.pass.notified();
+        let passes = self.guard_passes();
+        let wanted = self.installed(|i| i.guard().progress().0);
+        while passes.running.get() {
+            let pass = passes.pass.notified();
             let (stands, problem) = self.installed(|i| {
-                let s = i.steering();
+                let s = i.guard();
                 (s.progress().1, s.problem().map(str::to_owned))
             });
             match problem {
                 _ if stands >= wanted => break,
-                Some(why) if enforcing.passed.get() >= wanted => return Err(why),
+                Some(why) if passes.passed.get() >= wanted => return Err(why),
                 _ => pass.await,
             }
         }
@@ -314,9 +315,9 @@ impl Driver {
 
     /// Waits for [`Self::guarded`], but no longer than [`COMMAND_WAIT`] allows.
     pub async fn guarded_soon(&self) {
-        let enforcing = self.enforcing();
+        let passes = self.guard_passes();
         let now = clock::now();
-        let spent = enforcing.spent.get().map_or(Duration::ZERO, |(at, spent)| {
+        let spent = passes.spent.get().map_or(Duration::ZERO, |(at, spent)| {
             spent.saturating_sub(now.saturating_duration_since(at) / COMMAND_WAIT_REGROWTH)
         });
         let left = COMMAND_WAIT.saturating_sub(spent);
@@ -327,7 +328,7 @@ impl Driver {
         // A failure has been logged already.
         let _ = tokio::time::timeout(left, self.guarded()).await;
         let took = clock::now().saturating_duration_since(now);
-        enforcing.spent.set(Some((clock::now(), spent + took)));
+        passes.spent.set(Some((clock::now(), spent + took)));
     }
 }
 

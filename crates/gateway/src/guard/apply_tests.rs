@@ -49,15 +49,15 @@ impl Program {
     }
 }
 
-/// A gateway with one connection `net` from 10.1.0.0/24 to 10.2.0.0/24, its kernel and its program,
-/// enforcing.
+/// A gateway with one connection `net` from 10.1.0.0/24 to 10.2.0.0/24, its kernel and its program;
+/// the guard's passes run.
 fn setup() -> (Driver, Rc<RefCell<KernelState>>, Arc<Program>) {
     let kept = Rc::new(RefCell::new(KernelState { path_mtu: 1500, ..KernelState::default() }));
     let (driver, out) = crate::driver::tests::with_kernel(Box::new(Fake(kept.clone())), &conf(1, 2));
     // Whatever it sends is lost.
     std::mem::forget(out);
     let program = Arc::new(Program::default());
-    tokio::task::spawn_local(driver.enforce(program.replace()));
+    tokio::task::spawn_local(driver.run_guard_passes(program.replace()));
     (driver, kept, program)
 }
 
@@ -168,7 +168,7 @@ async fn a_table_that_is_touched_while_it_is_replaced_is_replaced_again() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let runs = program.runs();
-            driver.install(|i| i.steering_mut().table_lost());
+            driver.install(|i| i.guard_mut().table_lost());
             program.slow.store(false, Relaxed);
             driver.guarded().await.unwrap();
             assert_eq!(program.runs(), runs + 2, "the one that ran, and one more");
@@ -246,14 +246,14 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
             };
             let table = Some(Table::new(nft));
             let former = crate::guard::start_and_end::Former::default();
-            let gate = crate::guard::start_and_end::Gate {
+            let guard = crate::guard::start_and_end::DaemonGuard {
                 driver: driver.clone(),
                 table,
                 stood: false,
                 former,
                 port: 0,
             };
-            let keeper = tokio::task::spawn_local(driver.enforce(gate.replace()));
+            let keeper = tokio::task::spawn_local(driver.run_guard_passes(guard.replace()));
             driver.guarded().await.unwrap();
             assert_eq!(tables().len(), 1);
             // The thread is busy with something else when a table is to be replaced, and the end
@@ -261,14 +261,14 @@ async fn a_table_that_waits_for_a_thread_is_not_put_over_the_last_one() {
             let (free, busy) = std::sync::mpsc::channel::<()>();
             let held = driver.pools().nft.run(Turn::First, usize::MAX, move || busy.recv()).unwrap();
             driver.load_connection(other(&driver, 1));
-            while !driver.enforcing().replacing.get() {
+            while !driver.guard_passes().replacing.get() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             assert!(driver.unload_connection("net1"));
             let last = driver.view(|e, _| from_config::configured(e.connections()));
             keeper.abort();
             let _ = keeper.await;
-            gate.leave(last);
+            guard.end(last);
             free.send(()).unwrap();
             let _ = held.await;
             // The pool runs jobs in order: replacements that waited were run before this job.
@@ -290,11 +290,11 @@ async fn a_table_that_is_lost_does_not_wait_for_what_the_ingress_took() {
             let (driver, _kept, program) = setup();
             driver.guarded().await.unwrap();
             let slow = crate::guard::ingress::thread::tests::slow_once(Duration::from_secs(1));
-            driver.install(|i| i.steering_mut().set_keeper_thread(KeeperThread::with(slow).unwrap()));
+            driver.install(|i| i.guard_mut().set_keeper_thread(KeeperThread::with(slow).unwrap()));
             driver.load_connection(other(&driver, 1));
             driver.guarded().await.unwrap();
             let runs = program.runs();
-            driver.install(|i| i.steering_mut().table_lost());
+            driver.install(|i| i.guard_mut().table_lost());
             let began = clock::now();
             driver.guarded().await.unwrap();
             let took = clock::now().saturating_duration_since(began);

@@ -108,7 +108,7 @@ impl Watcher {
         let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
         // Nobody heard the changes between the first plan and this moment.
         let ingress = driver.installed(|i| {
-            let thread = i.steering().keeper_thread()?;
+            let thread = i.guard().keeper_thread()?;
             thread.look();
             Some(thread.watch())
         });
@@ -188,7 +188,7 @@ impl Watcher {
         }
         // An address that goes takes routes along, of which not every kernel says so.
         if change.links || change.addresses || change.filters {
-            self.driver.installed(|i| i.steering().keeper_thread().into_iter().for_each(KeeperThread::look));
+            self.driver.installed(|i| i.guard().keeper_thread().into_iter().for_each(KeeperThread::look));
         }
         if change.links || change.addresses || change.table || change.rules {
             self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));
@@ -218,7 +218,7 @@ impl Watcher {
                 None => continue,
                 Some(why) => why,
             };
-            self.driver.install(|i| i.steering_mut().table_lost());
+            self.driver.install(|i| i.guard_mut().table_lost());
             if !self.lost.contains(&why) {
                 self.lost.push(why);
             }
@@ -227,7 +227,7 @@ impl Watcher {
 
     /// The program at the ingress has been looked after.
     fn ingress_kept(&mut self) {
-        let restored = self.driver.install(|i| i.steering_mut().ingress_kept());
+        let restored = self.driver.install(|i| i.guard_mut().ingress_kept());
         if !restored.is_empty() {
             let at = restored[..restored.len().min(3)].join(", ");
             let more = match restored.len() {

@@ -24,8 +24,8 @@ use crate::guard::{NAME, Nft, delete_table};
 use crate::observe::log;
 use ironswan_config::Config;
 
-/// The guard of a running daemon, from its start to its end.
-pub(crate) struct Gate {
+/// Installs the guard when a daemon starts, and at the daemon's end leaves it standing or removes it.
+pub(crate) struct DaemonGuard {
     pub(crate) driver: Driver,
     /// `None`: `guard = no`.
     pub(crate) table: Option<Arc<Table>>,
@@ -73,7 +73,7 @@ impl Former {
     }
 }
 
-impl Gate {
+impl DaemonGuard {
     /// Looks for the program `nft` and for the guard of an earlier start. With `guard = no` the nft
     /// table of that start is deleted here: it would go on dropping packets that nothing leads into
     /// a tunnel.
@@ -86,15 +86,15 @@ impl Gate {
             Some(nft) => nft.present().ok(),
             None => Some(delete_table().map_err(|e| e.to_string())?),
         };
-        let device = driver.installed(|i| i.steering().settings().device.clone());
+        let device = driver.installed(|i| i.guard().settings().device.clone());
         let mut keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
         let interfaces = keeper.found();
         let port = keeper.port().map_err(|e| e.to_string())?;
         // The thread runs without the guard as well: it removes the programs of an earlier start.
         let thread = KeeperThread::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
-        driver.install(|i| i.steering_mut().set_keeper_thread(thread));
+        driver.install(|i| i.guard_mut().set_keeper_thread(thread));
         let table = nft.map(Table::new);
-        table.iter().for_each(|t| driver.guard_is(t.clone()));
+        table.iter().for_each(|t| driver.set_guard_table(t.clone()));
         // An answer that the kernel does not give counts as a guard that stands.
         let stood = table_stood.unwrap_or(true) || interfaces.is_none_or(|n| n > 0);
         let (found, interfaces) = (table_stood.unwrap_or(false), interfaces.unwrap_or(0));
@@ -117,18 +117,18 @@ impl Gate {
     /// # Errors
     /// The kernel refuses a part. Then all that was set here has been removed, unless a guard stood
     /// before.
-    pub(crate) fn close(&self, config: &Config) -> Result<(), String> {
-        self.adopt_and_apply(config).inspect_err(|_| self.undo())
+    pub(crate) fn install(&self, config: &Config) -> Result<(), String> {
+        self.adopt_and_apply(config).inspect_err(|_| self.undo_start())
     }
 
     fn adopt_and_apply(&self, config: &Config) -> Result<(), String> {
         self.driver.install(|i| i.adopt()).map_err(|e| e.to_string())?;
-        let (rules, routes) = self.driver.installed(|i| i.steering().in_kernel());
-        self.driver.enforce_now(&self.replace(), from_config::configured(&config.connections))?;
-        if !self.driver.installed(|i| i.steering().plan().ingress.is_empty()) {
+        let (rules, routes) = self.driver.installed(|i| i.guard().in_kernel());
+        self.driver.guard_pass_now(&self.replace(), from_config::configured(&config.connections))?;
+        if !self.driver.installed(|i| i.guard().plan().ingress.is_empty()) {
             return Ok(());
         }
-        let (rules_now, routes_now) = self.driver.installed(|i| i.steering().in_kernel());
+        let (rules_now, routes_now) = self.driver.installed(|i| i.guard().in_kernel());
         let rules = rules.iter().filter(|rule| !rules_now.contains(rule)).count();
         let routes = routes.difference(&routes_now).count();
         if let Some(parts) = (Former { rules, routes, ..self.former }).in_words() {
@@ -154,27 +154,27 @@ impl Gate {
     }
 
     /// The start has failed. A guard that stood before stands on, with this configuration's plan.
-    pub(crate) fn undo(&self) {
-        if !self.stood && !self.driver.installed(|i| i.steering().adopted()) {
-            self.clear();
+    pub(crate) fn undo_start(&self) {
+        if !self.stood && !self.driver.installed(|i| i.guard().adopted()) {
+            self.remove();
         }
     }
 
-    /// The end, after [`Driver::enforce`] was dropped: what the configuration protects stays
+    /// The end, after [`Driver::run_guard_passes`] was dropped: what the configuration protects stays
     /// guarded, unless it says that nothing is.
-    pub(crate) fn leave(&self, loaded: Configured) {
-        self.driver.enforces_no_more();
-        let Some(table) = self.table.clone() else { return self.clear() };
+    pub(crate) fn end(&self, loaded: Configured) {
+        self.driver.guard_passes_ended();
+        let Some(table) = self.table.clone() else { return self.remove() };
         // Replacements that wait for a thread have an older plan, and would come after this one.
         table.end();
         self.driver.install(|i| i.clear());
         let last: Replace = Arc::new(move |text| table.replace_last(text));
-        if let Err(e) = self.driver.enforce_now(&last, loaded) {
+        if let Err(e) = self.driver.guard_pass_now(&last, loaded) {
             log::line(Level::Error, None, &e);
         }
     }
 
-    fn clear(&self) {
+    fn remove(&self) {
         self.driver.install(|i| i.clear_all());
         if let Some(Err(e)) = self.table.as_ref().map(|t| t.remove()) {
             log::line(Level::Error, None, &e);

@@ -33,8 +33,8 @@ use crate::driver::Driver;
 use crate::guard::Claim;
 use crate::guard::keep::{prepare_device, tell_network};
 use crate::guard::plan::from_config;
-use crate::guard::standing::Steering;
-use crate::guard::start_and_end::Gate;
+use crate::guard::standing::StandingGuard;
+use crate::guard::start_and_end::DaemonGuard;
 use crate::observe::keylog::KeyLogger;
 use crate::start::fitness;
 use crate::start::notify::notify;
@@ -193,10 +193,10 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     prepare_device(&plane_config.device.name);
     plane.offloads().shortfalls(&settings.tuning).iter().for_each(|line| tracing::warn!("{line}"));
     let sender = plane.ike_sender();
-    let (guard, steering) = (settings.guard, Steering::new(from_config::settings(&settings)));
+    let (guard, standing_guard) = (settings.guard, StandingGuard::new(from_config::settings(&settings)));
     let kernel = Netlink::open().map_err(|e| e.to_string())?;
     let installer_port = kernel.port().map_err(|e| e.to_string())?;
-    let installer = Installer::new(engine.clone(), Box::new(kernel), plane.device_index(), steering);
+    let installer = Installer::new(engine.clone(), Box::new(kernel), plane.device_index(), standing_guard);
     let installer = installer.waking(plane.refresher()).over(plane.paths().clone());
     let endpoint = Endpoint::new(
         settings.limits.clone(),
@@ -214,8 +214,8 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
     tokio::task::spawn_local(async move { paths.paths().await });
     let claim = Claim::take()?;
     tokio::task::spawn_local(async move { claim.keep_free().await });
-    let gate = Gate::new(driver.clone(), guard)?;
-    gate.close(&config)?;
+    let guard = DaemonGuard::new(driver.clone(), guard)?;
+    guard.install(&config)?;
     fitness::warn(&config);
 
     let threaded = Rc::new(Threaded::default());
@@ -245,19 +245,20 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         match Listener::bind(path) {
             Ok(listener) => servers.push(tokio::task::spawn_local(control.clone().serve(listener))),
             Err(e) => {
-                gate.undo();
+                guard.undo_start();
                 return Err(e.into());
             }
         }
     }
-    let watcher = gate.watch(&plane, &plane_config.device, installer_port).inspect_err(|_| gate.undo())?;
+    let watcher =
+        guard.watch(&plane, &plane_config.device, installer_port).inspect_err(|_| guard.undo_start())?;
     let watcher = watcher.polling(threaded.clone());
     // Nothing after this can fail and leave it set.
     threaded.want(&polled);
     let gone = watcher.gone.clone();
     let keepers = [
         tokio::task::spawn_local(watcher.run()),
-        tokio::task::spawn_local(driver.enforce(gate.replace())),
+        tokio::task::spawn_local(driver.run_guard_passes(guard.replace())),
         tokio::task::spawn_local(reload_at(hangup, driver.clone(), loaded.clone())),
     ];
     tell_network(&driver);
@@ -337,7 +338,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
         let _ = server.await;
     }
     threaded.release();
-    gate.leave(protected);
+    guard.end(protected);
     if let Some(plane) = Rc::into_inner(plane) {
         plane.stop();
     }

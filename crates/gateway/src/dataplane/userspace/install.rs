@@ -1,10 +1,10 @@
-//! Applies `wire::sadb` messages: to the packet engine, to steering, and for what is to be protected to the kernel's routing.
+//! Applies `wire::sadb` messages: to the packet engine, to the guard, and for what is to be protected to the kernel's routing.
 //!
 //! For each remote prefix of a PROTECT or DISCARD policy that the engine has there is a route in table 220 to the TUN device,
 //! whose source is an address of this machine inside the local selector (if it has one), and whose MTU is the path MTU less
 //! exactly what ESP or AH adds; with `copy_df = no` it is 1,500 at least, since the outer packets may be fragmented. Routes
 //! are counted: two policies to one prefix share one, and it goes with the last of them. Below each stands an unreachable one,
-//! which is [`Steering`]'s, as is everything that does not depend on SAs.
+//! which is [`StandingGuard`]'s, as is everything that does not depend on SAs.
 //!
 //! The engine is told the same path MTUs: it makes fit what the kernel has not, and clamps the MSS of what is forwarded.
 //!
@@ -38,7 +38,7 @@ use self::path::{Outside, UNKNOWN_PATH_MTU};
 use crate::dataplane::userspace::paths::Paths;
 use crate::guard::plan::from_config::Configured;
 use crate::guard::plan::{Policy, Way};
-use crate::guard::standing::{Steering, default_metric};
+use crate::guard::standing::{StandingGuard, default_metric};
 
 /// Prefixes of one selector that are routed; a range may be cut into up to 254 of them, and a peer chooses ranges.
 const MAX_PREFIXES: usize = 512;
@@ -69,7 +69,7 @@ pub struct Installer {
     engine: Arc<Engine>,
     kernel: Box<dyn Kernel>,
     device: u32,
-    steering: Steering,
+    guard: StandingGuard,
     /// The engine's clock, as of the last command.
     now: Duration,
     routes: BTreeMap<Destination, Routed>,
@@ -96,12 +96,12 @@ pub struct Installer {
 
 impl Installer {
     /// For a TUN device, by index.
-    pub fn new(engine: Arc<Engine>, kernel: Box<dyn Kernel>, device: u32, steering: Steering) -> Self {
+    pub fn new(engine: Arc<Engine>, kernel: Box<dyn Kernel>, device: u32, guard: StandingGuard) -> Self {
         Self {
             engine,
             kernel,
             device,
-            steering,
+            guard,
             now: Duration::ZERO,
             routes: BTreeMap::new(),
             inside: HashMap::new(),
@@ -139,7 +139,7 @@ impl Installer {
     }
 
     /// Applies one command. `now` is the engine's clock. The error is the engine's, a sentence for the log. What the kernel
-    /// refuses is tried again and said by [`Steering`]; until then the traffic goes nowhere.
+    /// refuses is tried again and said by [`StandingGuard`]; until then the traffic goes nowhere.
     pub fn apply(&mut self, now: Duration, command: &Command) -> Result<(), String> {
         self.now = now;
         self.engine.apply(now, command).map_err(|e| format!("{}: {e}", describe(command)))?;
@@ -239,13 +239,13 @@ impl Installer {
     /// # Errors
     /// What the kernel says, or that its answer is not understood. That is not "no route": what was known before holds.
     pub fn source_to(&mut self, remote: IpAddr) -> Result<Option<IpAddr>, IoError> {
-        let hop = self.kernel.lookup(remote, None, self.steering.settings().mark);
+        let hop = self.kernel.lookup(remote, None, self.guard.settings().mark);
         Ok(hop.inspect_err(|e| self.no_answer(e))?.and_then(|hop| hop.source))
     }
 
     fn no_answer(&mut self, e: &IoError) {
         if self.unanswered.insert(e.errno()) {
-            self.steering.say(format!("{e}; until it is, what was known of the way holds (said once)"));
+            self.guard.say(format!("{e}; until it is, what was known of the way holds (said once)"));
         }
     }
 
@@ -261,14 +261,14 @@ impl Installer {
         Ok(self.kernel.addresses()?.into_iter().filter(usable).map(|a| a.ip).collect())
     }
 
-    /// Steering: what does not depend on SAs.
-    pub fn steering(&self) -> &Steering {
-        &self.steering
+    /// The guard, and with it every route and rule that does not depend on SAs.
+    pub fn guard(&self) -> &StandingGuard {
+        &self.guard
     }
 
-    /// To change it.
-    pub fn steering_mut(&mut self) -> &mut Steering {
-        &mut self.steering
+    /// The guard, to change it.
+    pub fn guard_mut(&mut self) -> &mut StandingGuard {
+        &mut self.guard
     }
 
     /// What a predecessor left is taken over.
@@ -276,28 +276,28 @@ impl Installer {
     /// # Errors
     /// What the kernel says.
     pub fn adopt(&mut self) -> Result<(), IoError> {
-        self.steering.adopt(&mut *self.kernel)
+        self.guard.adopt(&mut *self.kernel)
     }
 
-    /// These policies are about to be loaded ([`Steering::loading`]).
+    /// These policies are about to be loaded ([`StandingGuard::loading`]).
     pub fn loading(&mut self, policies: &[Policy]) {
-        self.steering.loading(&mut *self.kernel, policies);
+        self.guard.loading(&mut *self.kernel, policies);
     }
 
-    /// Makes the plan anew and carries out what closes ([`Steering::replan`]).
+    /// Makes the plan anew and carries out what closes ([`StandingGuard::replan`]).
     pub fn replan(&mut self, loaded: Configured) -> u64 {
-        let generation = self.steering.replan(&mut *self.kernel, loaded);
+        let generation = self.guard.replan(&mut *self.kernel, loaded);
         // Routes that became holes, were holes, or were refused.
-        let hole = |to: &Destination| self.steering.way(to) == Some(Way::Throw);
+        let hole = |to: &Destination| self.guard.way(to) == Some(Way::Throw);
         let wrong = self.routes.iter().filter(|(to, r)| r.installed.is_some() == hole(to));
         let wrong: Vec<Destination> = wrong.map(|(to, _)| *to).collect();
         wrong.into_iter().for_each(|to| self.settle(to));
         generation
     }
 
-    /// Carries out what opens ([`Steering::open`]).
+    /// Carries out what opens ([`StandingGuard::open`]).
     pub fn open(&mut self, generation: u64) {
-        self.steering.open(&mut *self.kernel, generation);
+        self.guard.open(&mut *self.kernel, generation);
     }
 
     /// Compares rules and routes with what the kernel has, and restores what is missing. Says what was.
@@ -306,8 +306,8 @@ impl Installer {
     /// What the kernel says.
     pub fn verify(&mut self) -> Result<Vec<String>, IoError> {
         let (rules, routes) = (self.kernel.rules()?, self.kernel.routes()?);
-        self.kernel.left_out().into_iter().for_each(|line| self.steering.say(line + " (said once)"));
-        let mut missing = self.steering.compare(&rules, &routes);
+        self.kernel.left_out().into_iter().for_each(|line| self.guard.say(line + " (said once)"));
+        let mut missing = self.guard.compare(&rules, &routes);
         let found: HashSet<Route> = routes.into_iter().collect();
         let mut gone = Vec::new();
         for (to, routed) in &mut self.routes {
@@ -320,7 +320,7 @@ impl Installer {
                 gone.push(*to);
             }
         }
-        self.steering.close(&mut *self.kernel);
+        self.guard.close(&mut *self.kernel);
         gone.into_iter().for_each(|to| self.settle(to));
         Ok(missing)
     }
@@ -351,11 +351,11 @@ impl Installer {
     /// Removes rules and unreachable routes too.
     pub fn clear_all(&mut self) {
         self.clear();
-        self.steering.clear(&mut *self.kernel);
+        self.guard.clear(&mut *self.kernel);
     }
 
     fn policy(&mut self, policy: &PolicyAdd, add: bool) {
-        self.steering.engine(policy, add);
+        self.guard.engine(policy, add);
         let reqid = match policy.action {
             Action::Protect(reqid) => reqid,
             // What is dropped goes to the device to be counted.
@@ -420,7 +420,7 @@ impl Installer {
         let Some(routed) = self.routes.get(&to) else { return };
         let newest = routed.users.values().max_by_key(|user| user.since);
         let local = newest.and_then(|user| user.locals.iter().max_by_key(|(_, (_, since))| *since));
-        let hole = self.steering.way(&to) == Some(Way::Throw);
+        let hole = self.guard.way(&to) == Some(Way::Throw);
         let (Some((local, _)), false) = (local, hole) else {
             let installed = match newest {
                 None => self.routes.remove(&to).and_then(|r| r.installed),
@@ -429,9 +429,9 @@ impl Installer {
             // What replaced it in the kernel (a hole has the same metric) is not to go with it.
             if let Some(route) = installed.filter(|_| !hole) {
                 let gone = self.kernel.delete_route(&route);
-                self.steering.tried(format!("route to {to}"), gone);
+                self.guard.tried(format!("route to {to}"), gone);
             } else {
-                self.steering.tried(format!("route to {to}"), Ok(()));
+                self.guard.tried(format!("route to {to}"), Ok(()));
             }
             return;
         };
@@ -456,14 +456,14 @@ impl Installer {
             return;
         }
         // Nowhere first, then the device.
-        self.steering.set_unreachable_below(&mut *self.kernel, to);
+        self.guard.set_unreachable_below(&mut *self.kernel, to);
         let mut set = self.kernel.set_route(&route);
         if set.is_err() && route.source.is_some() {
             // The address went away between the look and the route; without it the route still carries what is forwarded.
             route.source = None;
             set = self.kernel.set_route(&route);
         }
-        let set = self.steering.tried(format!("route to {to}"), set);
+        let set = self.guard.tried(format!("route to {to}"), set);
         if let Some(r) = self.routes.get_mut(&to) {
             r.installed = set.then_some(route);
         }

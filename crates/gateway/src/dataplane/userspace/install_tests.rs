@@ -14,7 +14,7 @@ use ironswan_wire::selector::TrafficSelector;
 
 use super::path::ASK_AGAIN;
 use super::*;
-use crate::driver::tests::steering;
+use crate::driver::tests::standing_guard;
 
 /// What a kernel remembers.
 #[derive(Default)]
@@ -151,7 +151,7 @@ fn setup() -> (Installer, Rc<RefCell<Table>>) {
         ..Table::default()
     }));
     let engine = Engine::new(Box::new(System), Config::default());
-    (Installer::new(engine, Box::new(Fake(table.clone())), 7, steering()), table)
+    (Installer::new(engine, Box::new(Fake(table.clone())), 7, standing_guard()), table)
 }
 
 fn range(a: [u8; 4], b: [u8; 4]) -> AddrRange {
@@ -370,7 +370,7 @@ fn what_the_kernel_answers_and_nobody_understands_changes_nothing_and_is_said_on
         i.apply(NOW, &other_sa(1, |sa| (sa.udp_encap, sa.spi) = (true, Spi(0x2001)))).unwrap();
         assert_eq!(mtus(&i), (HashSet::from([1300]), 1238), "what was known holds, for the successor too");
         assert_eq!(i.source_to([192, 0, 2, 2].into()).is_err(), route != 0, "and is not no route");
-        let log = i.steering_mut().take_log();
+        let log = i.guard_mut().take_log();
         assert!(log.len() == 1 && log[0].contains("is not understood"), "{log:?}");
         // Nobody tells when it is understood again.
         table.borrow_mut().puzzles = false;
@@ -385,9 +385,9 @@ fn what_a_list_is_without_is_said() {
     let (mut i, table) = setup();
     table.borrow_mut().left_out.push("of the rules, 1 is left out".into());
     assert_eq!(i.verify().unwrap(), [""; 0]);
-    assert_eq!(i.steering_mut().take_log(), ["of the rules, 1 is left out (said once)"]);
+    assert_eq!(i.guard_mut().take_log(), ["of the rules, 1 is left out (said once)"]);
     assert_eq!(i.verify().unwrap(), [""; 0]);
-    assert_eq!(i.steering_mut().take_log(), [""; 0]);
+    assert_eq!(i.guard_mut().take_log(), [""; 0]);
 }
 
 #[test]
@@ -552,20 +552,20 @@ fn a_route_that_is_refused_is_said_once_and_tried_again_and_the_sa_lives() {
     i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
     assert!(table.borrow().device().is_empty());
     assert_eq!(table.borrow().routes.len(), 1, "unreachable: closed");
-    let said = i.steering_mut().take_log();
+    let said = i.guard_mut().take_log();
     assert!(said.len() == 1 && said[0].contains("route to 10.2.0.0/24"), "{said:?}");
     let generation = i.replan(Configured::default());
     i.open(generation);
-    assert!(i.steering().is_due() && i.steering().problem().is_some());
-    assert!(i.steering_mut().take_log().is_empty(), "said already");
+    assert!(i.guard().is_due() && i.guard().problem().is_some());
+    assert!(i.guard_mut().take_log().is_empty(), "said already");
     table.borrow_mut().refuse = None;
     let generation = i.replan(Configured::default());
-    let text = i.steering_mut().begin_table().unwrap();
-    i.steering_mut().table_replaced(&text, Ok(()));
+    let text = i.guard_mut().begin_table().unwrap();
+    i.guard_mut().table_replaced(&text, Ok(()));
     i.open(generation);
     assert_eq!(table.borrow().device().len(), 1);
-    assert!(!i.steering().is_due() && i.steering().problem().is_none());
-    assert_eq!(i.steering_mut().take_log(), ["route to 10.2.0.0/24: done at last"]);
+    assert!(!i.guard().is_due() && i.guard().problem().is_none());
+    assert_eq!(i.guard_mut().take_log(), ["route to 10.2.0.0/24: done at last"]);
 }
 
 #[test]

@@ -11,7 +11,7 @@
 //! leaves a backlog, others help (`lanes`). The engine works in place on buffers that belong to a batch; memory that is
 //! never used is never resident. Nothing is global.
 //!
-//! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), steering and guard.
+//! Not here: what a packet means (`ironswan-ipsec`), what a kernel object does (`ironswan-io`), the guard.
 //!
 //! # Files
 //!

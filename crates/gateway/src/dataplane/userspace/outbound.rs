@@ -13,7 +13,7 @@ use ironswan_io::tun::{READ_SIZE, VNET_HEADER};
 use ironswan_ipsec::{Engine, Frame, Stage, StageTimes, TxBatch, TxConfig, Worker};
 use ironswan_wire::offload::Offload;
 
-use super::lanes::{Lanes, BATCH_WAIT, lock};
+use super::lanes::{BATCH_WAIT, Lanes, lock};
 use super::packet_io::{Device, PacketIo};
 use super::sampling::Sampling;
 use super::{Notice, WorkerStats};

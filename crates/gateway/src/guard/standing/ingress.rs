@@ -1,11 +1,11 @@
 //! The state of the programs at the ingress, as their thread tells it.
 
-use super::Steering;
+use super::StandingGuard;
 use crate::guard::Count;
 use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::offline::without_ingress;
 
-impl Steering {
+impl StandingGuard {
     /// Gives the thread that keeps the plan's program at the ingress of interfaces, from the next
     /// plan on.
     pub fn set_keeper_thread(&mut self, thread: KeeperThread) {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
 
-use super::Steering;
+use super::StandingGuard;
 use crate::dataplane::userspace::install::Kernel;
 use crate::guard::plan::Way;
 use crate::guard::{has_vrf, no_such_family, renewing, standing_route};
 
-impl Steering {
+impl StandingGuard {
     /// Takes over the rules and routes of an earlier daemon. They stay until the first plan says
     /// otherwise; routes to a device are deleted, since that device went with its daemon.
     ///

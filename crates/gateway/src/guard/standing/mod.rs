@@ -17,8 +17,8 @@
 //! ```
 //! In this order a protected packet finds the device, or nowhere to go, at any moment. A step that
 //! the kernel refuses is logged once and tried again; steps that depend on it wait, and the way
-//! stays closed. The program `nft` takes time to replace the table: [`Steering::table`] gives the
-//! text to `apply`, which runs the program and comes back with [`Steering::table_replaced`].
+//! stays closed. The program `nft` takes time to replace the table: [`StandingGuard::table`] gives the
+//! text to `apply`, which runs the program and comes back with [`StandingGuard::table_replaced`].
 
 mod ingress;
 mod kernel;
@@ -42,7 +42,7 @@ use problems::Problems;
 /// The record of rules, routes and nft table in the kernel, beside the plan that they should
 /// follow.
 #[derive(Debug)]
-pub struct Steering {
+pub struct StandingGuard {
     settings: Settings,
     /// Policies of the configuration and of the engine.
     known: Policies,
@@ -84,7 +84,7 @@ pub struct Steering {
     problems: Problems,
 }
 
-impl Steering {
+impl StandingGuard {
     /// An empty record with an empty plan.
     pub fn new(settings: Settings) -> Self {
         Self {

@@ -9,7 +9,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::*;
 use crate::dataplane::userspace::install::tests::{Fake, Table as KernelState};
-use crate::driver::tests::steering;
+use crate::driver::tests::standing_guard;
 use crate::guard::plan::Verdict;
 use crate::guard::standing_route;
 
@@ -25,9 +25,9 @@ fn protect(remote: [u8; 4], len: u8) -> Policy {
     policy(Verdict::Protect, net([10, 1, 0, 0], 16), net(remote, len))
 }
 
-fn setup() -> (Steering, Fake, Rc<RefCell<KernelState>>) {
+fn setup() -> (StandingGuard, Fake, Rc<RefCell<KernelState>>) {
     let kept = Rc::new(RefCell::new(KernelState::default()));
-    (steering(), Fake(kept.clone()), kept)
+    (standing_guard(), Fake(kept.clone()), kept)
 }
 
 /// A configuration of these policies.
@@ -36,11 +36,11 @@ fn only(policies: &[Policy]) -> Configured {
 }
 
 /// A whole pass with a table that is replaced.
-fn pass(s: &mut Steering, kernel: &mut Fake, loaded: &[Policy]) {
+fn pass(s: &mut StandingGuard, kernel: &mut Fake, loaded: &[Policy]) {
     pass_with(s, kernel, only(loaded));
 }
 
-fn pass_with(s: &mut Steering, kernel: &mut Fake, loaded: Configured) {
+fn pass_with(s: &mut StandingGuard, kernel: &mut Fake, loaded: Configured) {
     let generation = s.replan(kernel, loaded);
     if let Some(text) = s.begin_table() {
         s.table_replaced(&text, Ok(()));
@@ -82,7 +82,7 @@ fn what_a_predecessor_left_stays_until_the_plan_stands_and_goes_then() {
     let foreign = Route { protocol: 4, metric: 7, ..device.clone() };
     kept.borrow_mut().routes.extend([device.clone(), foreign.clone()]);
     // The next process, with another configuration.
-    let mut next = steering();
+    let mut next = standing_guard();
     assert!(!next.adopted());
     next.adopt(&mut kernel).unwrap();
     assert!(
@@ -143,7 +143,7 @@ fn what_could_not_be_done_is_forgotten_with_the_wish() {
 #[test]
 fn without_nft_there_is_one_rule_and_no_text() {
     let (_, mut kernel, kept) = setup();
-    let mut s = Steering::new(Settings { nft: false, ..steering().settings().clone() });
+    let mut s = StandingGuard::new(Settings { nft: false, ..standing_guard().settings().clone() });
     pass(&mut s, &mut kernel, &[protect([10, 2, 0, 0], 16)]);
     let rules: Vec<String> = kept.borrow().rules.iter().map(ToString::to_string).collect();
     assert_eq!(rules, ["220: not from all fwmark 0x220/0x220 lookup 220"]);
@@ -201,7 +201,7 @@ fn children(guards: &[(&str, bool)]) -> Configured {
     Configured { guards, ..Configured::default() }
 }
 
-fn guarded(s: &Steering) -> Vec<(&str, bool)> {
+fn guarded(s: &StandingGuard) -> Vec<(&str, bool)> {
     s.policies().iter().map(|p| (&*p.name, p.guard)).collect()
 }
 
@@ -369,7 +369,7 @@ fn a_program_that_is_wanted_nowhere_is_not_said_to_stand() {
         })
         .unwrap(),
     );
-    let mut kept = |s: &mut Steering, loaded: &[Policy]| {
+    let mut kept = |s: &mut StandingGuard, loaded: &[Policy]| {
         pass(s, &mut kernel, loaded);
         s.keeper_thread().unwrap().settle();
         s.ingress_kept();

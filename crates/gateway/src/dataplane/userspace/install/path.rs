@@ -105,7 +105,7 @@ impl Installer {
     /// The MTU of the route to a peer: its own, which is the second, or its link's.
     fn route_mtu(&mut self, o: &Outside) -> Result<(u32, Option<u32>), IoError> {
         let (remote, source) = (o.remote.ip(), Some(o.local.ip()).filter(|ip| !ip.is_unspecified()));
-        let mark = self.steering.settings().mark;
+        let mark = self.guard.settings().mark;
         let Some(hop) = self.kernel.lookup(remote, source, mark)? else {
             return Ok((UNKNOWN_PATH_MTU, None));
         };
