@@ -77,7 +77,7 @@ pub(crate) enum Command {
     Plan(Box<crate::plan::Plan>),
 }
 
-/// Where the daemon is.
+/// The socket on which a command finds the daemon.
 #[derive(clap::Args, Debug, Clone)]
 pub(crate) struct Daemon {
     /// The daemon's VICI socket

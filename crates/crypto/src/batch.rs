@@ -87,9 +87,9 @@ const TRAILER_LEN: usize = 2;
 const MAX_OTHER: u32 = 0xf000;
 /// How much of the stack is overwritten after keys were expanded: AWS-LC and libipsec-mb take less.
 pub(crate) const KEY_SETUP_STACK: usize = 16 * 1024;
-/// How much of the stack is overwritten after a batch of which an engine left parts of keys there.
-/// They are in the engines' own frames, which are shorter; it costs once a batch, whatever the
-/// batch holds.
+/// Bytes of the stack that are overwritten after a batch whose engine left parts of keys there. The
+/// frames of the engines are shorter than this. Overwriting costs once a batch, however many
+/// packets the batch has.
 pub(crate) const PACKET_STACK: usize = 4096;
 /// `other` works on packets side by side.
 const LANES: u8 = 1;

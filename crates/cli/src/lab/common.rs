@@ -14,7 +14,7 @@ where
     T: FromStr + PartialOrd + Display + Copy,
 {
     move |text| {
-        // What is no number is not in a range.
+        // A text that is no number, and a number outside the range, get the same message.
         let number = text.parse().ok().filter(|n| (least..=most).contains(n));
         number.ok_or_else(|| format!("it is a number from {least} to {most}"))
     }

@@ -273,7 +273,7 @@ mod tests {
         "check",
         "link",
     ];
-    /// Those in which 0 has a meaning: no limit, none.
+    /// Options in which 0 has a meaning: no limit, or none.
     const ZERO: [(&str, &str); 5] = [
         ("line", "rates"),
         ("compression", "rates"),

@@ -163,8 +163,8 @@ fn packets_around_the_longest_of_an_engine_are_sealed_by_one_or_the_other() {
     }
 }
 
-/// What is fetched of a key begins where its cache lines do: the first one, then the powers of H
-/// and the round keys that a short packet needs, or all of them.
+/// Prefetches of a key begin at cache lines: the first line, then the powers of H and the round
+/// keys, either those that a short packet needs or all.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn of_a_key_of_our_own_engine_no_line_is_fetched_that_a_packet_does_not_need() {

@@ -483,7 +483,7 @@ fn an_implicit_iv_is_the_number_that_the_receiver_sees() {
                     assert!(!good || open_one(&key, &mut packet, seq));
                 }
             }
-            // It is the same algorithm as with an IV in the packet.
+            // The algorithm is the same as with an IV in the packet.
             let twin = match encr {
                 EncrId::AES_CCM_8_IIV => EncrId::AES_CCM_8,
                 EncrId::AES_GCM_16_IIV => EncrId::AES_GCM_16,

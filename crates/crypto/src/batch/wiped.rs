@@ -209,7 +209,8 @@ impl Search {
         self.told.recv().unwrap();
     }
 
-    /// What is left of the second of two cases of a kind, and that something was there before.
+    /// Traces that are left of the second of two cases of a kind, and proof that the traces were
+    /// there before.
     fn left(&mut self, used: bool, case: &dyn Fn() -> Box<dyn Case>) -> (usize, Vec<String>) {
         let other = self.made(case());
         self.dropped();

@@ -1,5 +1,5 @@
-//! A filter that is larger than the program may be, made smaller: what the program has no room to
-//! ask, it drops.
+//! Makes a filter smaller that is larger than the program may be. The program then drops every
+//! packet for which it has no room to ask.
 //!
 //! ```text
 //! a list that is too long:    first rows ─▶ as they are
@@ -9,8 +9,8 @@
 //! still too many:             sources that are near each other are one range, for which all is dropped that is for any of them; the
 //!                             networks with most ranges first: /16 or /48, then larger ones
 //! ```
-//! So many policies of one peer cost no other peer anything, and open nothing. The nft table is
-//! exact all the same.
+//! So many policies of one peer take nothing from any other peer, and let no packet through. The
+//! nft table is exact all the same.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,15 +7,17 @@
 //!                              program ─▶ memory (what is to be dropped), counter
 //! ```
 //!
-//! The filter holds the program, and the program its maps: no process needs to live for them. They
-//! go with the interface, or when somebody takes the filter away. Another [`Filter`] is another
-//! program with other memory, which the kernel puts in place of the one before between two packets;
-//! the counter goes on. The digest in the name says which filter stands, also to another process; a
-//! `+` behind it, that `clsact` was made for it, and goes with it where nothing else has come into
-//! it. Who set the filter knows that also when somebody has taken the filter alone away.
+//! The filter holds the program, and the program holds its maps, so no process needs to live for
+//! them. All of them go with the interface, or when somebody removes the filter.
 //!
-//! What the program sees are packets as they arrive: before NAT, in fragments, one that the kernel
-//! has merged counted once. What sits in front of it (TCX programs, tc filters with `pref 1`) may
+//! For another [`Filter`] a program with other memory is made, and the kernel exchanges the two
+//! between two packets; the counter goes on. The digest in the filter's name tells any process
+//! which program stands. A `+` behind the digest says that `clsact` was made for the filter: it is
+//! removed with the filter, unless it holds other filters. The process that set the filter knows
+//! that, also after somebody has removed the filter alone.
+//!
+//! The program sees packets as they arrive: before NAT and in fragments. Packets that the kernel
+//! has merged count as one. Programs in front of it (TCX programs, tc filters with `pref 1`) may
 //! take a packet past it. Needs Linux 5.3.
 //!
 //! | module | what it does |
@@ -285,11 +287,13 @@ impl Ingress {
         Ok(Self { tc, wanted: None, refused: None, counter: None, set, free })
     }
 
-    /// What is wanted from now on, where these addresses are this machine's. `interfaces` are asked
-    /// for the counter of a filter that stands, so that it goes on.
+    /// Sets the lists that the programs have from now on, with the addresses of this machine.
+    /// `interfaces` are searched for the counter of a program that stands, so that the counter goes
+    /// on.
     ///
     /// # Errors
-    /// Why the kernel cannot have it; nothing is wanted then. The same is not tried again for 10 s.
+    /// The kernel cannot have a program with these lists; then no program is wanted. The same lists
+    /// are not tried again for 10 s.
     pub fn want(
         &mut self,
         filter: &Arc<Filter>,
@@ -341,7 +345,8 @@ impl Ingress {
         Ok(Wanted { asked: filter.clone(), fitted, stricter, program: program? })
     }
 
-    /// Where what is wanted drops more than that, as there is no room for all of it; for people.
+    /// The lists for which the program drops more than was asked for, because there is no room for
+    /// all of them; in words.
     pub fn stricter(&self) -> Option<&str> {
         self.wanted.as_ref()?.stricter.as_deref()
     }

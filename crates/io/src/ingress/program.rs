@@ -125,9 +125,9 @@ impl Image {
         let (mut v4, mut v6, mut tagged) = (Label::default(), Label::default(), Label::default());
         let network = |n: u16| i32::from(n.to_be());
         a.copy(R6, R1);
-        // What is tagged belongs to the interface of its VLAN, which has a program of its own where
-        // it is one of ours; it may be another customer's, in a VRF or another network namespace.
-        // Where nobody has the VLAN, nobody takes the packet in.
+        // A packet with a VLAN tag belongs to the interface of that VLAN. That interface has a
+        // program of its own, or is another customer's, in a VRF or in another network namespace.
+        // If nobody has the VLAN, nobody takes the packet in.
         a.load(Word, R1, R6, SKB_VLAN_TCI);
         a.alu(AND32_K, R1, 0xfff);
         a.jump(JNE32_K, R1, 0, &mut pass);
@@ -375,7 +375,8 @@ impl Assembler {
         self.here(done);
     }
 
-    /// What the packet shows behind its header: ports, or type and code. R8 is where that begins.
+    /// Reads the part of the packet behind its header: ports, or type and code. R8 is the offset at
+    /// which that begins.
     fn shown(&mut self, memory: i32) {
         let (mut end, mut short) = (Label::default(), Label::default());
         let (mut with_ports, mut with_types, mut mobility) =
@@ -523,9 +524,9 @@ impl Assembler {
         self.here(no);
     }
 
-    /// What comes to this machine in clear by right: ESP and AH, which the engine opens; IKE;
-    /// errors about our own outer packets (the path MTU!), which come from any router and quote
-    /// ESP, AH, or UDP from our ports.
+    /// Lets clear packets pass that this machine may get: ESP and AH, which the engine opens; IKE;
+    /// ICMP errors about our own outer packets. Such errors carry path MTUs; they come from any
+    /// router, and quote ESP, AH, or UDP from our ports.
     fn outer(&mut self, ipv6: bool, ports: &[u16; 2], pass: &mut Label, drop: &mut Label) {
         let (mut udp, mut errors) = (Label::default(), Label::default());
         self.load(Word, R1, R10, UPPER);

@@ -262,7 +262,8 @@ fn the_longest_lists_are_taken_and_one_more_row_is_refused() {
     let of = move |rows: usize| {
         filter([family(rows, "10.2.0.0/16", "10.1.0.0/16"), family(rows, "fd00:2::/64", "fd00:1::/64")])
     };
-    // As many as need no more than the units give: the verifier follows wrong guesses, too.
+    // The most rows that load with the capabilities of our systemd units, which lack CAP_PERFMON:
+    // without it the verifier also follows paths that a processor would only guess.
     let few_rights = std::thread::spawn(move || {
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
         let mut sets = capabilities(None).unwrap();

@@ -20,8 +20,8 @@ use super::{Family, Row};
 
 /// Bytes of the head of a list.
 pub(super) const HEAD: i32 = 16;
-/// Where fields are in a row behind its two addresses: source ports, destination ports; then values
-/// with the bits of them that count: protocol, shows; then whether it drops.
+/// Offsets of fields in a row, behind its two addresses: source ports and destination ports, then
+/// `protocol` and `shows`, each a value with the bits of it that count, then whether the row drops.
 pub(super) const SOURCE: i16 = 0;
 pub(super) const DESTINATION: i16 = 4;
 pub(super) const PROTOCOL: i16 = 8;

@@ -271,7 +271,7 @@ mod tests {
         m
     }
 
-    /// What `tc qdisc show dev lo` says of what holds filters.
+    /// True when `lo` has the queueing discipline that holds filters, by `tc qdisc show dev lo`.
     fn holds() -> bool {
         let out = std::process::Command::new("tc").args(["qdisc", "show", "dev", "lo"]).output().unwrap();
         String::from_utf8_lossy(&out.stdout).contains("clsact")

@@ -33,7 +33,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// What happens to a packet that matches a route.
+/// Treatment of a packet that matches a route.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RouteKind {
     /// Out of this interface.

@@ -13,9 +13,9 @@
 //! next. Nothing is ever sent from here, so nothing can leave in clear; what comes in is ESP, which
 //! is authenticated by the engine like all other.
 //!
-//! What the kernel would have done and nobody does for these packets: firewall rules on the outer
-//! packets (`nft` input and prerouting), reverse path filtering, connection tracking, counting
-//! under `/proc/net`. What it would have refused by their headers alone, `frame` refuses.
+//! The kernel's firewall rules on outer packets (`nft` input and prerouting), reverse path
+//! filtering, connection tracking, and counting under `/proc/net` do not see these packets. `frame`
+//! refuses packets that the kernel would have refused by their headers alone.
 //!
 //! | module | what it does |
 //! |---|---|

@@ -44,9 +44,9 @@ pub(super) const PC2: [u8; 48] = [
 /// By how much the halves of a key turn in each round.
 pub(super) const TURNS: [u8; 16] = [1, 1, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1];
 
-/// Where the bits of an S-box go: `(nibble, mask)` for each of the four. The mask is the bit's
-/// place in that nibble, or, where another bit of the same S-box has this place in its nibble, the
-/// same four places further up.
+/// Targets of the bits of an S-box: `(nibble, mask)` for each of the four. The mask is the bit's
+/// place in that nibble. If another bit of the same S-box has this place in its nibble, the mask is
+/// the same four places further up.
 pub(super) const ROUTES: [[(usize, u8); 4]; 8] = routes();
 
 const fn routes() -> [[(usize, u8); 4]; 8] {

@@ -65,7 +65,7 @@ fn lanes_take_packets_of_all_lengths_and_keys_one_after_another() {
             buf.extend(&text);
             des::TripleDesKey::new(&keys[i % 5]).unwrap().encrypt(&iv, &mut text);
             expected.extend(text);
-            // What lies between packets stays.
+            // The byte between two packets stays as it is.
             buf.push(0xa5);
             expected.push(0xa5);
         }
