@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Packets of one gateway's engine, cumulative.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineCounts {
-    /// Packets taken from the device: frames, and what cutting them made.
+    /// Packets taken from the device. A frame that was cut counts as its parts.
     pub taken: u64,
     /// ESP packets made of them.
     pub given: u64,

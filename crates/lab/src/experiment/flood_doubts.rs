@@ -6,6 +6,7 @@ use crate::measure::Seen;
 use crate::report::Warning;
 use crate::report::flood::{FloodRun, FloodTrial, Purpose, Throughput};
 
+/// Warnings of a whole run; `seen` is the load of the machine that other programs made meanwhile.
 pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen: Seen) -> Vec<Warning> {
     let most = |f: &dyn Fn(&FloodTrial) -> f64| run.trials.iter().map(f).fold(0.0, f64::max);
     let facts = Facts {
@@ -68,7 +69,7 @@ pub(super) fn doubts(run: &FloodRun, smoke: bool, dut_options: &DutOptions, seen
     list
 }
 
-/// Of the trials of this throughput's search that failed above it, the one at the lowest rate.
+/// The failed trial with the lowest rate above this throughput, among the trials of its search.
 fn failed_above<'a>(
     found: &Throughput,
     trials: impl Iterator<Item = &'a FloodTrial>,

@@ -42,7 +42,7 @@ const GATEWAYS: [Node; 2] = [Node::G1, Node::G2];
 /// The usual inner MTU, which fits every system on an ordinary link.
 const USUAL_MTU: u32 = 1400;
 
-/// One system at work.
+/// A system under test at work on a line, and the state of its trials.
 pub(super) struct Rig {
     name: String,
     pub(super) line: Line,
@@ -52,18 +52,20 @@ pub(super) struct Rig {
     pub(super) mode: Mode,
     pub(super) route: Route,
     pub(super) trials: u32,
-    /// From b to a.
+    /// Route of the packets from b to a; `route` is that of packets from a to b.
     back: Route,
     /// The CPU quotas of its gateways; empty without.
     pub(super) quotas: Vec<Quota>,
     /// A soaker at work.
     pub(super) soak: Option<Arc<Soak>>,
-    /// In the place of the second gateway, where the first is measured alone.
+    /// The laboratory's tester in the place of the second gateway, when one gateway is measured
+    /// alone.
     tester: Option<Tester>,
+    /// State of the packets that came out of that gateway, all trials together.
     behaved: Behaved,
 }
 
-/// One direction of a trial: what is sent, and what takes it in at the other end.
+/// One direction of a trial: the source of its packets, and the receiver at the other end.
 struct Way<'a> {
     from: &'a Netns,
     interface: &'static str,
@@ -71,22 +73,23 @@ struct Way<'a> {
     receiver: Receiver,
 }
 
-/// How long the gateways of a rig had been stopped at one moment.
+/// Time for which quotas had stopped the gateways of a rig, as read at one moment.
 pub(super) struct Stopped {
     at: Instant,
     stalls: Vec<Stalls>,
 }
 
 impl Stopped {
-    /// Share of the processors' time until `after` in which a gateway was stopped, the mean of all;
-    /// none where none is held.
+    /// Share of the processors' time between this reading and `after` in which a gateway was
+    /// stopped, the mean of all gateways; 0 without quotas.
     pub(super) fn stopped(&self, after: &Self) -> f64 {
         let stalls: Vec<Stalls> = after.stalls.iter().zip(&self.stalls).map(|(a, b)| a.since(b)).collect();
         stopped_share(&stalls, (after.at - self.at).as_secs_f64(), measure::cpus())
     }
 }
 
-/// The kernel adds up the time in which a group was stopped over the processors on which it was.
+/// Mean share of `seconds` for which the groups were stopped. The kernel adds up the time of a
+/// group over the processors on which it was stopped.
 fn stopped_share(stalls: &[Stalls], seconds: f64, cpus: usize) -> f64 {
     let all = stalls.len() as f64 * cpus as f64 * seconds;
     stalls.iter().map(|s| s.seconds).sum::<f64>() / all.max(1e-9)
@@ -194,7 +197,7 @@ impl Rig {
             loop {
                 interrupt::check()?;
                 let epoch = clock::now();
-                let first = self.number(direction)?;
+                let first = self.take_number(direction)?;
                 let mut ways = self.ways(shape, direction, epoch, first)?;
                 let sent = send(&mut ways, offer, epoch, self.placement.generator())?;
                 // Of what was sent, which may be less than was intended: that is not the system's
@@ -217,8 +220,9 @@ impl Rig {
         Ok(())
     }
 
-    /// The number of the next trial, which has one for each direction.
-    fn number(&mut self, direction: Direction) -> Result<u32, LabError> {
+    /// Takes the next number of a trial; a trial in both directions takes two. The tester, if there
+    /// is one, takes the keys of the present CHILD_SA before.
+    fn take_number(&mut self, direction: Direction) -> Result<u32, LabError> {
         if let Some(tester) = &mut self.tester {
             tester.agree()?;
         }
@@ -227,8 +231,8 @@ impl Rig {
         Ok(first)
     }
 
-    /// Both ends of each direction that `direction` says, for packets of `shape` with a tag of
-    /// their own, receiving from now on.
+    /// Prepares source and receiver of each direction of `direction`, for packets of `shape` with a
+    /// tag of their own. The receivers work from now on.
     fn ways(
         &self,
         shape: Shape,
@@ -289,7 +293,7 @@ impl Rig {
         let inside: Vec<u32> = processes.iter().copied().chain([std::process::id()]).collect();
         let gateways_ns = |pids: &[u32]| pids.iter().map(|p| counters::process_ns(*p)).sum::<u64>();
         let epoch = clock::now();
-        let first = self.number(direction)?;
+        let first = self.take_number(direction)?;
         let mut ways = self.ways(shape, direction, epoch, first)?;
         let before = Snapshot::take(&self.line, counted_before.clone().try_into().ok())?;
         let (others, stalls) = (counters::processes_outside(&inside), self.stalls());
@@ -355,17 +359,17 @@ impl Rig {
         })
     }
 
-    /// How long its gateways have been stopped by their quotas.
+    /// Reads how long quotas have stopped the gateways until now.
     pub(super) fn stalls(&self) -> Stopped {
         Stopped { at: clock::now(), stalls: self.quotas.iter().map(Quota::stalls).collect() }
     }
 
-    /// How what came out of it was, where it is measured alone.
+    /// State of the packets that came out of a gateway that is measured alone; `None` on the line.
     pub(super) fn behaved(&self) -> Option<Behaved> {
         self.tester.as_ref().map(|_| self.behaved)
     }
 
-    /// Begins to count what crosses the outer link.
+    /// Begins to count the packets that cross the outer link.
     pub(super) fn watch(&self) -> Result<OuterWatch, LabError> {
         OuterWatch::start(&self.line)
     }

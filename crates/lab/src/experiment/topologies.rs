@@ -28,7 +28,7 @@ const ABOUT: About = About {
     baseline: Some(("system", "plain")),
 };
 
-/// Over emulated links.
+/// The experiment over emulated links, with all measures.
 const LINKED: About = About { measures: &ALL_MEASURES, ..ABOUT };
 
 type Measured = (&'static str, &'static str, &'static str, &'static str, Better);
@@ -63,7 +63,7 @@ const MEASURES: &[Measured] = ALL_MEASURES.split_at(5).0;
 pub struct TopologiesOptions {
     /// Options that all experiments share.
     pub common: Common,
-    /// Of [`TOPOLOGIES`]; all when empty.
+    /// Names from [`TOPOLOGIES`]; all of them when empty.
     pub topologies: Vec<String>,
     /// Sizes of writes, bytes; 64 to 64 K when empty.
     pub writes: Vec<usize>,
@@ -82,10 +82,10 @@ const WRITES: [usize; 11] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 3
 const SUITES: [&str; 5] = ["aes128gcm16", "chacha20poly1305", "aes128-sha1", "null-sha1", "3des-sha1"];
 const INNER_MTU: u32 = 1400;
 const WARRIORS: usize = 3;
-/// TCP's start is not measured.
+/// Time of traffic before the measuring window, so that TCP's slow start is not measured.
 const WARM_UP: Duration = Duration::from_millis(300);
-/// How many round trips of an emulated link that takes.
-const TRIPS: u32 = 20;
+/// The same over an emulated link, in round trips of the link.
+const WARM_UP_TRIPS: u32 = 20;
 
 /// A size is a dip when its share of plain is below this part of the shares of both its neighbours.
 const DIP: f64 = 0.85;
@@ -177,7 +177,7 @@ impl Plan {
             Duration::from_millis(200),
         ));
         useful("--duration", window, 0.1..=3600.0)?;
-        let start = o.link.map_or(Duration::ZERO, |link| link.round_trip() * TRIPS);
+        let start = o.link.map_or(Duration::ZERO, |link| link.round_trip() * WARM_UP_TRIPS);
         Ok(Self {
             topologies,
             writes,
@@ -189,7 +189,7 @@ impl Plan {
         })
     }
 
-    /// About how long it takes with so many systems.
+    /// Estimates how long the experiment takes with this many systems.
     fn guess(&self, systems: usize) -> Duration {
         // Boxes and gateways are started for all sizes at once.
         let one = Duration::from_millis(1050);
@@ -197,8 +197,8 @@ impl Plan {
         (one + write * self.writes.len() as u32) * (self.topologies.len() * systems) as u32 * self.repeats
     }
 
-    /// Leaves sizes out until it fits into the time of a short run: the largest and the smallest
-    /// stay longest.
+    /// Leaves out sizes of writes until the experiment fits into the time of a short run. The largest
+    /// and the smallest size stay longest.
     fn fit(&mut self, common: &Common, systems: usize) {
         let Some(time) = budget::of(common) else { return };
         while self.writes.len() > 1 && self.guess(systems) > time {
@@ -220,7 +220,7 @@ impl Plan {
         }
     }
 
-    /// All sizes of write of one system on one topology.
+    /// Measures one system on one topology, with all sizes of writes.
     fn one(
         &self,
         c: &mut Campaign,

@@ -94,28 +94,28 @@ trait Intake: Send + 'static {
     fn finish(self) -> Counted;
 }
 
-/// A UDP port.
+/// Receives datagrams at a UDP port, and tallies them.
 struct Port {
     socket: UdpSocket,
     tally: Tally,
 }
 
-/// A link.
+/// Receives frames from a link, opens their ESP, and tallies the packets inside.
 struct Link {
     socket: PacketSocket,
     opener: Opener,
 }
 
-/// A program that another thread is starting has a copy of a socket that was closed just now, until
-/// it runs.
-const COPIED: Duration = Duration::from_secs(1);
+/// Limits how long we try to bind a port that was closed just now: a program that another thread is
+/// starting holds a copy of the closed socket until the program runs.
+const BIND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A socket, also where the one before it is still held by such a copy.
+/// Binds a UDP socket. While such a copy holds the port, tries again for [`BIND_TIMEOUT`].
 fn bind(config: UdpConfig) -> Result<UdpSocket, ironswan_io::Error> {
     let began = clock::now();
     loop {
         match UdpSocket::bind(config) {
-            Err(ironswan_io::Error::PortInUse { .. }) if clock::now() - began < COPIED => {
+            Err(ironswan_io::Error::PortInUse { .. }) if clock::now() - began < BIND_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             other => return other,
@@ -179,12 +179,12 @@ impl Receiver {
         self.shared.unique.load(Ordering::Relaxed)
     }
 
-    /// Says that no more will be sent.
+    /// Tells the receiver that the generator has sent its last packet.
     pub fn all_sent(&self) {
         self.shared.over.store(true, Ordering::Release);
     }
 
-    /// Says so, waits until nothing comes any more, and returns what was counted.
+    /// Does the same, waits until no more packets come, and returns the counts.
     pub fn finish(mut self) -> Counted {
         self.all_sent();
         match self.thread.take().map(JoinHandle::join) {
