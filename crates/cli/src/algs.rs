@@ -18,8 +18,8 @@ pub(crate) fn algs(a: &List) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One line a suite and size: seal / open in nanoseconds per packet by each engine, in batches of 32, and the one that is used.
-/// With a name, only suites that contain it.
+/// One line a suite and size: seal / open in nanoseconds per packet by each engine, in batches of
+/// 32, and the one that is used. With a name, only suites that contain it.
 fn text(all: &Section, only: Option<&str>) -> String {
     let nothing = Section::new();
     let engines = all.section("engines").unwrap_or(&nothing);

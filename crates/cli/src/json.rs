@@ -65,7 +65,8 @@ const FLAGS: &[&str] = &[
     "busy-poll",
 ];
 
-/// A message as an object. VICI has texts only; what is known to be a number or a yes or no becomes one.
+/// A message as an object. VICI has texts only; what is known to be a number or a yes or no becomes
+/// one.
 pub(crate) fn object(section: &Section) -> Json {
     Json::Object(section.iter().map(|(name, value)| (name.to_owned(), value_of(name, value))).collect())
 }

@@ -1,8 +1,8 @@
 //! The program `ironswan`: the gateway, the commands that operate it, and the laboratory.
 //!
-//! Exit status of every command: 0 success, 1 the answer is no (a check failed, a tunnel did not come up), 2 usage or
-//! configuration error. Operator commands speak VICI to the daemon (`vici`); what they print is made in `text` or, with
-//! `--json`, in `json`.
+//! Exit status of every command: 0 success, 1 the answer is no (a check failed, a tunnel did not
+//! come up), 2 usage or configuration error. Operator commands speak VICI to the daemon (`vici`);
+//! what they print is made in `text` or, with `--json`, in `json`.
 //!
 //! # Files
 //!

@@ -40,7 +40,8 @@ impl Operation<'_> {
         })?;
         match refusal(&answer) {
             None => Ok(()),
-            // Nothing can be sent: this machine's routes or the configuration have to be mended first.
+            // Nothing can be sent: this machine's routes or the configuration have to be mended
+            // first.
             Some(why) if answer.get_str("unreachable") == Some("yes") => {
                 Err(Failure::usage(format!("{}: {why}", self.name)))
             }
@@ -90,7 +91,8 @@ pub(crate) fn up(a: &Operate) -> Result<(), Failure> {
     op.end(result, "is up")
 }
 
-/// The children that a name means: `conn/child`, all of a connection, or the one child of that name.
+/// The children that a name means: `conn/child`, all of a connection, or the one child of that
+/// name.
 fn children_named(conns: &[(String, Section)], name: &str) -> Result<Vec<(String, String)>, Failure> {
     let all: Vec<(&str, &str, &str)> = conns
         .iter()

@@ -1,4 +1,5 @@
-//! `status`: what keeps traffic from passing, then every connection with its SAs, then the data plane.
+//! `status`: what keeps traffic from passing, then every connection with its SAs, then the data
+//! plane.
 
 use ironswan_wire::vici::Section;
 use serde_json::json;
@@ -147,7 +148,8 @@ fn ike_line(name: &str, sa: &Section, troubles: &Troubles<'_>) -> String {
         get(sa, "remote-host"),
         get(sa, "remote-id"),
     );
-    // Before the proposals are agreed on there is no suite, and before both are authenticated no age.
+    // Before the proposals are agreed on there is no suite, and before both are authenticated no
+    // age.
     let algorithms = Some(suite(sa)).filter(|s| !s.is_empty());
     let nat = nat(sa).map(str::to_owned);
     let age = sa.get_str("established").map(|_| format!("for {}", seconds(sa, "established")));

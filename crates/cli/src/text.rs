@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Nobody reads our standard output any more.
 static UNREAD: AtomicBool = AtomicBool::new(false);
 
-/// Writes to standard output. When nobody reads it any more (`ironswan up net | head -1`), a command says nothing further and
-/// goes on: what it does and its exit status are not its reader's to decide.
+/// Writes to standard output. When nobody reads it any more (`ironswan up net | head -1`), a
+/// command says nothing further and goes on: what it does and its exit status are not its reader's
+/// to decide.
 pub(crate) fn write(text: std::fmt::Arguments<'_>) {
     if UNREAD.load(Ordering::Relaxed) {
         return;

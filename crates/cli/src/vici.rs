@@ -80,8 +80,8 @@ impl Client {
         self.answer(name, &mut |_| {})
     }
 
-    /// A command whose items, or whose log, come as events of the name `event`. `longer`: how long it may take more than
-    /// usual; `None`: for ever.
+    /// A command whose items, or whose log, come as events of the name `event`. `longer`: how long
+    /// it may take more than usual; `None`: for ever.
     pub(crate) fn stream(
         &mut self,
         name: &str,
@@ -182,7 +182,8 @@ impl Client {
     }
 }
 
-/// Puts together what came in several events, since one could not hold all its parts: those have the same name and `uniqueid`.
+/// Puts together what came in several events, since one could not hold all its parts: those have
+/// the same name and `uniqueid`.
 fn whole(list: Vec<(String, Section)>, parts: &str) -> Vec<(String, Section)> {
     let mut out: Vec<(String, Section)> = Vec::new();
     for (name, mut item) in list {

@@ -60,8 +60,9 @@ pub(crate) fn carriage(c: &Section) -> String {
 /// Words for the side that is behind a NAT, or for forced UDP encapsulation; `None` for neither.
 pub(crate) fn nat(sa: &Section) -> Option<&'static str> {
     let yes = |key: &str| sa.get_str(key) == Some("yes");
-    // A peer that forces UDP encapsulation makes its address look translated, as ours does with `encap = yes`. A NAT that
-    // serves several hosts changes the port too, so the port tells the two apart in most cases.
+    // A peer that forces UDP encapsulation makes its address look translated, as ours does with
+    // `encap = yes`. A NAT that serves several hosts changes the port too, so the port tells the
+    // two apart in most cases.
     let own_port = matches!(sa.get_str("remote-port"), None | Some("500" | "4500"));
     match (yes("nat-local"), yes("nat-remote"), yes("nat-fake")) {
         (true, true, false) => Some("NAT at both ends"),

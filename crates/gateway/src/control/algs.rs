@@ -1,5 +1,5 @@
-//! `get-algorithms`, and our own `ironswan-engines`: who does the work of which algorithm, and how fast each engine was in the
-//! self-test at start.
+//! `get-algorithms`, and our own `ironswan-engines`: who does the work of which algorithm, and how
+//! fast each engine was in the self-test at start.
 //!
 //! ```text
 //! get-algorithms     encryption { AES_CBC = aws-lc .. }  integrity {..}  aead {..}  hasher { }  prf {..}  xof { }  kdf {..}
@@ -25,14 +25,16 @@ fn engine(engines: &Engines, encr: EncrId, key_bits: u16, integ: Option<IntegId>
     engines.engine(&EspSuite { encr, key_bits, integ, ke: None, esn: false }, USUAL)
 }
 
-/// charon's eleven sections, in its order. What has no algorithm of its own here is empty, as `drbg` is in charon's answer.
+/// charon's eleven sections, in its order. What has no algorithm of its own here is empty, as
+/// `drbg` is in charon's answer.
 fn sections(engines: &Engines) -> Section {
     let mut lists: [Section; 5] = Default::default();
     for row in algorithms() {
         let (_, id, bits) = row.transform;
         let ours = EngineId::AwsLc;
         let (at, name, by) = match row.kind {
-            // AES-GMAC is an encryption algorithm's number in ESP, and its words are an integrity algorithm's.
+            // AES-GMAC is an encryption algorithm's number in ESP, and its words are an integrity
+            // algorithm's.
             Kind::Aead => (2, EncrId(id).to_string(), engine(engines, EncrId(id), bits, None)),
             Kind::Integrity if EncrId(id) == EncrId::NULL_AES_GMAC && row.transform.0 == 1 => {
                 (2, EncrId(id).to_string(), engine(engines, EncrId(id), bits, None))

@@ -18,7 +18,8 @@ use crate::observe::log::Repeated;
 /// A client that takes nothing for so long, while something waits for it, is given up.
 const STALLED: Duration = Duration::from_secs(30);
 
-/// How often to look whether a client whose command is under way is still there. Nothing is read from it meanwhile.
+/// How often to look whether a client whose command is under way is still there. Nothing is read
+/// from it meanwhile.
 const HANG_UP_CHECK: Duration = Duration::from_secs(1);
 
 /// Log lines that a running command streams to its client: those up to this level of charon's, of
@@ -67,8 +68,9 @@ impl Client {
         }
     }
 
-    /// Sends an event of a list whose item has parts, as one event of a section `item` with `head` and the parts under `key`,
-    /// or as several with the same head if a frame cannot hold all parts. False when the client is gone.
+    /// Sends an event of a list whose item has parts, as one event of a section `item` with `head`
+    /// and the parts under `key`, or as several with the same head if a frame cannot hold all
+    /// parts. False when the client is gone.
     pub(super) async fn stream_parts(
         &self,
         name: &str,
@@ -189,7 +191,8 @@ pub(super) async fn serve(control: &Control, client: &Client, stream: UnixStream
     });
 }
 
-/// Returns once the client has closed its socket. One that has only said that it will send no more still reads.
+/// Returns once the client has closed its socket. One that has only said that it will send no more
+/// still reads.
 async fn hung_up(stream: &UnixStream) {
     loop {
         tokio::time::sleep(HANG_UP_CHECK).await;

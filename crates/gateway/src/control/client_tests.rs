@@ -119,7 +119,8 @@ async fn a_connection_that_does_not_fit_one_event_is_listed_in_several() {
     .await;
 }
 
-/// Number of clients that the server serves, once it is `want` or five times the interval has passed.
+/// Number of clients that the server serves, once it is `want` or five times the interval has
+/// passed.
 async fn clients(s: &Served, want: usize) -> (usize, Duration) {
     let begun = clock::now();
     let waited = |at: Instant| clock::now().saturating_duration_since(at);

@@ -54,7 +54,8 @@ fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
 }
 
 impl Control {
-    /// Makes the message only when somebody wants it: a snapshot of an endpoint with many SAs costs something.
+    /// Makes the message only when somebody wants it: a snapshot of an endpoint with many SAs costs
+    /// something.
     fn publish(&self, event: &str, make: impl FnOnce() -> Option<Section>) {
         let clients = self.clients.borrow();
         if !clients.values().any(|c| c.wants(event)) {

@@ -152,8 +152,9 @@ impl Control {
         Section::new().with("keys", names)
     }
 
-    /// The name of a key that came without an id, which nothing else can have. A second one for the same owners replaces the
-    /// first, so that a client that loads its keys again neither leaves old ones behind nor fills the memory.
+    /// The name of a key that came without an id, which nothing else can have. A second one for the
+    /// same owners replaces the first, so that a client that loads its keys again neither leaves
+    /// old ones behind nor fills the memory.
     fn unnamed(&self, owners: &[IdPattern]) -> String {
         let mut whose: Vec<IdPattern> = owners.iter().map(IdPattern::folded).collect();
         whose.sort_unstable();

@@ -1,4 +1,5 @@
-//! The VICI server: strongSwan's control protocol over Unix sockets, for `swanctl`, exporters, libraries and `ironswan`.
+//! The VICI server: strongSwan's control protocol over Unix sockets, for `swanctl`, exporters,
+//! libraries and `ironswan`.
 //!
 //! | file | commands |
 //! |---|---|
@@ -12,9 +13,10 @@
 //! | `sas` | list-sas, and the sections that events share with it |
 //! | `events` | log, control-log, ike-updown, ike-rekey, child-updown, child-rekey |
 //!
-//! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no` with an `errmsg`. A frame
-//! that is none closes its client and nobody else. What a client does not read is bounded. A connection or an IKE_SA with more
-//! children than a frame can hold is listed in several events, each with all else that is known of it.
+//! A command that is not known is answered CMD_UNKNOWN; one that cannot be done, `success = no`
+//! with an `errmsg`. A frame that is none closes its client and nobody else. What a client does not
+//! read is bounded. A connection or an IKE_SA with more children than a frame can hold is listed in
+//! several events, each with all else that is known of it.
 //!
 //! # Files
 //!
@@ -64,7 +66,8 @@ const MAX_CLIENTS: usize = 1_000;
 /// Bytes of an `errmsg`. VICI allows 65,535, and nobody reads that many.
 const MAX_ERRMSG: usize = 16 * 1024;
 
-/// Pause after a client could not be accepted, which is so until the process has descriptors again. The client waits as long.
+/// Pause after a client could not be accepted, which is so until the process has descriptors again.
+/// The client waits as long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Names of events that can be registered for.

@@ -1,5 +1,5 @@
-//! `list-policies` (charon's: traps and shunts), and our own `ironswan-policies`: every policy with what of the kernel serves
-//! it.
+//! `list-policies` (charon's: traps and shunts), and our own `ironswan-policies`: every policy with
+//! what of the kernel serves it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -50,7 +50,8 @@ impl Control {
         Section::new()
     }
 
-    /// `ironswan-policies`: one `list-policy` event a policy; the answer has what the guard dropped, and what is wrong.
+    /// `ironswan-policies`: one `list-policy` event a policy; the answer has what the guard
+    /// dropped, and what is wrong.
     pub(super) async fn policies(&self, client: &Client, message: &Section) -> Section {
         let only = text(message, "ike");
         // Wait first: the answer should show rules and routes that stand.

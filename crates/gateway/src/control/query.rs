@@ -20,13 +20,15 @@ pub(super) fn version() -> Section {
 }
 
 impl Control {
-    /// `stats`. The numbers of threads and jobs are ours as far as there is such a thing: nothing is queued.
+    /// `stats`. The numbers of threads and jobs are ours as far as there is such a thing: nothing
+    /// is queued.
     pub(super) async fn stats(&self) -> Section {
         let up = clock::now().saturating_duration_since(self.started);
         let (total, half_open) = self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
         let guard = self.guard_counters().await;
         let plane = (self.plane)();
-        // The data threads and the control thread; none of them has work waiting that is not in `ironswan-counters`.
+        // The data threads and the control thread; none of them has work waiting that is not in
+        // `ironswan-counters`.
         let threads = plane.workers as u64 + 1;
         let four =
             || Section::new().with("critical", "0").with("high", "0").with("medium", "0").with("low", "0");
@@ -81,7 +83,8 @@ impl Control {
         })
     }
 
-    /// Everything that is counted: IKE, the endpoint's own, and the packet engine with its reasons for dropping.
+    /// Everything that is counted: IKE, the endpoint's own, and the packet engine with its reasons
+    /// for dropping.
     pub(super) async fn all_counters(&self) -> Section {
         let mut ike = self.ike_counters();
         self.driver.view(|e, _| {

@@ -71,7 +71,8 @@ impl Control {
                 }
             },
             Some(End::Done(Err(why))) => {
-                // The endpoint asked for a source address, and there is none: the same fault, found earlier.
+                // The endpoint asked for a source address, and there is none: the same fault, found
+                // earlier.
                 let unreachable = why.starts_with("no route to");
                 let answer = failure(format!("establishing {what} failed: {why}"));
                 if unreachable { answer.with("unreachable", true) } else { answer }
@@ -81,8 +82,8 @@ impl Control {
                 let why = why.map_or_else(String::new, |why| format!(": {why}"));
                 failure(format!("{what} not established after {timeout}ms{why}"))
             }
-            // Nobody waits for a network that is not there; the attempt goes on, in case it comes. The extra field
-            // is ours: the fault is on this side.
+            // Nobody waits for a network that is not there; the attempt goes on, in case it comes.
+            // The extra field is ours: the fault is on this side.
             Some(End::Unreachable(why)) => {
                 failure(format!("establishing {what} failed: {why}")).with("unreachable", true)
             }
@@ -182,7 +183,8 @@ fn target(message: &Section) -> Result<Target, String> {
     }
 }
 
-/// Logs a command under the name of the connection it is about, or without one where it may be about several.
+/// Logs a command under the name of the connection it is about, or without one where it may be
+/// about several.
 fn say(conns: &HashSet<String>, text: &str) {
     let only = conns.iter().next().filter(|_| conns.len() == 1);
     log::line(Level::Info, only.map(String::as_str), text);

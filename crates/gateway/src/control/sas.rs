@@ -1,5 +1,5 @@
-//! `list-sas`, and the sections of IKE_SAs and CHILD_SAs that the events share with it. Names and their order are
-//! charon's: tests and exporters match whole lines.
+//! `list-sas`, and the sections of IKE_SAs and CHILD_SAs that the events share with it. Names and
+//! their order are charon's: tests and exporters match whole lines.
 
 use ironswan_ike::event::{ChildSaInfo, IkeSaInfo, IkeState};
 use ironswan_wire::iana::ProtocolId;

@@ -1,4 +1,5 @@
-//! Tests of a CHILD_SA's fields for what only some SAs have: AH, transport mode, IPComp, integrity beside encryption.
+//! Tests of a CHILD_SA's fields for what only some SAs have: AH, transport mode, IPComp, integrity
+//! beside encryption.
 
 use std::time::Duration;
 

@@ -22,10 +22,12 @@ pub struct Listener {
     file: (u64, u64),
 }
 
-/// How long to wait before trying again to connect to a daemon with as many clients waiting as it may have.
+/// How long to wait before trying again to connect to a daemon with as many clients waiting as it
+/// may have.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Connects without waiting, by a socket that does not block. EAGAIN: as many clients wait there as may.
+/// Connects without waiting, by a socket that does not block. EAGAIN: as many clients wait there as
+/// may.
 pub(crate) fn try_connect(addr: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -33,7 +35,8 @@ pub(crate) fn try_connect(addr: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// True when a daemon listens at this path. One that is stopped, with as many clients waiting as it may have, is not waited for.
+/// True when a daemon listens at this path. One that is stopped, with as many clients waiting as it
+/// may have, is not waited for.
 pub fn is_alive(path: &Path) -> bool {
     matches!(SocketAddrUnix::new(path).and_then(|addr| try_connect(&addr)), Ok(_) | Err(Errno::AGAIN))
 }

@@ -1,4 +1,5 @@
-//! Children of every protocol, mode and option, from their keys to what Debian's `swanctl --list-sas` prints.
+//! Children of every protocol, mode and option, from their keys to what Debian's `swanctl
+//! --list-sas` prints.
 
 use super::tests::{Raw, Served, local, serve, swanctl};
 use super::*;
@@ -36,7 +37,8 @@ async fn swanctl_prints_mode_protocol_and_algorithms_of_every_kind() {
             ("ipcomp = yes", "TUNNEL, ESP:AES_GCM_16-128"),
             ("ah_proposals = sha512\n esp_proposals = null-sha256", "TUNNEL, AH:HMAC_SHA2_512_256"),
         ] {
-            // In transport mode the selectors must be the hosts themselves; the last of two equal keys holds.
+            // In transport mode the selectors must be the hosts themselves; the last of two equal
+            // keys holds.
             let hosts = if keys.contains("transport") { HOSTS } else { "" };
             let default = if keys.contains("proposals") { "" } else { "\n esp_proposals = aes128gcm16" };
             let s = with_keys(&format!("{hosts}{keys}{default}"));

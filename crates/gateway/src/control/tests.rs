@@ -1,4 +1,5 @@
-//! Tests of the server over a real Unix socket: bad frames, slow clients, commands, Debian's `swanctl`, and `rsvici`.
+//! Tests of the server over a real Unix socket: bad frames, slow clients, commands, Debian's
+//! `swanctl`, and `rsvici`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -285,7 +286,8 @@ async fn a_shared_key_without_an_id_never_takes_the_name_of_another() {
         assert!(ok(&c.request("load-shared", key(None, "c.example", "third")).await));
         let keys = || s.a.view(|e, _| e.shared_names().map(str::to_owned).collect::<Vec<_>>());
         assert_eq!(keys(), ["%unnamed-1", "%unnamed-2", "vici-1"]);
-        // Loaded again for the same owners it replaces itself; by name it can neither be replaced nor unloaded.
+        // Loaded again for the same owners it replaces itself; by name it can neither be replaced
+        // nor unloaded.
         assert!(ok(&c.request("load-shared", key(None, "b.example", "fourth")).await));
         assert!(!ok(&c.request("load-shared", key(Some("%unnamed-1"), "x", "fifth")).await));
         assert!(!ok(&c.request("unload-shared", Section::new().with("id", "%unnamed-1")).await));
@@ -298,7 +300,8 @@ async fn a_shared_key_without_an_id_never_takes_the_name_of_another() {
         assert_eq!(keys(), ["%unnamed-1", "%unnamed-2", "%unnamed-3"]);
         assert!(ok(&c.request("clear-creds", Section::new()).await));
         assert!(keys().is_empty());
-        // Owners that a log line would not tell from each other are two; one name in capitals is the same.
+        // Owners that a log line would not tell from each other are two; one name in capitals is
+        // the same.
         let long = |end: &str| format!("@#{}{end}", "ab".repeat(64));
         assert!(ok(&c.request("load-shared", key(None, &long("01"), "seventh")).await));
         assert!(ok(&c.request("load-shared", key(None, &long("02"), "eighth")).await));

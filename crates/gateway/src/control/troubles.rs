@@ -1,13 +1,14 @@
-//! Our own `ironswan-troubles`: what keeps traffic from passing, for `ironswan status` to say before anything else.
+//! Our own `ironswan-troubles`: what keeps traffic from passing, for `ironswan status` to say
+//! before anything else.
 //!
 //! ```text
 //! list-trouble event   NAME { child = net  since = 12  why = ..  next = retry  next-try = 4 }
 //! answer               machine = [ "forwarding is off: .." ]  links { 192.0.2.1 = "the link wan is down" }
 //! ```
-//! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA alone was asked for.
-//! `since` and `next-try` are seconds. `next` is `trying`, `retry` (with `next-try`), `packet` or `nothing`. `machine` names
-//! what on this machine keeps the tunnels from carrying anything; `links` has the local addresses of IKE_SAs that no longer
-//! work, and why.
+//! An event tells of one tunnel that should be up and is not; `child` is missing where an IKE_SA
+//! alone was asked for. `since` and `next-try` are seconds. `next` is `trying`, `retry` (with
+//! `next-try`), `packet` or `nothing`. `machine` names what on this machine keeps the tunnels from
+//! carrying anything; `links` has the local addresses of IKE_SAs that no longer work, and why.
 
 use std::collections::BTreeSet;
 

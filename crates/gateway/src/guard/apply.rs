@@ -7,8 +7,8 @@
 //!     └─── a pause of 20 ms, or of three times what that took but for the ingress; 1 s after a failure ◀┘
 //! ```
 //! So loading 10,000 connections one by one replaces the table some dozens of times. Until the
-//! table stands, the routes that [`crate::guard::standing::StandingGuard::loading`] set at once keep
-//! what is to be protected from leaving.
+//! table stands, the routes that [`crate::guard::standing::StandingGuard::loading`] set at once
+//! keep what is to be protected from leaving.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -255,8 +255,8 @@ impl Driver {
         Some(counters.and(self.installed(|i| i.guard().dropped_at_ingress())))
     }
 
-    /// Tells that [`Self::run_guard_passes`] was dropped. Where that interrupted a replacement, either table
-    /// may stand.
+    /// Tells that [`Self::run_guard_passes`] was dropped. Where that interrupted a replacement,
+    /// either table may stand.
     pub fn guard_passes_ended(&self) {
         self.guard_passes().running.set(false);
         if self.guard_passes().replacing.replace(false) {

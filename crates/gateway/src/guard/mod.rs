@@ -136,8 +136,8 @@ pub fn install(
 }
 
 /// Deletes the guard's nft table without the program `nft`, which may have been removed since the
-/// table was made, and which a daemon without a guard does not need. Returns whether the table stood. A kernel without
-/// nftables has no table.
+/// table was made, and which a daemon without a guard does not need. Returns whether the table
+/// stood. A kernel without nftables has no table.
 ///
 /// # Errors
 /// The kernel does not say whether the table stands, or refuses to delete it.
@@ -201,9 +201,9 @@ pub struct Removed {
 }
 
 /// Removes the whole guard: the rules first, so that no packet is led into a table that is going,
-/// the routes of table 220 with our protocol number, the nft table, and the programs at the ingress.
-/// Without `nft` the kernel is asked to delete the table. A part that cannot be removed does not keep
-/// the other parts from being removed.
+/// the routes of table 220 with our protocol number, the nft table, and the programs at the
+/// ingress. Without `nft` the kernel is asked to delete the table. A part that cannot be removed
+/// does not keep the other parts from being removed.
 ///
 /// # Errors
 /// The first part that was refused.

@@ -24,7 +24,8 @@ use crate::guard::{NAME, Nft, delete_table};
 use crate::observe::log;
 use ironswan_config::Config;
 
-/// Installs the guard when a daemon starts, and at the daemon's end leaves it standing or removes it.
+/// Installs the guard when a daemon starts, and at the daemon's end leaves it standing or removes
+/// it.
 pub(crate) struct DaemonGuard {
     pub(crate) driver: Driver,
     /// `None`: `guard = no`.
@@ -160,8 +161,8 @@ impl DaemonGuard {
         }
     }
 
-    /// The end, after [`Driver::run_guard_passes`] was dropped: what the configuration protects stays
-    /// guarded, unless it says that nothing is.
+    /// The end, after [`Driver::run_guard_passes`] was dropped: what the configuration protects
+    /// stays guarded, unless it says that nothing is.
     pub(crate) fn end(&self, loaded: Configured) {
         self.driver.guard_passes_ended();
         let Some(table) = self.table.clone() else { return self.remove() };

@@ -1,10 +1,12 @@
-//! Key material on disk for those who debug their own tunnels: the tables that Wireshark and tshark read
-//! (`ikev2_decryption_table`, `esp_sa`), in the format of strongSwan's save-keys plugin, and `ike_sk` with every SK_*.
+//! Key material on disk for those who debug their own tunnels: the tables that Wireshark and tshark
+//! read (`ikev2_decryption_table`, `esp_sa`), in the format of strongSwan's save-keys plugin, and
+//! `ike_sk` with every SK_*.
 //!
-//! Off unless `keylog = DIR` is set, and said loudly in the log when it is on. The files are the daemon's user's only, those
-//! that are there already, too, and nobody else may put a file into their folder: both are looked at when they are open, so
-//! that nothing can take their place in between. A thread writes them, so that a file system that is slow or hangs holds up
-//! no key exchange: then the key log ends.
+//! Off unless `keylog = DIR` is set, and said loudly in the log when it is on. The files are the
+//! daemon's user's only, those that are there already, too, and nobody else may put a file into
+//! their folder: both are looked at when they are open, so that nothing can take their place in
+//! between. A thread writes them, so that a file system that is slow or hangs holds up no key
+//! exchange: then the key log ends.
 
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, Metadata};
@@ -108,7 +110,8 @@ impl Drop for KeyLogger {
     /// Waits until everything is written, but not for a file system that hangs.
     fn drop(&mut self) {
         self.lines = None;
-        // The thread drops its end when it has written all; nothing else comes but an error, which nobody asks for any more.
+        // The thread drops its end when it has written all; nothing else comes but an error, which
+        // nobody asks for any more.
         let _ = self.refused.recv_timeout(FLUSH_LIMIT);
     }
 }
@@ -128,7 +131,8 @@ fn private_folder(dir: &Path) -> io::Result<File> {
     Ok(folder)
 }
 
-/// Opens a regular file for appending, or makes it, that nobody else can read. A named pipe is not waited for.
+/// Opens a regular file for appending, or makes it, that nobody else can read. A named pipe is not
+/// waited for.
 fn private_file(folder: &File, name: &str) -> io::Result<File> {
     let flags = OFlags::WRONLY
         | OFlags::APPEND
@@ -160,7 +164,8 @@ fn is_ours(meta: &Metadata) -> bool {
 }
 
 fn line(entry: &KeyLog) -> Zeroizing<String> {
-    // A name that Wireshark does not know would make it refuse the whole table; the line is there for people.
+    // A name that Wireshark does not know would make it refuse the whole table; the line is there
+    // for people.
     let comment = match entry {
         KeyLog::Ike { suite, .. } if ike_cipher(suite.encr, suite.key_bits).is_none() => "# ",
         // AH encrypts nothing, and Wireshark has no table for it.
@@ -210,8 +215,8 @@ fn room(entry: &KeyLog) -> usize {
     2 * keys + LINE_WITHOUT_KEYS
 }
 
-/// Both SPIs, then SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi, SK_pr: what Wireshark's table leaves out, for comparing key
-/// derivations with another implementation's.
+/// Both SPIs, then SK_d, SK_ai, SK_ar, SK_ei, SK_er, SK_pi, SK_pr: what Wireshark's table leaves
+/// out, for comparing key derivations with another implementation's.
 fn all_sk(entry: &KeyLog, spi_i: u64, spi_r: u64, keys: &[Secret; 7]) -> Zeroizing<String> {
     let mut out = Zeroizing::new(String::with_capacity(room(entry)));
     // A string takes everything.
@@ -237,7 +242,8 @@ impl std::fmt::Display for Hex<'_> {
     }
 }
 
-// The names are those of Wireshark's menus (packet-isakmp.c, packet-ipsec.c), which its tables are matched by.
+// The names are those of Wireshark's menus (packet-isakmp.c, packet-ipsec.c), which its tables are
+// matched by.
 
 /// `None` for what it does not know, or knows in a way that does not decrypt.
 fn ike_cipher(encr: EncrId, bits: u16) -> Option<String> {
@@ -269,7 +275,8 @@ fn ike_integrity(integ: Option<IntegId>) -> &'static str {
     }
 }
 
-/// `None` for what it does not know: packets with an IV that it does not see would come out shifted.
+/// `None` for what it does not know: packets with an IV that it does not see would come out
+/// shifted.
 fn esp_cipher(encr: EncrId) -> Option<&'static str> {
     Some(match encr {
         EncrId::NULL => "NULL",

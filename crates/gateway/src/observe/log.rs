@@ -1,7 +1,9 @@
-//! The log on standard error: one event, one line, `<time> <level> <conn> text`, or one JSON object a line.
+//! The log on standard error: one event, one line, `<time> <level> <conn> text`, or one JSON object
+//! a line.
 //!
-//! Whoever logs never waits: lines go through a bounded [`queue`], and one thread writes them. Events below the level are
-//! not even formatted. [`Repeated`] is for lines that something outside can cause without end.
+//! Whoever logs never waits: lines go through a bounded [`queue`], and one thread writes them.
+//! Events below the level are not even formatted. [`Repeated`] is for lines that something outside
+//! can cause without end.
 //!
 //! # Files
 //!
@@ -67,8 +69,8 @@ pub fn flush() {
     }
 }
 
-/// Writes these lines to standard error as they are, behind what has been logged, and waits for that at most a second: the last
-/// words of a process.
+/// Writes these lines to standard error as they are, behind what has been logged, and waits for
+/// that at most a second: the last words of a process.
 pub fn last_words(lines: &[String]) {
     match open(false) {
         Ok(queue) => {

@@ -197,8 +197,8 @@ impl Plan {
         (one + write * self.writes.len() as u32) * (self.topologies.len() * systems) as u32 * self.repeats
     }
 
-    /// Leaves out sizes of writes until the experiment fits into the time of a short run. The largest
-    /// and the smallest size stay longest.
+    /// Leaves out sizes of writes until the experiment fits into the time of a short run. The
+    /// largest and the smallest size stay longest.
     fn fit(&mut self, common: &Common, systems: usize) {
         let Some(time) = budget::of(common) else { return };
         while self.writes.len() > 1 && self.guess(systems) > time {

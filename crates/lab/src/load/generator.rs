@@ -58,8 +58,8 @@ pub struct Sent {
 pub const BATCH: usize = 64;
 /// Bytes in flight: more than every queue on the way holds.
 const BUFFER: u32 = 64 << 20;
-/// A packet is sent at most this late. After a longer pause of the generator older packets are given
-/// up, so that the pause does not end in a burst.
+/// A packet is sent at most this late. After a longer pause of the generator older packets are
+/// given up, so that the pause does not end in a burst.
 const MAX_LATE: Duration = Duration::from_millis(10);
 /// Of the generator's thread (nice).
 const PRIORITY: i32 = -15;

@@ -1,5 +1,5 @@
-//! The workers beside the first: they sleep until there is more to do than one can, and sleep again when there is not. How
-//! many there are.
+//! The workers beside the first: they sleep until there is more to do than one can, and sleep again
+//! when there is not. How many there are.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,8 +9,9 @@ use ironswan_config::tuning::Tuning;
 /// More workers than this share one lane's locks with less and less gain.
 const MOST: usize = 8;
 
-/// How many threads move packets, on so many processors: on few of them the kernel's own work for the same packets (softirq)
-/// and the control plane want their share, so half of them; one where there is one.
+/// How many threads move packets, on so many processors: on few of them the kernel's own work for
+/// the same packets (softirq) and the control plane want their share, so half of them; one where
+/// there is one.
 pub(super) fn workers(tuning: &Tuning, processors: usize) -> usize {
     match tuning.workers {
         0 => processors.div_ceil(2).clamp(1, MOST),
@@ -53,7 +54,8 @@ impl Crew {
         self.size > self.asleep.load(Relaxed)
     }
 
-    /// Wakes one, if any sleeps. When one falls asleep just now it may go unheard: there will be more of what it was for.
+    /// Wakes one, if any sleeps. When one falls asleep just now it may go unheard: there will be
+    /// more of what it was for.
     #[inline]
     pub(super) fn call(&self) {
         if self.asleep.load(Relaxed) != 0 {

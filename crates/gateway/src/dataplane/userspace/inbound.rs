@@ -18,11 +18,12 @@ use super::sampling::Sampling;
 use super::{IkeDatagram, Notice, WorkerStats, token, xdp};
 use crate::dataplane::userspace::offloads::Slower;
 
-/// Most buffers of one receive, each with room for the largest that the kernel merges. Slots are not a power of two
-/// apart: the headers of small packets would all fall into the same cache sets.
+/// Most buffers of one receive, each with room for the largest that the kernel merges. Slots are
+/// not a power of two apart: the headers of small packets would all fall into the same cache sets.
 pub(super) const SLOTS: usize = 64;
 pub(super) const SLOT: usize = 65_536 + 320;
-/// Receive fewer at a time while they are large, so that they are still in the cache when they are opened.
+/// Receive fewer at a time while they are large, so that they are still in the cache when they are
+/// opened.
 const LARGE: usize = 16 * 1024;
 const LARGE_SLOTS: usize = 8;
 /// Another worker is called when as many receives in a row have filled their slots.
@@ -50,8 +51,9 @@ pub(super) struct InBatch {
 }
 
 impl InBatch {
-    /// `resident`: the page of each slot that every datagram touches is made resident now (256 KiB): the first burst
-    /// finds them, and a flood of small packets does not make the gateway grow.
+    /// `resident`: the page of each slot that every datagram touches is made resident now (256
+    /// KiB): the first burst finds them, and a flood of small packets does not make the gateway
+    /// grow.
     pub(super) fn new(resident: bool) -> Box<Self> {
         let mut buf = vec![0; SLOTS * SLOT];
         if resident {
@@ -192,7 +194,8 @@ impl<D: Device> InExit<D> {
         }
     }
 
-    /// Delivers a batch: IKE to the control plane, packets to the device. What its stages took, if it was measured.
+    /// Delivers a batch: IKE to the control plane, packets to the device. What its stages took, if
+    /// it was measured.
     fn deliver(&mut self, b: &mut InBatch, notice: impl FnMut(Notice)) -> Option<StageTimes> {
         b.rx.resume();
         self.begin(b.now);
@@ -296,8 +299,8 @@ impl<I: PacketIo> Lanes<I> {
         worked
     }
 
-    /// Receives a batch, opens it, and delivers it when it is its turn. Whether there was something, and whether there is
-    /// more.
+    /// Receives a batch, opens it, and delivers it when it is its turn. Whether there was
+    /// something, and whether there is more.
     fn carry_in(&self, mut b: Box<InBatch>, source: u64, now: Duration, most: usize) -> (bool, bool) {
         b.now = now;
         let (ticket, more, backlog) = {

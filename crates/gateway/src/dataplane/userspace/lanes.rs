@@ -1,4 +1,5 @@
-//! The two lanes, outbound and inbound, on which any number of threads carry packets without changing their order.
+//! The two lanes, outbound and inbound, on which any number of threads carry packets without
+//! changing their order.
 //!
 //! ```text
 //!             under the lane's lock              by many at a time       in the order of tickets
@@ -6,9 +7,9 @@
 //! inbound     receive, ticket                    demux, open             deliver (windows, policy, merge), write
 //! ```
 //!
-//! The first worker waits in epoll and carries everything when there is little to do; whenever a turn leaves a backlog it
-//! calls another, which takes batches from the same lanes until there is none and sleeps again. Nothing is locked,
-//! allocated or called for a single packet.
+//! The first worker waits in epoll and carries everything when there is little to do; whenever a
+//! turn leaves a backlog it calls another, which takes batches from the same lanes until there is
+//! none and sleeps again. Nothing is locked, allocated or called for a single packet.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,8 +29,8 @@ use super::{IkeDatagram, Notice, WorkerStats};
 
 /// Batches beyond one for each worker.
 const SPARE: usize = 2;
-/// How long the first worker waits for a batch while others have them all: once in a round, so that it is soon at the next
-/// source however many are ready.
+/// How long the first worker waits for a batch while others have them all: once in a round, so that
+/// it is soon at the next source however many are ready.
 pub(super) const BATCH_WAIT: Duration = Duration::from_millis(1);
 
 /// State that all workers share.
@@ -48,7 +49,8 @@ pub(super) struct Lanes<I: PacketIo> {
     pub(super) in_exit: Mutex<InExit<I::Device>>,
     pub(super) in_pool: Pool<InBatch>,
     pub(super) in_took: Took,
-    /// How many batches each lane has: the first worker lets no more leave at a time, since it has other things to do.
+    /// How many batches each lane has: the first worker lets no more leave at a time, since it has
+    /// other things to do.
     pub(super) batches: usize,
     /// The device has more than one worker takes.
     pub(super) out_more: AtomicBool,
@@ -112,8 +114,8 @@ impl<I: PacketIo> Lanes<I> {
         }
     }
 
-    /// A batch for the first worker. The others leave it one ([`Pool::take_spare`]), so that none is free only while its own are
-    /// with others for their turn.
+    /// A batch for the first worker. The others leave it one ([`Pool::take_spare`]), so that none
+    /// is free only while its own are with others for their turn.
     pub(super) fn batch<T>(&self, pool: &Pool<T>) -> Option<Box<T>> {
         pool.take().or_else(|| {
             self.exhausted.fetch_add(1, Relaxed);
@@ -141,8 +143,9 @@ impl<I: PacketIo> Lanes<I> {
         lock(&self.in_exit).replace_device(device);
     }
 
-    /// The first worker ends a round: what leaves by itself does, what has been deleted is let go of, and what came up goes
-    /// to the control plane. Says how long until something has to leave by itself again; `None` for never.
+    /// The first worker ends a round: what leaves by itself does, what has been deleted is let go
+    /// of, and what came up goes to the control plane. Says how long until something has to leave
+    /// by itself again; `None` for never.
     pub(super) fn end_round(&self, now: Duration, seen: &mut u64) -> Option<Duration> {
         self.rounds.fetch_add(1, Relaxed);
         let generation = self.engine.generation();

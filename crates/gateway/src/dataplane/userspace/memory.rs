@@ -1,5 +1,6 @@
-//! The workers' loop over memory instead of the kernel, for tests and benches: frames that are made, a wire that is a queue,
-//! and deliveries that are looked at. Everything between is what runs in a gateway: lanes, locks, tickets, crew.
+//! The workers' loop over memory instead of the kernel, for tests and benches: frames that are
+//! made, a wire that is a queue, and deliveries that are looked at. Everything between is what runs
+//! in a gateway: lanes, locks, tickets, crew.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -40,7 +41,8 @@ type Sent = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A device in memory: reads give prepared frames, and writes go to a function.
 pub struct MemoryDevice {
-    /// Frames, each with its virtio header, that are read one after the other and again from the first.
+    /// Frames, each with its virtio header, that are read one after the other and again from the
+    /// first.
     frames: Vec<Vec<u8>>,
     read: AtomicU64,
     limit: AtomicU64,
@@ -101,7 +103,8 @@ pub struct Wire {
 pub struct MemoryIo {
     outgoing: Option<Arc<Wire>>,
     incoming: Option<Arc<Wire>>,
-    /// Instead of a wire to receive from: datagrams that are received one after the other, and how many were.
+    /// Instead of a wire to receive from: datagrams that are received one after the other, and how
+    /// many were.
     sealed: Vec<(Vec<u8>, usize)>,
     received: AtomicU64,
     limit: u64,
@@ -309,7 +312,8 @@ fn stopwatch() -> Stopwatch {
     Stopwatch { read: clock::nanoseconds, cost: clock::cost() }
 }
 
-/// Runs the lanes until `done`, and returns how long that took. The first worker's loop polls where a gateway's would sleep.
+/// Runs the lanes until `done`, and returns how long that took. The first worker's loop polls where
+/// a gateway's would sleep.
 fn drive(lanes: &[&Arc<Lanes<Arc<MemoryIo>>>], workers: usize, done: impl Fn() -> bool) -> Duration {
     let start = clock::now();
     let now = move || clock::now().saturating_duration_since(start);
@@ -346,8 +350,8 @@ fn first(lanes: &Lanes<Arc<MemoryIo>>, now: impl Fn() -> Duration, done: &dyn Fn
     }
 }
 
-/// Runs these gateways side by side, each with so many workers, until all are done: how long that took, and the stages of the
-/// measured batches of all.
+/// Runs these gateways side by side, each with so many workers, until all are done: how long that
+/// took, and the stages of the measured batches of all.
 fn run(
     gateways: &[Arc<Lanes<Arc<MemoryIo>>>],
     workers: usize,
@@ -359,8 +363,8 @@ fn run(
     (took, stages)
 }
 
-/// Seals so many packets of one SA in each of this many gateways, with this many workers each: how long that took, and the
-/// stages of the measured batches. Panics when they leave out of order.
+/// Seals so many packets of one SA in each of this many gateways, with this many workers each: how
+/// long that took, and the stages of the measured batches. Panics when they leave out of order.
 pub fn outbound(gateways: usize, workers: usize, payload: usize, packets: u64) -> (Duration, StageTimes) {
     let all: Vec<_> = (0..gateways)
         .map(|_| {
@@ -391,8 +395,8 @@ pub fn sealed(payload: usize, packets: u64) -> Vec<(Vec<u8>, usize)> {
     queue.into()
 }
 
-/// Opens and delivers these in each of so many gateways, with this many workers each: how long that took, and the stages of the
-/// measured batches. Ends only when none is missing.
+/// Opens and delivers these in each of so many gateways, with this many workers each: how long that
+/// took, and the stages of the measured batches. Ends only when none is missing.
 pub fn inbound(
     datagrams: Vec<Vec<(Vec<u8>, usize)>>,
     workers: usize,

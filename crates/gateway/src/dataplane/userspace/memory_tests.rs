@@ -1,4 +1,5 @@
-//! Order, books and stages, with one to eight workers on each side of one tunnel, both directions at once.
+//! Order, books and stages, with one to eight workers on each side of one tunnel, both directions
+//! at once.
 
 use std::collections::HashMap;
 
@@ -80,8 +81,8 @@ fn tunnel(workers: usize, packets: u64, rekeys: u32) {
         let arrived = arrivals.packets.load(Relaxed);
         let mut stage = lock(&stage);
         if *stage < rekeys && arrived > packets * u64::from(*stage + 1) / u64::from(rekeys + 2) {
-            // As a rekey does: the new one first where it is received; the old one is deleted where it is sent, and where it
-            // is received when the next one comes.
+            // As a rekey does: the new one first where it is received; the old one is deleted where
+            // it is sent, and where it is received when the next one comes.
             let spi = 0x1001 + *stage;
             apply(&b.engine, &sa(2, spi, 1 << 16));
             apply(&a.engine, &sa(1, spi, 0));
@@ -114,7 +115,8 @@ fn packets_of_one_sa_leave_and_arrive_in_order_with_any_number_of_workers() {
     }
 }
 
-/// The defaults of machines that are larger than the one that this runs on: as many workers as they would have, on one tunnel.
+/// The defaults of machines that are larger than the one that this runs on: as many workers as they
+/// would have, on one tunnel.
 #[test]
 fn the_defaults_for_one_two_eight_and_64_processors_keep_the_order() {
     for (processors, expected) in [(1, 1), (2, 1), (8, 4), (64, 8)] {
@@ -144,7 +146,8 @@ fn workers_that_are_stopped_while_they_are_busy_leave_the_books_balanced() {
 fn the_stages_of_a_measured_batch_add_up_to_its_time() {
     static TICKS: AtomicU64 = AtomicU64::new(0);
     static BUSY: AtomicU64 = AtomicU64::new(0);
-    // Every reading is 10 ns after the last; what the stages have is what was read between the first and the last.
+    // Every reading is 10 ns after the last; what the stages have is what was read between the
+    // first and the last.
     let fake = Stopwatch {
         read: || {
             BUSY.fetch_add(10, Relaxed);
@@ -177,7 +180,8 @@ fn the_stages_of_a_measured_batch_add_up_to_its_time() {
     check(&inb, BUSY.swap(0, Relaxed), &[]);
 }
 
-/// Frames of one turn, the last of which does not fit its batch: small ones, and one that is cut into many packets.
+/// Frames of one turn, the last of which does not fit its batch: small ones, and one that is cut
+/// into many packets.
 fn crowded() -> (Vec<Vec<u8>>, u64) {
     const SEGMENT: usize = 100;
     const SEGMENTS: usize = 600;
@@ -262,8 +266,8 @@ fn while_others_have_all_batches_nothing_is_read_and_afterwards_everything_is() 
     assert!(std::iter::from_fn(|| lanes.in_pool.take()).count() == lanes.batches, "all are back");
 }
 
-/// A flood that keeps other workers busy all the time takes neither of its turns from a second source: the batches that it can
-/// fill are bounded, and one is always left.
+/// A flood that keeps other workers busy all the time takes neither of its turns from a second
+/// source: the batches that it can fill are bounded, and one is always left.
 #[test]
 fn a_flood_on_one_source_leaves_a_batch_for_all_others() {
     let now = Duration::from_secs(1);
@@ -279,7 +283,8 @@ fn a_flood_on_one_source_leaves_a_batch_for_all_others() {
                 }
             });
         }
-        // A batch may be missing for as long as one of the first worker's own waits for another's turn: that is counted.
+        // A batch may be missing for as long as one of the first worker's own waits for another's
+        // turn: that is counted.
         let mut turns = 0;
         while turns < 200 {
             let before = lanes.stats().exhausted;

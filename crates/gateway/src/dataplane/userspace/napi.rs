@@ -1,15 +1,17 @@
-//! `data { threaded_napi = lan, wan }`: interfaces that kernel threads poll, so that under a flood the scheduler shares the
-//! processors between what arrives and this gateway. Softirqs run at the end of every system call that sends, for up to a tick
-//! (Linux 6.5 on), in the time of whoever sends. `auto`, the default, is every interface where there is one processor, which
-//! otherwise carries nothing any more when more arrives than it carries.
+//! `data { threaded_napi = lan, wan }`: interfaces that kernel threads poll, so that under a flood
+//! the scheduler shares the processors between what arrives and this gateway. Softirqs run at the
+//! end of every system call that sends, for up to a tick (Linux 6.5 on), in the time of whoever
+//! sends. `auto`, the default, is every interface where there is one processor, which otherwise
+//! carries nothing any more when more arrives than it carries.
 //!
 //! ```text
 //! start, reload ─ want(which) ─┐
 //! links change (`watch`) ──────┴─ look ─▶ named, and 0 there: write 1      not named any more, or renamed: write 0
 //! end ─ release ─▶ write 0
 //! ```
-//! Only what stood at 0 is set, and only what was set is put back. What somebody else writes meanwhile is his. A failure is
-//! said once, and tried again when links change; with `auto` an interface that cannot be polled by threads is nothing to be said.
+//! Only what stood at 0 is set, and only what was set is put back. What somebody else writes
+//! meanwhile is his. A failure is said once, and tried again when links change; with `auto` an
+//! interface that cannot be polled by threads is nothing to be said.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Tests with a veth in a network namespace of the thread's own, whose `/sys` is mounted for it. They need root.
+//! Tests with a veth in a network namespace of the thread's own, whose `/sys` is mounted for it.
+//! The tests need root.
 
 use std::fs::{read_dir, read_to_string};
 use std::process::Command;

@@ -7,8 +7,8 @@
 //!                        ^ next                complete; one that is not the next waits in its slot for that thread
 //! ```
 //!
-//! Nobody waits for anybody: a thread that completes a batch out of turn goes on with other work. Every ticket that was
-//! taken has to be completed, or nothing leaves any more.
+//! Nobody waits for anybody: a thread that completes a batch out of turn goes on with other work.
+//! Every ticket that was taken has to be completed, or nothing leaves any more.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,8 +36,9 @@ impl<T> Order<T> {
         Self { state: Mutex::new(state) }
     }
 
-    /// A batch is complete: `leave` is called for every batch whose turn it is, in order, and by one thread at a time; here for
-    /// at most so many. True when there is one more whose turn it is, for which nobody may come: [`Self::go_on`].
+    /// A batch is complete: `leave` is called for every batch whose turn it is, in order, and by
+    /// one thread at a time; here for at most so many. True when there is one more whose turn it
+    /// is, for which nobody may come: [`Self::go_on`].
     pub(super) fn complete(&self, ticket: u64, batch: T, most: usize, leave: impl FnMut(T)) -> bool {
         let mut state = self.lock();
         let at = (ticket - state.next) as usize;
@@ -87,11 +88,13 @@ mod tests {
 
     use super::*;
 
-    /// Every order in which a few batches can be completed, and at every departure any of the others may be completed by
-    /// another thread: they leave in the order of their tickets, each once, and one at a time.
+    /// Every order in which a few batches can be completed, and at every departure any of the
+    /// others may be completed by another thread: they leave in the order of their tickets, each
+    /// once, and one at a time.
     #[test]
     fn every_schedule_leaves_in_the_order_of_tickets() {
-        // A schedule: which batch is completed next, and whether that happens while another one leaves.
+        // A schedule: which batch is completed next, and whether that happens while another one
+        // leaves.
         fn permutations(n: u64) -> Vec<Vec<u64>> {
             if n == 0 {
                 return vec![vec![]];

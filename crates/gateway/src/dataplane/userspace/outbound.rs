@@ -19,8 +19,8 @@ use super::sampling::Sampling;
 use super::{Notice, WorkerStats};
 use crate::dataplane::userspace::offloads::Slower;
 
-/// Frames that are read before the engine looks at them, unless they are large: then they are still in the cache when they
-/// are sealed.
+/// Frames that are read before the engine looks at them, unless they are large: then they are still
+/// in the cache when they are sealed.
 const BURST_FRAMES: usize = 64;
 const BURST_BYTES: usize = 16 * 1024;
 /// Most frames of one turn, and the bytes after which it ends.
@@ -28,11 +28,12 @@ const TURN_FRAMES: usize = 256;
 const TURN_BYTES: usize = 512 * 1024;
 /// Bytes of frames after which a batch of several workers is complete.
 const SHARED_BYTES: usize = 64 * 1024;
-/// Room for a frame of 64 KB, with the overhead of segments of 536 bytes, and for a burst of small ones. One that takes more
-/// is copied for the next batch.
+/// Room for a frame of 64 KB, with the overhead of segments of 536 bytes, and for a burst of small
+/// ones. One that takes more is copied for the next batch.
 const ROOM_LARGE: usize = 108 * 1024;
 const ROOM_SMALL: usize = 28 * 1024;
-/// Another worker is called for a backlog when a batch takes as long as this many bytes, of which a packet costs some.
+/// Another worker is called for a backlog when a batch takes as long as this many bytes, of which a
+/// packet costs some.
 const WORTH: usize = 16 * 1024;
 const PACKET: usize = 256;
 /// After so many of these in a row, of this turn or of the last ones.
@@ -65,8 +66,8 @@ impl OutBatch {
     pub(super) fn new(capacity: usize, max_segments: u16) -> Box<Self> {
         let capacity = capacity.max(ROOM_LARGE + ROOM_SMALL);
         Box::new(Self {
-            // Zeroed memory of this size comes from the kernel page by page as it is touched: what an idle or a small
-            // gateway never uses is never resident.
+            // Zeroed memory of this size comes from the kernel page by page as it is touched: what
+            // an idle or a small gateway never uses is never resident.
             read: vec![0; SHARED_BYTES + BURST_BYTES + 2 * READ_SIZE],
             frames: Vec::with_capacity(BURST_FRAMES),
             tx: TxBatch::new(TxConfig { capacity, max_segments, ..TxConfig::default() }),
@@ -109,7 +110,8 @@ impl<D: Device> OutLane<D> {
         }
     }
 
-    /// Begins a batch with what has waited for an SA, which leaves before new frames of its flow. True when that fills it.
+    /// Begins a batch with what has waited for an SA, which leaves before new frames of its flow.
+    /// True when that fills it.
     fn begin(&mut self, b: &mut OutBatch, now: Duration) -> bool {
         b.tx.clear();
         b.frames.clear();
@@ -151,7 +153,8 @@ impl<D: Device> OutLane<D> {
         }
     }
 
-    /// Plans the frames that did not fit the batch before, at the front of the buffer. False when this one is full too.
+    /// Plans the frames that did not fit the batch before, at the front of the buffer. False when
+    /// this one is full too.
     fn take_left(&mut self, b: &mut OutBatch) -> bool {
         if self.left.frames.is_empty() {
             return true;
@@ -168,7 +171,8 @@ impl<D: Device> OutLane<D> {
         !self.left.frames.is_empty() || self.worker.next_due().is_some()
     }
 
-    /// Plans the frames that were read. False when the batch is full, and what did not fit has been put aside.
+    /// Plans the frames that were read. False when the batch is full, and what did not fit has been
+    /// put aside.
     fn plan(&mut self, b: &mut OutBatch) -> bool {
         let taken = self.worker.plan(&mut b.read, &b.frames, &mut b.tx);
         if taken == b.frames.len() {
@@ -304,7 +308,8 @@ impl OutExit {
 }
 
 impl<I: PacketIo> Lanes<I> {
-    /// The first worker's turn: frames until the device is empty or the turn is over. False when the device is gone.
+    /// The first worker's turn: frames until the device is empty or the turn is over. False when
+    /// the device is gone.
     pub(super) fn turn_out(&self, now: Duration) -> bool {
         let (mut frames, mut bytes) = (0, 0);
         let mut state = State::HasMore;
@@ -339,7 +344,8 @@ impl<I: PacketIo> Lanes<I> {
         worked
     }
 
-    /// Takes a batch from the device, and its ticket unless it is empty. Also how many in a row were worth sharing.
+    /// Takes a batch from the device, and its ticket unless it is empty. Also how many in a row
+    /// were worth sharing.
     fn take_out(&self, b: &mut OutBatch, now: Duration) -> (Option<u64>, State, u32) {
         let mut lane = lock(&self.out);
         let measured = lane.sampling.is_due(now, &self.out_took);
@@ -360,7 +366,8 @@ impl<I: PacketIo> Lanes<I> {
         (ticket, state, full)
     }
 
-    /// Does what needs no lock, and lets the batch leave when it is its turn, with at most so many beside it.
+    /// Does what needs no lock, and lets the batch leave when it is its turn, with at most so many
+    /// beside it.
     fn finish_out(&self, mut b: Box<OutBatch>, ticket: Option<u64>, most: usize) {
         let Some(ticket) = ticket else {
             b.tx.times();

@@ -37,12 +37,13 @@ impl Device for Tun {
     }
 }
 
-/// The outer side. Another source of datagrams is another number of [`token`], and an arm in each of these: what is received
-/// lies in the slots of `buf`, however it got there.
+/// The outer side. Another source of datagrams is another number of [`token`], and an arm in each
+/// of these: what is received lies in the slots of `buf`, however it got there.
 pub(super) trait PacketIo: Send + Sync + 'static {
     type Device: Device;
 
-    /// Receives what `source` has, without blocking, into slots of `slot` bytes of `buf`. False when that is nothing.
+    /// Receives what `source` has, without blocking, into slots of `slot` bytes of `buf`. False
+    /// when that is nothing.
     fn receive(
         &self,
         source: u64,
@@ -52,7 +53,8 @@ pub(super) trait PacketIo: Send + Sync + 'static {
         out: &mut Vec<Received>,
     ) -> bool;
 
-    /// Makes what was received begin with ESP, or for AH with the outer IP header. False when it is neither.
+    /// Makes what was received begin with ESP, or for AH with the outer IP header. False when it is
+    /// neither.
     fn prepare(&self, source: u64, buf: &mut [u8], received: &mut Received) -> bool;
 
     /// The port at which `source` receives; 0 when it has none.
@@ -90,7 +92,8 @@ impl PacketIo for Arc<Sockets> {
             (None, None) => return false,
         };
         let head = if source & !token::V6 == token::AH { HEAD } else { 0 };
-        // An error here is "nothing after all", or an ICMP error that has now been taken off the socket.
+        // An error here is "nothing after all", or an ICMP error that has now been taken off the
+        // socket.
         match slots.recv(fd, buf, slot, head, out) {
             Ok(_) => true,
             Err(_) => {

@@ -1,11 +1,13 @@
-//! A fixed number of batches, which bounds both the memory and how far one thread gets ahead of another.
+//! A fixed number of batches, which bounds both the memory and how far one thread gets ahead of
+//! another.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// The batches that nobody works on. A thread takes the one that it took last, which its own cache still has, before those of others.
+/// The batches that nobody works on. A thread takes the one that it took last, which its own cache
+/// still has, before those of others.
 #[derive(Debug)]
 pub(super) struct Pool<T> {
     free: Mutex<Free<T>>,
@@ -55,7 +57,8 @@ impl<T> Pool<T> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// `None` when no more than one is free: that is left to a thread that has more than one thing to do.
+    /// `None` when no more than one is free: that is left to a thread that has more than one thing
+    /// to do.
     pub(super) fn take_spare(&self) -> Option<Box<T>> {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         if free.batches.len() > 1 { free.take() } else { None }

@@ -6,7 +6,8 @@ use super::*;
 
 const GRANTED: Offloads = Offloads { checksum: true, tso: true, uso: true };
 
-/// A merged write of `n` UDP datagrams of 1,000 bytes, as the engine leaves it: the checksum is the device's.
+/// A merged write of `n` UDP datagrams of 1,000 bytes, as the engine leaves it: the checksum is the
+/// device's.
 fn merged(n: u16) -> (Write, Vec<u8>) {
     let len = 8 + n * 1_000;
     let mut p = vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 63, 17, 0, 0, 10, 1, 0, 2, 10, 2, 0, 2];

@@ -1,7 +1,8 @@
-//! Which batches of a lane are measured: one in [`EACH`], and one in each [`INTERVAL`], so that a short load of large batches is
-//! seen too; but no more than one [`EACH`]th of the time, as far as the last one tells, for a batch that is measured takes up to
-//! twice as long. Only batches with packets in them count: where every second one is empty, it would else be the empty ones that
-//! are measured, each time.
+//! Which batches of a lane are measured: one in [`EACH`], and one in each [`INTERVAL`], so that a
+//! short load of large batches is seen too; but no more than one [`EACH`]th of the time, as far as
+//! the last one tells, for a batch that is measured takes up to twice as long. Only batches with
+//! packets in them count: where every second one is empty, it would else be the empty ones that are
+//! measured, each time.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +14,8 @@ const EACH: u32 = 128;
 /// or one in this time, if these are fewer.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long the last batch that was measured took, nanoseconds: known when it has left, which need not be under the lane's lock.
+/// How long the last batch that was measured took, nanoseconds: known when it has left, which need
+/// not be under the lane's lock.
 #[derive(Debug, Default)]
 pub(super) struct Took(AtomicU64);
 
@@ -61,7 +63,8 @@ impl Sampling {
 mod tests {
     use super::*;
 
-    /// How many of these batches (their times, and whether there is something in them) are measured, none of which takes long.
+    /// How many of these batches (their times, and whether there is something in them) are
+    /// measured, none of which takes long.
     fn measured(batches: impl Iterator<Item = (Duration, bool)>) -> usize {
         measured_of(Duration::from_micros(5), batches)
     }

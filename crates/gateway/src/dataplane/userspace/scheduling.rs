@@ -13,7 +13,8 @@ pub(super) fn bind(cpu: usize) {
     }
 }
 
-/// Gives this thread a nice value; 0 leaves it as the daemon is. All workers are refused it, or none: it is said once.
+/// Gives this thread a nice value; 0 leaves it as the daemon is. All workers are refused it, or
+/// none: it is said once.
 pub(super) fn prefer(nice: i8) {
     static SAID: Once = Once::new();
     if nice == 0 {
@@ -43,8 +44,9 @@ pub(super) fn prefer_session(nice: i8) {
     }
 }
 
-/// Whether the process of this `/proc/PID/stat` (proc_pid_stat(5)) leads its session. That is 0 where the leader is outside of
-/// this container, which is why `getsid` is not asked: its caller takes the answer for the number of a process.
+/// Whether the process of this `/proc/PID/stat` (proc_pid_stat(5)) leads its session. That is 0
+/// where the leader is outside of this container, which is why `getsid` is not asked: its caller
+/// takes the answer for the number of a process.
 fn leads_session(stat: &str) -> bool {
     // The name in parentheses is any text, which may look like the rest.
     let (Some((pid, _)), Some((_, rest))) = (stat.split_once(' '), stat.rsplit_once(") ")) else {

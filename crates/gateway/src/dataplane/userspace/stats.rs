@@ -8,7 +8,8 @@ use ironswan_ipsec::Stages;
 pub struct WorkerStats {
     /// Times the first worker woke.
     pub rounds: u64,
-    /// Times the first worker had something to do and no batch for it, since others had them all. Nothing is lost by that here.
+    /// Times the first worker had something to do and no batch for it, since others had them all.
+    /// Nothing is lost by that here.
     pub exhausted: u64,
     /// Reads of the TUN device that gave a frame.
     pub tun_reads: u64,

@@ -27,7 +27,8 @@ fn datagrams_and_streams_cross_over_every_kind_of_outer_packet() {
                 }
             }
             let mut buf = [0; 2000];
-            // Datagrams; one that is fragmented inside the tunnel too, since it is larger than its MTU.
+            // Datagrams; one that is fragmented inside the tunnel too, since it is larger than its
+            // MTU.
             for len in [0, 1, 1300, 1900] {
                 let sent: Vec<u8> = (0..len).map(|i| i as u8).collect();
                 a.udp.send_to(&sent, "10.2.0.1:7000").unwrap();
@@ -298,7 +299,8 @@ fn nothing_is_sent_from_another_address_when_ours_is_gone() {
             ip("addr add 2001:db8::11/64 dev eth0 nodad");
             ip("addr del 192.0.2.1/24 dev eth0");
             ip("addr del 2001:db8::1/64 dev eth0");
-            // The other address of the link may have been the first one's secondary, and gone with it.
+            // The other address of the link may have been the first one's secondary, and gone with
+            // it.
             ip("addr replace 192.0.2.11/24 dev eth0");
             for _ in 0..3 {
                 a.udp.send_to(b"from where?", "10.2.0.1:7000").unwrap();
@@ -348,7 +350,8 @@ fn a_second_daemon_is_told_which_port_is_taken_and_leaves_nothing() {
             config.device.name = "ipsec1".into();
             DataPlane::start(&config, engine, |_| true, |_| ())
         };
-        // A child process that another test has just forked keeps device and sockets until it begins its program.
+        // A child process that another test has just forked keeps device and sockets until it
+        // begins its program.
         let soon = |met: &mut dyn FnMut() -> bool| {
             (0..500).any(|_| {
                 let met = met();
@@ -374,7 +377,8 @@ fn a_second_daemon_is_told_which_port_is_taken_and_leaves_nothing() {
 #[test]
 fn a_deleted_device_is_replaced_under_the_running_worker_and_the_sas_go_on() {
     two_sides(|a, b| {
-        // The policies and SAs of `a` and `b` stand; only the device and what the kernel knows of it go.
+        // The policies and SAs of `a` and `b` stand; only the device and what the kernel knows of
+        // it go.
         for s in [&a, &b] {
             let other = 3 - s.n;
             for command in [sa(s.n, s.n, Outer::V4Encap), sa(s.n, other, Outer::V4Encap), policy(s.n)] {

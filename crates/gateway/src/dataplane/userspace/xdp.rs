@@ -1,8 +1,10 @@
-//! ESP through `AF_XDP`, beside the sockets: the interfaces that are named for it, and what happens when one of them
-//! cannot, or goes. The sockets are there all the time, so going back to them is doing nothing.
+//! ESP through `AF_XDP`, beside the sockets: the interfaces that are named for it, and what happens
+//! when one of them cannot, or goes. The sockets are there all the time, so going back to them is
+//! doing nothing.
 //!
-//! The program at an interface has a list of our addresses. A thread of its own keeps it up to date ([`Attendant`]), since a
-//! host may have thousands of them, which change with each container, and no packet is to wait for the kernel's list.
+//! The program at an interface has a list of our addresses. A thread of its own keeps it up to date
+//! ([`Attendant`]), since a host may have thousands of them, which change with each container, and
+//! no packet is to wait for the kernel's list.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -46,7 +48,8 @@ fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Xdp {
-    /// Opens the interfaces of `names`. Of those that cannot be opened it says why, and goes on without.
+    /// Opens the interfaces of `names`. Of those that cannot be opened it says why, and goes on
+    /// without.
     pub(super) fn open(names: &[String], natt_port: u16, raw_esp: bool) -> Self {
         let mut interfaces = Vec::new();
         for name in names {
@@ -138,7 +141,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The poller's number of the waker; those of the interfaces follow.
 const WAKE: u64 = 0;
 
-/// The thread that hears of changes of interfaces and addresses, and looks after the attachments. It ends when this is dropped.
+/// The thread that hears of changes of interfaces and addresses, and looks after the attachments.
+/// The thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Attendant {
     end: Arc<(AtomicBool, Waker)>,

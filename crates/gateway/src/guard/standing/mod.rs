@@ -17,8 +17,9 @@
 //! ```
 //! In this order a protected packet finds the device, or nowhere to go, at any moment. A step that
 //! the kernel refuses is logged once and tried again; steps that depend on it wait, and the way
-//! stays closed. The program `nft` takes time to replace the table: [`StandingGuard::table`] gives the
-//! text to `apply`, which runs the program and comes back with [`StandingGuard::table_replaced`].
+//! stays closed. The program `nft` takes time to replace the table: [`StandingGuard::table`] gives
+//! the text to `apply`, which runs the program and comes back with
+//! [`StandingGuard::table_replaced`].
 
 mod ingress;
 mod kernel;

@@ -4,8 +4,9 @@
 //! any thread ─ push ─▶ pending (at most 1 MiB) ─▶ writer thread ─ write ─▶ standard error
 //!                 └─ no room: counted                     └─ refused (EPIPE, ENOSPC): counted
 //! ```
-//! Nobody but the writer ever waits for standard error: a pipe that is full, a terminal that is stopped or a disk that hangs
-//! costs lines, never the thread that wrote them. How many were lost is written as soon as writing works again.
+//! Nobody but the writer ever waits for standard error: a pipe that is full, a terminal that is
+//! stopped or a disk that hangs costs lines, never the thread that wrote them. How many were lost
+//! is written as soon as writing works again.
 
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Lines that wait for the writer have at most this many bytes in all.
 pub(super) const MAX_PENDING: usize = 1 << 20;
-/// Pause after standard error has refused a write: a full disk may have room again, a closed pipe never has.
+/// Pause after standard error has refused a write: a full disk may have room again, a closed pipe
+/// never has.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Composes the line which says that so many lines were lost.
@@ -108,7 +110,8 @@ impl Queue {
         }
     }
 
-    /// Waits for something to write: lines that were lost before the batch, the batch, lines that were lost after it.
+    /// Waits for something to write: lines that were lost before the batch, the batch, lines that
+    /// were lost after it.
     fn take(&self) -> (u64, Vec<u8>, u64) {
         let mut state = self.state();
         while state.pending.is_empty() && state.lost_after == 0 {
@@ -178,8 +181,8 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// Standard error without the lock of the standard library's: whoever writes there by other means cannot hold up the writer,
-/// nor be held up by it.
+/// Standard error without the lock of the standard library's: whoever writes there by other means
+/// cannot hold up the writer, nor be held up by it.
 pub(super) struct StandardError;
 
 impl Write for StandardError {

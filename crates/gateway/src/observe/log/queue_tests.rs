@@ -1,4 +1,5 @@
-//! Tests of the queue: a pipe that nobody reads, one that is closed, a disk that is full for a while.
+//! Tests of the queue: a pipe that nobody reads, one that is closed, a disk that is full for a
+//! while.
 
 use std::fs::File;
 use std::io::Read;

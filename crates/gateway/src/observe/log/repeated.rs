@@ -1,5 +1,5 @@
-//! Lines that something outside can cause without end: the first few are written, then every hundredth, with its number, and
-//! of these no more than one in ten seconds.
+//! Lines that something outside can cause without end: the first few are written, then every
+//! hundredth, with its number, and of these no more than one in ten seconds.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -70,7 +70,8 @@ impl Default for Repeated {
     }
 }
 
-/// The lines of one kind, counted for each of a few causes: a cause that is loud does not silence the others.
+/// The lines of one kind, counted for each of a few causes: a cause that is loud does not silence
+/// the others.
 pub struct RepeatedBy<K> {
     counts: HashMap<K, Count>,
     /// For all causes that find no room above.
@@ -129,7 +130,8 @@ mod tests {
         let mut written = |cause: usize| by.admit(cause, now).is_some();
         assert_eq!((0..50).filter(|_| written(7)).count(), 3);
         assert!(written(8));
-        // Ten thousand made-up causes: three lines each for those that find room, then every hundredth of the rest.
+        // Ten thousand made-up causes: three lines each for those that find room, then every
+        // hundredth of the rest.
         let n = (0..10_000).filter(|n| written(100 + n)).count();
         assert!(n <= CAUSES + 3, "{n}");
         assert!(written(8));

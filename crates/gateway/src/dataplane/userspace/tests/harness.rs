@@ -52,7 +52,8 @@ pub(super) struct Side {
     pub(super) n: u8,
 }
 
-/// Receives, also when the end of some other test's child process interrupts (a socket with a timeout is not restarted).
+/// Receives, also when the end of some other test's child process interrupts (a socket with a
+/// timeout is not restarted).
 pub(super) fn receive(socket: &UdpSocket, buf: &mut [u8]) -> (usize, SocketAddr) {
     loop {
         match socket.recv_from(buf) {
@@ -85,7 +86,8 @@ pub(super) fn inside(n: u8) -> TrafficSelector {
     TrafficSelector::addresses(AddrRange::prefix(IpAddr::from([10, n, 0, 0]), 24).unwrap())
 }
 
-/// Counts what leaves through `eth0` in fragments: a device's egress is behind the place where the kernel cuts.
+/// Counts what leaves through `eth0` in fragments: a device's egress is behind the place where the
+/// kernel cuts.
 pub(super) fn count_fragments() {
     nft("table netdev test {
         chain c {
@@ -166,7 +168,8 @@ pub(super) fn policy(me: u8) -> Command {
     })
 }
 
-/// In the namespace of the calling thread, where `eth0` is. `routed`: the other side is behind a router.
+/// In the namespace of the calling thread, where `eth0` is. `routed`: the other side is behind a
+/// router.
 pub(super) fn side(n: u8, routed: bool, hosts: bool) -> Side {
     let (v4, v6) = if routed { (32, 128) } else { (24, 64) };
     ip(&format!("addr add 192.0.2.{n}/{v4} dev eth0"));
