@@ -15,3 +15,14 @@ pub fn share_arenas() {
         libc::mallopt(libc::M_ARENA_MAX, ARENAS);
     }
 }
+
+/// Gives pages of freed memory back to the kernel. glibc keeps a freed block that lies below one
+/// still in use, so a burst of small allocations would stay resident for good. The call walks the
+/// lists of free blocks and takes about a millisecond for 10 MB of them.
+pub fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim takes a number of bytes to keep, and touches free memory alone.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -40,7 +40,7 @@ mod sas;
 mod socket;
 mod troubles;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -70,6 +70,12 @@ const MAX_ERRMSG: usize = 16 * 1024;
 /// The client waits as long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// A client for whom more bytes than these waited leaves freed memory that is worth giving back.
+const LARGE_QUEUE: usize = 64 * 1024;
+
+/// Freed memory is given back this long after such a client has gone, once for all that go meanwhile.
+const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
+
 /// Names of events that can be registered for.
 const EVENTS: &[&str] = &[
     "log",
@@ -98,6 +104,8 @@ pub type LookAtPlane = Box<dyn Fn() -> Plane>;
 pub struct Control {
     driver: Driver,
     clients: RefCell<BTreeMap<u64, Rc<Client>>>,
+    /// Freed memory will be given back to the kernel.
+    giving_back: Cell<bool>,
     started: Instant,
     started_at: SystemTime,
     reload: Reload,
@@ -114,6 +122,7 @@ impl Control {
         let control = Rc::new(Self {
             driver: driver.clone(),
             clients: RefCell::default(),
+            giving_back: Cell::default(),
             started: clock::now(),
             started_at: clock::wall(),
             reload,
@@ -153,7 +162,21 @@ impl Control {
             tokio::task::spawn_local(async move {
                 client::serve(&control, &client, stream).await;
                 control.clients.borrow_mut().remove(&id);
+                let much = client.queue.most() > LARGE_QUEUE;
+                drop(client);
+                if much {
+                    control.give_back().await;
+                }
             });
+        }
+    }
+
+    /// Gives freed memory back to the kernel, unless a call of a moment ago will.
+    async fn give_back(&self) {
+        if !self.giving_back.replace(true) {
+            tokio::time::sleep(GIVE_BACK_AFTER).await;
+            self.giving_back.set(false);
+            ironswan_io::malloc::give_back();
         }
     }
 

@@ -14,6 +14,7 @@ const MAX_BYTES: usize = 256 * 1024;
 pub(super) struct Queue {
     frames: RefCell<VecDeque<Vec<u8>>>,
     bytes: Cell<usize>,
+    most: Cell<usize>,
     closed: Cell<bool>,
     finished: Cell<bool>,
     more: Notify,
@@ -32,6 +33,7 @@ impl Queue {
             return;
         }
         self.bytes.set(self.bytes.get() + frame.len());
+        self.most.set(self.most.get().max(self.bytes.get()));
         self.frames.borrow_mut().push_back(frame);
         self.more.notify_one();
     }
@@ -78,6 +80,11 @@ impl Queue {
         self.gone.notify_one();
     }
 
+    /// Bytes that waited at one time, at most.
+    pub(super) fn most(&self) -> usize {
+        self.most.get()
+    }
+
     /// Waits until it is closed.
     pub(super) async fn closed(&self) {
         while !self.closed.get() {
@@ -111,6 +118,7 @@ mod tests {
         let q = Queue::default();
         (0..10).for_each(|_| q.push(vec![0; 64 * 1024]));
         assert!(q.closed.get());
+        assert_eq!(q.most(), MAX_BYTES + 64 * 1024);
         assert_eq!(block(q.next()), None);
         let q = Queue::default();
         block(async {
