@@ -11,6 +11,10 @@ from gateway import IronSwan, Ours, tunnel
 from lab import HERE, Failed, need, until
 
 
+# Frames that the guest's TAP device keeps for it.
+QUEUE = 20_000
+
+
 class Guest:
     """strongSwan in user-mode-linux, in the namespace `box`, where `plug` has made its TAP. `inside` are its inner
     addresses, and `gateway` its default routes."""
@@ -99,6 +103,12 @@ swanctl {
         lines = self.do('cat /proc/net/xfrm_stat').split('\n')
         return {k: int(v) for k, v in (line.split() for line in lines if line.strip()) if int(v)}
 
+    def no_room(self):
+        """Datagrams that the guest's sockets had no room for."""
+        names, values = (line.split()[1:] for line in self.do('grep ^Udp: /proc/net/snmp').splitlines())
+        udp = dict(zip(names, map(int, values)))
+        return udp['InErrors'] - udp['InCsumErrors']
+
     def flow(self, local, remote, rate, size=100):
         """Begins to send and count numbered packets (numbered.py) in the guest; `flow_end` gives its report."""
         numbered = os.path.join(HERE, 'numbered.py')
@@ -128,8 +138,10 @@ swanctl {
 
 
 def plug(lab, box, wire):
-    """The guest hangs on a TAP device; a bridge carries its frames to the box's wire."""
+    """The guest hangs on a TAP device; a bridge carries its frames to the box's wire. The device's queue holds ten seconds of
+    what the tests send: a guest is a process, and one that is held up for half a second would lose packets out of the usual 1,000."""
     lab.ip(box, 'tuntap', 'add', 'tap0', 'mode', 'tap')
+    lab.ip(box, 'link', 'set', 'tap0', 'txqueuelen', QUEUE)
     lab.ip(box, 'link', 'add', 'br0', 'type', 'bridge')
     for dev in (wire, 'tap0'):
         lab.ip(box, 'link', 'set', dev, 'master', 'br0')
