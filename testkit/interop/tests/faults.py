@@ -465,6 +465,7 @@ def bad_vici_clients_disturb_nobody(lab, full):
         check(r['lost'] == 0 and not r['duplicates'] and not r['corrupt'],
               f"{way}: {r['sent']} sent, {r['lost']} lost, longest gap {r['longest_gap_ms']} ms")
     until('their files are closed', lambda: fds(us) <= world.judge.fds['g1'] + 2, 10)
+    until('what waited for them is given back', lambda: status_of(us.process, 'VmRSS')[0] <= rss + 2048, 5)
     world.judge.check()
 
 
