@@ -5,7 +5,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::recompute;
+use common::{Published, recompute};
 use ironswan_lab::report;
 use serde_json::Value;
 
@@ -17,13 +17,9 @@ fn documents(folder: &Path) -> Vec<PathBuf> {
     own.chain(folders.iter().flat_map(|f| documents(f))).collect()
 }
 
-fn published() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results/plan")
-}
-
 #[test]
 fn the_published_errors_follow_from_the_published_model() {
-    let (status, said) = recompute(&published());
+    let (status, said) = recompute(&Published::unpacked("plan-errors").run("plan"));
     assert!(status == Some(0) && said.contains("predictions follow from the model: median error"), "{said}");
 }
 
@@ -32,7 +28,8 @@ fn the_published_errors_follow_from_the_published_model() {
 fn a_printed_verification_that_was_falsified_is_refused() {
     let folder = std::env::temp_dir().join(format!("ironlab-plan-printed-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
-    fs::copy(published().join("plan.json"), folder.join("plan.json")).expect("a model");
+    let published = Published::unpacked("plan-model");
+    fs::copy(published.run("plan").join("plan.json"), folder.join("plan.json")).expect("a model");
     let row = |predicted: &str, error: &str| {
         format!(" aes128gcm16  udp  out  390  all  200,000  {predicted}  1,000  6 %  {error} %\n")
     };
@@ -68,7 +65,8 @@ fn a_printed_verification_that_was_falsified_is_refused() {
 
 #[test]
 fn what_is_published_of_the_planner_obeys_its_schemas() {
-    let all = documents(&published());
+    let published = Published::unpacked("plan-schemas");
+    let all = documents(&published.run("plan"));
     assert!(all.iter().any(|f| f.ends_with("plan.json")), "{all:?}");
     for file in all {
         let json: Value = serde_json::from_str(&fs::read_to_string(&file).expect("text")).expect("JSON");

@@ -3,10 +3,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::recompute;
+use common::{Published, recompute, results};
 use ironswan_lab::LabError;
 use ironswan_lab::record::Record;
 use ironswan_lab::report::{self, Stored};
@@ -321,14 +322,85 @@ fn a_second_program_names_whatever_is_wrong() {
 
 #[test]
 fn published_figures_follow_from_their_samples() {
-    let results = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results");
-    let mut runs = 0;
-    for folder in fs::read_dir(&results).expect("docs/results").map(|f| f.expect("a folder").path()) {
-        if folder.join("run.json").exists() {
-            let (status, said) = recompute(&folder);
-            assert_eq!(status, Some(0), "{}: {said}", folder.display());
-            runs += 1;
+    let published = Published::unpacked("report-figures");
+    for name in published.names() {
+        let (status, said) = recompute(&published.run(&name));
+        assert_eq!(status, Some(0), "{name}: {said}");
+    }
+}
+
+/// Cells of the table of a page below its heading `| heading |`, without the first column.
+fn cells<'a>(page: &'a str, heading: &str) -> Vec<Vec<&'a str>> {
+    let rows =
+        page.lines().skip_while(|l| !l.starts_with(heading)).skip(2).take_while(|l| l.starts_with('|'));
+    rows.map(|l| l.trim_matches('|').split('|').skip(1).map(str::trim).collect()).collect()
+}
+
+#[test]
+fn published_tables_are_made_again_without_measuring() {
+    let published = Published::unpacked("report-tables");
+    let page = fs::read_to_string(results().join("README.md")).expect("the page of results");
+    let sections: BTreeSet<&str> = page.lines().filter_map(|l| l.strip_prefix("## ")).collect();
+    let names = published.names();
+    assert_eq!(sections, names.iter().map(String::as_str).collect(), "the page has a section for each run");
+    let text = |name: &str| {
+        let run = Stored::read(&published.run(name)).expect(name);
+        assert_eq!(run.missing_files(), [""; 0], "{name} names raw files, which are not published");
+        run.text(100)
+    };
+    for name in &names {
+        assert!(text(name).contains(" ----"), "{name} has no table");
+    }
+    // What stands in the page on performance: rates and added costs of TCP, rates of UDP in kpps, times of many tunnels.
+    let performance = results().join("../performance.md");
+    let performance = fs::read_to_string(performance).expect("docs/performance.md");
+    for (name, heading, columns) in [
+        ("line", "| IronSwan, ESP in UDP |", vec![0, 1, 3]),
+        ("flood", "| | plain: 0.5 %, 0.001 % |", vec![0, 1, 2]),
+        ("tunnels", "| tunnels | all up, s |", vec![0, 2, 3]),
+    ] {
+        let (made, rows) = (text(name), cells(&performance, heading));
+        assert!(rows.len() >= 3, "{heading} has {} rows", rows.len());
+        let made: BTreeSet<&str> = made.split_whitespace().collect();
+        for figure in rows.iter().flat_map(|row| columns.iter().map(|c| row[*c])).flat_map(|c| c.split(", "))
+        {
+            assert!(made.contains(figure), "{name}: {figure} of {heading} is not in the report");
         }
     }
-    assert!(runs > 10, "{runs} runs in {}", results.display());
+}
+
+#[test]
+fn plots_that_documents_show_are_made_again_from_their_runs() {
+    let published = Published::unpacked("report-plots");
+    let mut plots = 0;
+    for shown in fs::read_dir(results()).expect("docs/results").map(|f| f.expect("a file").path()) {
+        let file = shown.file_name().expect("a name").to_string_lossy().into_owned();
+        let Some((name, plot)) = file.split_once('-').filter(|_| file.ends_with(".svg")) else { continue };
+        let record = Stored::read(&published.run(name)).expect(name).record();
+        let (_, made) = report::rendered(&record).into_iter().find(|(f, _)| f == plot).expect(plot);
+        assert!(
+            made == fs::read_to_string(&shown).expect("a plot"),
+            "{file} is not what is made from the run"
+        );
+        plots += 1;
+    }
+    assert!(plots >= 4, "{plots} plots");
+}
+
+/// Folders that only the machine of a run has.
+const ELSEWHERE: [&str; 4] = ["/tmp/", "/work/", "/root/", "/home/"];
+
+#[test]
+fn the_published_runs_are_few_small_and_without_paths_of_a_machine() {
+    let files: Vec<PathBuf> =
+        fs::read_dir(results()).expect("docs/results").map(|f| f.expect("a file").path()).collect();
+    let bytes: u64 = files.iter().map(|f| fs::metadata(f).expect("a file").len()).sum();
+    assert!(files.len() <= 20 && bytes <= 1 << 20, "{} files of {bytes} bytes", files.len());
+    let published = Published::unpacked("report-paths");
+    for name in published.names() {
+        let run = fs::read_to_string(published.run(&name).join("run.json")).expect("a record");
+        for place in ELSEWHERE {
+            assert!(!run.contains(place), "{name} has a path in {place}");
+        }
+    }
 }

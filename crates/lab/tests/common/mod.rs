@@ -53,6 +53,54 @@ pub fn out(name: &str) -> PathBuf {
     folder.join(format!("ironlab-test-{name}-{}", std::process::id()))
 }
 
+/// The folder of published runs: `docs/results`.
+pub fn results() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/results")
+}
+
+/// The published runs, unpacked into a folder that is removed at the end.
+pub struct Published(PathBuf);
+
+impl Published {
+    /// Unpacks all archives.
+    pub fn unpacked(name: &str) -> Self {
+        let folder = out(name);
+        fs::create_dir_all(&folder).expect("a folder");
+        for archive in fs::read_dir(results()).expect("docs/results").map(|f| f.expect("a file").path()) {
+            if archive.extension().is_some_and(|e| e == "xz") {
+                let status = Command::new("tar")
+                    .arg("-xJf")
+                    .arg(&archive)
+                    .arg("-C")
+                    .arg(&folder)
+                    .status()
+                    .expect("tar");
+                assert!(status.success(), "{}: tar ended with {status}", archive.display());
+            }
+        }
+        Self(folder)
+    }
+
+    /// The folder of a run.
+    pub fn run(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The names of all runs, in order.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("the runs").map(|e| e.expect("a run").file_name());
+        let mut names: Vec<String> = entries.map(|n| n.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// What a second program says of the run in a folder, and its exit status: 0 when it comes to the same figures.
 pub fn recompute(folder: &Path) -> (Option<i32>, String) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
