@@ -85,6 +85,18 @@ const CONN_UNUSED: &[Unused] = &[
     only("mediation_peer", UNSET, MEDIATION),
 ];
 
+/// `round` of both sides.
+const ROUND: Key<u64> = text(
+    "round",
+    Kind::Number,
+    Is("0"),
+    |t| value::number(t, 255),
+    "order of authentication rounds; there is one",
+);
+
+/// `auth` of both sides.
+const AUTH: Key<Auth> = text("auth", Kind::Word, Depends(""), auth, "must be `psk`");
+
 /// Keys of `connections.<conn>.local<suffix>`.
 pub(in crate::meaning) mod local {
     use super::*;
@@ -92,10 +104,8 @@ pub(in crate::meaning) mod local {
     keys! {
         /// Keys of `connections.<conn>.local<suffix>`.
         LOCAL;
-        ROUND: u64 = text("round", Kind::Number, Is("0"), |t| value::number(t, 255),
-            "order of authentication rounds; there is one");
-        AUTH: Auth = text("auth", Kind::Word, Depends(""), auth,
-            "must be `psk`");
+        ROUND: u64 = super::ROUND;
+        AUTH: Auth = super::AUTH;
         ID: Option<Identity> = text("id", Kind::Identity, Depends("our outer address"), own_identity,
             "our identity: a name (`gw.example`), `user@example`, an address, or `@#hex` for a key ID");
     }
@@ -119,10 +129,8 @@ pub(in crate::meaning) mod remote {
     keys! {
         /// Keys of `connections.<conn>.remote<suffix>`.
         REMOTE;
-        ROUND: u64 = text("round", Kind::Number, Is("0"), |t| value::number(t, 255),
-            "order of authentication rounds; there is one");
-        AUTH: Auth = text("auth", Kind::Word, Depends(""), auth,
-            "must be `psk`");
+        ROUND: u64 = super::ROUND;
+        AUTH: Auth = super::AUTH;
         ID: IdPattern = text("id", Kind::Identity, Is("%any"), pattern,
             "the peer's identity, written as ours; also `%any` and `*.example`. An exact identity is sent to the peer as the one we expect (IDr)");
     }
