@@ -18,7 +18,7 @@ pub fn share_arenas() {
 
 /// Gives pages of freed memory back to the kernel. glibc keeps a freed block that lies below one
 /// still in use, so a burst of small allocations would stay resident for good. The call walks the
-/// lists of free blocks and takes about a millisecond for 10 MB of them.
+/// free blocks: 10 MB of 300-byte ones took 5 ms on a virtual Zen 3, 256 MB took 40 ms.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim takes a number of bytes to keep, and touches free memory alone.
