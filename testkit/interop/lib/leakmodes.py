@@ -234,6 +234,25 @@ def forms_load():
     return secret, clear
 
 
+def seen_without_a_guard(line, load):
+    """Kills the daemon of a line without a guard, deletes its rules, and expects every kind of the load in clear. Gives the watch."""
+    line.up('g1')
+    line.start_g2()
+    line.start_g1()
+    watch = Watch(line, load, guarded=False)
+    watch.flows('tunnel up')
+
+    def undo():
+        # Routes that lead nowhere may stand; they are no guard when the rules are gone.
+        kill(line.g1)
+        delete_rules(line)
+    report = watch.phase('kill -9 without a guard, rules deleted', undo)
+    names = {k['name'] for k in load}
+    missing = sorted(names - report.clear_kinds())
+    check(not missing, f'control: {len(names) - len(missing)} of {len(names)} kinds seen in clear, missing: {missing}')
+    return watch
+
+
 def forms(lab, full, finer):
     line = Line(lab, children=FORMS)
     line.up('g1')
@@ -244,18 +263,5 @@ def forms(lab, full, finer):
 
 
 def forms_control(lab, full):
-    line = Line(lab, children=FORMS, guard=False)
-    line.up('g1')
-    line.start_g2()
-    line.start_g1()
     secret, _ = forms_load()
-    watch = Watch(line, secret, guarded=False)
-    watch.flows('tunnel up')
-
-    def undo():
-        kill(line.g1)
-        delete_rules(line)
-    report = watch.phase('kill -9 without a guard, rules deleted', undo)
-    names = {k['name'] for k in secret}
-    missing = sorted(names - report.clear_kinds())
-    check(not missing, f'control: {len(names) - len(missing)} of {len(names)} kinds seen in clear, missing: {missing}')
+    seen_without_a_guard(Line(lab, children=FORMS, guard=False), secret)

@@ -9,6 +9,16 @@ from lab import HERE, Failed, check, until
 from leakline import INNER, Helper
 
 
+def begin_together(senders):
+    """Lets programs that print `ready` and wait for a line begin at the same time."""
+    for sender in senders:
+        if sender.popen.stdout.readline() != 'ready\n':
+            raise Failed(f'the packet sender did not start: {sender.log()}')
+    for sender in senders:
+        sender.popen.stdin.write('go\n')
+        sender.popen.stdin.flush()
+
+
 class Numbered:
     """Numbered packets both ways at once; `end()` says what each direction lost."""
 
@@ -18,12 +28,7 @@ class Numbered:
             self.ends[box] = lab.spawn(box, sys.executable, os.path.join(HERE, 'numbered.py'), local, remote, '--rate',
                                        rate, '--size', size, '--port', port, name='numbered', stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE)
-        for end in self.ends.values():
-            if end.popen.stdout.readline() != 'ready\n':
-                raise Failed(f'the packet sender did not start: {end.log()}')
-        for end in self.ends.values():
-            end.popen.stdin.write('go\n')
-            end.popen.stdin.flush()
+        begin_together(self.ends.values())
 
     def end(self):
         for end in self.ends.values():

@@ -18,6 +18,7 @@ import time
 
 from gateway import ESP, IKE, SECRET, IronSwan, program
 from lab import HERE, Failed, call, check, need, until
+from traffic import begin_together
 
 HOST = {'g1': 'a', 'g2': 'b', 'g3': 'c'}
 
@@ -240,12 +241,7 @@ class Flow:
             self.ends[box] = lab.spawn(box, sys.executable, os.path.join(HERE, 'numbered.py'), inner(gateway, v6),
                                        inner(other, v6), '--rate', rate, '--size', size, '--port', port, '--linger', 0.5,
                                        name='numbered', stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        for end in self.ends.values():
-            if end.popen.stdout.readline() != 'ready\n':
-                raise Failed(f'the packet sender did not start: {end.log()}')
-        for end in self.ends.values():
-            end.popen.stdin.write('go\n')
-            end.popen.stdin.flush()
+        begin_together(self.ends.values())
 
     def end(self):
         for end in self.ends.values():

@@ -479,21 +479,7 @@ def leaks(lab, **options):
     """Killed without a guard: each kind is caught by the sniffer, and each injected one gets in."""
     need('ip', 'nft', 'swanctl')
     line = Line(lab, **options)
-    line.up('g1')
-    line.start_g2()
-    line.start_g1()
-    load = kinds()
-    watch = Watch(line, load, guarded=False)
-    watch.flows('tunnel up')
-
-    def undo():
-        # Routes that lead nowhere may stand; they are no guard when the rules are gone.
-        kill(line.g1)
-        delete_rules(line)
-    report = watch.phase('kill -9 without a guard, rules deleted', undo)
-    names = {k['name'] for k in load}
-    missing = sorted(names - report.clear_kinds())
-    check(not missing, f'control: {len(names) - len(missing)} of {len(names)} kinds seen in clear, missing: {missing}')
+    watch = leakmodes.seen_without_a_guard(line, kinds())
     watch.end()
     through, frames, _ = Injection(line).burst(10)
     names = {k['name'] for k in PLAIN}
