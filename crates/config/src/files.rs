@@ -6,7 +6,7 @@
 //!            └── the result, or after 5 s the path ◀──┘
 //! ```
 //! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody waits for one answer longer than
-//! [`TIME_LIMIT`], which is a silence, nor for all answers together longer than [`TOGETHER`] times that: a cold disk with
+//! [`TIME_LIMIT`], which is a silence, nor for all answers together longer than `TOGETHER` times that: a cold disk with
 //! thousands of files is slow, and alive. What is done with the files between the answers has a limit of its own, as long
 //! again. The thread stays behind, and ends when the file system answers, the work is done or the process ends. A named
 //! pipe or a device is not opened at all: the one would hang, the other may do something.

@@ -14,9 +14,9 @@ use crate::pipeline::{Burst, Inbound, Outbound};
 /// The packet path of one thread.
 ///
 /// Threads that share one tunnel keep the order of its packets so. Outbound: one lock around a worker, under which a thread
-/// takes frames, calls [`Self::plan`] (which hands out sequence numbers) and takes a ticket; without it [`TxBatch::emit`] and
-/// [`TxBatch::seal`]; then the batches are sent in the order of tickets. Inbound: datagrams and a ticket are taken under a
-/// lock; [`RxBatch::open`] without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
+/// takes frames, calls [`Self::plan`] (which hands out sequence numbers) and takes a ticket; without it [`TxBatch::emit`](crate::TxBatch::emit) and
+/// [`TxBatch::seal`](crate::TxBatch::seal); then the batches are sent in the order of tickets. Inbound: datagrams and a ticket are taken under a
+/// lock; [`RxBatch::open`](crate::RxBatch::open) without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
 pub struct Worker {
     pub(crate) engine: Arc<Engine>,
     pub(crate) snap: Arc<Snapshot>,

@@ -313,7 +313,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Waits for [`Self::guarded`], but no longer than [`COMMAND_WAIT`] allows.
+    /// Waits for [`Self::guarded`], but no longer than `COMMAND_WAIT` allows.
     pub async fn guarded_soon(&self) {
         let passes = self.guard_passes();
         let now = clock::now();

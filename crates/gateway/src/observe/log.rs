@@ -1,7 +1,7 @@
 //! The log on standard error: one event, one line, `<time> <level> <conn> text`, or one JSON object
 //! a line.
 //!
-//! Whoever logs never waits: lines go through a bounded [`queue`], and one thread writes them.
+//! Whoever logs never waits: lines go through a bounded `queue`, and one thread writes them.
 //! Events below the level are not even formatted. [`Repeated`] is for lines that something outside
 //! can cause without end.
 //!
