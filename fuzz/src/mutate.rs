@@ -1,4 +1,5 @@
-//! Mutation of byte strings: what network formats get wrong are lengths, counts, types, and the seams between parts.
+//! Mutation of byte strings: what network formats get wrong are lengths, counts, types, and the
+//! seams between parts.
 
 /// SplitMix64: small, and the same on every machine.
 #[derive(Clone, Debug)]

@@ -4,10 +4,12 @@
 //! cargo bench -p ironswan-crypto --bench engines [--features ipsec-mb] [-- ROUNDS]
 //! ```
 //!
-//! First the table of the self-test at start (`Engines::select`): suites, sizes, nanoseconds per packet sealed / opened. Then
-//! MB/s of text for packets of 1,456 bytes in batches of 64, the best batch of some rounds, with the rates that `openssl speed` prints
-//! in the same rounds: the stitched cipher and HMAC of TLS, which neither sets up nor ends an HMAC per packet, and cipher and
-//! HMAC one after the other, which is what other suites get. Without the program `openssl` these lines are missing.
+//! First the table of the self-test at start (`Engines::select`): suites, sizes, nanoseconds per
+//! packet sealed / opened. Then MB/s of text for packets of 1,456 bytes in batches of 64, the best
+//! batch of some rounds, with the rates that `openssl speed` prints in the same rounds: the
+//! stitched cipher and HMAC of TLS, which neither sets up nor ends an HMAC per packet, and cipher
+//! and HMAC one after the other, which is what other suites get. Without the program `openssl`
+//! these lines are missing.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -113,7 +115,8 @@ fn ours(suite: &EspSuite, engines: &Engines) -> [f64; 2] {
     let mut jobs: Vec<Job> = (0..BATCH)
         .map(|i| Job { start: (i * packet) as u32, len: packet as u32, seq: i as u64, key: 0, ok: false })
         .collect();
-    // The least, since `openssl speed` counts its own processor time only, and the machine may have other work.
+    // The least, since `openssl speed` counts its own processor time only, and the machine may have
+    // other work.
     let mut least = [Duration::MAX; 2];
     let start = now();
     while now().duration_since(start) < SLICE {

@@ -1,4 +1,5 @@
-//! Microseconds of what an IKE exchange costs: a key pair, an agreement, and the self-test at start.
+//! Microseconds of what an IKE exchange costs: a key pair, an agreement, and the self-test at
+//! start.
 //!
 //! `cargo bench -p ironswan-crypto --bench exchange`
 

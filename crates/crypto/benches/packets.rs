@@ -1,15 +1,16 @@
-//! Nanoseconds per packet of `batch::seal` and `batch::open`, for every suite at 64 and 1,400 bytes of text, and of
-//! `icv::sign` and `icv::verify`.
+//! Nanoseconds per packet of `batch::seal` and `batch::open`, for every suite at 64 and 1,400 bytes
+//! of text, and of `icv::sign` and `icv::verify`.
 //!
 //! ```text
 //! cargo bench -p ironswan-crypto                 all suites, 5 repeats, medians
 //! cargo bench -p ironswan-crypto -- gcm 9        names that contain "gcm", 9 repeats
 //! ```
 //!
-//! The variants take turns within a repeat, so that a change of the machine's clock meets all of them. `aws-lc-rs` is the
-//! same AEAD through `LessSafeKey`, with the same nonce and additional data, for comparison. Packets lie side by side in
-//! a buffer that fits the second-level cache; refilling it before `open` is not timed. The last lines use 10,000 SAs at
-//! random. Not here: anything but crypto (the whole packet path is in the laboratory).
+//! The variants take turns within a repeat, so that a change of the machine's clock meets all of
+//! them. `aws-lc-rs` is the same AEAD through `LessSafeKey`, with the same nonce and additional
+//! data, for comparison. Packets lie side by side in a buffer that fits the second-level cache;
+//! refilling it before `open` is not timed. The last lines use 10,000 SAs at random. Not here:
+//! anything but crypto (the whole packet path is in the laboratory).
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -206,7 +207,8 @@ const AH: [(&str, IntegId); 3] = [
     ("ah aes128gmac", IntegId::AES_128_GMAC),
 ];
 
-/// `icv::sign` and `icv::verify`: 20 bytes of zeroed IP header apart, AH and payload in place, with ESN.
+/// `icv::sign` and `icv::verify`: 20 bytes of zeroed IP header apart, AH and payload in place, with
+/// ESN.
 fn through_icv(name: &str, integ: IntegId, len: usize) -> [Variant; 2] {
     let key = vec![2; icv::key_len(integ).expect("a supported algorithm")];
     let key: &'static IcvKey = Box::leak(IcvKey::new(integ, &key, true).expect("a valid key"));

@@ -3,18 +3,26 @@
 //! ```text
 //! buf[start .. start + len]:
 //!   SPI (4) | sequence number, low half (4) | IV | text: payload, padding, trailer | ICV
-//!   `------- written by the caller -------'  `-- seal writes the IV, encrypts the text, writes the ICV --'
+//!   `------- written by the caller -------'  `-- written or encrypted by seal --------'
 //! ```
 //!
 //! | | IV | authenticated |
 //! |---|---|---|
-//! | AES-GCM (RFC 4106), AES-CCM (RFC 4309), ChaCha20-Poly1305 (RFC 7634) | 8: the 64-bit sequence number, so never twice with a key | SPI, (high half with ESN,) low half; text |
-//! | the same with implicit IV (RFC 8750) | none: the sequence number (32 bits, or 64 with ESN) is the IV | the same |
-//! | AES-GMAC (RFC 4543), which encrypts nothing | 8: the same | SPI, (high half with ESN,) low half, IV, text |
-//! | AES-CTR (RFC 3686) | 8: the same | SPI ... ciphertext (, high half with ESN) |
-//! | AES-CBC (RFC 3602) | 16: AES of the sequence number under a random key of the SA's, so unpredictable | the same |
-//! | 3DES-CBC (RFC 2451) | 8: the first half of the same | the same |
-//! | NULL (RFC 2410) | none | the same |
+//! | AES-GCM, AES-CCM, ChaCha20-Poly1305 | 8: the sequence number | SPI, sequence number; text |
+//! | the same with implicit IV | none | the same |
+//! | AES-GMAC, which encrypts nothing | 8: the sequence number | SPI, sequence number, IV, text |
+//! | AES-CTR | 8: the sequence number | SPI ... ciphertext (, high half with ESN) |
+//! | AES-CBC | 16: AES of the sequence number | the same |
+//! | 3DES-CBC | 8: the first half of the same | the same |
+//! | NULL | none | the same |
+//!
+//! RFCs: AES-GCM 4106, AES-CCM 4309, ChaCha20-Poly1305 7634, implicit IV 8750, AES-GMAC 4543,
+//! AES-CTR 3686, AES-CBC 3602, 3DES-CBC 2451, NULL 2410.
+//!
+//! The 64-bit sequence number is never used twice with one key, so it may be the IV of AEADs and of
+//! AES-CTR. For CBC, AES under a random key of the SA's makes an unpredictable IV of it. An
+//! implicit IV is the sequence number of 32 bits, or of 64 bits with ESN. An AEAD authenticates the
+//! high half with ESN only.
 //!
 //! AES-GMAC with ESN authenticates a copy, in one buffer a thread that grows to the longest packet.
 //!
@@ -45,11 +53,10 @@
 //! | AES-128-GCM, 10,000 SAs at random | 102 / 99 | 202 / 218 |
 //!
 //! Through aws-lc-rs (`LessSafeKey`, the same functions below) AES-128-GCM was seen to take 73 / 67
-//! and 160 / 158: calling
-//! `EVP_AEAD_CTX_seal_scatter` directly is as fast, puts the ICV where it belongs and keeps the key
-//! inside [`EspKey`]. A shorter ICV or an implicit IV changes nothing that can be measured. CBC,
-//! CCM's and CMAC's chains go block after block: only an engine that works on several packets at
-//! once could do better.
+//! and 160 / 158: calling `EVP_AEAD_CTX_seal_scatter` directly is as fast, puts the ICV where it
+//! belongs and keeps the key inside [`EspKey`]. A shorter ICV or an implicit IV changes nothing
+//! that can be measured. CBC, CCM's and CMAC's chains go block after block: only an engine that
+//! works on several packets at once could do better.
 //!
 //! Not here: padding and trailer, replay, lifetimes, where a packet comes from and goes.
 //!

@@ -4,9 +4,10 @@
 //! m1 -(+)-AES-(+)-AES- ... -(+)-AES- MAC
 //!             m2            mn + tweak   the last block; an incomplete one is padded 10..0
 //!
-//! tweak:  CMAC  L = AES(0), doubled in GF(2^128) once (complete) or twice (padded); the key of the
-//! chain is the key
-//!         XCBC  K2 = AES(02 02 ..) (complete) or K3 = AES(03 03 ..) (padded); the key of the chain is K1 = AES(01 01 ..)
+//! tweak:         CMAC  L = AES(0), doubled in GF(2^128) once (complete) or twice (padded)
+//!                XCBC  K2 = AES(02 02 ..) (complete) or K3 = AES(03 03 ..) (padded)
+//! chain's key:   CMAC  the key
+//!                XCBC  K1 = AES(01 01 ..)
 //! ```
 
 use zeroize::{Zeroize, Zeroizing};

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! heads[head ..]:  IP header and extensions, mutable fields zeroed      (may be empty)
-//! buf[start ..]:   AH: .. sequence number | IV | ICV | payload          IV: AES-GMAC only (RFC 4543 section 4)
+//! buf[start ..]:   AH: .. sequence number | IV | ICV | payload
 //!                                         `-- field --'
-//! authenticated:   head | buf up to the field | zeros for the field | the rest of buf (| high half of the sequence number)
+//! authenticated:   head | buf up to the field | zeros for the field | the rest of buf
+//!                  (| high half of the sequence number, with ESN)
+//! IV:              AES-GMAC only (RFC 4543 section 4)
 //! ```
 //!
 //! The field counts as zeros wherever it lies in the packet (RFC 4302 section 3.3.3.1), with

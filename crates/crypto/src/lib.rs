@@ -7,7 +7,7 @@
 //! | [`prf`] | PRFs and prf+ | 7296 section 2.13, 4868 |
 //! | [`kex`] | key exchange methods | 8031, 5903, 3526, 6989 |
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
-//! | [`batch`] | many ESP packets at once | 4303; 4106, 4309, 7634, 8750, 4543; 3602, 3686, 2451, 2410 |
+//! | [`batch`] | many ESP packets at once | 4303, and those of the ciphers |
 //! | [`icv`] | the ICVs of many AH packets at once | 4302, 4543 |
 //! | [`engines`] | which library does which suite, by self-test | |
 //! |  | integrity, in both | 2403, 2404, 4868, 3566, 4494 |

@@ -2,9 +2,12 @@
 //! through a socket to which it is given with its header is not cut by the kernel.
 //!
 //! ```text
-//! IPv4  header, all options | 8n bytes           header, copied options, others NOP | the next 8n bytes ..
-//! IPv6  header, unfragmentable extensions | fragment header | 8n bytes              same | fragment header | ..
+//!        first fragment                                           later fragments
+//! IPv4   header, all options | 8n bytes                           header, copied options | ..
+//! IPv6   header, unfragmentable extensions | fragment header | .. the same
 //! ```
+//!
+//! In a later fragment NOPs stand for the IPv4 options that are not copied.
 //!
 //! Not here: when something may be cut ([`crate::send`]).
 

@@ -4,20 +4,20 @@
 //! | module | kernel object |
 //! |---|---|
 //! | [`tun`] | `/dev/net/tun`, with virtio headers so that 64 KB buffers cross in one call |
-//! | [`udp`] | UDP sockets with segmentation on output and merging on input (`UDP_SEGMENT`, `UDP_GRO`) |
-//! | [`raw`] | raw sockets for ESP without encapsulation (IP protocol 50), for AH (51), for packets with their header, and for ICMP errors |
+//! | [`udp`] | UDP sockets that cut on output and merge on input (`UDP_SEGMENT`, `UDP_GRO`) |
+//! | [`raw`] | raw sockets: ESP without UDP, AH, packets with their header, ICMP errors |
 //! | [`known`] | path MTUs that are smaller than the links' |
 //! | [`fragment`] | cuts IP packets, where the kernel does not |
 //! | [`packet`] | packet sockets, for sending whole frames |
-//! | [`mmsg`] | `recvmmsg` and `sendmmsg` with their control messages, which both kinds of socket share |
+//! | [`mmsg`] | `recvmmsg` and `sendmmsg` with control messages, for both kinds of socket |
 //! | [`route`] | rtnetlink: links, addresses, routes, rules, look-ups, change notices |
-//! | [`ingress`] | a program at the ingress of interfaces (tc, `bpf`), which drops what may not come in |
+//! | [`ingress`] | a program at the ingress of interfaces (tc, `bpf`) that drops clear packets |
 //! | [`nft`] | notices of change of a table of nftables |
-//! | [`sysctl`] | what `/proc/sys/net` says about routing |
+//! | [`sysctl`] | settings of routing in `/proc/sys/net` |
 //! | [`napi`] | whether softirqs or kernel threads poll an interface |
 //! | [`poller`] | epoll and the eventfd that wakes it |
-//! | [`xdp`] | ESP straight from the interface's driver (`AF_XDP`), with the program that picks it out |
-//! | [`listener`] | whose a Unix socket is that takes no connections (`sock_diag`) |
+//! | [`xdp`] | ESP straight from the driver (`AF_XDP`), and the program that picks it out |
+//! | [`listener`] | the owner of a listening Unix socket (`sock_diag`) |
 //! | [`namespace`] | network namespaces |
 //! | [`clock`] | the clock |
 //!

@@ -2,8 +2,9 @@
 //! listener is full, and nobody can connect any more.
 //!
 //! ```text
-//! nlmsghdr 16 | unix_diag_req: family 1, protocol 1, padding 2, states 4, inode 4, show 4, cookie 8
-//! nlmsghdr 16 | unix_diag_msg: family 1, type 1, state 1, padding 1, inode 4, cookie 8 | attributes: length 2, type 2, value
+//! request: nlmsghdr 16 | family 1, protocol 1, padding 2, states 4, inode 4, show 4, cookie 8
+//! answer:  nlmsghdr 16 | family 1, type 1, state 1, padding 1, inode 4, cookie 8 | attributes
+//! attribute: length 2, type 2, value
 //! ```
 
 use std::io;

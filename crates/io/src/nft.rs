@@ -3,7 +3,8 @@
 //! would take that program long, and to delete a table where that program cannot be run.
 //!
 //! ```text
-//! nlmsghdr 16 | nfgenmsg: family 1, version 1, res_id 2 | attributes: length 2, type 2, value, padding to 4
+//! nlmsghdr 16 | nfgenmsg: family 1, version 1, res_id 2 | attributes
+//! attribute: length 2, type 2, value, padding to 4
 //! type = 10 << 8 | NFT_MSG_*; attribute 1 is the table's name, in all messages but NEWGEN
 //! NEWGEN ends a transaction: attribute 2 is the process (of the first PID namespace), 3 its name
 //! ```

@@ -7,7 +7,7 @@
 //! | 50 | ESP: the kernel builds the header | ESP, after [`RawSocket::strip`] |
 //! | 51 | (nothing is sent) | the IP header, after [`RawSocket::whole`]: AH covers it |
 //! | [`WITH_HEADER`] | the IP header | (nothing is received) |
-//! | [`RawSocket::for_too_big`] | (nothing is sent) | the ICMP message, after [`RawSocket::strip`] |
+//! | [`RawSocket::for_too_big`] | (nothing is sent) | ICMP, after [`RawSocket::strip`] |
 //!
 //! Of a header that is given to it the kernel fills in length and checksum of IPv4, and an
 //! identification where that is 0: AH, which covers the identification, must bring one. It does not

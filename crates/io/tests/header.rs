@@ -1,4 +1,5 @@
-//! What this kernel does with packets that have their IP header already, and with AH that arrives. Needs root.
+//! What this kernel does with packets that have their IP header already, and with AH that arrives.
+//! Needs root.
 
 mod common;
 
@@ -62,8 +63,8 @@ fn hosts() -> [IpAddr; 2] {
     [Ipv4Addr::LOCALHOST.into(), "2001:db8::1".parse().unwrap()]
 }
 
-/// What AH covers of a header, as far as the kernel could have changed it: all but TTL and checksum, flow label and hop
-/// limit; DF too may be lost.
+/// What AH covers of a header, as far as the kernel could have changed it: all but TTL and
+/// checksum, flow label and hop limit; DF too may be lost.
 fn covered(packet: &[u8]) -> Vec<u8> {
     let mut p = packet.to_vec();
     let mutable: &[usize] = if p[0] >> 4 == 4 { &[6, 8, 10, 11] } else { &[7] };

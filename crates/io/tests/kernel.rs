@@ -482,7 +482,8 @@ fn a_tun_device_carries_packets_both_ways() {
         let mut reply = [0; 16];
         let (n, from) = s.recv_from(&mut reply).unwrap();
         assert_eq!((&reply[..n], from), (&b"hello"[..], "10.9.0.2:2000".parse().unwrap()));
-        // A read into too little memory takes the packet's beginning, fills the buffer, and leaves the device working.
+        // A read into too little memory takes the packet's beginning, fills the buffer, and leaves
+        // the device working.
         s.send_to(&[1; 500], "10.9.0.2:2000").unwrap();
         s.send_to(b"next", "10.9.0.2:2000").unwrap();
         readable(&tun);

@@ -115,7 +115,8 @@ fn only_changes_of_table_220_are_told_as_such() {
 #[test]
 fn tentative_and_deprecated_addresses_are_no_sources() {
     in_namespace(|| {
-        // The other end is down, so that duplicate address detection on this one does not begin, let alone end.
+        // The other end is down, so that duplicate address detection on this one does not begin,
+        // let alone end.
         ip("link add v0 type veth peer name v1");
         ip("addr add fd01::1/64 dev v0");
         ip("addr add fd01::2/64 dev v0 nodad preferred_lft 0");

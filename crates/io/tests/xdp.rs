@@ -1,5 +1,5 @@
-//! `AF_XDP` on a veth: what comes through it, what goes the kernel's way, and what happens when the interface goes. Needs
-//! root.
+//! `AF_XDP` on a veth: what comes through it, what goes the kernel's way, and what happens when the
+//! interface goes. Needs root.
 
 mod common;
 
@@ -45,7 +45,8 @@ fn checksum(header: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// An Ethernet frame from 192.0.2.2 (or 2001:db8::2) with `payload` in UDP, or, without a port, as ESP.
+/// An Ethernet frame from 192.0.2.2 (or 2001:db8::2) with `payload` in UDP, or, without a port, as
+/// ESP.
 fn frame(to: &str, port: Option<u16>, payload: &[u8]) -> Vec<u8> {
     let to: IpAddr = to.parse().unwrap();
     let upper = match port {
@@ -125,8 +126,8 @@ fn kernel(socket: &UdpSocket) -> Vec<Vec<u8>> {
     got.iter().map(|r| buf[r.offset..r.offset + r.len].to_vec()).collect()
 }
 
-/// The same of a frame that is sent again when it did not come: a program that another test is just starting has a copy of what
-/// was closed before this, until it runs.
+/// The same of a frame that is sent again when it did not come: a program that another test is just
+/// starting has a copy of what was closed before this, until it runs.
 fn kernel_at_last(socket: &UdpSocket, frame: &[u8]) -> Vec<Vec<u8>> {
     let mut attempts = (0..3).map(|_| {
         send(&[frame.to_vec()]);

@@ -1,15 +1,17 @@
-//! What `AF_XDP` gives on a veth against UDP sockets: the rate received at each rate offered, with the receive softirq on
-//! the receiver's own processor. A measurement, not a test; it prints a table:
+//! Compares `AF_XDP` on a veth with UDP sockets: the rate received at each rate offered, with
+//! the receive softirq on the receiver's own processor. A measurement, not a test; it prints a
+//! table:
 //!
 //! `cargo test --release -p ironswan-io --test xdp_rate -- --ignored --nocapture`
 //!
 //! ```text
-//! processor 0: sender (UDP_SEGMENT, cut in software before the veth) ──veth──▶ processor 1: softirq, then receiver
+//! processor 0: sender (UDP_SEGMENT, cut before the veth) ──veth──▶ processor 1: softirq, receiver
 //! ```
 //!
-//! The softirq is put on processor 1 by a router in between whose receive packet steering says so, as a NIC's interrupt
-//! would be bound; the router's work is on processor 1 too, the same for all. The receiver spends a fixed time on each
-//! packet, which stands for opening it and writing it to the TUN device.
+//! The softirq is put on processor 1 by a router in between whose receive packet steering says so,
+//! as a NIC's interrupt would be bound; the router's work is on processor 1 too, the same for all.
+//! The receiver spends a fixed time on each packet, which stands for opening it and writing it to
+//! the TUN device.
 
 mod common;
 
@@ -234,7 +236,8 @@ fn curve(kind: Kind, size: usize, work_ns: u64, rounds: f64) -> Vec<(f64, f64, f
                                 ip("link set s0 up");
                                 ip("route add default via 10.9.1.2");
                                 sys("ethtool -K s0 tso off gso off tx-udp-segmentation off");
-                                // The other end is there; it has its address; the receiver is ready.
+                                // The other end is there; it has its address; the receiver is
+                                // ready.
                                 made.wait();
                                 made.wait();
                                 ready.wait();

@@ -1,7 +1,9 @@
-//! What IPComp (RFC 3173) costs and gains on the packet path, one thread, from memory to memory: the whole way out and in of an SA with
-//! and without it, interleaved. `cargo bench -p ironswan-ipsec --bench ipcomp`.
+//! What IPComp (RFC 3173) costs and gains on the packet path, one thread, from memory to memory:
+//! the whole way out and in of an SA with and without it, interleaved.
+//! `cargo bench -p ironswan-ipsec --bench ipcomp`.
 //!
-//! "over none" is the way out with IPComp, of 1 without: what random data must keep below 1.1, since the adaptive rule hardly tries.
+//! "over none" is the way out with IPComp, of 1 without: what random data must keep below 1.1,
+//! since the adaptive rule hardly tries.
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 #[path = "../tests/all/common.rs"]
@@ -18,7 +20,8 @@ use ironswan_wire::sadb::{Command, Direction, SaOptions};
 const ROUNDS: usize = 25;
 /// Packets of a batch, as many as a gateway seals at a time.
 const PACKETS: usize = 160;
-/// Batches of a round of random data: 2,560 packets, so that some are tried in every round. Of text all are: one will do.
+/// Batches of a round of random data: 2,560 packets, so that some are tried in every round. Of text
+/// all are: one will do.
 const BATCHES: usize = 16;
 
 struct Ends {

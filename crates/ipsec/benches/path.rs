@@ -1,6 +1,6 @@
-//! The packet path, one thread, from memory to memory: nanoseconds per packet, beside sealing and opening alone with the
-//! same keys on the same buffers, interleaved; then by the number of SAs, and of policies.
-//! `[IRONSWAN_ENGINE=vaes] cargo bench -p ironswan-ipsec --bench path [-- NAME]`.
+//! The packet path, one thread, from memory to memory: nanoseconds per packet, beside sealing and
+//! opening alone with the same keys on the same buffers, interleaved; then by the number of SAs,
+//! and of policies. `[IRONSWAN_ENGINE=vaes] cargo bench -p ironswan-ipsec --bench path [-- NAME]`.
 #![allow(clippy::disallowed_methods, reason = "a bench reads the clock")]
 
 #[path = "../tests/all/common.rs"]
@@ -112,7 +112,8 @@ fn run(algorithm: Algorithm, case: &Case) {
         let mut spent = [Duration::ZERO; 4];
         writes = 0;
         for turn in 0..repeat * reads.len() {
-            // The whole path out. The device's copy into the frame is not part of it, so frames are restored outside the clock.
+            // The whole path out. The device's copy into the frame is not part of it, so frames are
+            // restored outside the clock.
             pair.tx.clear();
             let turn = turn % reads.len();
             for (buf, frames, original) in &mut reads[turn] {
@@ -171,7 +172,8 @@ fn run(algorithm: Algorithm, case: &Case) {
     );
 }
 
-/// What is read before it is looked at: the buffer, the frames in it, and the bytes that the device puts there.
+/// What is read before it is looked at: the buffer, the frames in it, and the bytes that the device
+/// puts there.
 type Read = (Vec<u8>, Vec<Frame>, Vec<u8>);
 
 /// The frames of a case as a gateway reads them, and after which reads it seals.

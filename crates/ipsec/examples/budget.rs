@@ -1,9 +1,11 @@
-//! The packet path from memory to memory, with an engine that neither encrypts nor authenticates: what `scripts/budget` counts
-//! the instructions of. Nothing here depends on time, on chance or on how fast the machine is.
+//! The packet path from memory to memory, with an engine that neither encrypts nor authenticates:
+//! what `scripts/budget` counts the instructions of. Nothing here depends on time, on chance or on
+//! how fast the machine is.
 //!
-//! A turn is what a gateway does at once: frames in bursts, one batch sealed; a receive, opened and merged. Valgrind counts while
-//! [`counted`] runs, and writes down what it has counted when [`done`] returns. Printed are the names of these counts, in their
-//! order, with the packets of each.
+//! A turn is what a gateway does at once: frames in bursts, one batch sealed; a receive, opened and
+//! merged. Valgrind counts while [`counted`] runs, and writes down what it has counted when
+//! [`done`] returns. Printed are the names of these counts, in their order, with the packets of
+//! each.
 //!
 //! `cargo build --release -p ironswan-ipsec --features null-engine --example budget`
 

@@ -1,5 +1,5 @@
-//! The Authentication Header (RFC 4302): where it stands, how long it is, and what its ICV covers of the headers in front of
-//! it. Pure functions over bytes.
+//! The Authentication Header (RFC 4302): where it stands, how long it is, and what its ICV covers
+//! of the headers in front of it. Pure functions over bytes.
 //!
 //! ```text
 //! IP header (options) | IPv6: hop-by-hop, routing, destination options | AH | payload
@@ -8,22 +8,25 @@
 //!      12.. field: IV (AES-GMAC only), ICV | padding to 4 bytes (IPv4) or 8 (IPv6)
 //! ```
 //!
-//! What the ICV covers, with every byte that may change on the way zeroed or as it will be on arrival (section 3.3.3.1):
+//! What the ICV covers, with every byte that may change on the way zeroed or as it will be on
+//! arrival (section 3.3.3.1):
 //!
 //! | | zeroed | predicted |
 //! |---|---|---|
-//! | IPv4 header | TOS, flags, fragment offset, TTL, checksum | destination, under source routing: the last address |
+//! | IPv4 header | TOS, flags, offset, TTL, checksum | destination: last of a source route |
 //! | IPv4 options (appendix A1) | all, whole, but End, NOP, 130, 133, 134, 148, 149 | |
-//! | IPv6 header | class, flow label, hop limit | destination, under a routing header: the last address |
+//! | IPv6 header | class, flow label, hop limit | destination: last of the routing header |
 //! | hop-by-hop, destination options | data of an option whose type has bit 0x20 | |
 //! | routing header, types 0 and 2 | | segments left 0, addresses moved on by one |
 //!
-//! AES-GMAC: RFC 4543 section 4 says that IV and ICV (24 bytes) need no padding; verified erratum 3643 corrects it: with the
-//! 12 bytes before them AH is 36 long, so "in IPv6, padding of 4 octets is required", and none in IPv4. Linux has no AES-GMAC for
-//! AH, but pads every algorithm so in IPv6. In IPv4 it pads to 8 bytes too, against section 2.6, unless the SA has the flag `align4`
+//! AES-GMAC: RFC 4543 section 4 says that IV and ICV (24 bytes) need no padding; verified erratum
+//! 3643 corrects it: with the 12 bytes before them AH is 36 long, so "in IPv6, padding of 4 octets
+//! is required", and none in IPv4. Linux has no AES-GMAC for AH, but pads every algorithm so in
+//! IPv6. In IPv4 it pads to 8 bytes too, against section 2.6, unless the SA has the flag `align4`
 //! (which strongSwan sets); [`Ah::carries`] takes either there.
 //!
-//! Not here: the ICV itself (`ironswan_crypto::icv`), the sequence number's window, who may send what.
+//! Not here: the ICV itself (`ironswan_crypto::icv`), the sequence number's window, who may send
+//! what.
 
 use ironswan_wire::ip::{self, Fragment, protocol, v4, v6};
 
@@ -50,7 +53,8 @@ pub(crate) struct Ah {
 }
 
 impl Ah {
-    /// True when it is as long as AH around a field of this many bytes. In IPv4 it may be padded as in IPv6.
+    /// True when it is as long as AH around a field of this many bytes. In IPv4 it may be padded as
+    /// in IPv6.
     pub(crate) fn carries(&self, field_len: usize) -> bool {
         self.len == header_len(field_len, true) || (!self.ipv6 && self.len == header_len(field_len, false))
     }
@@ -59,8 +63,9 @@ impl Ah {
 /// Finds AH in a packet that begins with an IP header.
 pub(crate) fn find(packet: &[u8]) -> Result<Ah, DropReason> {
     let info = ip::parse(packet).map_err(|_| DropReason::InHdrError)?;
-    // "If a packet offered to AH for processing appears to be an IP fragment, i.e., the OFFSET field is non-zero or the
-    // MORE FRAGMENTS flag is set, the receiver MUST discard the packet" (section 3.4.1).
+    // "If a packet offered to AH for processing appears to be an IP fragment, i.e., the OFFSET
+    // field is non-zero or the MORE FRAGMENTS flag is set, the receiver MUST discard the packet"
+    // (section 3.4.1).
     if info.fragment != Fragment::No {
         return Err(DropReason::InFragment);
     }
@@ -92,7 +97,8 @@ pub(crate) fn header_len(field_len: usize, ipv6: bool) -> usize {
 pub(crate) fn emit(out: &mut [u8], next_header: u8, spi: u32, seq: u32) {
     let words = out.len() / 4;
     if let Some((h, rest)) = out.split_first_chunk_mut::<FIXED>() {
-        // "the value of this field is the length of AH in 32-bit words (4-byte units), minus 2" (section 2.2).
+        // "the value of this field is the length of AH in 32-bit words (4-byte units), minus 2"
+        // (section 2.2).
         *h = [next_header, (words - 2) as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         h[4..8].copy_from_slice(&spi.to_be_bytes());
         h[8..].copy_from_slice(&seq.to_be_bytes());
@@ -100,8 +106,8 @@ pub(crate) fn emit(out: &mut [u8], next_header: u8, spi: u32, seq: u32) {
     }
 }
 
-/// Appends to `heads` what the ICV covers of `head`, which is everything in front of AH. Of a received packet or of one that
-/// is about to leave: the result is the same.
+/// Appends to `heads` what the ICV covers of `head`, which is everything in front of AH. Of a
+/// received packet or of one that is about to leave: the result is the same.
 pub(crate) fn immutable(head: &[u8], heads: &mut Vec<u8>) -> Result<(), DropReason> {
     let from = heads.len();
     heads.extend_from_slice(head);
@@ -119,7 +125,8 @@ pub(crate) fn immutable(head: &[u8], heads: &mut Vec<u8>) -> Result<(), DropReas
 
 /// IPv4 options whose every byte stays (appendix A1), beside End and NOP.
 fn option_stays(kind: u8) -> bool {
-    // Security, extended security, commercial security, router alert, sender directed multi-destination delivery.
+    // Security, extended security, commercial security, router alert, sender directed
+    // multi-destination delivery.
     matches!(kind, 130 | 133 | 134 | 148 | 149)
 }
 
@@ -159,12 +166,14 @@ fn immutable_v4(head: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// The final destination of a source route that has not been gone to its end. `None` for a route that is none.
+/// The final destination of a source route that has not been gone to its end. `None` for a route
+/// that is none.
 fn last_address(option: &[u8]) -> Option<Option<[u8; 4]>> {
     let route = option.get(3..)?;
     let pointer = usize::from(option[2]);
     (route.len() % 4 == 0 && pointer >= 4).then_some(())?;
-    // "If the pointer is greater than the length, the source route is empty" (RFC 791), and the header has the address.
+    // "If the pointer is greater than the length, the source route is empty" (RFC 791), and the
+    // header has the address.
     Some(if pointer > option.len() { None } else { route.last_chunk().copied() })
 }
 
@@ -205,12 +214,13 @@ fn options_v6(mut options: &mut [u8]) -> Option<()> {
             options = &mut options[1..];
             continue;
         }
-        // The ICV is that of the packet with both addresses exchanged: there is no Mobile IPv6 here to ask for it.
+        // The ICV is that of the packet with both addresses exchanged: there is no Mobile IPv6 here
+        // to ask for it.
         (kind != HOME_ADDRESS).then_some(())?;
         let len = 2 + usize::from(*rest.first()?);
         let (option, behind) = options.split_at_mut_checked(len)?;
-        // "the entire "Option Data" field must be treated as zero-valued octets" (section 3.3.3.1.2.2); its type and length
-        // count.
+        // "the entire "Option Data" field must be treated as zero-valued octets" (section
+        // 3.3.3.1.2.2); its type and length count.
         if kind & MAY_CHANGE != 0 {
             option[2..].fill(0);
         }
@@ -219,8 +229,9 @@ fn options_v6(mut options: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// A routing header as it will be at the final destination. Of types 0 and 2, whose addresses take turns with the
-/// destination's (RFC 2460 section 4.4, RFC 6275 section 6.4). What AH does with others is said nowhere (RFC 8754 section 7.5).
+/// A routing header as it will be at the final destination. Of types 0 and 2, whose addresses take
+/// turns with the destination's (RFC 2460 section 4.4, RFC 6275 section 6.4). What AH does with
+/// others is said nowhere (RFC 8754 section 7.5).
 fn arrive(header: &mut [u8], destination: &mut [u8; 16]) -> Option<()> {
     let (h, rest) = header.split_first_chunk_mut::<8>()?;
     let (addresses, none) = rest.as_chunks_mut::<16>();

@@ -1,6 +1,7 @@
-//! Auditable events (RFC 4301 section 9, RFC 4303 section 4): what was dropped on its way in is told to the key daemon, with
-//! the SPI, sequence number and addresses of one such packet. Of each reason one in a while, with how many there were:
-//! whoever can make packets be dropped cannot fill a log.
+//! Auditable events (RFC 4301 section 9, RFC 4303 section 4): what was dropped on its way in is
+//! told to the key daemon, with the SPI, sequence number and addresses of one such packet. Of each
+//! reason one in a while, with how many there were: whoever can make packets be dropped cannot fill
+//! a log.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -40,7 +41,8 @@ pub(crate) fn refuse(list: &mut Vec<Refused>, reason: DropReason, sample: impl F
 /// One worker's rate limits.
 #[derive(Default)]
 pub(crate) struct Audit {
-    /// Of each reason that has occurred: since when it may be told again, and how many were not told.
+    /// Of each reason that has occurred: since when it may be told again, and how many were not
+    /// told.
     seen: Vec<(DropReason, Duration, u64)>,
 }
 

@@ -13,14 +13,14 @@ use crate::pipeline::{Opening, Planned};
 use crate::sa::OutSa;
 use crate::stages::{Laps, Stage, StageTimes, Stopwatch, Watch};
 
-/// Upper bound of what is added to one packet. ESP: SPI and sequence number, IV, padding, trailer, ICV, together 73. AH in
-/// tunnel mode: an IPv6 header, and AH with 32 bytes of ICV.
+/// Upper bound of what is added to one packet. ESP: SPI and sequence number, IV, padding, trailer,
+/// ICV, together 73. AH in tunnel mode: an IPv6 header, and AH with 32 bytes of ICV.
 pub(crate) const MAX_OVERHEAD: usize = 40 + 48;
 /// Upper bound of the headers of one segment, IPv6 extension headers included.
 pub(crate) const MAX_HEADERS: usize = 256;
-/// Most bytes of what is sent or written as one and cut by the kernel. With the headers of IP, UDP and the link it stays
-/// below a device's `gso_max_size`, 65,536: what reaches that is cut before the driver sees it, packet by packet
-/// (`gso_features_check` in net/core/dev.c).
+/// Most bytes of what is sent or written as one and cut by the kernel. With the headers of IP, UDP
+/// and the link it stays below a device's `gso_max_size`, 65,536: what reaches that is cut before
+/// the driver sees it, packet by packet (`gso_features_check` in net/core/dev.c).
 pub(crate) const MAX_SUPER: usize = 65_400;
 
 /// More than [`TxBatch::has_room`] lets key indices become.
@@ -29,7 +29,8 @@ const NO_KEY: u16 = u16::MAX;
 /// Sizes of a [`TxBatch`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxConfig {
-    /// Bytes of the send buffer. At least two super-packets with their encapsulation should fit: 256 KiB.
+    /// Bytes of the send buffer. At least two super-packets with their encapsulation should fit:
+    /// 256 KiB.
     pub capacity: usize,
     /// Segments of one send: 64 before Linux 6.9, 128 since; 1 switches segmented sends off.
     pub max_segments: u16,
@@ -51,19 +52,22 @@ pub enum Carrier {
     Udp,
     /// An IP packet of protocol 50, whose payload this is. The kernel has the IP header.
     Esp,
-    /// Nothing: it begins with its outer IP header. AH, which covers that header, and what has to keep its own header.
+    /// Nothing: it begins with its outer IP header. AH, which covers that header, and what has to
+    /// keep its own header.
     Ip,
 }
 
-/// Consecutive packets to one destination. `buf[offset..offset + len]` is exactly what goes into the UDP payload or
-/// the raw socket: every `segment_size` bytes one packet, only the last may be shorter.
+/// Consecutive packets to one destination. `buf[offset..offset + len]` is exactly what goes into
+/// the UDP payload or the raw socket: every `segment_size` bytes one packet, only the last may be
+/// shorter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Send {
     /// Where it begins in [`TxBatch::buf`].
     pub offset: u32,
     /// Bytes.
     pub len: u32,
-    /// Bytes of each packet but the last, which may be shorter (`UDP_SEGMENT`). Equal to `len` for one packet.
+    /// Bytes of each packet but the last, which may be shorter (`UDP_SEGMENT`). Equal to `len` for
+    /// one packet.
     pub segment_size: u16,
     /// Packets.
     pub segments: u16,
@@ -73,12 +77,13 @@ pub struct Send {
     pub remote: SocketAddr,
     /// What it is carried in. Only in UDP there is more than one packet in a send.
     pub carrier: Carrier,
-    /// TOS or traffic class of the outer header: DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040). With [`Carrier::Ip`] it
-    /// is in the header already.
+    /// TOS or traffic class of the outer header: DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040).
+    /// With [`Carrier::Ip`] it is in the header already.
     pub tos: u8,
-    /// Packets of up to this many of these bytes may leave in fragments when the path is too narrow for them, since nobody
-    /// makes their inner packets smaller ([`crate::mtu`]), or since their SA or their own header allows it. All others must
-    /// not. With [`Carrier::Ip`] the header's DF bit says the same.
+    /// Packets of up to this many of these bytes may leave in fragments when the path is too narrow
+    /// for them, since nobody makes their inner packets smaller ([`crate::mtu`]), or since their SA
+    /// or their own header allows it. All others must not. With [`Carrier::Ip`] the header's DF bit
+    /// says the same.
     pub fragmentable: u16,
 }
 
@@ -136,8 +141,8 @@ impl TxBatch {
         }
     }
 
-    /// True when a frame of this length, cut as `offload` says, fits, unless its SA pads or puts fragments together. When
-    /// not: seal, send, [`Self::clear`].
+    /// True when a frame of this length, cut as `offload` says, fits, unless its SA pads or puts
+    /// fragments together. When not: seal, send, [`Self::clear`].
     pub fn has_room(&self, frame_len: usize, offload: &Offload) -> bool {
         self.needs(frame_len, offload) <= self.room()
             && self.sas.len().max(self.ah_sas.len()) < usize::from(u16::MAX) / 2
@@ -181,8 +186,8 @@ impl TxBatch {
         &self.buf[send.offset as usize..(send.offset + send.len) as usize]
     }
 
-    /// Writes the packets of the frames that [`crate::Worker::plan`] has taken from `buf`. Needs nothing that threads share:
-    /// several may do so at a time, each with its own batch.
+    /// Writes the packets of the frames that [`crate::Worker::plan`] has taken from `buf`. Needs
+    /// nothing that threads share: several may do so at a time, each with its own batch.
     pub fn emit(&mut self, buf: &mut [u8]) {
         if self.plan.is_empty() {
             return;
@@ -198,8 +203,8 @@ impl TxBatch {
         self.lap(Stage::Encapsulation);
     }
 
-    /// Seals everything in the batch that is not sealed yet. After it the sends are complete. Like [`Self::emit`], which
-    /// comes before it, for several threads at a time.
+    /// Seals everything in the batch that is not sealed yet. After it the sends are complete. Like
+    /// [`Self::emit`], which comes before it, for several threads at a time.
     pub fn seal(&mut self) {
         debug_assert!(self.plan.is_empty(), "planned and not emitted");
         let mut keys = recycle(std::mem::take(&mut self.keys));
@@ -219,8 +224,8 @@ impl TxBatch {
         self.sealed();
     }
 
-    /// Takes the packets that no engine has sealed, which is a defect of ours, out of the sends, and wipes what was to be
-    /// encrypted.
+    /// Takes the packets that no engine has sealed, which is a defect of ours, out of the sends,
+    /// and wipes what was to be encrypted.
     #[cold]
     fn withdraw(&mut self) {
         let Self { buf, jobs, ah_jobs, sends, unsealed, .. } = self;
@@ -332,7 +337,8 @@ impl TxBatch {
         self.last_key = NO_KEY;
     }
 
-    /// Enters the ESP packet of `len` bytes at `at` into the sends: it joins the last one if it may.
+    /// Enters the ESP packet of `len` bytes at `at` into the sends: it joins the last one if it
+    /// may.
     #[inline]
     pub(crate) fn push_send(
         &mut self,
@@ -377,8 +383,8 @@ impl TxBatch {
     }
 }
 
-/// An empty list of keys of another lifetime that reuses the memory of the last one. (Collecting in place keeps the
-/// allocation; were the library to stop doing so, the allocation test would tell.)
+/// An empty list of keys of another lifetime that reuses the memory of the last one. (Collecting in
+/// place keeps the allocation; were the library to stop doing so, the allocation test would tell.)
 pub(crate) fn recycle<'a, Key>(mut keys: Vec<&Key>) -> Vec<&'a Key> {
     keys.clear();
     keys.into_iter().map_while(|_| None).collect()
@@ -406,14 +412,15 @@ pub struct Datagram {
     pub local: SocketAddr,
     /// The address it came from.
     pub remote: SocketAddr,
-    /// What it came in. ESP is accepted in either form for every SA (RFC 7296 section 2.23). With [`Carrier::Ip`] it is AH,
-    /// and begins with the outer IP header.
+    /// What it came in. ESP is accepted in either form for every SA (RFC 7296 section 2.23). With
+    /// [`Carrier::Ip`] it is AH, and begins with the outer IP header.
     pub carrier: Carrier,
     /// TOS or traffic class of the outer header, for ECN (RFC 6040).
     pub tos: u8,
 }
 
-/// One write to the TUN device: `offload.emit()`, then the ranges `RxBatch::iov[iov]` of the buffer.
+/// One write to the TUN device: `offload.emit()`, then the ranges `RxBatch::iov[iov]` of the
+/// buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
     /// What the device has to know.
@@ -424,8 +431,8 @@ pub struct Write {
     pub total: u32,
 }
 
-/// Opened packets: in place in the buffer that was passed to [`crate::Worker::inbound`], or in `extra` where they had to be
-/// made (transport mode, IPComp).
+/// Opened packets: in place in the buffer that was passed to [`crate::Worker::inbound`], or in
+/// `extra` where they had to be made (transport mode, IPComp).
 #[derive(Default)]
 pub struct RxBatch {
     /// What to write, in this order.
@@ -439,9 +446,11 @@ pub struct RxBatch {
 }
 
 impl RxBatch {
-    /// A range of [`Self::iov`] whose offset is not below this is in `extra`, so many bytes further on.
+    /// A range of [`Self::iov`] whose offset is not below this is in `extra`, so many bytes further
+    /// on.
     pub const EXTRA: u32 = 1 << 31;
-    /// Most bytes of `extra`: what a few bytes inflate to is bounded for the batch, not for each packet only.
+    /// Most bytes of `extra`: what a few bytes inflate to is bounded for the batch, not for each
+    /// packet only.
     pub const MAX_EXTRA: usize = 16 << 20;
 
     /// An empty batch.
@@ -502,9 +511,9 @@ impl RxBatch {
     }
 }
 
-/// Takes a receive on the NAT traversal port apart, since a buffer that GRO merged may mix IKE and ESP (RFC 3948
-/// section 2): runs of ESP are appended to `esp`, everything else goes to `other` with its range in the buffer (an IKE
-/// range begins with the non-ESP marker).
+/// Takes a receive on the NAT traversal port apart, since a buffer that GRO merged may mix IKE and
+/// ESP (RFC 3948 section 2): runs of ESP are appended to `esp`, everything else goes to `other`
+/// with its range in the buffer (an IKE range begins with the non-ESP marker).
 pub fn demux(
     buf: &[u8],
     datagram: &Datagram,

@@ -1,15 +1,16 @@
 //! What happened to every packet. "The books balance" (ARCHITECTURE.md, invariant 3):
 //!
 //! ```text
-//! out_frames + out_made + out_dummies = out_sent + out_absorbed + held + the dropped of DropReason::Out*
-//! in_packets                          = in_writes + in_merged + in_dummies + the dropped of DropReason::In*
+//! out_frames + out_made + out_dummies = out_sent + out_absorbed + held + drops (DropReason::Out*)
+//! in_packets                          = in_writes + in_merged + in_dummies + drops (In*)
 //! ```
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! drop_reasons {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
-        /// Why a packet was dropped: a closed list, one sentence each. Names follow `/proc/net/xfrm_stat` where it has one.
+        /// Why a packet was dropped: a closed list, one sentence each. Names follow
+        /// `/proc/net/xfrm_stat` where it has one.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u8)]
         pub enum DropReason {
@@ -48,7 +49,8 @@ drop_reasons! {
     OutPolBlock,
     /// A BYPASS policy covers the packet, which steering should have kept away from the TUN device.
     OutPolBypass,
-    /// A PROTECT policy covers the packet, there is no SA, and the packet could not wait for one, or not long enough.
+    /// A PROTECT policy covers the packet, there is no SA, and the packet could not wait for one,
+    /// or not long enough.
     OutNoStates,
     /// The SA of the packet's policy was narrowed to selectors that do not cover the packet.
     OutStateMismatch,
@@ -58,13 +60,16 @@ drop_reasons! {
     OutStateExpired,
     /// The packet with its encapsulation is longer than a datagram or a send batch can be.
     OutTooBig,
-    /// A transport mode SA covers the packet, which does not go from the SA's own address to its peer's or has an IP header that cannot be kept.
+    /// A transport mode SA covers the packet, which does not go from the SA's own address to its
+    /// peer's or has an IP header that cannot be kept.
     OutTransport,
-    /// A fragment for a transport mode SA, of a packet that could not be put together: fragments overlap, are missing or are too many.
+    /// A fragment for a transport mode SA, of a packet that could not be put together: fragments
+    /// overlap, are missing or are too many.
     OutReassembly,
     /// No engine sealed the packet, which is a defect of this program: it was wiped and not sent.
     OutStateProtoError,
-    /// The datagram lies outside the buffer that it is said to be in, or its batch becomes more than a batch may hold.
+    /// The datagram lies outside the buffer that it is said to be in, or its batch becomes more
+    /// than a batch may hold.
     InBufferError,
     /// The datagram is too short to be ESP, or is not AH with the lengths of its SA.
     InHdrError,
@@ -88,7 +93,8 @@ drop_reasons! {
     InTrailerError,
     /// The next header is not an IP version: this is a tunnel mode SA.
     InStateModeError,
-    /// What IPComp compressed does not inflate to a packet, or holds IPComp again, or the SA has no IPComp with this CPI.
+    /// What IPComp compressed does not inflate to a packet, or holds IPComp again, or the SA has no
+    /// IPComp with this CPI.
     InIpcompError,
     /// The inner packet's version is not the one that the next header says.
     InInnerVersion,
@@ -102,9 +108,11 @@ drop_reasons! {
     InStateMismatch,
     /// A DISCARD policy covers the inner packet.
     InPolBlock,
-    /// Another policy than that of its SA covers the inner packet, or the packet that it complains about, first.
+    /// Another policy than that of its SA covers the inner packet, or the packet that it complains
+    /// about, first.
     InTmplMismatch,
-    /// The outer header says congestion experienced and the inner packet cannot carry it (RFC 6040).
+    /// The outer header says congestion experienced and the inner packet cannot carry it (RFC
+    /// 6040).
     InEcnError,
 }
 
@@ -127,7 +135,8 @@ pub struct Traffic {
     pub out_absorbed: u64,
     /// Dummy packets made (RFC 4303 section 2.6).
     pub out_dummies: u64,
-    /// ESP and AH packets put into send batches, less those that were taken out again ([`DropReason::OutStateProtoError`]).
+    /// ESP and AH packets put into send batches, less those that were taken out again
+    /// ([`DropReason::OutStateProtoError`]).
     pub out_sent: u64,
     /// Inner bytes of the packets put into send batches.
     pub out_bytes: u64,

@@ -1,5 +1,6 @@
-//! ECN through tunnels (RFC 6040). Outbound is the "normal mode" of section 4.1: the inner field is copied, which
-//! [`crate::Send::tos`] carries together with DSCP. Inbound is the table of section 4.2.
+//! ECN through tunnels (RFC 6040). Outbound is the "normal mode" of section 4.1: the inner field is
+//! copied, which [`crate::Send::tos`] carries together with DSCP. Inbound is the table of section
+//! 4.2.
 
 use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::sadb::SaOptions;
@@ -15,7 +16,8 @@ const CE: u8 = 3;
 #[inline]
 pub(crate) fn decapsulate(inner: u8, outer: u8) -> Option<u8> {
     match (inner & ECN, outer & ECN) {
-        // "If the inner ECN field is Not-ECT and the outer ECN field is CE, the decapsulator MUST drop the packet."
+        // "If the inner ECN field is Not-ECT and the outer ECN field is CE, the decapsulator MUST
+        // drop the packet."
         (NOT_ECT, CE) => None,
         (NOT_ECT, _) => Some(NOT_ECT),
         (ECT_0, ECT_1) => Some(ECT_1),
@@ -24,7 +26,8 @@ pub(crate) fn decapsulate(inner: u8, outer: u8) -> Option<u8> {
     }
 }
 
-/// Brings the ECN field of the inner packet up to date; false when it has to be dropped. `packet` has a whole header.
+/// Brings the ECN field of the inner packet up to date; false when it has to be dropped. `packet`
+/// has a whole header.
 #[inline]
 pub(crate) fn apply(packet: &mut [u8], ipv6: bool, inner_tos: u8, outer_tos: u8) -> bool {
     let (inner, outer) = (inner_tos & ECN, outer_tos & ECN);
@@ -38,8 +41,8 @@ pub(crate) fn apply(packet: &mut [u8], ipv6: bool, inner_tos: u8, outer_tos: u8)
     true
 }
 
-/// The same for an SA with options of its own: whether congestion marks pass, and whether the inner DSCP becomes the outer
-/// one (RFC 2983 section 3.1, the uniform model).
+/// The same for an SA with options of its own: whether congestion marks pass, and whether the inner
+/// DSCP becomes the outer one (RFC 2983 section 3.1, the uniform model).
 pub(crate) fn arrive(packet: &mut [u8], ipv6: bool, inner: u8, outer: u8, options: &SaOptions) -> bool {
     let ecn = if options.copy_ecn { decapsulate(inner, outer) } else { Some(inner & ECN) };
     let Some(ecn) = ecn else { return false };

@@ -1,5 +1,5 @@
-//! The engine that all workers share: applies [`Command`]s to snapshots of SAD and SPD, answers questions, and holds what
-//! the key daemon has to be told.
+//! The engine that all workers share: applies [`Command`]s to snapshots of SAD and SPD, answers
+//! questions, and holds what the key daemon has to be told.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{
@@ -32,7 +32,8 @@ use crate::up::UpQueue;
 /// Settings of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// A reqid without SA raises [`Up::Acquire`] at most once in this time, which is at least a millisecond.
+    /// A reqid without SA raises [`Up::Acquire`] at most once in this time, which is at least a
+    /// millisecond.
     pub acquire_interval: Duration,
     /// Which engine protects the packets of which suite.
     pub engines: Engines,
@@ -51,8 +52,8 @@ pub enum ApplyError {
     Protocol,
     /// AH in UDP.
     Encap,
-    /// Padding or dummy packets where there is no tunnel mode ESP, dummy packets without an interval, or a DSCP of more than
-    /// six bits.
+    /// Padding or dummy packets where there is no tunnel mode ESP, dummy packets without an
+    /// interval, or a DSCP of more than six bits.
     Options,
     /// An SPI from 0 to 255 (RFC 4303 section 2.1).
     ReservedSpi,
@@ -186,8 +187,8 @@ impl Engine {
         self.control.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Applies one command, wholly or not at all. Workers see it from their next [`crate::Worker::begin`] on. `now` is the
-    /// driver's monotonic time.
+    /// Applies one command, wholly or not at all. Workers see it from their next
+    /// [`crate::Worker::begin`] on. `now` is the driver's monotonic time.
     pub fn apply(&self, now: Duration, command: &Command) -> Result<(), ApplyError> {
         let mut control = self.control();
         let mut next = Snapshot::clone(&self.snapshot.load());
@@ -318,13 +319,14 @@ impl Engine {
         self.up.take()
     }
 
-    /// Calls `waker` from the worker's thread whenever [`Self::take_up`] will have something new. It must not block.
+    /// Calls `waker` from the worker's thread whenever [`Self::take_up`] will have something new.
+    /// It must not block.
     pub fn set_waker(&self, waker: impl Fn() + std::marker::Send + Sync + 'static) {
         self.up.set_waker(Box::new(waker));
     }
 
-    /// Moves an SA's sequence number forward: the last one used (outbound), or the top of the window (inbound). Never
-    /// back. For taking over another gateway's SAs (RFC 6311 section 5).
+    /// Moves an SA's sequence number forward: the last one used (outbound), or the top of the
+    /// window (inbound). Never back. For taking over another gateway's SAs (RFC 6311 section 5).
     pub fn advance_sequence(&self, sa: SaRef, to: u64) -> Result<(), ApplyError> {
         let snap = self.snapshot.load();
         match sa.direction {

@@ -1,6 +1,8 @@
-//! What a worker remembers about the flows that leave, so that the SPD is asked once for each and not for each packet.
+//! What a worker remembers about the flows that leave, so that the SPD is asked once for each and
+//! not for each packet.
 //!
-//! Of bounded size, valid for one snapshot. A sender who makes flows collide makes them slow, nothing else.
+//! Of bounded size, valid for one snapshot. A sender who makes flows collide makes them slow,
+//! nothing else.
 
 use std::net::IpAddr;
 
@@ -125,7 +127,8 @@ impl FlowKey {
         const K: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut x = (self.src as u64 ^ (self.src >> 64) as u64).wrapping_mul(K);
         x = (x.rotate_left(29) ^ self.dst as u64 ^ (self.dst >> 64) as u64).wrapping_mul(K);
-        // With the ports below, since a product's lower bits do not depend on its factors' upper ones.
+        // With the ports below, since a product's lower bits do not depend on its factors' upper
+        // ones.
         (x.rotate_left(29) ^ self.rest.rotate_left(32)).wrapping_mul(K)
     }
 }
@@ -137,7 +140,8 @@ pub(crate) enum Verdict {
     Sa(u32),
     /// There is no SA for this reqid.
     Acquire(ReqId),
-    /// As the first fragment of the packet; under this reason if that is not known. Only for keys that are hidden.
+    /// As the first fragment of the packet; under this reason if that is not known. Only for keys
+    /// that are hidden.
     AsFirst(DropReason),
     /// Dropped.
     Drop(DropReason),
@@ -167,8 +171,8 @@ impl Verdict {
     }
 }
 
-/// Inner flows that were accepted on an inbound SA: martian, selector and policy checks give the same answer for all
-/// packets of one flow, so they are made once for each.
+/// Inner flows that were accepted on an inbound SA: martian, selector and policy checks give the
+/// same answer for all packets of one flow, so they are made once for each.
 pub(crate) struct Accepted {
     entries: Box<[(FlowKey, u32)]>,
     /// Something was entered since the last [`Self::clear`].
@@ -209,11 +213,13 @@ const WORDS: usize = 8;
 const MOST: usize = 1 << 19;
 /// How many times larger it becomes at once.
 const GROWTH: usize = 8;
-/// From so many policies on, asking the SPD takes longer than a cache that is larger than the processor's.
+/// From so many policies on, asking the SPD takes longer than a cache that is larger than the
+/// processor's.
 const MANY_POLICIES: usize = 256;
 
-/// The cache: two-way, of plain numbers, so that memory that was never used is never resident. An entry is of one
-/// generation of SAD and SPD, and nothing has to be emptied for the next; an SA is there by its [`crate::sa::OutSa::place`].
+/// The cache: two-way, of plain numbers, so that memory that was never used is never resident. An
+/// entry is of one generation of SAD and SPD, and nothing has to be emptied for the next; an SA is
+/// there by its [`crate::sa::OutSa::place`].
 ///
 /// It grows when the flows do not fit and looking them up is not cheap.
 pub(crate) struct FlowCache {

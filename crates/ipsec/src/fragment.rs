@@ -1,16 +1,18 @@
-//! Fragments as tunnels carry them (RFC 4301 section 7): a later fragment shows no ports, and what is done with it may depend on
-//! them.
+//! Fragments as tunnels carry them (RFC 4301 section 7): a later fragment shows no ports, and what
+//! is done with it may depend on them.
 //!
-//! * Where no policy for its addresses looks at ports, it needs nothing (section 7.1), and an OPAQUE policy is for nothing
-//!   else (section 7.2).
-//! * Where some policy looks at ports, it takes what its first fragment got, which is remembered here (sections 7.3 and 7.4):
-//!   the first one's flow, by addresses and identification, for [`KEPT`]. Without a first one that is known it goes nowhere.
+//! * Where no policy for its addresses looks at ports, it needs nothing (section 7.1), and an
+//!   OPAQUE policy is for nothing else (section 7.2).
+//! * Where some policy looks at ports, it takes what its first fragment got, which is remembered
+//!   here (sections 7.3 and 7.4): the first one's flow, by addresses and identification, for
+//!   [`KEPT`]. Without a first one that is known it goes nowhere.
 //!
-//! A first fragment that does not have the whole upper-layer header hides its ports and counts as a later one (RFC 1858, RFC
-//! 7112); a later one that overlaps the first could change what that said, and goes nowhere either.
+//! A first fragment that does not have the whole upper-layer header hides its ports and counts as a
+//! later one (RFC 1858, RFC 7112); a later one that overlaps the first could change what that said,
+//! and goes nowhere either.
 //!
-//! Memory is of fixed size, taken with the first fragment that comes. A sender who makes many packets collide loses
-//! fragments, nothing else. Each worker has its own.
+//! Memory is of fixed size, taken with the first fragment that comes. A sender who makes many
+//! packets collide loses fragments, nothing else. Each worker has its own.
 //!
 //! Not here: putting fragments together for transport mode (`reasm`).
 
@@ -27,8 +29,8 @@ const SETS: usize = 256;
 /// Packets of one place.
 const WAYS: usize = 4;
 
-/// True when the packet shows whatever policies ask for: it is whole, or the first fragment and has the whole upper-layer
-/// header.
+/// True when the packet shows whatever policies ask for: it is whole, or the first fragment and has
+/// the whole upper-layer header.
 #[inline]
 pub(crate) fn shows_ports(packet: &[u8], info: &IpInfo) -> bool {
     match info.fragment {
@@ -49,7 +51,8 @@ fn upper_is_whole(packet: &[u8], info: &IpInfo) -> bool {
     upper.len() >= needed
 }
 
-/// Which packet a fragment is of. RFC 791: addresses, protocol, identification; RFC 8200 section 4.5: not the protocol.
+/// Which packet a fragment is of. RFC 791: addresses, protocol, identification; RFC 8200 section
+/// 4.5: not the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name {
     addresses: (u128, u128),

@@ -1,5 +1,6 @@
-//! Bodies of fuzz targets: [`esp_inbound`], what arrives; [`engine_pair`], two engines that face each other, with a reference
-//! beside them. In the crate, so that they are compiled and run with the tests.
+//! Bodies of fuzz targets: [`esp_inbound`], what arrives; [`engine_pair`], two engines that face
+//! each other, with a reference beside them. In the crate, so that they are compiled and run with
+//! the tests.
 //!
 //! # Files
 //!

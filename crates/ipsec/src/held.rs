@@ -1,9 +1,11 @@
-//! Packets that wait for an SA: the first ones that a PROTECT policy without SA meets are kept until the key daemon has made
-//! one, so that a connection does not begin with a loss and a retransmission.
+//! Packets that wait for an SA: the first ones that a PROTECT policy without SA meets are kept
+//! until the key daemon has made one, so that a connection does not begin with a loss and a
+//! retransmission.
 //!
-//! Anyone who can send to the gateway's inside can make packets wait, so they are few ([`OF_ONE`], [`PACKETS`], [`BYTES`]) and
-//! do not wait long ([`WAIT`]). What is too much or too old is dropped under [`DropReason::OutNoStates`]; memory is taken
-//! for packets that wait, and given back. Each worker has its own.
+//! Anyone who can send to the gateway's inside can make packets wait, so they are few ([`OF_ONE`],
+//! [`PACKETS`], [`BYTES`]) and do not wait long ([`WAIT`]). What is too much or too old is dropped
+//! under [`DropReason::OutNoStates`]; memory is taken for packets that wait, and given back. Each
+//! worker has its own.
 //!
 //! Not here: fragments that wait for their packet's others (`reasm`).
 
@@ -41,17 +43,19 @@ pub(crate) struct Held {
     waiting: VecDeque<Waiting>,
     bytes: usize,
     of: HashMap<ReqId, u16>,
-    /// Reqids with packets here of which none could ask for an SA, because one had been asked for (and made, and ended) just
-    /// before; and when they may.
+    /// Reqids with packets here of which none could ask for an SA, because one had been asked for
+    /// (and made, and ended) just before; and when they may.
     unasked: Vec<(ReqId, Duration)>,
-    /// As many of `waiting`, from the front, have been looked at since the last change of SAD and SPD.
+    /// As many of `waiting`, from the front, have been looked at since the last change of SAD and
+    /// SPD.
     seen: usize,
     /// Which SAD and SPD that was.
     generation: u64,
 }
 
 impl Held {
-    /// False when there are too many. `ask`: when it may be asked for an SA, if that could not be now.
+    /// False when there are too many. `ask`: when it may be asked for an SA, if that could not be
+    /// now.
     fn push(
         &mut self,
         frame: &[u8],
@@ -100,8 +104,8 @@ impl Held {
 }
 
 impl Worker {
-    /// Keeps a frame until there is an SA for this reqid, and counts it as held. False when there are too many. `ask`: when
-    /// it may be asked for that SA, if that could not be now.
+    /// Keeps a frame until there is an SA for this reqid, and counts it as held. False when there
+    /// are too many. `ask`: when it may be asked for that SA, if that could not be now.
     pub(crate) fn hold(
         &mut self,
         frame: &[u8],
@@ -114,8 +118,8 @@ impl Worker {
         held
     }
 
-    /// Sends what waited for an SA that is there now, and drops what has waited too long. Call it after each
-    /// [`Self::begin`] and before new frames, which would otherwise overtake.
+    /// Sends what waited for an SA that is there now, and drops what has waited too long. Call it
+    /// after each [`Self::begin`] and before new frames, which would otherwise overtake.
     ///
     /// True when `tx` is full and there is more: seal, send, clear, and call again.
     #[must_use]
@@ -194,8 +198,8 @@ impl Worker {
         waits
     }
 
-    /// When something here is due, on the clock of [`Self::begin`], which an idle driver should call then with what follows
-    /// it; `None` while there is nothing.
+    /// When something here is due, on the clock of [`Self::begin`], which an idle driver should
+    /// call then with what follows it; `None` while there is nothing.
     pub fn next_due(&self) -> Option<Duration> {
         let held = self.held.waiting.front().map(|w| w.since + WAIT);
         let ask = self.held.unasked.iter().map(|(_, at)| *at).min();

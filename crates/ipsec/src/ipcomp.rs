@@ -1,32 +1,37 @@
-//! IP payload compression (RFC 3173) with DEFLATE (RFC 2394), of one packet at a time and without state between packets.
+//! IP payload compression (RFC 3173) with DEFLATE (RFC 2394), of one packet at a time and without
+//! state between packets.
 //!
 //! ```text
-//! 0 next header  1 flags, zero  2-3 CPI  4.. raw DEFLATE of the payload (RFC 1951; no zlib header, no checksum)
+//! 0 next header  1 flags, zero  2-3 CPI  4.. raw DEFLATE of the payload (RFC 1951)
 //! ```
 //!
-//! libdeflate does the work: whole buffers are what it is made for. Nanoseconds to compress a payload (text / random; one core of
-//! an x86-64 server), and what text of 1,400 bytes becomes:
+//! The DEFLATE stream has no zlib header and no checksum. libdeflate does the work: whole buffers
+//! are what it is made for. Nanoseconds to compress a payload (text / random; one core of an x86-64
+//! server), and what text of 1,400 bytes becomes:
 //!
 //! | | 64 bytes | 512 bytes | 1,400 bytes | text, of 1 |
 //! |---|---|---|---|---|
 //! | libdeflate 1 | 2,800 / 2,900 | 3,900 / 3,700 | 6,900 / 4,900 | 0.58 |
 //! | libdeflate 4 | 3,400 / 3,400 | 5,200 / 4,900 | 11,000 / 7,400 | 0.58 |
 //! | miniz_oxide 1 | 3,700 / 3,900 | 6,300 / 6,900 | 11,800 / 8,900 | 0.61 |
-//! | zlib-rs 1 (0.6.8: panics when there is too little room) | 1,400 / - | 2,800 / - | 5,500 / - | 0.80 |
-//! | zlib-rs 2 (the same) | 3,700 / - | 9,100 / - | 15,900 / - | 0.58 |
+//! | zlib-rs 1 | 1,400 / - | 2,800 / - | 5,500 / - | 0.80 |
+//! | zlib-rs 2 | 3,700 / - | 9,100 / - | 15,900 / - | 0.58 |
 //!
-//! Most of the cost of a small packet is clearing a hash table of 128 KiB. Inflating 1,400 bytes takes 3,300 (libdeflate), 3,900
+//! (zlib-rs 0.6.8 panics when there is too little room.) Most of the cost of a small packet is
+//! clearing a hash table of 128 KiB. Inflating 1,400 bytes takes 3,300 (libdeflate), 3,900
 //! (zlib-rs) or 5,600 (miniz_oxide).
 //!
-//! That is more than all the rest of the way out takes, so an SA whose packets do not compress hardly tries: [`Adaptive`]. The whole
-//! way out with AES-128-GCM and IPComp, and of 1 without (`benches/ipcomp.rs`):
+//! That is more than all the rest of the way out takes, so an SA whose packets do not compress
+//! hardly tries: [`Adaptive`]. The whole way out with AES-128-GCM and IPComp, and of 1 without
+//! (`benches/ipcomp.rs`):
 //!
 //! | | 64 bytes | 512 bytes | 1,400 bytes |
 //! |---|---|---|---|
 //! | text | 151, 1.10 | 4,900, 27 | 8,400, 35 |
 //! | random data | 149, 1.09 | 195, 1.09 | 255, 1.07 |
 //!
-//! (Packets of 64 bytes are not tried at all: what they pay is the path of SAs that want more than plain tunnel mode.)
+//! (Packets of 64 bytes are not tried at all: what they pay is the path of SAs that want more than
+//! plain tunnel mode.)
 //!
 //! Payloads over 2,048 bytes go without: Linux inflates with a window of that size ([`WINDOW`]).
 //!
@@ -41,17 +46,20 @@ use libdeflater::{CompressionLvl, Decompressor};
 pub(crate) const HEADER: usize = 4;
 /// Longest payload that comes out, in bytes: what an IP packet holds at most.
 const LONGEST: usize = 65_535;
-/// Payloads below this are not worth the attempt, in bytes: text of 64 loses 3 bytes and wins a header of 4. Linux has the same.
+/// Payloads below this are not worth the attempt, in bytes: text of 64 loses 3 bytes and wins a
+/// header of 4. Linux has the same.
 const SHORTEST: usize = 90;
-/// Payloads above this are not compressed, in bytes. Linux calls zlib's inflate with `windowBits` 11: what has been written
-/// stays within reach as long as it is in the same buffer, which was all of the packet, but has been a page of it since 2025. A
-/// payload that fits into the window cannot point beyond it; libdeflate has no smaller one.
+/// Payloads above this are not compressed, in bytes. Linux calls zlib's inflate with `windowBits`
+/// 11: what has been written stays within reach as long as it is in the same buffer, which was all
+/// of the packet, but has been a page of it since 2025. A payload that fits into the window cannot
+/// point beyond it; libdeflate has no smaller one.
 const WINDOW: usize = 2048;
 /// libdeflate's least level that compresses (at 0 it only stores).
 const LEVEL: i32 = 1;
 
-/// When not to try: the adaptive algorithm that RFC 3173 section 2.2 asks for, since data that has been compressed or encrypted
-/// before does not get shorter. Of an SA; threads may share it, and may lose a count to each other, which harms nothing.
+/// When not to try: the adaptive algorithm that RFC 3173 section 2.2 asks for, since data that has
+/// been compressed or encrypted before does not get shorter. Of an SA; threads may share it, and
+/// may lose a count to each other, which harms nothing.
 #[derive(Default)]
 pub(crate) struct Adaptive {
     /// Attempts in a row that gained nothing.
@@ -65,8 +73,9 @@ impl Adaptive {
     const FORGIVEN: u32 = 4;
     /// Packets that are skipped first; twice as many each time.
     const FIRST: u32 = 8;
-    /// Packets that are skipped at most. An attempt costs as much as the whole way of 20 to 40 packets: so rare, it takes a
-    /// hundredth or two of the time; and text is compressed again after so many.
+    /// Packets that are skipped at most. An attempt costs as much as the whole way of 20 to 40
+    /// packets: so rare, it takes a hundredth or two of the time; and text is compressed again
+    /// after so many.
     const MOST: u32 = 2048;
 
     /// True when the next packet is to be tried.
@@ -88,7 +97,8 @@ impl Adaptive {
     }
 }
 
-/// Scratch memory of one thread, allocated on first use: about 200 KiB to compress and 75 to expand.
+/// Scratch memory of one thread, allocated on first use: about 200 KiB to compress and 75 to
+/// expand.
 #[derive(Default)]
 pub(crate) struct Compressor {
     deflate: Option<Deflate>,
@@ -107,7 +117,8 @@ struct Inflate {
 }
 
 impl Compressor {
-    /// The IPComp header and the compressed payload, when that is shorter than the payload; `None`: it goes without.
+    /// The IPComp header and the compressed payload, when that is shorter than the payload; `None`:
+    /// it goes without.
     pub(crate) fn compress(
         &mut self,
         adaptive: &Adaptive,
@@ -122,8 +133,9 @@ impl Compressor {
             library: libdeflater::Compressor::new(CompressionLvl::new(LEVEL).unwrap_or_default()),
             out: Box::new([0; HEADER + WINDOW]),
         });
-        // "If the total size of a compressed payload and the IPComp header is not smaller than the size of the original payload,
-        // the IP datagram MUST be sent in the original non-compressed form" (section 2.2): there is no room for more.
+        // "If the total size of a compressed payload and the IPComp header is not smaller than the
+        // size of the original payload, the IP datagram MUST be sent in the original non-compressed
+        // form" (section 2.2): there is no room for more.
         let (header, room) = out[..payload.len() - 1].split_first_chunk_mut::<HEADER>()?;
         let [high, low] = cpi.to_be_bytes();
         *header = [next_header, 0, high, low];
@@ -132,16 +144,18 @@ impl Compressor {
         out.get(..HEADER + written?)
     }
 
-    /// Appends to `out` what a packet that begins with an IPComp header holds: its next header, and the range in `out`. `None`, and
-    /// nothing appended, when it does not inflate, holds more than 65,535 bytes, or has another CPI. Bytes behind the end of the
-    /// compressed data are passed over, as zlib and so Linux does.
+    /// Appends to `out` what a packet that begins with an IPComp header holds: its next header, and
+    /// the range in `out`. `None`, and nothing appended, when it does not inflate, holds more than
+    /// 65,535 bytes, or has another CPI. Bytes behind the end of the compressed data are passed
+    /// over, as zlib and so Linux does.
     pub(crate) fn expand(
         &mut self,
         packet: &[u8],
         cpi: u16,
         out: &mut Vec<u8>,
     ) -> Option<(u8, Range<usize>)> {
-        // "Flags: Reserved for future use. MUST be set to zero. MUST be ignored by the receiving node" (section 3.3).
+        // "Flags: Reserved for future use. MUST be set to zero. MUST be ignored by the receiving
+        // node" (section 3.3).
         let ([next_header, _, high, low], data) = packet.split_first_chunk::<HEADER>()?;
         (u16::from_be_bytes([*high, *low]) == cpi).then_some(())?;
         let inflate = self

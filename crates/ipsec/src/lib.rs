@@ -1,7 +1,8 @@
-//! The packet engine of RFC 4301, without I/O: SAD, SPD; ESP, AH and IPComp, in tunnel and transport mode.
+//! The packet engine of RFC 4301, without I/O: SAD, SPD; ESP, AH and IPComp, in tunnel and
+//! transport mode.
 //!
-//! One [`Engine`] is shared by all threads; each thread has a [`Worker`]. The key daemon feeds the engine with
-//! [`ironswan_wire::sadb::Command`] and takes [`ironswan_wire::sadb::Up`] back.
+//! One [`Engine`] is shared by all threads; each thread has a [`Worker`]. The key daemon feeds the
+//! engine with [`ironswan_wire::sadb::Command`] and takes [`ironswan_wire::sadb::Up`] back.
 //!
 //! ```text
 //! TUN read --> Worker::outbound --> TxBatch --> Worker::seal --> sendmsg with UDP_SEGMENT
@@ -10,11 +11,11 @@
 //!              SPI, replay check, open, replay commit, trailer, inner header, selectors, merge
 //! ```
 //!
-//! The engine owns no packet memory, works in place on what the caller lends, allocates nothing per packet in the steady
-//! state, reads no clock and opens no socket.
+//! The engine owns no packet memory, works in place on what the caller lends, allocates nothing per
+//! packet in the steady state, reads no clock and opens no socket.
 //!
-//! Not here: making fragments (a packet that does not fit its path leaves whole, and says whether it may be cut); of the path
-//! MTU only what ESP and AH take from it ([`mtu`]).
+//! Not here: making fragments (a packet that does not fit its path leaves whole, and says whether
+//! it may be cut); of the path MTU only what ESP and AH take from it ([`mtu`]).
 //!
 //! # Files
 //!

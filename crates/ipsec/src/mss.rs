@@ -1,12 +1,14 @@
-//! TCP's maximum segment size, brought down to what fits the path of an SA (RFC 9293 section 3.7.1, RFC 6691).
+//! TCP's maximum segment size, brought down to what fits the path of an SA (RFC 9293 section 3.7.1,
+//! RFC 6691).
 //!
 //! ```text
 //! TCP header, from 20 on, options:  0 end | 1 nothing | kind, length, data ..
 //! maximum segment size:             2 | 4 | MSS (2 bytes)           in SYN and SYN-ACK only
 //! ```
 //!
-//! Hosts whose ICMP is filtered on the way would otherwise never learn what the tunnel takes away. Only ever made smaller; a SYN
-//! without the option asks for 536 or 1,220 bytes, which is left to fragmentation where it does not fit.
+//! Hosts whose ICMP is filtered on the way would otherwise never learn what the tunnel takes away.
+//! Only ever made smaller; a SYN without the option asks for 536 or 1,220 bytes, which is left to
+//! fragmentation where it does not fit.
 
 use ironswan_wire::ip::{Fragment, IpInfo, checksum, protocol, tcp, v4, v6};
 
@@ -24,16 +26,18 @@ pub(crate) fn is_syn(packet: &[u8], info: &IpInfo) -> bool {
         && packet.get(info.upper + FLAGS).is_some_and(|flags| flags & tcp::SYN != 0)
 }
 
-/// Makes the MSS of a TCP SYN such that the packets it asks for are of at most `largest` bytes, IP header included. With
-/// `finished_checksum` the checksum is brought up to date; else whoever completes it will find the new option. Everything that
-/// is not a whole and well-formed SYN is left as it is. `info` is what [`ironswan_wire::ip::parse`] says of `packet`.
+/// Makes the MSS of a TCP SYN such that the packets it asks for are of at most `largest` bytes, IP
+/// header included. With `finished_checksum` the checksum is brought up to date; else whoever
+/// completes it will find the new option. Everything that is not a whole and well-formed SYN is
+/// left as it is. `info` is what [`ironswan_wire::ip::parse`] says of `packet`.
 #[cold]
 pub(crate) fn clamp(packet: &mut [u8], info: &IpInfo, largest: u32, finished_checksum: bool) {
     if !is_syn(packet, info) || info.fragment != Fragment::No {
         return;
     }
-    // "The MSS value to be sent in an MSS Option should be equal to the effective MTU minus the fixed IP and TCP headers"
-    // (RFC 9293 section 3.7.1): whoever sends options subtracts them from what it sends.
+    // "The MSS value to be sent in an MSS Option should be equal to the effective MTU minus the
+    // fixed IP and TCP headers" (RFC 9293 section 3.7.1): whoever sends options subtracts them from
+    // what it sends.
     let headers = tcp::MIN_HEADER + if info.ipv6 { v6::HEADER } else { v4::MIN_HEADER };
     let Some(most) = (largest as usize).checked_sub(headers).filter(|most| *most != 0) else { return };
     let Some(segment) = packet.get_mut(info.upper..info.total_len) else { return };
@@ -54,7 +58,8 @@ pub(crate) fn clamp(packet: &mut [u8], info: &IpInfo, largest: u32, finished_che
     }
 }
 
-/// Where the value of the MSS option is in `options`. `None` when there is none, or the options are malformed before it.
+/// Where the value of the MSS option is in `options`. `None` when there is none, or the options are
+/// malformed before it.
 fn find(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -156,7 +161,8 @@ mod tests {
         same(&packet(false, tcp::SYN, &[]), 100);
         same(&packet(false, tcp::SYN, &mss), 40);
         same(&packet(false, tcp::SYN, &mss), 0);
-        // Malformed: a length of nothing, an option longer than the header, an MSS of another length, the end first.
+        // Malformed: a length of nothing, an option longer than the header, an MSS of another
+        // length, the end first.
         for options in [
             [3, 0, 2, 4, 5, 0xb4, 0, 0],
             [3, 1, 2, 4, 5, 0xb4, 0, 0],

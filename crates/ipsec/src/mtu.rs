@@ -1,9 +1,11 @@
 //! How long an inner packet may be: what ESP or AH and the outer headers add, to the byte.
 //!
 //! ```text
-//! tunnel:     IP (20 or 40) | UDP 8 | SPI, sequence 8 | IV | inner packet | padding to a block | pad length, next header 2 | ICV
+//! tunnel:     IP 20 or 40 | UDP 8 | SPI, sequence 8 | IV | inner packet | trailer | ICV
 //! transport:  IP, the packet's own          ..           | its payload  | ..
-//! AH:         IP            | next header .. sequence 12 | IV, ICV, padding to 4 or 8 | inner packet, or payload
+//! AH:         IP | next header .. sequence 12 | IV, ICV, padding | inner packet, or payload
+//!
+//! trailer: padding to a block, pad length, next header; padding of AH: to 4 or 8 bytes
 //! ```
 //!
 //! IPComp is not in it: what does not get shorter goes without.
@@ -15,7 +17,8 @@ use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Mode, SaAdd};
 
-/// No sender of IPv6 has to make packets smaller than this: a narrower link must fragment by itself (RFC 8200 section 5).
+/// No sender of IPv6 has to make packets smaller than this: a narrower link must fragment by itself
+/// (RFC 8200 section 5).
 pub const LEAST_V6: usize = 1280;
 /// What every IPv4 host takes (RFC 791 section 3.1): smaller packets are not asked for.
 pub const LEAST_V4: usize = 576;
@@ -51,9 +54,9 @@ impl Encapsulation {
         }
     }
 
-    /// The largest inner packet whose outer packet is not longer than `path` bytes, headers included; 0 when not even an
-    /// empty one fits. One byte more and it is longer. In transport mode the packet's own IP header counts, without options
-    /// and extensions.
+    /// The largest inner packet whose outer packet is not longer than `path` bytes, headers
+    /// included; 0 when not even an empty one fits. One byte more and it is longer. In transport
+    /// mode the packet's own IP header counts, without options and extensions.
     pub fn inner_max(&self, path: u32) -> u32 {
         let ip = if self.outer_ipv6 { v6::HEADER } else { v4::MIN_HEADER };
         let kept = if self.mode == Mode::Transport { ip } else { 0 };
@@ -69,8 +72,8 @@ impl Encapsulation {
         if payload == 0 { 0 } else { (payload + kept) as u32 }
     }
 
-    /// Length of the whole AH: "the AH header ... must be a multiple of" 4 bytes with IPv4 and 8 with IPv6 (RFC 4302 section
-    /// 2.6).
+    /// Length of the whole AH: "the AH header ... must be a multiple of" 4 bytes with IPv4 and 8
+    /// with IPv6 (RFC 4302 section 2.6).
     pub(crate) fn ah_len(&self) -> usize {
         let field = self.suite.integ.and_then(algorithm::integ).map_or(0, |s| s.iv_len + s.icv_len);
         (AH_FIXED + field).next_multiple_of(if self.outer_ipv6 { 8 } else { 4 })

@@ -1,18 +1,22 @@
-//! Puts fragments together in front of transport mode, which applies "only to whole IP datagrams (not to IP fragments)" (RFC 4303
-//! section 3.3.4, RFC 4302 section 3.3.4).
-//! RFC 791 section 3.2, RFC 8200 section 4.5, RFC 5722 (no overlaps).
+//! Puts fragments together in front of transport mode, which applies "only to whole IP datagrams
+//! (not to IP fragments)" (RFC 4303 section 3.3.4, RFC 4302 section 3.3.4). RFC 791 section 3.2,
+//! RFC 8200 section 4.5, RFC 5722 (no overlaps).
 //!
 //! ```text
-//! fragments -> one of PACKETS slots (addresses, id) -> header of the first | data at its offset -> the packet
-//!              `-- at most BYTES together, TIMEOUT each; an overlap or a lie gives the whole packet up --'
+//! fragments -> one of PACKETS slots (addresses, id) -> header | data at its offset -> the packet
+//!              `-- at most BYTES together, TIMEOUT each --'
+//!              an overlap or a lie drops the whole packet
 //! ```
 //!
-//! Slots are few and searched one by one: nothing is hashed, so no choice of addresses makes it slow.
+//! Slots are few and searched one by one: nothing is hashed, so no choice of addresses makes it
+//! slow.
 //!
-//! The books: a fragment that waits counts in `held`; when its packet is whole, all but one of its fragments leave `held` as
-//! `out_absorbed`, and the last one stands for the packet; when it is given up, each is dropped under `OutReassembly`.
+//! The books: a fragment that waits counts in `held`; when its packet is whole, all but one of its
+//! fragments leave `held` as `out_absorbed`, and the last one stands for the packet; when it is
+//! given up, each is dropped under `OutReassembly`.
 //!
-//! Not here: fragments that tunnel mode carries as they are (RFC 4301 section 7), and making fragments.
+//! Not here: fragments that tunnel mode carries as they are (RFC 4301 section 7), and making
+//! fragments.
 
 use std::time::Duration;
 
@@ -25,7 +29,8 @@ use crate::fragment::shows_ports;
 const PACKETS: usize = 64;
 /// Bytes that they may take together.
 const BYTES: usize = 1 << 20;
-/// How long a packet waits from its first fragment on. RFC 8200 has 60 s, RFC 1122 section 3.3.2 wants 60 to 120; Linux takes 30.
+/// How long a packet waits from its first fragment on. RFC 8200 has 60 s, RFC 1122 section 3.3.2
+/// wants 60 to 120; Linux takes 30.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Fragments of one packet; at the least data a link carries, this is more than any packet needs.
 const FRAGMENTS: usize = 256;
@@ -84,8 +89,9 @@ struct Partial {
     data: Vec<u8>,
     /// Bit `1 << n` for ECN codepoint n of a fragment.
     ecn: u8,
-    /// "the entire datagram (and any constituent fragments, including those not yet received) MUST be silently discarded" (RFC 5722
-    /// section 4): what else comes of it is dropped until its time is up.
+    /// "the entire datagram (and any constituent fragments, including those not yet received) MUST
+    /// be silently discarded" (RFC 5722 section 4): what else comes of it is dropped until its time
+    /// is up.
     given_up: bool,
 }
 
@@ -102,8 +108,8 @@ pub(crate) struct Reassembler {
 }
 
 impl Reassembler {
-    /// Takes a fragment, or a packet whose fragment header says that it is whole (RFC 6946). `info` is what [`ironswan_wire::ip::parse`]
-    /// says of `packet`, which is as long as its header says.
+    /// Takes a fragment, or a packet whose fragment header says that it is whole (RFC 6946). `info`
+    /// is what [`ironswan_wire::ip::parse`] says of `packet`, which is as long as its header says.
     pub(crate) fn push(&mut self, now: Duration, packet: &[u8], info: &IpInfo, tally: &mut Tally) -> Pushed {
         self.expire(now, tally);
         if info.fragment == Fragment::No {
@@ -249,8 +255,9 @@ impl Partial {
         if let Some((offset, len)) = self.pieces.get(at).map(|(o, l)| (usize::from(*o), usize::from(*l)))
             && offset < end
         {
-            // "an implementation may choose to detect this case and drop exact duplicate fragments while keeping the other
-            // fragments belonging to the same packet" (RFC 8200 section 4.5). Anything else overlaps.
+            // "an implementation may choose to detect this case and drop exact duplicate fragments
+            // while keeping the other fragments belonging to the same packet" (RFC 8200 section
+            // 4.5). Anything else overlaps.
             return offset == start
                 && len == piece.data.len()
                 && self.data[start..end] == *piece.data
@@ -300,7 +307,8 @@ impl Partial {
         if len > LONGEST {
             return false;
         }
-        // What one fragment met is the packet's (RFC 3168 section 5.3). With a fragment that cannot have met it somebody lies.
+        // What one fragment met is the packet's (RFC 3168 section 5.3). With a fragment that cannot
+        // have met it somebody lies.
         let congested = self.ecn & 1 << 3 != 0;
         if congested && self.ecn & 1 != 0 {
             return false;
@@ -349,7 +357,8 @@ impl<'a> Piece<'a> {
         let offset = usize::from(field);
         // Every fragment but the last is whole units of 8 bytes; one without data says nothing.
         let sound = !data.is_empty() && (!more || data.len() % 8 == 0);
-        // "it MUST include the entire IPv6 Header Chain in the First Fragment" (RFC 7112 section 5): the policy is chosen by it.
+        // "it MUST include the entire IPv6 Header Chain in the First Fragment" (RFC 7112 section
+        // 5): the policy is chosen by it.
         let shown = offset != 0 || shows_ports(packet, info);
         (sound && shown).then_some(Self { key, offset, last: !more, head_len, next, data })
     }

@@ -1,8 +1,10 @@
-//! The anti-replay window (RFC 4303 section 3.4.3) with extended sequence numbers (appendix A2), any size.
+//! The anti-replay window (RFC 4303 section 3.4.3) with extended sequence numbers (appendix A2),
+//! any size.
 //!
-//! A ring of 64-bit words as in RFC 6479: bit `seq % 64` of word `seq / 64 % words`. The ring is one word longer than the
-//! window, so that moving the top clears whole words only. The word of the top is kept beside it, and goes to the ring when the
-//! top leaves it: with many SAs a packet in order changes one cache line of its SA's window, not two.
+//! A ring of 64-bit words as in RFC 6479: bit `seq % 64` of word `seq / 64 % words`. The ring is
+//! one word longer than the window, so that moving the top clears whole words only. The word of the
+//! top is kept beside it, and goes to the ring when the top leaves it: with many SAs a packet in
+//! order changes one cache line of its SA's window, not two.
 //!
 //! ```text
 //!            top - window          top
@@ -55,15 +57,16 @@ impl Replay {
         self.window
     }
 
-    /// Moves the top forward to `top` without a packet (RFC 6311 section 5, and tests). Never moves it back.
+    /// Moves the top forward to `top` without a packet (RFC 6311 section 5, and tests). Never moves
+    /// it back.
     pub fn advance(&mut self, top: u64) {
         if top > self.top {
             self.slide(top);
         }
     }
 
-    /// The whole sequence number of a packet that carries the low half `low`, checked against the window. The window
-    /// does not move: that is for [`Self::commit`], after the ICV.
+    /// The whole sequence number of a packet that carries the low half `low`, checked against the
+    /// window. The window does not move: that is for [`Self::commit`], after the ICV.
     #[inline]
     pub fn check(&self, low: u32) -> Result<u64, ReplayError> {
         let seq = self.infer(low).ok_or(ReplayError::Old)?;
@@ -75,8 +78,8 @@ impl Replay {
         Ok(seq)
     }
 
-    /// Marks an authenticated packet as received. Checks again, since the same number may come twice in one batch, or the
-    /// window may have moved meanwhile.
+    /// Marks an authenticated packet as received. Checks again, since the same number may come
+    /// twice in one batch, or the window may have moved meanwhile.
     #[inline]
     pub fn commit(&mut self, seq: u64) -> Result<(), ReplayError> {
         self.test(seq)?;
@@ -97,7 +100,8 @@ impl Replay {
         if self.window == 0 {
             return Ok(());
         }
-        // "The first packet sent using a given SA will contain a sequence number of 1" (RFC 4303 section 2.2).
+        // "The first packet sent using a given SA will contain a sequence number of 1" (RFC 4303
+        // section 2.2).
         if seq == 0 {
             return Err(ReplayError::Old);
         }
@@ -134,15 +138,16 @@ impl Replay {
         }
         let mask = self.ring.len() - 1;
         self.ring[old as usize & mask] = std::mem::take(&mut self.last);
-        // The word of the new top is cleared when the top leaves it. After a jump over the whole ring the one just written is
-        // as old as the others.
+        // The word of the new top is cleared when the top leaves it. After a jump over the whole
+        // ring the one just written is as old as the others.
         let fresh = (new - old).min(self.ring.len() as u64 + 1);
         for i in 1..fresh {
             self.ring[(old + i) as usize & mask] = 0;
         }
     }
 
-    /// RFC 4303 appendix A2.2: the high half that puts `low` into, or closest in front of, the window.
+    /// RFC 4303 appendix A2.2: the high half that puts `low` into, or closest in front of, the
+    /// window.
     #[inline]
     fn infer(&self, low: u32) -> Option<u64> {
         if !self.esn {

@@ -1,5 +1,5 @@
-//! One SA: what the packet path needs of it. Everything that changes is atomic or behind a lock that is held for a run of
-//! packets, so that workers share SAs.
+//! One SA: what the packet path needs of it. Everything that changes is atomic or behind a lock
+//! that is held for a run of packets, so that workers share SAs.
 //!
 //! # Files
 //!
@@ -41,27 +41,30 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// True when a packet in UDP from `source` says that the peer is elsewhere now. An SA without encapsulation has no NAT
-    /// on its path, so none whose mapping could change. Only address and port count: a scope is ours, not the peer's.
+    /// True when a packet in UDP from `source` says that the peer is elsewhere now. An SA without
+    /// encapsulation has no NAT on its path, so none whose mapping could change. Only address and
+    /// port count: a scope is ours, not the peer's.
     #[inline]
     pub(crate) fn is_left_by(&self, source: SocketAddr) -> bool {
         self.udp_encap && (self.remote.port() != source.port() || self.remote.ip() != source.ip())
     }
 }
 
-/// The sources that were reported of one SA on its present path. They are few, and each is reported again only after a
-/// while, so that a NAT that changes its mind with every packet does not flood the key daemon.
+/// The sources that were reported of one SA on its present path. They are few, and each is reported
+/// again only after a while, so that a NAT that changes its mind with every packet does not flood
+/// the key daemon.
 #[derive(Default)]
 pub(crate) struct Sources(Mutex<[Option<(SocketAddr, Duration)>; Sources::KEPT]>);
 
 impl Sources {
     /// Sources that are kept.
     const KEPT: usize = 4;
-    /// After this a source is news again: the key daemon may have had a reason not to follow, which has gone.
+    /// After this a source is news again: the key daemon may have had a reason not to follow, which
+    /// has gone.
     const REST: Duration = Duration::from_secs(10);
 
-    /// True when `source` has to be reported, which is remembered. False also when as many others as are kept have just
-    /// been.
+    /// True when `source` has to be reported, which is remembered. False also when as many others
+    /// as are kept have just been.
     #[cold]
     pub(crate) fn is_news(&self, now: Duration, source: SocketAddr) -> bool {
         let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -76,7 +79,8 @@ impl Sources {
     }
 }
 
-/// Without extended sequence numbers the key daemon is told to rekey when this many numbers are left.
+/// Without extended sequence numbers the key daemon is told to rekey when this many numbers are
+/// left.
 const SEQUENCE_RESERVE: u64 = 1 << 28;
 
 /// The selectors that the peers agreed on.
@@ -158,7 +162,8 @@ impl Usage {
                 || at(limits.hard_bytes, self.bytes.load(Relaxed)))
     }
 
-    /// True when so much more would go beyond a hard limit. Of an SA one worker at a time asks this and counts what then leaves.
+    /// True when so much more would go beyond a hard limit. Of an SA one worker at a time asks this
+    /// and counts what then leaves.
     #[inline]
     pub(crate) fn exceeds(&self, limits: &Lifetime, packets: u64, bytes: u64) -> bool {
         self.limited
@@ -246,7 +251,8 @@ impl SaKey {
     }
 }
 
-/// Lengths in bytes of an ESP SA's IV and ICV, and of what text is padded to: the longest is the ICV of HMAC-SHA2-512, 32.
+/// Lengths in bytes of an ESP SA's IV and ICV, and of what text is padded to: the longest is the
+/// ICV of HMAC-SHA2-512, 32.
 #[derive(Clone, Copy)]
 struct Lens {
     iv: u8,
@@ -263,7 +269,8 @@ pub(crate) struct OutSa {
 }
 
 impl OutSa {
-    /// The largest inner packet that fits the path to the peer; `None` as long as that is not known.
+    /// The largest inner packet that fits the path to the peer; `None` as long as that is not
+    /// known.
     pub(crate) fn inner_max(&self) -> Option<u32> {
         let state = &*self.state;
         let encapsulation = Encapsulation {
@@ -277,8 +284,9 @@ impl OutSa {
     }
 }
 
-/// What an outbound SA keeps when its path changes. With many SAs a packet's time is the number of cache lines that it needs
-/// of them: the first one has all that a plain SA's packets read and write but the key, which begins at the next.
+/// What an outbound SA keeps when its path changes. With many SAs a packet's time is the number of
+/// cache lines that it needs of them: the first one has all that a plain SA's packets read and
+/// write but the key, which begins at the next.
 #[repr(C, align(64))]
 pub(crate) struct OutState {
     /// The last sequence number that was used.
@@ -287,8 +295,9 @@ pub(crate) struct OutState {
     pub(crate) spi: Spi,
     /// Bytes of the path to the peer, outer IP header included; 0 as long as it is not known.
     path_mtu: AtomicU32,
-    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender may send, as
-    /// [`crate::Send::fragmentable`] has them; all lengths when the SA does not care. Of an ESP SA only.
+    /// Lengths of the ESP packets around the least inner packets that every IPv4 and IPv6 sender
+    /// may send, as [`crate::Send::fragmentable`] has them; all lengths when the SA does not care.
+    /// Of an ESP SA only.
     pub(crate) fragmentable: [u16; 2],
     lens: Lens,
     /// Tunnel mode ESP that needs nothing else: the fast path.
@@ -300,7 +309,8 @@ pub(crate) struct OutState {
     pub(crate) key: SaKey,
     pub(crate) lifetime: Lifetime,
     pub(crate) reqid: ReqId,
-    /// When it sent last, in nanoseconds of the driver's clock. Kept with [`SaOptions::dummies`] only.
+    /// When it sent last, in nanoseconds of the driver's clock. Kept with [`SaOptions::dummies`]
+    /// only.
     sent_at: AtomicU64,
     pub(crate) adaptive: Adaptive,
     pub(crate) mode: Mode,
@@ -315,7 +325,8 @@ impl OutState {
         let plain = key.esp().is_some()
             && sa.mode == Mode::Tunnel
             && (o.ipcomp, o.tfc, o.dummies) == (None, Tfc::None, None);
-        // "DSCP: copied or mapped", "ECN: constructed" (RFC 4301 section 5.1.2.1); RFC 6040 section 4.1.
+        // "DSCP: copied or mapped", "ECN: constructed" (RFC 4301 section 5.1.2.1); RFC 6040 section
+        // 4.1.
         let ecn = if o.copy_ecn { ecn::ECN } else { 0 };
         let (tos_kept, tos_set) = match o.dscp_out {
             Dscp::Copy => (!ecn::ECN | ecn, 0),
@@ -388,7 +399,8 @@ impl OutState {
         self.sent_at.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is sealing's business.
+    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is
+    /// sealing's business.
     pub(crate) fn prefetch(&self) {
         prefetch(self, 0..1);
         prefetch(&self.key, 0..1);
@@ -423,13 +435,14 @@ impl OutState {
             + self.icv_len()
     }
 
-    /// The last number that this SA may use: "the sender MUST NOT send a packet on an SA if doing so would cause the
-    /// sequence number to cycle" (RFC 4303 section 3.3.3).
+    /// The last number that this SA may use: "the sender MUST NOT send a packet on an SA if doing
+    /// so would cause the sequence number to cycle" (RFC 4303 section 3.3.3).
     fn last_sequence(&self) -> u64 {
         if self.esn { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    /// Takes `n` consecutive sequence numbers and returns the first; `None` when they are not there.
+    /// Takes `n` consecutive sequence numbers and returns the first; `None` when they are not
+    /// there.
     #[inline]
     pub(crate) fn take_sequence(&self, n: u64) -> Option<u64> {
         let last = self.last_sequence();
@@ -472,8 +485,8 @@ impl InSa {
     }
 }
 
-/// What an inbound SA keeps when its path changes. As with [`OutState`], the first lines have what is needed to check a packet,
-/// and to deliver and count it when it was authentic.
+/// What an inbound SA keeps when its path changes. As with [`OutState`], the first lines have what
+/// is needed to check a packet, and to deliver and count it when it was authentic.
 #[repr(C, align(64))]
 pub(crate) struct InState {
     pub(crate) replay: Mutex<Replay>,
@@ -489,8 +502,8 @@ pub(crate) struct InState {
     /// Of IPv4 and of IPv6: the selectors have addresses that no packet on a wire has.
     martians: [bool; 2],
     pub(crate) reqid: ReqId,
-    /// Twice the version of the SPD in which other policies were last looked for that come before those of this SA, and 1
-    /// if there are any.
+    /// Twice the version of the SPD in which other policies were last looked for that come before
+    /// those of this SA, and 1 if there are any.
     others: AtomicU64,
     ranges_v4: Ranges<u32>,
     ranges_v6: Ranges<u128>,
@@ -548,7 +561,8 @@ impl InState {
         self.lens.icv.into()
     }
 
-    /// True when its selectors cover the packet for its addresses alone: the quick answer, of which false says nothing.
+    /// True when its selectors cover the packet for its addresses alone: the quick answer, of which
+    /// false says nothing.
     #[inline(always)]
     pub(crate) fn covers_addresses(&self, key: &FlowKey) -> bool {
         match key.is_ipv6() {
@@ -557,20 +571,22 @@ impl InState {
         }
     }
 
-    /// True when the selectors have addresses of this family that no packet on a wire has: then they do not keep martians out.
+    /// True when the selectors have addresses of this family that no packet on a wire has: then
+    /// they do not keep martians out.
     #[inline(always)]
     pub(crate) fn may_let_martians_in(&self, ipv6: bool) -> bool {
         self.martians[usize::from(ipv6)]
     }
 
-    /// True when it is known of this SPD that no other policy covers a packet of this SA's selectors before its own do: the
-    /// quick answer, of which false says nothing.
+    /// True when it is known of this SPD that no other policy covers a packet of this SA's
+    /// selectors before its own do: the quick answer, of which false says nothing.
     #[inline(always)]
     pub(crate) fn is_alone_in(&self, spd: &Spd) -> bool {
         self.others.load(Relaxed) == spd.version() << 1
     }
 
-    /// The same, found out unless it is known. Once for each SPD, so that no packet pays for policies that did not change.
+    /// The same, found out unless it is known. Once for each SPD, so that no packet pays for
+    /// policies that did not change.
     pub(crate) fn find_others(&self, spd: &Spd) -> bool {
         let known = self.others.load(Relaxed);
         if known >> 1 == spd.version() {
@@ -581,14 +597,15 @@ impl InState {
         others
     }
 
-    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is opening's business.
+    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is
+    /// opening's business.
     pub(crate) fn prefetch(&self) {
         prefetch(self, 0..std::mem::offset_of!(Self, ranges_v6));
         prefetch(&self.key, 0..1);
     }
 
-    /// Locks the window. A panic of another thread while it held the lock leaves a window that is still sound: every
-    /// step of [`Replay`] ends in a valid state.
+    /// Locks the window. A panic of another thread while it held the lock leaves a window that is
+    /// still sound: every step of [`Replay`] ends in a valid state.
     #[inline]
     pub(crate) fn window(&self) -> std::sync::MutexGuard<'_, Replay> {
         self.replay.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

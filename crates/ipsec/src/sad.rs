@@ -1,5 +1,6 @@
-//! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of. Both are trees of two levels,
-//! of which a change copies one branch: adding one of 100,000 SAs copies two nodes of 64 pointers and a table of some 25 entries.
+//! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of.
+//! Both are trees of two levels, of which a change copies one branch: adding one of 100,000 SAs
+//! copies two nodes of 64 pointers and a table of some 25 entries.
 
 use std::array::from_fn;
 use std::sync::Arc;
@@ -11,9 +12,9 @@ const FAN: usize = 64;
 /// Slots of the smallest table that is not empty.
 const LEAST: usize = 8;
 
-/// Numbers to values, by open addressing: where an entry is follows from its number, so that it can be asked for before it is
-/// read. Multiplicative hashing: numbers are ours (SPIs that we chose, reqids), never a sender's, so there is nobody to choose
-/// colliding ones.
+/// Numbers to values, by open addressing: where an entry is follows from its number, so that it can
+/// be asked for before it is read. Multiplicative hashing: numbers are ours (SPIs that we chose,
+/// reqids), never a sender's, so there is nobody to choose colliding ones.
 pub(crate) struct CowMap<V> {
     nodes: [Arc<Shards<V>>; FAN],
     len: usize,
@@ -23,7 +24,8 @@ type Shards<V> = [Arc<Shard<V>>; FAN];
 
 #[derive(Clone)]
 struct Shard<V> {
-    /// None, or a power of two of which at most half are taken. An entry is in its slot or behind it, with no gap between.
+    /// None, or a power of two of which at most half are taken. An entry is in its slot or behind
+    /// it, with no gap between.
     slots: Vec<Option<(u32, V)>>,
     len: usize,
 }
@@ -82,7 +84,8 @@ impl<V: Clone> Shard<V> {
         let mut gap = self.find(key)?;
         let (_, old) = self.slots[gap].take()?;
         self.len -= 1;
-        // What follows closes up, unless it is where it is looked for first or between there and the gap.
+        // What follows closes up, unless it is where it is looked for first or between there and
+        // the gap.
         let mask = self.slots.len() - 1;
         let mut at = (gap + 1) & mask;
         while let Some((key, _)) = self.slots[at] {
@@ -154,7 +157,8 @@ impl<V: Clone> CowMap<V> {
     }
 }
 
-/// A list with gaps, cheap to copy with one change as [`CowMap`] is, and found by number without a hash.
+/// A list with gaps, cheap to copy with one change as [`CowMap`] is, and found by number without a
+/// hash.
 pub(crate) struct CowVec<V> {
     nodes: Vec<Arc<Chunks<V>>>,
     len: u32,
@@ -235,7 +239,8 @@ mod tests {
         assert_eq!((a.values().count(), b.values().count()), (999, 1000));
     }
 
-    /// Against a map of another kind: numbers that share slots, that wrap around the end of a table, that come back.
+    /// Against a map of another kind: numbers that share slots, that wrap around the end of a
+    /// table, that come back.
     #[test]
     fn whatever_is_added_and_removed_is_found_and_nothing_else() {
         let mut state = 1u64;

@@ -1,11 +1,12 @@
 //! The SPD (RFC 4301 section 4.4.1): ordered policies, looked up by a packet's selectors.
 //!
-//! A policy is a box in five dimensions: remote and local address, remote and local port, protocol. A packet is a point, and
-//! of all boxes around it the one of the lowest rank wins. The boxes are kept in a [`tree`] for each family, in which a
-//! look-up takes a few steps however many policies there are and whatever they differ in.
+//! A policy is a box in five dimensions: remote and local address, remote and local port, protocol.
+//! A packet is a point, and of all boxes around it the one of the lowest rank wins. The boxes are
+//! kept in a [`tree`] for each family, in which a look-up takes a few steps however many policies
+//! there are and whatever they differ in.
 //!
-//! Ports that cannot be seen are one more value beside the 65,536 that can: ANY contains it, OPAQUE is it alone, and a
-//! range of ports does not contain it (RFC 4301 section 4.4.1.1).
+//! Ports that cannot be seen are one more value beside the 65,536 that can: ANY contains it, OPAQUE
+//! is it alone, and a range of ports does not contain it (RFC 4301 section 4.4.1.1).
 //!
 //! # Files
 //!
@@ -152,13 +153,15 @@ fn hidden<A: Value>(tree: Option<&Node<A>>, p: &Point<A>, known: bool) -> Result
     Ok(found.map(|i| i.found().0))
 }
 
-/// Nodes that may be read, for all selectors of an SA together, to find out whether other policies come before its own.
+/// Nodes that may be read, for all selectors of an SA together, to find out whether other policies
+/// come before its own.
 const OTHERS_STEPS: u32 = 256;
 /// Pairs of a local and a remote selector of one SA for which that is found out.
 const MAX_PAIRS: usize = 64;
 
-/// True when a policy that is not PROTECT by `reqid` covers some packet of `area` before all policies that are. False also
-/// needs a policy of this reqid around the whole of it, unless no other policy touches it.
+/// True when a policy that is not PROTECT by `reqid` covers some packet of `area` before all
+/// policies that are. False also needs a policy of this reqid around the whole of it, unless no
+/// other policy touches it.
 fn others_first<A: Value>(tree: Option<&Node<A>>, area: &Area<A>, reqid: ReqId, steps: &mut u32) -> bool {
     let Some(tree) = tree else { return false };
     let own = tree.rank_of(area, Action::Protect(reqid));
@@ -172,8 +175,9 @@ impl Spd {
         self.version
     }
 
-    /// True when of the packets that these selectors cover some may have to come by something else than an SA of `reqid`:
-    /// another policy covers them first. False is certain, true is not: then each flow has to be looked up.
+    /// True when of the packets that these selectors cover some may have to come by something else
+    /// than an SA of `reqid`: another policy covers them first. False is certain, true is not: then
+    /// each flow has to be looked up.
     pub(crate) fn others_first(
         &self,
         local: &[TrafficSelector],
@@ -249,7 +253,8 @@ impl Spd {
         self.find(p.dst, p.src, p.dst_port, p.src_port, p.protocol).map(|(action, _)| action)
     }
 
-    /// The action of the policy that covers a packet that arrived: the one that its answer would take.
+    /// The action of the policy that covers a packet that arrived: the one that its answer would
+    /// take.
     pub(crate) fn lookup_in(&self, p: &PacketSelector) -> Option<Action> {
         self.find(p.src, p.dst, p.src_port, p.dst_port, p.protocol).map(|(action, _)| action)
     }
@@ -276,8 +281,8 @@ impl Spd {
         }
     }
 
-    /// What is done with packets that leave whose ports cannot be seen though they may have some: with later fragments. `Err`
-    /// when it depends on those.
+    /// What is done with packets that leave whose ports cannot be seen though they may have some:
+    /// with later fragments. `Err` when it depends on those.
     pub(crate) fn lookup_out_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, Depends> {
         self.find_hidden(p.dst, p.src, p.protocol)
     }

@@ -1,7 +1,9 @@
-//! Where the time of a packet goes: nanoseconds by stage and direction, of batches that are picked out and measured. The
-//! decrypt side is as visible as the encrypt side. The engine reads no clock: a worker that is to measure is lent one.
+//! Where the time of a packet goes: nanoseconds by stage and direction, of batches that are picked
+//! out and measured. The decrypt side is as visible as the encrypt side. The engine reads no clock:
+//! a worker that is to measure is lent one.
 
-/// A stage of the packet path, in the order of the path. Not every stage has the same work in both directions.
+/// A stage of the packet path, in the order of the path. Not every stage has the same work in both
+/// directions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stage {
     /// Taking packets from the device (out) or the sockets (in).
@@ -55,8 +57,8 @@ pub struct Stopwatch {
     pub cost: u64,
 }
 
-/// What is told at the end of each stage. Code that measures and code that does not are compiled separately, so that the
-/// packets of all other batches pay nothing.
+/// What is told at the end of each stage. Code that measures and code that does not are compiled
+/// separately, so that the packets of all other batches pay nothing.
 pub(crate) trait Watch {
     fn lap(&mut self, stage: Stage);
 }

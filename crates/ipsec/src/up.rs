@@ -12,8 +12,9 @@ use std::time::Duration;
 use ironswan_wire::sadb::{Rejected, ReqId, SaRef, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
-/// Acquires that wait at most. Expire and FirstUse are not limited here: there are at most three for each SA; nor Moved,
-/// which [`crate::sa::Sources`] limits, and Rejected, which [`crate::audit::Audit`] limits.
+/// Acquires that wait at most. Expire and FirstUse are not limited here: there are at most three
+/// for each SA; nor Moved, which [`crate::sa::Sources`] limits, and Rejected, which
+/// [`crate::audit::Audit`] limits.
 const MAX_ACQUIRES: usize = 1024;
 
 type Waker = Box<dyn Fn() + std::marker::Send + Sync>;
@@ -54,8 +55,8 @@ impl UpQueue {
         }
     }
 
-    /// One for each reqid and interval, and not more than the queue takes. What is suppressed may be tried again at the time
-    /// in `Err`.
+    /// One for each reqid and interval, and not more than the queue takes. What is suppressed may
+    /// be tried again at the time in `Err`.
     #[cold]
     pub(crate) fn acquire(
         &self,

@@ -13,10 +13,12 @@ use crate::pipeline::{Burst, Inbound, Outbound};
 
 /// The packet path of one thread.
 ///
-/// Threads that share one tunnel keep the order of its packets so. Outbound: one lock around a worker, under which a thread
-/// takes frames, calls [`Self::plan`] (which hands out sequence numbers) and takes a ticket; without it [`TxBatch::emit`](crate::TxBatch::emit) and
-/// [`TxBatch::seal`](crate::TxBatch::seal); then the batches are sent in the order of tickets. Inbound: datagrams and a ticket are taken under a
-/// lock; [`RxBatch::open`](crate::RxBatch::open) without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
+/// Threads that share one tunnel keep the order of its packets so. Outbound: one lock around a
+/// worker, under which a thread takes frames, calls [`Self::plan`] (which hands out sequence
+/// numbers) and takes a ticket; without it [`TxBatch::emit`](crate::TxBatch::emit) and
+/// [`TxBatch::seal`](crate::TxBatch::seal); then the batches are sent in the order of tickets.
+/// Inbound: datagrams and a ticket are taken under a lock; [`RxBatch::open`](crate::RxBatch::open)
+/// without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
 pub struct Worker {
     pub(crate) engine: Arc<Engine>,
     pub(crate) snap: Arc<Snapshot>,
@@ -56,9 +58,11 @@ impl Worker {
         worker
     }
 
-    /// Begins a batch: takes the engine's present SAD and SPD. `now` is the driver's monotonic time.
+    /// Begins a batch: takes the engine's present SAD and SPD. `now` is the driver's monotonic
+    /// time.
     ///
-    /// A worker holds SAs that were deleted, with their keys, until its next call: let an idle one call it once a second.
+    /// A worker holds SAs that were deleted, with their keys, until its next call: let an idle one
+    /// call it once a second.
     pub fn begin(&mut self, now: Duration) {
         self.now = now;
         if self.engine.generation() != self.snap.generation {
@@ -70,7 +74,8 @@ impl Worker {
         self.flush();
     }
 
-    /// Adds what was counted to the engine's totals, as [`Self::begin`], [`Self::seal`] and [`Self::deliver`] do.
+    /// Adds what was counted to the engine's totals, as [`Self::begin`], [`Self::seal`] and
+    /// [`Self::deliver`] do.
     pub fn settle(&mut self) {
         self.flush();
     }

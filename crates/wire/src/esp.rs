@@ -1,8 +1,9 @@
 //! ESP on the wire (RFC 4303 section 2), around what the cipher does.
 //!
 //! ```text
-//!  0-3 SPI  4-7 sequence number (low half)  8.. IV | inner packet | padding 1,2,3.. | pad length | next header | ICV
-//!                                                \________________ encrypted ________________/
+//!  0-3 SPI  4-7 sequence number, low half  8.. IV | inner packet | trailer | ICV
+//!                                                   \____ encrypted _____/
+//!  trailer: padding 1,2,3..  pad length 1  next header 1
 //! ```
 
 /// SPI and sequence number.

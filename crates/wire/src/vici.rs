@@ -3,8 +3,9 @@
 //! ```text
 //! frame:   | length (32 bits) | packet |
 //! packet:  | type | name length, name (some types) | message |
-//! message: elements: section start(name), section end, key value(name, value), list start(name), list item(value),
-//!          list end; names have 8-bit lengths, values 16-bit lengths
+//! message: elements: section start(name), section end, key value(name, value),
+//!          list start(name), list item(value), list end;
+//!          names have 8-bit lengths, values 16-bit lengths
 //! ```
 //!
 //! Everything is big-endian. A message is a [`Section`], ordered as it came: clients match on the

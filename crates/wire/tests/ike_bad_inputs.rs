@@ -1,4 +1,5 @@
-//! Hostile and sloppy IKE messages, one story a test: each is refused by name, or ignored where the RFC says so.
+//! Hostile and sloppy IKE messages, one story a test: each is refused by name, or ignored where the
+//! RFC says so.
 
 use ironswan_wire::iana::{EncrId, IntegId, KeId, NotifyType, PayloadType, PrfId, ProtocolId};
 use ironswan_wire::ike::{
@@ -356,7 +357,8 @@ fn every_byte_of_a_sealed_message_may_be_damaged_without_harm() {
 
 // SA
 
-/// One ESP proposal with AES-GCM-16 (128) and NO_ESN: 1 proposal header, SPI, 12 + 8 bytes of transforms.
+/// One ESP proposal with AES-GCM-16 (128) and NO_ESN: 1 proposal header, SPI, 12 + 8 bytes of
+/// transforms.
 fn sa_body() -> Vec<u8> {
     let mut b = vec![0, 0, 0, 32, 1, 3, 4, 2, 1, 2, 3, 4];
     b.extend([3, 0, 0, 12, 1, 0, 0, 20, 0x80, 14, 0, 128]);
@@ -493,7 +495,8 @@ fn the_spi_size_must_be_the_protocols() {
     body[3] = 10;
     body.truncate(10);
     refused(PayloadType::SA, &body, "SPI needs 4 bytes, 2 left");
-    // Protocols of others are shown, not refused: their proposals are not acceptable, the rest may be.
+    // Protocols of others are shown, not refused: their proposals are not acceptable, the rest may
+    // be.
     assert_eq!(sa(&proposal(0, 1, 9, &[], 1, &t))[0].protocol, ProtocolId(9));
 }
 

@@ -176,7 +176,8 @@ fn fragments_are_found_joined_and_cut_again_as_recorded() {
         }
         assert_eq!(skf.inner, if number == 1 { PayloadType::IDI } else { PayloadType::NONE });
 
-        // The associated data that the daemon logged: header, SKF header and the fragment fields, 36 bytes.
+        // The associated data that the daemon logged: header, SKF header and the fragment fields,
+        // 36 bytes.
         let ranges = message.sealed(GCM).unwrap();
         assert_eq!((ranges.aad.clone(), ranges.text.len()), (0..36, part.len() + 1), "{name}");
         let draft =

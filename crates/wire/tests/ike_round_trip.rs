@@ -220,8 +220,8 @@ proptest! {
             bytes[at] ^= 1u8 << bit;
         }
         if let Ok(payloads) = parse_chain(first, &bytes, Within::Sk) {
-            // Emitting normalises what parsing ignores; after that nothing changes any more. Only a TS payload whose
-            // selectors were all of unknown types cannot be said again.
+            // Emitting normalises what parsing ignores; after that nothing changes any more. Only a
+            // TS payload whose selectors were all of unknown types cannot be said again.
             match emit_chain(&payloads) {
                 Ok((first, once)) => {
                     let again = parse_chain(first, &once, Within::Sk).unwrap();

@@ -1,8 +1,9 @@
-//! Runs the fuzz targets for some seconds of processor time each on stable Rust: seeds first, then mutations of what was
-//! interesting.
+//! Runs the fuzz targets for some seconds of processor time each on stable Rust: seeds first, then
+//! mutations of what was interesting.
 //!
-//! Every run is determined by its seed. A panic, an input that takes too long and an input that allocates too much end
-//! the program with status 1 and print the input and the command that runs it again.
+//! Every run is determined by its seed. A panic, an input that takes too long and an input that
+//! allocates too much end the program with status 1 and print the input and the command that runs
+//! it again.
 
 #![allow(clippy::disallowed_methods, reason = "a fuzzer runs for a time and judges how long inputs take")]
 
@@ -24,7 +25,8 @@ usage: short [--seconds N] [--seed N] [--limit-ms N] [TARGET ...]   all targets,
        short [--seconds N] --expect-crash TARGET                    status 0 when a planted defect is found
        short --list";
 
-/// Counts what is allocated, so that an input that makes a parser allocate by a length field is found.
+/// Counts what is allocated, so that an input that makes a parser allocate by a length field is
+/// found.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
@@ -41,7 +43,8 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: `ptr` came from `alloc` above with this layout, that is from the system allocator.
+        // SAFETY: `ptr` came from `alloc` above with this layout, that is from the system
+        // allocator.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -220,7 +223,8 @@ fn missing(target: &Target, why: &str) -> bool {
     false
 }
 
-/// Runs this program on a planted defect: it must be found, reported, and come again from what was printed.
+/// Runs this program on a planted defect: it must be found, reported, and come again from what was
+/// printed.
 fn expect_crash(target: &Target, seconds: u64, seed: u64) -> Result<String, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let run = |args: &[&str]| Command::new(&program).args(args).output().map_err(|e| e.to_string());
@@ -324,7 +328,8 @@ fn options(mut args: impl Iterator<Item = String>) -> Result<bool, String> {
     Ok(good)
 }
 
-/// A finding is reported once, with its input: the first panic's place is printed, and no backtrace.
+/// A finding is reported once, with its input: the first panic's place is printed, and no
+/// backtrace.
 fn silence_panics() {
     static SAID: AtomicBool = AtomicBool::new(false);
     panic::set_hook(Box::new(|info| {

@@ -1,4 +1,5 @@
-//! Two engines that face each other, with a reference beside them. The body is in `ironswan_ipsec::fuzz`.
+//! Two engines that face each other, with a reference beside them. The body is in
+//! `ironswan_ipsec::fuzz`.
 
 use ironswan_ipsec::fuzz::{Defect, engine_pair, engine_pair_with};
 

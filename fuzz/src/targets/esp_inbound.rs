@@ -1,4 +1,5 @@
-//! What arrives as ESP: well-sealed nonsense, damaged packets, and anything else. The body is in `ironswan_ipsec::fuzz`.
+//! What arrives as ESP: well-sealed nonsense, damaged packets, and anything else. The body is in
+//! `ironswan_ipsec::fuzz`.
 
 /// Record kinds with lengths, beginnings of inner packets, trailers.
 pub const DICTIONARY: &[&[u8]] = &[

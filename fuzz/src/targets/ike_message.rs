@@ -38,7 +38,8 @@ const GEOMETRIES: [Geometry; 3] = [
     Geometry { iv: 8, icv: 12, block: 8 },
 ];
 
-/// Runs the bytes as they are, and once more with the length field set right, since the chain is never reached otherwise.
+/// Runs the bytes as they are, and once more with the length field set right, since the chain is
+/// never reached otherwise.
 pub fn run(data: &[u8]) -> u64 {
     let datagram = match natt::classify(data) {
         Natt::Ike(ike) => ike,
@@ -69,7 +70,8 @@ fn message(datagram: &[u8]) -> u64 {
             );
         }
     }
-    // What was read can be said again, and then it stays the same. Only selectors of unknown types are lost.
+    // What was read can be said again, and then it stays the same. Only selectors of unknown types
+    // are lost.
     if let Ok(bytes) = message.emit() {
         let again = Message::parse(&bytes).expect("what was emitted parses");
         assert_eq!(again.emit().as_ref(), Ok(&bytes));

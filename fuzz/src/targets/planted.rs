@@ -1,12 +1,13 @@
-//! Defects on purpose, several steps away from any seed, to show that the fuzzer finds and reports them.
+//! Defects on purpose, several steps away from any seed, to show that the fuzzer finds and reports
+//! them.
 
 use ironswan_wire::iana::ExchangeType;
 use ironswan_wire::ike::Header;
 
 use super::signature;
 
-/// How many of the conditions hold that lead to the defect: an INFORMATIONAL response with the highest message id and a
-/// responder SPI of a certain form.
+/// How many of the conditions hold that lead to the defect: an INFORMATIONAL response with the
+/// highest message id and a responder SPI of a certain form.
 fn steps(data: &[u8]) -> u64 {
     let Ok(header) = Header::read(data) else { return 0 };
     let mut steps = 1;

@@ -568,7 +568,7 @@ fn suites_and_keys_that_do_not_fit_are_refused() {
             (EncrId::AES_CTR, 128, None, 20, 0),
             (EncrId::AES_CTR, 128, Some(IntegId::NONE), 20, 0),
             (EncrId::AES_CTR, 128, sha256, 16, 32),
-            (EncrId::AES_CBC, 128, Some(IntegId::AES_128_GMAC), 16, 20), // AH's only (RFC 4543 section 4)
+            (EncrId::AES_CBC, 128, Some(IntegId::AES_128_GMAC), 16, 20), // AH's only (RFC 4543)
             (EncrId(99), 128, sha256, 16, 32),
             (EncrId::CHACHA20_POLY1305, 256, None, 32, 0),
             (EncrId::AES_CBC, 128, None, 16, 0),

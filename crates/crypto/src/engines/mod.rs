@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Engines::portable()   aws-lc for everything
-//! Engines::select(..)   known answers, then a stopwatch: the fastest per suite and size (see `select`)
+//! Engines::select(..)   known answers, then a stopwatch: the fastest per suite and size
 //! Engines::only(id)     one engine for all that it has, whatever the size of a batch: for tests
 //! ```
 //!
@@ -12,8 +12,9 @@
 //! | `aws-lc` | everything | everywhere |
 //! | `vaes` | AES-GCM, AES-GMAC | x86-64 with VAES and AVX2 |
 //! | `avx2` | 3DES | x86-64 with AVX2 |
-//! | `ipsec-mb` | AES-GCM, AES-GMAC; NULL, AES-CBC and AES-CTR with every integrity algorithm, 3DES with AVX-512 | x86-64, built with the feature `ipsec-mb` |
+//! | `ipsec-mb` | all but CCM, ChaCha20-Poly1305; 3DES with AVX-512 only | x86-64, by feature |
 //!
+//! The feature that builds `ipsec-mb` in has the same name.
 //! A suite that an engine does not have is done by aws-lc. The value goes into the packet engine's
 //! settings and from there into every key: nothing here is global.
 //!

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! for each class of suites and each engine that has it
-//!   known answers, and a batch of mixed lengths, with wrong ICVs in it, against aws-lc's     wrong: never used, a warning
-//!   32 packets of 64 and of 1,400 bytes of text, sealed and opened, the least of 3 runs      ns per packet
+//!   known answers, and a batch of mixed lengths, with wrong ICVs in it, against aws-lc's
+//!     -> an engine that answers wrongly is never used, and there is a warning
+//!   32 packets of 64 and of 1,400 bytes of text, sealed and opened, the least of 3 runs
+//!     -> nanoseconds per packet
 //! ```
 //!
 //! Engines take turns within a run, so that whatever else the machine does meets all of them. 3DES

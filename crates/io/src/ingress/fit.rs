@@ -2,15 +2,16 @@
 //! packet for which it has no room to ask.
 //!
 //! ```text
-//! a list that is too long:    first rows ─▶ as they are
-//!                             the others ─▶ the destinations of those that drop, whatever protocol and ports; the nearest of them
-//!                                           joined, with what is between, until they are few enough
-//! all lists together:         the longest ones are shortened so, to 16 rows if needed
-//! still too many:             sources that are near each other are one range, for which all is dropped that is for any of them; the
-//!                             networks with most ranges first: /16 or /48, then larger ones
+//! a list is too long:   its first rows stay as they are;
+//!                       of the others, rows that drop remain, for every protocol and port:
+//!                       neighbouring destinations are joined until the rows are few enough
+//! all lists together:   the longest ones are shortened so, to 16 rows if needed
+//! still too many:       neighbouring sources become one range, with the rows of all of them;
+//!                       networks with most ranges first: /16 or /48, then larger ones
 //! ```
-//! So many policies of one peer take nothing from any other peer, and let no packet through. The
-//! nft table is exact all the same.
+//! A joined range includes the addresses between its parts, so the program drops more than the
+//! policies ask. One peer's many policies take nothing from another peer, and let no packet
+//! through. The nft table stays exact.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

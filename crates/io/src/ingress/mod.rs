@@ -2,9 +2,9 @@
 //! of ours in the kernel: a second way beside nftables, which no `nft` command takes away.
 //!
 //! ```text
-//! wan0 ─▶ tc, clsact, ingress: filter bpf pref 2 handle 0x220 "ironswan:DIGEST" ─▶ IP: local, forwarded
+//! wan0 ─▶ tc, clsact, ingress: filter bpf pref 2 handle 0x220 "ironswan:DIGEST" ─▶ IP
 //!                                     │
-//!                              program ─▶ memory (what is to be dropped), counter
+//!                              program ─▶ memory (the packets to drop), counter
 //! ```
 //!
 //! The filter holds the program, and the program holds its maps, so no process needs to live for
@@ -22,7 +22,7 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `fit` | what is done with more policies than there is room for |
+//! | `fit` | makes a filter smaller that is larger than the program may be |
 //! | `table` | the memory |
 //! | `program` | the program |
 //! | `tc` | filters by rtnetlink |

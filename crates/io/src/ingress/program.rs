@@ -3,9 +3,11 @@
 //! ```text
 //! protocol of the frame ─▶ IP header ─▶ interval of the source ─▶ (no list: goes on)
 //!                                           │
-//!                  protocol, ports, fragment ─▶ rows of the list, the first that covers the packet ─▶ goes on, or:
-//!                                                                                                │
-//!   to another station; DHCP's answers; to us: neighbours, ESP, AH, IKE, an error about them ─▶ goes on │ ─▶ counted, dropped
+//!              protocol, ports, fragment ─▶ first row of the list that covers it ─▶ goes on
+//!                                                                │
+//!                                                          drop, except:
+//!                                            to another station; DHCP's answers; to us:
+//!                                            neighbours, ESP, AH, IKE, an error about them
 //! ```
 //!
 //! The search has no branches: each step adds its length or nothing, as the sign of a difference

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! first:       the numbers of the views
-//! per family:  starts   first address of each interval, ascending, in words of 32 bits; filled up to a power of two
-//!              lists    by interval: the number of its list, 0 for none
-//!              own      starts and 0 or 1 in the same way: this machine's addresses for which something is dropped
-//!              heads    by list: its first row for each view
-//!              rows     local first and last address | source ports | destination ports | protocol | shows | drop;
+//! per family:  starts   first address of each interval, ascending, in words of 32 bits;
 //!                       filled up to a power of two
+//!              lists    by interval: the number of its list, 0 for none
+//!              own      starts and 0 or 1 in the same way: our addresses for which a row drops
+//!              heads    by list: its first row for each view
+//!              rows     local first and last address | source ports | destination ports |
+//!                       protocol | shows | drop; filled up to a power of two
 //! ```
 //! All numbers are in the machine's byte order. The last row of every list covers every packet, so
 //! no list has a length.

@@ -2,7 +2,8 @@
 //! ingress.
 //!
 //! ```text
-//! nlmsghdr 16 | tcmsg: family 1, padding 3, interface 4, handle 4, parent 4, info 4 | attributes: length 2, type 2, value
+//! nlmsghdr 16 | tcmsg: family 1, padding 3, interface 4, handle 4, parent 4, info 4 | attributes
+//! attribute: length 2, type 2, value
 //! info of a filter: preference << 16 | protocol of the frame, in network byte order
 //! ```
 

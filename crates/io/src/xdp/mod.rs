@@ -5,7 +5,7 @@
 //! ```text
 //!                     ┌─ ESP to one of our addresses ──▶ XdpSocket of the queue ──▶ engine
 //! interface ─▶ program┤
-//!                     └─ everything else, and ESP without a socket ──▶ kernel ──▶ UDP and raw sockets
+//!                     └─ everything else, and ESP without a socket ──▶ kernel ──▶ sockets
 //! ```
 //!
 //! Program, maps and sockets are descriptors of this process. When it ends, however it ends, the

@@ -3,12 +3,15 @@
 //! A frame is redirected when it is all of this, and left to the kernel (`XDP_PASS`) otherwise:
 //!
 //! ```text
-//! Ethernet   to the interface's own address, no VLAN tag, not longer than a frame of the socket's memory
+//! Ethernet   to the interface's own address, no VLAN tag,
+//!            not longer than a frame of the socket's memory
 //! IPv4       without options, no fragment        IPv6   without extension headers
 //!            to an address in the map of our own addresses
-//! UDP        to the encapsulation port, source port not 0, at least 8 bytes of payload, which begin with an SPI
+//! UDP        to the encapsulation port, source port not 0,
+//!            at least 8 bytes of payload, which begin with an SPI
 //!            or ESP (IP protocol 50) of at least 8 bytes
-//! SPI        at least 256: 0 is the non-ESP marker of IKE (RFC 3948 section 2.2), 1 to 255 are reserved
+//! SPI        at least 256: 0 is the non-ESP marker of IKE (RFC 3948 section 2.2),
+//!            1 to 255 are reserved
 //! ```
 //!
 //! So IKE, keepalives, fragments, errors and everything for others go the kernel's way, and so does

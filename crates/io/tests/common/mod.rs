@@ -1,8 +1,10 @@
-//! Network namespaces of a test's own. They belong to the thread, so nothing is left behind when it ends.
+//! Network namespaces of a test's own. They belong to the thread, so nothing is left behind when it
+//! ends.
 
 use std::process::Command;
 
-/// Runs `f` on a thread with a fresh network namespace, loopback up. Fails, with the reason, where that is not allowed.
+/// Runs `f` on a thread with a fresh network namespace, loopback up. Fails, with the reason, where
+/// that is not allowed.
 pub fn in_namespace<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {
         s.spawn(|| {
@@ -16,7 +18,8 @@ pub fn in_namespace<T: Send>(f: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Gives `device` an address, and waits until the kernel is ready to use it, which takes IPv6 a moment.
+/// Gives `device` an address, and waits until the kernel is ready to use it, which takes IPv6 a
+/// moment.
 pub fn address(address: &str, prefix_len: u8, device: &str) {
     ip(&format!(
         "addr add {address}/{prefix_len} dev {device}{}",

@@ -1,5 +1,6 @@
-//! Many SAs: packets of 10,000 flows in random order, on one SA, and on 10,000 with a peer each. Reads, batches and receives are
-//! as large as a gateway's. Both rows are measured in turns, each beside sealing and opening alone with as many keys.
+//! Many SAs: packets of 10,000 flows in random order, on one SA, and on 10,000 with a peer each.
+//! Reads, batches and receives are as large as a gateway's. Both rows are measured in turns, each
+//! beside sealing and opening alone with as many keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

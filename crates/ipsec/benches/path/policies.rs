@@ -1,5 +1,6 @@
-//! What a packet costs on its way out by the number of policies: 64-byte packets of 100,000 flows in random order, spread
-//! evenly over all policies, in bursts of 256. All rows of a shape are measured in turns, and compared with one policy.
+//! What a packet costs on its way out by the number of policies: 64-byte packets of 100,000 flows
+//! in random order, spread evenly over all policies, in bursts of 256. All rows of a shape are
+//! measured in turns, and compared with one policy.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,7 +31,8 @@ const FRAMES: [Frame; READ] = {
 };
 const ROUNDS: usize = 12;
 
-/// One kind of SPD: the policies number `k` of `n` (the first is the one that its flows get), and flow number `o` of it.
+/// One kind of SPD: the policies number `k` of `n` (the first is the one that its flows get), and
+/// flow number `o` of it.
 struct Shape {
     name: &'static str,
     policies: fn(k: u32, n: u32) -> Vec<PolicyAdd>,

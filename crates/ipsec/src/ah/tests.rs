@@ -1,5 +1,5 @@
-//! Tests of the Authentication Header: every bit in front of it is either covered or not, and a packet under way is covered as
-//! on arrival.
+//! Tests of the Authentication Header: every bit in front of it is either covered or not, and a
+//! packet under way is covered as on arrival.
 
 use proptest::prelude::*;
 
@@ -53,8 +53,8 @@ fn covered(packet: &[u8]) -> Vec<u8> {
     heads.split_off(3)
 }
 
-/// Flips each bit in front of AH and says which bytes are not covered: all of their bits count for nothing. A byte some of whose bits
-/// count must be in `partly`.
+/// Flips each bit in front of AH and says which bytes are not covered: all of their bits count for
+/// nothing. A byte some of whose bits count must be in `partly`.
 fn uncovered(packet: &[u8], partly: &[(usize, u8)]) -> Vec<usize> {
     let at = find(packet).unwrap().at;
     let want = covered(packet);
@@ -80,7 +80,8 @@ fn uncovered(packet: &[u8], partly: &[(usize, u8)]) -> Vec<usize> {
 
 #[test]
 fn lengths_are_those_of_the_rfcs() {
-    // (field, IPv4, IPv6): HMAC-96, HMAC-SHA2 128/192/256, AES-GMAC with its IV (erratum 3643 of RFC 4543).
+    // (field, IPv4, IPv6): HMAC-96, HMAC-SHA2 128/192/256, AES-GMAC with its IV (erratum 3643 of
+    // RFC 4543).
     for (field, ipv4, ipv6) in [(12, 24, 24), (16, 28, 32), (24, 36, 40), (32, 44, 48), (8 + 16, 36, 40)] {
         assert_eq!((header_len(field, false), header_len(field, true)), (ipv4, ipv6));
         // Linux pads to 8 bytes in IPv4 too; nobody may pad to less in IPv6.
@@ -166,7 +167,8 @@ fn the_fields_of_an_ipv4_header_that_may_change_are_not_covered() {
 #[test]
 fn ipv4_options_are_covered_whole_or_not_at_all() {
     let header = [1, 6, 7, 8, 10, 11];
-    // NOP, router alert, security, extended security, commercial security, multi-destination, end and what is behind it.
+    // NOP, router alert, security, extended security, commercial security, multi-destination, end
+    // and what is behind it.
     let stays = [1, 148, 4, 0, 0, 130, 3, 9, 133, 3, 8, 134, 3, 7, 149, 3, 6, 0, 5, 5];
     let packet = v4(&stays);
     assert_eq!(covered(&packet)[20..], stays);
@@ -174,7 +176,8 @@ fn ipv4_options_are_covered_whole_or_not_at_all() {
     for kind in [7, 68, 82, 30, 94, 158, 222, 11, 12, 136, 205, 99] {
         let packet = v4(&[1, 148, 4, 0, 0, kind, 5, 4, 1, 2, 1, 1]);
         assert_eq!(covered(&packet)[20..], [1, 148, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1], "{kind}");
-        // Its data may be anything, and its kind and length stand for nothing as long as the option stays what it is.
+        // Its data may be anything, and its kind and length stand for nothing as long as the option
+        // stays what it is.
         for at in 27..30 {
             let mut changed = packet.clone();
             changed[at] ^= 0xff;
@@ -214,7 +217,8 @@ fn uncovered_ignoring(packet: &[u8], skip: &[usize]) -> Vec<usize> {
 #[test]
 fn a_source_route_is_covered_as_on_arrival_wherever_the_packet_is() {
     for kind in [131, 137] {
-        // Via 1.1.1.1 and 2.2.2.2 to 3.3.3.3: RFC 791 section 3.1 puts the next address into the header.
+        // Via 1.1.1.1 and 2.2.2.2 to 3.3.3.3: RFC 791 section 3.1 puts the next address into the
+        // header.
         let mut packet = v4(&[1, kind, 11, 4, 2, 2, 2, 2, 3, 3, 3, 3]);
         packet[16..20].copy_from_slice(&[1; 4]);
         let want = covered(&packet);

@@ -1,4 +1,5 @@
-//! Everything that can arrive at an engine with SAs of every kind: well-sealed nonsense, damaged packets, and anything else.
+//! Everything that can arrive at an engine with SAs of every kind: well-sealed nonsense, damaged
+//! packets, and anything else.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -116,19 +117,20 @@ fn path(ipv6: bool) -> (SocketAddr, SocketAddr) {
     }
 }
 
-/// The engine's inbound half. The input is read as a list of packets, each `kind, length (2 bytes), bytes`:
+/// The engine's inbound half. The input is read as a list of packets, each
+/// `kind, length (2 bytes), bytes`:
 ///
-/// - kinds 0 to 2: the bytes are the plaintext (inner packet, padding, trailer) that an authentic peer seals for SA 0 to 2,
-///   so that what is behind the ICV is fuzzed;
+/// - kinds 0 to 2: the bytes are the plaintext (inner packet, padding, trailer) that an authentic
+///   peer seals for SA 0 to 2, so that what is behind the ICV is fuzzed;
 /// - 3 to 5: the same, and the sealed packet is damaged by its first plaintext byte;
-/// - 0x10 to 0x2f: the same for SA `kind % 16`, damaged from 0x20 on; of an AH SA the first byte chooses the headers in front
-///   of AH, and the last one is the next header;
+/// - 0x10 to 0x2f: the same for SA `kind % 16`, damaged from 0x20 on; of an AH SA the first byte
+///   chooses the headers in front of AH, and the last one is the next header;
 /// - 0x30 to 0x3f: the bytes are what came under an IP header, or with it;
 /// - else: the bytes are a datagram in UDP as they are.
 ///
-/// All packets go through [`demux`] and one inbound call. Panics when the books do not balance, when something
-/// unauthentic is delivered, or when a write is not what the device accepts. The result tells how far the input came: which
-/// counters it moved.
+/// All packets go through [`demux`] and one inbound call. Panics when the books do not balance,
+/// when something unauthentic is delivered, or when a write is not what the device accepts. The
+/// result tells how far the input came: which counters it moved.
 pub fn esp_inbound(data: &[u8]) -> u64 {
     let engine = engine();
     let mut worker = Worker::new(engine.clone());
@@ -263,7 +265,8 @@ fn seal(buf: &mut Vec<u8>, n: usize, seq: u64, text: &[u8]) -> Carrier {
     }
 }
 
-/// Appends an outer header in front of `rest` bytes of AH and payload, of the kind that `which` says.
+/// Appends an outer header in front of `rest` bytes of AH and payload, of the kind that `which`
+/// says.
 fn head(buf: &mut Vec<u8>, which: u8, rest: usize) {
     let (remote, local) = path(which & 1 != 0);
     match (remote.ip(), local.ip()) {
@@ -308,7 +311,8 @@ mod tests {
             let data: Vec<u8> = list
                 .iter()
                 .flat_map(|(kind, bytes, valid)| {
-                    // Half of them look like the end of a packet, so that the steps behind the trailer are reached.
+                    // Half of them look like the end of a packet, so that the steps behind the
+                    // trailer are reached.
                     let mut bytes = bytes.clone();
                     if *valid && bytes.len() > 30 {
                         bytes[0] = 0x45;
@@ -327,7 +331,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_sa_delivers() {
-        // Guards the guard: well-formed plaintext must come out of each, or the target tests nothing.
+        // Guards the guard: well-formed plaintext must come out of each, or the target tests
+        // nothing.
         let mut packet =
             vec![0x45, 0, 0, 28, 0, 1, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 8, 0, 0];
         v4::set_checksum(&mut packet[..20]);

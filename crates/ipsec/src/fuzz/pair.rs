@@ -1,6 +1,6 @@
-//! Two engines that face each other. What one seals, the other opens to the same packets, unless it has a policy of its own that
-//! covers them before that of the SA; what leaves is what a list of policies says has to be protected, by an SA of the policy
-//! that says so; and the books balance.
+//! Two engines that face each other. What one seals, the other opens to the same packets, unless it
+//! has a policy of its own that covers them before that of the SA; what leaves is what a list of
+//! policies says has to be protected, by an SA of the policy that says so; and the books balance.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -193,7 +193,8 @@ fn mirrored(sa: &SaAdd) -> SaAdd {
     }
 }
 
-/// A frame that a device may deliver, its checksums right or left to whoever sends it, and its offload header.
+/// A frame that a device may deliver, its checksums right or left to whoever sends it, and its
+/// offload header.
 fn frame(choice: &mut Choice<'_>) -> (Vec<u8>, Offload) {
     let (bits, which, kind) = (choice.byte(), choice.byte(), choice.byte());
     let ipv6 = bits & 1 != 0;
@@ -317,7 +318,8 @@ struct World {
     delivered: u64,
 }
 
-/// The crypto engines of both ends: AWS-LC faces each that this machine has, either way, by the length of the input.
+/// The crypto engines of both ends: AWS-LC faces each that this machine has, either way, by the
+/// length of the input.
 fn crypto(len: usize) -> [Engines; 2] {
     let all: Vec<EngineId> = EngineId::available().collect();
     let mut ends = [Engines::portable(), Engines::only(all[len / 2 % all.len()])];
@@ -546,9 +548,10 @@ fn comparable(packet: &[u8], sa: &SaAdd) -> Option<Vec<u8>> {
     canonical(packet, sa.mode == Mode::Tunnel, dscp)
 }
 
-/// Two engines. The input is read as SAs, policies, and then frames: our own, which must arrive as they were, or any bytes under
-/// any offload header, which must do no harm. Panics when they do not, when a packet leaves that a list of policies says must
-/// not, or when the books do not balance. The result tells how far the input came.
+/// Two engines. The input is read as SAs, policies, and then frames: our own, which must arrive as
+/// they were, or any bytes under any offload header, which must do no harm. Panics when they do
+/// not, when a packet leaves that a list of policies says must not, or when the books do not
+/// balance. The result tells how far the input came.
 pub fn engine_pair(data: &[u8]) -> u64 {
     engine_pair_with(data, Defect::None)
 }

@@ -1,4 +1,5 @@
-//! What the engine is compared with: an SPD that is a list, and the cutting of super-packets, both written the plain way.
+//! What the engine is compared with: an SPD that is a list, and the cutting of super-packets, both
+//! written the plain way.
 
 use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
 use ironswan_wire::ip::{Fragment, IpInfo, parse, protocol, tcp, v4};
@@ -6,8 +7,8 @@ use ironswan_wire::offload::{Gso, Offload};
 use ironswan_wire::sadb::{Action, PolicyAdd};
 use ironswan_wire::selector::{PacketSelector, Precedence};
 
-/// The SPD by definition: the first policy that covers the packet, in the order of the entries that they were narrowed from; of
-/// one entry the more specific, then the older.
+/// The SPD by definition: the first policy that covers the packet, in the order of the entries that
+/// they were narrowed from; of one entry the more specific, then the older.
 #[derive(Default)]
 pub(super) struct Policies(Vec<PolicyAdd>);
 
@@ -30,7 +31,8 @@ impl Policies {
         self.0.iter().find(covers).map(|policy| policy.action)
     }
 
-    /// The actions of all policies that may have covered the first fragment of a packet whose later one this is.
+    /// The actions of all policies that may have covered the first fragment of a packet whose later
+    /// one this is.
     pub(super) fn of_fragment(&self, p: &PacketSelector) -> Vec<Action> {
         let covers = |policy: &&PolicyAdd| {
             let side = |ts: &ironswan_wire::selector::TrafficSelector, addr| {
@@ -42,7 +44,8 @@ impl Policies {
     }
 }
 
-/// The finished packets that a device makes of a frame. `None` for one whose offload header contradicts it.
+/// The finished packets that a device makes of a frame. `None` for one whose offload header
+/// contradicts it.
 pub(super) fn cut(frame: &[u8], offload: &Offload) -> Option<Vec<Vec<u8>>> {
     let info = parse(frame).ok()?;
     let frame = &frame[..info.total_len];
@@ -111,8 +114,9 @@ fn segment(head: &[u8], part: &[u8], info: &IpInfo, i: usize, size: usize, last:
     Some(p)
 }
 
-/// What must be the same of a packet at both ends: all of it, less what its SA may change. `whole` for tunnel mode; in transport
-/// mode the header is the path's, and what counts are addresses and what is behind.
+/// What must be the same of a packet at both ends: all of it, less what its SA may change. `whole`
+/// for tunnel mode; in transport mode the header is the path's, and what counts are addresses and
+/// what is behind.
 pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8>> {
     let info = parse(packet).ok()?;
     let mut p = packet[..info.total_len].to_vec();
@@ -130,7 +134,8 @@ pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8
     }
     if !info.ipv6 {
         p[10..12].fill(0);
-        // With DF the identification says nothing, and merging does not keep it (RFC 6864 section 4.1).
+        // With DF the identification says nothing, and merging does not keep it (RFC 6864 section
+        // 4.1).
         if p[6] & 0x40 != 0 && info.fragment == Fragment::No {
             p[4..6].fill(0);
         }
@@ -138,7 +143,8 @@ pub(super) fn canonical(packet: &[u8], whole: bool, dscp: bool) -> Option<Vec<u8
     Some(p)
 }
 
-/// What keeps its order: packets of one flow, or of one pair of hosts where ports are not to be seen.
+/// What keeps its order: packets of one flow, or of one pair of hosts where ports are not to be
+/// seen.
 pub(super) fn flow(packet: &[u8]) -> Option<(PacketSelector, bool)> {
     let info = parse(packet).ok()?;
     Some((info.selector(packet)?, info.fragment != Fragment::No))

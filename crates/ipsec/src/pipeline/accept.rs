@@ -1,6 +1,7 @@
-//! Whether an inner packet may come out of its SA: addresses, selectors, and whether the policy that covers the packet first is
-//! the SA's own (RFC 4301 section 5.2, step 4). The answer is the same for all packets of one flow, so it is asked for once for
-//! each. Most SAs are alone in their selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
+//! Whether an inner packet may come out of its SA: addresses, selectors, and whether the policy
+//! that covers the packet first is the SA's own (RFC 4301 section 5.2, step 4). The answer is the
+//! same for all packets of one flow, so it is asked for once for each. Most SAs are alone in their
+//! selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::sadb::{Action, ReqId};
@@ -30,8 +31,8 @@ pub(super) fn accept<W>(
     Ok(flow.short())
 }
 
-/// True where no memory but the SA's own has to be asked: what [`acceptable`] would say of most packets. With many SAs or flows
-/// that is faster than to look up what it has said.
+/// True where no memory but the SA's own has to be asked: what [`acceptable`] would say of most
+/// packets. With many SAs or flows that is faster than to look up what it has said.
 #[inline(always)]
 fn covered(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> bool {
     let state = &*sa.state;
@@ -46,7 +47,8 @@ fn covered(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &I
 fn unknown<W>(asked: &mut Asked<'_, W>, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
     let result = judge(asked, &flow, packet, info, sa);
-    // An SA is found as soon as it is there, and its own policies follow it: they may have come within this round.
+    // An SA is found as soon as it is there, and its own policies follow it: they may have come
+    // within this round.
     if matches!(result, Err(DropReason::InTmplMismatch | DropReason::InPolBlock))
         && asked.engine.generation() != asked.snap.generation
     {
@@ -89,8 +91,9 @@ fn whole<W>(
     Ok(())
 }
 
-/// A fragment: what shows its ports is asked as a whole packet is, and remembered; all others need no ports, or a first one
-/// that came out of an SA of the same policy and that this SA may carry (RFC 4301 section 7.3).
+/// A fragment: what shows its ports is asked as a whole packet is, and remembered; all others need
+/// no ports, or a first one that came out of an SA of the same policy and that this SA may carry
+/// (RFC 4301 section 7.3).
 fn fragment<W>(
     asked: &mut Asked<'_, W>,
     flow: &FlowKey,
@@ -126,7 +129,8 @@ fn acceptable(
         return Err(DropReason::InInnerMartian);
     }
     let selector = flow.selector();
-    // "Match the packet against the inbound selectors identified by the SAD entry" (RFC 4301 section 5.2, step 4).
+    // "Match the packet against the inbound selectors identified by the SAD entry" (RFC 4301
+    // section 5.2, step 4).
     if !sa.state.selectors.covers_in(&selector) {
         return Err(DropReason::InStateMismatch);
     }
@@ -141,9 +145,10 @@ fn acceptable(
     permitted(first, sa)
 }
 
-/// Whether a packet may come out of an SA for the policy that covers its answer first: the SPD is ordered (RFC 4301 section
-/// 4.4.1), and whose networks these are is what that policy says, not the SA's selectors, which may be wider. Of an SA without
-/// policies (`policies = no`) everything may that no policy covers.
+/// Whether a packet may come out of an SA for the policy that covers its answer first: the SPD is
+/// ordered (RFC 4301 section 4.4.1), and whose networks these are is what that policy says, not the
+/// SA's selectors, which may be wider. Of an SA without policies (`policies = no`) everything may
+/// that no policy covers.
 fn permitted(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
     match first {
         None => Ok(()),
@@ -153,16 +158,17 @@ fn permitted(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
     }
 }
 
-/// An ICMP error is about the packet that it quotes, and each quotes another: nothing of it is remembered. That packet's answer
-/// has to be one that may come out of an SA of this peer, or else it could end or narrow the flows of others (RFC 4301 section
-/// 6.2).
+/// An ICMP error is about the packet that it quotes, and each quotes another: nothing of it is
+/// remembered. That packet's answer has to be one that may come out of an SA of this peer, or else
+/// it could end or narrow the flows of others (RFC 4301 section 6.2).
 ///
-/// An error that the selectors do not cover is accepted when they cover that answer, since routers on the peer's side speak with
-/// addresses of their own. These may be anybody's: the error says nothing that the peer could not say in its own name.
+/// An error that the selectors do not cover is accepted when they cover that answer, since routers
+/// on the peer's side speak with addresses of their own. These may be anybody's: the error says
+/// nothing that the peer could not say in its own name.
 #[cold]
 fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
-    // Whoever puts the fragments together would believe what has not been looked at. No error is longer than what passes
-    // everywhere (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4).
+    // Whoever puts the fragments together would believe what has not been looked at. No error is
+    // longer than what passes everywhere (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4).
     if info.fragment != Fragment::No {
         return Err(DropReason::InFragment);
     }
@@ -175,9 +181,11 @@ fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InS
             if own == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
         }
         Ok(()) => answer.map_or(Ok(()), |answer| match snap.spd.lookup_in(&answer) {
-            // A router behind one child may complain about another child's flow: both are the same peer's.
+            // A router behind one child may complain about another child's flow: both are the same
+            // peer's.
             Some(Action::Protect(reqid)) if is_same_peer(snap, reqid, sa) => Ok(()),
-            // What no policy covers is in the SA's selectors, or is a flow of ours with somebody outside.
+            // What no policy covers is in the SA's selectors, or is a flow of ours with somebody
+            // outside.
             None if !sa.state.selectors.covers_in(&answer) => Err(DropReason::InStateMismatch),
             first => permitted(first, sa),
         }),
@@ -192,8 +200,9 @@ fn is_same_peer(snap: &Snapshot, reqid: ReqId, sa: &InSa) -> bool {
     snap.outbound.get(reqid.0).is_some_and(|list| list.iter().any(|out| there(out)))
 }
 
-/// Addresses that no packet between networks has, whatever the selectors say (RFC 1122 section 3.2.1.3, RFC 6890, RFC 4291 section
-/// 2.5): loopback and unspecified on either side, 0.0.0.0/8 too, and as source multicast, what is reserved, broadcast.
+/// Addresses that no packet between networks has, whatever the selectors say (RFC 1122 section
+/// 3.2.1.3, RFC 6890, RFC 4291 section 2.5): loopback and unspecified on either side, 0.0.0.0/8
+/// too, and as source multicast, what is reserved, broadcast.
 #[inline]
 fn martian(packet: &[u8], ipv6: bool) -> bool {
     if ipv6 {

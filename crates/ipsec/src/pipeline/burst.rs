@@ -1,7 +1,8 @@
-//! Frames that were read, or datagrams that were received, together. Where flows and SAs are so many that the processor's
-//! caches do not hold them, most of the time of a small packet is the wait for memory: its entry in the flow cache, its place
-//! in the list of SAs, its SA, the SA's state, each of which says where the next is. Here every step is made for all of them
-//! before the next, so that they wait together.
+//! Frames that were read, or datagrams that were received, together. Where flows and SAs are so
+//! many that the processor's caches do not hold them, most of the time of a small packet is the
+//! wait for memory: its entry in the flow cache, its place in the list of SAs, its SA, the SA's
+//! state, each of which says where the next is. Here every step is made for all of them before the
+//! next, so that they wait together.
 
 use ironswan_crypto::prefetch;
 use ironswan_wire::esp;
@@ -46,8 +47,8 @@ pub(crate) struct Burst {
 }
 
 impl Worker {
-    /// Takes frames of `buf` as [`Self::outbound`] does, in their order, and returns how many. When these are not all, `tx` is
-    /// full: seal, send, clear, and call again with the others.
+    /// Takes frames of `buf` as [`Self::outbound`] does, in their order, and returns how many. When
+    /// these are not all, `tx` is full: seal, send, clear, and call again with the others.
     #[must_use]
     pub fn outbound_burst(&mut self, buf: &mut [u8], frames: &[Frame], tx: &mut TxBatch) -> usize {
         self.foresee(buf, frames);
@@ -60,7 +61,8 @@ impl Worker {
         frames.len()
     }
 
-    /// Asks for the memory that these frames will need, where the processor's caches may not have it.
+    /// Asks for the memory that these frames will need, where the processor's caches may not have
+    /// it.
     #[inline]
     pub(super) fn foresee(&mut self, buf: &[u8], frames: &[Frame]) {
         if frames.len() > 1 && (self.flows.is_large() || self.snap.places.len() > MANY_SAS) {
@@ -96,8 +98,8 @@ impl Worker {
     }
 }
 
-/// Asks for the memory that the SAs of these datagrams will need. Nothing is decided here, and what is not foreseen only takes
-/// longer. AH is not: it comes one packet at a time.
+/// Asks for the memory that the SAs of these datagrams will need. Nothing is decided here, and what
+/// is not foreseen only takes longer. AH is not: it comes one packet at a time.
 #[inline]
 pub(super) fn foresee_inbound(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
     if datagrams.len() > 1 && snap.inbound.len() > MANY_SAS as usize {

@@ -1,15 +1,15 @@
 //! From authentic bytes to the packet that is delivered.
 //!
 //! ```text
-//! ESP, tunnel:      SPI, sequence | IV | inner packet | padding | trailer | ICV     delivered where it lies
-//! AH, tunnel:       IP | AH | inner packet                                          where it lies
-//! AH, transport:    IP | AH | payload         ->        IP | payload                the header moves up to the payload
-//! ESP, transport:   SPI, sequence | IV | payload ..  ->  new IP | payload           copied behind a new header
-//! IPComp, any:      .. | IPComp | data        ->       (IP |) what it inflates to   written there
+//! ESP, tunnel:     SPI, sequence | IV | inner packet | trailer | ICV   delivered in place
+//! AH, tunnel:      IP | AH | inner packet                              delivered in place
+//! AH, transport:   IP | AH | payload       ->  IP | payload            header moved to the payload
+//! ESP, transport:  .. | IV | payload | ..  ->  new IP | payload        copied to `RxBatch::extra`
+//! IPComp, any:     .. | IPComp | data      ->  (IP |) inflated data    written to `RxBatch::extra`
 //! ```
 //!
-//! What cannot be delivered where it lies goes to `RxBatch::extra`, in one piece: so merging, policy and checksums see one kind
-//! of packet.
+//! What cannot be delivered where it lies goes to `RxBatch::extra`, in one piece: so merging,
+//! policy and checksums see one kind of packet.
 
 use std::net::IpAddr;
 
@@ -84,7 +84,8 @@ fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), Dr
     Ok((start, len, next_header))
 }
 
-/// What the checksum of a packet of a plain SA says, which was opened. Nothing else is said of it: it may be no packet at all.
+/// What the checksum of a packet of a plain SA says, which was opened. Nothing else is said of it:
+/// it may be no packet at all.
 #[inline]
 pub(super) fn sum(buf: &[u8], job: &Job, state: &InState) -> Sum {
     let Ok((start, len, _)) = text(buf, job, state) else { return Sum::Unknown };
@@ -107,7 +108,8 @@ pub(super) fn plain<W: Watch>(
     tos: u8,
 ) -> Result<Option<Opened>, DropReason> {
     let (start, len, next_header) = text(buf, job, &sa.state)?;
-    // "the receiver MUST be prepared to discard such packets without indicating an error" (RFC 4303 section 2.6).
+    // "the receiver MUST be prepared to discard such packets without indicating an error" (RFC 4303
+    // section 2.6).
     if next_header == protocol::NONE {
         return Ok(None);
     }
@@ -167,8 +169,8 @@ pub(super) fn carried<W: Watch>(
     opened
 }
 
-/// Appends a packet to `extra`, in transport mode with the header that it will have (unfinished), and returns its next
-/// header.
+/// Appends a packet to `extra`, in transport mode with the header that it will have (unfinished),
+/// and returns its next header.
 fn make(
     compressor: &mut Compressor,
     buf: &[u8],
@@ -199,15 +201,16 @@ fn make(
     }
     let cpi = state.options.ipcomp.ok_or(DropReason::InIpcompError)?;
     match compressor.expand(payload, cpi, extra) {
-        // IPComp is applied once (RFC 3173 section 2): what is in it is a packet or a payload, not IPComp again.
+        // IPComp is applied once (RFC 3173 section 2): what is in it is a packet or a payload, not
+        // IPComp again.
         Some((next_header, _)) if next_header != protocol::IPCOMP => Ok(next_header),
         _ => Err(DropReason::InIpcompError),
     }
 }
 
 impl<W: Watch> Asked<'_, W> {
-    /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality padding (RFC 4303
-    /// section 2.7): the header's own length counts.
+    /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality
+    /// padding (RFC 4303 section 2.7): the header's own length counts.
     #[inline(always)]
     fn tunnel(
         &mut self,
@@ -247,7 +250,8 @@ impl<W: Watch> Asked<'_, W> {
         Ok((info, flow))
     }
 
-    /// The packet of two hosts: `packet` begins with the IP header that it came under, or with a fresh one.
+    /// The packet of two hosts: `packet` begins with the IP header that it came under, or with a
+    /// fresh one.
     fn transport(
         &mut self,
         packet: &mut [u8],

@@ -1,4 +1,5 @@
-//! What is done with a packet that leaves: the SPD's answer, and the SA of its policy (RFC 4301 section 5.1).
+//! What is done with a packet that leaves: the SPD's answer, and the SA of its policy (RFC 4301
+//! section 5.1).
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::offload::Offload;
@@ -12,8 +13,8 @@ use crate::worker::Worker;
 
 impl Worker {
     /// What is done with a packet: with a later fragment, as with its first one where that matters.
-    // The key of a whole packet stays in registers: one that goes through memory, or may be another, stalls its comparison,
-    // which takes 14 ns a packet.
+    // The key of a whole packet stays in registers: one that goes through memory, or may be
+    // another, stalls its comparison, which takes 14 ns a packet.
     #[inline(always)]
     pub(crate) fn verdict(&mut self, packet: &[u8], info: &IpInfo) -> Result<Verdict, DropReason> {
         if info.fragment != Fragment::No {
@@ -30,7 +31,8 @@ impl Worker {
         Ok(self.flows.get(&self.snap, &key))
     }
 
-    /// The flow whose verdict the packet takes: its own, or for a later fragment its first one's, if that matters.
+    /// The flow whose verdict the packet takes: its own, or for a later fragment its first one's,
+    /// if that matters.
     pub(crate) fn flow(&mut self, packet: &[u8], info: &IpInfo) -> Result<FlowKey, DropReason> {
         let key = FlowKey::new(info, packet).ok_or(DropReason::OutHdrError)?;
         if info.fragment == Fragment::No {
@@ -47,8 +49,8 @@ impl Worker {
         })
     }
 
-    /// A packet that its policy wants protected, and there is no SA: asks for one and keeps the packet. `Err` when there is
-    /// no room for it.
+    /// A packet that its policy wants protected, and there is no SA: asks for one and keeps the
+    /// packet. `Err` when there is no room for it.
     #[cold]
     pub(super) fn acquire(
         &mut self,
@@ -66,8 +68,9 @@ impl Worker {
     }
 }
 
-/// An ICMP error that no policy covers goes the way of the answer to what it quotes: routers on our side speak with addresses
-/// of their own (RFC 4301 section 6.2): the place of its SA. It asks for none.
+/// An ICMP error that no policy covers goes the way of the answer to what it quotes: routers on our
+/// side speak with addresses of their own (RFC 4301 section 6.2): the place of its SA. It asks for
+/// none.
 #[cold]
 pub(super) fn by_quoted(
     snap: &Snapshot,

@@ -1,8 +1,10 @@
-//! Dummy packets (RFC 4303 section 2.6): while nothing else leaves by an SA that wants them, packets of next header 59 do, which
-//! the peer discards. Together with padding ([`super::general::padded`]) they hide whether and how much is being said.
+//! Dummy packets (RFC 4303 section 2.6): while nothing else leaves by an SA that wants them,
+//! packets of next header 59 do, which the peer discards. Together with padding
+//! ([`super::general::padded`]) they hide whether and how much is being said.
 //!
-//! Their content is zeros, which nobody sees: it is encrypted like any other. One SA's clock for all workers: whoever sends
-//! moves it ([`crate::sa::OutState::set_sent_at`]), and whoever finds it due claims it.
+//! Their content is zeros, which nobody sees: it is encrypted like any other. One SA's clock for
+//! all workers: whoever sends moves it ([`crate::sa::OutState::set_sent_at`]), and whoever finds it
+//! due claims it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +20,10 @@ use crate::sa::OutSa;
 use crate::worker::Worker;
 
 impl Worker {
-    /// Appends a dummy packet for each SA that has sent nothing for the interval that its options ask for. Returns when it
-    /// wants to be called again, on the clock of [`Self::begin`]; `None` while no SA wants any. When that is not later than
-    /// now, `tx` is full: seal, send, clear, and call again.
+    /// Appends a dummy packet for each SA that has sent nothing for the interval that its options
+    /// ask for. Returns when it wants to be called again, on the clock of [`Self::begin`]; `None`
+    /// while no SA wants any. When that is not later than now, `tx` is full: seal, send, clear, and
+    /// call again.
     ///
     /// Cheap: it may be called in every round, after [`Self::begin`].
     pub fn dummies(&mut self, tx: &mut TxBatch) -> Option<Duration> {

@@ -1,15 +1,16 @@
-//! How a packet is carried: what stands in front of ESP or AH, the packet itself, and where it goes (RFC 4303 section 3.1,
-//! RFC 4302 section 3.1).
+//! How a packet is carried: what stands in front of ESP or AH, the packet itself, and where it goes
+//! (RFC 4303 section 3.1, RFC 4302 section 3.1).
 //!
 //! ```text
-//!                    in the send buffer                                                            Carrier
-//! ESP, tunnel      |                       ESP | IV | inner packet | TFC padding | trailer | ICV   Udp, Esp
-//! ESP, transport   | (kept IP header, raw) ESP | IV | payload                    | trailer | ICV   Udp, Ip
-//! AH, tunnel       | new IP header         AH  |      inner packet                                 Ip
-//! AH, transport    | kept IP header        AH  |      payload                                      Ip
+//!                  in the send buffer                                              Carrier
+//! ESP, tunnel      | ESP | IV | inner packet | TFC padding | trailer | ICV         Udp, Esp
+//! ESP, transport   | (kept IP header, raw) ESP | IV | payload | trailer | ICV      Udp, Ip
+//! AH, tunnel       | new IP header  | AH | inner packet                            Ip
+//! AH, transport    | kept IP header | AH | payload                                 Ip
 //! ```
 //!
-//! Not here: which packets (see [`super::general`]); the fast path's tunnel mode ESP ([`super::split`]).
+//! Not here: which packets (see [`super::general`]); the fast path's tunnel mode ESP
+//! ([`super::split`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,7 +31,8 @@ use crate::sa::{OutSa, SaKey};
 
 /// The longest packet with its IP header: IPv4's, and a send's.
 const MAX_IP: usize = 65_535;
-/// TTL or hop limit of an outer header that we make (RFC 1700; RFC 4301 section 5.1.2.1: "constructed").
+/// TTL or hop limit of an outer header that we make (RFC 1700; RFC 4301 section 5.1.2.1:
+/// "constructed").
 const TTL: u8 = 64;
 
 /// What stands in front of ESP or AH in the send buffer.
@@ -78,7 +80,8 @@ pub(super) struct Packet<'a> {
 }
 
 impl<'a> Carry<'a> {
-    /// For a packet, or a super-packet, with this header. `reassembled`: it came in fragments, so its sender does not mind.
+    /// For a packet, or a super-packet, with this header. `reassembled`: it came in fragments, so
+    /// its sender does not mind.
     pub(super) fn plan(
         sa: &'a Arc<OutSa>,
         packet: &[u8],
@@ -146,8 +149,8 @@ impl<'a> Carry<'a> {
         Ok(())
     }
 
-    /// Bytes in the send buffer of a packet of `whole` bytes whose payload is padded to `padded`; `None` when no packet can be
-    /// so long.
+    /// Bytes in the send buffer of a packet of `whole` bytes whose payload is padded to `padded`;
+    /// `None` when no packet can be so long.
     pub(super) fn len(&self, whole: usize, padded: usize) -> Option<usize> {
         let body = whole.saturating_sub(self.payload).max(padded);
         let len = self.front_len + self.protected_len(body);
@@ -227,7 +230,8 @@ impl<'a> Carry<'a> {
         }
     }
 
-    /// The outer header of a tunnel: "constructed" but for what the options copy (RFC 4301 section 5.1.2).
+    /// The outer header of a tunnel: "constructed" but for what the options copy (RFC 4301 section
+    /// 5.1.2).
     fn outer(&self, front: &mut [u8], len: usize, ident: u16, may_fragment: bool) {
         let (tos, path) = (self.tos, &self.sa.path);
         match (path.local, path.remote) {

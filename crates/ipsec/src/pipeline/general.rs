@@ -1,13 +1,13 @@
-//! The general path of packets that leave: what the fast path of [`super::outbound`] does not do. In this order (RFC 4301
-//! section 5.1, RFC 4303 section 3.3):
+//! The general path of packets that leave: what the fast path of [`super::outbound`] does not do.
+//! In this order (RFC 4301 section 5.1, RFC 4303 section 3.3):
 //!
 //! ```text
-//! transport mode: addresses, reassembly --> cut into packets --> IPComp --> TFC padding --> ESP or AH
-//!                                           `- each packet whole, in scratch memory -'      super::encapsulate
+//! transport mode:                 each packet whole, in scratch memory      super::encapsulate
+//! addresses, reassembly  -->  cut into packets --> IPComp --> TFC padding  -->  ESP or AH
 //! ```
 //!
-//! "Transport mode ESP is applied only to whole IP datagrams (not to IP fragments)" (RFC 4303 section 3.3.4; RFC 4302 section
-//! 3.3.4 says the same of AH).
+//! "Transport mode ESP is applied only to whole IP datagrams (not to IP fragments)" (RFC 4303
+//! section 3.3.4; RFC 4302 section 3.3.4 says the same of AH).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -55,7 +55,8 @@ fn next_ident(last: &mut u16) -> u16 {
     *last
 }
 
-/// The length up to which a packet's payload is padded (RFC 4303 section 2.7): never beyond what fits the path.
+/// The length up to which a packet's payload is padded (RFC 4303 section 2.7): never beyond what
+/// fits the path.
 pub(super) fn padded(sa: &OutSa) -> usize {
     let to = match sa.state.options.tfc {
         Tfc::None => return 0,
@@ -70,8 +71,8 @@ pub(super) fn padded(sa: &OutSa) -> usize {
 }
 
 impl Worker {
-    /// Carries a frame by an SA that is not `plain`. True when the frame is done with; false, and nothing has happened, when
-    /// `tx` has too little room.
+    /// Carries a frame by an SA that is not `plain`. True when the frame is done with; false, and
+    /// nothing has happened, when `tx` has too little room.
     pub(super) fn general(
         &mut self,
         frame: &mut [u8],
@@ -97,7 +98,8 @@ impl Worker {
         self.whole(frame, info, offload, cut, sa, false, tx)
     }
 
-    /// Takes a fragment for transport mode, and carries the packet when it was the last one missing.
+    /// Takes a fragment for transport mode, and carries the packet when it was the last one
+    /// missing.
     fn fragment(
         &mut self,
         frame: &[u8],
@@ -128,7 +130,8 @@ impl Worker {
         if info.fragment != Fragment::No {
             return Err(DropReason::OutTransport);
         }
-        // A later fragment has no ports, and in IPv6 says which protocol it likes: only now is it known whose packet it is.
+        // A later fragment has no ports, and in IPv6 says which protocol it likes: only now is it
+        // known whose packet it is.
         let key = FlowKey::new(&info, packet).ok_or(DropReason::OutHdrError)?;
         if self.flows.get(&self.snap, &key) != Verdict::Sa(sa.place) {
             return Err(DropReason::OutStateMismatch);
@@ -166,7 +169,8 @@ impl Worker {
         let (mut sent, mut bytes) = (0, 0);
         let mut each = |packet: &[u8]| {
             let payload = packet.get(carry.payload..).ok_or(DropReason::OutTransport)?;
-            // "IP payload compression ... MUST be done before" encryption and authentication (RFC 3173 section 2.2).
+            // "IP payload compression ... MUST be done before" encryption and authentication (RFC
+            // 3173 section 2.2).
             let shorter =
                 ipcomp.and_then(|cpi| compressor.compress(&state.adaptive, cpi, carry.next_header, payload));
             let (body, next_header) = match shorter {

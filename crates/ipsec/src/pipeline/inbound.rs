@@ -1,9 +1,11 @@
-//! ESP and AH to TUN: SPI, replay check, open, replay commit, what is inside ([`super::decapsulate`]), merge (RFC 4303 section 3.4,
-//! RFC 4302 section 3.4, RFC 4301 section 5.2). Nothing about a packet is believed, and nothing of the SA changes, before its
-//! ICV was right.
+//! ESP and AH to TUN: SPI, replay check, open, replay commit, what is inside
+//! ([`super::decapsulate`]), merge (RFC 4303 section 3.4, RFC 4302 section 3.4, RFC 4301 section
+//! 5.2). Nothing about a packet is believed, and nothing of the SA changes, before its ICV was
+//! right.
 //!
-//! A batch may mix ESP and AH. Every packet has a [`Job`], in the order of arrival, so that the order of a flow is kept; that
-//! of an AH packet is empty, for its ICV is verified beside the ESP jobs, in [`Headers`].
+//! A batch may mix ESP and AH. Every packet has a [`Job`], in the order of arrival, so that the
+//! order of a flow is kept; that of an AH packet is empty, for its ICV is verified beside the ESP
+//! jobs, in [`Headers`].
 
 use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
@@ -36,7 +38,8 @@ pub(crate) struct Opening {
     sums: Vec<Sum>,
     /// The SAs of this batch: `Job::key` is an index into it. One may be there more than once.
     sas: Vec<Arc<InSa>>,
-    /// The jobs whose packet came from elsewhere than their SA says, in their order. Nearly always none.
+    /// The jobs whose packet came from elsewhere than their SA says, in their order. Nearly always
+    /// none.
     elsewhere: Vec<Elsewhere>,
     /// The jobs whose SA is not plain, in their order.
     carried: Vec<Carried>,
@@ -86,8 +89,8 @@ impl Used {
     }
 }
 
-/// Counts an authentic packet with `bytes` inside that nobody used the SA for: a dummy, or what selectors or policy refuse. The
-/// peer has counted it too.
+/// Counts an authentic packet with `bytes` inside that nobody used the SA for: a dummy, or what
+/// selectors or policy refuse. The peer has counted it too.
 #[cold]
 #[inline(never)]
 fn unused(engine: &Engine, sa: &InSa, bytes: u64) {
@@ -119,11 +122,12 @@ struct Elsewhere {
 }
 
 impl RxBatch {
-    /// The first half of [`Worker::inbound`], which threads may do at the same time, each with its own batch: finds the SAs,
-    /// checks the windows without moving them, and opens. [`Worker::deliver`] must follow, with the same buffer.
+    /// The first half of [`Worker::inbound`], which threads may do at the same time, each with its
+    /// own batch: finds the SAs, checks the windows without moving them, and opens.
+    /// [`Worker::deliver`] must follow, with the same buffer.
     pub fn open(&mut self, engine: &Engine, buf: &mut [u8], datagrams: &[Datagram]) {
-        // A peer may use an SA as soon as it has been told of it, which is after it was installed and may be within this
-        // round: what arrives is looked up in what there is now.
+        // A peer may use an SA as soon as it has been told of it, which is after it was installed
+        // and may be within this round: what arrives is looked up in what there is now.
         let snap = engine.now();
         foresee_inbound(&snap, buf, datagrams);
         let opening = &mut self.opening;
@@ -144,8 +148,8 @@ impl RxBatch {
         }
     }
 
-    /// Whether inner checksums are looked at by [`Self::open`], and not by [`Worker::deliver`] for those packets that may be
-    /// merged only: less is left for what threads do one after the other.
+    /// Whether inner checksums are looked at by [`Self::open`], and not by [`Worker::deliver`] for
+    /// those packets that may be merged only: less is left for what threads do one after the other.
     pub fn sum_ahead(&mut self, ahead: bool) {
         self.opening.sum_ahead = ahead;
     }
@@ -176,7 +180,8 @@ impl Opening {
                 tally.drop(DropReason::InBufferError);
                 continue;
             }
-            // The source is compared once for each datagram and SA in it, not for each of the packets that were merged.
+            // The source is compared once for each datagram and SA in it, not for each of the
+            // packets that were merged.
             let (mut compared, mut left) = (0, false);
             for range in strides(datagram) {
                 tally.traffic.in_packets += 1;
@@ -251,8 +256,8 @@ impl Opening {
 }
 
 impl Worker {
-    /// Opens what arrived and appends what is to be written to `rx`; the packets stay in `buf`. Every packet is counted, as
-    /// delivered, merged or absorbed, or under one [`DropReason`].
+    /// Opens what arrived and appends what is to be written to `rx`; the packets stay in `buf`.
+    /// Every packet is counted, as delivered, merged or absorbed, or under one [`DropReason`].
     ///
     /// `datagrams` are ESP and AH only: see [`crate::demux`].
     pub fn inbound(&mut self, buf: &mut [u8], datagrams: &[Datagram], rx: &mut RxBatch) {
@@ -260,14 +265,15 @@ impl Worker {
         self.deliver(buf, rx);
     }
 
-    /// Which protocols are merged for the device; both in the beginning. UDP takes a kernel that knows
-    /// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses the write.
+    /// Which protocols are merged for the device; both in the beginning. UDP takes a kernel that
+    /// knows `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): an older one refuses the write.
     pub fn merge(&mut self, tcp: bool, udp: bool) {
         (self.inbound.merger.tcp, self.inbound.merger.udp) = (tcp, udp);
     }
 
-    /// The second half of [`Self::inbound`], all that has an order: moves the windows, strips, checks against policy, merges.
-    /// Batches are delivered by one worker, in the order in which their datagrams arrived.
+    /// The second half of [`Self::inbound`], all that has an order: moves the windows, strips,
+    /// checks against policy, merges. Batches are delivered by one worker, in the order in which
+    /// their datagrams arrived.
     pub fn deliver(&mut self, buf: &mut [u8], rx: &mut RxBatch) {
         self.tally.take(&mut rx.opening.tally);
         if !rx.opening.refused.is_empty() {
@@ -367,7 +373,8 @@ impl Worker {
         }
     }
 
-    /// Drops what is not authentic, and moves the windows for what is. The lock is held for a run of one SA's packets.
+    /// Drops what is not authentic, and moves the windows for what is. The lock is held for a run
+    /// of one SA's packets.
     fn commit(&mut self, opening: &mut Opening) {
         let Opening { jobs, sas, elsewhere, .. } = opening;
         let watched = !elsewhere.is_empty();
@@ -409,8 +416,9 @@ impl Worker {
         }
     }
 
-    /// Tells of the SAs whose newest packet came from elsewhere. "Newest" is asked of the window when the whole batch has
-    /// been committed, so that of a source that changes within a batch only the last one counts.
+    /// Tells of the SAs whose newest packet came from elsewhere. "Newest" is asked of the window
+    /// when the whole batch has been committed, so that of a source that changes within a batch
+    /// only the last one counts.
     #[cold]
     fn moved(&mut self, opening: &mut Opening) {
         let Opening { jobs, sas, elsewhere, .. } = opening;
@@ -469,8 +477,8 @@ fn replay_reason(e: ReplayError) -> DropReason {
     }
 }
 
-/// The keys of one protocol, by the index of their SA in the batch. In the place of another protocol's SA stands some key of
-/// this one, which no job names.
+/// The keys of one protocol, by the index of their SA in the batch. In the place of another
+/// protocol's SA stands some key of this one, which no job names.
 #[inline]
 fn keys_by_sa<'a, K>(sas: &'a [Arc<InSa>], of: impl Fn(&'a SaKey) -> Option<&'a K>, keys: &mut Vec<&'a K>) {
     if let Some(any) = sas.iter().find_map(|sa| of(&sa.state.key)) {
@@ -503,8 +511,8 @@ fn check_esp<'a, W: Watch>(
     Ok((packet.len() as u32, seq))
 }
 
-/// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins at `start` with its outer
-/// header, into the ICVs to verify.
+/// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins
+/// at `start` with its outer header, into the ICVs to verify.
 #[cold]
 #[inline(never)]
 fn check_ah<'a>(
@@ -538,8 +546,8 @@ fn check_ah<'a>(
     Ok((0, seq))
 }
 
-/// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps the SA's window locked for
-/// the next packet.
+/// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps
+/// the SA's window locked for the next packet.
 #[inline(always)]
 fn check<'a>(
     snap: &'a Snapshot,

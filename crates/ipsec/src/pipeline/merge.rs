@@ -1,12 +1,15 @@
-//! Delivered packets into few writes to the TUN device, by the rules of the kernel's GRO, so that cutting the merged
-//! packet again gives the same bytes: TCP runs become one TSO packet, UDP runs one USO packet.
+//! Delivered packets into few writes to the TUN device, by the rules of the kernel's GRO, so that
+//! cutting the merged packet again gives the same bytes: TCP runs become one TSO packet, UDP runs
+//! one USO packet.
 //!
-//! A packet joins its flow's run when all of this holds: same SA, addresses, ports, TTL, TOS and ECN, DF, flow label; for
-//! IPv4 no options, and DF or the next identification (with DF it means nothing, RFC 6864 section 4.1: Linux sends 0 from
-//! sockets that are not connected, and who cuts the merged packet counts up from the first one's); for TCP the next sequence number, same acknowledgment, window, options and
-//! flags, none but ACK, ECE, PSH and FIN, and some payload; no longer than the first; and its checksum is right, which is
-//! verified here, because the device takes a merged packet's checksum as valid. A run ends with a shorter packet, PSH or
-//! FIN, and with any packet of its flow that does not join: a flow is never reordered.
+//! A packet joins its flow's run when all of this holds: same SA, addresses, ports, TTL, TOS and
+//! ECN, DF, flow label; for IPv4 no options, and DF or the next identification (with DF it means
+//! nothing, RFC 6864 section 4.1: Linux sends 0 from sockets that are not connected, and who cuts
+//! the merged packet counts up from the first one's); for TCP the next sequence number, same
+//! acknowledgment, window, options and flags, none but ACK, ECE, PSH and FIN, and some payload; no
+//! longer than the first; and its checksum is right, which is verified here, because the device
+//! takes a merged packet's checksum as valid. A run ends with a shorter packet, PSH or FIN, and
+//! with any packet of its flow that does not join: a flow is never reordered.
 
 use ironswan_crypto::sum::sum;
 use ironswan_wire::ip::checksum::{be16, fold, pseudo};
@@ -286,8 +289,8 @@ pub(super) fn checksum_ok(packet: &[u8], info: &IpInfo) -> bool {
     fold(pseudo(addresses, info.protocol) + be16(upper.len() as u16) + sum(upper)) == 0xffff
 }
 
-/// Makes the first packet's headers those of the whole run, with the checksum left to the device. `first` begins with the
-/// first packet.
+/// Makes the first packet's headers those of the whole run, with the checksum left to the device.
+/// `first` begins with the first packet.
 fn seal_run(run: &Run, first: &mut [u8]) -> Offload {
     let (header, upper) = (usize::from(run.header), usize::from(run.upper));
     let h = &mut first[..header];

@@ -1,7 +1,9 @@
-//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence numbers, split, checksums, trailer (RFC 4301 section 5.1, RFC 4303
-//! section 3.3). The inner TTL is as it came: the kernel has decremented it when it routed the packet to the TUN device.
+//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence numbers, split, checksums, trailer (RFC
+//! 4301 section 5.1, RFC 4303 section 3.3). The inner TTL is as it came: the kernel has decremented
+//! it when it routed the packet to the TUN device.
 //!
-//! Here is the fast path: tunnel mode ESP whose outer IP header is the kernel's. All else goes by [`super::general`].
+//! Here is the fast path: tunnel mode ESP whose outer IP header is the kernel's. All else goes by
+//! [`super::general`].
 
 use std::sync::Arc;
 
@@ -29,11 +31,12 @@ enum Step {
 }
 
 impl Worker {
-    /// Takes one read of the TUN device: a packet, or a super-packet that is cut here. ESP packets are appended to `tx`,
-    /// numbered but not yet sealed. The packet is counted, as sent or under one [`DropReason`].
+    /// Takes one read of the TUN device: a packet, or a super-packet that is cut here. ESP packets
+    /// are appended to `tx`, numbered but not yet sealed. The packet is counted, as sent or under
+    /// one [`DropReason`].
     ///
-    /// False, and nothing has happened, when `tx` has no room: seal, send, clear, and call again. Ask
-    /// [`TxBatch::has_room`] first where that is easier.
+    /// False, and nothing has happened, when `tx` has no room: seal, send, clear, and call again.
+    /// Ask [`TxBatch::has_room`] first where that is easier.
     #[must_use]
     pub fn outbound(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> bool {
         // The bound is a rough one: what does not keep it may still fit an empty batch.
@@ -49,12 +52,14 @@ impl Worker {
         true
     }
 
-    /// The first half of [`Self::outbound_burst`], all that has an order: decides, counts and numbers the packets of these
-    /// frames of `buf`. The second half is [`TxBatch::emit`] with the same `buf`, then [`TxBatch::seal`], which other threads
-    /// may do at the same time for batches that were planned before and after. Batches of one SA have to leave in the order in
-    /// which they were planned.
+    /// The first half of [`Self::outbound_burst`], all that has an order: decides, counts and
+    /// numbers the packets of these frames of `buf`. The second half is [`TxBatch::emit`] with the
+    /// same `buf`, then [`TxBatch::seal`], which other threads may do at the same time for batches
+    /// that were planned before and after. Batches of one SA have to leave in the order in which
+    /// they were planned.
     ///
-    /// Returns how many frames were taken. When these are not all, `tx` is full, and the others are for the next one.
+    /// Returns how many frames were taken. When these are not all, `tx` is full, and the others are
+    /// for the next one.
     #[must_use]
     pub fn plan(&mut self, buf: &mut [u8], frames: &[Frame], tx: &mut TxBatch) -> usize {
         self.foresee(buf, frames);
@@ -121,8 +126,8 @@ impl Worker {
         }
     }
 
-    /// Decides about one frame, which begins at `start` of its buffer, and plans its packets (`LATER`) or writes them.
-    /// Whatever can fail fails before that.
+    /// Decides about one frame, which begins at `start` of its buffer, and plans its packets
+    /// (`LATER`) or writes them. Whatever can fail fails before that.
     #[inline(always)]
     fn step<W: Watch, const LATER: bool>(
         &mut self,
@@ -194,7 +199,8 @@ impl Worker {
         self.flush();
     }
 
-    /// Counts what sealing this batch has found out. Whoever calls [`TxBatch::seal`] does so before the batch is used again.
+    /// Counts what sealing this batch has found out. Whoever calls [`TxBatch::seal`] does so before
+    /// the batch is used again.
     #[inline]
     pub fn learn(&mut self, tx: &mut TxBatch) {
         let unsealed = tx.take_unsealed();
@@ -204,8 +210,9 @@ impl Worker {
     }
 }
 
-/// Sequence numbers for `packets` of so many inner bytes together, the first of them. A hard limit lets at most as much through as
-/// it says: a frame that would become more packets than are left is not sent in part, and the SA is at its end.
+/// Sequence numbers for `packets` of so many inner bytes together, the first of them. A hard limit
+/// lets at most as much through as it says: a frame that would become more packets than are left is
+/// not sent in part, and the SA is at its end.
 #[inline(always)]
 pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64, bytes: usize) -> Result<u64, DropReason> {
     let state = &*sa.state;

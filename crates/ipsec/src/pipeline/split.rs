@@ -1,5 +1,6 @@
-//! Frames into ESP packets, directly in the send buffer: super-packets are cut as the kernel's GSO would (TCP: RFC 9293
-//! with the flags of RFC 3168; UDP: `UDP_SEGMENT`), unfinished checksums are completed, the payload is copied once.
+//! Frames into ESP packets, directly in the send buffer: super-packets are cut as the kernel's GSO
+//! would (TCP: RFC 9293 with the flags of RFC 3168; UDP: `UDP_SEGMENT`), unfinished checksums are
+//! completed, the payload is copied once.
 
 use std::sync::Arc;
 
@@ -32,8 +33,9 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// Checks what the offload header says against the packet: protocol, family, and where the checksum is. Its `hdr_len` is a
-    /// hint of the kernel's (bytes that lie together in its memory) and is not looked at.
+    /// Checks what the offload header says against the packet: protocol, family, and where the
+    /// checksum is. Its `hdr_len` is a hint of the kernel's (bytes that lie together in its memory)
+    /// and is not looked at.
     pub(super) fn plan(frame: &[u8], info: &IpInfo, offload: &Offload) -> Option<Self> {
         let upper = frame.get(info.upper..)?;
         let length = match (offload.gso, info.protocol, info.ipv6) {
@@ -79,8 +81,8 @@ impl Cut {
     }
 }
 
-/// A frame for which everything is decided and counted, and nothing written: where its ESP packets go, and which numbers they
-/// have. Writing them cannot fail.
+/// A frame for which everything is decided and counted, and nothing written: where its ESP packets
+/// go, and which numbers they have. Writing them cannot fail.
 #[derive(Clone, Copy)]
 pub(crate) struct Planned {
     /// The frame in the buffer of its burst.
@@ -93,7 +95,8 @@ pub(crate) struct Planned {
     sequence: u64,
     /// What of the frame the checksum to complete covers, and where it is.
     csum: Option<(u16, u16)>,
-    /// Of a super-packet: bytes of its headers, and payload bytes of each segment; 0 for one packet.
+    /// Of a super-packet: bytes of its headers, and payload bytes of each segment; 0 for one
+    /// packet.
     header: u16,
     size: u16,
     key: u16,
@@ -104,7 +107,8 @@ pub(crate) struct Planned {
 }
 
 impl Planned {
-    /// Takes room for the packets in `tx`, which has it, and returns the inner bytes. `start`: of the frame in its buffer.
+    /// Takes room for the packets in `tx`, which has it, and returns the inner bytes. `start`: of
+    /// the frame in its buffer.
     #[inline(always)]
     pub(super) fn new(
         (start, frame): (u32, &[u8]),
@@ -182,7 +186,8 @@ impl Planned {
             let inner = place.packet(tx, header + body.len());
             let (inner_head, inner_body) = inner.split_at_mut(header);
             inner_head.copy_from_slice(head);
-            // Two passes, which the processor overlaps: the copy waits for stores, the sum for nothing.
+            // Two passes, which the processor overlaps: the copy waits for stores, the sum for
+            // nothing.
             inner_body.copy_from_slice(body);
             let payload_sum = sum(body);
             template.patch(inner_head, body.len(), payload_sum, after.is_empty());
@@ -205,9 +210,10 @@ fn checksum_of(protocol: u8) -> Option<usize> {
     }
 }
 
-/// True when what an offload header says of a packet's checksum is true: what it wants completed, from `start` on and `offset`
-/// bytes further, is the checksum of the packet's TCP or UDP. Anywhere else the device's word would let a sender write over
-/// what policy was asked about, its ports for example.
+/// True when what an offload header says of a packet's checksum is true: what it wants completed,
+/// from `start` on and `offset` bytes further, is the checksum of the packet's TCP or UDP. Anywhere
+/// else the device's word would let a sender write over what policy was asked about, its ports for
+/// example.
 #[inline]
 pub(super) fn can_finish(csum: Option<(u16, u16)>, frame: &[u8], info: &IpInfo) -> bool {
     let Some((start, offset)) = csum else { return true };
@@ -219,8 +225,9 @@ pub(super) fn can_finish(csum: Option<(u16, u16)>, frame: &[u8], info: &IpInfo) 
             || inside(frame, info, start, offset))
 }
 
-/// The same of TCP or UDP in a packet that this one carries (VXLAN, Geneve, GRE, IP in IP): Linux leaves its checksum to a device
-/// since 6.17. The header of the inner packet has to be in front of what is to be completed, and name the protocol.
+/// The same of TCP or UDP in a packet that this one carries (VXLAN, Geneve, GRE, IP in IP): Linux
+/// leaves its checksum to a device since 6.17. The header of the inner packet has to be in front of
+/// what is to be completed, and name the protocol.
 #[cold]
 fn inside(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
     let headers = match info.protocol {
@@ -238,7 +245,8 @@ fn inside(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
     v4 || v6
 }
 
-/// Copies a packet and completes its checksum, whose field holds the sum of the pseudo-header ([`can_finish`]).
+/// Copies a packet and completes its checksum, whose field holds the sum of the pseudo-header
+/// ([`can_finish`]).
 fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) {
     let field = start + offset;
     let (head, covered) = frame.split_at(start);
@@ -260,7 +268,8 @@ pub(super) fn finish_in_place(frame: &mut [u8], info: &IpInfo, (start, offset): 
     Some(())
 }
 
-/// Cuts a super-packet into `scratch`, one packet after the other, and shows each to `each` until that fails.
+/// Cuts a super-packet into `scratch`, one packet after the other, and shows each to `each` until
+/// that fails.
 pub(super) fn each_segment(
     frame: &mut [u8],
     info: &IpInfo,
@@ -394,7 +403,8 @@ impl Template {
             h[12..14].copy_from_slice(&[offset, flags]);
             h[tcp::CHECKSUM..tcp::CHECKSUM + 2].copy_from_slice(&(!fold(total)).to_ne_bytes());
             self.sequence = self.sequence.wrapping_add(body as u32);
-            // "The CWR flag ... only in the first": the sender reduces its window once (RFC 3168 section 6.1.2).
+            // "The CWR flag ... only in the first": the sender reduces its window once (RFC 3168
+            // section 6.1.2).
             self.flags[1] &= !tcp::CWR;
         } else {
             h[4..6].copy_from_slice(&upper_len.to_be_bytes());

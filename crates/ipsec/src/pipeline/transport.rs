@@ -1,8 +1,11 @@
-//! The IP header of a packet that came in transport mode, and its upper-layer checksum behind a NAT.
+//! The IP header of a packet that came in transport mode, and its upper-layer checksum behind a
+//! NAT.
 //!
 //! ```text
-//! fresh:  IPv4 20: TOS as received, ID 0, DF, TTL 64, addresses as received     IPv6 40: the same without ID and DF
-//! kept:   the outer header of AH, with its options or extension headers: next header, length and checksum are new
+//! fresh:  IPv4, 20 bytes: TOS and addresses as received, ID 0, DF, TTL 64
+//!         IPv6, 40 bytes: the same without ID and DF
+//! kept:   the outer header of AH, with its options or extension headers;
+//!         next header, length and checksum are new
 //! ```
 //!
 //! Not here: whether the packet may come in at all ([`super::accept`]).
@@ -13,14 +16,17 @@ use ironswan_wire::ip::checksum::{fold, sum};
 use ironswan_wire::ip::{IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::sadb::OriginalAddresses;
 
-/// TTL or hop limit of a fresh header. The host at the other end sent it to this one: no router is behind us.
+/// TTL or hop limit of a fresh header. The host at the other end sent it to this one: no router is
+/// behind us.
 const TTL: u8 = 64;
 
-/// Appends a header from `src` to `dst`, without length and protocol. `None` when the families differ.
+/// Appends a header from `src` to `dst`, without length and protocol. `None` when the families
+/// differ.
 pub(super) fn fresh(out: &mut Vec<u8>, src: IpAddr, dst: IpAddr, tos: u8) -> Option<()> {
     match (src, dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            // Not a fragment, and never one from here on: then the identification means nothing (RFC 6864 section 4.1).
+            // Not a fragment, and never one from here on: then the identification means nothing
+            // (RFC 6864 section 4.1).
             let [df, rest] = v4::DF.to_be_bytes();
             out.extend_from_slice(&[0x45, tos, 0, 0, 0, 0, df, rest, TTL, 0, 0, 0]);
             out.extend_from_slice(&src.octets());
@@ -36,8 +42,9 @@ pub(super) fn fresh(out: &mut Vec<u8>, src: IpAddr, dst: IpAddr, tos: u8) -> Opt
     Some(())
 }
 
-/// Makes the first `head` bytes of `packet`, an IP header and what extends it, its own: length, and the next header where the
-/// packet had AH or nothing. `None` when it is longer than a header can say.
+/// Makes the first `head` bytes of `packet`, an IP header and what extends it, its own: length, and
+/// the next header where the packet had AH or nothing. `None` when it is longer than a header can
+/// say.
 pub(super) fn finish(packet: &mut [u8], head: usize, next_header: u8) -> Option<()> {
     let len = packet.len();
     let h = packet.get_mut(..head)?;
@@ -58,7 +65,8 @@ pub(super) fn finish(packet: &mut [u8], head: usize, next_header: u8) -> Option<
     Some(())
 }
 
-/// Where the upper-layer checksum is that covers the addresses. SCTP's does not, nor does that of ICMP for IPv4.
+/// Where the upper-layer checksum is that covers the addresses. SCTP's does not, nor does that of
+/// ICMP for IPv4.
 fn checksum_of(upper: u8) -> Option<usize> {
     match upper {
         protocol::TCP => Some(tcp::CHECKSUM),
@@ -69,8 +77,8 @@ fn checksum_of(upper: u8) -> Option<usize> {
     }
 }
 
-/// Brings the upper-layer checksum from the addresses that the peer made it with to those in the header (RFC 3948 section
-/// 3.1.2: "incrementally recompute the TCP/UDP checksum").
+/// Brings the upper-layer checksum from the addresses that the peer made it with to those in the
+/// header (RFC 3948 section 3.1.2: "incrementally recompute the TCP/UDP checksum").
 pub(super) fn repair(packet: &mut [u8], info: &IpInfo, original: &OriginalAddresses) {
     let now = if info.ipv6 { packet.get(8..40) } else { packet.get(12..20) };
     let Some(now) = now.map(sum) else { return };

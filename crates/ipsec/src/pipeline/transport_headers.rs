@@ -1,15 +1,17 @@
-//! Transport mode: which headers of a packet stay in front of ESP or AH (RFC 4303 section 3.1.1, RFC 4302 section 3.1.1), and
-//! what becomes of them.
+//! Transport mode: which headers of a packet stay in front of ESP or AH (RFC 4303 section 3.1.1,
+//! RFC 4302 section 3.1.1), and what becomes of them.
 //!
 //! ```text
-//! IPv4: header, options                                                                       | ESP or AH | payload
-//! IPv6: header | hop-by-hop | destination options, if a routing header follows | routing      | ESP or AH | payload
-//!                                                          destination options of the last destination ---^
+//! IPv4: header, options                                       | ESP or AH | payload
+//! IPv6: header | hop-by-hop | destination options 1 | routing | ESP or AH | payload
+//!                                         destination options 2 ---^
+//!
+//! destination options 1 are followed by a routing header; 2 are for the last destination
 //! ```
 //!
-//! "Because ESP protects only fields after the ESP header, it generally will be desirable to place the destination options
-//! header(s) after the ESP header" (RFC 4303 section 3.1.1): only those that hosts on the way read stay (RFC 8200 section 4.1,
-//! note 1).
+//! "Because ESP protects only fields after the ESP header, it generally will be desirable to place
+//! the destination options header(s) after the ESP header" (RFC 4303 section 3.1.1): only those
+//! that hosts on the way read stay (RFC 8200 section 4.1, note 1).
 //!
 //! Not here: fragments, which are put together before ([`crate::reasm`]).
 
@@ -30,7 +32,8 @@ pub(super) struct Kept {
     pub(super) len: usize,
     /// Which of them names the next header.
     next_at: usize,
-    /// Where the payload begins. Not always at `len`: a fragment header that says that the packet is whole goes.
+    /// Where the payload begins. Not always at `len`: a fragment header that says that the packet
+    /// is whole goes.
     pub(super) payload: usize,
     /// What it is.
     pub(super) next_header: u8,
@@ -53,8 +56,8 @@ impl Kept {
         self.len == if self.ipv6 { v6::HEADER } else { v4::MIN_HEADER }
     }
 
-    /// Makes the kept header, `head`, that of a packet of `total` bytes which goes on with `protocol`. A non-zero `ident`
-    /// takes the place of an IPv4 identification of zero.
+    /// Makes the kept header, `head`, that of a packet of `total` bytes which goes on with
+    /// `protocol`. A non-zero `ident` takes the place of an IPv4 identification of zero.
     pub(super) fn emit(&self, head: &mut [u8], total: usize, protocol: u8, ident: u16) {
         head[self.next_at] = protocol;
         if self.ipv6 {
@@ -96,7 +99,8 @@ mod tests {
     use super::*;
     use ironswan_wire::ip;
 
-    /// An IPv6 packet of these extension headers, each of eight bytes, and four bytes of protocol 253.
+    /// An IPv6 packet of these extension headers, each of eight bytes, and four bytes of protocol
+    /// 253.
     fn v6_packet(headers: &[u8]) -> Vec<u8> {
         let mut p = vec![0x60, 0, 0, 0, 0, (headers.len() * 8 + 4) as u8, 253, 64];
         p.extend_from_slice(&[9; 32]);

@@ -5,11 +5,12 @@ use ironswan_wire::offload::{Gso, Offload};
 
 use super::split::{Cut, each_segment};
 
-/// Shows each packet of one write ([`crate::Write`], its ranges gathered) to `each`, in their order, with finished checksums:
-/// the packets that were merged. False, and nothing is shown, when the write is not a merged one.
+/// Shows each packet of one write ([`crate::Write`], its ranges gathered) to `each`, in their
+/// order, with finished checksums: the packets that were merged. False, and nothing is shown, when
+/// the write is not a merged one.
 ///
-/// Allocates: it is for the first packets that a device refuses, before merging is switched off for it
-/// ([`crate::Worker::merge`]).
+/// Allocates: it is for the first packets that a device refuses, before merging is switched off for
+/// it ([`crate::Worker::merge`]).
 pub fn unmerge(packet: &mut [u8], offload: &Offload, mut each: impl FnMut(&[u8])) -> bool {
     let Ok(info) = ip::parse(packet) else { return false };
     if offload.gso == Gso::None || info.total_len != packet.len() {

@@ -1,4 +1,5 @@
-//! Tests of reassembly: any cut in any order gives the packet back, and everything else gives it up with the books in balance.
+//! Tests of reassembly: any cut in any order gives the packet back, and everything else gives it up
+//! with the books in balance.
 
 use ironswan_wire::ip;
 use proptest::prelude::*;
@@ -8,7 +9,8 @@ use crate::counters::Totals;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A UDP packet with a header of `extra` more bytes than the least: options, or a hop-by-hop header.
+/// A UDP packet with a header of `extra` more bytes than the least: options, or a hop-by-hop
+/// header.
 fn packet(ipv6: bool, extra: bool, id: u16, len: usize) -> Vec<u8> {
     let mut p = Vec::new();
     let data: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256 + usize::from(id)) as u8).collect();
@@ -97,8 +99,8 @@ impl Desk {
         self.books();
     }
 
-    /// Fragments held, absorbed and dropped. What went in is one of these or stands for a packet that became whole, and no more
-    /// memory is used than may be.
+    /// Fragments held, absorbed and dropped. What went in is one of these or stands for a packet
+    /// that became whole, and no more memory is used than may be.
     fn books(&self) -> (u64, u64, u64) {
         let c = self.totals.snapshot();
         let dropped = c.dropped(DropReason::OutReassembly);
@@ -149,7 +151,8 @@ fn the_header_is_the_first_fragments() {
     for (ipv6, extra) in KINDS {
         let want = packet(ipv6, extra, 1, 100);
         let mut later = cut(&want, 9, 64, 108);
-        // Another TTL or hop limit and, for IPv6, another next header in the fragment header: they count for nothing.
+        // Another TTL or hop limit and, for IPv6, another next header in the fragment header: they
+        // count for nothing.
         if ipv6 {
             later[7] = 3;
             let at = head_len(&want);

@@ -32,15 +32,16 @@ impl Reference {
     }
 }
 
-/// The extended number that a low half stands for, by definition: the only one of the 2^32 from the window's left edge on (RFC
-/// 4303 appendix A2.1, in numbers that neither wrap nor end).
+/// The extended number that a low half stands for, by definition: the only one of the 2^32 from the
+/// window's left edge on (RFC 4303 appendix A2.1, in numbers that neither wrap nor end).
 fn extended(low: u32, top: u64, window: u32) -> Option<u64> {
     let bottom = i128::from(top) - i128::from(window) + 1;
     u64::try_from(bottom + (i128::from(low) - bottom).rem_euclid(1 << 32)).ok()
 }
 
 proptest::proptest! {
-    /// Loss, reordering, replays and forgeries around the places where a subspace ends, for windows of all sizes.
+    /// Loss, reordering, replays and forgeries around the places where a subspace ends, for windows
+    /// of all sizes.
     #[test]
     fn extended_numbers_with_loss_and_forgeries_equal_the_model(
         window in proptest::prop_oneof![1u32..300, 60_000u32..140_000],
@@ -67,7 +68,8 @@ proptest::proptest! {
                     proptest::prop_assert_eq!(found, seq);
                 }
             }
-            // A wrong ICV: a forgery, or a number that was taken for another. Nothing is committed, so nothing moves.
+            // A wrong ICV: a forgery, or a number that was taken for another. Nothing is committed,
+            // so nothing moves.
             if let (true, Ok(seq)) = (authentic && inferred == Some(sent), checked) {
                 proptest::prop_assert_eq!(ring.commit(seq), model.accept(seq, u64::from(window)));
             }

@@ -1,5 +1,6 @@
-//! What an inbound SA's selectors say of a packet for its addresses alone: a quick answer from the SA's own memory, which most
-//! packets get. All others are asked of the selectors themselves, and remembered by flow.
+//! What an inbound SA's selectors say of a packet for its addresses alone: a quick answer from the
+//! SA's own memory, which most packets get. All others are asked of the selectors themselves, and
+//! remembered by flow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,8 +8,8 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::Selectors;
 
-/// A pair of address ranges, as numbers: the first of an SA's selectors on either side that ask for nothing else. What lies in
-/// both is covered; what does not may be covered by others.
+/// A pair of address ranges, as numbers: the first of an SA's selectors on either side that ask for
+/// nothing else. What lies in both is covered; what does not may be covered by others.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Ranges<A> {
@@ -37,7 +38,8 @@ impl<A: Copy + PartialOrd + From<u8>> Ranges<A> {
     }
 }
 
-/// The network of a source or a destination that no packet on a wire has ([`crate::pipeline`]'s `accept`).
+/// The network of a source or a destination that no packet on a wire has ([`crate::pipeline`]'s
+/// `accept`).
 const MARTIAN_SOURCES: [(IpAddr, u8); 5] = [
     (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 8),
     (IpAddr::V4(Ipv4Addr::LOCALHOST), 8),

@@ -22,7 +22,8 @@ pub(super) fn build<A: Value>(mut items: Vec<Item<A>>) -> Option<Node<A>> {
     }
 }
 
-/// The dimension that divides best and the first values of all children but one; `None` when none divides well.
+/// The dimension that divides best and the first values of all children but one; `None` when none
+/// divides well.
 fn choose<A: Value>(items: &[Item<A>]) -> Option<(usize, Vec<A>)> {
     let step = items.len().div_ceil(SAMPLE);
     let sample: Vec<&Area<A>> = items.iter().step_by(step).map(|i| &i.area).collect();
@@ -100,7 +101,8 @@ fn cut<A: Value>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A
     Some(Node::Cut(Arc::new(cut)))
 }
 
-/// Divides by the coordinate that has the most values; there is one with two, since no two boxes are the same.
+/// Divides by the coordinate that has the most values; there is one with two, since no two boxes
+/// are the same.
 fn group<A: Value>(mut items: Vec<Item<A>>) -> Node<A> {
     let age = Age::new(items.len());
     let values = |by: usize| {

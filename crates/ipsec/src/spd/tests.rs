@@ -209,8 +209,8 @@ proptest! {
 }
 
 /// Sets of policies as they are found, and as someone with ill will would make them. `n` of them.
-/// What [`Spd::others_first`] says of an SA, beside the definition: some packet that the SA's selectors cover has a first policy
-/// that is not its own.
+/// What [`Spd::others_first`] says of an SA, beside the definition: some packet that the SA's
+/// selectors cover has a first policy that is not its own.
 fn others_agree(
     listed: &Listed,
     spd: &Spd,
@@ -230,7 +230,8 @@ fn others_agree(
 }
 
 proptest! {
-    /// An SA that is said to be alone in its selectors is: of whatever selectors, with and without policies of its own.
+    /// An SA that is said to be alone in its selectors is: of whatever selectors, with and without
+    /// policies of its own.
     #[test]
     fn who_is_said_to_be_alone_is_alone(
         policies in proptest::collection::vec(any_policy(), 0..40),
@@ -258,8 +259,8 @@ proptest! {
     }
 }
 
-/// Nobody pays who need not: an SA with its own policy beside thousands of others, inside of a wider one, beside one of the same
-/// selectors that is younger. And who has to, does.
+/// Nobody pays who need not: an SA with its own policy beside thousands of others, inside of a
+/// wider one, beside one of the same selectors that is younger. And who has to, does.
 #[test]
 fn who_is_alone_is_said_to_be() {
     let net = |addr: [u8; 4], len| TrafficSelector::addresses(AddrRange::prefix(addr.into(), len).unwrap());

@@ -1,13 +1,15 @@
-//! Boxes in five dimensions, found by a point that they contain: a tree whose nodes are shared between the snapshots that
-//! have them in common.
+//! Boxes in five dimensions, found by a point that they contain: a tree whose nodes are shared
+//! between the snapshots that have them in common.
 //!
-//! A *cut* divides one dimension into up to 16 intervals and has a child for each; a box that lies in more than one of them is
-//! kept aside in the `wide` child. A look-up goes into one interval, and aside only if what is there ranks before what it has
-//! found. A *group* is for boxes that all overlap, so that no cut tells them apart: children with the box around them,
-//! divided by where their boxes begin or end, and asked in order of rank. A *leaf* is a list in order of rank.
+//! A *cut* divides one dimension into up to 16 intervals and has a child for each; a box that lies
+//! in more than one of them is kept aside in the `wide` child. A look-up goes into one interval,
+//! and aside only if what is there ranks before what it has found. A *group* is for boxes that all
+//! overlap, so that no cut tells them apart: children with the box around them, divided by where
+//! their boxes begin or end, and asked in order of rank. A *leaf* is a list in order of rank.
 //!
-//! An edit goes down one path, copies its nodes if a snapshot shares them, and builds a part of the tree anew when as much
-//! has changed in it as it had when it was built. Ranks and boxes around children are bounds: a removal leaves them.
+//! An edit goes down one path, copies its nodes if a snapshot shares them, and builds a part of the
+//! tree anew when as much has changed in it as it had when it was built. Ranks and boxes around
+//! children are bounds: a removal leaves them.
 
 use std::sync::Arc;
 
@@ -75,7 +77,8 @@ impl<A: Value> Area<A> {
         }
     }
 
-    /// Coordinate `by` of twice as many as there are dimensions: where it begins, then where it ends.
+    /// Coordinate `by` of twice as many as there are dimensions: where it begins, then where it
+    /// ends.
     pub(super) fn coordinate(&self, by: usize) -> A {
         if by < DIMS { self.lo[by] } else { self.hi[by - DIMS] }
     }
@@ -269,8 +272,9 @@ impl<A: Value> Node<A> {
         }
     }
 
-    /// True when an item that ranks before `before` looks at ports that can be seen, and contains the point in all dimensions
-    /// but ports, and protocol unless that is `known`. Also when it takes more than `steps` nodes to find out.
+    /// True when an item that ranks before `before` looks at ports that can be seen, and contains
+    /// the point in all dimensions but ports, and protocol unless that is `known`. Also when it
+    /// takes more than `steps` nodes to find out.
     pub(super) fn looks_at_ports(
         &self,
         p: &Point<A>,
@@ -313,8 +317,8 @@ impl<A: Value> Node<A> {
         policies.filter(|p| p.policy.action == action).map(|p| p.rank).min()
     }
 
-    /// True when a policy that ranks before `before` and has another action than `own` meets the box. Also when it takes more
-    /// than `steps` nodes to find out.
+    /// True when a policy that ranks before `before` and has another action than `own` meets the
+    /// box. Also when it takes more than `steps` nodes to find out.
     pub(super) fn has_other(
         &self,
         area: &Area<A>,

@@ -1,4 +1,5 @@
-//! What was dropped on its way in is told, with one packet's name, and not too often (RFC 4301 section 9).
+//! What was dropped on its way in is told, with one packet's name, and not too often (RFC 4301
+//! section 9).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! ESP that no honest peer sends (reliability checklist, items 32 and 33): each is dropped under its reason, nothing of
-//! the SA changes before the ICV was right.
+//! ESP that no honest peer sends (reliability checklist, items 32 and 33): each is dropped under
+//! its reason, nothing of the SA changes before the ICV was right.
 
 use ironswan_crypto::batch::{self, EspKey, Job};
 use ironswan_crypto::rng::Seeded;
@@ -372,7 +372,8 @@ fn ports_outside_the_selectors_and_fragments() {
         assert_eq!(fate(spec(src, dst), 0), (0, Some(InStateMismatch)));
     }
     assert_eq!(fate(Spec { tcp: true, ..spec(1000, 53) }, 0), (0, Some(InStateMismatch)));
-    // RFC 4301 section 7: ports of a later fragment cannot be seen, so an SA with ports does not carry it.
+    // RFC 4301 section 7: ports of a later fragment cannot be seen, so an SA with ports does not
+    // carry it.
     assert_eq!(fate(spec(1000, 53), v4::MF), (1, None));
     assert_eq!(fate(spec(1000, 53), 100), (0, Some(InStateMismatch)));
     // An SA for all ports does.
@@ -429,7 +430,8 @@ fn congestion_experienced_outside_a_packet_that_cannot_say_so() {
 
 #[test]
 fn what_the_kernel_judges_is_passed_on() {
-    // A wrong TCP checksum, a source route, RH0, overlapping fragments: the packet is authentic and inside the selectors.
+    // A wrong TCP checksum, a source route, RH0, overlapping fragments: the packet is authentic and
+    // inside the selectors.
     let mut wrong = Spec::tcp(100).build();
     wrong[36] ^= 1;
     let mut fragment = Spec::udp(100).build();
@@ -507,7 +509,8 @@ fn a_batch_that_changes_its_sa_too_often_is_cut_off() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Whatever is inside a well-sealed packet: dropped under a reason or delivered as it is, and the books balance.
+    /// Whatever is inside a well-sealed packet: dropped under a reason or delivered as it is, and
+    /// the books balance.
     #[test]
     fn any_text_behind_a_right_icv(inner: Vec<u8>, next in prop_oneof![Just(4u8), Just(41), Just(59), any::<u8>()], first in any::<u8>()) {
         let mut inner = inner;

@@ -503,7 +503,8 @@ impl Spec {
     }
 }
 
-/// What the kernel makes of a write: the finished packets. An independent reading of the virtio rules.
+/// What the kernel makes of a write: the finished packets. An independent reading of the virtio
+/// rules.
 pub fn device(offload: &Offload, packet: &[u8]) -> Vec<Vec<u8>> {
     if offload.gso == Gso::None {
         assert_eq!(offload.csum, None, "nothing unmerged needs a checksum");

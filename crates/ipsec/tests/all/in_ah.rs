@@ -1,5 +1,6 @@
-//! AH on its way in (RFC 4302 section 3.4; reliability checklist, item 35): what the ICV covers, what may change on the way,
-//! lengths that are not the SA's, and that nothing moves before the ICV was right.
+//! AH on its way in (RFC 4302 section 3.4; reliability checklist, item 35): what the ICV covers,
+//! what may change on the way, lengths that are not the SA's, and that nothing moves before the ICV
+//! was right.
 
 use ironswan_ipsec::Carrier;
 use ironswan_ipsec::DropReason::*;
@@ -100,7 +101,8 @@ fn what_routers_change_may_change_and_nothing_else() {
 
 #[test]
 fn extension_headers_stay_in_front_of_what_transport_mode_delivers() {
-    // Hop-by-hop with an option that may change, destination options; next header of the last is AH.
+    // Hop-by-hop with an option that may change, destination options; next header of the last is
+    // AH.
     let options = [[60, 0, 0x3e, 2, 7, 7, 1, 0].as_slice(), &[51, 0, 1, 4, 0, 0, 0, 0]].concat();
     let make = Make { mode: Mode::Transport, ..ah() }.over_v6();
     let mut r = Receiver::new(make.clone());
@@ -389,7 +391,8 @@ fn in_tunnel_mode_only_ip_is_in_ah() {
 
 #[test]
 fn ah_around_esp_and_esp_around_ah_are_payload_of_the_hosts() {
-    // RFC 4301 section 4.4.2.1 leaves nesting to forwarding: each layer comes out as a packet of its own.
+    // RFC 4301 section 4.4.2.1 leaves nesting to forwarding: each layer comes out as a packet of
+    // its own.
     let make = Make { mode: Mode::Transport, ..ah() }.between_hosts();
     let esp = Make { spi: SPI + 1, ..transport() };
     let mut r = Receiver::with(vec![make.clone(), esp]);

@@ -1,4 +1,5 @@
-//! A peer of our own making, that seals what it is told to: for what is behind the ICV and in front of AH.
+//! A peer of our own making, that seals what it is told to: for what is behind the ICV and in front
+//! of AH.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -168,8 +169,8 @@ impl Receiver {
         self.esp_text(seq, &text(payload, next_header, 16))
     }
 
-    /// The outer IP header that the peer puts in front of AH: `options` are IPv4 options, or IPv6 extension headers whose last one
-    /// says that AH follows.
+    /// The outer IP header that the peer puts in front of AH: `options` are IPv4 options, or IPv6
+    /// extension headers whose last one says that AH follows.
     pub fn outer(&self, options: &[u8], first: u8, rest: usize) -> Vec<u8> {
         let (local, remote) = self.addresses();
         match (remote.ip(), local.ip()) {
@@ -197,8 +198,8 @@ impl Receiver {
         }
     }
 
-    /// A whole packet with AH, as the peer of SA `which` sends it, from a header with its mutable fields as they are sent, and
-    /// `masked` with these zeroed.
+    /// A whole packet with AH, as the peer of SA `which` sends it, from a header with its mutable
+    /// fields as they are sent, and `masked` with these zeroed.
     pub fn ah_between(
         &self,
         which: usize,
@@ -313,7 +314,8 @@ pub fn ah_len(field: usize, ipv6: bool) -> usize {
     (12 + field).div_ceil(unit) * unit
 }
 
-/// A header without options, its mutable fields zeroed, written the plain way (RFC 4302 section 3.3.3.1).
+/// A header without options, its mutable fields zeroed, written the plain way (RFC 4302 section
+/// 3.3.3.1).
 pub fn masked(head: &[u8]) -> Vec<u8> {
     let mut m = head.to_vec();
     if m[0] >> 4 == 4 {
@@ -352,7 +354,8 @@ pub fn host_packet(make: &Make, spec: Spec) -> Vec<u8> {
     Spec { v6: a.is_ipv6(), src: a.ip(), dst: b.ip(), ..spec }.build()
 }
 
-/// IPComp around bytes that are stored, not compressed: a DEFLATE block of type 0 (RFC 1951 section 3.2.4).
+/// IPComp around bytes that are stored, not compressed: a DEFLATE block of type 0 (RFC 1951 section
+/// 3.2.4).
 pub fn ipcomp(cpi: u16, next_header: u8, payload: &[u8]) -> Vec<u8> {
     let mut p = vec![next_header, 0];
     p.extend_from_slice(&cpi.to_be_bytes());
@@ -363,7 +366,8 @@ pub fn ipcomp(cpi: u16, next_header: u8, payload: &[u8]) -> Vec<u8> {
     p
 }
 
-/// IPComp around `first` and then `runs` times 258 bytes that repeat the last: fixed Huffman codes (RFC 1951 section 3.2.6).
+/// IPComp around `first` and then `runs` times 258 bytes that repeat the last: fixed Huffman codes
+/// (RFC 1951 section 3.2.6).
 pub fn bomb(cpi: u16, next_header: u8, first: &[u8], runs: usize) -> Vec<u8> {
     let mut bits: Vec<bool> = vec![true, true, false];
     // Huffman codes go in from their highest bit.

@@ -99,7 +99,8 @@ fn a_syn_is_clamped_to_what_fits_the_way_back() {
         let headers = if v6 { 60 } else { 40 };
         for flags in [tcp::SYN, tcp::SYN | tcp::ACK] {
             let mut r = with_way_back(Make::default(), 1_400);
-            // AES-GCM in UDP over IPv4 (see tests/all/mtu.rs): 1,400 less 20, 8, 8, 8, 16 is 1,340, less the trailer.
+            // AES-GCM in UDP over IPv4 (see tests/all/mtu.rs): 1,400 less 20, 8, 8, 8, 16 is 1,340,
+            // less the trailer.
             let largest = 1_340 - 2;
             let a = r.esp(1, &syn(v6, flags, 1_460).build(), if v6 { 41 } else { 4 });
             assert_eq!(r.delivers(&a), syn(v6, flags, largest - headers).build());

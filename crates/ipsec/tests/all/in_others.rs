@@ -1,5 +1,5 @@
-//! A peer with wide selectors does not speak for others: what comes out of its SA has to be what the SPD, in its order, would
-//! send back into it (RFC 4301 sections 4.4.1 and 5.2).
+//! A peer with wide selectors does not speak for others: what comes out of its SA has to be what
+//! the SPD, in its order, would send back into it (RFC 4301 sections 4.4.1 and 5.2).
 
 use ironswan_ipsec::DropReason::{self, InFragment, InPolBlock, InStateMismatch, InTmplMismatch};
 use ironswan_wire::ip::protocol;
@@ -131,7 +131,8 @@ fn transport_mode_too() {
     r.refuses(&r.esp(2, &packet[20..], protocol::UDP), InTmplMismatch);
 }
 
-/// Whatever comes first: the SA, its policies, those of others; and when others go, all is as before.
+/// Whatever comes first: the SA, its policies, those of others; and when others go, all is as
+/// before.
 #[test]
 fn policies_that_come_and_go_are_seen_at_once() {
     let mut r = Receiver::new(wide(Make::default()));
@@ -150,7 +151,8 @@ fn policies_that_come_and_go_are_seen_at_once() {
         r.worker.begin(SECOND);
         assert_eq!(r.delivers(&esp(&r, seq + 2, &packet)), packet);
     }
-    // Its own policies go while its SA stays a while, as after a rekeying: what is another's is not its own.
+    // Its own policies go while its SA stays a while, as after a rekeying: what is another's is not
+    // its own.
     apply(&mut r, of_others());
     for p in of_the_spoke() {
         r.engine.apply(SECOND, &Command::PolicyDelete(p)).unwrap();
@@ -206,7 +208,8 @@ fn an_sa_without_policies_takes_what_no_other_policy_covers() {
     only_its_own_passes(&mut r, esp);
 }
 
-/// An SA may be used as soon as it is there, which is before its policies are, and a worker may not have seen these yet.
+/// An SA may be used as soon as it is there, which is before its policies are, and a worker may not
+/// have seen these yet.
 #[test]
 fn policies_that_came_within_the_round_count() {
     let mut pair = Pair::new(Options::default());
@@ -247,7 +250,8 @@ fn fragments_are_judged_as_their_packets() {
     };
     one(&mut r, &big("10.1.0.1"), None);
     one(&mut r, &big("10.3.0.1"), Some(InTmplMismatch));
-    // Of another's policy for ports, only the first fragment shows that it is meant; no other passes without.
+    // Of another's policy for ports, only the first fragment shows that it is meant; no other
+    // passes without.
     let mut p = policy(THEIRS, "10.2.0.0/16", "10.1.0.0/16");
     for side in [&mut p.local, &mut p.remote] {
         side.protocol = protocol::UDP;
@@ -296,7 +300,8 @@ fn an_icmp_error_about_a_packet_of_another_policy_is_refused() {
     r.refuses(&sealed, InFragment);
 }
 
-/// Where selectors are narrow, nobody else's policy lies inside, and errors are looked at all the same.
+/// Where selectors are narrow, nobody else's policy lies inside, and errors are looked at all the
+/// same.
 #[test]
 fn an_icmp_error_of_a_narrow_sa_is_about_its_own_flows() {
     let mut r = Receiver::new(Make::default());
@@ -308,8 +313,8 @@ fn an_icmp_error_of_a_narrow_sa_is_about_its_own_flows() {
     r.refuses(&esp(&r, 2, &bad), InTmplMismatch);
 }
 
-/// A router behind one child of a peer complains about a flow of the peer's other child. And a flow of ours with somebody outside
-/// is nobody's business.
+/// A router behind one child of a peer complains about a flow of the peer's other child. And a flow
+/// of ours with somebody outside is nobody's business.
 #[test]
 fn an_icmp_error_may_be_about_another_child_of_the_same_peer_and_not_about_a_flow_in_clear() {
     let mut r = Receiver::new(Make::default());
@@ -354,8 +359,9 @@ fn it_is_told() {
     assert_eq!(told, [("InTmplMismatch", Spi(SPI), 1)]);
 }
 
-/// Ten thousand networks of others inside of one wide selector: the first packet of each flow is looked up, and only the wide
-/// SA's. The others' SAs lie inside of no policy that comes before their own.
+/// Ten thousand networks of others inside of one wide selector: the first packet of each flow is
+/// looked up, and only the wide SA's. The others' SAs lie inside of no policy that comes before
+/// their own.
 #[test]
 fn many_others() {
     let mut r = Receiver::new(wide(Make::default()));

@@ -1,5 +1,5 @@
-//! Transport mode on its way in: the header that a packet gets, checksums behind a NAT, what policy and selectors say, and that
-//! flows are merged and kept in order.
+//! Transport mode on its way in: the header that a packet gets, checksums behind a NAT, what policy
+//! and selectors say, and that flows are merged and kept in order.
 
 use std::net::SocketAddr;
 
@@ -166,7 +166,8 @@ fn ip_in_ip_is_a_payload_of_the_two_hosts() {
 
 #[test]
 fn payload_that_is_nothing_or_not_its_protocol() {
-    // An empty payload, a cut TCP header, protocols of no one: well-formed IP all of them, which the host judges.
+    // An empty payload, a cut TCP header, protocols of no one: well-formed IP all of them, which
+    // the host judges.
     let mut r = Receiver::new(transport());
     for (seq, (payload, next)) in
         [(&[][..], 6), (&[1, 2, 3][..], 6), (&[][..], 17), (&[9; 9][..], 0), (&[9; 9][..], 255)]
@@ -200,7 +201,8 @@ fn selectors_and_discard_hold() {
     let mut r = Receiver::new(narrow);
     let a = r.esp(1, payload, 17);
     r.refuses(&a, InStateMismatch);
-    // Another source than the selectors': a datagram from elsewhere, in transport mode, is a packet from elsewhere.
+    // Another source than the selectors': a datagram from elsewhere, in transport mode, is a packet
+    // from elsewhere.
     let mut r = Receiver::new(make.clone());
     let mut a = r.esp(1, payload, 17);
     a.remote = "198.51.100.9:4500".parse().unwrap();
@@ -245,7 +247,8 @@ fn addresses_that_no_packet_has() {
     r.refuses(&a, InHdrError);
 }
 
-/// Packets whose upper-layer checksum covers the addresses, made for `from` -> `to`, and where it is in the payload.
+/// Packets whose upper-layer checksum covers the addresses, made for `from` -> `to`, and where it
+/// is in the payload.
 fn checked(v6: bool) -> Vec<(u8, usize, usize)> {
     let mut all = vec![(6, 16, 20), (17, 6, 8), (136, 6, 8), (33, 6, 12), (135, 4, 8)];
     if v6 {
@@ -320,7 +323,8 @@ fn a_udp_checksum_of_zero_stays_and_none_becomes_zero() {
         seen |= upper(&out).1[6..8] == [0xff, 0xff];
     }
     assert!(seen);
-    // Protocols whose checksum does not know addresses, and headers that are too short, stay as they are.
+    // Protocols whose checksum does not know addresses, and headers that are too short, stay as
+    // they are.
     for (seq, (payload, next)) in
         [(&[1; 20][..], 1), (&[1; 20][..], 132), (&[1; 20][..], 47), (&[1; 7][..], 17), (&[1; 17][..], 6)]
             .into_iter()

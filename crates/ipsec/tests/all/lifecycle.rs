@@ -1,4 +1,5 @@
-//! Commands and what follows from them: rekey, fall-back, moved peers, limits, acquires, policies; and the books balance.
+//! Commands and what follows from them: rekey, fall-back, moved peers, limits, acquires, policies;
+//! and the books balance.
 
 use std::time::Duration;
 

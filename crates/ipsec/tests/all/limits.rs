@@ -1,4 +1,5 @@
-//! A hard limit lets at most as much through as it says, and what counts is every authentic packet (RFC 4301 section 4.4.2.1).
+//! A hard limit lets at most as much through as it says, and what counts is every authentic packet
+//! (RFC 4301 section 4.4.2.1).
 
 use ironswan_ipsec::DropReason::{InInnerMartian, InStateExpired, InStateMismatch, OutStateExpired};
 use ironswan_ipsec::{Datagram, DropReason};
@@ -157,7 +158,8 @@ fn authentic_packets_that_are_refused_and_dummies_count() {
     }
 }
 
-/// A limit is reached by what is refused, too: a peer does not keep an SA alive by sending what nobody takes.
+/// A limit is reached by what is refused, too: a peer does not keep an SA alive by sending what
+/// nobody takes.
 #[test]
 fn refused_packets_end_an_sa() {
     let make = Make { options: Options { lifetime: packets(3), ..Options::default() }, ..Make::default() };

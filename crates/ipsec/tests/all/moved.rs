@@ -1,4 +1,5 @@
-//! Who is told that a peer has a new address, and who cannot make the engine say so: `Up::Moved` (RFC 7296 section 2.23).
+//! Who is told that a peer has a new address, and who cannot make the engine say so: `Up::Moved`
+//! (RFC 7296 section 2.23).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +10,8 @@ use ironswan_wire::sadb::{Command, Direction, Spi, Up};
 
 use crate::common::*;
 
-/// Addresses of a family: the SA's own, and two new ones that differ in the port only, and in the address.
+/// Addresses of a family: the SA's own, and two new ones that differ in the port only, and in the
+/// address.
 struct Places {
     home: SocketAddr,
     port: SocketAddr,
@@ -38,7 +40,8 @@ fn packets(pair: &mut Pair, n: usize) -> Vec<Vec<u8>> {
     pair.seal(&vec![(Spec::udp(20).build(), Offload::NONE); n])
 }
 
-/// Opens packets as one batch, each from a source of its own, and returns how many were delivered and what came up.
+/// Opens packets as one batch, each from a source of its own, and returns how many were delivered
+/// and what came up.
 fn open_from(pair: &mut Pair, from: &[(&[u8], SocketAddr)], udp_encap: bool) -> (usize, Vec<Up>) {
     let mut buf = Vec::new();
     let mut datagrams = Vec::new();
@@ -119,7 +122,8 @@ fn a_forged_packet_moves_nobody() {
         forged[at] ^= 1;
         assert_eq!(open_one(&mut pair, &forged, to.address), (0, vec![]), "byte {at}");
     }
-    // In one batch with genuine ones, before and after: one that would be newer, and a copy of the newest.
+    // In one batch with genuine ones, before and after: one that would be newer, and a copy of the
+    // newest.
     let mut forged = p[2].clone();
     *forged.last_mut().unwrap() ^= 1;
     let mut copy = p[1].clone();
@@ -142,7 +146,8 @@ fn a_replayed_or_late_packet_moves_nobody() {
         let mut pair = Pair::new(Options { esn, window: 64, ..Options::default() });
         let to = places(false);
         let p = packets(&mut pair, 100);
-        // 1 to 99 but for 90 arrive, then 90 from elsewhere: authentic, in the window, older than the newest.
+        // 1 to 99 but for 90 arrive, then 90 from elsewhere: authentic, in the window, older than
+        // the newest.
         let genuine: Vec<_> =
             p[..99].iter().enumerate().filter(|(i, _)| *i != 89).map(|(_, p)| (&p[..], to.home)).collect();
         assert_eq!(open_from(&mut pair, &genuine, true), (98, vec![]));

@@ -1,5 +1,5 @@
-//! scapy opens what we seal, and we open what scapy seals; zlib inflates what we deflate, and we inflate what zlib deflates
-//! (`testkit/oracle/peer.py`).
+//! scapy opens what we seal, and we open what scapy seals; zlib inflates what we deflate, and we
+//! inflate what zlib deflates (`testkit/oracle/peer.py`).
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command as Process, Stdio};
@@ -277,7 +277,8 @@ fn scapy_and_we_agree_on_ah_with_every_algorithm() {
     assert_eq!(suites, 10);
 }
 
-/// A UDP packet of the hosts with what goes between its header and UDP: IPv4 options, or IPv6 headers of which the first is `first`.
+/// A UDP packet of the hosts with what goes between its header and UDP: IPv4 options, or IPv6
+/// headers of which the first is `first`.
 fn extended(v6: bool, first: u8, between: &[u8]) -> Vec<u8> {
     let packet = Spec { id: 0x77, ttl: 61, tos: 0x28, ..udp_between(v6, 50) }.build();
     let (head, upper) = packet.split_at(if v6 { 40 } else { 20 });
@@ -372,7 +373,8 @@ fn scapy_and_we_agree_on_ah_behind_ipv6_extension_headers() {
 #[test]
 fn scapy_and_we_agree_on_ah_behind_a_routing_header() {
     let mut oracle = Oracle::start();
-    // Type 0 by way of one node: the header's destination is that node, the last one stands in the routing header.
+    // Type 0 by way of one node: the header's destination is that node, the last one stands in the
+    // routing header.
     let between = |left: u8, addr: &str| {
         let std::net::IpAddr::V6(addr) = ip(addr) else { panic!() };
         [&[17, 2, 0, left, 0, 0, 0, 0][..], &addr.octets()].concat()

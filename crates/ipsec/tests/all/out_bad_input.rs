@@ -1,4 +1,5 @@
-//! Whatever a device hands over, for whatever SA: no panic, the books balance, and what leaves is well-formed.
+//! Whatever a device hands over, for whatever SA: no panic, the books balance, and what leaves is
+//! well-formed.
 
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ fn kinds(v6: bool) -> Vec<SaAdd> {
     ]
 }
 
-/// A packet that is nearly right: options, extension headers, fragments, a wrong byte, cut short or with something behind.
+/// A packet that is nearly right: options, extension headers, fragments, a wrong byte, cut short or
+/// with something behind.
 fn nearly() -> impl Strategy<Value = Vec<u8>> {
     let headers = prop::collection::vec(
         (prop::sample::select(vec![0u8, 43, 44, 60, 59, 51, 50]), any::<[u8; 7]>()),

@@ -1,4 +1,5 @@
-//! What the tests of the outbound half share: one sender for any SA, and an independent reader of what it sends.
+//! What the tests of the outbound half share: one sender for any SA, and an independent reader of
+//! what it sends.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::sync::Arc;
@@ -41,8 +42,8 @@ pub fn inner_protocol(v6: bool) -> u8 {
 pub const TUNNEL: Mode = Mode::Tunnel;
 pub const TRANSPORT: Mode = Mode::Transport;
 
-/// Every suite that the engine has: all encryption algorithms with all key lengths, each that needs one with every integrity
-/// algorithm.
+/// Every suite that the engine has: all encryption algorithms with all key lengths, each that needs
+/// one with every integrity algorithm.
 pub fn esp_suites() -> Vec<EspSuite> {
     let mut out = Vec::new();
     for encr in EncrId::ALL {
@@ -74,8 +75,8 @@ pub const SHA256: EspSuite = EspSuite {
     esn: false,
 };
 
-/// An outbound SA between [`ENDS`] for everything: tunnel mode ESP with raw packets. Fields are for the tests to change before
-/// [`with_keys`].
+/// An outbound SA between [`ENDS`] for everything: tunnel mode ESP with raw packets. Fields are for
+/// the tests to change before [`with_keys`].
 pub fn outbound(outer_v6: bool) -> SaAdd {
     let options = Options { outer_v6, udp_encap: false, ..Options::default() };
     let any = |v6| TrafficSelector::addresses(AddrRange::any(v6));
@@ -257,7 +258,8 @@ pub fn open_esp(sa: &SaAdd, esp: &[u8], seq: u64) -> Inside {
     Inside { next_header, body: text[..end].to_vec() }
 }
 
-/// Verifies AH at `at` in a packet without options that may change, by fields cleared here, and reads it.
+/// Verifies AH at `at` in a packet without options that may change, by fields cleared here, and
+/// reads it.
 pub fn open_ah(sa: &SaAdd, packet: &[u8], at: usize, seq: u64) -> Inside {
     let header = &packet[at..];
     let shape = algorithm::integ(sa.suite.integ.unwrap()).unwrap();
@@ -324,7 +326,8 @@ pub fn is_whole(sent: &Sent) -> bool {
     sent.send.carrier == Carrier::Ip
 }
 
-/// Cuts an IPv4 packet without options or an IPv6 packet without extensions into fragments with `size` bytes of data.
+/// Cuts an IPv4 packet without options or an IPv6 packet without extensions into fragments with
+/// `size` bytes of data.
 pub fn fragments(packet: &[u8], size: usize, id: u32) -> Vec<Vec<u8>> {
     let v6 = packet[0] >> 4 == 6;
     let (head, data) = packet.split_at(if v6 { 40 } else { 20 });

@@ -1,4 +1,5 @@
-//! Dummy packets (RFC 4303 section 2.6): when they are due, what they look like, and that nothing else changes by them.
+//! Dummy packets (RFC 4303 section 2.6): when they are due, what they look like, and that nothing
+//! else changes by them.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Every kind of packet that leaves, taken apart field by field: protocol, mode, families, encapsulation, options.
+//! Every kind of packet that leaves, taken apart field by field: protocol, mode, families,
+//! encapsulation, options.
 
 use ironswan_ipsec::mtu::{LEAST_V4, LEAST_V6};
 use ironswan_ipsec::{Carrier, DropReason};
@@ -104,7 +105,8 @@ fn transport_esp_keeps_the_packets_own_header() {
                 let inside = open_esp(&s.sa, &p[kept..], 1 + i as u64);
                 assert_eq!(inside, Inside { next_header: UDP, body: packet[kept..].to_vec() });
                 assert_eq!((sent.send.carrier, sent.send.segments), (Carrier::Ip, 1));
-                // What its own header allows; an IPv6 host is told of a narrow path and cuts by itself.
+                // What its own header allows; an IPv6 host is told of a narrow path and cuts by
+                // itself.
                 let may = if v6 { packet.len() <= LEAST_V6 } else { !df };
                 assert_eq!(usize::from(sent.send.fragmentable), if may { p.len() } else { 0 });
             }
@@ -180,7 +182,8 @@ fn with_options(v6: bool) -> Vec<u8> {
     p
 }
 
-/// A UDP packet behind IPv6 extension headers of eight bytes, a routing header of no addresses among them.
+/// A UDP packet behind IPv6 extension headers of eight bytes, a routing header of no addresses
+/// among them.
 fn with_extensions(kinds: &[u8]) -> Vec<u8> {
     let packet = udp_between(true, 10).build();
     let mut p = packet[..40].to_vec();

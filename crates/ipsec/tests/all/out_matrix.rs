@@ -1,5 +1,5 @@
-//! There and back, over the whole matrix: protocol, mode, families, encapsulation, every suite, extended numbers, compression,
-//! and sizes from nothing to beyond the path.
+//! There and back, over the whole matrix: protocol, mode, families, encapsulation, every suite,
+//! extended numbers, compression, and sizes from nothing to beyond the path.
 
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_wire::iana::ProtocolId;
@@ -56,7 +56,8 @@ impl Cell {
         }
     }
 
-    /// What arrives of a packet: in transport mode ESP the header is the receiver's own, except for what it must agree on.
+    /// What arrives of a packet: in transport mode ESP the header is the receiver's own, except for
+    /// what it must agree on.
     fn comparable(&self, packet: &[u8]) -> Vec<u8> {
         let mut p = packet.to_vec();
         if self.protocol == ProtocolId::ESP && self.mode == Mode::Transport {
@@ -72,7 +73,8 @@ impl Cell {
         p
     }
 
-    /// A packet of `len` bytes that this SA carries, as far as one can be so short: what compresses, or what does not.
+    /// A packet of `len` bytes that this SA carries, as far as one can be so short: what
+    /// compresses, or what does not.
     fn packet(&self, len: usize, noise: bool) -> Vec<u8> {
         let headers = if self.inner_v6 { 48 } else { 28 };
         let payload = len.saturating_sub(headers);

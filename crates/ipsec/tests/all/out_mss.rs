@@ -1,4 +1,5 @@
-//! The maximum segment size that a TCP SYN asks for is brought down to what fits the path of its SA, whatever the SA is.
+//! The maximum segment size that a TCP SYN asks for is brought down to what fits the path of its
+//! SA, whatever the SA is.
 
 use ironswan_ipsec::mtu::Encapsulation;
 use ironswan_wire::iana::ProtocolId;

@@ -1,5 +1,6 @@
-//! What the device says of a frame is believed only where it is true: a checksum is completed where the frame's protocol has
-//! it, and nowhere else. Otherwise the packet that leaves would not be the one that policy was asked about.
+//! What the device says of a frame is believed only where it is true: a checksum is completed where
+//! the frame's protocol has it, and nowhere else. Otherwise the packet that leaves would not be the
+//! one that policy was asked about.
 
 use ironswan_ipsec::DropReason::OutOffloadError;
 use ironswan_wire::ip::checksum::{be16, fold, pseudo, sum};
@@ -19,8 +20,8 @@ fn opened(s: &Sender) -> Vec<Vec<u8>> {
     s.sent().iter().map(|sent| open(&sent.bytes)).collect()
 }
 
-/// An IP packet of this protocol around these bytes, whose checksum field (at `field`, if it has one) holds what a kernel leaves
-/// there: the sum of the pseudo-header.
+/// An IP packet of this protocol around these bytes, whose checksum field (at `field`, if it has
+/// one) holds what a kernel leaves there: the sum of the pseudo-header.
 fn unfinished(v6: bool, number: u8, upper: &[u8], field: Option<usize>) -> Vec<u8> {
     let whole = between(if v6 { Spec::udp(0).over_v6() } else { Spec::udp(0) }).build();
     let at = if v6 { 40 } else { 20 };
@@ -52,7 +53,8 @@ fn field_of(number: u8) -> Option<usize> {
     }
 }
 
-/// The first bytes of a message of any of these protocols, and some more: ports 53 and 22, a data offset of five words.
+/// The first bytes of a message of any of these protocols, and some more: ports 53 and 22, a data
+/// offset of five words.
 fn message(number: u8) -> Vec<u8> {
     let mut m = bytes(100, 7);
     m[..4].copy_from_slice(&[0, 53, 0, 22]);
@@ -184,7 +186,8 @@ fn a_fragment_with_an_unfinished_checksum_is_refused() {
     assert_eq!(s.engine.counters().dropped(OutOffloadError), 3);
 }
 
-/// Linux leaves the checksum of what a VXLAN or GRE device carries to ours: it is completed in there, where an IP header says so.
+/// Linux leaves the checksum of what a VXLAN or GRE device carries to ours: it is completed in
+/// there, where an IP header says so.
 #[test]
 fn the_checksum_of_a_packet_that_is_carried_is_completed() {
     let mut s = Sender::new(SaAdd { udp_encap: true, ..outbound(false) });

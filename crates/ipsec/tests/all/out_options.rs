@@ -1,5 +1,5 @@
-//! What the options of an SA do to the packets that leave: compression, padding, DSCP, ECN, fragmentation; and how long they
-//! may be.
+//! What the options of an SA do to the packets that leave: compression, padding, DSCP, ECN,
+//! fragmentation; and how long they may be.
 
 use ironswan_ipsec::DropReason;
 use ironswan_ipsec::mtu::Encapsulation;

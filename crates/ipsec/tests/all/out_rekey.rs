@@ -1,5 +1,5 @@
-//! Rekeying and moving SAs of AH and transport mode: make before break loses no packet, and a move changes what is sent from the
-//! next packet on.
+//! Rekeying and moving SAs of AH and transport mode: make before break loses no packet, and a move
+//! changes what is sent from the next packet on.
 
 use std::net::SocketAddr;
 

@@ -1,5 +1,5 @@
-//! Sequence numbers near 2^32, where those that are not extended end and the others go on: every protocol and mode, with what
-//! gets lost, comes twice or overtakes on the way, in both directions.
+//! Sequence numbers near 2^32, where those that are not extended end and the others go on: every
+//! protocol and mode, with what gets lost, comes twice or overtakes on the way, in both directions.
 
 use ironswan_crypto::rng::{Rng, Seeded};
 use ironswan_ipsec::DropReason;
@@ -137,7 +137,8 @@ fn without_extended_numbers_the_last_is_the_last() {
                 assert_eq!((got.len(), payload(&got[0])), (1, payload(&frames[*i])));
             }
             assert_eq!(r.engine.sas()[0].sequence, WRAP - 1);
-            // "the sender MUST NOT send a packet on an SA if doing so would cause the sequence number to cycle".
+            // "the sender MUST NOT send a packet on an SA if doing so would cause the sequence
+            // number to cycle".
             for _ in 0..3 {
                 assert_eq!(s.refused(&frames[0]), DropReason::OutStateSeqError);
             }

@@ -1,5 +1,6 @@
-//! What a key daemon tells an engine is a stream of messages that can be recorded and replayed: a second engine that hears the
-//! same has the same SAs and policies, and opens what the first one seals.
+//! What a key daemon tells an engine is a stream of messages that can be recorded and replayed: a
+//! second engine that hears the same has the same SAs and policies, and opens what the first one
+//! seals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -222,8 +223,8 @@ fn packets_open_at_what_has_heard_the_same() {
     }
 }
 
-/// Segments whose last one is short take less room than as many whole ones would: what may not fit the rest of a batch waits
-/// for the next one, and is not lost.
+/// Segments whose last one is short take less room than as many whole ones would: what may not fit
+/// the rest of a batch waits for the next one, and is not lost.
 #[test]
 fn a_super_packet_of_long_segments_waits_for_room() {
     let ipcomp = SaOptions { ipcomp: Some(7), ..SaOptions::default() };

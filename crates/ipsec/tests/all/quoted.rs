@@ -1,4 +1,5 @@
-//! ICMP errors of routers whose addresses no selector covers go by what they quote (RFC 4301 section 6.2).
+//! ICMP errors of routers whose addresses no selector covers go by what they quote (RFC 4301
+//! section 6.2).
 
 use ironswan_ipsec::DropReason::{InPolBlock, InStateMismatch, OutNoPolicy, OutNoStates};
 use ironswan_wire::ip::checksum::{fold, sum};

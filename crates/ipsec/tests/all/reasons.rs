@@ -1,5 +1,5 @@
-//! Every reason for which a packet is dropped: one packet that is dropped for it, counted once and under nothing else, while
-//! packets before and after it pass on the same engine.
+//! Every reason for which a packet is dropped: one packet that is dropped for it, counted once and
+//! under nothing else, while packets before and after it pass on the same engine.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ const OTHER: u32 = 7;
 const OTHER_SPI: u32 = SPI + 1;
 const ONE_PACKET: Lifetime = Lifetime { soft_bytes: 0, hard_bytes: 0, soft_packets: 0, hard_packets: 1 };
 
-/// Whether it comes from the device or from the network. A reason without an arm does not compile: it needs its packet first.
+/// Whether it comes from the device or from the network. A reason without an arm does not compile:
+/// it needs its packet first.
 fn case(reason: DropReason) {
     match reason {
         OutHdrError => leaving(reason, None, |_| (vec![0x45; 10], Offload::NONE)),
@@ -166,7 +167,8 @@ fn transport(sa: SaAdd) -> SaAdd {
     SaAdd { mode: out_common::TRANSPORT, ..sa }
 }
 
-/// A packet from the device is dropped, while those of another SA pass. With another SA, changed as the case wants it.
+/// A packet from the device is dropped, while those of another SA pass. With another SA, changed as
+/// the case wants it.
 fn leaving(
     reason: DropReason,
     change: Option<&dyn Fn(SaAdd) -> SaAdd>,
@@ -219,7 +221,8 @@ fn inside(reason: DropReason, text: impl FnOnce(Vec<u8>) -> Vec<u8>) {
     arriving(reason, Make::default(), |r| r.esp_of(1, 1, &text(Spec::udp(10).build())));
 }
 
-/// Of three packets that would leave in one send the second cannot be sealed: it is wiped and not in a send, the others are.
+/// Of three packets that would leave in one send the second cannot be sealed: it is wiped and not
+/// in a send, the others are.
 fn unsealed() {
     let mut pair = Pair::new(Options::default());
     let frame = |i| (Spec { id: i, ..Spec::udp(100) }.build(), Offload::NONE);

@@ -1,5 +1,5 @@
-//! The replay window of RFC 4303 at the engine's edge: the sequence that VPP tests its engine with, for every window size,
-//! with and without extended sequence numbers.
+//! The replay window of RFC 4303 at the engine's edge: the sequence that VPP tests its engine with,
+//! for every window size, with and without extended sequence numbers.
 
 use ironswan_ipsec::Carrier;
 use ironswan_ipsec::DropReason::{self, *};
@@ -65,10 +65,12 @@ fn the_sequence_of_vpp() {
             let mut run = Run::new(window, esn);
             let w = u64::from(window);
             run.accept(1..=34);
-            // Again: what is still inside is a duplicate; with a window of 32 or 33 the oldest have left it.
+            // Again: what is still inside is a duplicate; with a window of 32 or 33 the oldest have
+            // left it.
             for seq in 1..=34 {
                 let inside = seq + w > 34;
-                // Left of the window, an extended number is taken for the next subspace, and its ICV is wrong.
+                // Left of the window, an extended number is taken for the next subspace, and its
+                // ICV is wrong.
                 let reason = match (inside, esn) {
                     (true, _) => InStateSeqDuplicate,
                     (false, false) => InStateSeqOld,
@@ -122,7 +124,8 @@ fn extended_numbers_around_the_wrap_of_the_low_half() {
         // More than half a number space ahead: taken for an older subspace, and the ICV says no.
         run.refuse([0x2_0000_0999], InStateProtoError);
         run.accept([0x1_0000_0555]);
-        // From low half 0x555 to 0x444 of the next subspace: less than 2^32 ahead, but only if the window does not reach it.
+        // From low half 0x555 to 0x444 of the next subspace: less than 2^32 ahead, but only if the
+        // window does not reach it.
         let inside = 0x555 - 0x444 < w;
         if inside {
             run.refuse([0x2_0000_0444], InStateProtoError);

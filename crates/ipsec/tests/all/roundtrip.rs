@@ -1,5 +1,5 @@
-//! What one worker seals, another opens, for every suite, family and encapsulation; and the sends are as the kernel
-//! wants them.
+//! What one worker seals, another opens, for every suite, family and encapsulation; and the sends
+//! are as the kernel wants them.
 
 use ironswan_ipsec::{Carrier, DropReason, TxConfig};
 use ironswan_wire::offload::{Gso, Offload};
@@ -121,7 +121,8 @@ fn a_full_batch_takes_nothing_and_loses_nothing() {
 #[test]
 fn the_longest_packets() {
     let mut pair = Pair::new(Options::default());
-    // 65,507 less SPI, number, IV and ICV is 65,475; the text is a multiple of 4 and ends in a trailer of 2.
+    // 65,507 less SPI, number, IV and ICV is 65,475; the text is a multiple of 4 and ends in a
+    // trailer of 2.
     let longest = 65_472 - 2 - 20 - 8;
     for len in [longest - 1, longest] {
         let spec = Spec::udp(len);

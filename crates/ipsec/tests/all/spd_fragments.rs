@@ -1,4 +1,5 @@
-//! Fragments and ports (RFC 4301 section 7): out by policy, in by selectors of the SA and by policy.
+//! Fragments and ports (RFC 4301 section 7): out by policy, in by selectors of the SA and by
+//! policy.
 
 use ironswan_ipsec::DropReason::{self, *};
 use ironswan_wire::sadb::{Action, Command, Direction, Entry, PolicyAdd, ReqId, SaAdd, Spi};

@@ -1,5 +1,6 @@
-//! Cutting and merging: cut packets are the ones that the definition gives, and merging then cutting again is the identity
-//! on bytes, so on ECN, TTL, identifications (where they mean something) and options.
+//! Cutting and merging: cut packets are the ones that the definition gives, and merging then
+//! cutting again is the identity on bytes, so on ECN, TTL, identifications (where they mean
+//! something) and options.
 
 use ironswan_wire::ip::tcp::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
 use ironswan_wire::ip::v4;
@@ -32,7 +33,8 @@ fn superpackets_are_cut_as_the_definition_says() {
     }
 }
 
-/// Merges `packets`, checks that cutting gives them back in order, and returns the writes' packet counts.
+/// Merges `packets`, checks that cutting gives them back in order, and returns the writes' packet
+/// counts.
 fn merged(packets: &[Vec<u8>]) -> Vec<usize> {
     let (all, sizes) = merged_and_cut(packets);
     assert!(all == packets, "not the identity");
@@ -117,8 +119,8 @@ fn identifications_must_count_up_where_they_mean_something() {
     }
 }
 
-/// RFC 6864 section 4.1: of a packet that is no fragment and cannot become one, "all devices that examine IPv4 headers MUST
-/// ignore" it.
+/// RFC 6864 section 4.1: of a packet that is no fragment and cannot become one, "all devices that
+/// examine IPv4 headers MUST ignore" it.
 #[test]
 fn identifications_of_packets_with_df_say_nothing() {
     for first in [Spec { df: true, ..Spec::tcp(500) }, Spec { df: true, ..Spec::udp(500) }] {

@@ -1,14 +1,16 @@
-//! The engine opens the packets of RFCs and drafts, byte for byte, from the SPI to the ICV, and delivers what they say is inside.
+//! The engine opens the packets of RFCs and drafts, byte for byte, from the SPI to the ICV, and
+//! delivers what they say is inside.
 //!
-//! | | packets | here |
-//! |---|---|---|
-//! | draft-mcgrew-gcm-test-01 section 4 | 14 of AES-GCM, one of AES-GMAC | transport mode, since they say ICMP for what is inside |
-//! | RFC 7634 appendix A | ChaCha20-Poly1305 | tunnel mode |
-//! | RFC 3602 section 4, cases 5 to 8 | AES-CBC without integrity, which no SA of ours may be | with an ICV of HMAC-SHA2-256-128 added, which Python's hmac made; cases 7 and 8 in tunnel mode |
+//! * draft-mcgrew-gcm-test-01 section 4: 14 packets of AES-GCM and one of AES-GMAC, opened in
+//!   transport mode, since their next header is ICMP;
+//! * RFC 7634 appendix A: ChaCha20-Poly1305, in tunnel mode;
+//! * RFC 3602 section 4, cases 5 to 8: AES-CBC without integrity, which no SA of ours may be. An
+//!   ICV of HMAC-SHA2-256-128, made by Python's hmac, is added. Cases 7 and 8 are in tunnel mode.
 //!
-//! A number copied wrong is noticed: those of AEADs carry their own ICV, and the cases of RFC 3602 the padding and checksums that come
-//! out. None of these packets can be asked of our sending side, whose IV is the sequence number (AEADs) or cannot be foretold (CBC):
-//! that the same bytes come out when the IV is given is checked in `ironswan_crypto::batch`.
+//! A number copied wrong is noticed: those of AEADs carry their own ICV, and the cases of RFC 3602
+//! the padding and checksums that come out. None of these packets can be asked of our sending side,
+//! whose IV is the sequence number (AEADs) or cannot be foretold (CBC): that the same bytes come
+//! out when the IV is given is checked in `ironswan_crypto::batch`.
 
 use std::net::SocketAddr;
 
@@ -32,8 +34,8 @@ fn suite(encr: EncrId, key_bits: u16, integ: Option<IntegId>, esn: bool) -> EspS
     EspSuite { encr, key_bits, integ, ke: None, esn }
 }
 
-/// Gives a packet to an engine whose only SA is the packet's, and which has seen all numbers before it. What is delivered, or why
-/// nothing is.
+/// Gives a packet to an engine whose only SA is the packet's, and which has seen all numbers before
+/// it. What is delivered, or why nothing is.
 fn open(
     suite: EspSuite,
     keys: (&[u8], &[u8]),
@@ -148,7 +150,8 @@ fn aes_cbc_of_rfc_3602() {
     }
 }
 
-/// Key and salt, sequence number (of 64 bits with extended numbers), packet, text with padding and trailer.
+/// Key and salt, sequence number (of 64 bits with extended numbers), packet, text with padding and
+/// trailer.
 #[rustfmt::skip]
 const GCM: [(&str, &str, &str, &str); 14] = [
     (

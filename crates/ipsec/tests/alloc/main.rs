@@ -1,5 +1,5 @@
-//! In the steady state the packet path allocates nothing, and what SAs, flows and floods take is bounded and given back: counted
-//! by an allocator that is this test program's own.
+//! In the steady state the packet path allocates nothing, and what SAs, flows and floods take is
+//! bounded and given back: counted by an allocator that is this test program's own.
 #![allow(unsafe_code, reason = "an allocator is unsafe by nature; this is a test program of its own")]
 
 #[path = "../all/common.rs"]

@@ -1,5 +1,6 @@
-//! What the engine takes at most, in bytes of its allocations: for an SA, for a worker that is flooded; and that it gives them
-//! back. The figures here are those that docs/performance.md states.
+//! What the engine takes at most, in bytes of its allocations: for an SA, for a worker that is
+//! flooded; and that it gives them back. The figures here are those that docs/performance.md
+//! states.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use super::out_common::{fragments, outbound, policies, udp_between, with_keys};
 const KIB: i64 = 1024;
 const MIB: i64 = 1024 * KIB;
 
-/// A pair of SAs (one out, one in with a window of 4,096 packets) and its policy, in bytes: two keys with their schedules make
-/// up most.
+/// A pair of SAs (one out, one in with a window of 4,096 packets) and its policy, in bytes: two
+/// keys with their schedules make up most.
 const OF_A_PAIR: i64 = 6 * KIB;
 /// Libipsec-mb's keys besides.
 const OF_A_PAIR_OF_IPSEC_MB: i64 = 8 * KIB;
@@ -25,8 +26,9 @@ const OF_A_PAIR_OF_IPSEC_MB: i64 = 8 * KIB;
 const OF_A_PAIR_GONE: i64 = 512;
 /// A worker that is not flooded: its caches of flows as they begin.
 const OF_A_WORKER: i64 = 768 * KIB;
-/// What a flood can make of it: flows (32 MiB), packets that wait for an SA (4 MiB and what describes them), fragments that wait
-/// for others (1 MiB, and the packets that they become), and what each of them has of tables.
+/// What a flood can make of it: flows (32 MiB), packets that wait for an SA (4 MiB and what
+/// describes them), fragments that wait for others (1 MiB, and the packets that they become), and
+/// what each of them has of tables.
 const OF_A_FLOODED_WORKER: i64 = 40 * MIB;
 
 fn engine() -> Arc<Engine> {
@@ -115,7 +117,8 @@ fn ten_thousand_sas_come_and_go_ten_times_and_leave_nothing() {
 
 #[test]
 fn a_flood_takes_no_more_of_a_worker_than_is_stated() {
-    // Enough policies for the cache of flows to grow; half of them have no SA; one is for transport mode, with fragments.
+    // Enough policies for the cache of flows to grow; half of them have no SA; one is for transport
+    // mode, with fragments.
     const POLICIES: u32 = 1_024;
     const ROUNDS: u32 = 40;
     let whole = Spec { df: false, ..udp_between(false, 60_000) }.build();
@@ -141,7 +144,8 @@ fn a_flood_takes_no_more_of_a_worker_than_is_stated() {
     for round in 0..ROUNDS {
         for _ in 0..16_384 {
             number += 1;
-            // Every packet is a flow of its own; every 16th goes where there is no SA, every 64th is half of a large one.
+            // Every packet is a flow of its own; every 16th goes where there is no SA, every 64th
+            // is half of a large one.
             let k = if number.is_multiple_of(16) { number % 512 * 2 + 1 } else { number % 512 * 2 };
             let ports = ((number >> 9) as u16, (number >> 20) as u16 + 1);
             let mut frame = if number.is_multiple_of(64) {

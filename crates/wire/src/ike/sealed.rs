@@ -1,8 +1,8 @@
 //! Layout of the encrypted payloads: SK (RFC 7296 section 3.14) and SKF (RFC 7383 section 2.5).
 //!
 //! ```text
-//! | IKE header | clear payloads | SK header | number, total | IV | payloads | padding | pad len | ICV |
-//! |                             |     4     | SKF only: 2+2 |    |<------------ text ---------->|     |
+//! | IKE header | clear payloads | SK header | number, total | IV | payloads, padding, len | ICV |
+//! |                             |     4     | SKF only: 2+2 |    |<-------- text ------->|     |
 //! |<------------------- aad ------------------------------->|
 //! ```
 //!

@@ -1,7 +1,7 @@
 //! ICMP errors (RFC 792, RFC 4443): the packet that they quote.
 //!
 //! ```text
-//! IP header | type, code, checksum, 4 more bytes | IP header of the packet in question, and what follows of it
+//! IP header | type, code, checksum, 4 more bytes | IP header of the quoted packet, ..
 //! ```
 //!
 //! A quoted packet is cut off somewhere, but its IP header has to be whole. Its IPv6 extension

@@ -1,7 +1,7 @@
 //! UDP header (RFC 768).
 //!
 //! ```text
-//!  0-1 source port  2-3 destination port  4-5 length, header included  6-7 checksum, 0 for none (IPv4)
+//!  0-1 source port  2-3 destination port  4-5 length, with header  6-7 checksum, 0: none (IPv4)
 //! ```
 
 /// Header length.

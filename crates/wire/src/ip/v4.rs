@@ -1,7 +1,8 @@
 //! IPv4 header (RFC 791, ECN and DSCP as RFC 3168 and RFC 2474).
 //!
 //! ```text
-//!  0 ver|ihl  1 tos  2-3 total length  4-5 id  6-7 flags|fragment offset  8 ttl  9 protocol  10-11 checksum
+//!  0 ver|ihl  1 tos  2-3 total length  4-5 id  6-7 flags|fragment offset
+//!  8 ttl  9 protocol  10-11 checksum
 //!  12-15 source  16-19 destination  20.. options
 //! ```
 

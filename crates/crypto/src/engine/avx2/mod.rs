@@ -2,11 +2,12 @@
 //! depends on a secret.
 //!
 //! ```text
-//! a vector    one byte of 32 lanes: a lane is a packet (encrypting) or a block of one packet (decrypting)
+//! a vector    one byte of 32 lanes: a lane is a packet (encrypting),
+//!             or a block of one packet (decrypting)
 //! a half      8 vectors, a nibble of the half in the low four bits of each
-//! an S-box    the inner four bits are the nibble itself and pick a column (a byte shuffle), the outer two come from the
-//!             neighbours and pick one of four rows (blends)
-//! P           the tables have each output bit where it belongs; masks pick them for the nibbles they go to
+//! an S-box    the inner four bits are the nibble itself and pick a column (a byte shuffle),
+//!             the outer two come from the neighbours and pick one of four rows (blends)
+//! P           the tables have each output bit where it belongs; masks pick the bits of a nibble
 //! ```
 //!
 //! Lanes have their own keys, so packets of different SAs share a pass. CBC can be decrypted block

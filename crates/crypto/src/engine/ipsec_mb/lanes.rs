@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! seal   IV is there | encrypt text | hash from the SPI on (, high half)  -> ICV field
-//! open   ICV is kept | hash from the SPI on (, high half) -> a tag of ours | decrypt text | compare
+//! open   ICV is kept | hash from the SPI on (, high half) -> our tag | decrypt text | compare
 //! ```
 //!
 //! With ESN the high half of the sequence number is hashed behind the text (RFC 4303 section

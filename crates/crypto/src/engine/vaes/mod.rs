@@ -5,7 +5,7 @@
 //! lanes.rs    loads, stores and the bytes of a last block that is not full
 //! aes.rs      key schedule and the rounds, on 1 to 8 pairs of blocks
 //! ghash.rs    multiplication in GF(2^128), summed up before one reduction
-//! packet.rs   seal and open: groups of 16 blocks, the rounds of one woven into the GHASH of another
+//! packet.rs   seal and open: groups of 16 blocks, one group's rounds woven into another's GHASH
 //! ```
 //!
 //! Blocks are counted from counter 0, sixteen to a group, so that the low four bits of the counter

@@ -1,7 +1,8 @@
 //! Traffic selector payloads (RFC 7296 section 3.13).
 //!
 //! ```text
-//! | number | RESERVED |  then each:  | type | protocol | length | start port | end port | start | end |
+//! | number | RESERVED | then each:
+//! | type | protocol | length | start port | end port | start address | end address |
 //! ```
 
 use std::net::IpAddr;
