@@ -5,15 +5,13 @@
 //! for one more period. Nothing is stored for who asks.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_crypto::prf;
 use ironswan_crypto::rng::Rng;
+use ironswan_keying::limits::COOKIE_SECRET_PERIOD;
 use ironswan_wire::iana::PrfId;
 use ironswan_wire::secret::{Secret, ct_eq};
-
-/// A secret makes cookies for this long, and is honoured for as long again.
-const PERIOD: Duration = Duration::from_secs(60);
 
 /// So much of the HMAC is sent: a guess is right once in 2^128.
 const MAC_LEN: usize = 16;
@@ -60,10 +58,18 @@ impl Cookies {
     }
 
     fn turn(&mut self, now: Instant) {
-        if self.current.as_ref().is_some_and(|g| now.saturating_duration_since(g.since) >= PERIOD) {
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|g| now.saturating_duration_since(g.since) >= COOKIE_SECRET_PERIOD)
+        {
             self.previous = self.current.take();
         }
-        if self.previous.as_ref().is_some_and(|g| now.saturating_duration_since(g.since) >= 2 * PERIOD) {
+        if self
+            .previous
+            .as_ref()
+            .is_some_and(|g| now.saturating_duration_since(g.since) >= 2 * COOKIE_SECRET_PERIOD)
+        {
             self.previous = None;
         }
     }
@@ -104,10 +110,10 @@ mod tests {
         assert!(!c.check(t0, &cookie, &[2; 32], a, 7));
         assert!(!c.check(t0, &cookie, &[1; 32], a, 8));
         assert!(!c.check(t0, &[], &[1; 32], a, 7));
-        let later = c.make(t0 + PERIOD, &mut rng, &[1; 32], a, 7);
+        let later = c.make(t0 + COOKIE_SECRET_PERIOD, &mut rng, &[1; 32], a, 7);
         assert_ne!(later, cookie);
-        assert!(c.check(t0 + PERIOD, &cookie, &[1; 32], a, 7), "the previous secret");
-        assert!(!c.check(t0 + 2 * PERIOD, &cookie, &[1; 32], a, 7));
-        assert!(c.check(t0 + 2 * PERIOD, &later, &[1; 32], a, 7));
+        assert!(c.check(t0 + COOKIE_SECRET_PERIOD, &cookie, &[1; 32], a, 7), "the previous secret");
+        assert!(!c.check(t0 + 2 * COOKIE_SECRET_PERIOD, &cookie, &[1; 32], a, 7));
+        assert!(c.check(t0 + 2 * COOKIE_SECRET_PERIOD, &later, &[1; 32], a, 7));
     }
 }

@@ -14,6 +14,7 @@ use ironswan_wire::ike::payload::{Notify, notifies};
 
 use crate::endpoint::Endpoint;
 use crate::event::ChildId;
+use ironswan_keying::limits::{CPI_DRAWS, IPCOMP_OFFERS};
 
 /// The only transform here (RFC 2394).
 const DEFLATE: u8 = 2;
@@ -21,12 +22,6 @@ const DEFLATE: u8 = 2;
 /// CPIs that are negotiated: those below are for well-known algorithms or reserved, those above for private use (RFC 3173
 /// section 3.3).
 const NEGOTIATED: std::ops::RangeInclusive<u16> = 256..=61_439;
-
-/// More notifications than this in one message are not looked at.
-const MAX_OFFERS: usize = 16;
-
-/// How often a free CPI is looked for. With half of them in use, all of these fail once in 10^19 times.
-const DRAWS: usize = 64;
 
 /// What we send: that we take packets compressed under this CPI.
 pub(crate) fn payload(cpi: u16) -> Payload {
@@ -36,7 +31,7 @@ pub(crate) fn payload(cpi: u16) -> Payload {
 
 /// The peer's CPI for deflate. Other transforms, and what makes no sense, are passed over: IPComp is never needed.
 pub(crate) fn accepted(payloads: &[Payload]) -> Option<u16> {
-    let offers = notifies(payloads).filter(|n| n.kind == NotifyType::IPCOMP_SUPPORTED).take(MAX_OFFERS);
+    let offers = notifies(payloads).filter(|n| n.kind == NotifyType::IPCOMP_SUPPORTED).take(IPCOMP_OFFERS);
     offers
         .filter_map(|n| match n.data.as_slice() {
             // Attributes may follow; deflate has none (RFC 2394 section 5).
@@ -51,7 +46,7 @@ impl Endpoint {
     /// IPComp. It is given back by [`Self::free_cpi`].
     pub(crate) fn new_cpi(&mut self, id: ChildId) -> Option<u16> {
         let count = u32::from(NEGOTIATED.end() - NEGOTIATED.start()) + 1;
-        for _ in 0..DRAWS {
+        for _ in 0..CPI_DRAWS {
             // Below `count`, so it fits.
             let cpi = NEGOTIATED.start() + (self.rng.u32() % count) as u16;
             if let Entry::Vacant(free) = self.cpis.entry(cpi) {
@@ -95,7 +90,7 @@ mod tests {
             assert_eq!(accepted(&[offer(garbage), offer(&[0x01, 0, 2])]), Some(256), "{garbage:?}");
         }
         assert_eq!(accepted(&[offer(&[0xef, 0xff, 2, 9, 9])]), Some(61_439), "with attributes");
-        let many = [vec![offer(&[1, 1, 1]); MAX_OFFERS], vec![payload(0x1234)]].concat();
+        let many = [vec![offer(&[1, 1, 1]); IPCOMP_OFFERS], vec![payload(0x1234)]].concat();
         assert_eq!(accepted(&many), None, "bounded");
     }
 }

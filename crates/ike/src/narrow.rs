@@ -5,13 +5,10 @@ use std::net::IpAddr;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use ironswan_keying::TsSpec;
+use ironswan_keying::limits::PAIRS_PER_CHILD;
 
 /// No side of a child has more selectors than this, whatever was proposed (the count is a byte on the wire).
 pub(crate) const MAX_SELECTORS: usize = 255;
-
-/// Each pair of a local and a remote selector is a policy, and a peer may cut what is configured into as many pieces as fit
-/// into a message. One child has no more pairs than this, or than the configuration itself makes of it.
-const MAX_PAIRS: usize = 1_024;
 
 /// As many are written of a list that a peer has made up.
 const SOME: usize = 16;
@@ -74,7 +71,7 @@ pub(crate) fn open_bits(configured: &[TrafficSelector], ts: &TrafficSelector) ->
 
 /// How many pairs a child may have for which so many selectors are configured on each side.
 pub(crate) fn max_pairs(local: usize, remote: usize) -> usize {
-    local.saturating_mul(remote).max(MAX_PAIRS)
+    local.saturating_mul(remote).max(PAIRS_PER_CHILD)
 }
 
 /// Takes the last selectors of the longer list away until there are no more pairs than `max`: a responder may narrow, and the
@@ -205,7 +202,10 @@ mod tests {
             limit_pairs(&mut local, &mut remote, max_pairs(1, 1));
             let pairs = local.len() * remote.len();
             let whole = usize::from(l) * usize::from(r);
-            assert!(pairs <= MAX_PAIRS && pairs >= whole.min(MAX_PAIRS / 2), "{l} x {r}: {pairs}");
+            assert!(
+                pairs <= PAIRS_PER_CHILD && pairs >= whole.min(PAIRS_PER_CHILD / 2),
+                "{l} x {r}: {pairs}"
+            );
             assert_eq!((local[0], remote[0]), (nets(1)[0], nets(1)[0]));
         }
         // What is configured itself is never cut.

@@ -5,12 +5,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironswan_keying::limits::NATD_HASHES;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::Payload;
 use ironswan_wire::ike::payload::{Notify, notifies};
-
-/// More source hashes than this in one message are not looked at.
-const MAX_HASHES: usize = 16;
 
 /// SHA-1(SPIi | SPIr | address | port).
 pub(crate) fn hash(spi_i: u64, spi_r: u64, addr: SocketAddr) -> [u8; 20] {
@@ -44,8 +42,9 @@ pub(crate) fn detect(
     local: SocketAddr,
     remote: SocketAddr,
 ) -> Nat {
-    let data =
-        |kind| notifies(payloads).filter(move |n| n.kind == kind).take(MAX_HASHES).map(|n| n.data.as_slice());
+    let data = |kind| {
+        notifies(payloads).filter(move |n| n.kind == kind).take(NATD_HASHES).map(|n| n.data.as_slice())
+    };
     let mut sources = data(NotifyType::NAT_DETECTION_SOURCE_IP).peekable();
     let mut destinations = data(NotifyType::NAT_DETECTION_DESTINATION_IP).peekable();
     if sources.peek().is_none() || destinations.peek().is_none() {

@@ -54,6 +54,11 @@ pub const ROAM_PROBE_SPREAD: Duration = Duration::from_secs(2);
 /// While there is no way to some peer, the routing table is asked this often even if nobody tells
 /// of changes.
 pub const ROUTE_POLL: Duration = Duration::from_secs(30);
+/// ESP that arrived within this time answers a liveness check which a change of addresses or routes
+/// has caused.
+pub const PROBE_ANSWER: Duration = Duration::from_secs(2);
+/// Time between two NAT-keepalives (charon's `keep_alive`).
+pub const NAT_KEEPALIVE: Duration = Duration::from_secs(20);
 
 // ---- Choice of the connection for a stranger's proposals ----
 
@@ -86,6 +91,12 @@ pub const KEX_PER_ID: usize = 32;
 /// Pairs of selectors, each of which is a policy, into which a peer may cut what is configured: for
 /// all children of one identity, beside the pairs that are configured.
 pub const PIECES_PER_ID: usize = 16_384;
+/// Pairs of selectors of one child, unless the configuration itself makes more of it. Each pair is a
+/// policy, and a peer may cut what is configured into as many pieces as fit into a message.
+pub const PAIRS_PER_CHILD: usize = 1_024;
+/// Random CPIs that are tried before IPComp is given up. With half of all CPIs in use, all of these
+/// fail once in 10^19 times.
+pub const CPI_DRAWS: usize = 64;
 
 // ---- Half-open IKE_SAs ----
 
@@ -100,6 +111,14 @@ pub const HALF_OPEN_SETTLED: Duration = Duration::from_secs(2);
 pub const CROWDED_FACTOR: usize = 4;
 /// With more than half of the table in use, an entry gets this part of `half_open_timeout`.
 pub const HALF_OPEN_LOADED_PART: u32 = 3;
+/// A secret makes cookies for this long, and its cookies are honoured for as long again.
+pub const COOKIE_SECRET_PERIOD: Duration = Duration::from_secs(60);
+/// Bytes of the shortest IKE_SA_INIT request that is read: header, one proposal, the smallest public
+/// value and nonce are 124 bytes.
+pub const INIT_REQUEST_BYTES: usize = 100;
+/// The same response is sent to the same request once in this time: anybody can repeat a request in
+/// the name of another host.
+pub const INIT_RESPONSE_REPEAT: Duration = Duration::from_secs(1);
 
 // ---- Senders that nobody has authenticated ----
 
@@ -143,6 +162,39 @@ pub const BUSY_PEER_FORGOTTEN: Duration = Duration::from_secs(200);
 pub const LAST_ANSWER_KEPT: Duration = Duration::from_secs(60);
 /// Last answers that are kept; the oldest goes first.
 pub const LAST_ANSWERS: usize = 1_024;
+/// Source hashes of NAT detection that are compared in one message; further ones are ignored.
+pub const NATD_HASHES: usize = 16;
+/// Offers of IPComp that are read in one message; further ones are ignored.
+pub const IPCOMP_OFFERS: usize = 16;
+
+// ---- Exchanges that have to begin again ----
+
+/// COOKIE and INVALID_KE_PAYLOAD that one IKE_SA_INIT obeys before the attempt is over.
+pub const INIT_ROUNDS: u32 = 6;
+/// INVALID_KE_PAYLOAD that one CREATE_CHILD_SA obeys before it is over.
+pub const KE_ROUNDS: u32 = 3;
+/// Attempts that begin again with a new SPI because a response to IKE_SA_INIT may be forged.
+pub const RESTARTS: u32 = 3;
+/// Time in which an honest peer has answered IKE_SA_INIT, unless something was lost: a request whose
+/// response may be forged is repeated after it.
+pub const FORGED_REPEAT: Duration = Duration::from_secs(1);
+/// Somebody who waits for the result learns of an unauthenticated error after this time. Three
+/// requests have gone out by then, and been answered if one in three got through.
+pub const FORGED_VERDICT: Duration = Duration::from_secs(3);
+
+// ---- Rekeying ----
+
+/// A redundant SA that the peer has not deleted after this time is ended from here.
+pub const REDUNDANT_DELETE: Duration = Duration::from_secs(10);
+/// Predecessors of one SA that a peer may leave undeleted and rekey again all the same. No limit
+/// stands in the way of a rekeying, so one peer could have SAs without end.
+pub const PREDECESSORS: usize = 3;
+/// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is
+/// configured, and closed after twice as many. Two equal ciphertext blocks, which give plaintext away,
+/// are expected after 2^32 blocks of 8 bytes, 32 GiB (Sweet32; the reason why 3DES is SHOULD NOT in
+/// RFC 8221 section 5). After 1 GiB, 2^27 blocks, there is one with a probability of 2^-11, and 3DES
+/// at its fastest still has seconds for the rekeying before the SA is closed.
+pub const SMALL_BLOCK_BYTES: u64 = 1 << 30;
 
 // ---- Limits that can be set ----
 

@@ -28,6 +28,7 @@ use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
 use ironswan_keying::ChildConfig;
+use ironswan_keying::limits::SMALL_BLOCK_BYTES;
 
 /// Everything about a pair of SAs to install.
 pub(crate) struct NewSas {
@@ -44,12 +45,6 @@ pub(crate) struct NewSas {
     /// Keep the outbound SA back.
     pub hold_out: bool,
 }
-
-/// With a block of 64 bits, an SA is rekeyed after this many bytes when no limit in bytes is configured, and closed after
-/// twice as many. Two equal ciphertext blocks, which give plaintext away, are expected after 2^32 blocks of 8 bytes, 32 GiB
-/// (Sweet32; the reason why 3DES is SHOULD NOT in RFC 8221 section 5). After 1 GiB, 2^27 blocks, there is one with a
-/// probability of 2^-11, and 3DES at its fastest still has seconds for the rekeying before the SA is closed.
-const SMALL_BLOCK_BYTES: u64 = 1 << 30;
 
 /// The limits that the engine counts for an SA of this suite.
 fn limits(configured: Lifetime, suite: &EspSuite) -> Lifetime {

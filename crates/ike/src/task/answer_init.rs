@@ -16,7 +16,7 @@
 //! ```
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, NotifyType, PayloadType};
@@ -34,16 +34,8 @@ use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
 use crate::timer::Timer;
 use crate::window::digest;
-use ironswan_keying::limits::COOKIE_THRESHOLD_PER_ADDR;
+use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
 use ironswan_keying::{Childless, Fit};
-
-/// No IKE_SA_INIT request is shorter: header, one proposal, the smallest public value and nonce are
-/// 124 bytes.
-const MIN_REQUEST: usize = 100;
-
-/// The same response is sent to the same request once in this time: requests can be repeated in the
-/// name of others.
-const REPEAT: Duration = Duration::from_secs(1);
 
 struct Request1<'a> {
     proposals: &'a [Proposal],
@@ -97,7 +89,7 @@ pub(crate) fn answer(
         ep.counters.out_of_order += 1;
         return;
     }
-    let Some(seen) = peek(header, bytes).filter(|_| bytes.len() >= MIN_REQUEST) else {
+    let Some(seen) = peek(header, bytes).filter(|_| bytes.len() >= INIT_REQUEST_BYTES) else {
         ep.counters.invalid += 1;
         return;
     };
@@ -371,7 +363,7 @@ fn repeated(ep: &mut Endpoint, now: Instant, id: IkeId, bytes: &[u8], from: &Str
         return;
     };
     ep.counters.retransmits_in += 1;
-    let due = init.answered.is_none_or(|t| now.saturating_duration_since(t) >= REPEAT);
+    let due = init.answered.is_none_or(|t| now.saturating_duration_since(t) >= INIT_RESPONSE_REPEAT);
     // Who brings its first cookie has perhaps not got the answer to the copy without.
     let due = due || (twin && init.twin.is_empty());
     if twin {

@@ -29,9 +29,7 @@ use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
 use ironswan_keying::ChildConfig;
-
-/// A responder may ask for another key exchange method this often.
-const MAX_ROUNDS: u32 = 3;
+use ironswan_keying::limits::KE_ROUNDS;
 
 /// A child that we propose.
 pub(crate) struct NewChild {
@@ -394,7 +392,7 @@ pub(crate) fn process(
         if let Ok(ke) = wanted
             && Some(ke) != new.ke
             && negotiate::has_ke(&new.proposals, ke)
-            && new.rounds < MAX_ROUNDS
+            && new.rounds < KE_ROUNDS
             && !new.old_gone
         {
             new.rounds += 1;

@@ -11,17 +11,12 @@ use crate::endpoint::{Endpoint, Pending};
 use crate::event::{IkeState, Level, Request};
 use crate::sa::IkeSa;
 use crate::timer::Timer;
-
-/// Between NAT-keepalives (charon's `keep_alive`).
-const KEEPALIVE: Duration = Duration::from_secs(20);
-
-/// ESP that came within this time answers a question asked because of a change of addresses or routes.
-const PROBED: Duration = Duration::from_secs(2);
+use ironswan_keying::limits::{NAT_KEEPALIVE, PROBE_ANSWER};
 
 /// Sets the timer for the next NAT-keepalive, if there is a NAT in front of us.
 pub(crate) fn rearm_keepalive(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     if sa.nat.local && !sa.roam.no_path {
-        ep.timers.set(Timer::Keepalive(sa.id), now + KEEPALIVE);
+        ep.timers.set(Timer::Keepalive(sa.id), now + NAT_KEEPALIVE);
     }
 }
 
@@ -88,7 +83,7 @@ pub(crate) fn judge(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, last_inboun
     }
     let seen = last_inbound.unwrap_or(sa.last_in).max(sa.last_in);
     // After a change of addresses or routes, only what was heard since then counts.
-    let enough = if std::mem::take(&mut sa.roam.probe) { PROBED } else { silence(sa.conn.dpd_delay) };
+    let enough = if std::mem::take(&mut sa.roam.probe) { PROBE_ANSWER } else { silence(sa.conn.dpd_delay) };
     if seen + enough > now {
         sa.last_in = seen;
         rearm(ep, sa);

@@ -8,7 +8,7 @@
 //! Both at once: four nonces, two new children. "The SA created with the lowest of the four nonces used in the two
 //! exchanges SHOULD be closed by the endpoint that created it", and the endpoint that created the other one closes the old.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::payload::Notify;
@@ -22,13 +22,7 @@ use crate::event::{ChildId, ChildState, Level};
 use crate::keymat::ChildKeys;
 use crate::sa::IkeSa;
 use crate::timer::Timer;
-
-/// A redundant child that the peer has not deleted after this long is deleted by us.
-const REDUNDANT: Duration = Duration::from_secs(10);
-
-/// A peer may rekey a child, or an IKE_SA, again before it has deleted those before it, this often: no limit stands in the way
-/// of a rekeying, so that one peer could have SAs without end.
-pub(crate) const MAX_PREDECESSORS: usize = 3;
+use ironswan_keying::limits::{PREDECESSORS, REDUNDANT_DELETE};
 
 /// The peer's rekeying of the child that we are rekeying.
 pub(crate) struct Collision {
@@ -91,7 +85,7 @@ pub(crate) fn finish(
         if let Some(child) = sa.children.get_mut(&theirs) {
             child.redundant_to = Some(id);
         }
-        ep.timers.set(Timer::Redundant(theirs), now + REDUNDANT);
+        ep.timers.set(Timer::Redundant(theirs), now + REDUNDANT_DELETE);
         ep.timers.cancel(Timer::RekeyChild(theirs));
     }
     ep.done(new.ticket, Ok(()));
@@ -192,7 +186,7 @@ pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<Chi
         let theirs = ours.collision.as_ref().map(|c| c.child).filter(|id| sa.children.contains_key(id));
         theirs.is_some_and(|theirs| theirs == child.id || ours.rekey == Some(child.id))
     });
-    if !stands || unsettled || predecessors(sa, child.id) >= MAX_PREDECESSORS {
+    if !stands || unsettled || predecessors(sa, child.id) >= PREDECESSORS {
         return Err(Notify::new(NotifyType::TEMPORARY_FAILURE, []));
     }
     Ok(child.id)
@@ -201,7 +195,7 @@ pub(crate) fn admit(ep: &mut Endpoint, sa: &mut IkeSa, n: &Notify) -> Result<Chi
 /// How many generations before this child the peer has rekeyed and not yet deleted.
 fn predecessors(sa: &IkeSa, id: ChildId) -> usize {
     let before = |id: &ChildId| sa.children.values().find(|c| c.replaced_by == Some(*id)).map(|c| c.id);
-    std::iter::successors(Some(id), before).skip(1).take(MAX_PREDECESSORS).count()
+    std::iter::successors(Some(id), before).skip(1).take(PREDECESSORS).count()
 }
 
 /// We have agreed to the peer's rekeying of `old` by `new`.

@@ -9,7 +9,7 @@
 //! containing the lowest nonce SHOULD be deleted by the node that created it, and the other surviving new IKE SA MUST
 //! inherit all the Child SAs". Until it is known which survives, neither has them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_crypto::kex;
 use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
@@ -19,7 +19,7 @@ use ironswan_wire::proposal::{IkeSuite, Proposal};
 use ironswan_wire::secret::Secret;
 
 use super::delete::DeleteIke;
-use super::rekey_child::{MAX_PREDECESSORS, has_lowest};
+use super::rekey_child::has_lowest;
 use super::sa_init::{KeyPair, log_keys};
 use super::{Kont, Task};
 use crate::endpoint::Endpoint;
@@ -28,11 +28,7 @@ use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
-
-/// A responder may ask for another key exchange method this often.
-const MAX_ROUNDS: u32 = 3;
-/// A redundant IKE_SA that the peer has not deleted after this long is dropped.
-const REDUNDANT: Duration = Duration::from_secs(10);
+use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
 
 /// Our rekeying.
 pub(crate) struct RekeyIke {
@@ -190,7 +186,7 @@ pub(crate) fn process(
     if let Some(n) = find_notify(payloads, NotifyType::INVALID_KE_PAYLOAD) {
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
         return match wanted {
-            Ok(ke) if ke != task.ke && negotiate::has_ke(&task.proposals, ke) && task.rounds < MAX_ROUNDS => {
+            Ok(ke) if ke != task.ke && negotiate::has_ke(&task.proposals, ke) && task.rounds < KE_ROUNDS => {
                 task.rounds += 1;
                 offer(sa, &mut task, Some(ke));
                 ep.wait_for_key(sa, ke, Kont::RekeyKey(task));
@@ -272,7 +268,7 @@ pub(crate) fn have_shared(
         collision => {
             if let Some(theirs) = collision.map(|c| c.new) {
                 ep.log(Level::Info, sa, "IKE_SA rekey collision won, the peer deletes its redundant IKE_SA");
-                ep.timers.set(Timer::Linger(theirs), now + REDUNDANT);
+                ep.timers.set(Timer::Linger(theirs), now + REDUNDANT_DELETE);
             }
             ep.settle(new);
             ep.inherit(now, sa, id);
@@ -369,7 +365,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     let before =
         |id: &IkeId| ep.sas.get(id).and_then(|sa| sa.predecessor).filter(|id| ep.sas.contains_key(id));
     let first = sa.predecessor.filter(|id| ep.sas.contains_key(id));
-    if std::iter::successors(first, before).take(MAX_PREDECESSORS).count() == MAX_PREDECESSORS {
+    if std::iter::successors(first, before).take(PREDECESSORS).count() == PREDECESSORS {
         return ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []);
     }
     let offered = OfferedIke {
@@ -432,7 +428,7 @@ pub(crate) fn answer_have_shared(
     if let Some(Active { task: Task::RekeyIke(ours), .. }) = sa.active.as_mut() {
         ours.collision = Some(Collision { new: id, ni: o.ni.clone(), nr: o.nr.clone() });
         // If the old one ends before it is settled which survives, nobody comes back to it.
-        let at = now + ep.patience() + REDUNDANT;
+        let at = now + ep.patience() + REDUNDANT_DELETE;
         ep.timers.set(Timer::Linger(id), at);
         return ep.log(Level::Info, sa, "IKE_SA rekey collision detected");
     }

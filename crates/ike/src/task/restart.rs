@@ -4,16 +4,16 @@
 //!
 //! | somebody forges | what is done |
 //! |---|---|
-//! | an error | it is noted. The request goes out again after [`AGAIN`] while somebody waits for the result, who is told after [`HURRY`]; else by the usual schedule, at whose end the error is the reason |
+//! | an error | it is noted. The request goes out again after [`FORGED_REPEAT`] while somebody waits for the result, who is told after [`FORGED_VERDICT`]; else by the usual schedule, at whose end the error is the reason |
 //! | INVALID_KE_PAYLOAD | obeyed at once; the answer to the request before is still taken |
-//! | COOKIE | obeyed at once. When the peer then refuses our AUTH, which covers the request, once more from the start: a cookie waits for [`AGAIN`] then |
-//! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`AGAIN`] of that, or of our IKE_AUTH if that is sent later, from the start; the peer is sent a DELETE, as the first may have been its own |
+//! | COOKIE | obeyed at once. When the peer then refuses our AUTH, which covers the request, once more from the start: a cookie waits for [`FORGED_REPEAT`] then |
+//! | a whole response | taken, as it came first. When another one has come and the peer does not authenticate itself within [`FORGED_REPEAT`] of that, or of our IKE_AUTH if that is sent later, from the start; the peer is sent a DELETE, as the first may have been its own |
 //!
 //! A new start has a new SPI, nonce and key pair, so who forges has to see the new request. After
-//! [`MAX_RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
+//! [`RESTARTS`] the attempt goes on as if there were no doubt: somebody who sees each request,
 //! and answers before the peer does, stops it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_wire::iana::NotifyType;
 
@@ -25,14 +25,7 @@ use crate::negotiate;
 use crate::sa::{Active, IkeSa, NatState};
 use crate::timer::Timer;
 use crate::window::Window;
-
-/// An honest peer has answered by then, unless something was lost.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
-
-/// Three requests have gone out by then, and been answered if one in three got through.
-const HURRY: Duration = Duration::from_secs(3);
-
-const MAX_RESTARTS: u32 = 3;
+use ironswan_keying::limits::{FORGED_REPEAT, FORGED_VERDICT, RESTARTS};
 
 /// An error came as a response.
 pub(super) fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: NotifyType) {
@@ -48,7 +41,7 @@ pub(super) fn refused(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, kind: Not
     );
     ep.log(Level::Error, sa, line);
     if hurry {
-        ep.timers.set(Timer::Retransmit(sa.id), now + AGAIN);
+        ep.timers.set(Timer::Retransmit(sa.id), now + FORGED_REPEAT);
     }
 }
 
@@ -65,7 +58,7 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     let in_auth = matches!(&sa.active, Some(a) if matches!(a.task, Task::Auth(_)));
     let hurry = in_a_hurry(sa);
     let Some(init) = sa.init.as_mut() else { return false };
-    if in_auth && init.contested && sa.restarts < MAX_RESTARTS {
+    if in_auth && init.contested && sa.restarts < RESTARTS {
         // If the first one was the peer's own, it may have established what we leave.
         ep.say_deleted(sa);
         if let Some(Active { task: Task::Auth(child), .. }) = sa.active.take() {
@@ -84,7 +77,7 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
     }
     match &init.refusal {
         Some((since, why)) if hurry => {
-            if now.saturating_duration_since(*since) >= HURRY {
+            if now.saturating_duration_since(*since) >= FORGED_VERDICT {
                 let why = why.clone();
                 ep.close_ike(now, sa, Close::Failed(why));
             } else if let Some(active) = sa.active.as_mut() {
@@ -92,7 +85,7 @@ pub(crate) fn unanswered(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) -> boo
                 let bytes = active.bytes.clone();
                 ep.counters.retransmits_out += 1;
                 ep.transmit_of(sa, sa.local, sa.remote, &bytes);
-                ep.timers.set(Timer::Retransmit(sa.id), now + AGAIN);
+                ep.timers.set(Timer::Retransmit(sa.id), now + FORGED_REPEAT);
             }
             true
         }
@@ -107,7 +100,7 @@ pub(super) fn hurry_auth(ep: &mut Endpoint, now: Instant, sa: &IkeSa) {
     let timer = Timer::Retransmit(sa.id);
     // Without a way to the peer nothing has been sent, and no timer is set.
     if contested && sa.may_be_up_there() && ep.timers.get(timer).is_some() {
-        ep.timers.set(timer, now + AGAIN);
+        ep.timers.set(timer, now + FORGED_REPEAT);
     }
 }
 
@@ -120,7 +113,7 @@ pub(super) fn doubted(
     refused: bool,
 ) -> Option<Option<Box<NewChild>>> {
     let (contested, cookie) = sa.init.as_ref().map_or((false, false), |i| (i.contested, i.cookie.is_some()));
-    if contested && sa.restarts < MAX_RESTARTS {
+    if contested && sa.restarts < RESTARTS {
         start_again(ep, sa, child, "two different responses came, and the first is not the peer's");
     } else if refused && cookie && sa.restarts == 0 {
         start_again(ep, sa, child, "the request for a cookie may have been a forgery");
@@ -133,7 +126,7 @@ pub(super) fn doubted(
 /// The shared secret could not be computed from the peer's public value. True when another attempt
 /// is made.
 pub(super) fn unusable(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
-    let again = sa.restarts < MAX_RESTARTS;
+    let again = sa.restarts < RESTARTS;
     if again {
         start_again(ep, sa, None, "the public value in the response is not acceptable");
     }
@@ -143,7 +136,7 @@ pub(super) fn unusable(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
 /// Begins this attempt again: as if nothing had been sent, and for the same who wait for it.
 fn start_again(ep: &mut Endpoint, sa: &mut IkeSa, child: Option<Box<NewChild>>, why: &str) {
     sa.restarts += 1;
-    ep.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({} of {MAX_RESTARTS}): {why}", sa.restarts));
+    ep.log(Level::Warn, sa, format!("starting IKE_SA_INIT again ({} of {RESTARTS}): {why}", sa.restarts));
     ep.timers.cancel(Timer::Retransmit(sa.id));
     if let Some(mut child) = child {
         ep.abandon(&child);

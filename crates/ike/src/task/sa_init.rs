@@ -28,9 +28,8 @@ use crate::natd;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Datagram, Earlier, IkeSa, NatState};
 use crate::timer::Timer;
+use ironswan_keying::limits::{FORGED_REPEAT, INIT_ROUNDS};
 
-/// A responder may send us back this often (COOKIE, INVALID_KE_PAYLOAD) before the attempt is over.
-const MAX_ROUNDS: u32 = 6;
 /// UDP ports of IKE (RFC 7296 section 2), the second with the non-ESP marker.
 const IKE_PORT: u16 = 500;
 const NATT_PORT: u16 = 4500;
@@ -108,7 +107,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
 
     if let Some(n) = find_notify(payloads, NotifyType::COOKIE) {
         // "The data associated with this notification MUST be between 1 and 64 octets in length".
-        if !(1..=64).contains(&n.data.len()) || init.rounds >= MAX_ROUNDS {
+        if !(1..=64).contains(&n.data.len()) || init.rounds >= INIT_ROUNDS {
             ep.counters.invalid += 1;
             return;
         }
@@ -122,7 +121,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         if sa.restarts > 0 && init.cookie.is_none() {
             // Perhaps a forgery has been the reason for the new start: first see what else comes.
             init.doubtful_cookie = Some(n.data.clone());
-            ep.timers.set(Timer::Retransmit(sa.id), now + restart::AGAIN);
+            ep.timers.set(Timer::Retransmit(sa.id), now + FORGED_REPEAT);
             return;
         }
         init.cookie = Some(n.data.clone());
@@ -134,7 +133,9 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         let wanted = <[u8; 2]>::try_from(n.data.as_slice()).map(|b| KeId(u16::from_be_bytes(b)));
         match wanted {
             // A method that we did not offer is a lie or a downgrade, and passed over.
-            Ok(ke) if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < MAX_ROUNDS => {
+            Ok(ke)
+                if ke != init.ke && negotiate::has_ke(&init.proposals, ke) && init.rounds < INIT_ROUNDS =>
+            {
                 init.rounds += 1;
                 let line = format!("peer didn't accept key exchange method {}, it requested {ke}", init.ke);
                 let request = std::mem::take(&mut init.request);
