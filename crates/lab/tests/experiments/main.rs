@@ -1,0 +1,14 @@
+//! Experiments, topologies and reports whose tests judge no rate.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod congestion;
+mod fragments;
+mod lowend;
+mod outer;
+mod plan;
+mod relay;
+mod report;
+mod rfc2544;
+mod trials;
+mod warnings;

@@ -1,0 +1,35 @@
+//! Two endpoints, one clock and a simulated network: the stories of IKEv2, one module for each subject.
+//!
+//! All stories are one program, because each program holds a whole copy of the protocol. The stories of
+//! one module: `cargo test -p ironswan-testkit --test ike roam::`.
+
+mod basic;
+mod caps;
+mod collision;
+mod contact;
+mod down;
+mod errors;
+mod floods;
+mod forged;
+mod hostile;
+mod ipcomp;
+mod life;
+mod limits;
+mod loss;
+mod many;
+mod names;
+mod nat;
+mod options;
+mod overlap;
+mod race;
+mod reload;
+mod rfc7296_exchanges;
+mod rfc7296_states;
+mod roam;
+mod setup;
+mod suites;
+mod transport;
+mod trouble;
+mod turns;
+mod weather;
+mod wide;
