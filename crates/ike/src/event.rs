@@ -110,6 +110,24 @@ pub enum Completion {
     },
 }
 
+impl Completion {
+    /// Private key and public value, if this is a key pair.
+    pub(crate) fn key_pair(self) -> Option<(Secret, Vec<u8>)> {
+        match self {
+            Self::KeyPair { private, public } => Some((private, public)),
+            _ => None,
+        }
+    }
+
+    /// The shared secret, if this is one and the peer's value was acceptable.
+    pub(crate) fn shared_secret(self) -> Option<Secret> {
+        match self {
+            Self::SharedSecret(secret) => secret,
+            _ => None,
+        }
+    }
+}
+
 /// What happened. Apply every event before sending what `poll_transmit` gives: an inbound SA must stand before the
 /// peer learns of it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -21,7 +21,7 @@ use crate::endpoint::Roam;
 use crate::event::{ChildId, IkeId, IkeState, RequestId, Ticket};
 use crate::keymat::IkeKeys;
 use crate::task::create_child::NewChild;
-use crate::task::{Kont, Task};
+use crate::task::{Exchange, Task};
 use crate::window::Window;
 use ironswan_keying::Connection;
 
@@ -54,11 +54,10 @@ pub(crate) struct Answering {
     pub remote: SocketAddr,
 }
 
-/// Work outside that has to come back before anything else happens on this IKE_SA, so that messages are handled in
-/// the order they came.
+/// The exchange that waits for work outside, and the request for that work.
 pub(crate) struct Wait {
     pub id: RequestId,
-    pub kont: Kont,
+    pub exchange: Box<dyn Exchange>,
 }
 
 /// What is between the endpoints.

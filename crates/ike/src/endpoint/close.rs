@@ -9,9 +9,9 @@ use super::initiate::{Kept, Start};
 use super::lifecycle::{Todo, names_in_work, unborn};
 use crate::event::{ChildId, Event, IkeId, IkeState, Level, Ticket};
 use crate::sa::IkeSa;
+use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::task::delete::DeleteIke;
-use crate::task::{Kont, Task};
 use crate::timer::Timer;
 use ironswan_keying::limits::{RETRY_ROUTED, RETRY_SOON};
 use ironswan_keying::{ChildAction, ChildConfig};
@@ -129,11 +129,12 @@ impl Endpoint {
         let wait = sa.wait.take();
         if let Some(wait) = &wait {
             self.forget_request(wait.id);
-            if wait.kont.is_of_peer() {
+            if wait.exchange.is_of_peer() {
                 self.count_computing(sa, false);
             }
         }
-        let tasks: Vec<Task> = tasks.chain(wait.and_then(waiting_task)).chain(sa.queue.drain(..)).collect();
+        let waiting = wait.and_then(|w| w.exchange.into_task());
+        let tasks: Vec<Task> = tasks.chain(waiting).chain(sa.queue.drain(..)).collect();
         for task in tasks {
             self.fail_task(task, &reason);
         }
@@ -441,16 +442,6 @@ fn action(how: &Close, config: &ChildConfig) -> ChildAction {
         Close::Syntax(_) if config.dpd_action == ChildAction::None => config.close_action,
         Close::Syntax(_) => config.dpd_action,
         _ => ChildAction::None,
-    }
-}
-
-/// The task of ours that an IKE_SA was waiting for, if it is one.
-fn waiting_task(wait: crate::sa::Wait) -> Option<Task> {
-    match wait.kont {
-        Kont::ChildKey(n) | Kont::ChildShared(n, _) => Some(Task::Child(n)),
-        Kont::RekeyKey(t) | Kont::RekeyShared(t, _) => Some(Task::RekeyIke(t)),
-        // What the peer began. Its reservations are given back with the IKE_SA.
-        _ => None,
     }
 }
 

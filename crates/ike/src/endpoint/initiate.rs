@@ -12,7 +12,7 @@ use super::{Close, Endpoint, Pace, Roam};
 use crate::event::{Completion, IkeId, Level, Request, Ticket};
 use crate::sa::{IkeSa, Init};
 use crate::task::create_child::NewChild;
-use crate::task::{Kont, Task};
+use crate::task::{Exchange, Task};
 use ironswan_keying::{AddrSpec, ChildConfig, Connection};
 
 /// What to bring up.
@@ -59,6 +59,37 @@ impl Start {
 pub(crate) struct Kept {
     pub spi_i: u64,
     pub init: Box<Init>,
+}
+
+/// The way to IKE_SA_INIT, while an address is looked up.
+enum Begin {
+    /// The last of these DNS names is looked up, then the others, and then the peer's address is known.
+    Resolve(Vec<String>),
+    /// The routing table is asked for our own address towards this one.
+    Route(IpAddr),
+}
+
+impl Exchange for Begin {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::Resolve(names) => ep.name_known(now, sa, names, completion),
+            Self::Route(_) => ep.route_known(now, sa, completion),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        Task::Init.name()
+    }
+
+    fn waits_for(&self) -> String {
+        match self {
+            Self::Resolve(names) => {
+                let name = names.last().map_or("", String::as_str);
+                format!("waiting for the resolver to look up '{name}'")
+            }
+            Self::Route(peer) => format!("waiting for the route to {peer}"),
+        }
+    }
 }
 
 impl Endpoint {
@@ -126,21 +157,15 @@ impl Endpoint {
     }
 
     /// Looks up the last of these names; without any, goes on with what is known.
-    pub(super) fn next_name(&mut self, now: Instant, sa: &mut IkeSa, names: Vec<String>) {
+    fn next_name(&mut self, now: Instant, sa: &mut IkeSa, names: Vec<String>) {
         match names.last().cloned() {
-            Some(name) => self.wait_for(sa, Request::Resolve { name }, Kont::Resolve(names)),
+            Some(name) => self.wait_for(sa, Request::Resolve { name }, Begin::Resolve(names)),
             None => self.choose_remote(now, sa),
         }
     }
 
     /// A name has been looked up.
-    pub(super) fn name_known(
-        &mut self,
-        now: Instant,
-        sa: &mut IkeSa,
-        mut names: Vec<String>,
-        completion: Completion,
-    ) {
+    fn name_known(&mut self, now: Instant, sa: &mut IkeSa, mut names: Vec<String>, completion: Completion) {
         let Some(name) = names.pop() else { return };
         let (addrs, error) = super::addresses(completion);
         let known = self.conns.hosts(&[AddrSpec::Name(name.clone())]).next().is_some();
@@ -150,6 +175,29 @@ impl Endpoint {
         }
         self.resolved(now, &name, addrs, error);
         self.next_name(now, sa, names);
+    }
+
+    /// The routing table has said where we would send from.
+    fn route_known(&mut self, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match completion {
+            Completion::Route { local: Some(local) } => {
+                sa.local.set_ip(local);
+                sa.local_id = sa.conn.local_identity(local);
+            }
+            // Another address of the peer may be of a family that has a route.
+            _ if sa.race.is_none() && sa.attempt < sa.choices => {
+                sa.attempt += 1;
+                self.choose_remote(now, sa);
+            }
+            Completion::Failed { error } => {
+                let why = format!("the route to {} is not known: {error}", sa.remote.ip());
+                self.close_ike(now, sa, Close::NoRoute(why));
+            }
+            _ => {
+                let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
+                self.close_ike(now, sa, Close::NoRoute(why));
+            }
+        }
     }
 
     /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked by `race`.
@@ -183,7 +231,7 @@ impl Endpoint {
                 sa.local.set_ip(local);
                 sa.local_id = sa.conn.local_identity(local);
             }
-            None => self.wait_for(sa, Request::Route { remote }, Kont::Route),
+            None => self.wait_for(sa, Request::Route { remote }, Begin::Route(remote)),
         }
     }
 }

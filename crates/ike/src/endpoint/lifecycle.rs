@@ -5,16 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::close::{Close, TERMINATED};
+use super::close::TERMINATED;
 use super::initiate::Start;
 use super::{Endpoint, Pace, Pending};
 use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::rekey_ike::RekeyIke;
-use crate::task::{
-    Kont, Task, answer_child, answer_init, auth, create_child, delete, liveness, rekey_ike, sa_init,
-};
+use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
 use ironswan_keying::limits::{BUSY_PAUSE, BUSY_PAUSE_SPREAD};
 use ironswan_keying::{ChildConfig, ChildKind};
@@ -239,63 +237,10 @@ impl Endpoint {
     /// What an IKE_SA waited for has come.
     pub(crate) fn resume(&mut self, now: Instant, sa: &mut IkeSa, id: RequestId, completion: Completion) {
         let Some(wait) = sa.wait.take_if(|w| w.id == id) else { return };
-        if wait.kont.is_of_peer() {
+        if wait.exchange.is_of_peer() {
             self.count_computing(sa, false);
         }
-        let pair = |completion| match completion {
-            Completion::KeyPair { private, public } => Some((private, public)),
-            _ => None,
-        };
-        let shared = |completion| match completion {
-            Completion::SharedSecret(secret) => secret,
-            _ => None,
-        };
-        match wait.kont {
-            Kont::Route => match completion {
-                Completion::Route { local: Some(local) } => {
-                    sa.local.set_ip(local);
-                    sa.local_id = sa.conn.local_identity(local);
-                }
-                // Another address of the peer may be of a family that has a route.
-                _ if sa.race.is_none() && sa.attempt < sa.choices => {
-                    sa.attempt += 1;
-                    self.choose_remote(now, sa);
-                }
-                Completion::Failed { error } => {
-                    let why = format!("the route to {} is not known: {error}", sa.remote.ip());
-                    self.close_ike(now, sa, Close::NoRoute(why));
-                }
-                _ => {
-                    let why = format!("no route to {}; add a route, or correct remote_addrs", sa.remote.ip());
-                    self.close_ike(now, sa, Close::NoRoute(why));
-                }
-            },
-            Kont::Resolve(names) => self.name_known(now, sa, names, completion),
-            Kont::InitKey => sa_init::have_key(self, now, sa, pair(completion)),
-            Kont::InitShared => sa_init::have_shared(self, now, sa, shared(completion)),
-            Kont::AnswerInitKey => answer_init::have_key(self, now, sa, pair(completion)),
-            Kont::AnswerInitShared => answer_init::have_shared(self, now, sa, shared(completion)),
-            Kont::ChildKey(new) => create_child::have_key(self, now, sa, new, pair(completion)),
-            Kont::ChildShared(new, answer) => {
-                create_child::have_shared(self, now, sa, new, *answer, shared(completion));
-            }
-            Kont::AnswerChildKey(offered) => {
-                answer_child::answer_have_key(self, now, sa, offered, pair(completion));
-            }
-            Kont::AnswerChildShared(offered) => {
-                answer_child::answer_have_shared(self, now, sa, offered, shared(completion));
-            }
-            Kont::RekeyKey(task) => rekey_ike::have_key(self, now, sa, task, pair(completion)),
-            Kont::RekeyShared(task, answer) => {
-                rekey_ike::have_shared(self, now, sa, *task, *answer, shared(completion));
-            }
-            Kont::AnswerRekeyKey(offered) => {
-                rekey_ike::answer_have_key(self, now, sa, offered, pair(completion));
-            }
-            Kont::AnswerRekeyShared(offered) => {
-                rekey_ike::answer_have_shared(self, now, sa, *offered, shared(completion));
-            }
-        }
+        wait.exchange.resume(self, now, sa, completion);
         self.drain_backlog(now, sa);
     }
 
@@ -427,10 +372,7 @@ pub(crate) fn unborn(sa: &IkeSa) -> Vec<Arc<ChildConfig>> {
 }
 
 fn children_in_work(sa: &IkeSa) -> impl Iterator<Item = &NewChild> {
-    let waiting = match sa.wait.as_ref().map(|w| &w.kont) {
-        Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => Some(&**n),
-        _ => None,
-    };
+    let waiting = sa.wait.as_ref().and_then(|w| w.exchange.child());
     let active = sa.active.as_ref().map(|a| &a.task);
     active
         .into_iter()
@@ -447,7 +389,7 @@ pub(crate) fn rekeys_ike(sa: &IkeSa) -> bool {
     let task = |t: &Task| matches!(t, Task::RekeyIke(_));
     sa.queue.iter().any(task)
         || sa.active.as_ref().is_some_and(|a| task(&a.task))
-        || matches!(sa.wait.as_ref().map(|w| &w.kont), Some(Kont::RekeyKey(_) | Kont::RekeyShared(..)))
+        || sa.wait.as_ref().is_some_and(|w| w.exchange.rekeys_ike())
 }
 
 /// Queues a rekeying of the IKE_SA, unless one is under way.

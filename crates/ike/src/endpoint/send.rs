@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use ironswan_crypto::kex;
-use ironswan_wire::iana::{ExchangeType, NotifyType};
+use ironswan_wire::iana::{ExchangeType, KeId, NotifyType};
 use ironswan_wire::ike::payload::{Delete, Notify};
 use ironswan_wire::ike::{Flags, Header, Message, Payload};
 use ironswan_wire::secret::Secret;
 
 use super::Endpoint;
-use crate::counters::Exchange;
+use crate::counters;
 use crate::event::{IkeId, Level, Request, Transmit};
 use crate::sa::{Active, IkeSa, Wait};
-use crate::task::{Kont, Task};
+use crate::task::{Exchange, Task};
 use crate::timer::Timer;
 
 impl Endpoint {
@@ -43,7 +43,7 @@ impl Endpoint {
         self.transmits.push_back(Transmit { local, remote, payload: vec![0xff], ike: Some(sa.id) });
     }
 
-    pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut Exchange> {
+    pub(crate) fn exchange_counter(&mut self, exchange: ExchangeType) -> Option<&mut counters::Exchange> {
         Some(match exchange {
             ExchangeType::IKE_SA_INIT => &mut self.counters.ike_init,
             ExchangeType::IKE_AUTH => &mut self.counters.ike_auth,
@@ -169,18 +169,18 @@ impl Endpoint {
         self.transmit(local, remote, &bytes);
     }
 
-    /// Asks outside for something that this IKE_SA has to wait for.
-    pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, kont: Kont) {
-        if kont.is_of_peer() {
+    /// Asks outside for something that this exchange, and its IKE_SA with it, has to wait for.
+    pub(crate) fn wait_for(&mut self, sa: &mut IkeSa, request: Request, exchange: impl Exchange + 'static) {
+        if exchange.is_of_peer() {
             self.count_computing(sa, true);
         }
         let id = self.ask(super::Pending::Sa(sa.id), request);
-        sa.wait = Some(Wait { id, kont });
+        sa.wait = Some(Wait { id, exchange: Box::new(exchange) });
     }
 
     /// Asks for a key pair of this method.
-    pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: ironswan_wire::iana::KeId, kont: Kont) {
+    pub(crate) fn wait_for_key(&mut self, sa: &mut IkeSa, ke: KeId, exchange: impl Exchange + 'static) {
         let seed = Secret::filled(kex::SEED_LEN, |bytes| self.rng.fill(bytes));
-        self.wait_for(sa, Request::GenerateKey { ke, seed }, kont);
+        self.wait_for(sa, Request::GenerateKey { ke, seed }, exchange);
     }
 }

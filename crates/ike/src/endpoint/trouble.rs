@@ -16,7 +16,6 @@ use super::Endpoint;
 use super::lifecycle::names_in_work;
 use crate::event::IkeState;
 use crate::sa::IkeSa;
-use crate::task::Kont;
 use crate::timer::Timer;
 
 /// A tunnel that should be up and is not.
@@ -214,8 +213,7 @@ fn is_going(sa: &IkeSa) -> bool {
 
 /// How far the work of an IKE_SA of ours is: what it waits for.
 fn progress(sa: &IkeSa) -> String {
-    let peer = sa.remote.ip();
-    match (&sa.active, sa.wait.as_ref().map(|w| &w.kont)) {
+    match (&sa.active, sa.wait.as_ref().map(|w| &w.exchange)) {
         (Some(active), _) if active.tries == 0 => {
             format!("no answer yet from {} to {}", sa.remote, active.exchange)
         }
@@ -225,11 +223,7 @@ fn progress(sa: &IkeSa) -> String {
             active.exchange,
             active.tries + 1
         ),
-        (None, Some(Kont::Resolve(names))) => {
-            format!("waiting for the resolver to look up '{}'", names.last().map_or("", String::as_str))
-        }
-        (None, Some(Kont::Route)) => format!("waiting for the route to {peer}"),
-        (None, Some(_)) => "waiting for the key exchange to be computed".to_owned(),
+        (None, Some(exchange)) => exchange.waits_for(),
         (None, None) => "waiting to begin".to_owned(),
     }
 }

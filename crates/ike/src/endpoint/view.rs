@@ -6,7 +6,7 @@ use super::Endpoint;
 use crate::child::Child;
 use crate::event::{ChildSaInfo, IkeSaInfo, IkeState};
 use crate::sa::{Active, IkeSa};
-use crate::task::{Kont, Task};
+use crate::task::Task;
 use crate::timer::Timer;
 
 impl Endpoint {
@@ -51,20 +51,9 @@ impl Endpoint {
         let left = |timer| self.timers.get(timer).map(|at| at.saturating_duration_since(now));
         let mut tasks_active: Vec<_> = sa.active.iter().map(|a: &Active| a.task.name()).collect();
         let mut tasks_passive = Vec::new();
-        match sa.wait.as_ref().map(|w| &w.kont) {
-            None => {}
-            Some(Kont::Resolve(_) | Kont::Route | Kont::InitKey | Kont::InitShared) => {
-                tasks_active.push(Task::Init.name())
-            }
-            Some(Kont::ChildKey(n) | Kont::ChildShared(n, _)) => {
-                tasks_active.push(if n.rekey.is_some() { "CHILD_REKEY" } else { "CHILD_CREATE" });
-            }
-            Some(Kont::RekeyKey(_) | Kont::RekeyShared(..)) => tasks_active.push("IKE_REKEY"),
-            Some(Kont::AnswerInitKey | Kont::AnswerInitShared) => tasks_passive.push(Task::Init.name()),
-            Some(Kont::AnswerChildKey(o) | Kont::AnswerChildShared(o)) => {
-                tasks_passive.push(if o.rekey.is_some() { "CHILD_REKEY" } else { "CHILD_CREATE" });
-            }
-            Some(Kont::AnswerRekeyKey(_) | Kont::AnswerRekeyShared(_)) => tasks_passive.push("IKE_REKEY"),
+        if let Some(wait) = &sa.wait {
+            let tasks = if wait.exchange.is_of_peer() { &mut tasks_passive } else { &mut tasks_active };
+            tasks.push(wait.exchange.name());
         }
         let state = match sa.state {
             // An attempt that was let go was never rekeyed.

@@ -15,26 +15,52 @@ use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{Precedence, TrafficSelector};
 
 use super::sa_init::KeyPair;
-use super::{Kont, create_child, rekey_child};
+use super::{Exchange, child_name, create_child, rekey_child};
 use crate::child::Agreed;
 use crate::endpoint::{Endpoint, NewSas};
-use crate::event::{ChildId, IkeState, Level, Request};
+use crate::event::{ChildId, Completion, IkeState, Level, Request};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
 use ironswan_keying::{ChildConfig, ChildKind};
 
+/// The peer's CREATE_CHILD_SA for a child, while something is computed for it.
+enum AnswerChild {
+    /// The response needs a key pair.
+    NeedsKeyPair(Box<Offered>),
+    /// The response and the keys need a shared secret.
+    NeedsSharedSecret(Box<Offered>),
+}
+
+impl Exchange for AnswerChild {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::NeedsKeyPair(o) => have_key(ep, sa, o, completion.key_pair()),
+            Self::NeedsSharedSecret(o) => have_shared(ep, now, sa, o, completion.shared_secret()),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        let (Self::NeedsKeyPair(o) | Self::NeedsSharedSecret(o)) = self;
+        child_name(o.rekey.is_some())
+    }
+
+    fn is_of_peer(&self) -> bool {
+        true
+    }
+}
+
 /// A child that the peer proposes, as far as it has been agreed on.
-pub(crate) struct Offered {
-    pub config: Arc<ChildConfig>,
-    pub rekey: Option<ChildId>,
-    pub agreed: Agreed,
-    pub answer: Proposal,
-    pub spi_out: Spi,
-    pub ni: Vec<u8>,
-    pub nr: Vec<u8>,
-    pub peer_public: Vec<u8>,
-    pub public: Vec<u8>,
+struct Offered {
+    config: Arc<ChildConfig>,
+    rekey: Option<ChildId>,
+    agreed: Agreed,
+    answer: Proposal,
+    spi_out: Spi,
+    ni: Vec<u8>,
+    nr: Vec<u8>,
+    peer_public: Vec<u8>,
+    public: Vec<u8>,
 }
 
 /// Why a proposed child is refused.
@@ -462,7 +488,7 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         Ok(mut o) => {
             o.nr = ep.random(NONCE_LEN);
             match o.agreed.suite.ke {
-                Some(ke) => ep.wait_for_key(sa, ke, Kont::AnswerChildKey(o)),
+                Some(ke) => ep.wait_for_key(sa, ke, AnswerChild::NeedsKeyPair(o)),
                 None => conclude(ep, now, sa, *o, None),
             }
         }
@@ -479,30 +505,18 @@ fn refuse(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, r: Refusal) {
     }
 }
 
-pub(crate) fn answer_have_key(
-    ep: &mut Endpoint,
-    _now: Instant,
-    sa: &mut IkeSa,
-    mut o: Box<Offered>,
-    pair: KeyPair,
-) {
+fn have_key(ep: &mut Endpoint, sa: &mut IkeSa, mut o: Box<Offered>, pair: KeyPair) {
     match (pair, o.agreed.suite.ke) {
         (Some((private, public)), Some(ke)) => {
             o.public = public;
             let peer_public = o.peer_public.clone();
-            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerChildShared(o));
+            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerChild::NeedsSharedSecret(o));
         }
         _ => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
     }
 }
 
-pub(crate) fn answer_have_shared(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    o: Box<Offered>,
-    shared: Option<Secret>,
-) {
+fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, o: Box<Offered>, shared: Option<Secret>) {
     match shared {
         Some(shared) => conclude(ep, now, sa, *o, Some(&shared)),
         // "MUST immediately drop the IKE SA" (RFC 6989 section 2.5).

@@ -25,10 +25,10 @@ use ironswan_wire::ike::{HEADER_LEN, Header, Message, ParseError, Payload, walk}
 use ironswan_wire::proposal::Proposal;
 use ironswan_wire::secret::Secret;
 
-use super::Kont;
 use super::sa_init::{KeyPair, derive};
+use super::{Exchange, Task};
 use crate::endpoint::{About, Close, Endpoint, Room};
-use crate::event::{IkeId, IkeState, Level, Request};
+use crate::event::{Completion, IkeId, IkeState, Level, Request};
 use crate::natd;
 use crate::negotiate::{self, NONCE_LEN};
 use crate::sa::{Answering, IkeSa, Init, NatState};
@@ -36,6 +36,31 @@ use crate::timer::Timer;
 use crate::window::digest;
 use ironswan_keying::limits::{COOKIE_THRESHOLD_PER_ADDR, INIT_REQUEST_BYTES, INIT_RESPONSE_REPEAT};
 use ironswan_keying::{Childless, Fit};
+
+/// IKE_SA_INIT of a responder, while something is computed for it. The rest of its state is in `sa::Init`.
+enum AnswerInit {
+    /// The response needs a key pair.
+    NeedsKeyPair,
+    /// The first IKE_AUTH request is here, and nobody can open it yet.
+    NeedsSharedSecret,
+}
+
+impl Exchange for AnswerInit {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::NeedsKeyPair => have_key(ep, now, sa, completion.key_pair()),
+            Self::NeedsSharedSecret => have_shared(ep, now, sa, completion.shared_secret()),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        Task::Init.name()
+    }
+
+    fn is_of_peer(&self) -> bool {
+        true
+    }
+}
 
 struct Request1<'a> {
     proposals: &'a [Proposal],
@@ -200,7 +225,7 @@ pub(crate) fn answer(
     ep.timers.set(Timer::HalfOpen(id), now + ep.limits.half_open_timeout);
     ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
     ep.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
-    ep.wait_for_key(&mut sa, suite.ke, Kont::AnswerInitKey);
+    ep.wait_for_key(&mut sa, suite.ke, AnswerInit::NeedsKeyPair);
     ep.settle(sa);
 }
 
@@ -398,7 +423,7 @@ fn is_twin(one: &[u8], other: &[u8]) -> bool {
     matches!((parts(one), parts(other)), (Some(a), Some(b)) if a == b)
 }
 
-pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
+fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
     let Some((private, public)) = pair else {
         return ep.close_ike(now, sa, Close::Failed("no key pair could be made".to_owned()));
     };
@@ -440,11 +465,11 @@ pub(crate) fn agree(ep: &mut Endpoint, sa: &mut IkeSa) -> bool {
     let Some(init) = sa.init.as_mut() else { return false };
     let Some(private) = init.private.take() else { return false };
     let (ke, peer_public) = (init.ke, init.peer_public.clone());
-    ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerInitShared);
+    ep.wait_for(sa, Request::Agree { ke, private, peer_public }, AnswerInit::NeedsSharedSecret);
     true
 }
 
-pub(crate) fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
+fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
     if !derive(ep, sa, shared) {
         let why = "the peer's key exchange value is not acceptable".to_owned();
         ep.close_ike(now, sa, Close::Failed(why));

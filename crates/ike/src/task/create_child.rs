@@ -21,10 +21,10 @@ use ironswan_wire::selector::{AddrRange, PacketSelector, TrafficSelector};
 use super::delete::DeleteChild;
 use super::rekey_child::{self, Collision};
 use super::sa_init::KeyPair;
-use super::{Kont, Task};
+use super::{Exchange, Task, child_name};
 use crate::child::Agreed;
 use crate::endpoint::{Endpoint, NewSas};
-use crate::event::{ChildId, ChildState, IkeState, Level, Request, Ticket};
+use crate::event::{ChildId, ChildState, Completion, IkeState, Level, Request, Ticket};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::IkeSa;
 use crate::{ipcomp, narrow, transport};
@@ -91,6 +91,44 @@ pub(crate) struct Answered {
     pub spi_out: Spi,
     pub nonce: Vec<u8>,
     pub peer_public: Vec<u8>,
+}
+
+/// Our CREATE_CHILD_SA for a child, while something is computed for it.
+enum CreateChild {
+    /// The request needs a key pair.
+    NeedsKeyPair(Box<NewChild>),
+    /// The response is here.
+    NeedsSharedSecret(Box<NewChild>, Answered),
+}
+
+impl Exchange for CreateChild {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::NeedsKeyPair(new) => have_key(ep, now, sa, new, completion.key_pair()),
+            Self::NeedsSharedSecret(new, answer) => {
+                have_shared(ep, now, sa, new, answer, completion.shared_secret());
+            }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        child_name(self.child().is_some_and(|n| n.rekey.is_some()))
+    }
+
+    fn child(&self) -> Option<&NewChild> {
+        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, _)) = self;
+        Some(new)
+    }
+
+    fn child_mut(&mut self) -> Option<&mut NewChild> {
+        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, _)) = self;
+        Some(new)
+    }
+
+    fn into_task(self: Box<Self>) -> Option<Task> {
+        let (Self::NeedsKeyPair(new) | Self::NeedsSharedSecret(new, _)) = *self;
+        Some(Task::Child(new))
+    }
 }
 
 // ---- initiator ----
@@ -217,18 +255,12 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Bo
     ep.log(Level::Info, sa, line);
     new.ke = negotiate::first_ke(&new.proposals);
     match new.ke {
-        Some(ke) => ep.wait_for_key(sa, ke, Kont::ChildKey(new)),
+        Some(ke) => ep.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new)),
         None => send(ep, now, sa, new),
     }
 }
 
-pub(crate) fn have_key(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    mut new: Box<NewChild>,
-    pair: KeyPair,
-) {
+fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut new: Box<NewChild>, pair: KeyPair) {
     match pair {
         Some((private, public)) => {
             (new.private, new.public) = (Some(private), public);
@@ -400,7 +432,7 @@ pub(crate) fn process(
             ep.log(Level::Info, sa, line);
             new.ke = Some(ke);
             new.proposals = proposals(sa, &new.config, new.spi_in, KeRule::Prefer(Some(ke)));
-            return ep.wait_for_key(sa, ke, Kont::ChildKey(new));
+            return ep.wait_for_key(sa, ke, CreateChild::NeedsKeyPair(new));
         }
         return fail(ep, now, sa, new, "received INVALID_KE_PAYLOAD notify error");
     }
@@ -408,7 +440,7 @@ pub(crate) fn process(
         Ok(answer) => match (answer.agreed.suite.ke, new.private.take()) {
             (Some(ke), Some(private)) => {
                 let request = Request::Agree { ke, private, peer_public: answer.peer_public.clone() };
-                ep.wait_for(sa, request, Kont::ChildShared(new, Box::new(answer)));
+                ep.wait_for(sa, request, CreateChild::NeedsSharedSecret(new, answer));
             }
             _ => finish(ep, now, sa, new, answer, None),
         },
@@ -456,7 +488,7 @@ fn fail(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, new: Box<NewChild>, why
     ep.fail_task(Task::Child(new), why);
 }
 
-pub(crate) fn have_shared(
+fn have_shared(
     ep: &mut Endpoint,
     now: Instant,
     sa: &mut IkeSa,

@@ -13,7 +13,7 @@ use ironswan_wire::ike::payload::{Delete, notifies};
 use ironswan_wire::sadb::Spi;
 
 use super::create_child::NewChild;
-use super::{Kont, Task, auth};
+use super::{Task, auth};
 use crate::child::Child;
 use crate::endpoint::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeState, Level, Ticket};
@@ -306,8 +306,5 @@ fn in_rekeying(sa: &mut IkeSa, id: ChildId) -> Option<&mut NewChild> {
     {
         return Some(new);
     }
-    match sa.wait.as_mut().map(|w| &mut w.kont) {
-        Some(Kont::ChildKey(new) | Kont::ChildShared(new, _)) if new.rekey == Some(id) => Some(new),
-        _ => None,
-    }
+    sa.wait.as_mut().and_then(|w| w.exchange.child_mut()).filter(|new| new.rekey == Some(id))
 }

@@ -1,5 +1,6 @@
-//! What an IKE_SA does, one operation a file. Each has `build` (our request), `process` (the response to it) and
-//! `answer` (the peer's request), as far as it applies.
+//! The exchanges of an IKE_SA, one a file. Each has `build` (our request), `process` (the response to it) and
+//! `answer` (the peer's request), as far as it applies. An exchange that needs work from outside becomes an object, an
+//! [`Exchange`], which holds its state until that work is done and then resumes.
 //!
 //! # Files
 //!
@@ -27,10 +28,15 @@ pub(crate) mod rekey_ike;
 pub(crate) mod restart;
 pub(crate) mod sa_init;
 
-use answer_child::Offered;
-use create_child::{Answered, NewChild};
+use std::time::Instant;
+
+use create_child::NewChild;
 use delete::{DeleteChild, DeleteIke};
-use rekey_ike::{OfferedIke, RekeyIke};
+use rekey_ike::RekeyIke;
+
+use crate::endpoint::Endpoint;
+use crate::event::Completion;
+use crate::sa::IkeSa;
 
 /// An operation that we start. It waits in its IKE_SA's queue, then is the one request in flight.
 pub(crate) enum Task {
@@ -50,15 +56,19 @@ pub(crate) enum Task {
     Liveness,
 }
 
+/// Name of an exchange that makes a child, in VICI's `tasks-*` lists.
+fn child_name(rekeys: bool) -> &'static str {
+    if rekeys { "CHILD_REKEY" } else { "CHILD_CREATE" }
+}
+
 impl Task {
     /// Its name in VICI's `tasks-*` lists, which is charon's.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Init => "IKE_INIT",
             Self::Auth(_) => "IKE_AUTH",
-            Self::Child(n) if n.rekey.is_some() => "CHILD_REKEY",
-            Self::Child(_) => "CHILD_CREATE",
-            Self::RekeyIke(_) => "IKE_REKEY",
+            Self::Child(n) => child_name(n.rekey.is_some()),
+            Self::RekeyIke(_) => rekey_ike::NAME,
             Self::DeleteChild(_) => "CHILD_DELETE",
             Self::DeleteIke(_) => "IKE_DELETE",
             Self::Liveness => "IKE_DPD",
@@ -71,56 +81,43 @@ impl Task {
     }
 }
 
-/// Where to go on when an answer from outside has come.
-pub(crate) enum Kont {
-    /// These DNS names, the last one first, are looked up: then the peer's address is known.
-    Resolve(Vec<String>),
-    /// Our own address is known: IKE_SA_INIT can begin.
-    Route,
-    /// Initiator of IKE_SA_INIT: the key pair.
-    InitKey,
-    /// Initiator of IKE_SA_INIT: the shared secret.
-    InitShared,
-    /// Responder of IKE_SA_INIT: the key pair.
-    AnswerInitKey,
-    /// Responder of IKE_SA_INIT: the shared secret, asked for when the first IKE_AUTH arrives.
-    AnswerInitShared,
-    /// Initiator of CREATE_CHILD_SA for a child: the key pair.
-    ChildKey(Box<NewChild>),
-    /// The same: the shared secret.
-    ChildShared(Box<NewChild>, Box<Answered>),
-    /// Responder of CREATE_CHILD_SA for a child: the key pair.
-    AnswerChildKey(Box<Offered>),
-    /// The same: the shared secret.
-    AnswerChildShared(Box<Offered>),
-    /// Initiator of an IKE_SA's rekeying: the key pair.
-    RekeyKey(Box<RekeyIke>),
-    /// The same: the shared secret.
-    RekeyShared(Box<RekeyIke>, Box<rekey_ike::Answered>),
-    /// Responder of an IKE_SA's rekeying: the key pair.
-    AnswerRekeyKey(Box<OfferedIke>),
-    /// The same: the shared secret.
-    AnswerRekeyShared(Box<OfferedIke>),
-}
+/// An exchange that waits for work outside. The IKE_SA holds it meanwhile, and does nothing else, so
+/// that messages are handled in the order they came.
+pub(crate) trait Exchange: Send {
+    /// Goes on with the answer.
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion);
 
-impl Kont {
-    /// A key exchange that an established peer has asked for.
-    pub(crate) fn is_of_peer(&self) -> bool {
-        match self {
-            Self::AnswerChildKey(_)
-            | Self::AnswerChildShared(_)
-            | Self::AnswerRekeyKey(_)
-            | Self::AnswerRekeyShared(_) => true,
-            Self::Resolve(_)
-            | Self::Route
-            | Self::InitKey
-            | Self::InitShared
-            | Self::AnswerInitKey
-            | Self::AnswerInitShared
-            | Self::ChildKey(_)
-            | Self::ChildShared(..)
-            | Self::RekeyKey(_)
-            | Self::RekeyShared(..) => false,
-        }
+    /// Name of the exchange in VICI's `tasks-*` lists, as [`Task::name`] gives it.
+    fn name(&self) -> &'static str;
+
+    /// True when the peer has begun this exchange.
+    fn is_of_peer(&self) -> bool {
+        false
+    }
+
+    /// Names what the exchange waits for, for the line that says why a tunnel is not up yet.
+    fn waits_for(&self) -> String {
+        "waiting for the key exchange to be computed".to_owned()
+    }
+
+    /// True when this is our own rekeying of the IKE_SA.
+    fn rekeys_ike(&self) -> bool {
+        false
+    }
+
+    /// The child that we propose in this exchange.
+    fn child(&self) -> Option<&NewChild> {
+        None
+    }
+
+    /// The same, to be changed.
+    fn child_mut(&mut self) -> Option<&mut NewChild> {
+        None
+    }
+
+    /// Gives back the task of ours that this exchange does, when its IKE_SA ends. An exchange that the
+    /// peer began has none: its reservations are given back with the IKE_SA.
+    fn into_task(self: Box<Self>) -> Option<Task> {
+        None
     }
 }

@@ -21,14 +21,17 @@ use ironswan_wire::secret::Secret;
 use super::delete::DeleteIke;
 use super::rekey_child::has_lowest;
 use super::sa_init::{KeyPair, log_keys};
-use super::{Kont, Task};
+use super::{Exchange, Task};
 use crate::endpoint::Endpoint;
-use crate::event::{ChildState, IkeId, IkeState, Level, Request, Ticket};
+use crate::event::{ChildState, Completion, IkeId, IkeState, Level, Request, Ticket};
 use crate::keymat::{IkeKeys, SkeySeed};
 use crate::negotiate::{self, KeRule, NONCE_LEN};
 use crate::sa::{Active, IkeSa};
 use crate::timer::Timer;
 use ironswan_keying::limits::{KE_ROUNDS, PREDECESSORS, REDUNDANT_DELETE};
+
+/// Name in VICI's `tasks-*` lists.
+pub(super) const NAME: &str = "IKE_REKEY";
 
 /// Our rekeying.
 pub(crate) struct RekeyIke {
@@ -72,14 +75,14 @@ pub(crate) struct Collision {
 }
 
 /// What a good response says.
-pub(crate) struct Answered {
+struct Answered {
     suite: IkeSuite,
     spi: u64,
     nonce: Vec<u8>,
 }
 
 /// The peer's rekeying, as far as it has been agreed on.
-pub(crate) struct OfferedIke {
+struct OfferedIke {
     suite: IkeSuite,
     answer: Proposal,
     /// The peer's.
@@ -88,6 +91,63 @@ pub(crate) struct OfferedIke {
     nr: Vec<u8>,
     peer_public: Vec<u8>,
     public: Vec<u8>,
+}
+
+/// Our rekeying, while something is computed for it.
+enum Rekeying {
+    /// The request needs a key pair.
+    NeedsKeyPair(Box<RekeyIke>),
+    /// The response is here.
+    NeedsSharedSecret(Box<RekeyIke>, Answered),
+}
+
+impl Exchange for Rekeying {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::NeedsKeyPair(task) => have_key(ep, now, sa, task, completion.key_pair()),
+            Self::NeedsSharedSecret(task, answered) => {
+                have_shared(ep, now, sa, *task, answered, completion.shared_secret());
+            }
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn rekeys_ike(&self) -> bool {
+        true
+    }
+
+    fn into_task(self: Box<Self>) -> Option<Task> {
+        let (Self::NeedsKeyPair(task) | Self::NeedsSharedSecret(task, _)) = *self;
+        Some(Task::RekeyIke(task))
+    }
+}
+
+/// The peer's rekeying, while something is computed for it.
+enum AnswerRekeying {
+    /// The response needs a key pair.
+    NeedsKeyPair(Box<OfferedIke>),
+    /// The keys of the new IKE_SA need a shared secret.
+    NeedsSharedSecret(Box<OfferedIke>),
+}
+
+impl Exchange for AnswerRekeying {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::NeedsKeyPair(o) => answer_have_key(ep, sa, o, completion.key_pair()),
+            Self::NeedsSharedSecret(o) => answer_have_shared(ep, now, sa, *o, completion.shared_secret()),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn is_of_peer(&self) -> bool {
+        true
+    }
 }
 
 /// What both sides have agreed on.
@@ -149,7 +209,7 @@ pub(crate) fn build(ep: &mut Endpoint, _now: Instant, sa: &mut IkeSa, mut task: 
     offer(sa, &mut task, in_use);
     let line = format!("initiating IKE_SA {}[{}] rekeying", sa.conn.name, task.new.0);
     ep.log(Level::Info, sa, line);
-    ep.wait_for_key(sa, task.ke, Kont::RekeyKey(task));
+    ep.wait_for_key(sa, task.ke, Rekeying::NeedsKeyPair(task));
 }
 
 fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
@@ -157,13 +217,7 @@ fn offer(sa: &IkeSa, task: &mut RekeyIke, first: Option<KeId>) {
     task.ke = negotiate::first_ke(&task.proposals).unwrap_or(KeId::NONE);
 }
 
-pub(crate) fn have_key(
-    ep: &mut Endpoint,
-    now: Instant,
-    sa: &mut IkeSa,
-    mut task: Box<RekeyIke>,
-    pair: KeyPair,
-) {
+fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, mut task: Box<RekeyIke>, pair: KeyPair) {
     let Some((private, public)) = pair else {
         return failed(ep, now, sa, *task, "no key pair could be made");
     };
@@ -189,7 +243,7 @@ pub(crate) fn process(
             Ok(ke) if ke != task.ke && negotiate::has_ke(&task.proposals, ke) && task.rounds < KE_ROUNDS => {
                 task.rounds += 1;
                 offer(sa, &mut task, Some(ke));
-                ep.wait_for_key(sa, ke, Kont::RekeyKey(task));
+                ep.wait_for_key(sa, ke, Rekeying::NeedsKeyPair(task));
             }
             _ => failed(ep, now, sa, *task, "received INVALID_KE_PAYLOAD notify error"),
         };
@@ -223,18 +277,18 @@ pub(crate) fn process(
         }
         (Some((suite, spi)), Some(private)) if spi != 0 && suite.ke == task.ke && ke.group == task.ke => {
             let peer_public = ke.data.clone();
-            let answered = Box::new(Answered { suite, spi, nonce: nonce.clone() });
+            let answered = Answered { suite, spi, nonce: nonce.clone() };
             ep.wait_for(
                 sa,
                 Request::Agree { ke: suite.ke, private, peer_public },
-                Kont::RekeyShared(task, answered),
+                Rekeying::NeedsSharedSecret(task, answered),
             );
         }
         _ => failed(ep, now, sa, *task, "the peer chose what was never offered"),
     }
 }
 
-pub(crate) fn have_shared(
+fn have_shared(
     ep: &mut Endpoint,
     now: Instant,
     sa: &mut IkeSa,
@@ -377,27 +431,25 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
         peer_public: ke.data.clone(),
         public: Vec::new(),
     };
-    ep.wait_for_key(sa, suite.ke, Kont::AnswerRekeyKey(Box::new(offered)));
+    ep.wait_for_key(sa, suite.ke, AnswerRekeying::NeedsKeyPair(Box::new(offered)));
 }
 
-pub(crate) fn answer_have_key(
-    ep: &mut Endpoint,
-    _now: Instant,
-    sa: &mut IkeSa,
-    mut o: Box<OfferedIke>,
-    pair: KeyPair,
-) {
+fn answer_have_key(ep: &mut Endpoint, sa: &mut IkeSa, mut o: Box<OfferedIke>, pair: KeyPair) {
     match pair {
         Some((private, public)) => {
             o.public = public;
             let (ke, peer_public) = (o.suite.ke, o.peer_public.clone());
-            ep.wait_for(sa, Request::Agree { ke, private, peer_public }, Kont::AnswerRekeyShared(o));
+            ep.wait_for(
+                sa,
+                Request::Agree { ke, private, peer_public },
+                AnswerRekeying::NeedsSharedSecret(o),
+            );
         }
         None => ep.respond_notify(sa, NotifyType::TEMPORARY_FAILURE, []),
     }
 }
 
-pub(crate) fn answer_have_shared(
+fn answer_have_shared(
     ep: &mut Endpoint,
     now: Instant,
     sa: &mut IkeSa,

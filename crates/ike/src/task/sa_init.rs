@@ -20,9 +20,9 @@ use ironswan_wire::ike::{Header, Message, Payload};
 use ironswan_wire::proposal::IkeSuite;
 use ironswan_wire::secret::Secret;
 
-use super::{Kont, Task, answer_init, restart};
+use super::{Exchange, Task, answer_init, restart};
 use crate::endpoint::{About, Close, Endpoint};
-use crate::event::{Event, IkeState, KeyLog, Level, Request};
+use crate::event::{Completion, Event, IkeState, KeyLog, Level, Request};
 use crate::keymat::SkeySeed;
 use crate::natd;
 use crate::negotiate::{self, KeRule, NONCE_LEN};
@@ -34,7 +34,28 @@ use ironswan_keying::limits::{FORGED_REPEAT, INIT_ROUNDS};
 const IKE_PORT: u16 = 500;
 const NATT_PORT: u16 = 4500;
 
-pub(crate) type KeyPair = Option<(Secret, Vec<u8>)>;
+pub(super) type KeyPair = Option<(Secret, Vec<u8>)>;
+
+/// IKE_SA_INIT of an initiator, while something is computed for it. The rest of its state is in `sa::Init`.
+enum InitiateInit {
+    /// The request needs a key pair.
+    NeedsKeyPair,
+    /// The response is here.
+    NeedsSharedSecret,
+}
+
+impl Exchange for InitiateInit {
+    fn resume(self: Box<Self>, ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, completion: Completion) {
+        match *self {
+            Self::NeedsKeyPair => have_key(ep, now, sa, completion.key_pair()),
+            Self::NeedsSharedSecret => have_shared(ep, now, sa, completion.shared_secret()),
+        }
+    }
+
+    fn name(&self) -> &'static str {
+        Task::Init.name()
+    }
+}
 
 /// Begins: a key pair for the first method that is configured.
 pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
@@ -60,10 +81,10 @@ pub(crate) fn build(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa) {
     }
     (init.proposals, init.ke, init.ni, init.sent) = (proposals, ke, ni, Some(here));
     (init.cookie, init.rounds) = (None, 0);
-    ep.wait_for_key(sa, ke, Kont::InitKey);
+    ep.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
 }
 
-pub(crate) fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
+fn have_key(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, pair: KeyPair) {
     let (Some((private, public)), Some(init)) = (pair, sa.init.as_mut()) else {
         return ep.close_ike(now, sa, Close::Failed("no key pair could be made".to_owned()));
     };
@@ -145,7 +166,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
                 ep.log(Level::Info, sa, line);
                 ep.timers.cancel(Timer::Retransmit(sa.id));
                 sa.active = None;
-                ep.wait_for_key(sa, ke, Kont::InitKey);
+                ep.wait_for_key(sa, ke, InitiateInit::NeedsKeyPair);
             }
             _ => ep.counters.invalid += 1,
         }
@@ -225,7 +246,7 @@ pub(crate) fn process(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &
         }
     }
     let peer_public = ke.data.clone();
-    ep.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, Kont::InitShared);
+    ep.wait_for(sa, Request::Agree { ke: suite.ke, private, peer_public }, InitiateInit::NeedsSharedSecret);
 }
 
 /// What every response has that can be taken.
@@ -261,7 +282,7 @@ fn another(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, header: &Header, d: 
     restart::hurry_auth(ep, now, sa);
 }
 
-pub(crate) fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
+fn have_shared(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, shared: Option<Secret>) {
     if !derive(ep, sa, shared) {
         if restart::unusable(ep, sa) {
             return;
