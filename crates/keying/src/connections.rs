@@ -17,11 +17,11 @@ use crate::{AddrSpec, Connection};
 
 type Names = BTreeSet<String>;
 
-/// Result of the choice by addresses and proposals; `S` is what the protocol makes of the proposals
-/// that fit.
-pub enum Fit<S> {
+/// Result of the choice by addresses and proposals.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Fit {
     /// The best connection for these addresses that accepts one of the proposals.
-    Connection(Arc<Connection>, S),
+    Connection(Arc<Connection>),
     /// No connection for these addresses accepts one.
     NoProposal,
     /// There is no connection for these addresses.
@@ -279,17 +279,17 @@ impl Connections {
     /// The best connection for these addresses that accepts what a stranger proposes. `accepts`
     /// compares that with one list of proposals; it is called once for each list, whatever the
     /// number of connections, and for nothing more where none of all lists accepts it.
-    pub fn fitting<S>(
+    pub fn fitting(
         &self,
         (local, remote): (IpAddr, IpAddr),
-        mut accepts: impl FnMut(&[Proposal]) -> Option<S>,
-    ) -> Fit<S> {
-        let mut known: BTreeMap<u64, Option<S>> = BTreeMap::new();
+        mut accepts: impl FnMut(&[Proposal]) -> bool,
+    ) -> Fit {
+        let mut known: BTreeMap<u64, bool> = BTreeMap::new();
         if self.by_list.len() <= LISTS_COMPARED_FIRST {
             for (id, list) in &self.by_list {
                 known.insert(*id, accepts(list));
             }
-            if !known.is_empty() && known.values().all(Option::is_none) {
+            if !known.is_empty() && !known.values().any(|fits| *fits) {
                 return Fit::NoProposal;
             }
         }
@@ -300,9 +300,8 @@ impl Connections {
             if known.len() >= LISTS_PER_REQUEST && !known.contains_key(&list.id) {
                 break;
             }
-            let fits = known.entry(list.id).or_insert_with(|| accepts(&conn.proposals));
-            if let Some(selected) = fits.take() {
-                return Fit::Connection(conn.clone(), selected);
+            if *known.entry(list.id).or_insert_with(|| accepts(&conn.proposals)) {
+                return Fit::Connection(conn.clone());
             }
         }
         if any { Fit::NoProposal } else { Fit::NoConnection }

@@ -10,6 +10,7 @@
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
 //! | `level` | levels of lines for the log |
 //! | `limits` | every limit and time of keying |
+//! | `policy` | the questions that a protocol asks of policy |
 //! | `ports` | our UDP ports |
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,7 @@ mod connections;
 mod credentials;
 mod level;
 pub mod limits;
+mod policy;
 mod ports;
 
 pub use connection::{
@@ -27,4 +29,5 @@ pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
 pub use level::Level;
 pub use limits::Limits;
+pub use policy::{Loaded, Policy};
 pub use ports::Ports;

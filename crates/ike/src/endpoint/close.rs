@@ -176,7 +176,7 @@ impl Endpoint {
                 _ => self.act(&sa.conn.name.clone(), &name, action),
             }
         }
-        if !later.is_empty() && self.conns.contains_key(&sa.conn.name) {
+        if !later.is_empty() && self.loaded.connections().contains_key(&sa.conn.name) {
             let pause = self.limits.retry_initial;
             let pause = self.less_jitter(pause, pause / 2);
             let line = format!("bringing it up again in {:.1}s", pause.as_secs_f64());
@@ -279,7 +279,7 @@ impl Endpoint {
     }
 
     fn retry_later(&mut self, now: Instant, sa: &mut IkeSa, children: Vec<Option<String>>, how: &Close) {
-        if !self.conns.contains_key(&sa.conn.name) {
+        if !self.loaded.connections().contains_key(&sa.conn.name) {
             return;
         }
         let rounds = sa.attempt.saturating_sub(1) / sa.choices.max(1);

@@ -86,15 +86,16 @@ impl Endpoint {
         }
         let conn = match (ike, child) {
             (Some(name), _) => self
-                .conns
+                .loaded
+                .connections()
                 .get(name)
                 .ok_or_else(|| CommandError::NotFound(format!("IKE_SA config '{name}'")))?,
-            (None, Some(child)) => {
-                self.conns
-                    .values()
-                    .find(|c| c.children.iter().any(|k| k.name == child))
-                    .ok_or_else(|| CommandError::NotFound(format!("CHILD_SA config '{child}'")))?
-            }
+            (None, Some(child)) => self
+                .loaded
+                .connections()
+                .values()
+                .find(|c| c.children.iter().any(|k| k.name == child))
+                .ok_or_else(|| CommandError::NotFound(format!("CHILD_SA config '{child}'")))?,
             (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
         };
         let conn_name = conn.name.clone();
@@ -231,7 +232,7 @@ impl Endpoint {
     pub fn shutdown(&mut self, now: Instant) {
         self.stopping = true;
         self.cancel_all_retries();
-        let names: Vec<String> = self.conns.values().map(|c| c.name.clone()).collect();
+        let names: Vec<String> = self.loaded.connections().values().map(|c| c.name.clone()).collect();
         for name in names {
             self.forget_connection(&name);
         }

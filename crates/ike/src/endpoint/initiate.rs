@@ -105,7 +105,7 @@ impl Endpoint {
             return Err(format!("the limit of {} IKE_SAs is reached", self.limits.ike_sa_max));
         }
         let names = conn.names_to_initiate();
-        if names.is_empty() && self.conns.hosts(&conn.remote_addrs).next().is_none() {
+        if names.is_empty() && self.policy().hosts(&conn.remote_addrs).is_empty() {
             return Err("unable to initiate to %any".to_owned());
         }
         if let Some(why) = self.options.ports.foreign(&conn) {
@@ -168,7 +168,7 @@ impl Endpoint {
     fn name_known(&mut self, now: Instant, sa: &mut IkeSa, mut names: Vec<String>, completion: Completion) {
         let Some(name) = names.pop() else { return };
         let (addrs, error) = super::addresses(completion);
-        let known = self.conns.hosts(&[AddrSpec::Name(name.clone())]).next().is_some();
+        let known = !self.policy().hosts(&[AddrSpec::Name(name.clone())]).is_empty();
         if addrs.is_empty() && known {
             let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
             self.log(Level::Warn, sa, line);
@@ -202,12 +202,7 @@ impl Endpoint {
 
     /// Takes the peer's address for this attempt, and finds ours for it. The next address is asked by `race`.
     pub(super) fn choose_remote(&mut self, now: Instant, sa: &mut IkeSa) {
-        let mut hosts: Vec<IpAddr> = Vec::new();
-        for host in self.conns.hosts(&sa.conn.remote_addrs) {
-            if !hosts.contains(&host) {
-                hosts.push(host);
-            }
-        }
+        let mut hosts = self.policy().hosts(&sa.conn.remote_addrs);
         let preferred = hosts.iter().position(|a| Some(*a) == sa.roam.prefer);
         if let Some(at) = preferred {
             hosts.rotate_left(at);
@@ -223,8 +218,9 @@ impl Endpoint {
         let line = format!("initiating IKE_SA {} to {remote}", sa.name());
         self.log(Level::Info, sa, line);
         let local = self
-            .conns
+            .policy()
             .hosts(&sa.conn.local_addrs)
+            .into_iter()
             .find(|a| a.is_ipv4() == remote.is_ipv4() && self.is_ours(*a));
         match local {
             Some(local) => {

@@ -109,7 +109,7 @@ impl Endpoint {
 
     /// True when an IKE_SA of this connection can carry another child.
     fn has_usable(&self, name: &str) -> bool {
-        let Some(conn) = self.conns.get(name) else { return false };
+        let Some(conn) = self.loaded.connections().get(name) else { return false };
         let usable =
             |id: &IkeId| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, conn));
         self.by_conn.get(name).into_iter().flatten().any(usable)
@@ -150,7 +150,7 @@ impl Endpoint {
 
     /// Brings up a child on an IKE_SA of its connection, or on a new one.
     pub(crate) fn start(&mut self, now: Instant, start: Start) -> Result<(), String> {
-        let Some(conn) = self.conns.get(&start.conn).cloned() else {
+        let Some(conn) = self.loaded.connections().get(&start.conn).cloned() else {
             return Err(format!("connection {} is not loaded", start.conn));
         };
         let child = match &start.child {

@@ -38,11 +38,11 @@ impl Endpoint {
             return;
         }
         let conn = Arc::new(conn);
-        match self.conns.get(&conn.name).cloned() {
+        match self.loaded.connections().get(&conn.name).cloned() {
             Some(old) if *old == *conn => return,
             Some(old) => self.change(now, &old, conn),
             None => {
-                self.conns.insert(conn.clone());
+                self.loaded.connections_mut().insert(conn.clone());
                 self.watch_names(&conn);
                 conn.children.iter().for_each(|child| self.begin_child(&conn.name, child));
             }
@@ -67,7 +67,7 @@ impl Endpoint {
 
     /// Takes a connection out, with its traps, shunts and attempts to come.
     pub(super) fn forget_connection(&mut self, name: &str) -> Option<Arc<Connection>> {
-        let old = self.conns.remove(name)?;
+        let old = self.loaded.connections_mut().remove(name)?;
         for child in self.spd.traps_of_conn(name) {
             self.remove_trap(name, &child);
         }
@@ -93,27 +93,27 @@ impl Endpoint {
 
     /// The connections, by name.
     pub fn connections(&self) -> impl Iterator<Item = &Connection> {
-        self.conns.values().map(|c| &**c)
+        self.loaded.connections().values().map(|c| &**c)
     }
 
     /// The connection of this name.
     pub fn connection(&self, name: &str) -> Option<&Connection> {
-        self.conns.get(name).map(|c| &**c)
+        self.loaded.connections().get(name).map(|c| &**c)
     }
 
     /// Loads a shared key, or replaces the one of the same name.
     pub fn load_shared(&mut self, key: SharedKey) {
-        self.secrets.insert(key);
+        self.loaded.secrets_mut().insert(key);
     }
 
     /// Unloads a shared key. What was authenticated with it goes on.
     pub fn unload_shared(&mut self, name: &str) -> bool {
-        self.secrets.remove(name)
+        self.loaded.secrets_mut().remove(name)
     }
 
     /// Names of the shared keys.
     pub fn shared_names(&self) -> impl Iterator<Item = &str> {
-        self.secrets.names()
+        self.loaded.secrets().names()
     }
 
     /// Installs the policies of a child that is not up, so that traffic brings it up (or, for a shunt, passes or is
@@ -122,7 +122,7 @@ impl Endpoint {
         if self.spd.has_trap(conn, child) {
             return;
         }
-        let Some(conn) = self.conns.get(conn).cloned() else { return };
+        let Some(conn) = self.loaded.connections().get(conn).cloned() else { return };
         let Some(config) = conn.children.iter().find(|c| c.name == child).cloned() else { return };
         if !config.policies {
             let line = format!("no trap for {child}: it is configured without policies (policies = no)");
@@ -130,11 +130,11 @@ impl Endpoint {
         }
         let key = (conn.name.clone(), config.name.clone());
         self.waiting_traps.remove(&key);
-        let here = self.conns.hosts(&conn.local_addrs).next();
+        let here = self.loaded.connections().hosts(&conn.local_addrs).next();
         let named = conn.remote_addrs.iter().any(|s| matches!(s, AddrSpec::Name(_)));
         let needed = narrow::any_dynamic(&config.remote_ts)
             || (here.is_none() && narrow::any_dynamic(&config.local_ts));
-        let remote = self.conns.hosts(&conn.remote_addrs).next();
+        let remote = self.loaded.connections().hosts(&conn.remote_addrs).next();
         let remote = match remote {
             // Its selectors do not depend on where the peer is.
             None if config.kind != ChildKind::Protect || (named && !needed) => {
@@ -151,7 +151,8 @@ impl Endpoint {
             }
             Some(remote) => remote,
         };
-        let local = self.conns.hosts(&conn.local_addrs).find(|a| a.is_ipv4() == remote.is_ipv4());
+        let local =
+            self.loaded.connections().hosts(&conn.local_addrs).find(|a| a.is_ipv4() == remote.is_ipv4());
         match local {
             None if narrow::any_dynamic(&config.local_ts) && config.kind == ChildKind::Protect => {
                 self.ask_route_for_trap(&conn.name, child, remote);
@@ -178,9 +179,9 @@ impl Endpoint {
     }
 
     pub(super) fn trap_routed(&mut self, conn: &str, child: &str, local: Option<IpAddr>) {
-        let Some(conn) = self.conns.get(conn).cloned() else { return };
+        let Some(conn) = self.loaded.connections().get(conn).cloned() else { return };
         let Some(config) = conn.children.iter().find(|c| c.name == child).cloned() else { return };
-        let remote = self.conns.hosts(&conn.remote_addrs).next();
+        let remote = self.loaded.connections().hosts(&conn.remote_addrs).next();
         match (local, remote) {
             (Some(local), Some(remote)) if !self.spd.has_trap(&conn.name, child) => {
                 self.set_trap(&conn, &config, local, remote);
@@ -250,7 +251,7 @@ impl Endpoint {
             }
         }
         self.forget_waiting_traps(&name);
-        self.conns.insert(new.clone());
+        self.loaded.connections_mut().insert(new.clone());
         let negotiated = |child: &str| new.child(child).is_some_and(|c| c.kind == ChildKind::Protect);
         self.troubles.forget(&name, negotiated);
         if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
@@ -351,7 +352,9 @@ impl Endpoint {
     /// Compares a child with what is loaded under its name now: it takes over what concerns this end only, or is closed
     /// when the peer has agreed to something else and it is up to us to bring it up again. True when it is closed.
     pub(crate) fn catch_up(&mut self, sa: &mut IkeSa, id: ChildId) -> bool {
-        let Some(conn) = self.conns.get(&sa.conn.name).filter(|c| Arc::ptr_eq(c, &sa.conn)).cloned() else {
+        let Some(conn) =
+            self.loaded.connections().get(&sa.conn.name).filter(|c| Arc::ptr_eq(c, &sa.conn)).cloned()
+        else {
             return false;
         };
         let Some(child) = sa.children.get_mut(&id) else { return false };

@@ -81,7 +81,7 @@ use crate::event::{
 };
 use crate::sa::IkeSa;
 use crate::timer::Timers;
-use ironswan_keying::{Connections, Limits, Ports, SharedKeys};
+use ironswan_keying::{Limits, Loaded, Policy, Ports};
 
 pub(crate) use close::Close;
 pub use commands::{CommandError, STOPPING, Target};
@@ -108,8 +108,7 @@ pub struct Endpoint {
     pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
-    pub(crate) conns: Connections,
-    pub(crate) secrets: SharedKeys,
+    loaded: Loaded,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -200,8 +199,7 @@ impl Endpoint {
             limits,
             options,
             rng,
-            conns: Connections::default(),
-            secrets: SharedKeys::default(),
+            loaded: Loaded::default(),
             sas: BTreeMap::new(),
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),
@@ -359,6 +357,11 @@ impl Endpoint {
     }
 
     // ---- for the rest of the crate ----
+
+    /// Policy: which connection, which secret, and whether an identity may stand.
+    pub(crate) fn policy(&self) -> &dyn Policy {
+        &self.loaded
+    }
 
     pub(crate) fn emit(&mut self, event: Event) {
         self.events.push_back(event);

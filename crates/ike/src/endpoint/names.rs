@@ -57,14 +57,14 @@ impl Endpoint {
     /// A connection has gone: names that no other has are forgotten.
     pub(super) fn forget_names(&mut self, conn: &Connection) {
         for name in conn.dns_names() {
-            if !self.conns.using(&name).is_empty() {
+            if !self.loaded.connections().using(&name).is_empty() {
                 continue;
             }
             if let Some(known) = self.names.by_name.remove(&name) {
                 self.names.by_id.remove(&known.id);
                 self.timers.cancel(Timer::Name(known.id));
             }
-            self.conns.set_resolved(&name, Vec::new());
+            self.loaded.connections_mut().set_resolved(&name, Vec::new());
         }
     }
 
@@ -128,9 +128,9 @@ impl Endpoint {
             }
             return;
         }
-        let addrs = self.conns.in_known_order(name, &addrs, ADDRESSES_PER_NAME);
+        let addrs = self.loaded.connections().in_known_order(name, &addrs, ADDRESSES_PER_NAME);
         let list: Vec<String> = addrs.iter().map(ToString::to_string).collect();
-        if let Some(users) = self.conns.set_resolved(name, addrs) {
+        if let Some(users) = self.loaded.connections_mut().set_resolved(name, addrs) {
             self.note(Level::Info, None, format!("the name '{name}' stands for {}", list.join(", ")));
             for conn in users {
                 self.renew_traps(&conn);

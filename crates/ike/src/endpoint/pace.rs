@@ -126,7 +126,7 @@ impl Endpoint {
             }
             return false;
         };
-        let known = self.conns.get(&start.conn).is_some_and(|conn| {
+        let known = self.loaded.connections().get(&start.conn).is_some_and(|conn| {
             start.child.as_ref().is_none_or(|name| conn.children.iter().any(|c| c.name == *name))
         });
         if known {

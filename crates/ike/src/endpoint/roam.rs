@@ -90,7 +90,7 @@ impl Endpoint {
         let ours = sa.local.ip();
         let there = self.is_ours(ours) || route == Some(ours);
         let pinned = sa.conn.local_addrs.contains(&AddrSpec::Host(ours));
-        let allowed = |ep: &Self, addr| ep.conns.fit(&sa.conn.local_addrs, addr).is_some();
+        let allowed = |ep: &Self, addr| ep.policy().means(&sa.conn.local_addrs, addr);
         let source = match route {
             None => None,
             Some(r) if there && (pinned || ours.is_unspecified() || r == ours || !allowed(self, r)) => {
@@ -99,8 +99,9 @@ impl Endpoint {
             Some(r) if allowed(self, r) => Some(r),
             // The table would take an address that this connection must not be at.
             Some(r) => self
-                .conns
+                .policy()
                 .hosts(&sa.conn.local_addrs)
+                .into_iter()
                 .find(|a| a.is_ipv4() == r.is_ipv4() && self.is_ours(*a)),
         };
         match source {
@@ -134,8 +135,9 @@ impl Endpoint {
         let line = format!("no way to {} at present, IKE_SA {} waits for one", sa.remote.ip(), sa.name());
         self.log(Level::Warn, sa, line);
         let here = sa.remote.ip();
-        let remotes = self.conns.get(&sa.conn.name).map(|c| c.remote_addrs.clone()).unwrap_or_default();
-        let other = self.conns.hosts(&remotes).find(|a| *a != here);
+        let remotes =
+            self.policy().connection(&sa.conn.name).map(|c| c.remote_addrs.clone()).unwrap_or_default();
+        let other = self.policy().hosts(&remotes).into_iter().find(|a| *a != here);
         if sa.is_up() && !sa.roam.leaving && other.is_some() {
             (sa.roam.leaving, sa.roam.elsewhere) = (true, true);
             self.succeed(sa, other);
@@ -169,7 +171,7 @@ impl Endpoint {
 
     /// Another IKE_SA, from the address that is right now, takes over.
     fn move_to(&mut self, now: Instant, sa: &mut IkeSa, to: IpAddr, there: bool) {
-        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
+        let loaded = self.policy().connection(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
         let line = format!("our address for {} has changed from {} to {to}", sa.remote.ip(), sa.local.ip());
         self.log(Level::Info, sa, line);
         if !loaded {
@@ -196,7 +198,7 @@ impl Endpoint {
     /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal implementations", RFC 7296
     /// section 4): a new one, with all the children, takes over before the old one ends.
     pub(crate) fn renew(&mut self, sa: &mut IkeSa) {
-        let loaded = self.conns.get(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
+        let loaded = self.policy().connection(&sa.conn.name).is_some_and(|c| c.has_reachable_peer());
         if !loaded {
             self.log(
                 Level::Warn,

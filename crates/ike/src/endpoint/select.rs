@@ -13,7 +13,7 @@ use crate::sa::IkeSa;
 impl Endpoint {
     /// True when a peer says that it is us, and the configuration does not say that this is whom we expect.
     pub(crate) fn claims_to_be_us(&self, sa: &IkeSa, peer: &Identity) -> bool {
-        self.conns.claims_to_be_us(&sa.conn, &sa.local_id, peer)
+        self.policy().claims_to_be_us(&sa.conn, &sa.local_id, peer)
     }
 
     /// The best connection for a peer that says it is `idi`, and perhaps that we are `idr`. `suite` has been agreed already, so
@@ -27,7 +27,7 @@ impl Endpoint {
         idr: Option<&Identity>,
     ) -> Option<Arc<Connection>> {
         let claim = Claim { local, remote, peer: idi, asked: idr };
-        self.conns.by_identity(&claim, |conn| allows(conn, suite))
+        self.policy().for_identity(&claim, &|conn| allows(conn, suite))
     }
 
     /// The peer has said who it is, and belongs to another connection than its address suggested.

@@ -100,7 +100,8 @@ impl Endpoint {
     /// This has ended, or an attempt to bring it up has. When it is up on another IKE_SA, that is no trouble.
     pub(crate) fn ended(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
         let loaded = self
-            .conns
+            .loaded
+            .connections()
             .get(conn)
             .is_some_and(|c| child.is_none_or(|name| c.children.iter().any(|k| k.name == name)));
         if loaded && !self.stands(conn, child) {

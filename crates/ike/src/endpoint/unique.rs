@@ -217,7 +217,7 @@ impl Endpoint {
             return false;
         }
         let here: BTreeSet<IpAddr> =
-            self.conns.hosts(&sa.conn.remote_addrs).chain([sa.remote.ip()]).collect();
+            self.policy().hosts(&sa.conn.remote_addrs).into_iter().chain([sa.remote.ip()]).collect();
         let same_peer = |o: &IkeSa| {
             // Only one of those that are for the same tunnel will stand: the first that has come so far may say it.
             let beside = sa.race.is_some() && o.race == sa.race && !asks_to_be_let_in(o);
@@ -238,8 +238,8 @@ impl Endpoint {
                     _ => here.contains(&o.remote.ip()),
                 }
         };
-        let names = self.conns.that_may_meet(&sa.conn, &here);
-        let known = names.iter().filter_map(|name| self.by_conn.get(*name)).flatten();
+        let names = self.policy().that_may_meet(&sa.conn, &here);
+        let known = names.iter().filter_map(|name| self.by_conn.get(name)).flatten();
         let moved = self.by_conn.get(&sa.conn.name).into_iter().flatten();
         !known.chain(moved).filter_map(|id| self.sas.get(id)).any(|o| same_peer(o))
     }
@@ -387,7 +387,7 @@ impl Endpoint {
         let stands =
             |name: &str| up.children.values().any(|c| c.config.name == name && c.announced && whole(c));
         // Of a connection that is open to others as well, it may be one of these.
-        if !self.conns.hosts(&up.conn.remote_addrs).any(|host| host == up.remote.ip()) {
+        if !self.policy().hosts(&up.conn.remote_addrs).contains(&up.remote.ip()) {
             return None;
         }
         let needless = |sa: &&IkeSa| {

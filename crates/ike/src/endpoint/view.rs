@@ -36,7 +36,7 @@ impl Endpoint {
             ("requests outside", self.pending.len()),
             ("waiting traps", self.waiting_traps.len()),
             ("tunnels that are down", self.troubles.len()),
-            ("names without connection", self.names.len().saturating_sub(self.conns.names())),
+            ("names without connection", self.names.len().saturating_sub(self.loaded.connections().names())),
             ("timers", self.timers.len()),
         ]
     }

@@ -340,18 +340,22 @@ fn choose(
 )> {
     let (local, remote) = (from.local.ip(), from.remote.ip());
     let group = request.ke.group;
-    let compared = &mut ep.counters.compared;
-    let fit = ep
-        .conns
-        .fitting((local, remote), |list| negotiate::fit_ike(list, request.proposals, Some(group), compared));
-    if let Fit::Connection(conn, selected) = fit {
-        return Some((conn, selected));
+    let mut compared = 0;
+    let mut fit = |list: &[_]| negotiate::fit_ike(list, request.proposals, Some(group), &mut compared);
+    let chosen = ep.policy().for_proposals(local, remote, &mut |list| fit(list).is_some());
+    let selected = match chosen {
+        Fit::Connection(conn) => fit(&conn.proposals).map(|selected| (conn, selected)),
+        Fit::NoProposal | Fit::NoConnection => None,
+    };
+    ep.counters.compared += compared;
+    if selected.is_some() {
+        return selected;
     }
     ep.counters.no_proposal += 1;
     ep.count_refusal(now, remote, from.proved);
     // Saying why costs more than all of the above.
     if ep.may_write(now, remote, About::Message) {
-        let best = ep.conns.for_addrs(local, remote).next().cloned();
+        let best = ep.policy().for_addresses(local, remote, 1).pop();
         match best {
             None => {
                 let line = format!("no IKE config found for {local}...{remote}, sending NO_PROPOSAL_CHOSEN");

@@ -26,7 +26,7 @@ use ironswan_keying::Childless;
 
 /// The PSK for this pair and its name, or the line that says there is none.
 fn key(ep: &Endpoint, local: &Identity, remote: &Identity) -> Result<(Secret, String), String> {
-    match ep.secrets.find(local, remote) {
+    match ep.policy().shared_key(local, remote) {
         Some(k) => Ok((k.secret.clone(), k.name.clone())),
         None => Err(format!("no shared key found for '{local}' - '{remote}'")),
     }
@@ -177,7 +177,7 @@ pub(crate) fn process(
         let Some(child) = restart::doubted(ep, sa, child, refused) else { return };
         if refused {
             let expected = expected_peer(sa);
-            let name = ep.secrets.find(&sa.local_id, &expected).map_or("", |k| &k.name).to_owned();
+            let name = ep.policy().shared_key(&sa.local_id, &expected).map_or("", |k| &k.name).to_owned();
             let line = format!(
                 "the peer did not accept '{}' (looking for '{expected}') with shared key '{name}'",
                 sa.local_id
@@ -285,9 +285,9 @@ pub(crate) fn answer(ep: &mut Endpoint, now: Instant, sa: &mut IkeSa, payloads: 
     );
     let Some(conn) = ep.select_by_identity(local, remote, &suite, &peer, asked) else {
         let known: Vec<_> = ep
-            .conns
-            .for_addrs(local, remote)
-            .take(8)
+            .policy()
+            .for_addresses(local, remote, 8)
+            .iter()
             .map(|c| format!("{}: {}...{}", c.name, c.local_identity(local), c.remote_id))
             .collect();
         let why = format!(

@@ -1,0 +1,137 @@
+//! The questions that a key exchange protocol asks of policy: which connection, which secret, and
+//! whether an identity may stand. A protocol sees this trait alone; [`Loaded`] answers.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ironswan_wire::id::Identity;
+use ironswan_wire::proposal::Proposal;
+
+use crate::{AddrSpec, Claim, Connection, Connections, Fit, SharedKey, SharedKeys};
+
+/// Policy as a protocol sees it. Every answer is a pure function of what is loaded.
+pub trait Policy {
+    /// The loaded connection of this name.
+    fn connection(&self, name: &str) -> Option<&Arc<Connection>>;
+
+    /// The connections for this pair of addresses, the most precise first: at most `most` of them.
+    fn for_addresses(&self, local: IpAddr, remote: IpAddr, most: usize) -> Vec<Arc<Connection>>;
+
+    /// The best connection for these addresses that accepts what a stranger proposes. `accepts`
+    /// compares that with one list of proposals; it is called once for each list.
+    fn for_proposals(
+        &self,
+        local: IpAddr,
+        remote: IpAddr,
+        accepts: &mut dyn FnMut(&[Proposal]) -> bool,
+    ) -> Fit;
+
+    /// The best connection for a peer that has said who it is. `allows` says whether what has been
+    /// agreed with the peer already may be agreed on this connection.
+    fn for_identity(
+        &self,
+        claim: &Claim<'_>,
+        allows: &dyn Fn(&Connection) -> bool,
+    ) -> Option<Arc<Connection>>;
+
+    /// True when this peer must not stand: it says that it is us, and the connection, on which we are
+    /// `ours`, does not name exactly this identity as the peer's.
+    fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool;
+
+    /// The shared key for this pair of identities.
+    fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey>;
+
+    /// The single addresses in a list, in its order and each once, with those that its DNS names
+    /// stand for.
+    fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr>;
+
+    /// True when a list of addresses means this one.
+    fn means(&self, specs: &[AddrSpec], addr: IpAddr) -> bool;
+
+    /// Names of the connections of which an SA may be with the same peer as an SA of this one, whose
+    /// peer is at one of these addresses.
+    fn that_may_meet(&self, conn: &Connection, here: &BTreeSet<IpAddr>) -> BTreeSet<String>;
+}
+
+/// The connections and keys that are loaded.
+#[derive(Default)]
+pub struct Loaded {
+    conns: Connections,
+    secrets: SharedKeys,
+}
+
+impl Loaded {
+    /// The connections.
+    pub fn connections(&self) -> &Connections {
+        &self.conns
+    }
+
+    /// The connections, to load and unload them.
+    pub fn connections_mut(&mut self) -> &mut Connections {
+        &mut self.conns
+    }
+
+    /// The shared keys.
+    pub fn secrets(&self) -> &SharedKeys {
+        &self.secrets
+    }
+
+    /// The shared keys, to load and unload them.
+    pub fn secrets_mut(&mut self) -> &mut SharedKeys {
+        &mut self.secrets
+    }
+}
+
+impl Policy for Loaded {
+    fn connection(&self, name: &str) -> Option<&Arc<Connection>> {
+        self.conns.get(name)
+    }
+
+    fn for_addresses(&self, local: IpAddr, remote: IpAddr, most: usize) -> Vec<Arc<Connection>> {
+        self.conns.for_addrs(local, remote).take(most).cloned().collect()
+    }
+
+    fn for_proposals(
+        &self,
+        local: IpAddr,
+        remote: IpAddr,
+        accepts: &mut dyn FnMut(&[Proposal]) -> bool,
+    ) -> Fit {
+        self.conns.fitting((local, remote), accepts)
+    }
+
+    fn for_identity(
+        &self,
+        claim: &Claim<'_>,
+        allows: &dyn Fn(&Connection) -> bool,
+    ) -> Option<Arc<Connection>> {
+        self.conns.by_identity(claim, allows)
+    }
+
+    fn claims_to_be_us(&self, conn: &Connection, ours: &Identity, peer: &Identity) -> bool {
+        self.conns.claims_to_be_us(conn, ours, peer)
+    }
+
+    fn shared_key(&self, local: &Identity, remote: &Identity) -> Option<&SharedKey> {
+        self.secrets.find(local, remote)
+    }
+
+    fn hosts(&self, specs: &[AddrSpec]) -> Vec<IpAddr> {
+        let mut hosts = Vec::new();
+        for host in self.conns.hosts(specs) {
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        hosts
+    }
+
+    fn means(&self, specs: &[AddrSpec], addr: IpAddr) -> bool {
+        self.conns.fit(specs, addr).is_some()
+    }
+
+    fn that_may_meet(&self, conn: &Connection, here: &BTreeSet<IpAddr>) -> BTreeSet<String> {
+        self.conns.that_may_meet(conn, here).into_iter().cloned().collect()
+    }
+}
