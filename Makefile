@@ -5,7 +5,7 @@
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## the program: target/release/ironswan
+build: ## the programs: target/release/ironswan, and ironswan-lab beside it
 	@scripts/setup build
 	cargo build --release --locked
 

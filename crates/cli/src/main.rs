@@ -1,4 +1,4 @@
-//! The program `ironswan`: the gateway, the commands that operate it, and the laboratory.
+//! The program `ironswan`: the gateway and the commands that operate it.
 //!
 //! Exit status of every command: 0 success, 1 the answer is no (a check failed, a tunnel did not
 //! come up), 2 usage or configuration error. Operator commands speak VICI to the daemon (`vici`);
@@ -17,8 +17,7 @@
 //! | `check` | `check` |
 //! | `guard` | `guard` |
 //! | `pki` | `pki` |
-//! | `plan` | `plan` |
-//! | `lab/` | `demo` and `lab` |
+//! | `laboratory` | `lab`, `demo` and `plan`: starts the program `ironswan-lab` |
 //! | `vici` | a client of VICI |
 //! | `text` | tables for people |
 //! | `json` | the same for programs |
@@ -31,10 +30,9 @@ mod args;
 mod check;
 mod guard;
 mod json;
-mod lab;
+mod laboratory;
 mod operate;
 mod pki;
-mod plan;
 mod plane;
 mod status;
 mod vici;
@@ -85,9 +83,9 @@ fn main() -> ExitCode {
         Command::Check(a) => ("check", check::check(&a)),
         Command::Pki(a) => ("pki", pki::pki(&a)),
         Command::Guard(a) => ("guard", guard::guard(&a)),
-        Command::Demo(a) => return exit(lab::demo(a)),
-        Command::Lab(a) => return exit(lab::lab(a)),
-        Command::Plan(a) => return exit(plan::plan(*a)),
+        Command::Demo(a) => ("demo", Err(laboratory::start(Some("demo"), &a))),
+        Command::Lab(a) => ("lab", Err(laboratory::start(None, &a))),
+        Command::Plan(a) => ("plan", Err(laboratory::start(Some("plan"), &a))),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,10 +100,6 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status)
         }
     }
-}
-
-fn exit(status: i32) -> ExitCode {
-    ExitCode::from(u8::try_from(status).unwrap_or(2))
 }
 
 fn run(a: &args::Run) -> Result<(), Failure> {

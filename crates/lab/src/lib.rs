@@ -13,15 +13,15 @@
 //! namespaces and processes are removed: by guards on return, error and signals, by the next run
 //! after a `kill -9`.
 //!
-//! Entry points for the program: [`line_command`] (`ironswan lab line`), [`flood_command`]
-//! (`ironswan lab flood`), [`report_command`] (`ironswan lab report`), [`compare_runs_command`]
-//! (`ironswan lab compare-runs`) and [`demo`] (`ironswan demo`); [`line()`] for those who want the
-//! record. A gateway is always judged as a process, so nothing here imports the daemon.
+//! [`command::main`] is the program `ironswan-lab`; [`line()`] and the other experiments are for
+//! those who want the record. A gateway is always judged as a process, so nothing here imports the
+//! daemon.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
+//! | `command/` | the program `ironswan-lab`: its command line |
 //! | `experiment/` | the experiments, and what their measurements share |
 //! | `topology/` | boxes and links, made of network namespaces |
 //! | `relay/` | emulated links |
@@ -42,6 +42,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod command;
 pub mod dut;
 mod error;
 mod experiment;

@@ -6,6 +6,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Remedy};
+use crate::process;
 
 /// The machine a run was made on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,9 +137,7 @@ pub(crate) fn has_room(option: &str, bytes: u64) -> Result<(), LabError> {
 /// Requirements of network namespaces that this user or machine lacks.
 pub fn lacks_privilege() -> Vec<Remedy> {
     if !rustix::process::geteuid().is_root() {
-        let command = std::env::args().next().unwrap_or_else(|| "ironswan".into());
-        let arguments: Vec<String> = std::env::args().skip(1).collect();
-        let again = format!("sudo {command} {}", arguments.join(" "));
+        let again = format!("sudo {}", process::own_command_line().join(" "));
         return vec![Remedy::new(
             "network namespaces and TUN devices need root",
             format!("run `{}`", again.trim()),

@@ -66,6 +66,14 @@ pub fn quoted<S: AsRef<str>>(argv: &[S]) -> String {
         .join(" ")
 }
 
+/// How this process was started, as a person types it: `ironswan lab line --quick`.
+pub fn own_command_line() -> Vec<String> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let own = arguments.first().is_some_and(|first| ["demo", "plan"].contains(&first.as_str()));
+    let program = ["ironswan", "lab"].into_iter().take(if own { 1 } else { 2 });
+    program.map(String::from).chain(arguments).collect()
+}
+
 /// The program of that name in PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

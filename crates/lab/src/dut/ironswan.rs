@@ -41,10 +41,7 @@ impl IronSwan {
     }
 
     fn program(&self) -> Result<String, LabError> {
-        let path = match &self.program {
-            Some(p) => p.clone(),
-            None => std::env::current_exe().map_err(LabError::io("finding the path of this program"))?,
-        };
+        let path = self.program.as_deref().ok_or_else(|| LabError::Unfit(vec![not_found()]))?;
         Ok(path.to_string_lossy().into_owned())
     }
 
@@ -96,6 +93,13 @@ impl IronSwan {
     }
 }
 
+fn not_found() -> Remedy {
+    Remedy::new(
+        "the program ironswan is neither beside ironswan-lab nor on PATH",
+        "install it there (`make build` makes both), or name it with --program",
+    )
+}
+
 impl Dut for IronSwan {
     fn name(&self) -> String {
         self.name.clone()
@@ -103,11 +107,13 @@ impl Dut for IronSwan {
 
     fn lacks(&self) -> Vec<Remedy> {
         let mut lacks = machine::lacks_tun();
-        if let Some(p) = self.program.as_deref().filter(|p| !process::is_executable(p)) {
-            lacks.push(Remedy::new(
+        match &self.program {
+            Some(p) if process::is_executable(p) => {}
+            Some(p) => lacks.push(Remedy::new(
                 format!("there is no program {}", p.display()),
                 "build it with `make build`, or name another",
-            ));
+            )),
+            None => lacks.push(not_found()),
         }
         lacks
     }

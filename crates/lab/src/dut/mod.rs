@@ -88,7 +88,7 @@ pub struct DutOptions {
     pub data: Vec<DataSetting>,
     /// IPComp inside of the tunnels of ironswan.
     pub ipcomp: bool,
-    /// The `ironswan` program; the running program when absent.
+    /// The `ironswan` program; looked for when absent ([`DutOptions::gateway`]).
     pub ironswan: Option<PathBuf>,
     /// The `wireguard-go` program; looked for when absent.
     pub wireguard_go: Option<PathBuf>,
@@ -111,6 +111,15 @@ impl Default for DutOptions {
 }
 
 impl DutOptions {
+    /// The `ironswan` program to measure: the one that was named, or the one that has started us
+    /// (the variable `IRONSWAN`), or one beside us, or one on PATH.
+    pub fn gateway(&self) -> Option<PathBuf> {
+        let started_us = || std::env::var_os("IRONSWAN").filter(|p| !p.is_empty()).map(PathBuf::from);
+        let beside = || Some(std::env::current_exe().ok()?.with_file_name("ironswan"));
+        let beside = || beside().filter(|p| process::is_executable(p));
+        self.ironswan.clone().or_else(started_us).or_else(beside).or_else(|| process::find("ironswan"))
+    }
+
     /// The ESP proposals, for people.
     pub fn esp(&self) -> String {
         self.suites.iter().map(|s| s.esp.as_str()).collect::<Vec<_>>().join(", ")
@@ -298,7 +307,7 @@ pub fn by_name(name: &str, encaps: &[Encap], options: &DutOptions) -> Result<Vec
                 let plain = (name.clone(), None);
                 let with = options.data.iter().map(move |d| (format!("{name} {d}"), Some(d.clone())));
                 std::iter::once(plain).chain(with).map(move |(name, data)| {
-                    let program = options.ironswan.clone();
+                    let program = options.gateway();
                     let dut = ironswan::IronSwan::new(name, program, suite.clone(), encap, data);
                     Box::new(dut.ipcomp(options.ipcomp)) as Box<dyn Dut>
                 })

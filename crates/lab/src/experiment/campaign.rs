@@ -16,6 +16,7 @@ use crate::interrupt;
 use crate::machine::Fingerprint;
 use crate::measure::Watch;
 use crate::measure::soaker::Soak;
+use crate::process;
 use crate::record::{
     Baseline, Better, Derived, Factors, Historical, LAB_SCHEMA, Measure, Record, Sample, View, figures,
 };
@@ -64,7 +65,7 @@ impl Default for Common {
             smoke: false,
             soaker: false,
             congestion: None,
-            command_line: std::env::args().collect(),
+            command_line: process::own_command_line(),
         }
     }
 }

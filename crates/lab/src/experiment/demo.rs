@@ -13,6 +13,7 @@ use crate::clock;
 use crate::dut::{DutOptions, Encap};
 use crate::error::LabError;
 use crate::interrupt;
+use crate::process;
 use crate::report::{self, wrap};
 use crate::topology::{Congestion, Line, LineSpec, Mode, Netns, Node, Owner, address};
 
@@ -44,7 +45,7 @@ impl Default for DemoOptions {
             repeats: 3,
             out: None,
             json: false,
-            command_line: std::env::args().collect(),
+            command_line: process::own_command_line(),
         }
     }
 }

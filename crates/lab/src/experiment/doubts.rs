@@ -52,10 +52,7 @@ pub(super) fn doubts(
 
 /// Whether the `ironswan` that is measured was built without optimisation.
 pub(super) fn is_debug(options: &DutOptions) -> bool {
-    match &options.ironswan {
-        None => cfg!(debug_assertions),
-        Some(program) => is_debug_path(program),
-    }
+    options.gateway().is_some_and(|program| is_debug_path(&program))
 }
 
 pub(super) fn clock_doubt(machine: &Fingerprint) -> Option<Warning> {

@@ -23,6 +23,7 @@ use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::measure::search::{Goal, Search, Step};
 use crate::measure::soaker::Soak;
+use crate::process;
 use crate::record::Record;
 use crate::report::flood::{
     FLOOD_SCHEMA, FloodResults, FloodRun, FloodSettings, FloodTrial, Purpose, TrialKey,
@@ -96,7 +97,7 @@ impl Default for FloodOptions {
             quick: false,
             smoke: false,
             soaker: false,
-            command_line: std::env::args().collect(),
+            command_line: process::own_command_line(),
         }
     }
 }

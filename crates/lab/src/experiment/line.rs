@@ -18,6 +18,7 @@ use crate::load::{Direction, Iperf3};
 use crate::machine::{self, Fingerprint};
 use crate::measure::Watch;
 use crate::measure::soaker::Soak;
+use crate::process;
 use crate::record::Record;
 use crate::report::{
     self, CellKey, HistoryNote, LineSettings, Program, Progress, Results, Run, RunFolder, Stored, Trial,
@@ -83,7 +84,7 @@ impl Default for LineOptions {
             smoke: false,
             soaker: false,
             congestion: Congestion::default(),
-            command_line: std::env::args().collect(),
+            command_line: process::own_command_line(),
         }
     }
 }

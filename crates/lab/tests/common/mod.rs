@@ -1,6 +1,8 @@
 //! What the tests of the laboratory share.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod commands;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::commands::LAB;
 use crate::common::{self, assert_root, common, left, program};
 use ironswan_lab::record::Record;
 use ironswan_lab::{TunnelsOptions, tunnels};
@@ -58,11 +59,11 @@ fn of_all_systems_those_that_are_missing_or_do_not_start_are_left_out_and_named(
     programs.script("wg", "echo a key");
     let broken = programs.script("broken", "exit 1");
     let folder = common::out("warnings-missing");
-    let arguments =
-        ["lab", "compare", "--smoke", "--dut", "all", "--sizes", "512", "--congestion", "reno", "--out"];
-    let run = Command::new(ironswan)
+    let arguments = ["compare", "--smoke", "--dut", "all", "--sizes", "512", "--congestion", "reno", "--out"];
+    let run = Command::new(LAB)
         .args(arguments)
         .arg(&folder)
+        .env("IRONSWAN", ironswan)
         .env("PATH", &programs.0)
         .env("WIREGUARD_GO", broken)
         .env_remove("WIREGUARD_GO_TAILSCALE")

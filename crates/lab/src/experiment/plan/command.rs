@@ -15,6 +15,7 @@ use crate::plan::model::Model;
 use crate::plan::record::{self, Told};
 use crate::plan::store::{self, Doubts};
 use crate::plan::{fitted, links, text};
+use crate::process;
 use crate::record::Record;
 use crate::report::{RunFolder, Stored, number, pretty, publish_with};
 
@@ -112,7 +113,7 @@ fn kept(o: &PlanOptions) -> Result<Answer, LabError> {
 fn done(o: &PlanOptions) -> Result<Answer, LabError> {
     let told = || {
         let started = Utc::from_epoch(clock::since_epoch()).rfc3339();
-        Told { command_line: std::env::args().collect(), started, seconds: 0.0 }
+        Told { command_line: process::own_command_line(), started, seconds: 0.0 }
     };
     if o.what == PlanWhat::Calibrate {
         let options = CalibrateOptions { suites: o.suites.clone(), ..o.calibrate.clone() };

@@ -215,11 +215,7 @@ impl Plan {
                 }),
                 (_, Some(_)) => return Err(LabError::Unfit(lacks)),
                 ("ironswan", None) => {
-                    let program = match &o.common.dut_options.ironswan {
-                        Some(p) => p.clone(),
-                        None => std::env::current_exe()
-                            .map_err(LabError::io("finding the path of this program"))?,
-                    };
+                    let program = o.common.dut_options.gateway().unwrap_or_default();
                     systems.push(System::IronSwan(program.to_string_lossy().into_owned()));
                 }
                 ("strongswan", None) => systems.push(System::StrongSwan),

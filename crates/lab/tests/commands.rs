@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use common::{IRONSWAN, Scratch, ended, remains, start, stderr, stdout};
+use common::commands::{LAB, Scratch, ended, remains, start, stderr, stdout};
 use ironswan_lab::report::breaches;
 use serde_json::Value;
 
@@ -30,13 +30,7 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
         ("rfc2544 --sizes 1519", "`1519` is not a frame size; write 64 to 1518"),
     ] {
         let out = scratch.path("run");
-        let done = Command::new(IRONSWAN)
-            .arg("lab")
-            .args(line.split(' '))
-            .arg("--out")
-            .arg(&out)
-            .output()
-            .expect(line);
+        let done = Command::new(LAB).args(line.split(' ')).arg("--out").arg(&out).output().expect(line);
         let text = stderr(&done);
         assert!(text.contains(said) && done.status.code() == Some(2), "{line}: {} {text}", done.status);
         assert!(stdout(&done).is_empty() && !out.exists(), "{line}");
@@ -91,7 +85,7 @@ fn now() -> Instant {
 
 #[test]
 fn every_experiment_prints_its_record_beside_another_that_runs_at_the_same_time() {
-    let lab = Command::new(IRONSWAN).args(["lab", "--help"]).output().expect("ironswan");
+    let lab = Command::new(LAB).arg("--help").output().expect("ironswan-lab");
     let listed = stdout(&lab).lines().filter(|line| line.contains(" E") && line.contains(": ")).count();
     assert_eq!(listed, EXPERIMENTS.len(), "{}", stdout(&lab));
     let left = Mutex::new(EXPERIMENTS.iter());

@@ -1,6 +1,6 @@
 //! `lab background`: its options.
 
-use ironswan_lab::BackgroundOptions;
+use crate::BackgroundOptions;
 
 use super::common::{Common, within};
 

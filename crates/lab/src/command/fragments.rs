@@ -1,6 +1,6 @@
 //! `lab fragments`: options to the laboratory's own.
 
-use ironswan_lab::{FragmentsOptions, FrameSize};
+use crate::{FragmentsOptions, FrameSize};
 
 use super::common::{Common, within};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use ironswan_lab::dut::{Encap, Suite};
-use ironswan_lab::topology::Congestion;
+use crate::dut::{Encap, Suite};
+use crate::topology::Congestion;
 
 /// Reads a number between two: of every option that is one, so that nonsense is refused before anything else is done.
 pub(crate) fn within<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
@@ -46,7 +46,7 @@ pub(crate) struct Common {
     /// Folder for the run
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// The ironswan program to test [default: this one]
+    /// The ironswan program to test [default: the one that started this, beside it, or on PATH]
     #[arg(long, value_name = "FILE")]
     pub(crate) program: Option<PathBuf>,
     /// The record as JSON on standard output
@@ -89,8 +89,8 @@ impl Common {
     }
 
     /// As the laboratory wants them.
-    pub(crate) fn options(self) -> Result<ironswan_lab::Common, String> {
-        let mut o = ironswan_lab::Common {
+    pub(crate) fn options(self) -> Result<crate::Common, String> {
+        let mut o = crate::Common {
             duts: self.dut,
             duration: self.duration,
             repeats: self.repeats,
@@ -99,7 +99,7 @@ impl Common {
             smoke: self.smoke,
             soaker: self.soaker,
             congestion: self.congestion,
-            ..ironswan_lab::Common::default()
+            ..crate::Common::default()
         };
         if let Some(encap) = self.encap {
             o.encaps = Encap::list(&encap)?;

@@ -1,6 +1,6 @@
 //! `lab transfer`: its options.
 
-use ironswan_lab::TransferOptions;
+use crate::TransferOptions;
 
 use super::common::{Common, within};
 

@@ -1,7 +1,7 @@
 //! `lab rfc2544`: options to the laboratory's own.
 
-use ironswan_lab::load::Direction;
-use ironswan_lab::{FrameSize, Rfc2544Options, Rfc2544Setup};
+use crate::load::Direction;
+use crate::{FrameSize, Rfc2544Options, Rfc2544Setup};
 
 use super::common::{Common, within};
 

@@ -6,7 +6,11 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn plan(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ironswan")).arg("plan").args(arguments).output().expect("ironswan")
+    Command::new(env!("CARGO_BIN_EXE_ironswan-lab"))
+        .arg("plan")
+        .args(arguments)
+        .output()
+        .expect("ironswan-lab")
 }
 
 #[test]

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn stored() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/tests/runs/sizes")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/sizes")
 }
 
 /// Exit status, standard output, standard error.
 fn lab(arguments: &[&str]) -> (i32, String, String) {
     let done =
-        Command::new(env!("CARGO_BIN_EXE_ironswan")).arg("lab").args(arguments).output().expect("ironswan");
+        Command::new(env!("CARGO_BIN_EXE_ironswan-lab")).args(arguments).output().expect("ironswan-lab");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (done.status.code().expect("a status"), text(done.stdout), text(done.stderr))
 }

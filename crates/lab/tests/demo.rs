@@ -1,4 +1,4 @@
-//! `ironswan demo`, the real thing: it works, also beside another, says what is wrong with a machine, and leaves nothing
+//! `ironswan-lab demo`, the real thing: it works, also beside another, says what is wrong with a machine, and leaves nothing
 //! behind however it ends. Needs root, a TUN device and iperf3.
 
 mod common;
@@ -9,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{IRONSWAN, Scratch, alone, remains, stderr, stdout};
+use common::commands::{LAB, Scratch, alone, remains, stderr, stdout};
 
 fn demo(out: &Path) -> Command {
-    let mut c = Command::new(IRONSWAN);
+    let mut c = Command::new(LAB);
     c.arg("demo").arg("--out").arg(out).stdout(Stdio::piped()).stderr(Stdio::piped());
     c
 }
@@ -120,8 +120,8 @@ fn the_next_run_removes_what_a_killed_demo_left() {
     let pid = child.id();
     send("-KILL", &child);
     child.wait().expect("reap");
-    let next = Command::new(IRONSWAN)
-        .args(["lab", "line", "--smoke", "--dut", "plain", "--congestion", "reno", "--out"])
+    let next = Command::new(LAB)
+        .args(["line", "--smoke", "--dut", "plain", "--congestion", "reno", "--out"])
         .arg(scratch.path("next"))
         .output()
         .expect("the next run");
@@ -145,18 +145,16 @@ fn what_the_machine_lacks_is_said_with_the_remedy() {
     let _alone = alone();
     let scratch = Scratch::new("lacks");
     // Where another user can reach it.
-    let copy = scratch.path("ironswan");
-    fs::copy(IRONSWAN, &copy).expect("copy");
+    let copy = scratch.path("ironswan-lab");
+    fs::copy(LAB, &copy).expect("copy");
     let text = refused(
         &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
         copy.to_str().expect("a plain path"),
     );
     assert!(text.contains("root") && text.contains("sudo"), "{text}");
 
-    let text = refused(
-        &["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /dev/net && exec \"$0\" \"$@\""],
-        IRONSWAN,
-    );
+    let text =
+        refused(&["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /dev/net && exec \"$0\" \"$@\""], LAB);
     assert!(text.contains("/dev/net/tun") && text.contains("modprobe tun"), "{text}");
 
     // A PATH with `ip` and nothing else.
@@ -168,6 +166,6 @@ fn what_the_machine_lacks_is_said_with_the_remedy() {
     let tools = scratch.path("tools");
     fs::create_dir(&tools).expect("a folder");
     std::os::unix::fs::symlink(ip, tools.join("ip")).expect("a link");
-    let text = refused(&["env", &format!("PATH={}", tools.display())], IRONSWAN);
+    let text = refused(&["env", &format!("PATH={}", tools.display())], LAB);
     assert!(text.contains("iperf3") && text.contains("apt-get install iperf3"), "{text}");
 }

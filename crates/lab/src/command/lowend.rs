@@ -1,6 +1,6 @@
 //! `lab lowend`: options to the laboratory's own.
 
-use ironswan_lab::LowendOptions;
+use crate::LowendOptions;
 
 use super::common::{Common, within};
 

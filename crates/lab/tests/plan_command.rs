@@ -26,7 +26,11 @@ fn recomputed(folder: &Path) -> String {
 }
 
 fn plan(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_ironswan")).arg("plan").args(arguments).output().expect("ironswan")
+    Command::new(env!("CARGO_BIN_EXE_ironswan-lab"))
+        .arg("plan")
+        .args(arguments)
+        .output()
+        .expect("ironswan-lab")
 }
 
 fn document(out: &Output) -> Value {
@@ -49,12 +53,12 @@ fn a_machine_is_calibrated_asked_and_verified() {
         std::env::temp_dir().join(name).to_str().expect("a name").to_string()
     };
     let [calibrated, single, verified_in] = ["calibrate", "single", "verify"].map(out);
-    let calibrate = Command::new(env!("CARGO_BIN_EXE_ironswan"))
+    let calibrate = Command::new(env!("CARGO_BIN_EXE_ironswan-lab"))
         .args(["plan", "--calibrate", "--smoke", "--json", "--suite", "null-sha256", "--model", model])
         .args(["--out", &calibrated])
         .stdout(Stdio::null())
         .spawn()
-        .expect("ironswan");
+        .expect("ironswan-lab");
     let prefix = format!("ironlab-{}-", calibrate.id());
     let done = calibrate.wait_with_output().expect("it ends");
     assert!(done.status.success(), "{done:?}");
@@ -135,10 +139,10 @@ fn a_machine_is_calibrated_asked_and_verified() {
     assert!(text.contains("setup storm: 500 tunnels") && text.contains("what dominates"), "{text}");
 
     // One gateway alone, for its highest rates.
-    let lab = Command::new(env!("CARGO_BIN_EXE_ironswan"))
-        .args(["lab", "rfc2544", "--topology", "single", "--smoke", "--out", &single])
+    let lab = Command::new(env!("CARGO_BIN_EXE_ironswan-lab"))
+        .args(["rfc2544", "--topology", "single", "--smoke", "--out", &single])
         .output()
-        .expect("ironswan");
+        .expect("ironswan-lab");
     assert!(lab.status.success(), "{lab:?}");
     // On a busy machine a short search may find no rate.
     let run = Stored::read(Path::new(&single)).expect("a run").record();

@@ -1,7 +1,7 @@
 //! `lab topologies`: its options.
 
-use ironswan_lab::TopologiesOptions;
-use ironswan_lab::relay::Link;
+use crate::TopologiesOptions;
+use crate::relay::Link;
 
 use super::common::{Common, within};
 

@@ -1,6 +1,6 @@
 //! `lab driver`: its options.
 
-use ironswan_lab::DriverOptions;
+use crate::DriverOptions;
 
 use super::common::{Common, within};
 

@@ -1,6 +1,6 @@
 //! `lab compare`: options to the laboratory's own.
 
-use ironswan_lab::{CompareOptions, FrameSize};
+use crate::{CompareOptions, FrameSize};
 
 use super::common::Common;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ironswan_lab::load::apps::App;
 
-use common::{IRONSWAN, Scratch, ended, in_boxes, remains, start, stderr, stdout};
+use common::commands::{self, LAB, Scratch, ended, in_boxes, remains, start, stderr, stdout};
 
 /// TCP over boxes whose congestion control is one that every kernel allows.
 const LINE: &str = "line --dut ironswan --congestion reno";
@@ -36,7 +36,8 @@ fn failed(scratch: &Scratch, child: Child) -> String {
 fn with_gateways(name: &str, line: &str, body: &str) -> String {
     let scratch = Scratch::new(name);
     let program = scratch.path("gateway");
-    fs::write(&program, format!("#!/bin/sh\nreal='{IRONSWAN}'\n{body}\nexec \"$real\" \"$@\"\n"))
+    let real = common::program().expect("ironswan is not built: cargo build");
+    fs::write(&program, format!("#!/bin/sh\nreal='{}'\n{body}\nexec \"$real\" \"$@\"\n", real.display()))
         .expect("a script");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("executable");
     failed(&scratch, start(&scratch, &format!("{line} --program {}", program.display())))
@@ -142,7 +143,7 @@ fn lives(pid: u32) -> bool {
 
 /// Packets that a box has received on one of its links.
 fn received(pid: u32, name: &str, device: &str) -> u64 {
-    let boxes = common::boxes(pid);
+    let boxes = commands::boxes(pid);
     let Some(netns) = boxes.iter().find(|b| b.ends_with(name)) else { return 0 };
     let shown = Command::new("ip").args(["-n", netns, "-s", "-j", "link", "show", "dev", device]).output();
     let links: serde_json::Value = serde_json::from_slice(&shown.expect("ip").stdout).unwrap_or_default();
@@ -209,7 +210,7 @@ fn each_program_that_carries_files_and_is_killed_is_named() {
         fs::write(&script, format!("#!/bin/sh\nPATH=${{PATH#*:}}\n{body}\n")).expect("a script");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
         let path = format!("{}:{}", slow.display(), std::env::var("PATH").expect("a path"));
-        let mut run = common::experiment(&scratch, line);
+        let mut run = commands::experiment(&scratch, line);
         let child = run.env("PATH", path).spawn().expect("ironswan");
         let ready = |pid| {
             let carries = in_boxes(pid).iter().any(|(_, line)| line.contains(&mark));
@@ -245,7 +246,7 @@ fn each_program_that_carries_files_and_is_killed_is_named() {
     });
 }
 
-/// Runs a script in the one folder of a file system of so many KiB, `$ironswan` being the program; its status, what it said, and
+/// Runs a script in the one folder of a file system of so many KiB, `$lab` being the program; its status, what it said, and
 /// the files that it left, each with its size.
 fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u64)>) {
     let scratch = Scratch::new(name);
@@ -256,7 +257,7 @@ fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u
          find . -type f -printf '%P %s\\n'; exit $status"
     );
     let mut shell = Command::new("unshare");
-    shell.args(["-m", "sh", "-c", &all]).env("ironswan", IRONSWAN).env("disk", &disk);
+    shell.args(["-m", "sh", "-c", &all]).env("lab", LAB).env("disk", &disk);
     let output = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("unshare");
     let output = ended(output);
     let list = stdout(&output);
@@ -269,7 +270,7 @@ fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u
 
 #[test]
 fn a_full_disk_is_named_and_no_run_looks_whole() {
-    let driver = "$ironswan lab driver --smoke --out run";
+    let driver = "$lab driver --smoke --out run";
     let (status, said, files) = on_a_disk("room", 8192, driver);
     assert_eq!(status, 0, "{said}");
     let size = |name: &str| files.iter().find(|(n, _)| n == name).expect(name).1;
@@ -285,7 +286,7 @@ fn a_full_disk_is_named_and_no_run_looks_whole() {
         assert_eq!((status, left), (1, vec![]), "{said}");
     }
     // Raw files come first.
-    let line = "$ironswan lab line --smoke --dut plain --congestion reno --out run";
+    let line = "$lab line --smoke --dut plain --congestion reno --out run";
     let (status, said, left) = on_a_disk("raw", 4, line);
     assert_says(&said, &["ironswan lab line: writing /", "/run/raw/", ": No space left on device"]);
     assert_eq!((status, left), (1, vec![]), "{said}");
@@ -293,7 +294,7 @@ fn a_full_disk_is_named_and_no_run_looks_whole() {
 
 #[test]
 fn a_disk_without_room_for_a_model_is_named_before_anything_is_measured() {
-    let script = "echo old > plan.json && $ironswan plan --calibrate --smoke --model plan.json";
+    let script = "echo old > plan.json && $lab plan --calibrate --smoke --model plan.json";
     let (status, said, left) = on_a_disk("model", 64, script);
     assert_says(&said, &["the model cannot be written to plan.json (No space left on device", "--model"]);
     assert_eq!((status, left), (2, vec![("plan.json".into(), 4)]), "{said}");
@@ -301,11 +302,9 @@ fn a_disk_without_room_for_a_model_is_named_before_anything_is_measured() {
 
 #[test]
 fn the_page_of_a_run_is_written_anew_or_stays() {
-    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/tests/runs/sizes");
-    let script = format!(
-        "cp -r '{}' run && echo old > run/index.html && $ironswan lab report --html run",
-        stored.display()
-    );
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/sizes");
+    let script =
+        format!("cp -r '{}' run && echo old > run/index.html && $lab report --html run", stored.display());
     let (status, said, _) = on_a_disk("page", 8192, &script);
     assert_eq!(status, 0, "{said}");
     let all =

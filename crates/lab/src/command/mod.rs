@@ -1,9 +1,12 @@
-//! `demo` and `lab`: options to the laboratory's own.
+//! The program `ironswan-lab`: its command line, and what each command of it does.
+//!
+//! People start it as `ironswan lab`, `ironswan demo` and `ironswan plan`; messages say so.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
+//! | `args` | the command line |
 //! | `common` | options that the experiments share |
 //! | `background` | options of `lab background` |
 //! | `compare` | options of `lab compare` |
@@ -16,109 +19,108 @@
 //! | `topologies` | options of `lab topologies` |
 //! | `transfer` | options of `lab transfer` |
 //! | `tunnels` | options of `lab tunnels` |
+//! | `plan` | options of `plan` |
 
-pub(crate) mod background;
-pub(crate) mod common;
-pub(crate) mod compare;
-pub(crate) mod compression;
-pub(crate) mod driver;
-pub(crate) mod fragments;
-pub(crate) mod lowend;
-pub(crate) mod profile;
-pub(crate) mod rfc2544;
-pub(crate) mod topologies;
-pub(crate) mod transfer;
-pub(crate) mod tunnels;
+mod args;
+mod background;
+mod common;
+mod compare;
+mod compression;
+mod driver;
+mod fragments;
+mod lowend;
+mod plan;
+mod profile;
+mod rfc2544;
+mod topologies;
+mod transfer;
+mod tunnels;
 
-use ironswan_lab::dut::{Encap, Suite};
-use ironswan_lab::{DemoOptions, FloodOptions, LineOptions};
+use std::io::Write;
+use std::process::ExitCode;
 
-use crate::args::{Demo, Experiment, Flood, Lab, Line};
+use clap::Parser;
 
-/// `demo`; the exit status.
-pub(crate) fn demo(a: Demo) -> i32 {
-    settle("demo", demo_options(a), ironswan_lab::demo)
+use self::args::{Args, Demo, Experiment, Flood, Line};
+use crate::dut::{Encap, Suite};
+use crate::{DemoOptions, FloodOptions, LineOptions};
+
+/// The program: reads the command line, does what it says, returns the exit status.
+pub fn main() -> ExitCode {
+    let status = run(Args::parse().experiment);
+    ExitCode::from(u8::try_from(status).unwrap_or(2))
 }
 
-/// `lab ...`; the exit status.
-pub(crate) fn lab(a: Lab) -> i32 {
-    match a.experiment {
+/// A line to standard error; nothing when nobody reads it.
+fn complain(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// One command; the exit status.
+fn run(experiment: Experiment) -> i32 {
+    match experiment {
         Experiment::Line(a) => {
             let json = a.common.json;
-            settle("lab line", line_options(*a), |o| ironswan_lab::line_command(o, json))
+            settle("lab line", line_options(*a), |o| crate::line_command(o, json))
         }
         Experiment::Flood(a) => {
             let json = a.common.json;
-            settle("lab flood", flood_options(*a), |o| ironswan_lab::flood_command(o, json))
+            settle("lab flood", flood_options(*a), |o| crate::flood_command(o, json))
         }
         Experiment::Driver(a) => {
             let json = a.json();
-            settle("lab driver", a.options(), |o| {
-                ironswan_lab::present("driver", ironswan_lab::driver(o), json)
-            })
+            settle("lab driver", a.options(), |o| crate::present("driver", crate::driver(o), json))
         }
         Experiment::Background(a) => {
             let json = a.json();
             settle("lab background", a.options(), |o| {
-                ironswan_lab::present("background", ironswan_lab::background(o), json)
+                crate::present("background", crate::background(o), json)
             })
         }
         Experiment::Compression(a) => {
             let json = a.json();
             settle("lab compression", a.options(), |o| {
-                ironswan_lab::present("compression", ironswan_lab::compression(o), json)
+                crate::present("compression", crate::compression(o), json)
             })
         }
         Experiment::Transfer(a) => {
             let json = a.json();
-            settle("lab transfer", a.options(), |o| {
-                ironswan_lab::present("transfer", ironswan_lab::transfer(o), json)
-            })
+            settle("lab transfer", a.options(), |o| crate::present("transfer", crate::transfer(o), json))
         }
         Experiment::Topologies(a) => {
             let json = a.json();
             settle("lab topologies", a.options(), |o| {
-                ironswan_lab::present("topologies", ironswan_lab::topologies(o), json)
+                crate::present("topologies", crate::topologies(o), json)
             })
         }
         Experiment::Rfc2544(a) => {
             let json = a.json();
-            settle("lab rfc2544", a.options(), |o| {
-                ironswan_lab::present("rfc2544", ironswan_lab::rfc2544(o), json)
-            })
+            settle("lab rfc2544", a.options(), |o| crate::present("rfc2544", crate::rfc2544(o), json))
         }
         Experiment::Compare(a) => {
             let json = a.json();
-            settle("lab compare", a.options(), |o| {
-                ironswan_lab::present("compare", ironswan_lab::compare(o), json)
-            })
+            settle("lab compare", a.options(), |o| crate::present("compare", crate::compare(o), json))
         }
         Experiment::Fragments(a) => {
             let json = a.json();
-            settle("lab fragments", a.options(), |o| {
-                ironswan_lab::present("fragments", ironswan_lab::fragments(o), json)
-            })
+            settle("lab fragments", a.options(), |o| crate::present("fragments", crate::fragments(o), json))
         }
         Experiment::Lowend(a) => {
             let json = a.json();
-            settle("lab lowend", a.options(), |o| {
-                ironswan_lab::present("lowend", ironswan_lab::lowend(o), json)
-            })
+            settle("lab lowend", a.options(), |o| crate::present("lowend", crate::lowend(o), json))
         }
         Experiment::Profile(a) => {
             let json = a.json();
-            settle("lab profile", a.options(), |o| {
-                ironswan_lab::present("profile", ironswan_lab::profile(o), json)
-            })
+            settle("lab profile", a.options(), |o| crate::present("profile", crate::profile(o), json))
         }
         Experiment::Tunnels(a) => {
             let json = a.json();
-            settle("lab tunnels", a.options(), |o| {
-                ironswan_lab::present("tunnels", ironswan_lab::tunnels(o), json)
-            })
+            settle("lab tunnels", a.options(), |o| crate::present("tunnels", crate::tunnels(o), json))
         }
-        Experiment::Report { run, json, html } => ironswan_lab::report_command(&run, json, html),
-        Experiment::CompareRuns { a, b, json } => ironswan_lab::compare_runs_command(&a, &b, json),
+        Experiment::Report { run, json, html } => crate::report_command(&run, json, html),
+        Experiment::CompareRuns { a, b, json } => crate::compare_runs_command(&a, &b, json),
+        Experiment::Demo(a) => settle("demo", demo_options(a), crate::demo),
+        Experiment::Plan(a) => plan::plan(*a),
     }
 }
 
@@ -126,7 +128,7 @@ fn settle<T>(command: &str, options: Result<T, String>, go: impl FnOnce(T) -> i3
     match options {
         Ok(options) => go(options),
         Err(e) => {
-            eprintln!("ironswan {command}: error: {e}");
+            complain(format_args!("ironswan {command}: error: {e}"));
             2
         }
     }
@@ -215,11 +217,10 @@ mod tests {
     use clap::{CommandFactory, Parser};
 
     use super::*;
-    use crate::args::{Args, Command};
 
     fn line(args: &str) -> Result<LineOptions, String> {
-        match Args::try_parse_from(args.split(' ')).map_err(|e| e.to_string())?.command {
-            Command::Lab(Lab { experiment: Experiment::Line(a) }) => line_options(*a),
+        match Args::try_parse_from(args.split(' ')).map_err(|e| e.to_string())?.experiment {
+            Experiment::Line(a) => line_options(*a),
             _ => unreachable!("lab line was asked for"),
         }
     }
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn every_option_of_the_bench_script_is_understood() {
         let o = line(
-            "ironswan lab line --dut plain,ironswan --encap udp,raw --streams 1,4 --mode offload,wire --rates 0,500 \
+            "ironswan-lab line --dut plain,ironswan --encap udp,raw --streams 1,4 --mode offload,wire --rates 0,500 \
              --direction forward,both --duration 2.5 --repeats 3 --suite aes128-sha256,aes128gcm16 --inner-mtu 1300 --quick --soaker \
              --congestion bbr",
         )
@@ -237,15 +238,15 @@ mod tests {
         assert!(o.quick && o.soaker && o.duration == Duration::from_millis(2500));
         assert_eq!((o.directions.len(), o.dut_options.suites.len()), (2, 2));
         assert_eq!(o.congestion.to_string(), "bbr");
-        assert!(line("ironswan lab line --mode air").unwrap_err().contains("air"));
+        assert!(line("ironswan-lab line --mode air").unwrap_err().contains("air"));
     }
 
     #[test]
     fn a_flood_takes_losses_in_percent() {
-        let args = "ironswan lab flood --dut plain --payload 18,64 --flows 10 --placement own-core,own-core-threads --loss 0.5,0.1 \
+        let args = "ironswan-lab flood --dut plain --payload 18,64 --flows 10 --placement own-core,own-core-threads --loss 0.5,0.1 \
                     --packets 5000 --width 10 --probe 0.5 --multiples 2 --repeats 2 --mode wire --smoke";
-        let o = match Args::try_parse_from(args.split_whitespace()).unwrap().command {
-            Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).unwrap(),
+        let o = match Args::try_parse_from(args.split_whitespace()).unwrap().experiment {
+            Experiment::Flood(a) => flood_options(*a).unwrap(),
             _ => unreachable!("lab flood was asked for"),
         };
         assert_eq!((o.duts.len(), o.payloads, o.flows, o.multiples), (1, vec![18, 64], vec![10], vec![2.0]));
@@ -285,12 +286,11 @@ mod tests {
     #[test]
     fn every_number_of_every_experiment_has_a_range_and_what_is_outside_is_refused_with_it() {
         let args = Args::command();
-        let lab = args.find_subcommand("lab").unwrap();
-        let records = ["report", "compare-runs", "help"];
+        let records = ["report", "compare-runs", "demo", "plan", "help"];
         let mut seen = 0;
-        for experiment in lab.get_subcommands().map(clap::Command::get_name).filter(|n| !records.contains(n))
+        for experiment in args.get_subcommands().map(clap::Command::get_name).filter(|n| !records.contains(n))
         {
-            let options = lab.find_subcommand(experiment).unwrap().get_arguments();
+            let options = args.find_subcommand(experiment).unwrap().get_arguments();
             let options = options.filter(|a| a.get_action().takes_values()).filter_map(|a| a.get_long());
             let numbers: Vec<&str> = options.filter(|name| !WORDS.contains(name)).collect();
             assert!(["duration", "repeats"].iter().all(|n| numbers.contains(n)), "{experiment}: {numbers:?}");
@@ -299,7 +299,7 @@ mod tests {
                     if value == "0" && ZERO.contains(&(experiment, name)) {
                         continue;
                     }
-                    let line = ["ironswan", "lab", experiment, &format!("--{name}"), value];
+                    let line = ["ironswan-lab", experiment, &format!("--{name}"), value];
                     let refused = Args::try_parse_from(line).map(|_| ()).expect_err(&line.join(" "));
                     let said = refused.to_string();
                     assert_eq!(refused.exit_code(), 2);
@@ -321,11 +321,11 @@ mod tests {
             ("flood --congestion bbr", "--congestion"),
             ("driver --congestion bbr", "--congestion"),
         ] {
-            let args = format!("ironswan lab {args}");
-            let refused = match Args::try_parse_from(args.split(' ')).unwrap().command {
-                Command::Lab(Lab { experiment: Experiment::Flood(a) }) => flood_options(*a).map(|_| ()),
-                Command::Lab(Lab { experiment: Experiment::Background(a) }) => a.options().map(|_| ()),
-                Command::Lab(Lab { experiment: Experiment::Driver(a) }) => a.options().map(|_| ()),
+            let args = format!("ironswan-lab {args}");
+            let refused = match Args::try_parse_from(args.split(' ')).unwrap().experiment {
+                Experiment::Flood(a) => flood_options(*a).map(|_| ()),
+                Experiment::Background(a) => a.options().map(|_| ()),
+                Experiment::Driver(a) => a.options().map(|_| ()),
                 _ => unreachable!("one of these was asked for"),
             };
             assert!(refused.unwrap_err().starts_with(option), "{args}");

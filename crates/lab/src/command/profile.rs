@@ -1,6 +1,6 @@
 //! `lab profile`: its options.
 
-use ironswan_lab::ProfileOptions;
+use crate::ProfileOptions;
 
 use super::common::Common;
 

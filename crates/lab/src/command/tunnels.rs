@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ironswan_lab::TunnelsOptions;
+use crate::TunnelsOptions;
 
 use super::common::{Common, within};
 

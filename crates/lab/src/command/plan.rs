@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use ironswan_lab::plan::answer::Ask;
-use ironswan_lab::plan::links;
-use ironswan_lab::plan::mix::Mix;
-use ironswan_lab::plan::model::Path;
-use ironswan_lab::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
+use crate::plan::answer::Ask;
+use crate::plan::links;
+use crate::plan::mix::Mix;
+use crate::plan::model::Path;
+use crate::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
 
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     /// The model's file
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// The ironswan program to measure [default: this one]
+    /// The ironswan program to measure [default: the one that started this, beside it, or on PATH]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// Repeats of each load when measuring
@@ -90,14 +90,14 @@ pub(crate) fn plan(a: Plan) -> i32 {
     match options(a) {
         Ok(o) => plan_command(&o),
         Err(e) => {
-            crate::text::complain(format_args!("ironswan plan: error: {e}"));
+            super::complain(format_args!("ironswan plan: error: {e}"));
             2
         }
     }
 }
 
 fn options(a: Plan) -> Result<PlanOptions, String> {
-    let text = |e: ironswan_lab::LabError| e.to_string();
+    let text = |e: crate::LabError| e.to_string();
     let what = match &a.link {
         Some(rate) => PlanWhat::Link(links::rate(rate).map_err(text)?),
         None if a.calibrate => PlanWhat::Calibrate,
@@ -160,40 +160,40 @@ fn options(a: Plan) -> Result<PlanOptions, String> {
 mod tests {
     use clap::Parser;
 
+    use super::super::args::{Args, Experiment};
     use super::*;
-    use crate::args::{Args, Command};
 
     fn parsed(line: &str) -> Result<PlanOptions, String> {
-        match Args::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.command {
-            Command::Plan(a) => options(*a),
+        match Args::try_parse_from(line.split(' ')).map_err(|e| e.to_string())?.experiment {
+            Experiment::Plan(a) => options(*a),
             _ => unreachable!("plan was asked for"),
         }
     }
 
     #[test]
     fn a_question_is_understood() {
-        let o = parsed("ironswan plan --link 1G --mix imix --suite aes128gcm16,3des-sha1 --tunnels 500 --rekey 30m --setup-storm 10s")
+        let o = parsed("ironswan-lab plan --link 1G --mix imix --suite aes128gcm16,3des-sha1 --tunnels 500 --rekey 30m --setup-storm 10s")
             .unwrap();
         assert_eq!(
             (o.what, o.ask.tunnels, o.ask.rekey, o.ask.storm),
             (PlanWhat::Link(1e9), 500, 1800.0, Some(10.0))
         );
         assert_eq!((o.suites.len(), o.mixes.len()), (2, 1));
-        assert_eq!(parsed("ironswan plan --this-machine").unwrap().ask.share, 0.5);
+        assert_eq!(parsed("ironswan-lab plan --this-machine").unwrap().ask.share, 0.5);
     }
 
     #[test]
     fn nonsense_is_answered_with_what_to_write() {
         for (line, part) in [
-            ("ironswan plan", "--link"),
-            ("ironswan plan --link fast", "155.52M"),
-            ("ironswan plan --link 1G --links", "cannot be used"),
-            ("ironswan plan --link 1G --mix 63", "frame size"),
-            ("ironswan plan --link 1G --share 2", "--share"),
-            ("ironswan plan --link 1G --rekey never", "1h"),
-            ("ironswan plan --link 1G --encap maybe", "maybe"),
-            ("ironswan plan --link 1G --quick", "--calibrate"),
-            ("ironswan plan --calibrate --against run", "--verify"),
+            ("ironswan-lab plan", "--link"),
+            ("ironswan-lab plan --link fast", "155.52M"),
+            ("ironswan-lab plan --link 1G --links", "cannot be used"),
+            ("ironswan-lab plan --link 1G --mix 63", "frame size"),
+            ("ironswan-lab plan --link 1G --share 2", "--share"),
+            ("ironswan-lab plan --link 1G --rekey never", "1h"),
+            ("ironswan-lab plan --link 1G --encap maybe", "maybe"),
+            ("ironswan-lab plan --link 1G --quick", "--calibrate"),
+            ("ironswan-lab plan --calibrate --against run", "--verify"),
         ] {
             let e = parsed(line).unwrap_err();
             assert!(e.contains(part), "{line}: {e}");

@@ -1,6 +1,6 @@
 //! `lab compression`: its options.
 
-use ironswan_lab::CompressionOptions;
+use crate::CompressionOptions;
 
 use super::common::{Common, within};
 
