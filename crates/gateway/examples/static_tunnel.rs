@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use ironswan_crypto::batch::keymat_lens;
 use ironswan_crypto::rng::{Rng, Seeded, System};
-use ironswan_gateway::dataplane::userspace::{DataPlane, DataPlaneConfig};
+use ironswan_gateway::dataplane::userspace::{Workers, WorkersConfig};
 use ironswan_io::clock;
 use ironswan_io::route::{Destination, Netlink, PROTOCOL, Route, RouteKind, Rule, TABLE};
 use ironswan_io::tun::TunConfig;
@@ -475,15 +475,15 @@ fn hex(name: &str, text: &str) -> Result<Vec<u8>> {
 fn run() -> Result<()> {
     let args = Written::read(std::env::args().skip(1))?.args()?;
     let engine = Engine::new(Box::new(System), Config::default());
-    let config = DataPlaneConfig {
+    let config = WorkersConfig {
         device: TunConfig { name: args.device.clone(), mtu: args.mtu, ..TunConfig::default() },
-        ..DataPlaneConfig::default()
+        ..WorkersConfig::default()
     };
     for command in args.commands()? {
         let now = clock::now().saturating_duration_since(config.epoch);
         engine.apply(now, &command).map_err(|e| e.to_string())?;
     }
-    let plane = DataPlane::start(
+    let plane = Workers::start(
         &config,
         engine.clone(),
         |ike| {

@@ -6,7 +6,8 @@
 //! | [`start`] | starts and ends the daemon, reloads its configuration |
 //! | [`driver`] | the control plane: the loop around `ike::Endpoint`, and threads for what blocks |
 //! | [`dataplane`] | holds SAs and policies, moves packets |
-//! | [`guard`] | the rules, routes, nft table and ingress programs that keep protected packets from travelling in clear |
+//! | [`network`] | the kernel's routing, or a stand-in of tests |
+//! | [`guard`] | keeps protected packets from travelling in clear: rules, routes, nft table, programs at the ingress |
 //! | [`control`] | the VICI server |
 //! | [`observe`] | log lines and key tables |
 
@@ -14,5 +15,6 @@ pub mod control;
 pub mod dataplane;
 pub mod driver;
 pub mod guard;
+pub mod network;
 pub mod observe;
 pub mod start;

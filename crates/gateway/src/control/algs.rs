@@ -98,21 +98,16 @@ fn measured(selection: &Selection) -> Section {
 }
 
 impl Control {
-    /// Tells what the self-test of engines found; without it everything is aws-lc's.
-    pub fn set_engines(&self, selection: Selection) {
-        *self.engines.borrow_mut() = Some(selection);
-    }
-
-    /// `get-algorithms`.
+    /// `get-algorithms`. For a data plane without engines of ours, everything is aws-lc's.
     pub(super) fn get_algorithms(&self) -> Section {
-        let engines = self.engines.borrow().as_ref().map_or_else(Engines::portable, |s| s.engines);
-        sections(&engines)
+        let chosen = self.driver.plane(|plane| plane.engines().map(|s| s.engines));
+        sections(&chosen.unwrap_or_else(Engines::portable))
     }
 
     /// `ironswan-engines`.
     pub(super) fn ironswan_engines(&self) -> Section {
         let nothing = Selection { engines: Engines::portable(), table: Vec::new(), warnings: Vec::new() };
-        measured(self.engines.borrow().as_ref().unwrap_or(&nothing))
+        self.driver.plane(|plane| measured(plane.engines().unwrap_or(&nothing)))
     }
 }
 

@@ -26,16 +26,16 @@ impl Observer for Control {
             Event::ChildUp { ike, child } => self.publish("child-updown", || {
                 let mut sa = find(driver, *ike)?;
                 sa.children.retain(|c| c.id == *child);
-                let now = driver.engine_now().as_secs();
+                let now = driver.plane_now().as_secs();
                 Some(Section::new().with("up", true).with(name(&sa), ike_with_children(&sa, now)))
             }),
             Event::ChildDown { ike } => self.publish("child-updown", || {
-                let now = driver.engine_now().as_secs();
+                let now = driver.plane_now().as_secs();
                 Some(Section::new().with(name(ike), ike_with_children(ike, now)))
             }),
             Event::ChildRekeyed { ike: id, old, new } => self.publish("child-rekey", || {
                 let sa = find(driver, *id)?;
-                let now = driver.engine_now().as_secs();
+                let now = driver.plane_now().as_secs();
                 let new = sa.children.iter().find(|c| c.id == *new)?;
                 let pair = Section::new().with("old", child(old, now)).with("new", child(new, now));
                 let both = ike(&sa).with("child-sas", Section::new().with(old.name.as_str(), pair));
@@ -49,7 +49,7 @@ impl Observer for Control {
 /// The IKE_SA as it is now, with its counters.
 fn find(driver: &Driver, id: IkeId) -> Option<IkeSaInfo> {
     let mut sa = driver.view(|e, now| e.ike_sa(now, id))?;
-    driver.fill(&mut sa);
+    driver.fill(std::slice::from_mut(&mut sa));
     Some(sa)
 }
 

@@ -46,13 +46,11 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ironswan_crypto::engines::Selection;
 use ironswan_ike::event::Level;
 use ironswan_io::clock;
 use ironswan_wire::id::IdPattern;
 use ironswan_wire::vici::Section;
 
-pub use plane::Plane;
 pub(crate) use socket::try_connect;
 pub use socket::{Listener, connect_within, is_alive};
 
@@ -97,9 +95,6 @@ const EVENTS: &[&str] = &[
 /// Function that `reload-settings` runs; its result is the answer.
 pub type Reload = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
 
-/// Looks at the data plane.
-pub type LookAtPlane = Box<dyn Fn() -> Plane>;
-
 /// State that all clients share.
 pub struct Control {
     driver: Driver,
@@ -109,16 +104,13 @@ pub struct Control {
     started: Instant,
     started_at: SystemTime,
     reload: Reload,
-    plane: LookAtPlane,
-    /// Result of the engines' self-test; `None` until that has ended.
-    engines: RefCell<Option<Selection>>,
     /// Names of the shared keys that came without an id, by their owners.
     unnamed: RefCell<BTreeMap<Vec<IdPattern>, String>>,
 }
 
 impl Control {
     /// A server of this driver; it becomes one of its observers.
-    pub fn new(driver: Driver, reload: Reload, plane: LookAtPlane) -> Rc<Self> {
+    pub fn new(driver: Driver, reload: Reload) -> Rc<Self> {
         let control = Rc::new(Self {
             driver: driver.clone(),
             clients: RefCell::default(),
@@ -126,8 +118,6 @@ impl Control {
             started: clock::now(),
             started_at: clock::wall(),
             reload,
-            plane,
-            engines: RefCell::default(),
             unnamed: RefCell::default(),
         });
         driver.observe(control.clone());
@@ -272,6 +262,8 @@ fn flag(message: &Section, key: &str) -> Result<bool, String> {
     }
 }
 
+#[cfg(test)]
+mod recorded_tests;
 #[cfg(test)]
 mod suite_tests;
 #[cfg(test)]

@@ -61,10 +61,9 @@ impl Control {
             Ok(Err(why)) => Some(why),
             Err(_) => Some("the kernel is not done yet".to_owned()),
         };
-        let items = self.driver.installed(|i| {
-            let routes: HashMap<Destination, &Route> =
-                i.device_routes().map(|r| (r.destination, r)).collect();
-            let s = i.guard();
+        let routes = self.driver.plane(|plane| plane.routes());
+        let routes: HashMap<Destination, &Route> = routes.iter().map(|r| (r.destination, r)).collect();
+        let items = self.driver.guard(|s| {
             let device = &s.settings().device;
             let mut out = Vec::new();
             for (p, serving) in s.served() {
@@ -98,8 +97,8 @@ impl Control {
         }
         let mut answer = Section::new();
         if let Some(counters) = self.guard_counters().await {
-            let (at, problem) = self.driver.installed(|i| {
-                let (at, problem) = i.guard().ingress();
+            let (at, problem) = self.driver.guard(|g| {
+                let (at, problem) = g.ingress();
                 (at, problem.map(str::to_owned))
             });
             answer.put("guard", counters);

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ironswan_io::clock;
 use ironswan_wire::vici::Section;
 
+use super::plane::{counters, properties, stages};
 use super::{Control, failure, text};
 
 /// `version`.
@@ -26,7 +27,7 @@ impl Control {
         let up = clock::now().saturating_duration_since(self.started);
         let (total, half_open) = self.driver.view(|e, _| (e.ike_sa_count() as u64, e.counters().half_open));
         let guard = self.guard_counters().await;
-        let plane = (self.plane)();
+        let plane = self.driver.plane(|plane| plane.report());
         // The data threads and the control thread; none of them has work waiting that is not in
         // `ironswan-counters`.
         let threads = plane.workers as u64 + 1;
@@ -44,10 +45,10 @@ impl Control {
             .with("queues", four())
             .with("scheduled", "0")
             .with("ikesas", Section::new().with("total", total).with("half-open", half_open))
-            .with("plugins", ["ironswan", "vici", "user-space-esp"])
+            .with("plugins", ["ironswan", "vici", plane.name])
             .with("guard", guard.unwrap_or_default())
-            .with("data-plane", plane.section())
-            .with("stages", plane.stages_section())
+            .with("data-plane", properties(&plane))
+            .with("stages", stages(&plane))
     }
 
     /// `get-counters`: charon's 21, for the whole daemon only.
@@ -114,34 +115,13 @@ impl Control {
                 ike.put(name, n);
             }
         });
-        let c = self.driver.engine().counters();
-        let t = c.traffic;
-        let traffic: Section = [
-            ("out-frames", t.out_frames),
-            ("out-made", t.out_made),
-            ("out-dummies", t.out_dummies),
-            ("out-absorbed", t.out_absorbed),
-            ("out-sent", t.out_sent),
-            ("out-bytes", t.out_bytes),
-            ("in-packets", t.in_packets),
-            ("in-writes", t.in_writes),
-            ("in-merged", t.in_merged),
-            ("in-dummies", t.in_dummies),
-            ("in-bytes", t.in_bytes),
-            ("held", c.held),
-        ]
-        .into_iter()
-        .map(|(n, v)| (n.to_owned(), v))
-        .collect();
-        let drops: Section = c.drops().map(|(reason, n)| (reason.name().to_owned(), n)).collect();
-        let plane = (self.plane)();
-        let counters: Section = plane.counters.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
+        let plane = self.driver.plane(|plane| plane.report());
         let all = Section::new()
             .with("ike", ike)
-            .with("packets", traffic)
-            .with("drops", drops)
-            .with("plane", counters)
-            .with("stages", plane.stages_section());
+            .with("packets", counters(&plane.packets))
+            .with("drops", counters(&plane.drops))
+            .with("plane", counters(&plane.counters))
+            .with("stages", stages(&plane));
         match self.guard_counters().await {
             Some(guard) => all.with("guard", guard),
             None => all,

@@ -29,6 +29,11 @@ fn served() -> Served {
     serve(pair())
 }
 
+/// A server in front of a gateway, whose peer is `b`.
+pub(super) fn in_front_of(a: &Driver, b: &Driver) -> Served {
+    serve((a.clone(), b.clone()))
+}
+
 /// A server in front of the first gateway.
 pub(super) fn serve(pair: (Driver, Driver)) -> Served {
     serve_with(pair, Box::new(|| Box::pin(async { Err("no files here".to_owned()) })))
@@ -38,7 +43,7 @@ pub(super) fn serve(pair: (Driver, Driver)) -> Served {
 pub(super) fn serve_with((a, b): (Driver, Driver), reload: Reload) -> Served {
     let dir = Scratch::new();
     let path = dir.path().join("x.vici");
-    let control = Control::new(a.clone(), reload, Box::new(Plane::default));
+    let control = Control::new(a.clone(), reload);
     tokio::task::spawn_local(control.clone().serve(Listener::bind(&path).unwrap()));
     Served { dir, path, control, a, b }
 }

@@ -38,7 +38,7 @@ impl Control {
                 return Section::new().with("machine", vec![line]);
             }
         };
-        let machine = self.driver.installed(|i| fitness::carries(&facts, i.guard().policies()));
+        let machine = self.driver.guard(|g| fitness::carries(&facts, g.policies()));
         let (sas, _) = self.driver.ike_sas();
         let locals: BTreeSet<_> =
             sas.iter().map(|sa| sa.local.ip()).filter(|ip| !ip.is_unspecified()).collect();

@@ -1,7 +1,216 @@
-//! Data planes: they hold SAs and policies, and move the packets.
+//! Data planes: they hold SAs and policies, and move the packets. The rest of the gateway knows
+//! them by the trait [`DataPlane`] alone.
 //!
-//! | module | does |
+//! ```text
+//!               apply(commands) ─▶ ┌───────────┐ ◀─▶ packets
+//! control plane  poll_notice    ◀─ │ DataPlane │ ──▶ kernel: device, routes to it (or XFRM)
+//!               sa_stats, report ◀ └───────────┘
+//! ```
+//! The messages are those of [`ironswan_wire::sadb`]. A table in ARCHITECTURE.md says which method
+//! or message stands for each message of XFRM and PF_KEY. A data plane in the kernel (XFRM over
+//! netlink) sends the commands of one [`DataPlane::apply`] in one `sendmsg`, answers
+//! [`Applied::UnderWay`], and gives [`Notice::Applied`] when the kernel has acknowledged the last.
+//!
+//! # Files
+//!
+//! | file | holds |
 //! |---|---|
-//! | [`userspace`] | moves packets through the engine of `ironswan-ipsec`, between a TUN device and sockets |
+//! | `choose` | makes the data plane that the configuration asks for |
+//! | `userspace/` | moves packets through the engine of `ironswan-ipsec`, between a TUN device and sockets |
+//! | `recording` | remembers what it was told, for tests |
 
+use std::io;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use ironswan_config::tuning::Tuning;
+use ironswan_crypto::engines::Selection;
+use ironswan_io::route::Route;
+use ironswan_ipsec::Stages;
+use ironswan_wire::sadb::{Command, SaRef, SaStats, Up};
+
+pub mod choose;
+#[cfg(test)]
+pub(crate) mod recording;
 pub mod userspace;
+
+/// A data plane, as driver, control, guard and start see it. Lives on the control thread; nothing
+/// here may block for longer than a system call takes.
+pub trait DataPlane {
+    /// Begins to apply these commands, in their order. Each is all or nothing, and a refused one
+    /// does not keep the next from being applied. After [`Applied::UnderWay`] the caller waits for
+    /// [`Notice::Applied`] before the next call.
+    fn apply(&mut self, commands: &[Command]) -> Applied;
+
+    /// The next notice. After [`Notice::Ended`] there is no other.
+    fn poll_notice(&mut self, cx: &mut Context<'_>) -> Poll<Notice>;
+
+    /// Sends one IKE message from the port and address of `local`; an unspecified address leaves
+    /// the choice to the routing table. `message` has the non-ESP marker where one is due. Never
+    /// waits: a message for which there is no buffer space is dropped and counted.
+    ///
+    /// # Errors
+    /// The error of the kernel, and `NotConnected` when `local` has a port that is not ours.
+    fn send_ike(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) -> io::Result<()>;
+
+    /// Counters of these SAs, in their order; `None` for one that is not there. Of an inbound SA
+    /// the SPI alone counts.
+    fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>>;
+
+    /// Zero of the clock of [`SaStats::last_use`].
+    fn epoch(&self) -> Instant;
+
+    /// Properties, and all counters.
+    fn report(&self) -> Report;
+
+    /// Result of the self-test of the engines; `None` for a data plane without engines of ours.
+    fn engines(&self) -> Option<&Selection> {
+        None
+    }
+
+    /// Takes over the settings that can change while it runs. The first call is at the end of the
+    /// daemon's start: whatever it sets on this machine, [`Self::stop`] puts back.
+    fn tune(&mut self, _: &Tuning) {}
+
+    /// Index of the device into which routes lead packets that are to be protected; `None` for a
+    /// data plane that needs none.
+    fn device(&self) -> Option<u32> {
+        None
+    }
+
+    /// Routes to that device which stand.
+    fn routes(&self) -> Vec<Route> {
+        Vec::new()
+    }
+
+    /// Looks whether the device is as it was made, and mends or replaces it.
+    fn restore_device(&mut self) -> Restored {
+        Restored::Nothing
+    }
+
+    /// Sets again those of [`Self::routes`] that are not among `found`, the routes of table 220 in
+    /// the kernel. Names them.
+    fn restore_routes(&mut self, _found: &[Route]) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The guard has made its plan again: other destinations are exempt now, or no longer.
+    fn guard_changed(&mut self) {}
+
+    /// Links or addresses of this machine change: forget what was read of them.
+    fn links_changed(&mut self) {}
+
+    /// Links, addresses or routes have changed, and the network has settled: look up again whatever
+    /// depends on them.
+    fn network_changed(&mut self) {}
+
+    /// Removes the routes to the device.
+    fn remove_routes(&mut self) {}
+
+    /// Ends, and removes the device. Packets in flight are lost; nothing leaves in clear.
+    fn stop(&mut self);
+}
+
+/// How far the commands of one [`DataPlane::apply`] are.
+#[derive(Debug)]
+pub enum Applied {
+    /// All have been applied but these.
+    Done(Vec<Refused>),
+    /// [`Notice::Applied`] will tell.
+    UnderWay,
+}
+
+/// A command that was refused. Nothing has changed by it.
+#[derive(Debug)]
+pub struct Refused {
+    /// Its place among the commands of one [`DataPlane::apply`].
+    pub at: usize,
+    /// Why.
+    pub why: Box<dyn std::error::Error>,
+}
+
+/// An IKE message as it came.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IkeDatagram {
+    /// Our address and port.
+    pub local: SocketAddr,
+    /// The sender.
+    pub remote: SocketAddr,
+    /// The message, without non-ESP marker.
+    pub payload: Vec<u8>,
+}
+
+/// From a data plane to the control plane.
+#[derive(Debug)]
+pub enum Notice {
+    /// An IKE message has arrived.
+    Ike(IkeDatagram),
+    /// Acquire, expire and the like, in their order.
+    Up(Vec<Up>),
+    /// The commands under way have been applied, but for these.
+    Applied(Vec<Refused>),
+    /// Somebody deleted the device. IKE goes on; packets do not until
+    /// [`DataPlane::restore_device`].
+    DeviceGone,
+    /// A defect of ours has ended the data plane: nothing can be relied on to be carried any more.
+    Ended,
+}
+
+/// Result of [`DataPlane::restore_device`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Restored {
+    /// The device was as it should be.
+    Nothing,
+    /// It is again: a line for the log says what was wrong.
+    Done(String),
+    /// It is not, and this is why. To be tried again.
+    Failed(String),
+}
+
+/// A property of a data plane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Property {
+    /// Yes or no.
+    Flag(bool),
+    /// A number.
+    Number(u64),
+    /// Names, such as those of interfaces.
+    Names(Vec<String>),
+}
+
+/// Properties and counters, under the names by which `status` and `list counters` show them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Word for this data plane in charon's list of plugins.
+    pub name: &'static str,
+    /// Threads that move packets.
+    pub workers: usize,
+    /// Further properties, in the order in which they are shown.
+    pub properties: Vec<(&'static str, Property)>,
+    /// Packets and bytes, since the start.
+    pub packets: Vec<(&'static str, u64)>,
+    /// Dropped packets by reason.
+    pub drops: Vec<(&'static str, u64)>,
+    /// Counters of this kind of data plane alone.
+    pub counters: Vec<(&'static str, u64)>,
+    /// Time of each stage, over the batches that were measured.
+    pub stages: Stages,
+}
+
+/// Says what could not be done, for the log.
+pub fn unable(command: &Command) -> String {
+    match command {
+        Command::SaAdd(sa) => format!("unable to install {:?}bound SA {}", sa.direction, sa.spi),
+        Command::SaUpdate { sa, .. } | Command::SaPathMtu { sa, .. } => {
+            format!("unable to update SA {}", sa.spi)
+        }
+        Command::SaDelete(sa) => format!("unable to remove {:?}bound SA {}", sa.direction, sa.spi),
+        Command::PolicyAdd(p) => {
+            format!("unable to install policy {} ({} === {})", p.name, p.local, p.remote)
+        }
+        Command::PolicyDelete(p) => {
+            format!("unable to remove policy {} ({} === {})", p.name, p.local, p.remote)
+        }
+    }
+}

@@ -1,8 +1,13 @@
-//! Tests of the driver: two of them joined by nothing but their sends, with real engines and a kernel that agrees.
+//! Tests of the driver: two of them joined by nothing but their sends, with data planes that record
+//! and a kernel that agrees.
 
-use std::net::IpAddr;
+use std::collections::HashMap as Map;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use ironswan_crypto::rng::System;
+use ironswan_ike::event::IkeState;
 use ironswan_ike::{Options, Target};
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Address, Hop, Route, Rule};
@@ -11,9 +16,10 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::dataplane::userspace::install::Kernel;
-use crate::dataplane::userspace::install::tests::{Fake, Table};
+use crate::dataplane::IkeDatagram;
+use crate::dataplane::recording::{Record, Recording, SendIke};
 use crate::guard::standing::StandingGuard;
+use crate::network::tests::{Fake, Table};
 use ironswan_config::load_files;
 use ironswan_testkit::scratch::Scratch;
 
@@ -57,27 +63,38 @@ pub(crate) fn standing_guard() -> StandingGuard {
     StandingGuard::new(from_config::settings(&Default::default()))
 }
 
+/// Datagrams that a driver sends.
+pub(crate) type Sent = mpsc::UnboundedReceiver<IkeDatagram>;
+
 /// A driver at `me`, and what it sends.
-pub(crate) fn gateway(me: &str, conf: &str) -> (Driver, mpsc::UnboundedReceiver<Transmit>) {
-    with_kernel(Box::new(Agreeable(me.parse().unwrap())), conf)
+pub(crate) fn gateway(me: &str, conf: &str) -> (Driver, Sent) {
+    let (driver, sent, _) = recorded(me, conf);
+    (driver, sent)
+}
+
+/// A driver at `me`, what it sends, and what its data plane is told.
+pub(crate) fn recorded(me: &str, conf: &str) -> (Driver, Sent, Record) {
+    over(Box::new(Agreeable(me.parse().unwrap())), conf)
 }
 
 /// A driver over this kernel, and what it sends.
-pub(crate) fn with_kernel(
-    kernel: Box<dyn Kernel>,
-    conf: &str,
-) -> (Driver, mpsc::UnboundedReceiver<Transmit>) {
-    let (tx, rx) = mpsc::unbounded_channel();
-    let send = Box::new(move |t: &Transmit| tx.send(t.clone()).map_err(std::io::Error::other));
-    (sending(send, kernel, conf), rx)
+pub(crate) fn with_kernel(kernel: Box<dyn Kernel>, conf: &str) -> (Driver, Sent) {
+    let (driver, sent, _) = over(kernel, conf);
+    (driver, sent)
 }
 
-/// A driver over this kernel that sends so.
-fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
-    let engine = Engine::new(Box::new(System), ironswan_ipsec::Config::default());
-    let installer = Installer::new(engine.clone(), kernel, 7, standing_guard());
+fn over(kernel: Box<dyn Kernel>, conf: &str) -> (Driver, Sent, Record) {
+    let (tx, rx) = mpsc::unbounded_channel();
+    let send = Box::new(move |d| tx.send(d).map_err(io::Error::other));
+    let (driver, record) = sending(send, kernel, conf);
+    (driver, rx, record)
+}
+
+/// A driver over this kernel that sends so, and what its data plane is told.
+fn sending(send: SendIke, kernel: Box<dyn Kernel>, conf: &str) -> (Driver, Record) {
+    let (plane, record) = Recording::sending(send);
     let endpoint = Endpoint::new(Limits::default(), Box::new(System), Options::default());
-    let driver = Driver::new(endpoint, engine, installer, send, None, clock::now());
+    let driver = Driver::new(endpoint, plane, SharedGuard::new(standing_guard(), kernel), None);
     let config = read(conf);
     for s in config.secrets {
         driver.act(|e, _| e.load_shared(s));
@@ -85,7 +102,13 @@ fn sending(send: Send, kernel: Box<dyn Kernel>, conf: &str) -> Driver {
     for c in config.connections {
         driver.load_connection(c);
     }
-    driver
+    (driver, record)
+}
+
+/// Numbers of SAs and policies in the data plane of a driver.
+pub(crate) fn held(d: &Driver) -> (u64, u64) {
+    let counters: Map<_, _> = d.plane(|plane| plane.report().counters).into_iter().collect();
+    (counters["sas"], counters["policies"])
 }
 
 /// A configuration without errors.
@@ -123,10 +146,10 @@ async fn answers_to_strangers_that_cannot_be_sent_are_a_few_lines_and_hide_no_pe
     LocalSet::new()
         .run_until(async {
             let request = ike_sa_init().await;
-            let send = Box::new(|_: &Transmit| Err(io::ErrorKind::NetworkUnreachable.into()));
+            let send = Box::new(|_| Err(io::ErrorKind::NetworkUnreachable.into()));
             // Whoever comes is answered.
             let text = conf(1, 2).replace("remote_addrs = 192.0.2.2", "remote_addrs = 192.0.2.2, 0.0.0.0/0");
-            let a = sending(send, Box::new(Agreeable("192.0.2.1".parse().unwrap())), &text);
+            let (a, _) = sending(send, Box::new(Agreeable("192.0.2.1".parse().unwrap())), &text);
             let lines = Rc::new(Lines::default());
             a.observe(lines.clone());
             let unsent = || {
@@ -139,7 +162,7 @@ async fn answers_to_strangers_that_cannot_be_sent_are_a_few_lines_and_hide_no_pe
             };
             for n in 0..5_000u32 {
                 let remote = SocketAddr::new(IpAddr::from((0xc633_0000 + n).to_be_bytes()), 500);
-                a.datagram("192.0.2.1:500".parse().unwrap(), remote, &request);
+                receive(&a, "192.0.2.1:500".parse().unwrap(), remote, &request);
             }
             println!("{} lines, {} failures told", unsent().len(), a.send_errors());
             assert!((1..=3).contains(&unsent().len()), "{:?}", unsent());
@@ -188,7 +211,7 @@ async fn no_more_key_pairs_wait_for_strangers_than_there_are_half_open_ike_sas()
             let ask = |n: u8, site: u8| {
                 let mut bytes = request.clone();
                 bytes[..8].copy_from_slice(&[9, site, n, 1, 1, 1, 1, 1]);
-                a.datagram("192.0.2.1:500".parse().unwrap(), ([10, site, n, 1], 500).into(), &bytes);
+                receive(&a, "192.0.2.1:500".parse().unwrap(), ([10, site, n, 1], 500).into(), &bytes);
             };
             // Two sites fill the table, and 20 others come.
             (0..40).for_each(|n| ask(n, n % 2));
@@ -217,14 +240,19 @@ pub(crate) fn conf(me: u8, peer: u8) -> String {
     )
 }
 
+/// A datagram reaches a driver.
+fn receive(d: &Driver, local: SocketAddr, remote: SocketAddr, payload: &[u8]) {
+    d.act(|e, now| e.handle_datagram(now, local, remote, payload));
+}
+
 /// Carries what one sends to the other, as the sockets would: without the non-ESP marker.
-pub(crate) async fn carry(mut from: mpsc::UnboundedReceiver<Transmit>, to: Driver) {
+pub(crate) async fn carry(mut from: Sent, to: Driver) {
     while let Some(t) = from.recv().await {
         let payload = match t.remote.port() {
             4500 => t.payload.strip_prefix(&[0; 4]).expect("a non-ESP marker on port 4500"),
             _ => &t.payload,
         };
-        to.datagram(t.remote, t.local, payload);
+        receive(&to, t.remote, t.local, payload);
     }
 }
 
@@ -235,15 +263,22 @@ pub(crate) fn pair() -> (Driver, Driver) {
 
 /// Two gateways of these configurations that reach each other.
 pub(crate) fn pair_of(first: &str, second: &str) -> (Driver, Driver) {
-    let (a, from_a) = gateway("192.0.2.1", first);
-    let (b, from_b) = gateway("192.0.2.2", second);
+    let [(a, _), (b, _)] = recorded_pair(first, second);
+    (a, b)
+}
+
+/// Two gateways of these configurations that reach each other, and what their data planes are told.
+pub(crate) fn recorded_pair(first: &str, second: &str) -> [(Driver, Record); 2] {
+    let (a, from_a, told_a) = recorded("192.0.2.1", first);
+    let (b, from_b, told_b) = recorded("192.0.2.2", second);
     tokio::task::spawn_local(carry(from_a, b.clone()));
     tokio::task::spawn_local(carry(from_b, a.clone()));
     for d in [&a, &b] {
-        let d = d.clone();
-        tokio::task::spawn_local(async move { d.timers().await });
+        let (timed, served) = (d.clone(), d.clone());
+        tokio::task::spawn_local(async move { timed.timers().await });
+        tokio::task::spawn_local(async move { served.serve_plane().await });
     }
-    (a, b)
+    [(a, told_a), (b, told_b)]
 }
 
 pub(crate) async fn up(a: &Driver) -> Outcome {
@@ -251,14 +286,14 @@ pub(crate) async fn up(a: &Driver) -> Outcome {
     tokio::time::timeout(Duration::from_secs(10), end).await.expect("in time").expect("an outcome")
 }
 
-/// Waits until no SA is left in the engine, 8 s at most.
+/// Waits until no SA is left in the data plane, 8 s at most.
 async fn emptied(d: &Driver) {
     let mut waited = 0;
-    while !d.engine().sas().is_empty() && waited < 80 {
+    while held(d).0 != 0 && waited < 80 {
         tokio::time::sleep(Duration::from_millis(100)).await;
         waited += 1;
     }
-    assert!(d.engine().sas().is_empty(), "{:?}", d.engine().sas());
+    assert_eq!(held(d).0, 0);
 }
 
 #[tokio::test]
@@ -269,8 +304,7 @@ async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
             assert_eq!(up(&a).await, Ok(()));
             tokio::time::sleep(Duration::from_millis(100)).await;
             for d in [&a, &b] {
-                assert_eq!(d.engine().sas().len(), 2);
-                assert_eq!(d.engine().policies().len(), 1);
+                assert_eq!(held(d), (2, 1));
                 let (sas, _) = d.ike_sas();
                 assert_eq!((sas.len(), sas[0].children.len()), (1, 1));
                 assert!(sas[0].children[0].stats.is_some());
@@ -285,7 +319,7 @@ async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
             for d in [&a, &b] {
                 // The rekeyed inbound SA may outlive its IKE_SA by the few seconds that it is kept for late packets.
                 emptied(d).await;
-                assert!(d.engine().policies().is_empty(), "{:?}", d.engine().policies());
+                assert_eq!(held(d), (0, 0));
                 assert!(d.ike_sas().0.is_empty());
             }
         })
@@ -334,33 +368,14 @@ async fn an_attempt_for_which_the_route_is_not_understood_says_so() {
 }
 
 #[tokio::test]
-async fn a_child_whose_sa_the_engine_refuses_is_closed_on_both_sides() {
+async fn a_child_whose_sa_the_data_plane_refuses_is_closed_on_both_sides() {
     LocalSet::new()
         .run_until(async {
-            let (a, b) = pair();
+            let [(a, record), (b, _)] = recorded_pair(&conf(1, 2), &conf(2, 1));
             assert_eq!(up(&a).await, Ok(()));
-            let child = a.ike_sas().0[0].children[0].clone();
-            // The engine has this SPI already, so it says no.
-            let again = ironswan_wire::sadb::SaAdd {
-                direction: Direction::In,
-                protocol: ironswan_wire::iana::ProtocolId::ESP,
-                spi: child.spi_in,
-                reqid: child.reqid,
-                local: "192.0.2.1:500".parse().unwrap(),
-                remote: "192.0.2.2:500".parse().unwrap(),
-                udp_encap: false,
-                mode: child.mode,
-                suite: child.suite,
-                options: ironswan_wire::sadb::SaOptions::default(),
-                encr_key: vec![1; 20].into(),
-                integ_key: Vec::new().into(),
-                replay_window: 0,
-                local_ts: child.local_ts,
-                remote_ts: child.remote_ts,
-                lifetime: Default::default(),
-                notify_first_use: false,
-            };
-            a.apply(&Event::Sadb(Command::SaAdd(Box::new(again))));
+            // The data plane has this SPI already, so it says no.
+            let again = record.sas().into_iter().find(|sa| sa.direction == Direction::In).unwrap();
+            a.submit(vec![Command::SaAdd(Box::new(again))]);
             a.act(|_, _| ());
             for d in [&a, &b] {
                 emptied(d).await;
@@ -392,9 +407,9 @@ fn the_guard_of_a_child_is_its_own_and_follows_a_reload() {
     };
     let (a, b) = (conn("a", 2, "no"), conn("b", 3, "yes"));
     let guards = |driver: &Driver| {
-        driver.both(|e, i| i.replan(from_config::configured(e.connections())));
-        driver.installed(|i| {
-            let all = i.guard().policies().iter().map(|p| (p.name.clone(), p.guard));
+        driver.replan(driver.view(|e, _| from_config::configured(e.connections())));
+        driver.guard(|g| {
+            let all = g.policies().iter().map(|p| (p.name.clone(), p.guard));
             all.collect::<Vec<_>>()
         })
     };

@@ -2,15 +2,18 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use ironswan_keying::Connection;
+use ironswan_wire::sadb::PolicyAdd;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::dataplane::userspace::install::tests::{Fake, Table as KernelState};
 use crate::driver::tests::{conf, up};
+use crate::guard::Nft;
+use crate::network::tests::{Fake, Table as KernelState};
 
 /// A program that replaces the table: how often it ran, what it was told last, whether it fails.
 #[derive(Default)]
@@ -85,7 +88,7 @@ async fn loading_closes_the_way_at_once_and_a_child_that_comes_up_changes_nothin
             assert!(program.has("10.2.0.0/24"));
             assert_eq!((program.runs(), kept.borrow().rules.len()), (1, 2));
             // The engine gets just what was loaded.
-            let p = ironswan_wire::sadb::PolicyAdd {
+            let p = PolicyAdd {
                 name: "net".into(),
                 action: ironswan_wire::sadb::Action::Protect(ironswan_wire::sadb::ReqId(1)),
                 local: TrafficSelector::addresses(AddrRange::prefix([10, 1, 0, 0].into(), 24).unwrap()),
@@ -93,25 +96,23 @@ async fn loading_closes_the_way_at_once_and_a_child_that_comes_up_changes_nothin
                 priority: 0,
                 entry: ironswan_wire::sadb::Entry::default(),
             };
-            let narrower = ironswan_wire::sadb::PolicyAdd {
+            let narrower = PolicyAdd {
                 remote: TrafficSelector::addresses(AddrRange::prefix([10, 9, 0, 0].into(), 24).unwrap()),
                 ..p.clone()
             };
-            let apply =
-                |c: ironswan_wire::sadb::Command| driver.install(|i| i.apply(Duration::ZERO, &c).unwrap());
-            apply(ironswan_wire::sadb::Command::PolicyAdd(p.clone()));
+            let add = |p: &PolicyAdd, add| driver.change_guard(|g, _| g.engine(p, add));
+            add(&p, true);
             driver.guarded().await.unwrap();
-            assert!(has(&kept, "10.2.0.0/24 dev #7"));
             assert_eq!(program.runs(), 1);
             // And something else, which is in the plan for as long as the engine has it.
-            apply(ironswan_wire::sadb::Command::PolicyAdd(narrower.clone()));
+            add(&narrower, true);
             driver.guarded().await.unwrap();
             assert!(program.has("10.9.0.0/24") && has(&kept, "unreachable 10.9.0.0/24"));
-            apply(ironswan_wire::sadb::Command::PolicyDelete(narrower));
-            apply(ironswan_wire::sadb::Command::PolicyDelete(p));
+            add(&narrower, false);
+            add(&p, false);
             driver.guarded().await.unwrap();
             assert!(!program.has("10.9.0.0/24") && program.has("10.2.0.0/24"));
-            assert!(!has(&kept, "unreachable 10.9.0.0/24") && !has(&kept, "10.2.0.0/24 dev"));
+            assert!(!has(&kept, "unreachable 10.9.0.0/24"));
             assert!(has(&kept, "unreachable 10.2.0.0/24"), "loaded, whatever its state");
         })
         .await;
@@ -168,7 +169,7 @@ async fn a_table_that_is_touched_while_it_is_replaced_is_replaced_again() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let runs = program.runs();
-            driver.install(|i| i.guard_mut().table_lost());
+            driver.change_guard(|g, _| g.table_lost());
             program.slow.store(false, Relaxed);
             driver.guarded().await.unwrap();
             assert_eq!(program.runs(), runs + 2, "the one that ran, and one more");
@@ -290,11 +291,11 @@ async fn a_table_that_is_lost_does_not_wait_for_what_the_ingress_took() {
             let (driver, _kept, program) = setup();
             driver.guarded().await.unwrap();
             let slow = crate::guard::ingress::thread::tests::slow_once(Duration::from_secs(1));
-            driver.install(|i| i.guard_mut().set_keeper_thread(KeeperThread::with(slow).unwrap()));
+            driver.change_guard(|g, _| g.set_keeper_thread(KeeperThread::with(slow).unwrap()));
             driver.load_connection(other(&driver, 1));
             driver.guarded().await.unwrap();
             let runs = program.runs();
-            driver.install(|i| i.guard_mut().table_lost());
+            driver.change_guard(|g, _| g.table_lost());
             let began = clock::now();
             driver.guarded().await.unwrap();
             let took = clock::now().saturating_duration_since(began);

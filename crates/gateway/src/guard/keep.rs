@@ -3,18 +3,17 @@
 //! links, addresses or routes change, IKE is told and path MTUs are looked up again.
 //!
 //! ```text
-//! rtnetlink ─ links ────────────────────▶ threaded NAPI, within 100 ms
+//! rtnetlink ─ links, addresses ─────────▶ DataPlane::links_changed
 //!           ─ table 220, rules, links ──▶ compare, restore at once; at most every 100 ms if in vain
 //!           ─ filters, links, addresses ▶ the program at the ingress, on its own thread
 //!           ─ links, addresses, routes ─▶ Endpoint::network_changed, MTUs: after 200 ms of quiet
 //! nftables  ─ our table, not by us ─────▶ replace it, as `apply` paces it
-//! worker    ─ DeviceGone ───────────────▶ another device
+//! data plane ─ DeviceGone ──────────────▶ DataPlane::restore_device
 //! ```
 //! Our own changes of rules and routes are not told: thousands of tunnels that come up would mean
 //! as many comparisons.
 
 use std::collections::HashMap;
-use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -22,19 +21,17 @@ use std::time::{Duration, Instant};
 
 use ironswan_ike::event::Level;
 use ironswan_io::Error as IoError;
+use ironswan_io::clock;
 use ironswan_io::nft::{NftWatch, Touch};
 use ironswan_io::poller::{Poller, Ready, Waker};
-use ironswan_io::route::{Change, Netlink, Watch};
-use ironswan_io::tun::TunConfig;
-use ironswan_io::{clock, sysctl};
-use tokio::sync::{Notify, mpsc, watch};
+use ironswan_io::route::{Change, Watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::sleep_until;
 
-use crate::dataplane::userspace::DataPlane;
-use crate::dataplane::userspace::napi::Threaded;
+use crate::dataplane::Restored;
 use crate::driver::Driver;
-use crate::guard::apply::Table;
 use crate::guard::ingress::thread::KeeperThread;
+use crate::guard::table::Table;
 use crate::observe::log::{self, Repeated};
 
 /// The shortest time between two comparisons of rules and routes.
@@ -60,13 +57,8 @@ const SAY: Duration = Duration::from_secs(10);
 /// the network.
 pub struct Watcher {
     driver: Driver,
-    plane: Weak<DataPlane>,
-    device: TunConfig,
     /// `None`: `guard = no`.
     table: Option<Arc<Table>>,
-    /// Raised when the worker has lost its device.
-    pub gone: Rc<Notify>,
-    netlink: Netlink,
     listener: Listener,
     touches: Vec<Touch>,
     /// Ways in which other programs touched the nft table, logged when it stands again.
@@ -80,8 +72,6 @@ pub struct Watcher {
     settled_at: Option<Instant>,
     restless_since: Option<Instant>,
     device_at: Option<Instant>,
-    threaded: Rc<Threaded>,
-    threaded_at: Option<Instant>,
     said: HashMap<String, (Instant, u32)>,
 }
 
@@ -93,32 +83,23 @@ impl Watcher {
     /// The kernel refuses a netlink socket, or the thread.
     pub fn new(
         driver: Driver,
-        plane: Weak<DataPlane>,
-        device: TunConfig,
         table: Option<Arc<Table>>,
-        [installer, programs]: [u32; 2],
+        [routing, programs]: [u32; 2],
     ) -> Result<Self, String> {
         let open = || {
             let nft = table.as_ref().map(|_| NftWatch::open(crate::guard::NAME)).transpose()?;
-            Ok((
-                Listener::start(Watch::open()?.but_not(installer).but_no_filters_of(programs), nft)?,
-                Netlink::open()?,
-            ))
+            Listener::start(Watch::open()?.but_not(routing).but_no_filters_of(programs), nft)
         };
-        let (listener, netlink) = open().map_err(|e: IoError| e.to_string())?;
+        let listener = open().map_err(|e: IoError| e.to_string())?;
         // Nobody heard the changes between the first plan and this moment.
-        let ingress = driver.installed(|i| {
-            let thread = i.guard().keeper_thread()?;
+        let ingress = driver.guard(|g| {
+            let thread = g.keeper_thread()?;
             thread.look();
             Some(thread.watch())
         });
         Ok(Self {
             driver,
-            plane,
-            device,
             table,
-            gone: Rc::default(),
-            netlink,
             listener,
             touches: Vec::new(),
             lost: Vec::new(),
@@ -130,24 +111,15 @@ impl Watcher {
             settled_at: None,
             restless_since: None,
             device_at: None,
-            threaded: Rc::default(),
-            threaded_at: None,
             said: HashMap::new(),
         })
-    }
-
-    /// Has these interfaces looked at when links change.
-    #[must_use]
-    pub fn polling(self, threaded: Rc<Threaded>) -> Self {
-        Self { threaded, ..self }
     }
 
     /// Runs until it is dropped.
     pub async fn run(mut self) {
         loop {
-            let next = [self.compare_at, self.settled_at, self.device_at, self.threaded_at];
+            let next = [self.compare_at, self.settled_at, self.device_at];
             let next = next.into_iter().flatten().min();
-            let gone = self.gone.clone();
             let driver = self.driver.clone();
             tokio::select! {
                 heard = self.listener.heard.recv() => match heard {
@@ -160,15 +132,12 @@ impl Watcher {
                 () = driver.replaced(), if !self.touches.is_empty() => self.judge(),
                 () = told(&mut self.ingress) => self.ingress_kept(),
                 () = driver.table_stands(), if !self.lost.is_empty() => self.restored(),
-                () = gone.notified() => self.device_at = Some(clock::now()),
+                () = driver.device_gone() => self.device_at = Some(clock::now()),
                 () = at(next) => {}
             }
             let now = clock::now();
             if due(&mut self.device_at, now) {
                 self.keep_device(now);
-            }
-            if due(&mut self.threaded_at, now) {
-                self.threaded.look();
             }
             if due(&mut self.compare_at, now) {
                 self.compare(now);
@@ -184,11 +153,10 @@ impl Watcher {
         let now = clock::now();
         if change.links {
             self.device_at.get_or_insert(now);
-            self.threaded_at.get_or_insert(now + COMPARE);
         }
         // An address that goes takes routes along, of which not every kernel says so.
         if change.links || change.addresses || change.filters {
-            self.driver.installed(|i| i.guard().keeper_thread().into_iter().for_each(KeeperThread::look));
+            self.driver.guard(|g| g.keeper_thread().into_iter().for_each(KeeperThread::look));
         }
         if change.links || change.addresses || change.table || change.rules {
             self.burst.take_if(|(since, _)| now.saturating_duration_since(*since) > Duration::from_secs(1));
@@ -201,7 +169,7 @@ impl Watcher {
             self.compare_at.get_or_insert(earliest.max(now + BURST));
         }
         if change.links || change.addresses {
-            self.driver.install(|i| i.addresses_changed());
+            self.driver.change_plane(|plane| plane.links_changed());
         }
         if change.links || change.addresses || change.routes {
             let since = *self.restless_since.get_or_insert(now);
@@ -218,7 +186,7 @@ impl Watcher {
                 None => continue,
                 Some(why) => why,
             };
-            self.driver.install(|i| i.guard_mut().table_lost());
+            self.driver.change_guard(|g, _| g.table_lost());
             if !self.lost.contains(&why) {
                 self.lost.push(why);
             }
@@ -227,7 +195,7 @@ impl Watcher {
 
     /// The program at the ingress has been looked after.
     fn ingress_kept(&mut self) {
-        let restored = self.driver.install(|i| i.guard_mut().ingress_kept());
+        let restored = self.driver.change_guard(|g, _| g.ingress_kept());
         if !restored.is_empty() {
             let at = restored[..restored.len().min(3)].join(", ");
             let more = match restored.len() {
@@ -249,7 +217,7 @@ impl Watcher {
     }
 
     fn compare(&mut self, now: Instant) {
-        let restored = self.driver.install(|i| i.verify());
+        let restored = self.driver.restore_routing();
         if restored.as_ref().is_ok_and(|missing| !missing.is_empty()) {
             self.burst.get_or_insert((now, 0)).1 += 1;
         }
@@ -271,50 +239,23 @@ impl Watcher {
         }
     }
 
-    /// The device is there, up, and as it was made; or is made again.
+    /// Has the data plane look after its device.
     fn keep_device(&mut self, now: Instant) {
-        let Some(plane) = self.plane.upgrade() else { return };
-        let name = self.device.name.clone();
-        let link = match self.netlink.link(&name) {
-            Ok(link) => Some(link).filter(|l| l.index == plane.device_index()),
-            Err(IoError::NoDevice { .. }) => None,
-            // The kernel does not tell whether the device is there.
-            Err(e) => return self.retry_device(now, e.to_string()),
+        let line = match self.driver.change_plane(|plane| plane.restore_device()) {
+            Restored::Nothing => return,
+            Restored::Done(line) => line,
+            Restored::Failed(line) => {
+                self.device_at = Some(now + RETRY);
+                line
+            }
         };
-        if let Some(link) = link {
-            if !link.up || link.mtu != self.device.mtu {
-                let set = self.netlink.set_link(link.index, self.device.mtu, self.device.queue_len, true);
-                match set {
-                    Ok(()) if !link.up => {
-                        self.say("device", format!("somebody set {name} down; it is up again"));
-                    }
-                    Ok(()) => self.say("device", format!("somebody changed the MTU of {name}; restored")),
-                    Err(e) => self.retry_device(now, e.to_string()),
-                }
-                self.compare_at = Some(now);
-            }
-            return;
-        }
-        match plane.replace_device(&self.device) {
-            Ok(index) => {
-                prepare_device(&name);
-                self.driver.install(|i| i.replace_device(index));
-                self.say("device", format!("somebody deleted {name}; it was made again, the SAs go on"));
-            }
-            Err(e) => {
-                self.retry_device(now, format!("somebody deleted {name}, and it cannot be made again: {e}"))
-            }
-        }
-    }
-
-    fn retry_device(&mut self, now: Instant, why: String) {
-        self.say("device", why);
-        self.device_at = Some(now + RETRY);
+        self.say("device", line);
+        self.compare_at = Some(now);
     }
 
     fn network_changed(&mut self) {
         tell_network(&self.driver);
-        self.driver.install(|i| i.refresh_all());
+        self.driver.change_plane(|plane| plane.network_changed());
     }
 
     /// Logs, unless the same kind of thing has just been said.
@@ -336,23 +277,12 @@ impl Watcher {
 
 /// Tells the endpoint which addresses are ours.
 pub fn tell_network(driver: &Driver) {
-    match driver.install(|i| i.addresses()) {
+    match driver.addresses() {
         Ok(addresses) => driver.act(|e, now| e.network_changed(now, &addresses)),
         Err(e) => {
             static LINES: Repeated = Repeated::new();
             LINES.line(Level::Warn, || e.to_string());
         }
-    }
-}
-
-/// Sets the device's own sysctls. Where that fails, the log says what will be wrong.
-pub fn prepare_device(name: &str) {
-    if let Err(e) = sysctl::prepare_device(name) {
-        log::line(
-            Level::Warn,
-            None,
-            &format!("{e}; if net.ipv4.conf.all.rp_filter is 1, what comes out of the tunnel may be dropped"),
-        );
     }
 }
 
@@ -440,3 +370,7 @@ impl Drop for Listener {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "keep_tests.rs"]
+mod tests;

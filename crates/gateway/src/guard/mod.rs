@@ -8,7 +8,10 @@
 //! |---|---|
 //! | `plan/` | makes of policies the plan: routes, rules, the text of the nft table, the lists for the ingress; pure |
 //! | `standing/` | records what of the plan stands in the kernel, and sets or removes the difference |
-//! | `apply` | runs the passes of the daemon: at most one replacement of the table at a time |
+//! | `shared` | the record and the kernel's routing, for driver and data plane |
+//! | `passes` | state of the passes of the daemon |
+//! | `apply` | runs the passes: at most one replacement of the table at a time |
+//! | `table` | the nft table as the daemon replaces it |
 //! | `keep` | listens to the kernel, and restores what other programs remove; tells IKE of a changed network |
 //! | `start_and_end` | the guard at the daemon's start and end |
 //! | `ingress/` | the program at the ingress of every interface, and the thread that keeps it there |
@@ -29,9 +32,12 @@ pub mod ingress;
 pub mod keep;
 mod nft;
 pub mod offline;
+pub mod passes;
 pub mod plan;
+pub mod shared;
 pub mod standing;
 pub(crate) mod start_and_end;
+pub mod table;
 
 use std::collections::HashSet;
 use std::fmt;

@@ -7,19 +7,17 @@
 //! no guard: with `guard = no`, or without a guarded child, the guard of an earlier start is removed, and the log says so
 //! ```
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use ironswan_ike::event::Level;
-use ironswan_io::tun::TunConfig;
 
-use crate::dataplane::userspace::DataPlane;
 use crate::driver::Driver;
-use crate::guard::apply::{Replace, Table};
+use crate::guard::apply::Replace;
 use crate::guard::ingress::Keeper;
 use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::keep::Watcher;
 use crate::guard::plan::from_config::{self, Configured};
+use crate::guard::table::Table;
 use crate::guard::{NAME, Nft, delete_table};
 use crate::observe::log;
 use ironswan_config::Config;
@@ -87,13 +85,13 @@ impl DaemonGuard {
             Some(nft) => nft.present().ok(),
             None => Some(delete_table().map_err(|e| e.to_string())?),
         };
-        let device = driver.installed(|i| i.guard().settings().device.clone());
+        let device = driver.guard(|g| g.settings().device.clone());
         let mut keeper = Keeper::open(&device).map_err(|e| e.to_string())?;
         let interfaces = keeper.found();
         let port = keeper.port().map_err(|e| e.to_string())?;
         // The thread runs without the guard as well: it removes the programs of an earlier start.
         let thread = KeeperThread::start(keeper).map_err(|e| format!("starting a thread: {e}"))?;
-        driver.install(|i| i.guard_mut().set_keeper_thread(thread));
+        driver.change_guard(|g, _| g.set_keeper_thread(thread));
         let table = nft.map(Table::new);
         table.iter().for_each(|t| driver.set_guard_table(t.clone()));
         // An answer that the kernel does not give counts as a guard that stands.
@@ -123,13 +121,13 @@ impl DaemonGuard {
     }
 
     fn adopt_and_apply(&self, config: &Config) -> Result<(), String> {
-        self.driver.install(|i| i.adopt()).map_err(|e| e.to_string())?;
-        let (rules, routes) = self.driver.installed(|i| i.guard().in_kernel());
+        self.driver.change_guard(|guard, kernel| guard.adopt(kernel)).map_err(|e| e.to_string())?;
+        let (rules, routes) = self.driver.guard(|g| g.in_kernel());
         self.driver.guard_pass_now(&self.replace(), from_config::configured(&config.connections))?;
-        if !self.driver.installed(|i| i.guard().plan().ingress.is_empty()) {
+        if !self.driver.guard(|g| g.plan().ingress.is_empty()) {
             return Ok(());
         }
-        let (rules_now, routes_now) = self.driver.installed(|i| i.guard().in_kernel());
+        let (rules_now, routes_now) = self.driver.guard(|g| g.in_kernel());
         let rules = rules.iter().filter(|rule| !rules_now.contains(rule)).count();
         let routes = routes.difference(&routes_now).count();
         if let Some(parts) = (Former { rules, routes, ..self.former }).in_words() {
@@ -143,20 +141,14 @@ impl DaemonGuard {
         Ok(())
     }
 
-    /// Begins to watch; `installer`: the netlink address of the driver's own socket.
-    pub(crate) fn watch(
-        &self,
-        plane: &Rc<DataPlane>,
-        device: &TunConfig,
-        installer: u32,
-    ) -> Result<Watcher, String> {
-        let plane = Rc::downgrade(plane);
-        Watcher::new(self.driver.clone(), plane, device.clone(), self.table.clone(), [installer, self.port])
+    /// Begins to watch. `routing`: the netlink address from which our rules and routes are set.
+    pub(crate) fn watch(&self, routing: u32) -> Result<Watcher, String> {
+        Watcher::new(self.driver.clone(), self.table.clone(), [routing, self.port])
     }
 
     /// The start has failed. A guard that stood before stands on, with this configuration's plan.
     pub(crate) fn undo_start(&self) {
-        if !self.stood && !self.driver.installed(|i| i.guard().adopted()) {
+        if !self.stood && !self.driver.guard(|g| g.adopted()) {
             self.remove();
         }
     }
@@ -168,7 +160,7 @@ impl DaemonGuard {
         let Some(table) = self.table.clone() else { return self.remove() };
         // Replacements that wait for a thread have an older plan, and would come after this one.
         table.end();
-        self.driver.install(|i| i.clear());
+        self.driver.change_plane(|plane| plane.remove_routes());
         let last: Replace = Arc::new(move |text| table.replace_last(text));
         if let Err(e) = self.driver.guard_pass_now(&last, loaded) {
             log::line(Level::Error, None, &e);
@@ -176,7 +168,8 @@ impl DaemonGuard {
     }
 
     fn remove(&self) {
-        self.driver.install(|i| i.clear_all());
+        self.driver.change_plane(|plane| plane.remove_routes());
+        self.driver.change_guard(|guard, kernel| guard.clear(kernel));
         if let Some(Err(e)) = self.table.as_ref().map(|t| t.remove()) {
             log::line(Level::Error, None, &e);
         }

@@ -6,13 +6,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ironswan_ike::{Endpoint, STOPPING, Target};
 use ironswan_io::clock;
 
-use crate::dataplane::userspace::napi::Threaded;
 use crate::driver::Driver;
 use crate::start::run::RunError;
 use ironswan_config::diag::{Diagnostics, Severity};
@@ -76,7 +74,6 @@ pub(crate) struct Loaded {
     had_main: Cell<bool>,
     /// What its `ironswan.conf` said, when it had one.
     written_settings: RefCell<Option<Daemon>>,
-    threaded: Rc<Threaded>,
     /// Held by the reload that is under way.
     turn: tokio::sync::Mutex<()>,
     /// The thread that reads, or one that was given up and hangs.
@@ -84,15 +81,14 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Nothing yet from this folder. `threaded` is told what is to be polled by kernel threads when that changes.
-    pub(crate) fn new(dir: PathBuf, settings: Daemon, threaded: Rc<Threaded>) -> Self {
+    /// Nothing yet from this folder.
+    pub(crate) fn new(dir: PathBuf, settings: Daemon) -> Self {
         Self {
             dir,
             settings: RefCell::new(settings),
             names: RefCell::default(),
             had_main: Cell::default(),
             written_settings: RefCell::default(),
-            threaded,
             turn: tokio::sync::Mutex::default(),
             reading: RefCell::default(),
         }
@@ -201,7 +197,7 @@ impl Loaded {
             settings.limits = new.limits.clone();
         }
         if new.tuning.threaded_napi != settings.tuning.threaded_napi {
-            self.threaded.want(&new.tuning.threaded_napi);
+            driver.change_plane(|plane| plane.tune(&new.tuning));
             settings.tuning.threaded_napi.clone_from(&new.tuning.threaded_napi);
         }
         if *new != *settings {

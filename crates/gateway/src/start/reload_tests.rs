@@ -5,12 +5,13 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 
 use super::*;
-use crate::driver::tests::{conf, gateway, pair};
+use crate::driver::tests::{conf, gateway, pair, recorded_pair, up};
 use ironswan_testkit::scratch::Scratch;
+use ironswan_wire::sadb::Action;
 
 fn loaded(dir: &Scratch, driver: &Driver) -> Loaded {
     let (config, _) = load(dir.path()).unwrap();
-    let loaded = Loaded::new(dir.path().to_owned(), config.daemon.clone(), Rc::default());
+    let loaded = Loaded::new(dir.path().to_owned(), config.daemon.clone());
     loaded.take(driver, config);
     loaded
 }
@@ -250,5 +251,65 @@ fn nothing_is_loaded_and_initiated_while_the_daemon_says_goodbye() {
         assert_eq!(refused.err().map(|e| e.to_string()).as_deref(), Some("the daemon is stopping"));
         driver.act(|e, now| e.handle_timeout(now + Duration::from_secs(60)));
         assert_eq!((names(&driver).len(), driver.view(|e, _| e.ike_sa_count())), (0, 0));
+    });
+}
+
+#[test]
+fn the_data_plane_is_told_the_difference_alone() {
+    block(async {
+        let child = |net: u8, keys: &str| {
+            format!(
+                "extra{net} {{ local_ts = 10.1.{net}.0/24\n remote_ts = 10.2.{net}.0/24\n \
+                 esp_proposals = aes128gcm16\n {keys} }} "
+            )
+        };
+        let text = |children: &str| {
+            let both = conf(1, 2).replace("children {", &format!("children {{ {children}"));
+            both.replace(
+                "esp_proposals = aes128gcm16 }",
+                "esp_proposals = aes128gcm16\n start_action = trap }",
+            )
+        };
+        let [(driver, told), _] = recorded_pair("", &conf(2, 1));
+        let dir = folder(&text(""));
+        let loaded = loaded(&dir, &driver);
+        assert_eq!(told.batches(), ["add policy 10.1.0.0/24 === 10.2.0.0/24"]);
+        up(&driver).await.unwrap();
+        let sas = told.sas();
+        assert_eq!(sas.len(), 2);
+        told.batches();
+        told.calls();
+
+        loaded.reload(&driver).await.unwrap();
+        assert_eq!(told.batches(), [""; 0], "the files are as they were");
+        write(&dir, &text(&child(7, "start_action = trap")));
+        loaded.reload(&driver).await.unwrap();
+        assert_eq!(told.batches().join(", "), "add policy 10.1.7.0/24 === 10.2.7.0/24");
+        assert_eq!(told.sas(), sas, "the tunnel is not touched");
+        write(&dir, &text(&child(7, "mode = drop\n start_action = trap")));
+        loaded.reload(&driver).await.unwrap();
+        let changed = told.batches().join(", ");
+        assert!(changed.contains("delete policy 10.1.7.0/24") && changed.contains("add policy 10.1.7.0/24"));
+        let action = |net: &str| {
+            told.policies().into_iter().find(|p| p.name == net).map(|p| p.action).expect("it stands")
+        };
+        assert_eq!(action("net.extra7"), Action::Discard);
+        assert_eq!(told.sas(), sas);
+
+        // Settings of the data plane that can change while it runs.
+        assert_eq!(told.calls().iter().filter(|c| c.starts_with("tune")).count(), 0);
+        dir.write("ironswan.conf", "data {\n threaded_napi = lan\n}\n");
+        loaded.reload(&driver).await.unwrap();
+        assert!(told.calls().contains(&"tune threaded_napi Named([\"lan\"])".to_owned()));
+
+        write(&dir, "# nothing any more\n");
+        loaded.reload(&driver).await.unwrap();
+        for _ in 0..500 {
+            if told.sas().is_empty() && told.policies().is_empty() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{:?} {:?}", told.sas(), told.policies());
     });
 }

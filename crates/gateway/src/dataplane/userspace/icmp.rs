@@ -14,7 +14,8 @@ use ironswan_io::mmsg::RecvSlots;
 use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::raw::RawSocket;
 
-use super::{Pair, StartError};
+use super::notice::StartError;
+use super::sockets::Pair;
 use crate::dataplane::userspace::paths::Paths;
 
 /// Bytes for each error. Routers quote up to 576 or 1,280 bytes in all; one that quotes more is not

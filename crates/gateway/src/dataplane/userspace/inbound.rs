@@ -12,10 +12,14 @@ use ironswan_ipsec::{Carrier, Datagram, Engine, RxBatch, Stage, StageTimes, Work
 use ironswan_wire::esp::UdpKind;
 
 use super::lanes::{Lanes, lock};
+use super::notice::WorkerNotice;
 use super::packet_io::{Device, PacketIo};
 use super::refused::Merging;
 use super::sampling::Sampling;
-use super::{IkeDatagram, Notice, WorkerStats, token, xdp};
+use super::sockets::token;
+use super::stats::WorkerStats;
+use super::xdp;
+use crate::dataplane::IkeDatagram;
 use crate::dataplane::userspace::offloads::Slower;
 
 /// Most buffers of one receive, each with room for the largest that the kernel merges. Slots are
@@ -196,7 +200,7 @@ impl<D: Device> InExit<D> {
 
     /// Delivers a batch: IKE to the control plane, packets to the device. What its stages took, if
     /// it was measured.
-    fn deliver(&mut self, b: &mut InBatch, notice: impl FnMut(Notice)) -> Option<StageTimes> {
+    fn deliver(&mut self, b: &mut InBatch, notice: impl FnMut(WorkerNotice)) -> Option<StageTimes> {
         b.rx.resume();
         self.begin(b.now);
         self.stats.receive_errors += std::mem::take(&mut b.errors);
@@ -233,7 +237,7 @@ impl<D: Device> InExit<D> {
     }
 
     /// Writes what was opened to the device.
-    fn write(&mut self, b: &InBatch, mut notice: impl FnMut(Notice)) {
+    fn write(&mut self, b: &InBatch, mut notice: impl FnMut(WorkerNotice)) {
         let (rx, buf) = (&b.rx, &b.buf[..]);
         for write in &rx.writes {
             let header = write.offload.emit();
@@ -271,7 +275,7 @@ impl<D: Device> InExit<D> {
         if self.merging.has_changed() {
             self.merging.tell(&mut self.worker);
             for udp in self.merging.take_news() {
-                notice(Notice::Slower(Slower::Merging { udp }));
+                notice(WorkerNotice::Slower(Slower::Merging { udp }));
             }
         }
     }

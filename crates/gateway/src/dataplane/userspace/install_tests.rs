@@ -1,144 +1,25 @@
 //! Tests of the installer with a kernel that only remembers.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use ironswan_crypto::rng::System;
-use ironswan_io::route::{Hop, Rule};
+use ironswan_io::Error as IoError;
+use ironswan_io::clock;
+use ironswan_io::route::{PROTOCOL, RouteKind};
 use ironswan_ipsec::Config;
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
-use ironswan_wire::sadb::{Entry, Lifetime, Mode, SaOptions, SaRef, Spi};
+use ironswan_wire::sadb::{Action, Entry, Lifetime, Mode, PolicyAdd, SaOptions, SaRef, Spi};
 use ironswan_wire::secret::Secret;
-use ironswan_wire::selector::TrafficSelector;
+use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::path::ASK_AGAIN;
 use super::*;
 use crate::driver::tests::standing_guard;
-
-/// What a kernel remembers.
-#[derive(Default)]
-pub(crate) struct Table {
-    pub(crate) routes: Vec<Route>,
-    pub(crate) rules: Vec<Rule>,
-    pub(crate) path_mtu: u32,
-    /// Of the link, for paths of which nothing is known (`path_mtu` 0), and how often it was asked for.
-    pub(crate) link_mtu: u32,
-    pub(crate) link_asks: u32,
-    /// `path_mtu` is what the kernel has learned from ICMP; the route's own is this.
-    pub(crate) path_expires: Option<Duration>,
-    pub(crate) route_mtu: u32,
-    pub(crate) lookups: usize,
-    pub(crate) dumps: usize,
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) changes: usize,
-    /// What was done, in order.
-    pub(crate) done: Vec<String>,
-    /// Answers about routes (links, where `path_mtu` is 0) are not understood.
-    pub(crate) puzzles: bool,
-    /// What is to be said of the lists.
-    pub(crate) left_out: Vec<String>,
-    /// Changes whose text contains this are refused.
-    pub(crate) refuse: Option<&'static str>,
-}
-
-impl Table {
-    fn change(&mut self, what: String) -> Result<(), IoError> {
-        if self.refuse.is_some_and(|r| what.contains(r)) {
-            let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
-            return Err(IoError::Netlink { what, source });
-        }
-        self.done.push(what);
-        self.changes += 1;
-        Ok(())
-    }
-
-    /// The routes to the device.
-    fn device(&self) -> Vec<&Route> {
-        self.routes.iter().filter(|r| matches!(r.kind, RouteKind::Device(_))).collect()
-    }
-}
-
-/// The kernel makes metric 0 of IPv6 routes 1024.
-fn as_kept(route: &Route) -> Route {
-    let metric = if route.metric == 0 { default_metric(route.destination.ip) } else { route.metric };
-    Route { metric, ..route.clone() }
-}
-
-/// A kernel that only remembers.
-pub(crate) struct Fake(pub(crate) Rc<RefCell<Table>>);
-
-impl Kernel for Fake {
-    fn set_route(&mut self, route: &Route) -> Result<(), IoError> {
-        let mut t = self.0.borrow_mut();
-        t.change(format!("set {route}"))?;
-        let route = as_kept(route);
-        t.routes.retain(|r| (r.destination, r.metric) != (route.destination, route.metric));
-        t.routes.push(route);
-        Ok(())
-    }
-    fn delete_route(&mut self, route: &Route) -> Result<(), IoError> {
-        let mut t = self.0.borrow_mut();
-        t.change(format!("delete {route}"))?;
-        let route = as_kept(route);
-        let of = |r: &Route| (r.destination, r.metric, r.kind);
-        t.routes.retain(|r| of(r) != of(&route));
-        Ok(())
-    }
-    fn lookup(&mut self, to: IpAddr, _: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
-        assert_eq!(mark, 0x220);
-        let (source, mut t) = (Some([192, 0, 2, 1].into()), self.0.borrow_mut());
-        t.lookups += 1;
-        if t.puzzles && t.path_mtu != 0 {
-            return Err(IoError::Answer { what: format!("look up the route to {to}") });
-        }
-        Ok(Some(Hop {
-            link: 2,
-            gateway: None,
-            source,
-            mtu: t.path_mtu,
-            expires: t.path_expires,
-            local: false,
-        }))
-    }
-    fn configured(&mut self, to: IpAddr, from: Option<IpAddr>, mark: u32) -> Result<Option<Hop>, IoError> {
-        let own = self.0.borrow().route_mtu;
-        Ok(self.lookup(to, from, mark)?.map(|hop| Hop { mtu: own, expires: None, ..hop }))
-    }
-    fn link_mtu(&mut self, link: u32) -> Result<Option<u32>, IoError> {
-        let mut t = self.0.borrow_mut();
-        t.link_asks += 1;
-        if t.puzzles {
-            return Err(IoError::Answer { what: format!("show interface {link}") });
-        }
-        Ok(Some(t.link_mtu).filter(|_| link == 2))
-    }
-    fn addresses(&mut self) -> Result<Vec<Address>, IoError> {
-        self.0.borrow_mut().dumps += 1;
-        Ok(self.0.borrow().addresses.iter().map(|ip| Address::new(1, *ip, 24)).collect())
-    }
-    fn routes(&mut self) -> Result<Vec<Route>, IoError> {
-        Ok(self.0.borrow().routes.clone())
-    }
-    fn rules(&mut self) -> Result<Vec<Rule>, IoError> {
-        Ok(self.0.borrow().rules.clone())
-    }
-    fn left_out(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.0.borrow_mut().left_out)
-    }
-    fn add_rule(&mut self, rule: &Rule) -> Result<(), IoError> {
-        let mut t = self.0.borrow_mut();
-        t.change(format!("add rule {rule}"))?;
-        t.rules.push(*rule);
-        Ok(())
-    }
-    fn delete_rule(&mut self, rule: &Rule) -> Result<usize, IoError> {
-        let mut t = self.0.borrow_mut();
-        t.change(format!("delete rule {rule}"))?;
-        t.rules.retain(|r| r != rule);
-        Ok(1)
-    }
-}
+use crate::guard::plan::from_config::Configured;
+use crate::network::tests::{Fake, Table};
 
 fn gcm() -> EspSuite {
     EspSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: None, ke: None, esn: false }
@@ -151,7 +32,43 @@ fn setup() -> (Installer, Rc<RefCell<Table>>) {
         ..Table::default()
     }));
     let engine = Engine::new(Box::new(System), Config::default());
-    (Installer::new(engine, Box::new(Fake(table.clone())), 7, standing_guard()), table)
+    let guard = SharedGuard::new(standing_guard(), Box::new(Fake(table.clone())));
+    (Installer::new(engine, guard, 7), table)
+}
+
+impl Installer {
+    /// Adds a policy, of which the guard hears from the driver.
+    fn add(&mut self, policy: PolicyAdd) {
+        self.apply(NOW, &Command::PolicyAdd(policy.clone())).unwrap();
+        self.guard.change(|guard, _| guard.engine(&policy, true));
+    }
+
+    /// The guard makes its plan for a configuration without policies.
+    fn replan(&mut self) -> u64 {
+        let generation = self.guard.change(|guard, kernel| guard.replan(kernel, Configured::default()));
+        self.guard_changed();
+        generation
+    }
+
+    fn open(&self, generation: u64) {
+        self.guard.change(|guard, kernel| guard.open(kernel, generation));
+    }
+
+    /// Restores rules and routes, and names the missing ones.
+    fn verify(&mut self) -> Result<Vec<String>, IoError> {
+        let (mut missing, routes) = self.guard.restore()?;
+        missing.extend(self.restore(&routes));
+        Ok(missing)
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.guard.change(|guard, _| guard.take_log())
+    }
+
+    /// Whether the guard has something to do, and whether the kernel refused something.
+    fn state(&self) -> (bool, bool) {
+        self.guard.look(|guard| (guard.is_due(), guard.problem().is_some()))
+    }
 }
 
 fn range(a: [u8; 4], b: [u8; 4]) -> AddrRange {
@@ -369,8 +286,8 @@ fn what_the_kernel_answers_and_nobody_understands_changes_nothing_and_is_said_on
         i.narrowed(&[[192, 0, 2, 2].into()]);
         i.apply(NOW, &other_sa(1, |sa| (sa.udp_encap, sa.spi) = (true, Spi(0x2001)))).unwrap();
         assert_eq!(mtus(&i), (HashSet::from([1300]), 1238), "what was known holds, for the successor too");
-        assert_eq!(i.source_to([192, 0, 2, 2].into()).is_err(), route != 0, "and is not no route");
-        let log = i.guard_mut().take_log();
+        assert_eq!(i.guard.lookup([192, 0, 2, 2].into(), None).is_err(), route != 0, "and is not no route");
+        let log = i.log();
         assert!(log.len() == 1 && log[0].contains("is not understood"), "{log:?}");
         // Nobody tells when it is understood again.
         table.borrow_mut().puzzles = false;
@@ -385,9 +302,9 @@ fn what_a_list_is_without_is_said() {
     let (mut i, table) = setup();
     table.borrow_mut().left_out.push("of the rules, 1 is left out".into());
     assert_eq!(i.verify().unwrap(), [""; 0]);
-    assert_eq!(i.guard_mut().take_log(), ["of the rules, 1 is left out (said once)"]);
+    assert_eq!(i.log(), ["of the rules, 1 is left out (said once)"]);
     assert_eq!(i.verify().unwrap(), [""; 0]);
-    assert_eq!(i.guard_mut().take_log(), [""; 0]);
+    assert_eq!(i.log(), [""; 0]);
 }
 
 #[test]
@@ -534,10 +451,11 @@ fn a_range_is_cut_into_prefixes_and_a_rekey_changes_nothing() {
 #[test]
 fn what_the_engine_refuses_gets_no_route_and_holes_get_none_either() {
     let (mut i, table) = setup();
-    let mut p = policy(1, AddrRange::any(true));
-    let e = i.apply(NOW, &Command::PolicyAdd(p.clone())).unwrap_err();
-    assert!(e.contains("unable to install policy net"), "{e}");
-    p = policy(1, range([10, 3, 0, 0], [10, 3, 0, 255]));
+    let p = policy(1, AddrRange::any(true));
+    let command = Command::PolicyAdd(p);
+    assert_eq!(i.apply(NOW, &command).unwrap_err(), ApplyError::Family);
+    assert!(crate::dataplane::unable(&command).contains("unable to install policy net"));
+    let mut p = policy(1, range([10, 3, 0, 0], [10, 3, 0, 255]));
     p.action = Action::Bypass;
     i.apply(NOW, &Command::PolicyAdd(p)).unwrap();
     assert!(table.borrow().routes.is_empty());
@@ -549,31 +467,33 @@ fn a_route_that_is_refused_is_said_once_and_tried_again_and_the_sa_lives() {
     table.borrow_mut().refuse = Some("dev #7");
     let to = range([10, 2, 0, 0], [10, 2, 0, 255]);
     i.apply(NOW, &sa(1, true)).unwrap();
-    i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
+    i.add(policy(1, to));
     assert!(table.borrow().device().is_empty());
     assert_eq!(table.borrow().routes.len(), 1, "unreachable: closed");
-    let said = i.guard_mut().take_log();
+    let said = i.log();
     assert!(said.len() == 1 && said[0].contains("route to 10.2.0.0/24"), "{said:?}");
-    let generation = i.replan(Configured::default());
+    let generation = i.replan();
     i.open(generation);
-    assert!(i.guard().is_due() && i.guard().problem().is_some());
-    assert!(i.guard_mut().take_log().is_empty(), "said already");
+    assert_eq!(i.state(), (true, true));
+    assert!(i.log().is_empty(), "said already");
     table.borrow_mut().refuse = None;
-    let generation = i.replan(Configured::default());
-    let text = i.guard_mut().begin_table().unwrap();
-    i.guard_mut().table_replaced(&text, Ok(()));
+    let generation = i.replan();
+    i.guard.change(|guard, _| {
+        let text = guard.begin_table().unwrap();
+        guard.table_replaced(&text, Ok(()));
+    });
     i.open(generation);
     assert_eq!(table.borrow().device().len(), 1);
-    assert!(!i.guard().is_due() && i.guard().problem().is_none());
-    assert_eq!(i.guard_mut().take_log(), ["route to 10.2.0.0/24: done at last"]);
+    assert_eq!(i.state(), (false, false));
+    assert_eq!(i.log(), ["route to 10.2.0.0/24: done at last"]);
 }
 
 #[test]
 fn what_somebody_removes_is_found_and_set_again_and_our_own_changes_are_not() {
     let (mut i, table) = setup();
     let to = range([10, 2, 0, 0], [10, 2, 0, 255]);
-    i.apply(NOW, &Command::PolicyAdd(policy(1, to))).unwrap();
-    i.replan(Configured::default());
+    i.add(policy(1, to));
+    i.replan();
     assert_eq!(i.verify().unwrap(), Vec::<String>::new(), "nothing of it is missing");
     table.borrow_mut().routes.clear();
     let rules = std::mem::take(&mut table.borrow_mut().rules);
@@ -663,9 +583,8 @@ fn very_many_policies_to_one_destination_cost_as_much_as_they_are() {
     let added = began.elapsed();
     let lookups = table.borrow().lookups;
     assert_eq!((i.routes.len(), lookups, table.borrow().device().len()), (1, 4, 1));
-    let users = &i.routes.values().next().unwrap().users;
-    let locals: usize = users.values().map(|user| user.locals.len()).sum();
-    assert_eq!((users.len(), locals), (4, 256), "what is looked at for each of them");
+    let routed = i.routes.values().next().unwrap();
+    assert_eq!(routed.counted(), (4, 256), "what is looked at for each of them");
     i.narrowed(&[[192, 0, 2, 2].into()]);
     assert_eq!(table.borrow().lookups, lookups + 4, "each SA once");
     all.iter().for_each(|p| i.policy(p, false));

@@ -20,12 +20,14 @@ use ironswan_ipsec::{Engine, Stopwatch};
 
 use super::crew::Crew;
 use super::inbound::{InBatch, InExit, InLane};
+use super::notice::WorkerNotice;
 use super::order::Order;
 use super::outbound::{OutBatch, OutExit, OutLane};
 use super::packet_io::PacketIo;
 use super::pool::Pool;
 use super::sampling::Took;
-use super::{IkeDatagram, Notice, WorkerStats};
+use super::stats::WorkerStats;
+use crate::dataplane::IkeDatagram;
 
 /// Batches beyond one for each worker.
 const SPARE: usize = 2;
@@ -56,7 +58,7 @@ pub(super) struct Lanes<I: PacketIo> {
     pub(super) out_more: AtomicBool,
     /// The source that has more than one worker takes; 0 for none.
     pub(super) in_more: AtomicU64,
-    notices: Mutex<Box<dyn FnMut(Notice) + Send>>,
+    notices: Mutex<Box<dyn FnMut(WorkerNotice) + Send>>,
     rounds: AtomicU64,
     /// Times the first worker found no batch, and whether it has waited for one in this round.
     exhausted: AtomicU64,
@@ -83,7 +85,7 @@ impl<I: PacketIo> Lanes<I> {
         engine: Arc<Engine>,
         config: &LanesConfig,
         ike_sink: Box<dyn FnMut(IkeDatagram) -> bool + Send>,
-        notice_sink: Box<dyn FnMut(Notice) + Send>,
+        notice_sink: Box<dyn FnMut(WorkerNotice) + Send>,
     ) -> Self {
         let workers = config.workers.max(1);
         let batches = if workers == 1 { 1 } else { workers + SPARE };
@@ -124,7 +126,7 @@ impl<I: PacketIo> Lanes<I> {
     }
 
     /// Tells the control plane.
-    pub(super) fn notice(&self, notice: Notice) {
+    pub(super) fn notice(&self, notice: WorkerNotice) {
         lock(&self.notices)(notice);
     }
 
@@ -133,7 +135,7 @@ impl<I: PacketIo> Lanes<I> {
         let mut sink = lock(&self.notices);
         let up = self.engine.take_up();
         if !up.is_empty() {
-            sink(Notice::Up(up));
+            sink(WorkerNotice::Up(up));
         }
     }
 

@@ -29,7 +29,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::lanes::{Lanes, LanesConfig, lock};
 use super::packet_io::{Device, PacketIo};
-use super::token;
+use super::sockets::token;
 
 /// Bytes of an IPv4 and a UDP header.
 const HEADERS: usize = 28;

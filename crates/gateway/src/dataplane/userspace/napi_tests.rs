@@ -1,20 +1,22 @@
 //! Tests with a veth in a network namespace of the thread's own, whose `/sys` is mounted for it.
 //! The tests need root.
 
+use std::cell::RefCell;
 use std::fs::{read_dir, read_to_string};
 use std::process::Command;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use ironswan_config::Daemon;
 use ironswan_io::namespace;
-use ironswan_io::tun::TunConfig;
-use tokio::task::LocalSet;
 
+use super::super::UserSpace;
 use super::*;
-use crate::driver::tests::{conf, gateway};
-use crate::guard::keep::Watcher;
-use crate::start::reload::{Loaded, load};
-use ironswan_testkit::scratch::Scratch;
+use crate::dataplane::DataPlane;
+use crate::driver::tests::standing_guard;
+use crate::guard::shared::SharedGuard;
+use crate::network::tests::Fake;
 
 fn run(line: &str) {
     let words: Vec<_> = line.split_whitespace().collect();
@@ -218,48 +220,49 @@ fn an_interface_of_another_namespace_is_not_touched() {
 }
 
 #[test]
-fn a_reload_and_an_interface_that_appears_are_followed() {
+fn a_change_of_the_settings_and_an_interface_that_appears_are_followed() {
     in_namespace(true, || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        LocalSet::new().block_on(&runtime, async {
-            let (driver, _sent) = gateway("192.0.2.1", "");
-            let dir = Scratch::new();
-            let path = dir.write("swanctl.conf", &conf(1, 2));
-            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-            let (config, _) = load(dir.path()).unwrap();
-            let threaded = Rc::new(Threaded::default());
-            let loaded = Loaded::new(dir.path().to_owned(), config.daemon, threaded.clone());
-            let watcher =
-                Watcher::new(driver.clone(), Weak::new(), TunConfig::default(), None, [0; 2]).unwrap();
-            let watching = tokio::task::spawn_local(watcher.polling(threaded.clone()).run());
-
-            dir.write("ironswan.conf", "data {\n threaded_napi = tng, tnh\n}\n");
-            loaded.reload(&driver).await.unwrap();
-            assert!(said(&threaded, "tng").contains("no such interface"));
+        runtime.block_on(async {
+            let mut daemon = Daemon::default();
+            let guard = SharedGuard::new(standing_guard(), Box::new(Fake(Rc::default())));
+            let plane = RefCell::new(UserSpace::start(&daemon, guard).unwrap());
+            let mut tune = |names: &[&str]| {
+                daemon.tuning.threaded_napi = named(names);
+                plane.borrow_mut().tune(&daemon.tuning);
+            };
+            let said_of = |name: &str| said(plane.borrow().threaded(), name);
+            let names = || plane.borrow().threaded().names();
+            tune(&["tng", "tnh"]);
+            assert!(said_of("tng").contains("no such interface"));
             veth("tng", true);
             veth("tnh", false);
-            soon("tng is polled by threads", || file("tng") == "1" && has_thread("tng")).await;
-            soon("tnh cannot be", || said(&threaded, "tnh").contains("ethtool -K tnh gro on")).await;
+            plane.borrow_mut().links_changed();
+            soon(&plane, "tng is polled by threads", || file("tng") == "1" && has_thread("tng")).await;
+            soon(&plane, "tnh cannot be", || said_of("tnh").contains("ethtool -K tnh gro on")).await;
             run("ethtool -K tnh gro on");
-            soon("tnh is polled by threads, too", || file("tnh") == "1").await;
+            plane.borrow_mut().links_changed();
+            soon(&plane, "tnh is polled by threads, too", || file("tnh") == "1").await;
             run("ip link del tng");
-            soon("tng is gone", || threaded.names() == ["tnh"]).await;
+            plane.borrow_mut().links_changed();
+            soon(&plane, "tng is gone", || names() == ["tnh"]).await;
             veth("tng", true);
-            soon("and back", || file("tng") == "1").await;
+            plane.borrow_mut().links_changed();
+            soon(&plane, "and back", || file("tng") == "1").await;
 
-            dir.write("ironswan.conf", "data {\n threaded_napi = tnh\n}\n");
-            loaded.reload(&driver).await.unwrap();
+            tune(&["tnh"]);
             assert_eq!((file("tng"), file("tnh")), ("0".into(), "1".into()));
-            dir.write("ironswan.conf", "# nothing\n");
-            loaded.reload(&driver).await.unwrap();
-            assert_eq!((file("tnh"), threaded.names()), ("0".into(), vec![]));
-            watching.abort();
+            plane.borrow_mut().stop();
+            assert_eq!((file("tnh"), names()), ("0".into(), vec![]));
         });
     });
 }
 
-async fn soon(what: &str, is: impl Fn() -> bool) {
+/// Waits, while the data plane is polled for notices, of which there are none here.
+async fn soon(plane: &RefCell<UserSpace>, what: &str, is: impl Fn() -> bool) {
+    let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..500 {
+        assert!(plane.borrow_mut().poll_notice(&mut cx).is_pending());
         if is() {
             return;
         }

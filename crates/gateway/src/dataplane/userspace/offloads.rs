@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use ironswan_io::tun::Offloads as TunOffloads;
 
+use crate::dataplane::Property;
 use ironswan_config::tuning::Tuning;
 
 /// Offloads that the kernel granted at start.
@@ -27,6 +28,20 @@ pub struct Offloads {
 }
 
 impl Offloads {
+    /// The offloads by name, as `stats` shows them.
+    pub fn properties(&self) -> Vec<(&'static str, Property)> {
+        vec![
+            ("tun-tso", Property::Flag(self.tun.tso)),
+            ("tun-uso", Property::Flag(self.tun.uso)),
+            ("udp-segments", Property::Number(self.segments as u64)),
+            ("udp-gro", Property::Flag(self.gro)),
+            ("receive-buffer", Property::Number(u64::from(self.buffers[0]))),
+            ("send-buffer", Property::Number(u64::from(self.buffers[1]))),
+            ("busy-poll", Property::Flag(self.busy_poll)),
+            ("xdp", Property::Names(self.xdp.clone())),
+        ]
+    }
+
     /// Offloads that were asked for and not granted, a line each with the remedy.
     pub fn shortfalls(&self, asked: &Tuning) -> Vec<String> {
         let mut out = Vec::new();

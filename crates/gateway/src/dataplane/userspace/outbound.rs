@@ -14,9 +14,10 @@ use ironswan_ipsec::{Engine, Frame, Stage, StageTimes, TxBatch, TxConfig, Worker
 use ironswan_wire::offload::Offload;
 
 use super::lanes::{BATCH_WAIT, Lanes, lock};
+use super::notice::WorkerNotice;
 use super::packet_io::{Device, PacketIo};
 use super::sampling::Sampling;
-use super::{Notice, WorkerStats};
+use super::stats::WorkerStats;
 use crate::dataplane::userspace::offloads::Slower;
 
 /// Frames that are read before the engine looks at them, unless they are large: then they are still
@@ -291,18 +292,18 @@ impl OutExit {
     /// Reports what sending has found out: peers whose path has become narrow, and peers to which
     /// segmented sends are refused. A peer with a narrow path is reported at most once per
     /// [`NARROW_INTERVAL`], because every packet finds the same until the routes are lowered.
-    fn news(&mut self, now: Duration, mut notice: impl FnMut(Notice)) {
+    fn news(&mut self, now: Duration, mut notice: impl FnMut(WorkerNotice)) {
         if let Some(mut peers) = self.sender.take_narrow() {
             self.narrow_reported.retain(|(_, at)| now.saturating_sub(*at) < NARROW_INTERVAL);
             let known = &mut self.narrow_reported;
             peers.retain(|peer| known.len() < NARROW_PEERS && !known.iter().any(|(known, _)| known == peer));
             known.extend(peers.iter().map(|peer| (*peer, now)));
             if !peers.is_empty() {
-                notice(Notice::NarrowPath(peers));
+                notice(WorkerNotice::NarrowPath(peers));
             }
         }
         while let Some(peer) = self.sender.take_unsegmentable() {
-            notice(Notice::Slower(Slower::Segmentation(peer)));
+            notice(WorkerNotice::Slower(Slower::Segmentation(peer)));
         }
     }
 }
@@ -327,7 +328,7 @@ impl<I: PacketIo> Lanes<I> {
             self.finish_out(b, ticket, self.batches);
         }
         if state == State::Gone {
-            self.notice(Notice::DeviceGone);
+            self.notice(WorkerNotice::DeviceGone);
         }
         state != State::Gone
     }

@@ -11,7 +11,7 @@ use ironswan_io::send::{Outlet, Sender};
 use ironswan_io::tun::{Offloads, Tun};
 use ironswan_ipsec::Carrier;
 
-use super::{Sockets, token};
+use super::sockets::{Sockets, token};
 
 /// A TUN device.
 pub(super) trait Device: Send + Sync + 'static {

@@ -9,7 +9,7 @@ use ironswan_io::tun::Offloads;
 use ironswan_ipsec::{Worker, Write, unmerge};
 use ironswan_wire::offload::{Gso, Offload};
 
-use super::WorkerStats;
+use super::stats::WorkerStats;
 
 /// Refusals in a row after which merging ends for [`PAUSE`]. One may be a single packet's fault.
 const REFUSALS: u32 = 4;

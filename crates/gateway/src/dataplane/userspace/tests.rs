@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use ironswan_crypto::rng::Seeded;
 use ironswan_io::route::Netlink;
-use ironswan_ipsec::{Config, DropReason};
+use ironswan_ipsec::{Config, DropReason, Engine};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Direction, Mode, ReqId, Up};
 
 use super::*;
+use crate::dataplane::IkeDatagram;
 use harness::*;
+use std::net::SocketAddr;
 
 #[test]
 fn datagrams_and_streams_cross_over_every_kind_of_outer_packet() {
@@ -145,7 +147,7 @@ fn a_packet_without_sa_raises_an_acquire_at_once() {
     two_sides(|a, _b| {
         a.engine.apply(Duration::ZERO, &policy(1)).unwrap();
         a.udp.send_to(b"x", "10.2.0.1:7000").unwrap();
-        let Ok(Notice::Up(up)) = a.notices.recv_timeout(TIME_LIMIT) else { panic!("no acquire") };
+        let Ok(WorkerNotice::Up(up)) = a.notices.recv_timeout(TIME_LIMIT) else { panic!("no acquire") };
         assert!(matches!(up[0], Up::Acquire { reqid: ReqId(1), .. }), "{up:?}");
     });
 }
@@ -181,7 +183,10 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                     assert_eq!(a.plane.stats().send.dropped_narrow, 0);
                     quotable(&a, outer, 50);
                     say(&[3; 1300]);
-                    assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
+                    assert_eq!(
+                        a.notices.recv_timeout(TIME_LIMIT).unwrap(),
+                        WorkerNotice::NarrowPath(vec![peer])
+                    );
                     assert_eq!(a.plane.paths().counters().map(|(_, n)| n), [1, 2]);
                     assert_eq!(a.plane.paths().known().mtu(peer), Some(NARROW), "for the key daemon");
                 } else {
@@ -190,7 +195,7 @@ fn a_packet_wider_than_the_path_is_dropped_and_reported_and_never_fragmented_out
                 }
                 assert!(a.notices.try_recv().is_err());
                 say(&[4; 1300]);
-                assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
+                assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), WorkerNotice::NarrowPath(vec![peer]));
                 // The counters of a round are published at its end, after the notice.
                 eventually("the packet is counted", || a.plane.stats().send.dropped_narrow == 1);
                 // The key daemon lowers the route. Then the kernel cuts the datagram before it is
@@ -273,7 +278,7 @@ fn of_a_stream_over_a_path_that_becomes_narrow_nothing_leaves_in_fragments_and_a
             stream.write_all(&[1; LEN / 2]).unwrap();
             ip("link set eth0 mtu 1320");
             stream.write_all(&[2; 64 << 10]).unwrap();
-            let narrow = Notice::NarrowPath(vec![outer_address(2, Outer::V4Encap)]);
+            let narrow = WorkerNotice::NarrowPath(vec![outer_address(2, Outer::V4Encap)]);
             assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), narrow);
             ip("route replace 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220 mtu 1258");
             stream.write_all(&[3; LEN / 2 - (64 << 10)]).unwrap();
@@ -329,7 +334,7 @@ fn an_idle_gateway_sleeps() {
 fn a_device_that_is_deleted_is_reported_and_ike_goes_on() {
     two_sides(|a, b| {
         ip("link del ipsec0");
-        assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::DeviceGone);
+        assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), WorkerNotice::DeviceGone);
         let rounds = a.plane.stats().rounds;
         std::thread::sleep(Duration::from_millis(200));
         assert!(a.plane.stats().rounds - rounds < 10, "it spins");
@@ -337,7 +342,7 @@ fn a_device_that_is_deleted_is_reported_and_ike_goes_on() {
         b.plane.ike_sender().send(to(2), to(1), b"still there?").unwrap();
         assert_eq!(a.ike.recv_timeout(TIME_LIMIT).unwrap().payload, b"still there?");
         assert!(a.plane.is_running());
-        a.plane.stop();
+        drop(a);
     });
 }
 
@@ -346,9 +351,9 @@ fn a_second_daemon_is_told_which_port_is_taken_and_leaves_nothing() {
     two_sides(|a, _b| {
         let start = || {
             let engine = Engine::new(Box::new(Seeded::new(9)), Config::default());
-            let mut config = DataPlaneConfig::default();
+            let mut config = WorkersConfig::default();
             config.device.name = "ipsec1".into();
-            DataPlane::start(&config, engine, |_| true, |_| ())
+            Workers::start(&config, engine, |_| true, |_| ())
         };
         // A child process that another test has just forked keeps device and sockets until it
         // begins its program.
@@ -366,11 +371,11 @@ fn a_second_daemon_is_told_which_port_is_taken_and_leaves_nothing() {
         assert!(soon(&mut || Netlink::open().unwrap().link("ipsec1").is_err()), "its device stays");
         // When the first has stopped, its device is gone and the ports are free.
         let Side { plane, .. } = a;
-        plane.stop();
+        drop(plane);
         assert!(soon(&mut || Netlink::open().unwrap().link("ipsec0").is_err()), "the device stays");
         let mut again = None;
         assert!(soon(&mut || start().map(|plane| again = Some(plane)).is_ok()), "the ports stay taken");
-        again.unwrap().stop();
+        drop(again.unwrap());
     });
 }
 
@@ -393,9 +398,9 @@ fn a_deleted_device_is_replaced_under_the_running_worker_and_the_sas_go_on() {
         };
         say("before");
         ip("link del ipsec0");
-        assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::DeviceGone);
+        assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), WorkerNotice::DeviceGone);
         let old = a.plane.device_index();
-        let new = a.plane.replace_device(&DataPlaneConfig::default().device).unwrap();
+        let new = a.plane.replace_device(&WorkersConfig::default().device).unwrap();
         assert!(new != old && a.plane.device_index() == new);
         ip("route add 10.2.0.0/24 dev ipsec0 src 10.1.0.1 table 220");
         say("after");
@@ -416,15 +421,15 @@ fn a_worker_that_panics_is_reported_and_the_data_plane_can_still_be_stopped() {
         let engine = Engine::new(Box::new(Seeded::new(1)), Config::default());
         let (notices_in, notices) = std::sync::mpsc::sync_channel(10);
         let ike_sink = |_: IkeDatagram| -> bool { panic!("a defect, for this test") };
-        let config = DataPlaneConfig::default();
+        let config = WorkersConfig::default();
         let plane =
-            DataPlane::start(&config, engine, ike_sink, move |n| notices_in.send(n).unwrap_or(())).unwrap();
+            Workers::start(&config, engine, ike_sink, move |n| notices_in.send(n).unwrap_or(())).unwrap();
         assert!(plane.is_running());
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.send_to(b"an IKE message", "127.0.0.1:500").unwrap();
-        assert_eq!(notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::Ended);
+        assert_eq!(notices.recv_timeout(TIME_LIMIT).unwrap(), WorkerNotice::Ended);
         eventually("the thread has ended", || !plane.is_running());
-        plane.stop();
+        drop(plane);
         assert!(notices.recv_timeout(TIME_LIMIT).is_err(), "it is said once");
     })
     .join()

@@ -18,7 +18,7 @@ use ironswan_io::poller::{Poller, Ready, Waker};
 use ironswan_io::xdp::{Generic, SLOT, Standing, XdpAttachment, XdpConfig, XdpSocket, XdpStats};
 use ironswan_ipsec::{Carrier, Datagram};
 
-use super::StartError;
+use super::notice::StartError;
 
 /// One interface, as long as it is there.
 #[derive(Debug)]

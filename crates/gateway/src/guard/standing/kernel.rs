@@ -9,9 +9,9 @@ use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, PROTOCOL, Route, RouteKind, Rule, TABLE, UNREACHABLE_METRIC};
 
 use super::StandingGuard;
-use crate::dataplane::userspace::install::Kernel;
 use crate::guard::plan::Way;
 use crate::guard::{has_vrf, no_such_family, renewing, standing_route};
+use crate::network::Kernel;
 
 impl StandingGuard {
     /// Takes over the rules and routes of an earlier daemon. They stay until the first plan says

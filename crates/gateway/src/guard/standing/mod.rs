@@ -32,10 +32,10 @@ use ironswan_io::Error as IoError;
 use ironswan_io::route::{Destination, Rule};
 use ironswan_wire::sadb::PolicyAdd;
 
-use crate::dataplane::userspace::install::Kernel;
 use crate::guard::ingress::thread::KeeperThread;
 use crate::guard::plan::from_config::Configured;
 use crate::guard::plan::{self, Brought, Plan, Policy, Serving, Settings, Way};
+use crate::network::Kernel;
 pub(crate) use kernel::default_metric;
 use policies::{PlanInput, Policies, PolicyKey};
 use problems::Problems;

@@ -8,10 +8,10 @@ use ironswan_wire::sadb::Action;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::*;
-use crate::dataplane::userspace::install::tests::{Fake, Table as KernelState};
 use crate::driver::tests::standing_guard;
 use crate::guard::plan::Verdict;
 use crate::guard::standing_route;
+use crate::network::tests::{Fake, Table as KernelState};
 
 fn net(a: [u8; 4], len: u8) -> TrafficSelector {
     TrafficSelector::addresses(AddrRange::prefix(a.into(), len).unwrap())

@@ -1,5 +1,5 @@
-//! Path MTUs: what fits the path to the peer of an outbound SA, asked of the kernel and of what ICMP errors have taught
-//! ([`crate::dataplane::userspace::paths`]), and told to the engine.
+//! Path MTUs to the peers of outbound SAs: asked of the kernel, lowered by the ICMP errors that were
+//! believed ([`crate::dataplane::userspace::paths`]), and told to the engine.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,13 +13,16 @@ use ironswan_wire::sadb::{Command, Direction, ReqId, SaRef, Spi};
 
 use super::{ADDRESSES, Installer};
 use crate::dataplane::userspace::paths::Shape;
+use crate::guard::standing::StandingGuard;
+use crate::network::Kernel;
 
-/// When the kernel is asked again that could not be understood.
+/// Pause before we repeat a look-up of a path MTU that the kernel did not answer.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
-/// Assumed while there is no SA yet: what the slimmest link on the way usually lets through.
+/// Path MTU in bytes that we assume while there is no SA yet.
 pub(super) const UNKNOWN_PATH_MTU: u32 = 1500;
 
-/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as it carries the packets.
+/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as it
+/// carries the packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outside {
     pub(super) spi: Spi,
@@ -27,11 +30,12 @@ pub(super) struct Outside {
     pub(super) remote: SocketAddr,
     pub(super) encapsulation: Encapsulation,
     pub(super) copy_df: bool,
-    /// The path MTU, once it has been looked up: many peers may share a route, and not all are asked for when one comes.
+    /// The path MTU, once it has been looked up: many peers may share a route, and not all are
+    /// looked up when one comes.
     pub(super) path: Option<u32>,
-    /// It is to be looked up again; until the kernel answers, what was known holds.
+    /// The path MTU is to be looked up again; the old one holds until the kernel answers.
     pub(super) stale: bool,
-    /// It has been deleted.
+    /// The SA has been deleted.
     pub(super) gone: bool,
 }
 
@@ -44,7 +48,7 @@ impl Outside {
         SaRef { direction: Direction::Out, spi: self.spi, reqid, remote: self.remote.ip() }
     }
 
-    /// What its packets look like to a router.
+    /// Protocol and port of the SA's packets, as a router sees them.
     pub(super) fn shape(&self) -> Shape {
         let protocol =
             if self.encapsulation.protocol == ProtocolId::AH { protocol::AH } else { protocol::ESP };
@@ -52,14 +56,15 @@ impl Outside {
     }
 }
 
-/// The one that carries the packets, or would if it were there.
+/// The SA that carries the packets, or that carried them last when all are gone.
 fn newest(all: &[Outside]) -> Option<&Outside> {
     all.iter().rfind(|o| !o.gone).or(all.last())
 }
 
 impl Installer {
-    /// The largest inner packet that fits the path unfragmented. When the outer packets may be fragmented, what any host sends
-    /// passes, however narrow the path has become; without an MTU the route would have the device's.
+    /// The largest inner packet that fits the path unfragmented, in bytes. When the outer packets may
+    /// be fragmented, 1,500 bytes pass however narrow the path has become; without an MTU of its own
+    /// the route would have the device's.
     pub(super) fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
         // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
         let floor = if inner_ipv6 { 1280 } else { 576 };
@@ -74,8 +79,8 @@ impl Installer {
         fits.max(floor)
     }
 
-    /// Asks the kernel for the MTU of the route to a peer, takes what ICMP errors have said of the
-    /// path into account, and tells the engine.
+    /// Asks the kernel for the MTU of the route to a peer, lowers it to what believed ICMP errors
+    /// said of the path, and tells the engine.
     fn look_up(&mut self, reqid: ReqId, o: &Outside) -> u32 {
         let remote = o.remote.ip();
         let path = match self.route_mtu(o) {
@@ -83,8 +88,8 @@ impl Installer {
                 self.paths.routed(remote, own);
                 mtu.min(65_535)
             }
-            Err(e) => {
-                self.no_answer(&e);
+            // The guard has logged why.
+            Err(_) => {
                 // A successor is on the path of the one before.
                 let known = self.outside.get(&reqid).into_iter().flatten().rev();
                 let known = known.filter(|k| k.remote.ip() == o.remote.ip()).find_map(|k| k.path);
@@ -102,17 +107,23 @@ impl Installer {
         path
     }
 
-    /// The MTU of the route to a peer: its own, which is the second, or its link's.
+    /// The MTU of the route to a peer. The second one is the route's own, when it has one; else the
+    /// first is its link's.
     fn route_mtu(&mut self, o: &Outside) -> Result<(u32, Option<u32>), IoError> {
         let (remote, source) = (o.remote.ip(), Some(o.local.ip()).filter(|ip| !ip.is_unspecified()));
-        let mark = self.guard.settings().mark;
-        let Some(hop) = self.kernel.lookup(remote, source, mark)? else {
+        let Some(hop) = self.guard.lookup(remote, source)? else {
             return Ok((UNKNOWN_PATH_MTU, None));
         };
         let own = match hop.expires {
             None => hop.mtu,
             // The kernel has learned it from an ICMP error, which may be forged.
-            Some(_) => self.kernel.configured(remote, source, mark)?.map_or(0, |route| route.mtu),
+            Some(_) => {
+                let configured = |guard: &mut StandingGuard, kernel: &mut dyn Kernel| {
+                    kernel.configured(remote, source, guard.settings().mark)
+                };
+                let route = self.guard.change(configured).inspect_err(|e| self.guard.no_answer(e))?;
+                route.map_or(0, |route| route.mtu)
+            }
         };
         match own {
             0 => Ok((self.link_mtu(hop.link)?, None)),
@@ -120,7 +131,7 @@ impl Installer {
         }
     }
 
-    /// The MTU of an interface: of thousands of tunnels each would ask for that of the same few.
+    /// The MTU of an interface. Remembered, since thousands of tunnels leave by the same few.
     fn link_mtu(&mut self, link: u32) -> Result<u32, IoError> {
         let now = clock::now();
         let (since, known) = &mut self.link_mtus;
@@ -133,7 +144,8 @@ impl Installer {
         if let Some(mtu) = known.get(&link) {
             return Ok(*mtu);
         }
-        let mtu = self.kernel.link_mtu(link)?.filter(|mtu| *mtu != 0);
+        let mtu = self.guard.change(|_, kernel| kernel.link_mtu(link));
+        let mtu = mtu.inspect_err(|e| self.guard.no_answer(e))?.filter(|mtu| *mtu != 0);
         if let Some(mtu) = mtu {
             known.insert(link, mtu);
         }

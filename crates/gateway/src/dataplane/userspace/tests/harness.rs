@@ -20,6 +20,7 @@ use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
 use super::super::*;
+use crate::dataplane::IkeDatagram;
 
 /// Longest time that a notice or a datagram may take to arrive.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -42,9 +43,9 @@ pub(super) struct Host {
 /// One gateway, which is its own host: 10.`n`.0.1 behind 192.0.2.`n` (or 2001:db8::`n`).
 pub(super) struct Side {
     pub(super) engine: Arc<Engine>,
-    pub(super) plane: DataPlane,
+    pub(super) plane: Workers,
     pub(super) ike: Receiver<IkeDatagram>,
-    pub(super) notices: Receiver<Notice>,
+    pub(super) notices: Receiver<WorkerNotice>,
     pub(super) udp: UdpSocket,
     pub(super) tcp: TcpListener,
     /// Of IPv4 and IPv6, between [`two_hosts`].
@@ -189,10 +190,10 @@ pub(super) fn side(n: u8, routed: bool, hosts: bool) -> Side {
     }
     let config = Config { engines: Engines::of_environment(), ..Config::default() };
     let engine = Engine::new(Box::new(Seeded::new(n.into())), config);
-    let config = DataPlaneConfig::default();
+    let config = WorkersConfig::default();
     let (ike_in, ike): (SyncSender<IkeDatagram>, _) = sync_channel(2);
     let (notices_in, notices) = sync_channel(1000);
-    let plane = DataPlane::start(
+    let plane = Workers::start(
         &config,
         engine.clone(),
         move |m| ike_in.try_send(m).is_ok(),
@@ -220,7 +221,7 @@ pub(super) fn side(n: u8, routed: bool, hosts: bool) -> Side {
 }
 
 /// Leads what this host sends to the other one into the device.
-fn host_sockets(n: u8, netlink: &mut Netlink, plane: &DataPlane, mark: u32) -> Vec<Host> {
+fn host_sockets(n: u8, netlink: &mut Netlink, plane: &Workers, mark: u32) -> Vec<Host> {
     netlink.add_rule(&Rule::fallback(true, mark, false)).unwrap();
     let each = |outer| {
         let (own, peer) = (outer_address(n, outer), outer_address(3 - n, outer));

@@ -201,7 +201,7 @@ fn the_first_packets_wait_for_their_sa_and_leave_before_all_others() {
         for n in 0..3 {
             say(n);
         }
-        let Ok(Notice::Up(up)) = a.notices.recv_timeout(TIME_LIMIT) else { panic!("no acquire") };
+        let Ok(WorkerNotice::Up(up)) = a.notices.recv_timeout(TIME_LIMIT) else { panic!("no acquire") };
         assert!(matches!(up[0], ironswan_wire::sadb::Up::Acquire { reqid: ReqId(1), .. }), "{up:?}");
         eventually("they wait", || {
             a.plane.refresh();
@@ -260,11 +260,11 @@ fn what_a_router_says_about_ah_is_learned_and_reported() {
             assert_eq!(a.plane.stats().send.dropped_narrow, 0);
             quotable(&a, outer, 51);
             say(1300);
-            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
+            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), WorkerNotice::NarrowPath(vec![peer]));
             let path = a.plane.paths().known().mtu(peer).unwrap();
             assert_eq!(path, NARROW, "{outer:?}");
             say(1300);
-            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), Notice::NarrowPath(vec![peer]));
+            assert_eq!(a.notices.recv_timeout(TIME_LIMIT).unwrap(), WorkerNotice::NarrowPath(vec![peer]));
             eventually("it is dropped", || a.plane.stats().send.dropped_narrow == 1);
             // The key daemon lowers the SA's path MTU and the route.
             let sa = plain_sa(1, 1, outer);

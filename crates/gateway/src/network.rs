@@ -1,11 +1,11 @@
-//! The kernel's side of the installer: rtnetlink, or what tests put in its place.
+//! The kernel's routing as this gateway uses it: rtnetlink, or a stand-in of tests.
 
 use std::net::IpAddr;
 
 use ironswan_io::Error as IoError;
 use ironswan_io::route::{Address, Hop, Netlink, Route, Rule, TABLE};
 
-/// What the kernel is asked for; replaced in tests.
+/// Questions and changes of the kernel's routing. Tests have stand-ins.
 pub trait Kernel {
     /// Adds or replaces a route.
     fn set_route(&mut self, route: &Route) -> Result<(), IoError>;
@@ -29,7 +29,8 @@ pub trait Kernel {
     fn routes(&mut self) -> Result<Vec<Route>, IoError>;
     /// The rules of the kind that is used here.
     fn rules(&mut self) -> Result<Vec<Rule>, IoError>;
-    /// What is to be said of objects that these lists are without, as they were not understood: of each list once.
+    /// Lines about objects that are missing in these lists because their messages were not
+    /// understood; for each list once.
     fn left_out(&mut self) -> Vec<String> {
         Vec::new()
     }
@@ -79,3 +80,7 @@ impl Kernel for Netlink {
         Netlink::delete_rule(self, rule)
     }
 }
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,270 @@
+//! The user-space data plane as the control plane sees it: engine, worker threads, routes and
+//! device behind [`DataPlane`]. Commands are applied at once.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use ironswan_config::Daemon;
+use ironswan_config::tuning::Tuning;
+use ironswan_crypto::engines::{Engines, Selection};
+use ironswan_crypto::rng::System;
+use ironswan_io::clock;
+use ironswan_io::route::{Netlink, Route};
+use ironswan_io::tun::TunConfig;
+use ironswan_ipsec::Engine;
+use ironswan_wire::sadb::{Command, SaRef, SaStats};
+use tokio::sync::mpsc;
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep};
+
+use super::device::{self, Device};
+use super::ike_queue::{IkeQueue, ike_queue};
+use super::install::Installer;
+use super::napi::Threaded;
+use super::notice::{StartError, WorkerNotice};
+use super::report;
+use super::sockets::IkeSender;
+use super::workers::{Workers, WorkersConfig};
+use crate::dataplane::{Applied, DataPlane, Notice, Refused, Report, Restored};
+use crate::guard::shared::SharedGuard;
+
+/// Pause between two looks for path MTUs that are to be forgotten.
+const FORGET_INTERVAL: Duration = Duration::from_secs(10);
+/// Links are left alone for this long after a change, before we ask who polls them.
+const LINKS_QUIET: Duration = Duration::from_millis(100);
+/// `status` shows at most this many degradations.
+const MAX_SLOWER: usize = 16;
+
+/// The user-space data plane. Ends when dropped.
+pub struct UserSpace {
+    engine: Arc<Engine>,
+    workers: Workers,
+    installer: Installer,
+    sender: IkeSender,
+    /// Zero of the engine's clock.
+    epoch: Instant,
+    device: TunConfig,
+    netlink: Netlink,
+    notices: mpsc::UnboundedReceiver<WorkerNotice>,
+    datagrams: IkeQueue,
+    selection: Selection,
+    /// Interfaces that kernel threads poll, and when to look at them again.
+    threaded: Threaded,
+    threaded_at: Option<Pin<Box<Sleep>>>,
+    forget: Interval,
+    /// Degradations that the workers have reported, in short.
+    slower: Vec<String>,
+    /// Wakes whoever polls for notices.
+    waker: Option<Waker>,
+}
+
+impl UserSpace {
+    /// Chooses the engines, makes device and sockets, and starts the threads. The routes are set
+    /// through `guard`.
+    ///
+    /// # Errors
+    /// Whatever is missing, with the remedy. Nothing is left behind then.
+    pub fn start(daemon: &Daemon, guard: SharedGuard) -> Result<Self, StartError> {
+        let epoch = clock::now();
+        let nanos = || {
+            let since = clock::now().saturating_duration_since(epoch);
+            u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+        };
+        let selection = Engines::select(&mut || nanos(), daemon.engine);
+        selection.warnings.iter().for_each(|line| tracing::warn!("{line}"));
+        let engines = selection.engines;
+        let config = ironswan_ipsec::Config { engines, ..ironswan_ipsec::Config::default() };
+        let engine = Engine::new(Box::new(System), config);
+        let (ike_sink, datagrams) = ike_queue();
+        let (notice_tx, notices) = mpsc::unbounded_channel();
+        let netlink = Netlink::open()?;
+        let config = workers_config(daemon, epoch);
+        let workers = Workers::start(&config, engine.clone(), ike_sink, move |notice| {
+            // The receiver is gone only when the daemon ends.
+            let _ = notice_tx.send(notice);
+        })?;
+        device::prepare(&config.device.name);
+        workers.offloads().shortfalls(&daemon.tuning).iter().for_each(|line| tracing::warn!("{line}"));
+        let installer = Installer::new(engine.clone(), guard, workers.device_index())
+            .waking(workers.refresher())
+            .over(workers.paths().clone());
+        let mut forget = interval_at((epoch + FORGET_INTERVAL).into(), FORGET_INTERVAL);
+        forget.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Ok(Self {
+            sender: workers.ike_sender(),
+            device: config.device,
+            threaded: Threaded::default(),
+            threaded_at: None,
+            slower: Vec::new(),
+            waker: None,
+            engine,
+            workers,
+            installer,
+            epoch,
+            netlink,
+            notices,
+            datagrams,
+            selection,
+            forget,
+        })
+    }
+
+    /// Takes notices of the workers, and acts on those that are for this data plane alone.
+    fn poll_workers(&mut self, cx: &mut Context<'_>) -> Poll<Notice> {
+        loop {
+            let notice = match self.notices.poll_recv(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(notice) => notice,
+            };
+            match notice {
+                Some(WorkerNotice::Up(list)) => return Poll::Ready(Notice::Up(list)),
+                Some(WorkerNotice::DeviceGone) => return Poll::Ready(Notice::DeviceGone),
+                Some(WorkerNotice::Ended) | None => return Poll::Ready(Notice::Ended),
+                Some(WorkerNotice::NarrowPath(peers)) => self.installer.narrowed(&peers),
+                Some(WorkerNotice::Slower(what)) => {
+                    tracing::warn!("{what}");
+                    if self.slower.len() < MAX_SLOWER {
+                        self.slower.push(what.name());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Interfaces that kernel threads poll.
+    #[cfg(test)]
+    pub(super) fn threaded(&self) -> &Threaded {
+        &self.threaded
+    }
+
+    fn now(&self) -> Duration {
+        clock::now().saturating_duration_since(self.epoch)
+    }
+}
+
+fn workers_config(daemon: &Daemon, epoch: Instant) -> WorkersConfig {
+    WorkersConfig {
+        device: TunConfig {
+            name: daemon.device.clone(),
+            queue_len: daemon.tuning.tun_queue,
+            offload: daemon.tuning.tun_offload,
+            ..TunConfig::default()
+        },
+        mark: daemon.mark,
+        ike_port: daemon.port_ike,
+        natt_port: daemon.port_natt,
+        raw_esp: true,
+        tuning: daemon.tuning.clone(),
+        epoch,
+    }
+}
+
+impl DataPlane for UserSpace {
+    fn apply(&mut self, commands: &[Command]) -> Applied {
+        let now = self.now();
+        let mut refused = Vec::new();
+        for (at, command) in commands.iter().enumerate() {
+            if let Err(why) = self.installer.apply(now, command) {
+                refused.push(Refused { at, why: Box::new(why) });
+            }
+        }
+        self.installer.wake();
+        Applied::Done(refused)
+    }
+
+    fn poll_notice(&mut self, cx: &mut Context<'_>) -> Poll<Notice> {
+        self.waker = Some(cx.waker().clone());
+        if let Poll::Ready(notice) = self.poll_workers(cx) {
+            return Poll::Ready(notice);
+        }
+        while self.forget.poll_tick(cx).is_ready() {
+            self.installer.forgotten(clock::now());
+        }
+        if self.threaded_at.as_mut().is_some_and(|at| at.as_mut().poll(cx).is_ready()) {
+            self.threaded_at = None;
+            self.threaded.look();
+        }
+        self.datagrams.poll(cx).map(|datagram| datagram.map_or(Notice::Ended, Notice::Ike))
+    }
+
+    fn send_ike(&mut self, local: SocketAddr, remote: SocketAddr, message: &[u8]) -> io::Result<()> {
+        self.sender.send(local, remote, message)
+    }
+
+    fn sa_stats(&self, sas: &[SaRef]) -> Vec<Option<SaStats>> {
+        sas.iter().map(|sa| self.engine.sa_stats(*sa)).collect()
+    }
+
+    fn epoch(&self) -> Instant {
+        self.epoch
+    }
+
+    fn report(&self) -> Report {
+        report::of(&self.workers, &self.engine, &self.selection, self.threaded.names(), &self.slower)
+    }
+
+    fn engines(&self) -> Option<&Selection> {
+        Some(&self.selection)
+    }
+
+    fn tune(&mut self, tuning: &Tuning) {
+        self.threaded.want(&tuning.threaded_napi);
+    }
+
+    fn device(&self) -> Option<u32> {
+        Some(self.workers.device_index())
+    }
+
+    fn routes(&self) -> Vec<Route> {
+        self.installer.device_routes().cloned().collect()
+    }
+
+    fn restore_device(&mut self) -> Restored {
+        let name = &self.device.name;
+        match device::look(&mut self.netlink, &self.device, self.workers.device_index()) {
+            Device::There(restored) => restored,
+            Device::Gone => match self.workers.replace_device(&self.device) {
+                Ok(index) => {
+                    device::prepare(name);
+                    self.installer.replace_device(index);
+                    Restored::Done(format!("somebody deleted {name}; it was made again, the SAs go on"))
+                }
+                Err(e) => {
+                    Restored::Failed(format!("somebody deleted {name}, and it cannot be made again: {e}"))
+                }
+            },
+        }
+    }
+
+    fn restore_routes(&mut self, found: &[Route]) -> Vec<String> {
+        self.installer.restore(found)
+    }
+
+    fn guard_changed(&mut self) {
+        self.installer.guard_changed();
+    }
+
+    fn links_changed(&mut self) {
+        self.installer.addresses_changed();
+        if self.threaded_at.is_none() {
+            self.threaded_at = Some(Box::pin(sleep(LINKS_QUIET)));
+            self.waker.iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    fn network_changed(&mut self) {
+        self.installer.refresh_all();
+    }
+
+    fn remove_routes(&mut self) {
+        self.installer.clear();
+    }
+
+    fn stop(&mut self) {
+        self.threaded.release();
+        self.workers.halt();
+    }
+}
