@@ -5,13 +5,13 @@
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## the programs: target/release/ironswan, and ironswan-lab beside it
+build: ## the programs: target/release/ironswan, and ironswan-lab beside it; SYMBOLS=1: debug information, too
 	@scripts/setup build
-	cargo build --release --locked
+	@scripts/build
 
 demo: ## two gateways, IKEv2 and TCP through ESP on this machine, under a minute once built (root)
 	@scripts/setup demo
-	cargo build --release --locked
+	@scripts/build
 	@$${CARGO_TARGET_DIR:-target}/release/ironswan demo
 
 test: ## everything that must hold: unit tests, stories, fuzz targets, real peers (root)
