@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::dut::DutOptions;
 use crate::plan::mix::{LARGEST, Mix};
 use crate::plan::model::{Path, Way};
 
@@ -116,7 +117,7 @@ impl Load {
 pub struct CalibrateOptions {
     /// Suites to measure besides those that the paths are fitted with; the usual ones when empty.
     pub suites: Vec<String>,
-    /// The `ironswan` program; the running one when absent.
+    /// The `ironswan` program; looked for when absent ([`DutOptions::gateway`]).
     pub program: Option<std::path::PathBuf>,
     /// Repeats of each load.
     pub repeats: u32,
@@ -139,6 +140,11 @@ impl Default for CalibrateOptions {
 }
 
 impl CalibrateOptions {
+    /// Options of the systems under test that name the gateway to measure.
+    pub(super) fn gateway(&self) -> DutOptions {
+        DutOptions { ironswan: self.program.clone(), ..DutOptions::default() }
+    }
+
     /// One of three by how thorough it is.
     pub(super) fn by_care<T>(&self, full: T, quick: T, smoke: T) -> T {
         match (self.smoke, self.quick) {

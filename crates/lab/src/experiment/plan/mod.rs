@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use ironswan_crypto::engines::{EngineId, Engines};
 
+use super::doubts::is_debug;
 use super::driver::{self, suite, work::Work};
 use super::general_doubts;
 use super::placement::{Placement, Spread};
@@ -185,7 +186,7 @@ fn begin(ended: &HashMap<(usize, &str), f64>, (rig, way): (usize, &str)) -> f64 
 fn duts(o: &CalibrateOptions, encaps: &[Encap], suites: &[&str]) -> Result<Vec<Box<dyn Dut>>, LabError> {
     let suites =
         suites.iter().map(|s| s.parse::<Suite>()).collect::<Result<_, _>>().map_err(LabError::Usage)?;
-    let options = DutOptions { suites, ironswan: o.program.clone(), ..DutOptions::default() };
+    let options = DutOptions { suites, ..o.gateway() };
     dut::by_name("ironswan", encaps, &options)
 }
 
@@ -340,10 +341,8 @@ fn many_sas(engines: &Engines, time: Duration, smoke: bool) -> Result<Vec<ManySa
 
 /// What one more tunnel takes of a gateway.
 fn tunnel(owner: &Owner, o: &CalibrateOptions) -> Result<TunnelCost, LabError> {
-    let program = match &o.program {
-        Some(program) => program.clone(),
-        None => std::env::current_exe().map_err(LabError::io("finding the path of this program"))?,
-    };
+    // It was there when the machine was found fit.
+    let program = o.gateway().gateway().unwrap_or_default();
     one_more(owner, &program.to_string_lossy(), o.tunnels())
 }
 
@@ -356,7 +355,7 @@ fn haste(o: &CalibrateOptions) -> Option<Warning> {
 /// lost although far more goes.
 fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
     let mut doubts: Vec<Warning> = haste(o).into_iter().collect();
-    if cfg!(debug_assertions) {
+    if cfg!(debug_assertions) || is_debug(&o.gateway()) {
         doubts.push(Warning::DebugBuild);
     }
     doubts.extend(general_doubts::machine(machine, &watch.finish()));
