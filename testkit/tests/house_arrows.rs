@@ -13,7 +13,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("crypto", &["wire"]),
     ("ipsec", &["crypto", "wire"]),
-    ("keying", &["wire"]),
+    ("keying", &["crypto", "wire"]),
     ("ike", &["crypto", "keying", "wire"]),
     ("io", &["wire"]),
     ("config", &["wire", "crypto", "keying"]),

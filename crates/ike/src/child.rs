@@ -64,6 +64,8 @@ pub(crate) struct Child {
     pub out_installed: bool,
     /// ChildUp or ChildRekeyed has been told.
     pub announced: bool,
+    /// Policy counts it among those that carry the tunnel.
+    pub counted: bool,
     /// The child that took over. Set by the responder of a rekeying, and by its initiator once the new one stands.
     pub replaced_by: Option<ChildId>,
     /// The peer made it while we made this one, and it is the one to go: the peer is to delete it.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-pub use ironswan_keying::Level;
+pub use ironswan_keying::{Level, Ticket};
 use ironswan_wire::iana::{KeId, ProtocolId};
 use ironswan_wire::id::Identity;
 use ironswan_wire::proposal::{EspSuite, IkeSuite};
@@ -189,10 +189,6 @@ pub enum Event {
     /// Keys, for the key log only. Sent only when the endpoint was told to.
     KeyLog(KeyLog),
 }
-
-/// Names a command that takes time.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Ticket(pub u64);
 
 /// Key material of one IKE_SA or CHILD_SA.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -30,11 +30,6 @@ pub(crate) fn resolve(specs: &[TsSpec], outer: IpAddr) -> Vec<TrafficSelector> {
     out
 }
 
-/// True when some of the specs depend on the outer address.
-pub(crate) fn any_dynamic(specs: &[TsSpec]) -> bool {
-    specs.iter().any(|s| matches!(s, TsSpec::Dynamic { .. }))
-}
-
 /// What of `proposed` is allowed by `configured`: every intersection, in the proposer's order, without those inside
 /// others. Empty when nothing is.
 pub(crate) fn narrow(configured: &[TrafficSelector], proposed: &[TrafficSelector]) -> Vec<TrafficSelector> {

@@ -24,6 +24,7 @@ use crate::task::create_child::NewChild;
 use crate::task::{Exchange, Task};
 use crate::window::Window;
 use ironswan_keying::Connection;
+use ironswan_keying::tunnels::AttemptId;
 
 /// A datagram that waits until the IKE_SA has an answer from outside.
 #[derive(Debug)]
@@ -168,7 +169,9 @@ pub(crate) struct IkeSa {
     pub predecessor: Option<IkeId>,
     /// IkeUp has been told.
     pub announced: bool,
-    /// Which attempt of `keyingtries` this is, from 1.
+    /// The attempt of policy that made it; `None` for a responder, and for attempts at further addresses.
+    pub start: Option<AttemptId>,
+    /// Number of this try of `keyingtries`, from 1.
     pub attempt: u32,
     /// How often this attempt has begun again from the start, as somebody may have interfered.
     pub restarts: u32,
@@ -240,6 +243,7 @@ impl IkeSa {
             successor: None,
             predecessor: None,
             announced: false,
+            start: None,
             attempt: 1,
             restarts: 0,
             automatic: false,

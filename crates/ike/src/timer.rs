@@ -2,9 +2,6 @@
 //!
 //! Setting, cancelling and finding the next are O(log n) in the number of timers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
-
 use crate::event::{ChildId, IkeId};
 
 /// What runs out.
@@ -36,14 +33,8 @@ pub(crate) enum Timer {
     Redundant(ChildId),
     /// The inbound SA of a rekeyed CHILD_SA has been kept long enough.
     OldInbound(ChildId),
-    /// Another attempt to bring a connection up.
-    Retry(u64),
     /// There is no way to some peer: ask the routing table again.
     Paths,
-    /// A DNS name is looked up again.
-    Name(u64),
-    /// The first of the starts that wait has its turn, whatever has become of those under way.
-    Pace,
     /// What was not written about those who are not authenticated is summed up.
     Strangers,
     /// The oldest stored answer of an IKE_SA that is gone is forgotten.
@@ -72,75 +63,5 @@ impl Timer {
     }
 }
 
-/// The table.
-#[derive(Default, Debug)]
-pub(crate) struct Timers {
-    at: BTreeMap<Timer, Instant>,
-    order: BTreeSet<(Instant, Timer)>,
-}
-
-impl Timers {
-    /// Sets the timer, or moves it.
-    pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
-        self.cancel(timer);
-        self.at.insert(timer, at);
-        self.order.insert((at, timer));
-    }
-
-    /// Stops the timer.
-    pub(crate) fn cancel(&mut self, timer: Timer) {
-        if let Some(at) = self.at.remove(&timer) {
-            self.order.remove(&(at, timer));
-        }
-    }
-
-    /// How many are set.
-    pub(crate) fn len(&self) -> usize {
-        self.at.len()
-    }
-
-    /// When this timer fires.
-    pub(crate) fn get(&self, timer: Timer) -> Option<Instant> {
-        self.at.get(&timer).copied()
-    }
-
-    /// When the first timer fires.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        self.order.first().map(|(at, _)| *at)
-    }
-
-    /// Takes out the first timer that is due.
-    pub(crate) fn pop(&mut self, now: Instant) -> Option<Timer> {
-        let &(at, timer) = self.order.first()?;
-        if at > now {
-            return None;
-        }
-        self.cancel(timer);
-        Some(timer)
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn timers_fire_in_order_and_once_and_can_move() {
-        let t0 = Instant::now();
-        let s = Duration::from_secs(1);
-        let mut t = Timers::default();
-        t.set(Timer::Retry(1), t0 + 3 * s);
-        t.set(Timer::Retry(2), t0 + 2 * s);
-        t.set(Timer::Retry(3), t0 + s);
-        t.set(Timer::Retry(3), t0 + 4 * s);
-        t.cancel(Timer::Retry(9));
-        assert_eq!(t.next(), Some(t0 + 2 * s));
-        assert_eq!(t.pop(t0 + s), None);
-        let all: Vec<_> = std::iter::from_fn(|| t.pop(t0 + 9 * s)).collect();
-        assert_eq!(all, [Timer::Retry(2), Timer::Retry(1), Timer::Retry(3)]);
-        assert_eq!(t.next(), None);
-    }
-}
+/// The timers of an endpoint.
+pub(crate) type Timers = ironswan_keying::Timers<Timer>;

@@ -8,19 +8,25 @@
 //! | `connection` | connections, children, addresses and selectors as configured |
 //! | `connections` | the loaded connections, and the choice of the one that a peer belongs to |
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
+//! | `jitter` | random parts of times |
 //! | `level` | levels of lines for the log |
 //! | `limits` | every limit and time of keying |
 //! | `policy` | the questions that a protocol asks of policy |
 //! | `ports` | our UDP ports |
+//! | `timers` | a table of timers |
+//! | `tunnels/` | the tunnels that should be up: reports in, orders out |
 #![forbid(unsafe_code)]
 
 mod connection;
 mod connections;
 mod credentials;
+pub mod jitter;
 mod level;
 pub mod limits;
 mod policy;
 mod ports;
+mod timers;
+pub mod tunnels;
 
 pub use connection::{
     AddrSpec, Auth, ChildAction, ChildConfig, ChildKind, Childless, Connection, MAX_REQID, TsSpec, Unique,
@@ -31,3 +37,5 @@ pub use level::Level;
 pub use limits::Limits;
 pub use policy::{Loaded, Policy};
 pub use ports::Ports;
+pub use timers::Timers;
+pub use tunnels::{Close, CommandError, Down, Next, STOPPING, Ticket, Tunnels};

@@ -143,7 +143,7 @@ fn a_child_without_policies_has_sas_and_nothing_else() {
     w.run(10 * S);
     w.assert_one();
     let now = w.now();
-    w.nodes[0].endpoint.install_trap("gw", "net");
+    w.nodes[0].endpoint.install_trap(now, "gw", "net");
     assert!(!w.nodes[0].endpoint.has_trap("gw", "net"));
     let mut other = config::pair(config::ip("192.0.2.1"), config::ip("192.0.2.2"))[0].clone();
     other.name = "other".to_owned();

@@ -448,7 +448,8 @@ fn two_hosts_behind_one_nat_are_told_apart_by_ports() {
 fn traffic_brings_a_transport_child_up_with_the_packets_selectors_first() {
     for (nat0, nat1) in PLACES {
         let mut w = through(69, nat0, nat1, |_| {});
-        w.nodes[0].endpoint.install_trap("gw", "net");
+        let now = w.now();
+        w.nodes[0].endpoint.install_trap(now, "gw", "net");
         w.traffic = Some(50 * MS);
         w.run(2 * S);
         w.traffic = None;

@@ -3,18 +3,15 @@
 use std::time::Instant;
 
 use super::Endpoint;
-use super::close::TERMINATED;
-use super::initiate::Start;
 use super::lifecycle::{queue_rekey_ike, rekeys_ike};
+use super::orders::Carried;
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Ticket};
 use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::task::create_child::NewChild;
 use crate::task::delete::{DeleteChild, DeleteIke};
-use ironswan_keying::ChildKind;
-
-/// What whoever asks for something new at the end is told.
-pub const STOPPING: &str = "the daemon is stopping";
+use ironswan_keying::CommandError;
+use ironswan_keying::tunnels::TERMINATED;
 
 /// Which SAs a command is about: everything that is given must match. All `None` matches nothing.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -28,26 +25,6 @@ pub struct Target {
     /// CHILD_SA's unique id.
     pub child_id: Option<u64>,
 }
-
-/// Why a command was not even begun.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CommandError {
-    /// Nothing of that name or id.
-    NotFound(String),
-    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says why.
-    Refused(String),
-}
-
-impl std::fmt::Display for CommandError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound(what) => write!(f, "{what} not found"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {}
 
 impl Target {
     fn children_only(&self) -> bool {
@@ -81,44 +58,10 @@ impl Endpoint {
         ike: Option<&str>,
         child: Option<&str>,
     ) -> Result<Ticket, CommandError> {
-        if self.stopping {
-            return Err(CommandError::Refused(STOPPING.to_owned()));
-        }
-        let conn = match (ike, child) {
-            (Some(name), _) => self
-                .loaded
-                .connections()
-                .get(name)
-                .ok_or_else(|| CommandError::NotFound(format!("IKE_SA config '{name}'")))?,
-            (None, Some(child)) => self
-                .loaded
-                .connections()
-                .values()
-                .find(|c| c.children.iter().any(|k| k.name == child))
-                .ok_or_else(|| CommandError::NotFound(format!("CHILD_SA config '{child}'")))?,
-            (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
-        };
-        let conn_name = conn.name.clone();
-        if let Some(child) = child {
-            match conn.children.iter().find(|c| c.name == child) {
-                None => return Err(CommandError::NotFound(format!("CHILD_SA config '{child}'"))),
-                Some(c) if c.kind != ChildKind::Protect => {
-                    return Err(CommandError::Refused(format!(
-                        "'{child}' is a shunt, there is nothing to negotiate"
-                    )));
-                }
-                Some(_) => {}
-            }
-        }
-        // An attempt that waits for its time is overtaken.
-        self.cancel_retries(&conn_name);
+        let mut start = self.tunnels.command(ike, child)?;
         let ticket = self.open_ticket(1);
-        let start = Start {
-            ticket: Some(ticket),
-            automatic: false,
-            ..Start::automatic(conn_name, child.map(str::to_owned))
-        };
-        let begun = self.start(now, start);
+        start.ticket = Some(ticket);
+        let begun = self.start(now, &start, child, &mut Carried::default());
         self.run_todo(now);
         begun.map(|()| ticket).map_err(|why| {
             self.tickets.remove(&ticket);
@@ -135,7 +78,7 @@ impl Endpoint {
         force: bool,
     ) -> Result<(usize, Ticket), CommandError> {
         if let Some(conn) = target.ike.as_ref().filter(|_| !target.children_only()) {
-            self.cancel_retries(conn);
+            self.tunnels.cancel(conn);
         }
         let found = self.find(target);
         let count = found.iter().map(|(_, kids)| kids.as_ref().map_or(1, Vec::len)).sum();
@@ -224,24 +167,27 @@ impl Endpoint {
 
     /// True after [`Self::shutdown`].
     pub fn is_stopping(&self) -> bool {
-        self.stopping
+        self.tunnels.is_stopping()
     }
 
     /// Sends a DELETE for every IKE_SA that the peer has or may have, once, and drops everything, traps and shunts included. From then on nothing is loaded
     /// and nothing initiated: what came up now would go without a word to its peer.
     pub fn shutdown(&mut self, now: Instant) {
-        self.stopping = true;
-        self.cancel_all_retries();
-        let names: Vec<String> = self.loaded.connections().values().map(|c| c.name.clone()).collect();
-        for name in names {
-            self.forget_connection(&name);
-        }
+        self.tunnels.stop();
+        self.obey_all(now);
         for id in self.ids_of_sas() {
             self.with_sa(now, id, |ep, sa| ep.last_delete(now, sa));
         }
         while let Some(id) = self.old_inbound.first() {
             self.timers.cancel(crate::timer::Timer::OldInbound(id));
             self.drop_old_inbound(id);
+        }
+        self.obey_all(now);
+    }
+
+    fn obey_all(&mut self, now: Instant) {
+        while let Some(order) = self.tunnels.poll_order(now) {
+            self.obey(now, order);
         }
     }
 

@@ -6,60 +6,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ironswan_wire::id::IdPattern;
-use ironswan_wire::selector::PacketSelector;
 
-use super::{Close, Endpoint, Pace, Roam};
-use crate::event::{Completion, IkeId, Level, Request, Ticket};
-use crate::sa::{IkeSa, Init};
+use super::orders::Carried;
+use super::{Close, Endpoint, Roam};
+use crate::event::{Completion, Level, Request};
+use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::{Exchange, Task};
+use ironswan_keying::tunnels::Start;
 use ironswan_keying::{AddrSpec, ChildConfig, Connection};
-
-/// What to bring up.
-pub(crate) struct Start {
-    pub conn: String,
-    /// `None`: the IKE_SA only.
-    pub child: Option<String>,
-    pub ticket: Option<Ticket>,
-    /// The packet that asks for it.
-    pub packet: Option<PacketSelector>,
-    /// From 1.
-    pub attempt: u32,
-    /// By an action and not by command: nothing is done when it is up already, and errors are a reason to try again.
-    pub automatic: bool,
-    /// Not on an IKE_SA that is there, but on a new one, to take over from this one.
-    pub replaces: Option<IkeId>,
-    /// The first address of the peer to try, if it has this one.
-    pub prefer: Option<IpAddr>,
-    /// What the attempt before has made and nobody has answered.
-    pub kept: Option<Kept>,
-    /// Because the child has been loaded (`start_action`).
-    pub at_load: bool,
-}
-
-impl Start {
-    /// By an action, or traffic.
-    pub(crate) fn automatic(conn: String, child: Option<String>) -> Self {
-        Self {
-            conn,
-            child,
-            ticket: None,
-            packet: None,
-            attempt: 1,
-            automatic: true,
-            replaces: None,
-            prefer: None,
-            kept: None,
-            at_load: false,
-        }
-    }
-}
-
-/// SPI, key pair and nonce of an IKE_SA_INIT request without an answer, for the next attempt.
-pub(crate) struct Kept {
-    pub spi_i: u64,
-    pub init: Box<Init>,
-}
 
 /// The way to IKE_SA_INIT, while an address is looked up.
 enum Begin {
@@ -99,10 +54,11 @@ impl Endpoint {
         now: Instant,
         conn: Arc<Connection>,
         child: Option<Arc<ChildConfig>>,
-        start: Start,
+        start: &Start,
+        carried: Carried,
     ) -> Result<(), String> {
-        if self.sas.len() >= self.limits.ike_sa_max {
-            return Err(format!("the limit of {} IKE_SAs is reached", self.limits.ike_sa_max));
+        if self.sas.len() >= self.limits().ike_sa_max {
+            return Err(format!("the limit of {} IKE_SAs is reached", self.limits().ike_sa_max));
         }
         let names = conn.names_to_initiate();
         if names.is_empty() && self.policy().hosts(&conn.remote_addrs).is_empty() {
@@ -111,10 +67,9 @@ impl Endpoint {
         if let Some(why) = self.options.ports.foreign(&conn) {
             return Err(why);
         }
-        let paced = Pace::concerns(&start);
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.new_ike_id();
-        let (spi_i, init) = match start.kept {
+        let (spi_i, init) = match carried.kept {
             Some(kept) if !self.by_spi.contains_key(&kept.spi_i) => {
                 self.by_spi.insert(kept.spi_i, id);
                 (kept.spi_i, kept.init)
@@ -140,16 +95,14 @@ impl Endpoint {
             queue,
             remote_id,
             init: Some(init),
-            attempt: start.attempt,
+            attempt: start.number,
             automatic: start.automatic,
+            start: Some(start.id),
             ticket,
-            roam: Roam { replaces: start.replaces, prefer: start.prefer, ..Roam::default() },
+            roam: Roam { replaces: carried.replaces, prefer: start.prefer, ..Roam::default() },
             ..IkeSa::new(id, conn, true, (spi_i, 0), ends, now)
         });
         self.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
-        if paced {
-            self.pace.begun(now, id);
-        }
         self.next_name(now, &mut sa, names);
         self.pump(now, &mut sa);
         self.settle(sa);
@@ -173,7 +126,7 @@ impl Endpoint {
             let line = format!("the name '{name}' cannot be resolved now, using what it stood for before");
             self.log(Level::Warn, sa, line);
         }
-        self.resolved(now, &name, addrs, error);
+        self.tunnels.resolved(now, &mut self.rng, &name, &addrs, error);
         self.next_name(now, sa, names);
     }
 

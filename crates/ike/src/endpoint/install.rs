@@ -19,7 +19,7 @@ use ironswan_wire::selector::{AddrRange, TrafficSelector};
 use super::Endpoint;
 use super::lifecycle::Todo;
 use super::old_inbound::OldInbound;
-use super::policy::{Narrowed, Spd};
+use super::spd::{Narrowed, Spd};
 use crate::child::{Agreed, Child};
 use crate::event::{ChildId, ChildState, Event, KeyLog, Level};
 use crate::keymat::{ChildKeys, SaKeys};
@@ -27,8 +27,8 @@ use crate::sa::IkeSa;
 use crate::task::Task;
 use crate::timer::Timer;
 use crate::{narrow, transport};
-use ironswan_keying::ChildConfig;
 use ironswan_keying::limits::SMALL_BLOCK_BYTES;
+use ironswan_keying::{ChildConfig, jitter};
 
 /// Everything about a pair of SAs to install.
 pub(crate) struct NewSas {
@@ -204,6 +204,7 @@ impl Endpoint {
             pending_out: None,
             out_installed: false,
             announced: false,
+            counted: false,
             replaced_by: None,
             redundant_to: None,
             to_close: Vec::new(),
@@ -248,7 +249,7 @@ impl Endpoint {
     fn less_random(&mut self, l: Lifetime) -> Lifetime {
         let mut less = |soft: u64, hard: u64| {
             let room = hard.saturating_sub(soft).min(soft / 2);
-            soft - self.random_below(room.saturating_add(1))
+            soft - jitter::below(&mut self.rng, room.saturating_add(1))
         };
         let soft_bytes = less(l.soft_bytes, l.hard_bytes);
         Lifetime { soft_bytes, soft_packets: less(l.soft_packets, l.hard_packets), ..l }
@@ -256,9 +257,7 @@ impl Endpoint {
 
     /// `time` less a random part of `rand`, and never less than a tenth of it.
     pub(crate) fn less_jitter(&mut self, time: Duration, rand: Duration) -> Duration {
-        let millis = u64::try_from(rand.as_millis()).unwrap_or(u64::MAX);
-        let off = Duration::from_millis(self.random_below(millis.saturating_add(1)));
-        time.saturating_sub(off).max(time / 10)
+        jitter::less(&mut self.rng, time, rand)
     }
 
     /// Sends on this child from now on, if its outbound SA was kept back.
@@ -283,12 +282,26 @@ impl Endpoint {
     pub(crate) fn announce_child(&mut self, sa: &mut IkeSa, id: ChildId) {
         if let Some(child) = sa.children.get_mut(&id) {
             child.announced = true;
-            self.troubles.remove(&sa.conn.name, &child.config.name);
+            self.count_up(&sa.conn.name, child);
             self.emit(Event::ChildUp { ike: sa.id, child: id });
             self.todo.push_back(Todo::Collapse(sa.id));
         }
         // What it was asked for as may have been changed meanwhile.
         self.catch_up(sa, id);
+    }
+
+    /// Reports to policy that a child carries its tunnel.
+    fn count_up(&mut self, conn: &str, child: &mut Child) {
+        if !std::mem::replace(&mut child.counted, true) {
+            self.tunnels.up(conn, Some(&child.config.name));
+        }
+    }
+
+    /// Reports to policy that a child carries its tunnel no more.
+    pub(super) fn count_gone(&mut self, conn: &str, child: &mut Child) {
+        if std::mem::take(&mut child.counted) {
+            self.tunnels.gone(conn, Some(&child.config.name));
+        }
     }
 
     /// `new` takes over from `old`: the old one is not rekeyed any more, and its outbound SA goes when the new one's is
@@ -299,7 +312,10 @@ impl Endpoint {
         self.timers.cancel(Timer::Redundant(new));
         if let Some(child) = sa.children.get_mut(&new) {
             child.redundant_to = None;
-            child.announced |= snapshot.is_some();
+            if snapshot.is_some() {
+                child.announced = true;
+                self.count_up(&sa.conn.name, child);
+            }
         }
         let Some(child) = sa.children.get_mut(&old) else {
             // It has expired meanwhile.
@@ -317,6 +333,7 @@ impl Endpoint {
         }
         child.state = ChildState::Rekeyed;
         child.replaced_by = Some(new);
+        self.count_gone(&sa.conn.name, child);
         if out_stands && child.out_installed {
             self.remove_outbound(sa, old);
         }
@@ -339,6 +356,7 @@ impl Endpoint {
             }
         }
         self.count_child(sa, &child, false);
+        self.count_gone(&sa.conn.name, &mut child);
         if let Some(heir) = child.replaced_by.or_else(|| sa.collision_over(id)).filter(|_| !sa.dead) {
             self.activate(sa, heir);
         }
@@ -355,7 +373,7 @@ impl Endpoint {
         if let Some(heir) = heir {
             self.old_inbound.pass_on(id, heir);
             self.old_inbound.insert(id, OldInbound { sa: inbound, heir, cpi: child.agreed.cpi_in });
-            self.timers.set(Timer::OldInbound(id), now + self.limits.delete_rekeyed_delay);
+            self.timers.set(Timer::OldInbound(id), now + self.limits().delete_rekeyed_delay);
         } else {
             for before in self.old_inbound.of(id) {
                 self.timers.cancel(Timer::OldInbound(before));

@@ -1,21 +1,19 @@
-//! What an IKE_SA lives through: whether a new one is needed, the queue of tasks, establishment, what goes on to its
-//! successor, and the commands that wait for it. How one begins is in `initiate`, how it ends in `close`.
+//! The life of an IKE_SA: the queue of tasks, establishment, what goes on to its successor, and the commands that wait for
+//! it. How one begins is in `orders` and `initiate`, how it ends in `close`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::close::TERMINATED;
-use super::initiate::Start;
-use super::{Endpoint, Pace, Pending};
-use crate::event::{ChildState, Completion, Event, IkeId, IkeState, Level, Request, RequestId, Ticket};
+use super::Endpoint;
+use crate::event::{Completion, Event, IkeId, IkeState, Level, RequestId, Ticket};
 use crate::sa::IkeSa;
 use crate::task::create_child::NewChild;
 use crate::task::rekey_ike::RekeyIke;
 use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
-use ironswan_keying::limits::{BUSY_PAUSE, BUSY_PAUSE_SPREAD};
-use ironswan_keying::{ChildConfig, ChildKind};
+use ironswan_keying::ChildConfig;
+use ironswan_keying::tunnels::busy_pause;
 
 /// A command that is not over.
 pub(crate) struct Waiting {
@@ -25,8 +23,6 @@ pub(crate) struct Waiting {
 
 /// Something to begin once the IKE_SA at hand is back in its place.
 pub(crate) enum Todo {
-    /// Bring up a connection's child (or only its IKE_SA).
-    Start(Start),
     /// This IKE_SA has its successor: delete it.
     Retire {
         /// The old one.
@@ -105,112 +101,6 @@ impl Endpoint {
         self.free_cpi(child.id, child.cpi_in);
     }
 
-    // ---- beginning ----
-
-    /// True when an IKE_SA of this connection can carry another child.
-    fn has_usable(&self, name: &str) -> bool {
-        let Some(conn) = self.loaded.connections().get(name) else { return false };
-        let usable =
-            |id: &IkeId| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, conn));
-        self.by_conn.get(name).into_iter().flatten().any(usable)
-    }
-
-    /// Does what has been put off, and begins those whose turn it is.
-    pub(crate) fn run_todo(&mut self, now: Instant) {
-        loop {
-            while let Some(todo) = self.todo.pop_front() {
-                match todo {
-                    // What joins an IKE_SA begins none.
-                    Todo::Start(start) if Pace::concerns(&start) && !self.has_usable(&start.conn) => {
-                        self.pace.push(start);
-                    }
-                    Todo::Start(start) => self.start_or_say(now, start),
-                    Todo::Retire { old, local, remote } => self.retire(now, old, local, remote),
-                    Todo::Stay(old) => self.stay(now, old),
-                    Todo::Collapse(id) => self.collapse(now, id, false),
-                    Todo::GiveUp(id) => self.with_sa(now, id, |ep, sa| ep.let_go(now, sa, TERMINATED)),
-                }
-            }
-            if !self.start_next(now) {
-                return;
-            }
-        }
-    }
-
-    /// Begins, or says why not.
-    pub(super) fn start_or_say(&mut self, now: Instant, start: Start) {
-        let ticket = start.ticket;
-        let (conn, child) = (start.conn.clone(), start.child.clone());
-        if let Err(why) = self.start(now, start) {
-            self.note(Level::Error, Some(&conn), why.clone());
-            self.ended(now, &conn, child.as_deref(), &why);
-            self.done(ticket, Err(why));
-        }
-    }
-
-    /// Brings up a child on an IKE_SA of its connection, or on a new one.
-    pub(crate) fn start(&mut self, now: Instant, start: Start) -> Result<(), String> {
-        let Some(conn) = self.loaded.connections().get(&start.conn).cloned() else {
-            return Err(format!("connection {} is not loaded", start.conn));
-        };
-        let child = match &start.child {
-            None => None,
-            Some(name) => match conn.children.iter().find(|c| c.name == *name) {
-                Some(c) if c.kind != ChildKind::Protect => {
-                    return Err(format!("child {name} is a shunt, there is nothing to negotiate"));
-                }
-                Some(c) => Some(Arc::new(c.clone())),
-                None => return Err(format!("connection {} has no child {name}", start.conn)),
-            },
-        };
-        let existing = self
-            .by_conn
-            .get(&conn.name)
-            .into_iter()
-            .flatten()
-            .copied()
-            .find(|id| self.sas.get(id).is_some_and(|sa| sa.usable() && Arc::ptr_eq(&sa.conn, &conn)));
-        if let Some(id) = existing {
-            self.with_sa(now, id, |ep, sa| ep.join(sa, child, &start));
-            return Ok(());
-        }
-        if start.replaces.and_then(|old| self.sas.get(&old)).is_some_and(|old| !old.roam.leaving) {
-            // It has found its way again.
-            self.done(start.ticket, Ok(()));
-            return Ok(());
-        }
-        // What it should take over from may be gone by now.
-        let start = Start { replaces: start.replaces.filter(|old| self.sas.contains_key(old)), ..start };
-        self.wanted(now, &conn.name, start.child.as_deref());
-        self.begin(now, conn, child, start)
-    }
-
-    /// Adds a child to an IKE_SA that is there.
-    fn join(&mut self, sa: &mut IkeSa, child: Option<Arc<ChildConfig>>, start: &Start) {
-        match child {
-            None if sa.is_up() => self.done(start.ticket, Ok(())),
-            None if sa.ticket.is_none() => sa.ticket = start.ticket,
-            None => self.done(start.ticket, Err("is being initiated already".to_owned())),
-            Some(config) => {
-                let stands = sa.children.values().any(|c| {
-                    c.config == config
-                        && matches!(
-                            c.state,
-                            ChildState::Installed | ChildState::Rekeying | ChildState::Installing
-                        )
-                });
-                if stands {
-                    return self.done(start.ticket, Ok(()));
-                }
-                if start.automatic && start.ticket.is_none() && names_in_work(sa).any(|n| n == config.name) {
-                    return;
-                }
-                let new = NewChild { packet: start.packet, ..NewChild::new(config, None, start.ticket) };
-                sa.queue.push_back(Task::Child(Box::new(new)));
-            }
-        }
-    }
-
     // ---- the queue ----
 
     /// Starts the next task, if the IKE_SA is free.
@@ -253,13 +143,13 @@ impl Endpoint {
         sa.last_in = now;
         sa.announced = true;
         self.leave_half_open(sa);
-        self.pace.over(sa.id);
+        self.attempt_over(sa);
         self.index_identities(sa);
         let line = format!("IKE_SA {} established between {}", sa.name(), sa.ends());
         self.log(Level::Info, sa, line);
         self.set_ike_timers(now, sa);
         self.emit(Event::IkeUp(sa.id));
-        self.troubles.remove_alone(&sa.conn.name);
+        self.tunnels.up(&sa.conn.name, None);
         let ticket = sa.ticket.take();
         self.done(ticket, Ok(()));
         if let Some(init) = sa.init.take() {
@@ -290,12 +180,12 @@ impl Endpoint {
 
     /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
     pub(crate) fn soon(&mut self) -> Duration {
-        BUSY_PAUSE + self.random_part(BUSY_PAUSE_SPREAD)
+        busy_pause(&mut self.rng)
     }
 
     /// How long a request is retransmitted until the peer is given up.
     pub(crate) fn patience(&self) -> Duration {
-        (0..=self.limits.retransmit_tries).map(|n| self.retransmit_delay(n)).sum()
+        (0..=self.limits().retransmit_tries).map(|n| self.retransmit_delay(n)).sum()
     }
 
     /// The same for this IKE_SA. One that begins by itself may be one of hundreds that began at the same moment and get no
@@ -307,8 +197,8 @@ impl Endpoint {
 
     /// How long to wait for an answer to the `n`th retransmission (0: the first transmission).
     pub(crate) fn retransmit_delay(&self, n: u32) -> Duration {
-        let factor = self.limits.retransmit_base.max(1.0).powi(i32::try_from(n).unwrap_or(i32::MAX));
-        Duration::try_from_secs_f64(self.limits.retransmit_timeout.as_secs_f64() * factor)
+        let factor = self.limits().retransmit_base.max(1.0).powi(i32::try_from(n).unwrap_or(i32::MAX));
+        Duration::try_from_secs_f64(self.limits().retransmit_timeout.as_secs_f64() * factor)
             .unwrap_or(Duration::from_secs(3_600))
             .min(Duration::from_secs(3_600))
     }
@@ -341,6 +231,7 @@ impl Endpoint {
         }
         sa.state = IkeState::Established;
         sa.announced = true;
+        self.tunnels.up(&sa.conn.name, None);
         self.timers.cancel(Timer::Linger(new));
         self.set_ike_timers(now, &sa);
         self.index_identities(&sa);
@@ -348,15 +239,10 @@ impl Endpoint {
         self.log(Level::Info, &sa, line);
         self.emit(Event::IkeRekeyed { old: snapshot, new });
         old.announced = false;
+        self.tunnels.gone(&old.conn.name, None);
         self.forget_identities(old);
         self.pump(now, &mut sa);
         self.settle(sa);
-    }
-
-    /// Asks outside for work that belongs to no IKE_SA.
-    pub(crate) fn ask_route_for_trap(&mut self, conn: &str, child: &str, remote: IpAddr) {
-        let who = Pending::Trap { conn: conn.to_owned(), child: child.to_owned() };
-        self.ask(who, Request::Route { remote });
     }
 }
 

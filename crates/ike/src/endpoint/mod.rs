@@ -17,27 +17,25 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `close` | the end of an IKE_SA, and trying again |
+//! | `close` | the end of an IKE_SA |
 //! | `commands` | initiate, terminate, rekey |
 //! | `halfopen` | half-open IKE_SAs and their limits |
-//! | `initiate` | from the wish for an IKE_SA to IKE_SA_INIT |
+//! | `initiate` | from the order for an IKE_SA to IKE_SA_INIT |
 //! | `install` | tells the packet engine about CHILD_SAs |
 //! | `lifecycle` | the queue of tasks, establishment, heirs |
-//! | `load` | loads and unloads connections by difference; traps |
-//! | `names` | DNS names of addresses |
+//! | `load` | SAs and policies follow what is loaded |
 //! | `old_inbound` | inbound SAs of rekeyed children |
+//! | `orders` | obeys policy: begins and ends |
 //! | `own` | recognises our own datagrams when they come back |
-//! | `pace` | limits how many start at a time |
-//! | `policy` | installed policies, reqids, traps |
+//! | `progress` | how far the protocol is with what policy wants |
 //! | `race` | several addresses of one peer, side by side |
 //! | `receive` | from a datagram to its task |
-//! | `retries` | attempts to come |
 //! | `roam` | our own addresses and routes change |
 //! | `select` | asks policy which connection a peer belongs to |
 //! | `send` | makes and queues messages |
+//! | `spd` | installed policies, reqids |
 //! | `strangers` | limits what unauthenticated senders may cost |
 //! | `timeout` | what a timer starts, and notices of the engine |
-//! | `trouble` | why a tunnel is down, since when, and the next try |
 //! | `unique` | `unique` and INITIAL_CONTACT |
 //! | `view` | snapshots for people and VICI |
 
@@ -48,27 +46,25 @@ mod initiate;
 mod install;
 mod lifecycle;
 mod load;
-mod names;
 mod old_inbound;
+mod orders;
 mod own;
-mod pace;
-mod policy;
+mod progress;
 mod race;
 mod receive;
-mod retries;
 mod roam;
 mod select;
 mod send;
+mod spd;
 mod strangers;
 mod timeout;
-mod trouble;
 mod unique;
 mod view;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::id::Identity;
@@ -81,18 +77,18 @@ use crate::event::{
 };
 use crate::sa::IkeSa;
 use crate::timer::Timers;
-use ironswan_keying::{Limits, Loaded, Policy, Ports};
+use ironswan_keying::tunnels::AttemptId;
+use ironswan_keying::{Limits, Policy, Ports, Tunnels};
 
-pub(crate) use close::Close;
-pub use commands::{CommandError, STOPPING, Target};
+pub use commands::Target;
 pub(crate) use halfopen::{HalfOpen, Room};
 pub(crate) use install::NewSas;
+pub(crate) use ironswan_keying::Close;
+pub use ironswan_keying::{CommandError, Down, Next, STOPPING};
 use old_inbound::OldInbounds;
-pub(crate) use pace::Pace;
-pub(crate) use policy::{Narrowed, Spd};
 pub(crate) use roam::Roam;
+pub(crate) use spd::{Narrowed, Spd};
 pub(crate) use strangers::About;
-pub use trouble::{Down, Next};
 
 /// Settings of an endpoint that do not change while it lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -105,10 +101,10 @@ pub struct Options {
 
 /// All IKE_SAs of one gateway.
 pub struct Endpoint {
-    pub(crate) limits: Limits,
     pub(crate) options: Options,
     pub(crate) rng: Box<dyn Rng>,
-    loaded: Loaded,
+    /// Policy: it gives orders, and answers questions.
+    tunnels: Tunnels,
 
     /// Every IKE_SA but the one being worked on.
     pub(crate) sas: BTreeMap<IkeId, Box<IkeSa>>,
@@ -138,24 +134,16 @@ pub struct Endpoint {
 
     pub(crate) timers: Timers,
     pub(crate) cookies: Cookies,
-    retries: retries::Retries,
     pub(crate) todo: VecDeque<lifecycle::Todo>,
-    pub(crate) pace: Pace,
+    /// What attempts to come take over from IKE_SAs that have ended or are to move.
+    carried: BTreeMap<AttemptId, orders::Carried>,
     pub(crate) tickets: BTreeMap<Ticket, lifecycle::Waiting>,
     pub(crate) pending: BTreeMap<RequestId, Pending>,
     pub(crate) counters: Counters,
     /// Our addresses, once we have been told ([`Self::network_changed`]).
     pub(crate) addresses: Option<BTreeSet<IpAddr>>,
-    pub(crate) names: names::Names,
-    /// Tunnels that should be up and are not.
-    troubles: trouble::Troubles,
-    /// Children whose trap waits until a DNS name is resolved.
-    pub(crate) waiting_traps: BTreeSet<(String, String)>,
     /// Limits what those who are not authenticated cost.
     pub(crate) strangers: strangers::Strangers,
-
-    /// After [`Self::shutdown`]: nothing is loaded and initiated any more.
-    stopping: bool,
 
     events: VecDeque<Event>,
     requests: VecDeque<(RequestId, Request)>,
@@ -165,7 +153,6 @@ pub struct Endpoint {
     next_child: u64,
     next_request: u64,
     next_ticket: u64,
-    next_retry: u64,
 }
 
 /// Who asked.
@@ -196,10 +183,10 @@ impl Endpoint {
     /// An endpoint without connections.
     pub fn new(limits: Limits, rng: Box<dyn Rng>, options: Options) -> Self {
         Self {
-            limits,
             options,
             rng,
-            loaded: Loaded::default(),
+            tunnels: Tunnels::new(limits),
+            carried: BTreeMap::new(),
             sas: BTreeMap::new(),
             by_spi: HashMap::new(),
             by_conn: BTreeMap::new(),
@@ -217,18 +204,12 @@ impl Endpoint {
             spd: Spd::default(),
             timers: Timers::default(),
             cookies: Cookies::default(),
-            retries: retries::Retries::default(),
             todo: VecDeque::new(),
-            pace: Pace::default(),
             tickets: BTreeMap::new(),
             pending: BTreeMap::new(),
             counters: Counters::default(),
             addresses: None,
-            names: names::Names::default(),
-            troubles: trouble::Troubles::default(),
-            waiting_traps: BTreeSet::new(),
             strangers: strangers::Strangers::default(),
-            stopping: false,
             events: VecDeque::new(),
             requests: VecDeque::new(),
             transmits: VecDeque::new(),
@@ -236,7 +217,6 @@ impl Endpoint {
             next_child: 0,
             next_request: 0,
             next_ticket: 0,
-            next_retry: 0,
         }
     }
 
@@ -250,8 +230,16 @@ impl Endpoint {
 
     /// Time has passed: fires every timer that is due. Call it when [`Self::poll_timeout`] says, or at any time.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(timer) = self.timers.pop(now) {
-            self.fire(now, timer);
+        loop {
+            let policy = self.tunnels.poll_timeout().filter(|at| *at <= now);
+            let first = self.timers.next().filter(|at| policy.is_none_or(|policy| *at <= policy));
+            if let Some(timer) = first.and_then(|_| self.timers.pop(now)) {
+                self.fire(now, timer);
+            } else if policy.is_some() {
+                self.tunnels.handle_timeout(now);
+            } else {
+                return;
+            }
             self.run_todo(now);
         }
     }
@@ -278,12 +266,11 @@ impl Endpoint {
             }
             Some(Pending::Name(name)) => {
                 let (addrs, error) = addresses(completion);
-                self.looked_up(now, &name, addrs, error);
+                self.tunnels.looked_up(now, &mut self.rng, &name, &addrs, error);
             }
             Some(Pending::Trap { conn, child }) => {
-                if let Completion::Route { local } = completion {
-                    self.trap_routed(&conn, &child, local);
-                }
+                let local = if let Completion::Route { local } = completion { local } else { None };
+                self.tunnels.trap_routed(&conn, &child, local);
             }
             None => {}
         }
@@ -326,7 +313,7 @@ impl Endpoint {
 
     /// When [`Self::handle_timeout`] must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        self.timers.next().into_iter().chain(self.tunnels.poll_timeout()).min()
     }
 
     // ---- views ----
@@ -360,7 +347,11 @@ impl Endpoint {
 
     /// Policy: which connection, which secret, and whether an identity may stand.
     pub(crate) fn policy(&self) -> &dyn Policy {
-        &self.loaded
+        self.tunnels.policy()
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        self.tunnels.limits()
     }
 
     pub(crate) fn emit(&mut self, event: Event) {
@@ -391,11 +382,6 @@ impl Endpoint {
     pub(crate) fn new_ticket(&mut self) -> Ticket {
         self.next_ticket += 1;
         Ticket(self.next_ticket)
-    }
-
-    pub(crate) fn new_retry_id(&mut self) -> u64 {
-        self.next_retry += 1;
-        self.next_retry
     }
 
     /// Asks outside, and remembers who asked.
@@ -429,17 +415,6 @@ impl Endpoint {
         let mut out = vec![0; len];
         self.rng.fill(&mut out);
         out
-    }
-
-    /// A random number below `n` (0 when `n` is 0). The bias of the modulus does not matter for jitter.
-    pub(crate) fn random_below(&mut self, n: u64) -> u64 {
-        if n == 0 { 0 } else { self.rng.u64() % n }
-    }
-
-    /// A random part of this time, in whole milliseconds; less than all of it.
-    pub(crate) fn random_part(&mut self, of: Duration) -> Duration {
-        let millis = u64::try_from(of.as_millis()).unwrap_or(u64::MAX);
-        Duration::from_millis(self.random_below(millis))
     }
 
     /// An IKE SPI that is not in use; never 0.

@@ -74,7 +74,7 @@ impl Endpoint {
         if race.last.is_multiple_of(sa.choices) {
             return false;
         }
-        if race.members.len() >= ADDRESSES_AT_ONCE || self.sas.len() >= self.limits.ike_sa_max {
+        if race.members.len() >= ADDRESSES_AT_ONCE || self.sas.len() >= self.tunnels.limits().ike_sa_max {
             return false;
         }
         race.last += 1;
@@ -125,7 +125,7 @@ impl Endpoint {
     /// An attempt ends. If it has failed, the next address is asked at once, and another attempt takes what waits for it;
     /// true when there is one.
     pub(super) fn leave_race(&mut self, now: Instant, sa: &mut IkeSa, how: &Close) -> bool {
-        let failed = matches!(how, Close::NoAnswer | Close::Failed(_) | Close::NoRoute(_));
+        let failed = how.is_failure();
         if sa.is_up() || !sa.initiator || (sa.race.is_none() && (!failed || sa.choices <= 1)) {
             return false;
         }

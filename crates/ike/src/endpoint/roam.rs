@@ -16,7 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::initiate::Start;
 use super::lifecycle::{Todo, names_in_work};
 use super::{Close, Endpoint, Pending};
 use crate::event::{ChildState, IkeId, IkeState, Level, Request};
@@ -24,8 +23,8 @@ use crate::sa::IkeSa;
 use crate::task::delete::DeleteIke;
 use crate::task::{Task, liveness};
 use crate::timer::Timer;
-use ironswan_keying::AddrSpec;
 use ironswan_keying::limits::{ROAM_PROBE_SPREAD, ROAM_SILENCE, ROUTE_POLL};
+use ironswan_keying::{AddrSpec, jitter};
 
 /// How the ways to the peers stand, for one IKE_SA.
 #[derive(Default)]
@@ -52,7 +51,7 @@ impl Endpoint {
     pub fn network_changed(&mut self, now: Instant, addresses: &[IpAddr]) {
         self.addresses = Some(addresses.iter().copied().collect());
         self.ask_paths(|_| true);
-        self.retry_without_route(now);
+        self.tunnels.routes_changed(now, &mut self.rng);
         self.run_todo(now);
     }
 
@@ -148,7 +147,7 @@ impl Endpoint {
         if !std::mem::take(&mut sa.roam.no_path) {
             if sa.is_up() && sa.last_in + ROAM_SILENCE < now {
                 sa.roam.probe = true;
-                let at = now + self.random_part(ROAM_PROBE_SPREAD);
+                let at = now + jitter::part(&mut self.rng, ROAM_PROBE_SPREAD);
                 self.timers.set(Timer::Liveness(sa.id), at);
             }
             return;
@@ -188,11 +187,8 @@ impl Endpoint {
 
     /// Begins the IKE_SA that is to take over, with all the children, to this address of the peer first.
     fn succeed(&mut self, sa: &IkeSa, prefer: Option<IpAddr>) {
-        for child in self.children_wanted(sa) {
-            let mut start = Start::automatic(sa.conn.name.clone(), child);
-            (start.replaces, start.prefer) = (Some(sa.id), prefer);
-            self.todo.push_back(Todo::Start(start));
-        }
+        let attempt = self.tunnels.take_over(&sa.conn.name, children_wanted(sa), prefer);
+        self.keep(attempt, Some(sa.id), None);
     }
 
     /// The peer takes nothing more on this IKE_SA, not even a successor of what it has ("minimal implementations", RFC 7296
@@ -209,17 +205,6 @@ impl Endpoint {
             let line = format!("the peer takes no rekeying, a new IKE_SA takes over from {}", sa.name());
             self.log(Level::Info, sa, line);
             self.succeed(sa, Some(sa.remote.ip()));
-        }
-    }
-
-    /// Names of the children that stand or are on their way; `None` alone for an IKE_SA without any.
-    fn children_wanted(&self, sa: &IkeSa) -> Vec<Option<String>> {
-        let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
-        let standing = sa.children.values().filter(|c| live(c.state)).map(|c| c.config.name.as_str());
-        let names: BTreeSet<&str> = standing.chain(names_in_work(sa)).collect();
-        match names.is_empty() {
-            true => vec![None],
-            false => names.into_iter().map(|n| Some(n.to_owned())).collect(),
         }
     }
 
@@ -286,7 +271,7 @@ impl Endpoint {
         active.tries = 0;
         let bytes = active.bytes.clone();
         self.transmit_of(sa, local, remote, &bytes);
-        self.timers.set(Timer::Retransmit(sa.id), now + self.limits.retransmit_timeout);
+        self.timers.set(Timer::Retransmit(sa.id), now + self.limits().retransmit_timeout);
     }
 
     /// Somebody may have failed to tell that there is a way again.
@@ -309,4 +294,15 @@ fn concerned(sa: &IkeSa) -> bool {
             }
             IkeState::Rekeyed | IkeState::Deleting => false,
         }
+}
+
+/// Names of the children that stand or are on their way; `None` alone for an IKE_SA without any.
+fn children_wanted(sa: &IkeSa) -> Vec<Option<String>> {
+    let live = |s| matches!(s, ChildState::Installed | ChildState::Rekeying | ChildState::Installing);
+    let standing = sa.children.values().filter(|c| live(c.state)).map(|c| c.config.name.as_str());
+    let names: BTreeSet<&str> = standing.chain(names_in_work(sa)).collect();
+    match names.is_empty() {
+        true => vec![None],
+        false => names.into_iter().map(|n| Some(n.to_owned())).collect(),
+    }
 }

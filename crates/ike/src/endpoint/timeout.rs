@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use ironswan_wire::sadb::{Direction, Rejected, SaRef, Up};
 
-use super::initiate::Start;
-use super::lifecycle::{Todo, queue_rekey_ike, unborn};
+use super::lifecycle::{queue_rekey_ike, unborn};
 use super::{Close, Endpoint};
 use crate::event::{ChildId, ChildState, IkeId, IkeState, Level};
 use crate::sa::IkeSa;
@@ -38,11 +37,7 @@ impl Endpoint {
                 sa.queue.push_back(Task::DeleteChild(DeleteChild::of(vec![id], None)));
             }),
             Timer::OldInbound(id) => self.drop_old_inbound(id),
-            Timer::Retry(id) => self.retry(id),
             Timer::Paths => self.ask_lost_paths(now),
-            Timer::Name(id) => self.look_up_again(id),
-            // What waits is looked at after every timer.
-            Timer::Pace => {}
             Timer::Strangers => self.sum_up_strangers(),
             Timer::Tombs => self.expire_tombs(now),
         }
@@ -61,7 +56,7 @@ impl Endpoint {
         }
         let (local, remote) = (sa.local, sa.remote);
         let Some(active) = sa.active.as_mut() else { return };
-        if active.tries < self.limits.retransmit_tries {
+        if active.tries < self.limits().retransmit_tries {
             active.tries += 1;
             let (tries, mid, bytes) = (active.tries, active.mid, active.bytes.clone());
             self.counters.retransmits_out += 1;
@@ -152,8 +147,7 @@ impl Endpoint {
         }
         let line = format!("CHILD_SA {} expired, closing it", child.name());
         // One that was rekeyed has a successor; one that was not is brought up again if it should be up.
-        let again =
-            child.replaced_by.is_none().then(|| (child.config.name.clone(), child.config.start_action));
+        let again = child.replaced_by.is_none().then(|| child.config.clone());
         self.log(Level::Warn, sa, line);
         if let Some(heir) = child.replaced_by {
             // Nothing is sent on the old one any more, whatever the peer has still to say about it.
@@ -166,11 +160,11 @@ impl Endpoint {
             delete.spis.extend(gone.map(|c| (c.agreed.protocol, c.spi_in)));
         }
         sa.queue.push_back(Task::DeleteChild(delete));
-        if let Some((name, _)) = &again {
-            self.ended(now, &sa.conn.name, Some(name), "its lifetime was over and it had not been rekeyed");
+        if let Some(child) = sa.children.get_mut(&id) {
+            self.count_gone(&sa.conn.name, child);
         }
-        if let Some((name, action @ ChildAction::Start)) = again {
-            self.act(&sa.conn.name.clone(), &name, action);
+        if let Some(config) = again {
+            self.tunnels.expired(now, &sa.conn.name, &config);
         }
     }
 
@@ -178,8 +172,7 @@ impl Endpoint {
         match up {
             Up::Acquire { reqid, packet } => {
                 let Some((conn, child)) = self.reqid_trap(reqid) else { return };
-                if self.retries.of(&conn).next().is_some() {
-                    // The peer did not answer just now; the next attempt has its time.
+                if !self.tunnels.acquired(&conn, &child, packet) {
                     return;
                 }
                 self.note(
@@ -190,8 +183,6 @@ impl Endpoint {
                         packet.src, packet.dst, reqid.0
                     ),
                 );
-                let start = Start { packet: Some(packet), ..Start::automatic(conn, Some(child)) };
-                self.todo.push_back(Todo::Start(start));
             }
             Up::Expire { sa, hard } => {
                 let Some(id) = self.child_of(&sa) else { return };

@@ -145,7 +145,7 @@ impl Endpoint {
                 for id in asked {
                     self.with_sa(now, id, |_, sa| liveness::queue(sa));
                 }
-                let max = self.limits.ike_sa_max_per_id;
+                let max = self.limits().ike_sa_max_per_id;
                 Some(format!("'{peer}' has {max} IKE_SAs already (ike_sa_max_per_id)"))
             }
         }
@@ -157,7 +157,7 @@ impl Endpoint {
     /// Dead ones do not keep the peer out for hours: some of those that have been silent are asked whether they live, those at the
     /// address of the newcomer first, and one there that has not answered for a while gives way at once.
     fn room_for(&self, now: Instant, new: &IkeSa, peer: &Identity, leaving: &Leaving) -> Room {
-        let max = self.limits.ike_sa_max_per_id;
+        let max = self.limits().ike_sa_max_per_id;
         let held = self.by_peer.get(&peer.folded()).filter(|h| max > 0 && h.sas.len() >= max);
         let Some(held) = held else { return Room::Enough };
         let stays = |sa: &&IkeSa| {
@@ -187,7 +187,7 @@ impl Endpoint {
 
     /// Why the peer gets no child besides those that it has.
     pub(crate) fn has_too_many_children(&self, sa: &IkeSa) -> Option<String> {
-        let (max, all) = (self.limits.child_sa_max, self.limits.child_sa_max_per_id);
+        let (max, all) = (self.limits().child_sa_max, self.limits().child_sa_max_per_id);
         if sa.children.len() >= max {
             return Some(format!("this IKE_SA has {max} CHILD_SAs already (child_sa_max)"));
         }

@@ -13,7 +13,7 @@ impl Endpoint {
     /// How much is in every table that a peer, a command or time may fill, by name, for whoever looks for something that is
     /// never taken out. Not in it: what is loaded, and stored answers of IKE_SAs that are gone, which time takes out.
     pub fn tables(&self) -> Vec<(&'static str, usize)> {
-        vec![
+        let mut tables = vec![
             ("IKE_SAs", self.sas.len()),
             ("IKE SPIs", self.by_spi.len()),
             ("IKE_SAs by connection", self.by_conn.len()),
@@ -30,15 +30,14 @@ impl Endpoint {
             ("homes of children", self.child_home.len()),
             ("old inbound SAs", self.old_inbound.len()),
             ("policies", self.spd.len()),
-            ("attempts to come", self.retries.len()),
             ("things to do", self.todo.len()),
             ("tickets", self.tickets.len()),
             ("requests outside", self.pending.len()),
-            ("waiting traps", self.waiting_traps.len()),
-            ("tunnels that are down", self.troubles.len()),
-            ("names without connection", self.names.len().saturating_sub(self.loaded.connections().names())),
+            ("attempts that carry something over", self.carried.len()),
             ("timers", self.timers.len()),
-        ]
+        ];
+        tables.extend(self.tunnels.tables());
+        tables
     }
 
     pub(crate) fn snapshot(&self, now: Instant, sa: &IkeSa) -> IkeSaInfo {

@@ -222,7 +222,7 @@ pub(crate) fn answer(
     });
     ep.half_open.add(now, header.initiator_spi, remote, id);
     ep.counters.half_open = ep.half_open.count() as u64;
-    ep.timers.set(Timer::HalfOpen(id), now + ep.limits.half_open_timeout);
+    ep.timers.set(Timer::HalfOpen(id), now + ep.limits().half_open_timeout);
     ep.by_conn.entry(sa.conn.name.clone()).or_default().insert(id);
     ep.log(Level::Debug, &sa, format!("{remote} is initiating an IKE_SA"));
     ep.wait_for_key(&mut sa, suite.ke, AnswerInit::NeedsKeyPair);
@@ -284,8 +284,8 @@ impl Stranger<'_> {
 /// at.
 fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> Option<Stranger<'a>> {
     let remote = from.remote.ip();
-    let threshold = ep.limits.cookie_threshold;
-    let per_addr = COOKIE_THRESHOLD_PER_ADDR.min(ep.limits.half_open_per_addr);
+    let threshold = ep.limits().cookie_threshold;
+    let per_addr = COOKIE_THRESHOLD_PER_ADDR.min(ep.limits().half_open_per_addr);
     let demanded = threshold < usize::MAX
         && (ep.half_open.count() >= threshold
             || ep.half_open.from(remote) >= per_addr
@@ -304,15 +304,15 @@ fn asked_for_cookie<'a>(ep: &mut Endpoint, now: Instant, from: Stranger<'a>) -> 
 fn room(ep: &mut Endpoint, now: Instant, remote: SocketAddr) -> Option<Option<IkeId>> {
     // Two for each that comes, so that they become fewer.
     for _ in 0..2 {
-        if let Some(id) = ep.half_open.stale(now, &ep.limits) {
+        if let Some(id) = ep.half_open.stale(now, ep.limits()) {
             ep.counters.half_open_expired += 1;
             give_up(ep, now, id, "the peer did not authenticate in time, which is short under load");
         }
     }
-    if ep.sas.len() >= ep.limits.ike_sa_max {
+    if ep.sas.len() >= ep.limits().ike_sa_max {
         return None;
     }
-    match ep.half_open.room(now, remote.ip(), &ep.limits) {
+    match ep.half_open.room(now, remote.ip(), ep.limits()) {
         Room::Free => Some(None),
         // Also while a key exchange is computed for it, which is not wanted any more then: so no more
         // of them wait than there are entries.

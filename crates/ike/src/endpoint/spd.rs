@@ -222,11 +222,6 @@ impl Spd {
         (trap.reqid.0 != 0).then_some(trap.reqid)
     }
 
-    /// True when there is a trap or shunt of this name.
-    pub(crate) fn has_trap(&self, conn: &str, child: &str) -> bool {
-        self.traps.contains_key(&(conn.to_owned(), child.to_owned()))
-    }
-
     /// Whose trap has this reqid.
     pub(crate) fn trap_of(&self, reqid: ReqId) -> Option<(String, String)> {
         self.by_reqid.get(&reqid).cloned()
@@ -240,15 +235,6 @@ impl Spd {
             self.release(&trap.selectors, trap.reqid);
         }
         Some(trap.policies)
-    }
-
-    /// The children of a connection that have a trap or shunt.
-    pub(crate) fn traps_of_conn(&self, conn: &str) -> Vec<String> {
-        self.traps
-            .range((conn.to_owned(), String::new())..)
-            .take_while(|((c, _), _)| c == conn)
-            .map(|((_, child), _)| child.clone())
-            .collect()
     }
 }
 

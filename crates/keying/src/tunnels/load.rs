@@ -1,0 +1,276 @@
+//! Loads and unloads connections by difference, and answers commands about them.
+
+use std::sync::Arc;
+
+use ironswan_crypto::rng::Rng;
+
+use super::{AttemptId, Due, Order, Start, Tunnels};
+use crate::{ChildAction, ChildConfig, ChildKind, Connection, SharedKey};
+
+/// Reason for callers who ask for something new after [`Tunnels::stop`].
+pub const STOPPING: &str = "the daemon is stopping";
+
+/// Reason for callers who wait for an attempt that a command has overtaken or ended.
+const CANCELLED: &str = "cancelled";
+
+/// Why a command was not even begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CommandError {
+    /// Nothing has that name or id.
+    NotFound(String),
+    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says
+    /// why.
+    Refused(String),
+}
+
+impl std::fmt::Display for CommandError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound(what) => write!(f, "{what} not found"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
+impl Tunnels {
+    /// Loads a connection, or takes over the difference to the loaded one of the same name. Nothing
+    /// happens to what has not changed. Times, actions and `guard` concern this end only: they apply
+    /// at once. For the rest, which the peer has agreed to:
+    ///
+    /// | changed | child with `start_action = start` or `trap` | other children |
+    /// |---|---|---|
+    /// | a child | it is closed, and brought up or trapped anew on the same IKE_SA | runs on as agreed |
+    /// | anything else of the connection | the same, with its IKE_SA | run on as agreed, and their IKE_SA |
+    ///
+    /// A child that has been removed is closed when it was started here, as charon does.
+    pub fn load(&mut self, conn: Connection) {
+        if self.stopping {
+            return;
+        }
+        let conn = Arc::new(conn);
+        match self.loaded.connections().get(&conn.name).cloned() {
+            Some(old) if *old == *conn => {}
+            Some(old) => self.change(&old, conn),
+            None => {
+                self.loaded.connections_mut().insert(conn.clone());
+                self.watch_names(&conn);
+                conn.children.iter().for_each(|child| self.start_action(&conn.name, child));
+            }
+        }
+    }
+
+    /// Unloads a connection: its traps and shunts go, children that its `start_action` has started are
+    /// closed, and nothing new is initiated or accepted. Other SAs run on, as in charon. False when no
+    /// connection has this name.
+    pub fn unload(&mut self, name: &str) -> bool {
+        let Some(old) = self.forget_connection(name) else { return false };
+        self.orders.push_back(Order::End(old));
+        true
+    }
+
+    /// Loads a shared key, or replaces the one of the same name.
+    pub fn load_shared(&mut self, key: SharedKey) {
+        self.loaded.secrets_mut().insert(key);
+    }
+
+    /// Unloads a shared key; false when there is none. SAs that were authenticated with it go on.
+    pub fn unload_shared(&mut self, name: &str) -> bool {
+        self.loaded.secrets_mut().remove(name)
+    }
+
+    /// True after [`Self::stop`].
+    pub fn is_stopping(&self) -> bool {
+        self.stopping
+    }
+
+    /// Unloads everything, and loads and begins nothing from now on. SAs are the protocol's to end.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+        self.orders
+            .retain(|order| !matches!(order, Order::Start(_) | Order::Resolve(_) | Order::Route { .. }));
+        for start in self.pace.clear() {
+            self.cancelled(start, CANCELLED);
+        }
+        let ids: Vec<AttemptId> = self.laters.iter().map(|later| later.start.id).collect();
+        for id in ids {
+            self.cancel_later(id, CANCELLED);
+        }
+        let names: Vec<String> = self.loaded.connections().values().map(|c| c.name.clone()).collect();
+        for name in names {
+            self.forget_connection(&name);
+        }
+    }
+
+    /// A command to bring up a child, or with `child` `None` the IKE_SA alone. `conn` may be left out
+    /// when a connection has the child. The attempt that results is for the protocol to begin at once;
+    /// attempts to come of the connection are overtaken.
+    ///
+    /// # Errors
+    /// When nothing has this name, or it cannot be initiated.
+    pub fn command(&mut self, conn: Option<&str>, child: Option<&str>) -> Result<Start, CommandError> {
+        if self.stopping {
+            return Err(CommandError::Refused(STOPPING.to_owned()));
+        }
+        let no_child = |child| CommandError::NotFound(format!("CHILD_SA config '{child}'"));
+        let conns = self.loaded.connections();
+        let conn = match (conn, child) {
+            (Some(name), _) => {
+                conns.get(name).ok_or_else(|| CommandError::NotFound(format!("IKE_SA config '{name}'")))?
+            }
+            (None, Some(child)) => {
+                conns.values().find(|c| c.child(child).is_some()).ok_or_else(|| no_child(child))?
+            }
+            (None, None) => return Err(CommandError::NotFound("a name to initiate was".to_owned())),
+        };
+        if let Some(child) = child
+            && conn.child(child).ok_or_else(|| no_child(child))?.kind != ChildKind::Protect
+        {
+            let why = format!("'{child}' is a shunt, there is nothing to negotiate");
+            return Err(CommandError::Refused(why));
+        }
+        let name = conn.name.clone();
+        self.cancel(&name);
+        let start = Start::automatic(self.new_id(), &name, vec![child.map(str::to_owned)]);
+        Ok(Start { automatic: false, ..start })
+    }
+
+    /// Forgets attempts to come of a connection.
+    pub fn cancel(&mut self, conn: &str) {
+        for start in self.pace.forget(conn) {
+            self.cancelled(start, CANCELLED);
+        }
+        let ids: Vec<AttemptId> = self.laters.of(conn).map(|later| later.start.id).collect();
+        for id in ids {
+            self.cancel_later(id, CANCELLED);
+        }
+    }
+
+    /// Does what the configuration says for an event of a child: `start_action`, `close_action`,
+    /// `dpd_action`.
+    pub fn act(&mut self, conn: &str, child: &str, action: ChildAction) {
+        match action {
+            ChildAction::None => {}
+            ChildAction::Start => self.begin_child(conn, child, false),
+            ChildAction::Trap => self.install_trap(conn, child),
+        }
+    }
+
+    /// Begins what `start_action` says.
+    pub fn start_action(&mut self, conn: &str, child: &ChildConfig) {
+        match (child.kind, child.start_action) {
+            (ChildKind::Pass | ChildKind::Drop, ChildAction::None) => {}
+            // A shunt has nothing to start: installing it is all.
+            (ChildKind::Pass | ChildKind::Drop, _) => self.install_trap(conn, &child.name),
+            (ChildKind::Protect, ChildAction::Start) => self.begin_child(conn, &child.name, true),
+            (ChildKind::Protect, action) => self.act(conn, &child.name, action),
+        }
+    }
+
+    /// Takes a connection out, with its traps, shunts, names and attempts to come.
+    fn forget_connection(&mut self, name: &str) -> Option<Arc<Connection>> {
+        let old = self.loaded.connections_mut().remove(name)?;
+        for child in self.traps.of(name) {
+            self.remove_trap(name, &child);
+        }
+        self.forget_names(&old);
+        self.cancel(name);
+        self.troubles.forget(name, |_| false);
+        Some(old)
+    }
+
+    fn change(&mut self, old: &Arc<Connection>, new: Arc<Connection>) {
+        let name = new.name.clone();
+        let same_peer = old.is_same_to_peer(&new);
+        // The old form of a child that goes on as it is.
+        let kept = |child: &ChildConfig| {
+            old.child(&child.name).filter(|before| same_peer && before.is_same_to_peer(child))
+        };
+        for trap in self.traps.of(&name) {
+            let stays = new.child(&trap).is_some_and(|child| {
+                let shunt = child.kind != ChildKind::Protect && child.start_action != ChildAction::None;
+                kept(child).is_some_and(|before| {
+                    shunt
+                        || child.start_action == ChildAction::Trap
+                        || child.start_action == before.start_action
+                })
+            });
+            if !stays {
+                self.remove_trap(&name, &trap);
+            }
+        }
+        self.loaded.connections_mut().insert(new.clone());
+        let negotiated = |child: &str| new.child(child).is_some_and(|c| c.kind == ChildKind::Protect);
+        self.troubles.forget(&name, negotiated);
+        if old.remote_addrs != new.remote_addrs || old.local_addrs != new.local_addrs {
+            self.forget_names(old);
+            self.watch_names(&new);
+        }
+        // What starts below must not wait twice, and a shunt has nothing to start.
+        let starts = |child: &str| {
+            let child = new.child(child).filter(|c| c.kind == ChildKind::Protect);
+            child.is_some_and(|c| {
+                c.start_action == ChildAction::Start
+                    && kept(c).is_some_and(|b| b.start_action == c.start_action)
+            })
+        };
+        for start in self.pace.forget_loaded(&name, starts) {
+            self.cancelled(start, CANCELLED);
+        }
+        self.orders.push_back(Order::Change { old: old.clone(), new: new.clone() });
+        self.change_laters(&new, !same_peer);
+        for child in &new.children {
+            if kept(child).is_none_or(|before| before.start_action != child.start_action) {
+                self.start_action(&name, child);
+            }
+        }
+    }
+
+    /// Attempts to come forget the children that are no more. With `now` they do not wait for their
+    /// time: the reason why they failed may have been mended.
+    fn change_laters(&mut self, new: &Connection, now: bool) {
+        let ids: Vec<AttemptId> = self.laters.of(&new.name).map(|later| later.start.id).collect();
+        for id in ids {
+            let Some(later) = self.laters.get_mut(id) else { continue };
+            let children = &mut later.start.children;
+            children.retain(|c| c.as_ref().is_none_or(|c| new.child(c).is_some()));
+            if children.is_empty() {
+                self.cancel_later(id, "the child is not configured any more");
+            } else if now {
+                later.start.number = 1;
+                self.make(id);
+            }
+        }
+    }
+
+    /// Looks the names of a connection up, now and from time to time.
+    fn watch_names(&mut self, conn: &Connection) {
+        for name in conn.dns_names() {
+            if self.names.watch(&name) {
+                self.orders.push_back(Order::Resolve(name));
+            }
+        }
+    }
+
+    /// Forgets the names of a connection that no other connection has.
+    fn forget_names(&mut self, conn: &Connection) {
+        for name in conn.dns_names() {
+            if self.loaded.connections().using(&name).is_empty() {
+                self.names.forget(&name);
+                self.timers.cancel(&Due::Name(name.clone()));
+                self.loaded.connections_mut().set_resolved(&name, Vec::new());
+            }
+        }
+    }
+
+    /// Report: links, addresses or routes of this machine have changed. Attempts that had no route are
+    /// made soon, each at a random moment.
+    pub fn routes_changed(&mut self, now: std::time::Instant, rng: &mut dyn Rng) {
+        let ids = self.laters.iter().filter(|later| later.no_route).map(|later| later.start.id);
+        for id in ids.collect::<Vec<_>>() {
+            let pause = crate::jitter::part(rng, crate::limits::RETRY_ROUTED);
+            self.timers.set(Due::Attempt(id), now + pause);
+        }
+    }
+}

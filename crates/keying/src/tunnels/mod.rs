@@ -1,0 +1,198 @@
+//! The tunnels that should be up: a state machine without clock, socket, SA or message. A protocol
+//! and the world report to it, and it gives orders; one protocol or several may obey.
+//!
+//! ```text
+//! load, unload, commands ─┐                        ┌─▶ Start, Cancel     (attempts)
+//! begun, up, ended ───────┤                        ├─▶ Change, End       (SAs of a connection)
+//! acquired, routes ───────┼─▶ Tunnels ─ poll_order ┼─▶ Trap, Untrap      (policies)
+//! looked_up, trap_routed ─┤      │                 ├─▶ Resolve, Route    (questions to the world)
+//! time ───────────────────┘      └ poll_timeout    └─▶ Say               (log)
+//! ```
+//! After each report, take all orders ([`Tunnels::poll_order`]) and obey them in their order. `now`
+//! and the source of randomness are arguments.
+//!
+//! # Files
+//!
+//! | file | holds |
+//! |---|---|
+//! | `close` | the ways in which an IKE_SA ends, and what follows from each |
+//! | `later` | attempts that wait for their time |
+//! | `load` | loads and unloads connections by difference |
+//! | `names` | DNS names, and when to look them up again |
+//! | `order` | orders to a protocol |
+//! | `pace` | limits how many automatic attempts are under way |
+//! | `reports` | reports of a protocol, and what follows from them |
+//! | `traps` | traps and shunts |
+//! | `trouble` | tunnels that are down: why, since when, and the next try |
+
+mod close;
+mod later;
+mod load;
+mod names;
+mod order;
+mod pace;
+mod reports;
+mod traps;
+mod trouble;
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use crate::{Level, Limits, Loaded, Timers};
+
+pub use close::{Close, Ended, Follows, TERMINATED, Tried};
+pub use load::{CommandError, STOPPING};
+pub use order::{AttemptId, Order, Start, Ticket};
+pub use reports::busy_pause;
+pub use trouble::{Down, Next};
+
+/// What a timer starts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    /// An attempt that waits for its time is made.
+    Attempt(AttemptId),
+    /// A DNS name is looked up again.
+    Name(String),
+}
+
+/// The tunnels that should be up.
+#[derive(Default)]
+pub struct Tunnels {
+    loaded: Loaded,
+    limits: Limits,
+    laters: later::Laters,
+    pace: pace::Pace,
+    troubles: trouble::Troubles,
+    names: names::Names,
+    traps: traps::Traps,
+    timers: Timers<Due>,
+    orders: VecDeque<Order>,
+    last_id: u64,
+    /// After [`Tunnels::stop`]: nothing is loaded and nothing begins any more.
+    stopping: bool,
+}
+
+impl Tunnels {
+    /// Without connections.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
+    /// The connections and keys that are loaded: the answers to a protocol's questions.
+    pub fn policy(&self) -> &Loaded {
+        &self.loaded
+    }
+
+    /// Limits and times that whoever runs the gateway has set.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes over limits and times. Timers that are set already stay.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// The next order. Take all of them after each report.
+    pub fn poll_order(&mut self, now: Instant) -> Option<Order> {
+        if let Some(order) = self.orders.pop_front() {
+            return Some(order);
+        }
+        while let Some(start) = self.pace.next(now) {
+            // The connection or the child may have been unloaded meanwhile.
+            let known =
+                self.loaded.connections().get(&start.conn).is_some_and(|conn| {
+                    start.children.iter().flatten().all(|name| conn.child(name).is_some())
+                });
+            if known {
+                return Some(Order::Start(start));
+            }
+            self.cancelled(start, "the connection has been unloaded");
+            return self.orders.pop_front();
+        }
+        None
+    }
+
+    /// When [`Self::handle_timeout`] must be called next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.next().into_iter().chain(self.pace.due()).min()
+    }
+
+    /// Report: time has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(due) = self.timers.pop(now) {
+            match due {
+                Due::Attempt(id) => self.make(id),
+                Due::Name(name) => {
+                    if self.names.due(&name) {
+                        self.orders.push_back(Order::Resolve(name));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Number of entries in every table that a report, a command or time may fill, by name. Loaded
+    /// connections are not in it.
+    pub fn tables(&self) -> Vec<(&'static str, usize)> {
+        vec![
+            ("attempts to come", self.laters.len()),
+            ("attempts that wait for their turn", self.pace.len()),
+            ("tunnels that are down", self.troubles.len()),
+            ("tunnels that are up", self.troubles.standing()),
+            ("traps", self.traps.len()),
+            ("names without connection", self.names.len().saturating_sub(self.loaded.connections().names())),
+            ("orders", self.orders.len()),
+            ("times of policy", self.timers.len()),
+        ]
+    }
+
+    /// A number for an attempt.
+    fn new_id(&mut self) -> AttemptId {
+        self.last_id += 1;
+        AttemptId(self.last_id)
+    }
+
+    /// Begins an attempt now, or when its turn comes.
+    fn begin(&mut self, start: Start) {
+        if self.stopping {
+            self.cancelled(start, STOPPING);
+        } else if pace::Pace::concerns(&start) {
+            self.pace.push(start);
+        } else {
+            self.orders.push_back(Order::Start(start));
+        }
+    }
+
+    /// Begins an automatic attempt for one child.
+    fn begin_child(&mut self, conn: &str, child: &str, at_load: bool) {
+        let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
+        self.begin(Start { at_load, ..start });
+    }
+
+    /// Makes an attempt that waited for its time.
+    fn make(&mut self, id: AttemptId) {
+        self.timers.cancel(&Due::Attempt(id));
+        if let Some(later) = self.laters.remove(id) {
+            self.begin(later.start);
+        }
+    }
+
+    /// Says that an attempt will not be made.
+    fn cancelled(&mut self, start: Start, why: &str) {
+        let Start { id, ticket, .. } = start;
+        self.orders.push_back(Order::Cancel { id, ticket, why: why.to_owned() });
+    }
+
+    /// Forgets an attempt that waits for its time.
+    fn cancel_later(&mut self, id: AttemptId, why: &str) {
+        self.timers.cancel(&Due::Attempt(id));
+        if let Some(later) = self.laters.remove(id) {
+            self.cancelled(later.start, why);
+        }
+    }
+
+    fn say(&mut self, level: Level, conn: Option<&str>, text: impl Into<String>) {
+        self.orders.push_back(Order::Say { level, conn: conn.map(str::to_owned), text: text.into() });
+    }
+}

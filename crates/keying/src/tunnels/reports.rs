@@ -1,0 +1,302 @@
+//! Reports of a protocol: what has begun, come up, failed or ended; and what follows from each.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::rng::Rng;
+use ironswan_wire::selector::PacketSelector;
+
+use super::later::Later;
+use super::{AttemptId, Close, Down, Due, Ended, Follows, Next, Start, Ticket, Tried, Tunnels};
+use crate::limits::{ADDRESSES_PER_NAME, BUSY_PAUSE, BUSY_PAUSE_SPREAD, RETRY_SOON};
+use crate::{ChildAction, ChildConfig, Level, jitter};
+
+/// Between 5 and 15 seconds: when to repeat a request that found the peer busy.
+pub fn busy_pause(rng: &mut dyn Rng) -> Duration {
+    BUSY_PAUSE + jitter::part(rng, BUSY_PAUSE_SPREAD)
+}
+
+impl Tunnels {
+    // ---- attempts ----
+
+    /// An attempt begins for this child of it (`None`: for the IKE_SA alone).
+    pub fn begun(&mut self, now: Instant, start: &Start, child: Option<&str>) {
+        self.troubles.wanted(now, &start.conn, child);
+        if super::pace::Pace::concerns(start) {
+            self.pace.begun(now, start.id);
+        }
+    }
+
+    /// An attempt could not even begin for this child of it.
+    pub fn refused(&mut self, now: Instant, start: &Start, child: Option<&str>, why: &str) {
+        self.pace.over(start.id);
+        self.failed(now, &start.conn, child, why);
+    }
+
+    /// An attempt has come up or ended: the next one may begin.
+    pub fn over(&mut self, id: AttemptId) {
+        self.pace.over(id);
+    }
+
+    /// Tunnels that stand are to move: an automatic attempt that takes over begins at once. Returns
+    /// its number.
+    pub fn take_over(
+        &mut self,
+        conn: &str,
+        children: Vec<Option<String>>,
+        prefer: Option<IpAddr>,
+    ) -> AttemptId {
+        let id = self.new_id();
+        self.begin(Start { prefer, takes_over: true, ..Start::automatic(id, conn, children) });
+        id
+    }
+
+    /// A packet asks for a child whose trap stands. Ignored while an attempt for its connection waits
+    /// for its time, because the peer did not answer just now. Returns whether an attempt begins.
+    pub fn acquired(&mut self, conn: &str, child: &str, packet: PacketSelector) -> bool {
+        if self.laters.of(conn).next().is_some() {
+            return false;
+        }
+        let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
+        self.begin(Start { packet: Some(packet), ..start });
+        true
+    }
+
+    // ---- tunnels ----
+
+    /// A child (`None`: an IKE_SA) of a connection stands on one SA more.
+    pub fn up(&mut self, conn: &str, child: Option<&str>) {
+        self.troubles.up(conn, child);
+    }
+
+    /// A child (`None`: an IKE_SA) that was reported as up stands on one SA less.
+    pub fn gone(&mut self, conn: &str, child: Option<&str>) {
+        self.troubles.gone(conn, child);
+    }
+
+    /// A child, or an attempt to bring it up, has failed or ended for this reason.
+    pub fn failed(&mut self, now: Instant, conn: &str, child: Option<&str>, why: &str) {
+        let loaded = self.loaded.connections().get(conn);
+        if loaded.is_some_and(|c| child.is_none_or(|name| c.child(name).is_some())) {
+            self.troubles.ended(now, conn, child, why);
+        }
+    }
+
+    /// The lifetime of a child was over before it had been rekeyed. It is made anew if it should be up.
+    pub fn expired(&mut self, now: Instant, conn: &str, child: &ChildConfig) {
+        let why = "its lifetime was over and it had not been rekeyed";
+        self.failed(now, conn, Some(&child.name), why);
+        if child.start_action == ChildAction::Start {
+            self.act(conn, &child.name, child.start_action);
+        }
+    }
+
+    /// Somebody has closed a child (`None`: an IKE_SA) here. `at_work`: the protocol brings it up again
+    /// already. It counts as down all the same while it is made anew, as after a change of the
+    /// configuration.
+    pub fn unwanted(&mut self, conn: &str, child: Option<&str>, at_work: impl FnOnce() -> bool) {
+        // Ask the troubles first: `at_work` may have any number of SAs to look through.
+        if self.troubles.has(conn, child) {
+            let name = child.map(str::to_owned);
+            let to_come = self.laters.of(conn).any(|later| later.start.children.contains(&name))
+                || self.pace.waits(conn, &name);
+            if !to_come && !at_work() {
+                self.troubles.remove(conn, child);
+            }
+        }
+    }
+
+    /// A new child found its peer busy: it is asked for once more, after the pause that is returned.
+    pub fn busy(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        conn: &str,
+        child: &str,
+        ticket: Option<Ticket>,
+    ) -> Duration {
+        let pause = busy_pause(rng);
+        let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
+        self.later(now + pause, Start { ticket, ..start }, false);
+        pause
+    }
+
+    /// An IKE_SA or an attempt has ended. `at_work` says whether the protocol brings a child up on
+    /// another IKE_SA. The table in `close` says what follows.
+    pub fn ended(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        ended: Ended<'_>,
+        at_work: impl Fn(Option<&str>) -> bool,
+    ) -> Follows {
+        let Ended { conn, end, lost, tried } = ended;
+        let name = &conn.name;
+        let reason = end.reason();
+        let failed = tried.iter().flat_map(|tried| tried.children.iter().map(Option::as_deref));
+        for child in lost.iter().map(|child| Some(child.name.as_str())).chain(failed) {
+            match end {
+                Close::ByUs | Close::LetGo(_) => self.unwanted(name, child, || at_work(child)),
+                // The new one has, or is about to have, what this one had.
+                Close::Replaced | Close::Rerouted(_) => {}
+                _ => self.failed(now, name, child, reason),
+            }
+        }
+        let mut follows = Follows::default();
+        let mut later = Vec::new();
+        for child in &lost {
+            match (end, end.action(child)) {
+                // What could not be read may come again: not in a loop that takes no time.
+                (Close::Syntax(_), ChildAction::Start) => later.push(Some(child.name.clone())),
+                (_, action) => self.act(name, &child.name, action),
+            }
+        }
+        if !later.is_empty() && self.loaded.connections().contains_key(name) {
+            let pause = self.limits.retry_initial;
+            let pause = jitter::less(rng, pause, pause / 2);
+            follows.lines.push(format!("bringing it up again in {:.1}s", pause.as_secs_f64()));
+            let start = Start::automatic(self.new_id(), name, later);
+            self.later(now + pause, start, false);
+        }
+        if let Some(tried) = tried.filter(|tried| !tried.goes_on && tried.again(conn, end))
+            && self.loaded.connections().contains_key(name)
+        {
+            let (id, line) = self.try_again(now, rng, conn, end, tried);
+            follows.again = Some(id);
+            follows.lines.push(line);
+        }
+        follows
+    }
+
+    /// Makes another attempt in place of one that has ended, after a pause: its number, and the line
+    /// that says so.
+    fn try_again(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        conn: &crate::Connection,
+        end: &Close,
+        tried: Tried,
+    ) -> (AttemptId, String) {
+        let addresses = tried.addresses.max(1);
+        let rounds = tried.number.saturating_sub(1) / addresses;
+        let same_round = *end == Close::NoAnswer && !tried.number.is_multiple_of(addresses);
+        let pause = match end {
+            Close::Rerouted(_) => RETRY_SOON,
+            // The next of the peer's addresses.
+            _ if same_round => RETRY_SOON,
+            _ => (self.limits.retry_initial * 2u32.pow(rounds.min(16))).min(self.limits.retry_max),
+        };
+        // Between half and all of it, so that the peers of a gateway that was away do not come back all
+        // at once.
+        let half = pause / 2;
+        let pause = half + jitter::up_to(rng, half);
+        let number = if matches!(end, Close::Rerouted(_)) { tried.number } else { tried.number + 1 };
+        let of = match tried.tries(conn) {
+            0 => "forever".to_owned(),
+            tries => tries.saturating_mul(addresses).to_string(),
+        };
+        let line = format!("trying again in {:.1}s ({number}/{of})", pause.as_secs_f64());
+        let id = self.new_id();
+        let start = Start {
+            number,
+            automatic: tried.automatic,
+            prefer: tried.prefer,
+            takes_over: tried.takes_over,
+            ..Start::automatic(id, &conn.name, tried.children)
+        };
+        self.later(now + pause, start, matches!(end, Close::NoRoute(_)));
+        (id, line)
+    }
+
+    /// Makes an attempt at this time.
+    fn later(&mut self, at: Instant, start: Start, no_route: bool) {
+        self.timers.set(Due::Attempt(start.id), at);
+        self.laters.insert(Later { start, no_route });
+    }
+
+    // ---- names ----
+
+    /// The resolver has answered [`Order::Resolve`](super::Order::Resolve).
+    pub fn looked_up(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        name: &str,
+        addrs: &[IpAddr],
+        error: Option<String>,
+    ) {
+        self.names.no_longer_asked(name);
+        self.resolved(now, rng, name, addrs, error);
+    }
+
+    /// The resolver has said what a name stands for now, whoever asked. Servers put the addresses of
+    /// one name in another order for each answer: known addresses keep their order, and new ones come
+    /// last.
+    pub fn resolved(
+        &mut self,
+        now: Instant,
+        rng: &mut dyn Rng,
+        name: &str,
+        addrs: &[IpAddr],
+        error: Option<String>,
+    ) {
+        let Some(answered) = self.names.answered(name, !addrs.is_empty()) else { return };
+        let pause = jitter::less(rng, answered.period, answered.period / 5);
+        self.timers.set(Due::Name(name.to_owned()), now + pause);
+        if addrs.is_empty() {
+            if answered.begins_to_fail {
+                let why = error.unwrap_or_else(|| "it has no address".to_owned());
+                let line = format!(
+                    "the name '{name}' cannot be resolved: {why}; check it and the resolver; trying again in {:.0}s",
+                    pause.as_secs_f64()
+                );
+                self.say(Level::Error, None, line);
+            }
+            return;
+        }
+        let addrs = self.loaded.connections().in_known_order(name, addrs, ADDRESSES_PER_NAME);
+        let list: Vec<String> = addrs.iter().map(ToString::to_string).collect();
+        if let Some(users) = self.loaded.connections_mut().set_resolved(name, addrs) {
+            self.say(Level::Info, None, format!("the name '{name}' stands for {}", list.join(", ")));
+            for conn in users {
+                self.renew_traps(&conn);
+            }
+        }
+    }
+
+    // ---- views ----
+
+    /// Every tunnel that should be up and is not, by connection and child. `progress` says how far the
+    /// protocol is with bringing a tunnel up; `None`: it does not.
+    pub fn down(&self, now: Instant, progress: impl Fn(&str, Option<&str>) -> Option<String>) -> Vec<Down> {
+        let down = self.troubles.iter().map(|(conn, child, trouble)| {
+            let progress = progress(conn, child.as_deref());
+            let to_come = self.laters.of(conn).filter(|later| later.start.children.contains(child));
+            let at = to_come.filter_map(|later| self.timers.get(&Due::Attempt(later.start.id))).min();
+            let trapped = || child.as_ref().is_some_and(|c| self.traps.stands(conn, c));
+            let next = match at {
+                _ if progress.is_some() => Next::Trying,
+                Some(at) => Next::In(at.saturating_duration_since(now)),
+                None if self.pace.waits(conn, child) => Next::Trying,
+                None if trapped() => Next::Packet,
+                None => Next::Nothing,
+            };
+            let why = trouble.why.clone().or(progress).unwrap_or_else(|| "waits for its turn".to_owned());
+            Down {
+                conn: conn.to_owned(),
+                child: child.clone(),
+                since: now.saturating_duration_since(trouble.since),
+                why,
+                next,
+            }
+        });
+        down.collect()
+    }
+
+    /// Why the last attempt for this tunnel, or the tunnel itself, ended; `None` when it is not down,
+    /// or the first attempt is under way.
+    pub fn why_down(&self, conn: &str, child: Option<&str>) -> Option<&str> {
+        self.troubles.why(conn, child)
+    }
+}

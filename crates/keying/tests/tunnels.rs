@@ -1,0 +1,466 @@
+//! Policy alone: [`Tunnels`] with a protocol of ten lines that says yes, no or nothing to each order
+//! to start something.
+#![allow(clippy::disallowed_methods, reason = "a test needs some instant to count from")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ironswan_crypto::rng::Seeded;
+use ironswan_keying::limits::{NAME_PERIOD, NAME_RETRY, RETRY_ROUTED, START_COUNTED, STARTS_AT_ONCE};
+use ironswan_keying::tunnels::{Close, Ended, Order, Start, Tried};
+use ironswan_keying::{
+    AddrSpec, ChildAction, ChildKind, CommandError, Connection, Down, Limits, Next, Policy, Ticket, Tunnels,
+};
+use ironswan_testkit::config;
+
+const S: Duration = Duration::from_secs(1);
+
+/// Answer of the protocol to each order to start something.
+#[derive(Clone, PartialEq)]
+enum Says {
+    Yes,
+    No(Close),
+    Nothing,
+}
+
+/// The tunnels, a clock, and a protocol.
+struct World {
+    began: Instant,
+    now: Instant,
+    rng: Seeded,
+    tunnels: Tunnels,
+    says: Says,
+    /// Attempts, and when each began.
+    starts: Vec<(Duration, Start)>,
+    /// All other orders but lines for the log.
+    orders: Vec<Order>,
+    log: Vec<String>,
+}
+
+impl World {
+    fn new(says: Says) -> Self {
+        let began = Instant::now();
+        let (rng, tunnels) = (Seeded::new(1), Tunnels::new(Limits::default()));
+        let (starts, orders, log) = (Vec::new(), Vec::new(), Vec::new());
+        Self { began, now: began, rng, tunnels, says, starts, orders, log }
+    }
+
+    /// Obeys all orders.
+    fn obey(&mut self) {
+        while let Some(order) = self.tunnels.poll_order(self.now) {
+            match order {
+                Order::Start(start) => self.start(start),
+                Order::Say { text, .. } => self.log.push(text),
+                order => self.orders.push(order),
+            }
+        }
+    }
+
+    /// The protocol.
+    fn start(&mut self, start: Start) {
+        for child in &start.children {
+            self.tunnels.begun(self.now, &start, child.as_deref());
+            if self.says == Says::Yes {
+                self.tunnels.up(&start.conn, child.as_deref());
+            }
+        }
+        if let Says::No(how) = self.says.clone() {
+            self.fail(&start, &how);
+        }
+        if self.says != Says::Nothing {
+            self.tunnels.over(start.id);
+        }
+        self.starts.push((self.now - self.began, start));
+    }
+
+    /// Reports that an attempt has ended.
+    fn fail(&mut self, start: &Start, how: &Close) {
+        let conn = self.tunnels.policy().connection(&start.conn).cloned().expect("a loaded connection");
+        let tried = Tried {
+            children: start.children.clone(),
+            number: start.number,
+            addresses: 1,
+            automatic: start.automatic,
+            prefer: start.prefer,
+            takes_over: start.takes_over,
+            goes_on: false,
+        };
+        self.report(&conn, how, &[], Some(tried));
+    }
+
+    /// Reports that an IKE_SA with these children has ended.
+    fn report(&mut self, conn: &Arc<Connection>, how: &Close, lost: &[&str], tried: Option<Tried>) {
+        for child in lost {
+            self.tunnels.gone(&conn.name, Some(child));
+        }
+        let lost = lost.iter().map(|name| Arc::new(conn.child(name).expect("a child").clone())).collect();
+        let ended = Ended { conn, end: how, lost, tried };
+        let follows = self.tunnels.ended(self.now, &mut self.rng, ended, |_| false);
+        self.log.extend(follows.lines);
+    }
+
+    /// Lets time pass, and obeys.
+    fn run(&mut self, time: Duration) {
+        self.obey();
+        let end = self.now + time;
+        while let Some(at) = self.tunnels.poll_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.tunnels.handle_timeout(self.now);
+            self.obey();
+        }
+        self.now = end;
+    }
+
+    fn load(&mut self, conn: &Connection) {
+        self.tunnels.load(conn.clone());
+        self.obey();
+    }
+
+    /// The only tunnel that is down. Nothing is under way.
+    fn down(&self) -> Option<Down> {
+        let mut down = self.tunnels.down(self.now, |_, _| None);
+        assert!(down.len() <= 1, "{down:?}");
+        down.pop()
+    }
+
+    /// The connection as it is loaded.
+    fn conn(&self) -> Arc<Connection> {
+        self.tunnels.policy().connection("gw").cloned().expect("it is loaded")
+    }
+
+    /// Ends everything: nothing may be left in any table.
+    fn end(mut self) {
+        self.tunnels.stop();
+        self.obey();
+        for (table, len) in self.tunnels.tables() {
+            assert!(len == 0 || table == "tunnels that are up", "{table}: {len}");
+        }
+    }
+}
+
+/// Connection `gw` with a child `net` that loading starts.
+fn gw(start_action: ChildAction) -> Connection {
+    let [mut conn, _] = config::pair(config::ip("192.0.2.1"), config::ip("192.0.2.2"));
+    conn.children[0].start_action = start_action;
+    conn.keyingtries = 0;
+    conn
+}
+
+fn no_answer() -> Says {
+    Says::No(Close::NoAnswer)
+}
+
+#[test]
+fn a_yes_brings_the_tunnel_up_and_nothing_is_down() {
+    let mut w = World::new(Says::Yes);
+    w.load(&gw(ChildAction::Start));
+    assert_eq!(w.starts.len(), 1);
+    assert_eq!((w.starts[0].1.conn.as_str(), &w.starts[0].1.children), ("gw", &vec![Some("net".to_owned())]));
+    w.run(3_600 * S);
+    assert_eq!((w.starts.len(), w.down()), (1, None));
+    // The same once more changes nothing.
+    w.load(&gw(ChildAction::Start));
+    assert_eq!((w.starts.len(), w.orders.len()), (1, 0));
+    w.end();
+}
+
+#[test]
+fn a_no_is_repeated_with_growing_pauses_and_the_reason_is_kept() {
+    let mut w = World::new(Says::No(Close::Failed("the peer says no".to_owned())));
+    w.load(&gw(ChildAction::Start));
+    w.run(3_600 * S);
+    let at: Vec<Duration> = w.starts.iter().map(|(at, _)| *at).collect();
+    let mut most = 5 * S;
+    for pair in at.windows(2) {
+        let pause = pair[1] - pair[0];
+        assert!(pause >= most / 2 && pause <= most, "{pause:?} of {most:?}");
+        most = (most * 2).min(300 * S);
+    }
+    let numbers: Vec<u32> = w.starts.iter().map(|(_, start)| start.number).collect();
+    assert_eq!(numbers, (1..=at.len() as u32).collect::<Vec<_>>());
+    let down = w.down().expect("a tunnel that is down");
+    assert_eq!((down.why.as_str(), down.since), ("the peer says no", 3_600 * S));
+    assert!(matches!(down.next, Next::In(time) if time <= 300 * S), "{:?}", down.next);
+    // It comes up at last.
+    w.says = Says::Yes;
+    w.run(300 * S);
+    assert_eq!(w.down(), None);
+    w.end();
+}
+
+#[test]
+fn what_is_tried_on_command_has_as_many_tries_as_are_configured() {
+    let mut w = World::new(no_answer());
+    w.load(&Connection { keyingtries: 3, ..gw(ChildAction::None) });
+    let start = w.tunnels.command(Some("gw"), Some("net")).expect("a known child");
+    w.start(Start { ticket: Some(Ticket(7)), ..start });
+    w.run(3_600 * S);
+    let numbers: Vec<u32> = w.starts.iter().map(|(_, start)| start.number).collect();
+    assert_eq!(numbers, [1, 2, 3]);
+    assert_eq!(w.down().map(|down| down.next), Some(Next::Nothing));
+    w.end();
+}
+
+#[test]
+fn a_no_to_a_command_is_final_and_no_answer_is_not() {
+    for (how, starts) in [(Close::Failed("no".to_owned()), 1), (Close::NoAnswer, 2)] {
+        let mut w = World::new(Says::No(how));
+        w.load(&Connection { keyingtries: 2, ..gw(ChildAction::None) });
+        let start = w.tunnels.command(None, Some("net")).expect("a known child");
+        w.start(start);
+        w.run(3_600 * S);
+        assert_eq!(w.starts.len(), starts);
+        w.end();
+    }
+}
+
+#[test]
+fn commands_that_cannot_be_begun_say_why() {
+    let mut w = World::new(Says::Yes);
+    let mut conn = gw(ChildAction::None);
+    conn.children.push(config::child("shunt", "10.1.0.0/24", "10.9.0.0/24"));
+    conn.children[1].kind = ChildKind::Drop;
+    w.load(&conn);
+    let not_found = |what: &str| Err(CommandError::NotFound(what.to_owned()));
+    assert_eq!(w.tunnels.command(Some("x"), None), not_found("IKE_SA config 'x'"));
+    assert_eq!(w.tunnels.command(Some("gw"), Some("x")), not_found("CHILD_SA config 'x'"));
+    assert!(matches!(w.tunnels.command(None, Some("shunt")), Err(CommandError::Refused(_))));
+    w.tunnels.stop();
+    assert!(matches!(w.tunnels.command(None, Some("net")), Err(CommandError::Refused(_))));
+}
+
+#[test]
+fn so_many_are_under_way_at_once_while_nobody_answers() {
+    let mut w = World::new(Says::Nothing);
+    for n in 0..2 * STARTS_AT_ONCE + 1 {
+        w.tunnels.load(Connection { name: n.to_string(), ..gw(ChildAction::Start) });
+    }
+    w.obey();
+    assert_eq!(w.starts.len(), STARTS_AT_ONCE);
+    w.run(START_COUNTED);
+    assert_eq!(w.starts.len(), 2 * STARTS_AT_ONCE);
+    // One that has ended makes room for the next.
+    let last = w.starts.last().expect("an attempt").1.id;
+    w.tunnels.over(last);
+    w.obey();
+    assert_eq!(w.starts.len(), 2 * STARTS_AT_ONCE + 1);
+    w.end();
+}
+
+#[test]
+fn the_end_of_an_ike_sa_does_what_the_configuration_says() {
+    let lost = || Close::Lost("the peer does not respond".to_owned());
+    for (how, dpd, close, starts, traps) in [
+        (lost(), ChildAction::Start, ChildAction::None, 1, 0),
+        (lost(), ChildAction::Trap, ChildAction::Start, 0, 1),
+        (lost(), ChildAction::None, ChildAction::Start, 0, 0),
+        (Close::ByPeer, ChildAction::None, ChildAction::Start, 1, 0),
+        (Close::ByUs, ChildAction::Start, ChildAction::Start, 0, 0),
+        (Close::Replaced, ChildAction::Start, ChildAction::Start, 0, 0),
+    ] {
+        let mut w = World::new(Says::Yes);
+        let mut conn = gw(ChildAction::None);
+        (conn.children[0].dpd_action, conn.children[0].close_action) = (dpd, close);
+        w.load(&conn);
+        w.tunnels.up("gw", Some("net"));
+        let conn = w.conn();
+        w.report(&conn, &how, &["net"], None);
+        let listed = w.down().map(|down| down.why);
+        w.obey();
+        let trapped = w.orders.iter().filter(|o| matches!(o, Order::Trap { .. })).count();
+        assert_eq!((w.starts.len(), trapped), (starts, traps), "{how:?}");
+        let trouble = !matches!(how, Close::ByUs | Close::Replaced);
+        assert_eq!(listed.as_deref(), trouble.then(|| how.reason()), "{how:?}");
+        w.end();
+    }
+}
+
+#[test]
+fn a_tunnel_that_stands_on_another_sa_is_not_down() {
+    let mut w = World::new(Says::Yes);
+    w.load(&gw(ChildAction::None));
+    w.tunnels.up("gw", Some("net"));
+    w.tunnels.up("gw", Some("net"));
+    let conn = w.conn();
+    w.report(&conn, &Close::ByPeer, &["net"], None);
+    assert_eq!(w.down(), None);
+    w.report(&conn, &Close::ByPeer, &["net"], None);
+    assert_eq!(w.down().map(|down| (down.why, down.next)), {
+        Some(("the peer deleted the IKE_SA".to_owned(), Next::Nothing))
+    });
+    w.end();
+}
+
+#[test]
+fn a_message_that_nobody_can_read_is_not_repeated_at_once() {
+    let mut w = World::new(Says::Yes);
+    let mut conn = gw(ChildAction::None);
+    conn.children[0].dpd_action = ChildAction::Start;
+    w.load(&conn);
+    w.tunnels.up("gw", Some("net"));
+    let conn = w.conn();
+    w.report(&conn, &Close::Syntax("invalid syntax".to_owned()), &["net"], None);
+    w.obey();
+    assert_eq!(w.starts.len(), 0);
+    w.run(6 * S);
+    assert_eq!((w.starts.len(), w.down()), (1, None));
+    w.end();
+}
+
+#[test]
+fn attempts_without_a_route_are_made_when_routes_change() {
+    let mut w = World::new(Says::No(Close::NoRoute("no route".to_owned())));
+    w.load(&gw(ChildAction::Start));
+    w.run(1_000 * S);
+    let tries = w.starts.len();
+    w.says = Says::Yes;
+    w.tunnels.routes_changed(w.now, &mut w.rng);
+    w.run(RETRY_ROUTED);
+    assert_eq!((w.starts.len(), w.down()), (tries + 1, None));
+    w.end();
+}
+
+#[test]
+fn a_reload_ends_attempts_of_a_child_that_is_gone_and_tells_who_waits() {
+    let mut w = World::new(no_answer());
+    w.load(&gw(ChildAction::None));
+    let pause = w.tunnels.busy(w.now, &mut w.rng, "gw", "net", Some(Ticket(7)));
+    assert!(pause >= 5 * S && pause < 15 * S);
+    let mut other = gw(ChildAction::None);
+    other.children[0].name = "other".to_owned();
+    w.load(&other);
+    let [Order::Change { old, new }, Order::Cancel { ticket: Some(Ticket(7)), why, .. }] = &w.orders[..]
+    else {
+        panic!("{:?}", w.orders);
+    };
+    assert_eq!((old.children[0].name.as_str(), new.children[0].name.as_str()), ("net", "other"));
+    assert_eq!(why, "the child is not configured any more");
+    w.run(60 * S);
+    assert_eq!((w.starts.len(), w.down()), (0, None));
+    w.end();
+}
+
+#[test]
+fn a_changed_connection_does_not_wait_for_the_time_of_its_next_attempt() {
+    let mut w = World::new(no_answer());
+    w.load(&gw(ChildAction::Start));
+    w.run(1_000 * S);
+    w.says = Says::Yes;
+    w.load(&Connection { remote_port: 501, ..gw(ChildAction::Start) });
+    assert_eq!(w.starts.last().map(|(at, start)| (*at, start.number)), Some((1_000 * S, 1)));
+    assert_eq!(w.down(), None);
+    w.end();
+}
+
+#[test]
+fn unloading_removes_traps_and_ends_what_loading_has_started() {
+    let mut w = World::new(Says::Yes);
+    w.load(&gw(ChildAction::Trap));
+    assert!(w.tunnels.has_trap("gw", "net"));
+    let [Order::Trap { local, remote, .. }] = w.orders[..] else { panic!("{:?}", w.orders) };
+    assert_eq!((local, remote), (config::ip("192.0.2.1"), config::ip("192.0.2.2")));
+    let conn = w.conn();
+    assert!(w.tunnels.unload("gw") && !w.tunnels.unload("gw"));
+    w.obey();
+    let untrap = Order::Untrap { conn: "gw".to_owned(), child: "net".to_owned() };
+    assert_eq!(w.orders[1..], [untrap, Order::End(conn)]);
+    w.end();
+}
+
+/// The same with a peer of this name.
+fn named(start_action: ChildAction) -> Connection {
+    let name = AddrSpec::Name("peer.example".to_owned());
+    let mut conn = Connection { remote_addrs: vec![name], ..gw(start_action) };
+    conn.children[0].remote_ts =
+        vec![ironswan_keying::TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: 65_535 }];
+    conn
+}
+
+#[test]
+fn a_name_is_kept_fresh_and_a_trap_waits_for_it() {
+    let mut w = World::new(Says::Yes);
+    w.load(&named(ChildAction::Trap));
+    assert_eq!(w.orders, [Order::Resolve("peer.example".to_owned())]);
+    let answer = |w: &mut World, addrs: &[IpAddr]| {
+        w.orders.clear();
+        w.tunnels.looked_up(w.now, &mut w.rng, "peer.example", addrs, None);
+        w.obey();
+    };
+    // Nothing is known: asked again with growing pauses, and said once.
+    let mut pause = NAME_RETRY;
+    for _ in 0..3 {
+        answer(&mut w, &[]);
+        assert!(w.orders.is_empty() && !w.tunnels.has_trap("gw", "net"));
+        w.run(pause * 4 / 5 - S / 10);
+        assert!(w.orders.is_empty());
+        w.run(pause / 5 + S / 10);
+        assert_eq!(w.orders, [Order::Resolve("peer.example".to_owned())]);
+        pause *= 2;
+    }
+    assert_eq!(w.log.iter().filter(|line| line.contains("cannot be resolved")).count(), 1);
+    let [a, b] = ["192.0.2.7", "192.0.2.8"].map(config::ip);
+    answer(&mut w, &[a]);
+    assert!(matches!(w.orders[..], [Order::Trap { remote, .. }] if remote == a), "{:?}", w.orders);
+    w.run(NAME_PERIOD);
+    // A known address stays first, whatever the order of the answer; one that fails changes nothing.
+    answer(&mut w, &[b, a]);
+    assert_eq!(w.tunnels.policy().hosts(&w.conn().remote_addrs), [a, b]);
+    w.run(NAME_PERIOD);
+    answer(&mut w, &[]);
+    assert_eq!((w.orders.len(), w.tunnels.policy().hosts(&w.conn().remote_addrs)), (0, vec![a, b]));
+    w.run(NAME_RETRY);
+    answer(&mut w, &[b]);
+    assert!(matches!(w.orders[..], [Order::Untrap { .. }, Order::Trap { remote, .. }] if remote == b));
+    w.end();
+}
+
+#[test]
+fn a_trap_whose_own_address_is_open_asks_for_the_route() {
+    let mut w = World::new(Says::Yes);
+    let mut conn = Connection { local_addrs: vec![AddrSpec::Any], ..gw(ChildAction::Trap) };
+    conn.children[0].local_ts = named(ChildAction::None).children[0].remote_ts.clone();
+    w.load(&conn);
+    let remote = config::ip("192.0.2.2");
+    let asked = Order::Route { conn: "gw".to_owned(), child: "net".to_owned(), remote };
+    assert_eq!(w.orders, [asked]);
+    w.tunnels.trap_routed("gw", "net", Some(config::ip("192.0.2.9")));
+    w.obey();
+    assert!(matches!(w.orders[1], Order::Trap { local, .. } if local == config::ip("192.0.2.9")));
+    w.end();
+}
+
+#[test]
+fn traffic_starts_a_trapped_child_but_not_while_an_attempt_waits() {
+    let mut w = World::new(no_answer());
+    w.load(&gw(ChildAction::Trap));
+    let packet = || {
+        let (src, dst) = (config::ip("10.1.0.1"), config::ip("10.2.0.1"));
+        ironswan_wire::selector::PacketSelector {
+            src,
+            dst,
+            protocol: 17,
+            src_port: Some(7),
+            dst_port: Some(7),
+        }
+    };
+    assert!(w.tunnels.acquired("gw", "net", packet()));
+    w.obey();
+    assert!(w.starts[0].1.packet.is_some() && w.starts[0].1.automatic);
+    assert!(!w.tunnels.acquired("gw", "net", packet()));
+    w.obey();
+    assert_eq!(w.starts.len(), 1);
+    w.end();
+}
+
+#[test]
+fn the_same_seed_and_the_same_reports_give_the_same_orders() {
+    let story = || {
+        let mut w = World::new(no_answer());
+        w.load(&gw(ChildAction::Start));
+        w.run(10_000 * S);
+        w.starts
+    };
+    let starts = story();
+    assert!(starts.len() > 30 && starts == story());
+}
