@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ironswan_crypto::rng::Rng;
 
+use crate::limits::{BUSY_PAUSE, BUSY_PAUSE_SPREAD};
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -26,4 +28,9 @@ pub fn up_to(rng: &mut dyn Rng, of: Duration) -> Duration {
 /// `time` less a random part of `spread`, and never less than a tenth of `time`.
 pub fn less(rng: &mut dyn Rng, time: Duration, spread: Duration) -> Duration {
     time.saturating_sub(up_to(rng, spread)).max(time / 10)
+}
+
+/// Between 5 and 15 seconds: when to repeat a request that found the peer busy.
+pub fn busy_pause(rng: &mut dyn Rng) -> Duration {
+    BUSY_PAUSE + part(rng, BUSY_PAUSE_SPREAD)
 }

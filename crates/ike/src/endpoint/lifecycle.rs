@@ -12,8 +12,7 @@ use crate::task::create_child::NewChild;
 use crate::task::rekey_ike::RekeyIke;
 use crate::task::{Task, auth, create_child, delete, liveness, rekey_ike, sa_init};
 use crate::timer::Timer;
-use ironswan_keying::ChildConfig;
-use ironswan_keying::tunnels::busy_pause;
+use ironswan_keying::{ChildConfig, jitter};
 
 /// A command that is not over.
 pub(crate) struct Waiting {
@@ -180,7 +179,7 @@ impl Endpoint {
 
     /// Between 5 and 15 seconds: when to try a rekeying again that found the peer busy.
     pub(crate) fn soon(&mut self) -> Duration {
-        busy_pause(&mut self.rng)
+        jitter::busy_pause(&mut self.rng)
     }
 
     /// How long a request is retransmitted until the peer is given up.

@@ -4,35 +4,12 @@ use std::sync::Arc;
 
 use ironswan_crypto::rng::Rng;
 
-use super::{AttemptId, Due, Order, Start, Tunnels};
+use super::order::{AttemptId, CommandError, Order, STOPPING, Start};
+use super::{Due, Tunnels};
 use crate::{ChildAction, ChildConfig, ChildKind, Connection, SharedKey};
-
-/// Reason for callers who ask for something new after [`Tunnels::stop`].
-pub const STOPPING: &str = "the daemon is stopping";
 
 /// Reason for callers who wait for an attempt that a command has overtaken or ended.
 const CANCELLED: &str = "cancelled";
-
-/// Why a command was not even begun.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CommandError {
-    /// Nothing has that name or id.
-    NotFound(String),
-    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says
-    /// why.
-    Refused(String),
-}
-
-impl std::fmt::Display for CommandError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFound(what) => write!(f, "{what} not found"),
-            Self::Refused(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for CommandError {}
 
 impl Tunnels {
     /// Loads a connection, or takes over the difference to the loaded one of the same name. Nothing

@@ -41,9 +41,7 @@ use std::time::Instant;
 use crate::{Level, Limits, Loaded, Timers};
 
 pub use close::{Close, Ended, Follows, TERMINATED, Tried};
-pub use load::{CommandError, STOPPING};
-pub use order::{AttemptId, Order, Start, Ticket};
-pub use reports::busy_pause;
+pub use order::{AttemptId, CommandError, Order, STOPPING, Start, Ticket};
 pub use trouble::{Down, Next};
 
 /// What a timer starts.

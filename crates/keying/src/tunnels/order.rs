@@ -12,6 +12,30 @@ use crate::{Connection, Level};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ticket(pub u64);
 
+/// Reason for callers who ask for something new after [`Tunnels::stop`].
+pub const STOPPING: &str = "the daemon is stopping";
+
+/// Why a command was not even begun.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CommandError {
+    /// Nothing has that name or id.
+    NotFound(String),
+    /// The connection cannot be initiated (no address to initiate to, a shunt, a limit); the text says
+    /// why.
+    Refused(String),
+}
+
+impl std::fmt::Display for CommandError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFound(what) => write!(f, "{what} not found"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for CommandError {}
+
 /// Number of an attempt to bring something up. A protocol may keep things for a later attempt under
 /// this number; [`Order::Cancel`] says that the attempt will not be made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

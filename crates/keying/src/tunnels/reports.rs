@@ -8,13 +8,8 @@ use ironswan_wire::selector::PacketSelector;
 
 use super::later::Later;
 use super::{AttemptId, Close, Down, Due, Ended, Follows, Next, Start, Ticket, Tried, Tunnels};
-use crate::limits::{ADDRESSES_PER_NAME, BUSY_PAUSE, BUSY_PAUSE_SPREAD, RETRY_SOON};
+use crate::limits::{ADDRESSES_PER_NAME, RETRY_SOON};
 use crate::{ChildAction, ChildConfig, Level, jitter};
-
-/// Between 5 and 15 seconds: when to repeat a request that found the peer busy.
-pub fn busy_pause(rng: &mut dyn Rng) -> Duration {
-    BUSY_PAUSE + jitter::part(rng, BUSY_PAUSE_SPREAD)
-}
 
 impl Tunnels {
     // ---- attempts ----
@@ -115,7 +110,7 @@ impl Tunnels {
         child: &str,
         ticket: Option<Ticket>,
     ) -> Duration {
-        let pause = busy_pause(rng);
+        let pause = jitter::busy_pause(rng);
         let start = Start::automatic(self.new_id(), conn, vec![Some(child.to_owned())]);
         self.later(now + pause, Start { ticket, ..start }, false);
         pause
