@@ -25,8 +25,7 @@ use ironswan_wire::selector::TrafficSelector;
 use crate::counters::{Counters, Totals};
 use crate::replay::Replay;
 use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, SaKey, Sources};
-use crate::sad::{CowMap, CowVec};
-use crate::spd::Spd;
+use crate::snapshot::Snapshot;
 use crate::up::UpQueue;
 
 /// Settings of an engine.
@@ -91,21 +90,6 @@ impl std::fmt::Display for ApplyError {
 }
 
 impl std::error::Error for ApplyError {}
-
-/// The SAD and SPD at one moment.
-#[derive(Default, Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) generation: u64,
-    /// By SPI.
-    pub(crate) inbound: CowMap<Arc<InSa>>,
-    /// By reqid, the oldest first.
-    pub(crate) outbound: CowMap<Arc<Vec<Arc<OutSa>>>>,
-    /// The same SAs by [`OutSa::place`].
-    pub(crate) places: CowVec<Arc<OutSa>>,
-    /// How many of `outbound` want dummy packets.
-    pub(crate) dummies: usize,
-    pub(crate) spd: Spd,
-}
 
 /// What only [`Engine::apply`] needs; its lock puts commands in a row.
 struct Control {
@@ -203,8 +187,7 @@ impl Engine {
             }
             Command::SaPathMtu { sa, mtu } => {
                 // No snapshot changes: it is a property of the path that packets look up.
-                let list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?;
-                list.iter().find(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?.state.set_path_mtu(*mtu);
+                next.outbound_sa(sa).ok_or(ApplyError::NotFound)?.state.set_path_mtu(*mtu);
                 return Ok(());
             }
             Command::SaDelete(sa) => delete(&mut control, &mut next, sa)?,
@@ -248,10 +231,7 @@ impl Engine {
         let snap = self.snapshot.load();
         match sa.direction {
             Direction::In => Some(snap.inbound.get(sa.spi.0)?.state.usage.stats()),
-            Direction::Out => {
-                let list = snap.outbound.get(sa.reqid.0)?;
-                Some(list.iter().find(|s| is_out(s, &sa))?.state.usage.stats())
-            }
+            Direction::Out => Some(snap.outbound_sa(&sa)?.state.usage.stats()),
         }
     }
 
@@ -269,7 +249,7 @@ impl Engine {
                 (window.top(), window.window())
             };
             SaInfo {
-                sa: in_ref(s),
+                sa: s.name(),
                 reqid: s.state.reqid,
                 local: s.path.local,
                 remote: s.path.remote,
@@ -288,7 +268,7 @@ impl Engine {
             }
         });
         let outbound = snap.outbound.values().flat_map(|l| l.iter()).map(|s| SaInfo {
-            sa: out_ref(s),
+            sa: s.name(),
             reqid: s.state.reqid,
             local: s.path.local,
             remote: s.path.remote,
@@ -334,8 +314,7 @@ impl Engine {
                 snap.inbound.get(sa.spi.0).ok_or(ApplyError::NotFound)?.state.window().advance(to);
             }
             Direction::Out => {
-                let list = snap.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?;
-                list.iter().find(|s| is_out(s, &sa)).ok_or(ApplyError::NotFound)?.state.advance(to);
+                snap.outbound_sa(&sa).ok_or(ApplyError::NotFound)?.state.advance(to);
             }
         }
         Ok(())
@@ -354,20 +333,6 @@ impl Engine {
     pub(crate) fn suppressed_acquire(&self) {
         self.totals.acquires_suppressed.fetch_add(1, Relaxed);
     }
-}
-
-pub(crate) fn out_ref(sa: &OutSa) -> SaRef {
-    let (spi, reqid, remote) = (sa.state.spi, sa.state.reqid, sa.path.remote.ip());
-    SaRef { direction: Direction::Out, spi, reqid, remote }
-}
-
-pub(crate) fn in_ref(sa: &InSa) -> SaRef {
-    let (spi, reqid, remote) = (sa.state.spi, sa.state.reqid, sa.path.remote.ip());
-    SaRef { direction: Direction::In, spi, reqid, remote }
-}
-
-fn is_out(sa: &OutSa, name: &SaRef) -> bool {
-    sa.state.spi == name.spi && sa.path.remote.ip() == name.remote
 }
 
 /// What both directions have to hold.
@@ -448,7 +413,7 @@ fn add_outbound(
     validate(sa)?;
     let name = SaRef { direction: Direction::Out, spi: sa.spi, reqid: sa.reqid, remote: sa.remote.ip() };
     let mut list = next.outbound.get(sa.reqid.0).map(|l| l.to_vec()).unwrap_or_default();
-    if list.iter().any(|s| is_out(s, &name)) {
+    if list.iter().any(|s| s.is(&name)) {
         return Err(ApplyError::Exists);
     }
     let mut state = Arc::new(OutState::new(sa, unset_key(sa)?));
@@ -475,10 +440,10 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
-            let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
+            let at = list.iter().position(|s| s.is(sa)).ok_or(ApplyError::NotFound)?;
             in_udp(list[at].state.protocol(), path.udp_encap)?;
             let new = SaRef { remote: path.remote.ip(), ..*sa };
-            if new != *sa && list.iter().any(|s| is_out(s, &new)) {
+            if new != *sa && list.iter().any(|s| s.is(&new)) {
                 return Err(ApplyError::Exists);
             }
             let place = list[at].place;
@@ -497,7 +462,7 @@ fn delete(control: &mut Control, next: &mut Snapshot, sa: &SaRef) -> Result<(), 
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();
-            let at = list.iter().position(|s| is_out(s, sa)).ok_or(ApplyError::NotFound)?;
+            let at = list.iter().position(|s| s.is(sa)).ok_or(ApplyError::NotFound)?;
             let gone = list.remove(at);
             next.places.set(gone.place, None);
             control.free_places.push(gone.place);

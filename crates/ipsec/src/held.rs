@@ -18,7 +18,8 @@ use ironswan_wire::sadb::ReqId;
 
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
-use crate::flow::{FlowKey, Verdict};
+use crate::flow::FlowKey;
+use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 /// Frames that wait for one reqid.

@@ -26,9 +26,11 @@
 //! | `pipeline/` | the way of a packet, out and in |
 //! | `spd` | policies, and the look-up of a packet |
 //! | `sad` | maps and lists of the SAD that are cheap to copy with one change |
+//! | `snapshot` | SAD and SPD at one moment |
 //! | `sa` | one SA |
 //! | `replay` | the replay window |
-//! | `flow` | decisions remembered for each flow |
+//! | `flow` | flows: a packet's selectors packed, and those accepted on inbound SAs |
+//! | `verdict` | the decision for a flow that leaves, and the cache of decisions |
 //! | `batch` | memory that a caller lends for one batch |
 //! | `held` | packets that wait for an SA |
 //! | `up` | messages for the key daemon |
@@ -63,9 +65,11 @@ mod reasm;
 mod replay;
 mod sa;
 mod sad;
+mod snapshot;
 mod spd;
 mod stages;
 mod up;
+mod verdict;
 mod worker;
 
 pub use batch::{Carrier, Datagram, RxBatch, Send, TxBatch, TxConfig, Write, demux};

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use crate::audit::Audit;
 use crate::counters::Tally;
-use crate::engine::{Engine, Snapshot};
-use crate::flow::{Accepted, FlowCache};
+use crate::engine::Engine;
+use crate::flow::Accepted;
 use crate::fragment::Fragments;
 use crate::held::Held;
 use crate::pipeline::{Burst, Inbound, Outbound};
+use crate::snapshot::Snapshot;
+use crate::verdict::FlowCache;
 
 /// The packet path of one thread.
 ///

@@ -8,10 +8,10 @@ use ironswan_wire::sadb::{Action, ReqId};
 
 use super::decapsulate::Asked;
 use crate::counters::DropReason;
-use crate::engine::Snapshot;
 use crate::flow::FlowKey;
 use crate::fragment::shows_ports;
 use crate::sa::{InSa, OutSa};
+use crate::snapshot::Snapshot;
 
 /// The hash of the packet's flow, when it may come out of this SA.
 // The key itself stays in registers: nothing that is called is given it.

@@ -10,8 +10,9 @@ use ironswan_wire::ip::{self, Fragment};
 use ironswan_wire::offload::Offload;
 
 use crate::batch::{Carrier, Datagram, TxBatch, strides};
-use crate::engine::Snapshot;
-use crate::flow::{FlowKey, Verdict};
+use crate::flow::FlowKey;
+use crate::snapshot::Snapshot;
+use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 /// More SAs than the cache nearest to the processor holds.

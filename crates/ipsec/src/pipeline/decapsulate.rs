@@ -27,12 +27,13 @@ use crate::ah::Ah;
 use crate::batch::RxBatch;
 use crate::counters::DropReason;
 use crate::ecn;
-use crate::engine::{Engine, Snapshot};
+use crate::engine::Engine;
 use crate::flow::Accepted;
 use crate::fragment::Fragments;
 use crate::ipcomp::Compressor;
 use crate::mss;
 use crate::sa::{InSa, InState};
+use crate::snapshot::Snapshot;
 use crate::stages::{Stage, Watch};
 
 /// A packet to deliver.

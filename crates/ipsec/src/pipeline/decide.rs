@@ -6,9 +6,10 @@ use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Action, ReqId};
 
 use crate::counters::DropReason;
-use crate::engine::Snapshot;
-use crate::flow::{FlowKey, Verdict};
+use crate::flow::FlowKey;
 use crate::fragment::shows_ports;
+use crate::snapshot::Snapshot;
+use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 impl Worker {
@@ -86,32 +87,4 @@ pub(super) fn by_quoted(
     let sas = snap.outbound.get(reqid.0).ok_or(reason)?;
     let sa = sas.iter().rev().find(|sa| sa.state.selectors.covers_out(&answer)).ok_or(reason)?;
     Ok(sa.place)
-}
-
-/// Asks the SPD, and the SAD for the policy's SA.
-#[inline(never)]
-pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
-    let packet = key.selector();
-    let action = match key.is_hidden() {
-        false => snap.spd.lookup_out(&packet),
-        true => match snap.spd.lookup_out_hidden(&packet) {
-            Ok(action) => action,
-            Err(_) => return Verdict::AsFirst(DropReason::OutNoPolicy),
-        },
-    };
-    match action {
-        None => Verdict::Drop(DropReason::OutNoPolicy),
-        Some(Action::Bypass) => Verdict::Drop(DropReason::OutPolBypass),
-        Some(Action::Discard) => Verdict::Drop(DropReason::OutPolBlock),
-        Some(Action::Protect(reqid)) => match snap.outbound.get(reqid.0) {
-            None => Verdict::Acquire(reqid),
-            // The newest first: an older one is left only until its DELETE.
-            Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(&packet)) {
-                Some(sa) => Verdict::Sa(sa.place),
-                // Narrowed to ports: then its first fragment says.
-                None if key.is_hidden() => Verdict::AsFirst(DropReason::OutStateMismatch),
-                None => Verdict::Drop(DropReason::OutStateMismatch),
-            },
-        },
-    }
 }

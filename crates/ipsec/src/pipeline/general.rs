@@ -21,10 +21,11 @@ use super::outbound::{numbers, report};
 use super::split::{self, Cut};
 use crate::batch::{MAX_OVERHEAD, TxBatch};
 use crate::counters::DropReason;
-use crate::flow::{FlowKey, Verdict};
+use crate::flow::FlowKey;
 use crate::ipcomp::Compressor;
 use crate::reasm::{Pushed, Reassembler};
 use crate::sa::OutSa;
+use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 /// The longest IP packet.

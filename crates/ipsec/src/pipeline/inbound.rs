@@ -21,10 +21,11 @@ use crate::ah::{self, Ah};
 use crate::audit::{Refused, Sample, refuse};
 use crate::batch::{Carrier, Datagram, RxBatch, recycle, strides};
 use crate::counters::{DropReason, Tally, Traffic};
-use crate::engine::{Engine, Snapshot, in_ref};
+use crate::engine::Engine;
 use crate::ipcomp::Compressor;
 use crate::replay::{Replay, ReplayError};
 use crate::sa::{InSa, InState, Reached, SaKey};
+use crate::snapshot::Snapshot;
 use crate::stages::{Laps, Stage, Unwatched, Watch};
 use crate::worker::Worker;
 
@@ -99,7 +100,7 @@ fn unused(engine: &Engine, sa: &InSa, bytes: u64) {
 
 fn report(engine: &Engine, sa: &InSa, reached: Reached) {
     if reached.any() {
-        engine.reached(in_ref(sa), reached);
+        engine.reached(sa.name(), reached);
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `transport_headers` | headers that stay in front of ESP or AH |
 //! | `encapsulate` | how a packet that leaves is carried |
 //! | `decapsulate` | from authentic bytes to the packet that is delivered |
-//! | `decide` | the SPD's decision for a packet that leaves |
+//! | `decide` | a frame's flow and decision; asks for an SA where there is none |
 //! | `accept` | whether an inner packet may come out of its SA |
 //! | `burst` | memory asked for ahead of use, for many small packets |
 //! | `split` | cuts frames into ESP packets |
@@ -36,7 +36,6 @@ mod unmerge;
 
 pub(crate) use burst::Burst;
 pub use burst::Frame;
-pub(crate) use decide::decide;
 pub(crate) use general::Outbound;
 pub(crate) use inbound::{Inbound, Opening};
 pub(crate) use split::Planned;

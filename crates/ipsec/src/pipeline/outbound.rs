@@ -15,11 +15,11 @@ use super::decide::by_quoted;
 use super::split::{self, Cut, Planned};
 use crate::batch::TxBatch;
 use crate::counters::DropReason;
-use crate::engine::{Engine, out_ref};
-use crate::flow::Verdict;
+use crate::engine::Engine;
 use crate::mss;
 use crate::sa::{OutSa, Reached};
 use crate::stages::{Stage, Unwatched, Watch};
+use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 /// What was decided about a frame.
@@ -227,7 +227,7 @@ pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64, bytes: usize) -
 fn spent(engine: &Engine, sa: &OutSa, reason: DropReason) -> DropReason {
     let reached = sa.state.usage.raise(true, true);
     if reached.any() {
-        engine.reached(out_ref(sa), reached);
+        engine.reached(sa.name(), reached);
     }
     reason
 }
@@ -240,6 +240,6 @@ pub(super) fn report(engine: &Engine, sa: &OutSa, mut reached: Reached, sequence
         reached.soft |= state.usage.raise(true, false).soft;
     }
     if reached.any() {
-        engine.reached(out_ref(sa), reached);
+        engine.reached(sa.name(), reached);
     }
 }

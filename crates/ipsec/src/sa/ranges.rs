@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
 
-use super::Selectors;
+use super::selectors::Selectors;
 
 /// A pair of address ranges, as numbers: the first of an SA's selectors on either side that ask for
 /// nothing else. What lies in both is covered; what does not may be covered by others.

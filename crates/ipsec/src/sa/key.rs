@@ -1,0 +1,47 @@
+//! The key of an SA, and the lengths that follow from its algorithms.
+
+use ironswan_crypto::batch::EspKey;
+use ironswan_crypto::icv::IcvKey;
+
+/// The key of an SA, for the protocol that it speaks.
+#[allow(clippy::large_enum_variant, reason = "inline on purpose: one block of memory to fetch per packet")]
+pub(crate) enum SaKey {
+    Esp(EspKey),
+    Ah(IcvKey),
+}
+
+impl SaKey {
+    /// Of an ESP SA.
+    #[inline]
+    pub(crate) fn esp(&self) -> Option<&EspKey> {
+        match self {
+            Self::Esp(key) => Some(key),
+            Self::Ah(_) => None,
+        }
+    }
+
+    /// Of an AH SA.
+    pub(crate) fn ah(&self) -> Option<&IcvKey> {
+        match self {
+            Self::Ah(key) => Some(key),
+            Self::Esp(_) => None,
+        }
+    }
+
+    pub(super) fn lens(&self) -> Lens {
+        self.esp().map_or(Lens { iv: 0, icv: 0, block: 1 }, |k| Lens {
+            iv: k.iv_len() as u8,
+            icv: k.icv_len() as u8,
+            block: k.block_len() as u8,
+        })
+    }
+}
+
+/// Lengths in bytes of an ESP SA's IV and ICV, and of what text is padded to: the longest is the
+/// ICV of HMAC-SHA2-512, 32.
+#[derive(Clone, Copy)]
+pub(super) struct Lens {
+    pub(super) iv: u8,
+    pub(super) icv: u8,
+    pub(super) block: u8,
+}

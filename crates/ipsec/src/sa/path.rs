@@ -1,0 +1,52 @@
+//! The outer addresses of an SA, and the sources that were reported as the peer's new address.
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Outer addresses, and how packets go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Path {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(crate) udp_encap: bool,
+}
+
+impl Path {
+    /// True when a packet in UDP from `source` says that the peer is elsewhere now. An SA without
+    /// encapsulation has no NAT on its path, so none whose mapping could change. Only address and
+    /// port count: a scope is ours, not the peer's.
+    #[inline]
+    pub(crate) fn is_left_by(&self, source: SocketAddr) -> bool {
+        self.udp_encap && (self.remote.port() != source.port() || self.remote.ip() != source.ip())
+    }
+}
+
+/// The sources that were reported of one SA on its present path. They are few, and each is reported
+/// again only after a while, so that a NAT that changes its mind with every packet does not flood
+/// the key daemon.
+#[derive(Default)]
+pub(crate) struct Sources(Mutex<[Option<(SocketAddr, Duration)>; Sources::KEPT]>);
+
+impl Sources {
+    /// Sources that are kept.
+    const KEPT: usize = 4;
+    /// After this a source is news again: the key daemon may have had a reason not to follow, which
+    /// has gone.
+    const REST: Duration = Duration::from_secs(10);
+
+    /// True when `source` has to be reported, which is remembered. False also when as many others
+    /// as are kept have just been.
+    #[cold]
+    pub(crate) fn is_news(&self, now: Duration, source: SocketAddr) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let rests = |at: Duration| now.saturating_sub(at) < Self::REST;
+        if kept.iter().flatten().any(|(known, at)| *known == source && rests(*at)) {
+            return false;
+        }
+        let free = kept.iter_mut().find(|slot| !slot.is_some_and(|(_, at)| rests(at)));
+        let Some(slot) = free else { return false };
+        *slot = Some((source, now));
+        true
+    }
+}
