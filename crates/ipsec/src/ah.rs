@@ -23,7 +23,7 @@
 //! 3643 corrects it: with the 12 bytes before them AH is 36 long, so "in IPv6, padding of 4 octets
 //! is required", and none in IPv4. Linux has no AES-GMAC for AH, but pads every algorithm so in
 //! IPv6. In IPv4 it pads to 8 bytes too, against section 2.6, unless the SA has the flag `align4`
-//! (which strongSwan sets); [`Ah::carries`] takes either there.
+//! (which strongSwan sets); [`Ah::has_field_len`] takes either there.
 //!
 //! Not here: the ICV itself (`ironswan_crypto::icv`), the sequence number's window, who may send
 //! what.
@@ -55,7 +55,7 @@ pub(crate) struct Ah {
 impl Ah {
     /// True when it is as long as AH around a field of this many bytes. In IPv4 it may be padded as
     /// in IPv6.
-    pub(crate) fn carries(&self, field_len: usize) -> bool {
+    pub(crate) fn has_field_len(&self, field_len: usize) -> bool {
         self.len == header_len(field_len, true) || (!self.ipv6 && self.len == header_len(field_len, false))
     }
 }
@@ -192,7 +192,7 @@ fn immutable_v6(head: &mut [u8]) -> Option<()> {
         let (header, behind) = rest.split_at_mut_checked(len)?;
         match next {
             HOP_BY_HOP | DEST_OPTIONS => options_v6(&mut header[2..])?,
-            ROUTING => arrive(header, destination)?,
+            ROUTING => final_routing_header(header, destination)?,
             // A fragment header too: AH is applied to whole packets, so that none is under it.
             _ => return None,
         }
@@ -232,7 +232,7 @@ fn options_v6(mut options: &mut [u8]) -> Option<()> {
 /// A routing header as it will be at the final destination. Of types 0 and 2, whose addresses take
 /// turns with the destination's (RFC 2460 section 4.4, RFC 6275 section 6.4). What AH does with
 /// others is said nowhere (RFC 8754 section 7.5).
-fn arrive(header: &mut [u8], destination: &mut [u8; 16]) -> Option<()> {
+fn final_routing_header(header: &mut [u8], destination: &mut [u8; 16]) -> Option<()> {
     let (h, rest) = header.split_first_chunk_mut::<8>()?;
     let (addresses, none) = rest.as_chunks_mut::<16>();
     (matches!(h[2], 0 | 2) && none.is_empty()).then_some(())?;

@@ -23,7 +23,7 @@ pub(crate) struct Sample {
 }
 
 /// What was refused of one batch for one reason: how often, and the first of it.
-pub(crate) struct Refused {
+pub(crate) struct RefusedCount {
     reason: DropReason,
     count: u64,
     sample: Sample,
@@ -31,10 +31,14 @@ pub(crate) struct Refused {
 
 /// Enters a refusal into the list of a batch, until somebody with an [`Audit`] takes it.
 #[cold]
-pub(crate) fn refuse(list: &mut Vec<Refused>, reason: DropReason, sample: impl FnOnce() -> Sample) {
+pub(crate) fn count_refused(
+    list: &mut Vec<RefusedCount>,
+    reason: DropReason,
+    sample: impl FnOnce() -> Sample,
+) {
     match list.iter_mut().find(|r| r.reason == reason) {
         Some(refused) => refused.count += 1,
-        None => list.push(Refused { reason, count: 1, sample: sample() }),
+        None => list.push(RefusedCount { reason, count: 1, sample: sample() }),
     }
 }
 
@@ -49,11 +53,11 @@ pub(crate) struct Audit {
 impl Audit {
     /// Takes what was refused of a batch.
     #[cold]
-    pub(crate) fn take(&mut self, now: Duration, up: &UpQueue, list: &mut Vec<Refused>) {
-        for Refused { reason, count, sample } in list.drain(..) {
+    pub(crate) fn take(&mut self, now: Duration, up: &UpQueue, list: &mut Vec<RefusedCount>) {
+        for RefusedCount { reason, count, sample } in list.drain(..) {
             self.note(now, up, reason, || sample);
-            if let Some((.., untold)) = self.seen.iter_mut().find(|(r, ..)| *r == reason) {
-                *untold += count - 1;
+            if let Some((.., unreported)) = self.seen.iter_mut().find(|(r, ..)| *r == reason) {
+                *unreported += count - 1;
             }
         }
     }
@@ -68,13 +72,13 @@ impl Audit {
     ) {
         let found = self.seen.iter_mut().find(|(r, ..)| *r == reason);
         let count = match found {
-            Some((_, next, untold)) if now < *next => {
-                *untold += 1;
+            Some((_, next, unreported)) if now < *next => {
+                *unreported += 1;
                 return;
             }
-            Some((_, next, untold)) => {
+            Some((_, next, unreported)) => {
                 *next = now + INTERVAL;
-                std::mem::take(untold) + 1
+                std::mem::take(unreported) + 1
             }
             None => {
                 self.seen.push((reason, now + INTERVAL, 0));

@@ -43,7 +43,13 @@ pub(crate) fn apply(packet: &mut [u8], ipv6: bool, inner_tos: u8, outer_tos: u8)
 
 /// The same for an SA with options of its own: whether congestion marks pass, and whether the inner
 /// DSCP becomes the outer one (RFC 2983 section 3.1, the uniform model).
-pub(crate) fn arrive(packet: &mut [u8], ipv6: bool, inner: u8, outer: u8, options: &SaOptions) -> bool {
+pub(crate) fn apply_options(
+    packet: &mut [u8],
+    ipv6: bool,
+    inner: u8,
+    outer: u8,
+    options: &SaOptions,
+) -> bool {
     let ecn = if options.copy_ecn { decapsulate(inner, outer) } else { Some(inner & ECN) };
     let Some(ecn) = ecn else { return false };
     let tos = if options.dscp_in { outer } else { inner } & !ECN | ecn;

@@ -24,7 +24,7 @@ use ironswan_wire::selector::TrafficSelector;
 
 use crate::counters::{Counters, Totals};
 use crate::replay::Replay;
-use crate::sa::{InSa, InState, OutSa, OutState, Path, Reached, SaKey, Sources};
+use crate::sa::{InSa, InState, LimitsReached, OutSa, OutState, Path, ReportedSources, SaKey};
 use crate::snapshot::Snapshot;
 use crate::up::UpQueue;
 
@@ -321,7 +321,7 @@ impl Engine {
     }
 
     #[cold]
-    pub(crate) fn reached(&self, sa: SaRef, reached: Reached) {
+    pub(crate) fn reached(&self, sa: SaRef, reached: LimitsReached) {
         if reached.soft {
             self.up.expire(sa, false);
         }
@@ -400,7 +400,8 @@ fn add_inbound(control: &mut Control, next: &mut Snapshot, sa: &SaAdd) -> Result
     }
     let mut state = Arc::new(InState::new(sa, unset_key(sa)?));
     set_key(control, sa, Arc::get_mut(&mut state).map(|state| &mut state.key))?;
-    next.inbound.insert(sa.spi.0, Arc::new(InSa { path: path(sa), sources: Sources::default(), state }));
+    next.inbound
+        .insert(sa.spi.0, Arc::new(InSa { path: path(sa), sources: ReportedSources::default(), state }));
     Ok(())
 }
 
@@ -436,7 +437,8 @@ fn update(next: &mut Snapshot, sa: &SaRef, path: Path) -> Result<(), ApplyError>
         Direction::In => {
             let state = next.inbound.get(sa.spi.0).ok_or(ApplyError::NotFound)?.state.clone();
             in_udp(state.protocol(), path.udp_encap)?;
-            next.inbound.insert(sa.spi.0, Arc::new(InSa { path, sources: Sources::default(), state }));
+            next.inbound
+                .insert(sa.spi.0, Arc::new(InSa { path, sources: ReportedSources::default(), state }));
         }
         Direction::Out => {
             let mut list = next.outbound.get(sa.reqid.0).ok_or(ApplyError::NotFound)?.to_vec();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ironswan_wire::ip::{Fragment, IpInfo};
 use ironswan_wire::selector::PacketSelector;
 
-/// Slots of [`Accepted`]: a power of two.
+/// Slots of [`AcceptedFlows`]: a power of two.
 const SLOTS: usize = 4096;
 
 /// In [`FlowKey::rest`]: ports are to be seen.
@@ -126,13 +126,13 @@ impl FlowKey {
 
 /// Inner flows that were accepted on an inbound SA: martian, selector and policy checks give the
 /// same answer for all packets of one flow, so they are made once for each.
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedFlows {
     entries: Box<[(FlowKey, u32)]>,
     /// Something was entered since the last [`Self::clear`].
     dirty: bool,
 }
 
-impl Accepted {
+impl AcceptedFlows {
     pub(crate) fn new() -> Self {
         // SPI 0 is no SA's.
         Self { entries: vec![(FlowKey::default(), 0); SLOTS].into_boxed_slice(), dirty: false }

@@ -1,11 +1,11 @@
-//! Fragments as tunnels carry them (RFC 4301 section 7): a later fragment shows no ports, and what
+//! FirstFragments as tunnels carry them (RFC 4301 section 7): a later fragment shows no ports, and what
 //! is done with it may depend on them.
 //!
 //! * Where no policy for its addresses looks at ports, it needs nothing (section 7.1), and an
 //!   OPAQUE policy is for nothing else (section 7.2).
 //! * Where some policy looks at ports, it takes what its first fragment got, which is remembered
 //!   here (sections 7.3 and 7.4): the first one's flow, by addresses and identification, for
-//!   [`KEPT`]. Without a first one that is known it goes nowhere.
+//!   [`FIRST_TIMEOUT`]. Without a first one that is known it goes nowhere.
 //!
 //! A first fragment that does not have the whole upper-layer header hides its ports and counts as a
 //! later one (RFC 1858, RFC 7112); a later one that overlaps the first could change what that said,
@@ -23,7 +23,7 @@ use ironswan_wire::ip::{Fragment, IpInfo, ext, protocol};
 use crate::flow::FlowKey;
 
 /// How long a first fragment is remembered. Linux waits as long for the rest of a packet.
-const KEPT: Duration = Duration::from_secs(30);
+const FIRST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Places for packets, by `WAYS`, a power of two.
 const SETS: usize = 256;
 /// Packets of one place.
@@ -54,7 +54,7 @@ fn upper_is_whole(packet: &[u8], info: &IpInfo) -> bool {
 /// Which packet a fragment is of. RFC 791: addresses, protocol, identification; RFC 8200 section
 /// 4.5: not the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Name {
+struct PacketId {
     addresses: (u128, u128),
     id: u32,
     protocol: u8,
@@ -64,14 +64,14 @@ struct Name {
 }
 
 /// What a fragment says of itself.
-struct Piece {
-    name: Name,
+struct FragmentInfo {
+    packet: PacketId,
     /// Its first and last byte but one in what is fragmented.
     start: usize,
     end: usize,
 }
 
-impl Piece {
+impl FragmentInfo {
     fn read(packet: &[u8], info: &IpInfo, scope: u32) -> Option<Self> {
         let addresses = FlowKey::addresses(info, packet)?;
         let (id, protocol, units, head) = if info.ipv6 {
@@ -86,14 +86,14 @@ impl Piece {
         };
         let start = usize::from(units) * 8;
         let end = start + info.total_len.checked_sub(head)?;
-        Some(Self { name: Name { addresses, id, protocol, ipv6: info.ipv6, scope }, start, end })
+        Some(Self { packet: PacketId { addresses, id, protocol, ipv6: info.ipv6, scope }, start, end })
     }
 }
 
 /// A first fragment.
 #[derive(Clone, Copy)]
-struct First {
-    name: Name,
+struct FirstFragment {
+    packet: PacketId,
     flow: FlowKey,
     end: usize,
     at: Duration,
@@ -101,23 +101,30 @@ struct First {
 
 /// The first fragments that went through lately.
 #[derive(Default)]
-pub(crate) struct Fragments {
+pub(crate) struct FirstFragments {
     /// Empty until there is one.
-    sets: Vec<[Option<First>; WAYS]>,
+    sets: Vec<[Option<FirstFragment>; WAYS]>,
 }
 
-impl Fragments {
+impl FirstFragments {
     /// Notes the flow of a first fragment.
     #[cold]
-    pub(crate) fn note(&mut self, now: Duration, packet: &[u8], info: &IpInfo, scope: u32, flow: FlowKey) {
-        let Some(piece) = Piece::read(packet, info, scope) else { return };
+    pub(crate) fn remember(
+        &mut self,
+        now: Duration,
+        packet: &[u8],
+        info: &IpInfo,
+        scope: u32,
+        flow: FlowKey,
+    ) {
+        let Some(fragment) = FragmentInfo::read(packet, info, scope) else { return };
         if self.sets.is_empty() {
             self.sets = vec![[None; WAYS]; SETS];
         }
-        let Some(set) = self.sets.get_mut(place(&piece.name)) else { return };
-        let first = First { name: piece.name, flow, end: piece.end, at: now };
+        let Some(set) = self.sets.get_mut(place(&fragment.packet)) else { return };
+        let first = FirstFragment { packet: fragment.packet, flow, end: fragment.end, at: now };
         // The same packet again, or an empty way, or the oldest.
-        let age = |f: &Option<First>| (f.is_none_or(|f| f.name != first.name), f.map(|f| f.at));
+        let age = |f: &Option<FirstFragment>| (f.is_none_or(|f| f.packet != first.packet), f.map(|f| f.at));
         if let Some(way) = set.iter_mut().min_by_key(|f| age(f)) {
             *way = Some(first);
         }
@@ -126,17 +133,17 @@ impl Fragments {
     /// The flow of the first fragment of this later one's packet.
     #[cold]
     pub(crate) fn flow(&self, now: Duration, packet: &[u8], info: &IpInfo, scope: u32) -> Option<FlowKey> {
-        let piece = Piece::read(packet, info, scope)?;
-        let set = self.sets.get(place(&piece.name))?;
-        let first = set.iter().flatten().find(|f| f.name == piece.name)?;
-        let fresh = now.saturating_sub(first.at) < KEPT;
-        (fresh && info.fragment == Fragment::Later && piece.start >= first.end).then_some(first.flow)
+        let fragment = FragmentInfo::read(packet, info, scope)?;
+        let set = self.sets.get(place(&fragment.packet))?;
+        let first = set.iter().flatten().find(|f| f.packet == fragment.packet)?;
+        let fresh = now.saturating_sub(first.at) < FIRST_TIMEOUT;
+        (fresh && info.fragment == Fragment::Later && fragment.start >= first.end).then_some(first.flow)
     }
 }
 
-fn place(name: &Name) -> usize {
-    let rest = u64::from(name.id) << 32 | u64::from(name.scope);
-    FlowKey::of(name.addresses, rest ^ u64::from(name.protocol)).slot(SETS)
+fn place(packet: &PacketId) -> usize {
+    let rest = u64::from(packet.id) << 32 | u64::from(packet.scope);
+    FlowKey::of(packet.addresses, rest ^ u64::from(packet.protocol)).slot(SETS)
 }
 
 #[cfg(test)]

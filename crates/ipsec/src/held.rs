@@ -2,217 +2,163 @@
 //! until the key daemon has made one, so that a connection does not begin with a loss and a
 //! retransmission.
 //!
-//! Anyone who can send to the gateway's inside can make packets wait, so they are few ([`OF_ONE`],
-//! [`PACKETS`], [`BYTES`]) and do not wait long ([`WAIT`]). What is too much or too old is dropped
-//! under [`DropReason::OutNoStates`]; memory is taken for packets that wait, and given back. Each
-//! worker has its own.
+//! Anyone who can send to the gateway's inside can make packets wait, so they are few
+//! ([`MAX_PER_REQID`], [`MAX_FRAMES`], [`MAX_BYTES`]) and do not wait long ([`HOLD_TIMEOUT`]). A
+//! frame that is one too many, or too old, is dropped under
+//! [`OutNoStates`](crate::DropReason::OutNoStates). Memory is taken for frames that wait, and given
+//! back. Each worker has its own queue.
 //!
-//! Not here: fragments that wait for their packet's others (`reasm`).
+//! Not here: sending the frames when there is an SA (`pipeline::release`); fragments that wait for
+//! the others of their packet (`reasm`).
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use ironswan_wire::ip;
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::ReqId;
 
-use crate::batch::TxBatch;
-use crate::counters::DropReason;
-use crate::flow::FlowKey;
-use crate::verdict::Verdict;
-use crate::worker::Worker;
+/// Most frames that wait for one reqid.
+const MAX_PER_REQID: u16 = 16;
+/// Most frames that wait.
+const MAX_FRAMES: usize = 1024;
+/// Most bytes of all frames that wait.
+const MAX_BYTES: usize = 4 << 20;
+/// Time that a frame may wait: longer than a key exchange with retransmissions takes on most paths.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Frames that wait for one reqid.
-const OF_ONE: u16 = 16;
-/// Frames that wait.
-const PACKETS: usize = 1024;
-/// Bytes of all that wait.
-const BYTES: usize = 4 << 20;
-/// How long one waits: longer than a key exchange with retransmissions takes on most paths.
-const WAIT: Duration = Duration::from_secs(5);
-
-struct Waiting {
-    frame: Vec<u8>,
-    offload: Offload,
+/// A frame that waits.
+pub(crate) struct HeldFrame {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) offload: Offload,
     reqid: ReqId,
     since: Duration,
 }
 
-/// The packets that wait, in the order in which they came.
+/// The frames that wait, in the order in which they came.
 #[derive(Default)]
 pub(crate) struct Held {
-    waiting: VecDeque<Waiting>,
+    frames: VecDeque<HeldFrame>,
     bytes: usize,
-    of: HashMap<ReqId, u16>,
-    /// Reqids with packets here of which none could ask for an SA, because one had been asked for
-    /// (and made, and ended) just before; and when they may.
-    unasked: Vec<(ReqId, Duration)>,
-    /// As many of `waiting`, from the front, have been looked at since the last change of SAD and
-    /// SPD.
+    count: HashMap<ReqId, u16>,
+    /// Reqids with frames here for which no SA could be asked for, because one had been asked for
+    /// (and made, and ended) just before; and the time from which one may be.
+    acquires_due: Vec<(ReqId, Duration)>,
+    /// Frames at the front that have been looked at since the last change of SAD and SPD.
     seen: usize,
-    /// Which SAD and SPD that was.
+    /// Generation of the snapshot with which they were looked at.
     generation: u64,
 }
 
 impl Held {
-    /// False when there are too many. `ask`: when it may be asked for an SA, if that could not be
-    /// now.
-    fn push(
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Keeps a frame; false when there are too many. `acquire_at`: the time from which an SA may be
+    /// asked for, if that could not be now.
+    pub(crate) fn push(
         &mut self,
         frame: &[u8],
         offload: &Offload,
         reqid: ReqId,
         since: Duration,
-        ask: Option<Duration>,
+        acquire_at: Option<Duration>,
     ) -> bool {
-        let of = self.of.get(&reqid).copied().unwrap_or(0);
-        if of >= OF_ONE || self.waiting.len() >= PACKETS || self.bytes + frame.len() > BYTES {
+        let count = self.count.get(&reqid).copied().unwrap_or(0);
+        if count >= MAX_PER_REQID || self.frames.len() >= MAX_FRAMES || self.bytes + frame.len() > MAX_BYTES {
             return false;
         }
-        // Not when another one here has asked: the answer is for all of them.
-        if let (0, Some(at)) = (of, ask) {
-            self.unasked.push((reqid, at));
+        // Only for the first frame of a reqid: the SA that it asks for is for all of them.
+        if let (0, Some(at)) = (count, acquire_at) {
+            self.acquires_due.push((reqid, at));
         }
-        self.of.insert(reqid, of + 1);
+        self.count.insert(reqid, count + 1);
         self.bytes += frame.len();
-        self.waiting.push_back(Waiting { frame: frame.to_vec(), offload: *offload, reqid, since });
+        self.frames.push_back(HeldFrame { bytes: frame.to_vec(), offload: *offload, reqid, since });
         true
     }
 
-    /// Puts one back to where it was removed.
-    fn put_back(&mut self, at: usize, waiting: Waiting) {
-        *self.of.entry(waiting.reqid).or_default() += 1;
-        self.bytes += waiting.frame.len();
-        self.waiting.insert(at, waiting);
+    /// Puts a frame back to the place that it was taken from, as not yet looked at.
+    pub(crate) fn put_back(&mut self, at: usize, frame: HeldFrame) {
+        *self.count.entry(frame.reqid).or_default() += 1;
+        self.bytes += frame.bytes.len();
+        self.frames.insert(at, frame);
         self.seen = at;
     }
 
-    fn remove(&mut self, at: usize) -> Option<Waiting> {
-        let waiting = self.waiting.remove(at)?;
-        self.bytes -= waiting.frame.len();
-        match self.of.get_mut(&waiting.reqid) {
-            Some(of) if *of > 1 => *of -= 1,
+    pub(crate) fn get(&self, at: usize) -> Option<&HeldFrame> {
+        self.frames.get(at)
+    }
+
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut HeldFrame> {
+        self.frames.get_mut(at)
+    }
+
+    pub(crate) fn remove(&mut self, at: usize) -> Option<HeldFrame> {
+        let frame = self.frames.remove(at)?;
+        self.bytes -= frame.bytes.len();
+        match self.count.get_mut(&frame.reqid) {
+            Some(count) if *count > 1 => *count -= 1,
             _ => {
-                self.of.remove(&waiting.reqid);
-                self.unasked.retain(|(reqid, _)| *reqid != waiting.reqid);
+                self.count.remove(&frame.reqid);
+                self.acquires_due.retain(|(reqid, _)| *reqid != frame.reqid);
             }
         }
-        if self.waiting.is_empty() {
+        if self.frames.is_empty() {
             *self = Self { generation: self.generation, ..Self::default() };
         }
-        Some(waiting)
-    }
-}
-
-impl Worker {
-    /// Keeps a frame until there is an SA for this reqid, and counts it as held. False when there
-    /// are too many. `ask`: when it may be asked for that SA, if that could not be now.
-    pub(crate) fn hold(
-        &mut self,
-        frame: &[u8],
-        offload: &Offload,
-        reqid: ReqId,
-        ask: Option<Duration>,
-    ) -> bool {
-        let held = self.held.push(frame, offload, reqid, self.now, ask);
-        self.tally.held += i64::from(held);
-        held
+        Some(frame)
     }
 
-    /// Sends what waited for an SA that is there now, and drops what has waited too long. Call it
-    /// after each [`Self::begin`] and before new frames, which would otherwise overtake.
-    ///
-    /// True when `tx` is full and there is more: seal, send, clear, and call again.
-    #[must_use]
-    #[inline]
-    pub fn release(&mut self, tx: &mut TxBatch) -> bool {
-        !self.held.waiting.is_empty() && self.release_some(tx)
-    }
-
-    #[cold]
-    fn release_some(&mut self, tx: &mut TxBatch) -> bool {
-        while self.held.waiting.front().is_some_and(|w| w.since + WAIT <= self.now) {
-            self.held.remove(0);
-            self.held.seen = self.held.seen.saturating_sub(1);
-            self.tally.held -= 1;
-            self.tally.drop(DropReason::OutNoStates);
+    /// Removes the oldest frame if it has waited too long; false when none has.
+    pub(crate) fn remove_expired(&mut self, now: Duration) -> bool {
+        let expired = self.frames.front().is_some_and(|frame| frame.since + HOLD_TIMEOUT <= now);
+        if expired {
+            self.remove(0);
+            self.seen = self.seen.saturating_sub(1);
         }
-        if self.held.generation != self.snap.generation {
-            self.held.generation = self.snap.generation;
-            self.held.seen = 0;
-        }
-        while self.held.seen < self.held.waiting.len() {
-            let at = self.held.seen;
-            if self.still_waits(at).is_some() {
-                self.held.seen += 1;
-                continue;
-            }
-            let fits = self.held.waiting.get(at).is_some_and(|w| tx.has_room(w.frame.len(), &w.offload));
-            if !fits && !tx.is_empty() {
-                return true;
-            }
-            let Some(mut waiting) = self.held.remove(at) else { break };
-            match self.waited(&mut waiting.frame, &waiting.offload, tx) {
-                Ok(true) => {}
-                Ok(false) => {
-                    // The order is kept: it goes back to where it was.
-                    self.held.put_back(at, waiting);
-                    return true;
-                }
-                Err(reason) => self.tally.drop(reason),
-            }
-            self.tally.held -= 1;
-        }
-        self.flush();
-        self.ask_again();
-        false
+        expired
     }
 
-    /// [`Self::frame`] for what does not hurry.
-    #[cold]
-    #[inline(never)]
-    fn waited(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> Result<bool, DropReason> {
-        self.frame(frame, offload, tx)
+    /// Removes all frames, and returns how many.
+    pub(crate) fn clear(&mut self) -> usize {
+        std::mem::take(self).frames.len()
     }
 
-    /// Asks for the SAs that could not be asked for when their first packets came.
-    fn ask_again(&mut self) {
-        while let Some(i) = self.held.unasked.iter().position(|(_, at)| *at <= self.now) {
-            let (reqid, _) = self.held.unasked.swap_remove(i);
-            let first = self.held.waiting.iter().position(|w| w.reqid == reqid);
-            let Some(key) = first.and_then(|at| self.still_waits(at)) else { continue };
-            if let Err(at) = self.engine.up.acquire(self.now, reqid, key.selector()) {
-                self.held.unasked.push((reqid, at));
-            }
+    /// Makes all frames count as not yet looked at, when the snapshot is another one than last time.
+    pub(crate) fn begin_scan(&mut self, generation: u64) {
+        if self.generation != generation {
+            self.generation = generation;
+            self.seen = 0;
         }
     }
 
-    /// The flow of this one, when there is no SA for it yet.
-    fn still_waits(&mut self, at: usize) -> Option<FlowKey> {
-        let waiting = self.held.waiting.get_mut(at)?;
-        let frame = std::mem::take(&mut waiting.frame);
-        let key = ip::parse(&frame).ok().and_then(|info| self.flow(&frame[..info.total_len], &info).ok());
-        let waits = key.filter(|key| matches!(self.flows.get(&self.snap, key), Verdict::Acquire(_)));
-        if let Some(waiting) = self.held.waiting.get_mut(at) {
-            waiting.frame = frame;
-        }
-        waits
+    /// Index of the first frame that has not been looked at.
+    pub(crate) fn next_unseen(&self) -> Option<usize> {
+        (self.seen < self.frames.len()).then_some(self.seen)
     }
 
-    /// When something here is due, on the clock of [`Self::begin`], which an idle driver should
-    /// call then with what follows it; `None` while there is nothing.
-    pub fn next_due(&self) -> Option<Duration> {
-        let held = self.held.waiting.front().map(|w| w.since + WAIT);
-        let ask = self.held.unasked.iter().map(|(_, at)| *at).min();
-        let partial = self.outbound.reassembler.next_expiry();
-        held.into_iter().chain(ask).chain(partial).min()
+    /// Notes that there is still no SA for the first frame that has not been looked at.
+    pub(crate) fn mark_seen(&mut self) {
+        self.seen += 1;
     }
 
-    /// Drops everything that waits.
-    pub(crate) fn drop_held(&mut self) {
-        for _ in std::mem::take(&mut self.held).waiting {
-            self.tally.held -= 1;
-            self.tally.drop(DropReason::OutNoStates);
-        }
+    /// Takes a reqid for which an SA may be asked for now, with the index of its first frame.
+    pub(crate) fn take_acquire(&mut self, now: Duration) -> Option<(ReqId, Option<usize>)> {
+        let i = self.acquires_due.iter().position(|(_, at)| *at <= now)?;
+        let (reqid, _) = self.acquires_due.swap_remove(i);
+        Some((reqid, self.frames.iter().position(|frame| frame.reqid == reqid)))
+    }
+
+    /// Asks again for an SA for this reqid, at `at`.
+    pub(crate) fn retry_acquire(&mut self, reqid: ReqId, at: Duration) {
+        self.acquires_due.push((reqid, at));
+    }
+
+    /// Time at which a frame expires or an SA may be asked for; `None` while nothing waits.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let expiry = self.frames.front().map(|frame| frame.since + HOLD_TIMEOUT);
+        let acquire = self.acquires_due.iter().map(|(_, at)| *at).min();
+        expiry.into_iter().chain(acquire).min()
     }
 }

@@ -22,7 +22,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `engine` | SAD, SPD and settings, shared by all threads |
-//! | `worker` | one thread's view of the engine, and its scratch memory |
+//! | `worker` | one thread's view of the engine |
+//! | `scratch` | scratch memory of a worker |
 //! | `pipeline/` | the way of a packet, out and in |
 //! | `spd` | policies, and the look-up of a packet |
 //! | `sad` | maps and lists of the SAD that are cheap to copy with one change |
@@ -65,6 +66,7 @@ mod reasm;
 mod replay;
 mod sa;
 mod sad;
+mod scratch;
 mod snapshot;
 mod spd;
 mod stages;

@@ -3,8 +3,8 @@
 //! RFC 8200 section 4.5, RFC 5722 (no overlaps).
 //!
 //! ```text
-//! fragments -> one of PACKETS slots (addresses, id) -> header | data at its offset -> the packet
-//!              `-- at most BYTES together, TIMEOUT each --'
+//! fragments -> one of MAX_PACKETS slots (addresses, id) -> header | data at its offset -> the packet
+//!              `-- at most MAX_BYTES together, TIMEOUT each --'
 //!              an overlap or a lie drops the whole packet
 //! ```
 //!
@@ -26,14 +26,14 @@ use crate::counters::{DropReason, Tally};
 use crate::fragment::shows_ports;
 
 /// Packets that wait for fragments at one time.
-const PACKETS: usize = 64;
+const MAX_PACKETS: usize = 64;
 /// Bytes that they may take together.
-const BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 /// How long a packet waits from its first fragment on. RFC 8200 has 60 s, RFC 1122 section 3.3.2
 /// wants 60 to 120; Linux takes 30.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Fragments of one packet; at the least data a link carries, this is more than any packet needs.
-const FRAGMENTS: usize = 256;
+const MAX_FRAGMENTS: usize = 256;
 /// Longest IPv4 packet, and longest payload of an IPv6 packet.
 const LONGEST: usize = 65_535;
 /// Buffers that are kept for the next packets.
@@ -41,7 +41,7 @@ const SPARE: usize = 8;
 
 /// What became of a fragment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pushed {
+pub(crate) enum PushResult {
     /// It waits for the others, and was counted so.
     Held,
     /// Its packet is whole: [`Reassembler::packet_mut`]. The caller counts it as one packet.
@@ -60,7 +60,7 @@ struct Key {
 }
 
 /// What a fragment says of itself.
-struct Piece<'a> {
+struct FragmentInfo<'a> {
     key: Key,
     /// Where its data belongs in the packet's data, in bytes.
     offset: usize,
@@ -73,7 +73,7 @@ struct Piece<'a> {
 }
 
 /// A packet that is not whole yet.
-struct Partial {
+struct PartialPacket {
     key: Key,
     since: Duration,
     /// Fragments that came, duplicates too: so many are held.
@@ -99,18 +99,24 @@ struct Partial {
 #[derive(Default)]
 pub(crate) struct Reassembler {
     /// The oldest first.
-    partial: Vec<Partial>,
+    partial: Vec<PartialPacket>,
     /// Bytes allocated for data in `partial`.
     bytes: usize,
     /// Memory of former packets.
-    spare: Vec<Partial>,
+    spare: Vec<PartialPacket>,
     whole: Vec<u8>,
 }
 
 impl Reassembler {
     /// Takes a fragment, or a packet whose fragment header says that it is whole (RFC 6946). `info`
     /// is what [`ironswan_wire::ip::parse`] says of `packet`, which is as long as its header says.
-    pub(crate) fn push(&mut self, now: Duration, packet: &[u8], info: &IpInfo, tally: &mut Tally) -> Pushed {
+    pub(crate) fn push(
+        &mut self,
+        now: Duration,
+        packet: &[u8],
+        info: &IpInfo,
+        tally: &mut Tally,
+    ) -> PushResult {
         self.expire(now, tally);
         if info.fragment == Fragment::No {
             self.whole.clear();
@@ -118,11 +124,11 @@ impl Reassembler {
             if info.ipv6 {
                 drop_fragment_header(&mut self.whole);
             }
-            return Pushed::Whole;
+            return PushResult::Whole;
         }
-        let Some(piece) = Piece::read(packet, info) else {
+        let Some(piece) = FragmentInfo::read(packet, info) else {
             tally.drop(DropReason::OutReassembly);
-            return Pushed::Dropped;
+            return PushResult::Dropped;
         };
         let at = match self.partial.iter().rposition(|p| p.key == piece.key) {
             Some(at) => at,
@@ -131,7 +137,7 @@ impl Reassembler {
         let partial = &mut self.partial[at];
         if partial.given_up {
             tally.drop(DropReason::OutReassembly);
-            return Pushed::Dropped;
+            return PushResult::Dropped;
         }
         partial.fragments += 1;
         tally.held += 1;
@@ -140,16 +146,16 @@ impl Reassembler {
         self.bytes = self.bytes + partial.data.capacity() - before;
         if !taken {
             self.give_up(at, tally);
-            return Pushed::Dropped;
+            return PushResult::Dropped;
         }
         if partial.is_whole() {
             return self.finish(at, tally);
         }
         // The oldest make room. The newest stays: alone it is shorter than the bound.
-        while self.bytes > BYTES && self.partial.len() > 1 {
+        while self.bytes > MAX_BYTES && self.partial.len() > 1 {
             self.remove(0, tally);
         }
-        Pushed::Held
+        PushResult::Held
     }
 
     /// The packet that became whole by the last [`Self::push`], with a right header.
@@ -171,10 +177,10 @@ impl Reassembler {
 
     /// A slot for a packet whose first fragment this is.
     fn begin(&mut self, now: Duration, key: Key, tally: &mut Tally) -> usize {
-        if self.partial.len() >= PACKETS {
+        if self.partial.len() >= MAX_PACKETS {
             self.remove(0, tally);
         }
-        let mut partial = self.spare.pop().unwrap_or_else(|| Partial::new(key));
+        let mut partial = self.spare.pop().unwrap_or_else(|| PartialPacket::new(key));
         partial.reset(key, now);
         self.bytes += partial.data.capacity();
         self.partial.push(partial);
@@ -209,21 +215,21 @@ impl Reassembler {
         }
     }
 
-    fn finish(&mut self, at: usize, tally: &mut Tally) -> Pushed {
+    fn finish(&mut self, at: usize, tally: &mut Tally) -> PushResult {
         if !self.partial[at].assemble(&mut self.whole) {
             self.give_up(at, tally);
-            return Pushed::Dropped;
+            return PushResult::Dropped;
         }
         let fragments = self.partial[at].fragments;
         tally.held -= fragments as i64;
         // The one that completed it is the packet.
         tally.traffic.out_absorbed += fragments as u64 - 1;
         self.recycle(at);
-        Pushed::Whole
+        PushResult::Whole
     }
 }
 
-impl Partial {
+impl PartialPacket {
     fn new(key: Key) -> Self {
         Self {
             key,
@@ -248,7 +254,7 @@ impl Partial {
     }
 
     /// Takes a fragment; false when the packet has to be given up for it.
-    fn take(&mut self, piece: &Piece<'_>, packet: &[u8], tos: u8) -> bool {
+    fn take(&mut self, piece: &FragmentInfo<'_>, packet: &[u8], tos: u8) -> bool {
         let (start, end) = (piece.offset, piece.offset + piece.data.len());
         self.ecn |= 1 << (tos & 3);
         let at = self.pieces.partition_point(|(offset, _)| usize::from(*offset) < start);
@@ -272,7 +278,7 @@ impl Partial {
             Some(total) => !piece.last && end <= total,
             None => !piece.last || at == self.pieces.len(),
         };
-        if !fits || end > LONGEST || self.pieces.len() == FRAGMENTS {
+        if !fits || end > LONGEST || self.pieces.len() == MAX_FRAGMENTS {
             return false;
         }
         if piece.last {
@@ -332,7 +338,7 @@ impl Partial {
     }
 }
 
-impl<'a> Piece<'a> {
+impl<'a> FragmentInfo<'a> {
     /// `None` when no packet has such a fragment.
     fn read(packet: &'a [u8], info: &IpInfo) -> Option<Self> {
         let mut addresses = [0; 32];

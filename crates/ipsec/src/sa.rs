@@ -24,5 +24,5 @@ mod usage;
 pub(crate) use inbound::{InSa, InState};
 pub(crate) use key::SaKey;
 pub(crate) use outbound::{OutSa, OutState};
-pub(crate) use path::{Path, Sources};
-pub(crate) use usage::Reached;
+pub(crate) use path::{Path, ReportedSources};
+pub(crate) use usage::LimitsReached;

@@ -12,6 +12,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `policy` | one policy, and the order of policies |
 //! | `tree` | the look-up tree over five selectors |
 //! | `build` | makes the tree of its policies |
 
@@ -20,50 +21,16 @@ use std::sync::Arc;
 
 use ironswan_wire::ip::ext;
 use ironswan_wire::sadb::{Action, PolicyAdd, ReqId};
-use ironswan_wire::selector::{AddrRange, PacketSelector, Precedence, TrafficSelector};
+use ironswan_wire::selector::{AddrRange, PacketSelector, TrafficSelector};
 
 mod build;
+mod policy;
 mod tree;
 
+pub(crate) use policy::Policy;
+
+use policy::{Rank, UNSEEN, same};
 use tree::{Area, Item, Node, Point, Value};
-
-/// The order of policies: the smaller is matched first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Rank {
-    precedence: Precedence,
-    /// Then the older entry of the configuration first.
-    age: u64,
-    /// Of what was narrowed from one entry, the more specific first.
-    open: u32,
-    /// Then the older first.
-    serial: u64,
-}
-
-impl Rank {
-    fn new(p: &PolicyAdd, serial: u64) -> Self {
-        let protect = matches!(p.action, Action::Protect(_));
-        Self {
-            precedence: Precedence::new(&p.local, &p.remote, p.priority, p.entry.open, protect),
-            age: p.entry.age,
-            open: p.local.open_bits() + p.remote.open_bits(),
-            serial,
-        }
-    }
-}
-
-/// One policy, counted.
-#[derive(Clone, Debug)]
-pub(crate) struct Policy {
-    pub(crate) policy: PolicyAdd,
-    rank: Rank,
-    pub(crate) count: u32,
-}
-
-/// Equal but for the name.
-fn same(a: &PolicyAdd, b: &PolicyAdd) -> bool {
-    (a.action, a.priority, a.entry) == (b.action, b.priority, b.entry)
-        && (a.local, a.remote) == (b.local, b.remote)
-}
 
 /// A snapshot of the SPD.
 #[derive(Clone, Default)]
@@ -75,8 +42,6 @@ pub(crate) struct Spd {
     version: u64,
 }
 
-/// Ports that cannot be seen.
-const UNSEEN: u32 = 65_536;
 /// What no packet has: of a range that contains nothing.
 const NEVER: u32 = UNSEEN + 1;
 
@@ -137,18 +102,22 @@ fn point<A: Value>(
 
 /// The answer depends on ports that cannot be seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Depends;
+pub(crate) struct DependsOnPorts;
 
 /// Nodes that may be read to find out whether it does.
 const HIDDEN_STEPS: u32 = 256;
 
-fn hidden<A: Value>(tree: Option<&Node<A>>, p: &Point<A>, known: bool) -> Result<Option<Action>, Depends> {
+fn hidden<A: Value>(
+    tree: Option<&Node<A>>,
+    p: &Point<A>,
+    known: bool,
+) -> Result<Option<Action>, DependsOnPorts> {
     let Some(tree) = tree else { return Ok(None) };
     let found = tree.find(p);
     // "Carry non-initial fragments in a separate SA" (RFC 4301 section 7.2).
     let separate = found.is_some_and(Item::is_opaque);
     if !separate && tree.looks_at_ports(p, known, found.map(|i| i.best), &mut { HIDDEN_STEPS }) {
-        return Err(Depends);
+        return Err(DependsOnPorts);
     }
     Ok(found.map(|i| i.found().0))
 }
@@ -283,16 +252,21 @@ impl Spd {
 
     /// What is done with packets that leave whose ports cannot be seen though they may have some:
     /// with later fragments. `Err` when it depends on those.
-    pub(crate) fn lookup_out_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, Depends> {
+    pub(crate) fn lookup_out_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, DependsOnPorts> {
         self.find_hidden(p.dst, p.src, p.protocol)
     }
 
     /// The same for packets that arrived.
-    pub(crate) fn lookup_in_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, Depends> {
+    pub(crate) fn lookup_in_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, DependsOnPorts> {
         self.find_hidden(p.src, p.dst, p.protocol)
     }
 
-    fn find_hidden(&self, remote: IpAddr, local: IpAddr, protocol: u8) -> Result<Option<Action>, Depends> {
+    fn find_hidden(
+        &self,
+        remote: IpAddr,
+        local: IpAddr,
+        protocol: u8,
+    ) -> Result<Option<Action>, DependsOnPorts> {
         match (remote, local) {
             (IpAddr::V4(r), IpAddr::V4(l)) => {
                 hidden(self.v4.as_ref(), &point(r.into(), l.into(), None, None, protocol), true)

@@ -59,27 +59,27 @@ pub struct Stopwatch {
 
 /// What is told at the end of each stage. Code that measures and code that does not are compiled
 /// separately, so that the packets of all other batches pay nothing.
-pub(crate) trait Watch {
+pub(crate) trait StageTimer {
     fn lap(&mut self, stage: Stage);
 }
 
 /// Measures nothing.
-pub(crate) struct Unwatched;
+pub(crate) struct NoTimer;
 
-impl Watch for Unwatched {
+impl StageTimer for NoTimer {
     #[inline(always)]
     fn lap(&mut self, _: Stage) {}
 }
 
 /// The measurement of one batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Laps {
+pub(crate) struct BatchTimer {
     stopwatch: Stopwatch,
     last: u64,
     pub(crate) times: StageTimes,
 }
 
-impl Laps {
+impl BatchTimer {
     pub(crate) fn start(stopwatch: Stopwatch) -> Self {
         Self { stopwatch, last: (stopwatch.read)(), times: StageTimes::default() }
     }
@@ -90,7 +90,7 @@ impl Laps {
     }
 }
 
-impl Watch for Laps {
+impl StageTimer for BatchTimer {
     fn lap(&mut self, stage: Stage) {
         let now = (self.stopwatch.read)();
         self.times.add(stage, now.saturating_sub(self.last).saturating_sub(self.stopwatch.cost));

@@ -13,7 +13,7 @@ use ironswan_wire::sadb::{Rejected, ReqId, SaRef, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
 /// Acquires that wait at most. Expire and FirstUse are not limited here: there are at most three
-/// for each SA; nor Moved, which [`crate::sa::Sources`] limits, and Rejected, which
+/// for each SA; nor Moved, which [`crate::sa::ReportedSources`] limits, and Rejected, which
 /// [`crate::audit::Audit`] limits.
 const MAX_ACQUIRES: usize = 1024;
 

@@ -23,7 +23,7 @@ pub(crate) enum Verdict {
     Acquire(ReqId),
     /// As the first fragment of the packet; under this reason if that is not known. Only for keys
     /// that are hidden.
-    AsFirst(DropReason),
+    AsFirstFragment(DropReason),
     /// Dropped.
     Drop(DropReason),
 }
@@ -33,7 +33,7 @@ impl Verdict {
         let (kind, value) = match self {
             Self::Sa(place) => (0, place),
             Self::Acquire(reqid) => (1, reqid.0),
-            Self::AsFirst(reason) => (2, reason as u32),
+            Self::AsFirstFragment(reason) => (2, reason as u32),
             Self::Drop(reason) => (3, reason as u32),
         };
         u64::from(value) << 2 | kind
@@ -46,7 +46,7 @@ impl Verdict {
         match word & 3 {
             0 => Self::Sa(value),
             1 => Self::Acquire(ReqId(value)),
-            2 => Self::AsFirst(reason()),
+            2 => Self::AsFirstFragment(reason()),
             _ => Self::Drop(reason()),
         }
     }
@@ -60,7 +60,7 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
         false => snap.spd.lookup_out(&packet),
         true => match snap.spd.lookup_out_hidden(&packet) {
             Ok(action) => action,
-            Err(_) => return Verdict::AsFirst(DropReason::OutNoPolicy),
+            Err(_) => return Verdict::AsFirstFragment(DropReason::OutNoPolicy),
         },
     };
     match action {
@@ -73,7 +73,7 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
             Some(list) => match list.iter().rev().find(|sa| sa.state.selectors.covers_out(&packet)) {
                 Some(sa) => Verdict::Sa(sa.place),
                 // Narrowed to ports: then its first fragment says.
-                None if key.is_hidden() => Verdict::AsFirst(DropReason::OutStateMismatch),
+                None if key.is_hidden() => Verdict::AsFirstFragment(DropReason::OutStateMismatch),
                 None => Verdict::Drop(DropReason::OutStateMismatch),
             },
         },
@@ -190,7 +190,7 @@ mod tests {
     fn a_verdict_survives_its_packing() {
         let mut all = vec![Verdict::Sa(0), Verdict::Sa(u32::MAX), Verdict::Acquire(ReqId(u32::MAX))];
         for reason in DropReason::ALL {
-            all.extend([Verdict::Drop(*reason), Verdict::AsFirst(*reason)]);
+            all.extend([Verdict::Drop(*reason), Verdict::AsFirstFragment(*reason)]);
         }
         for verdict in all {
             assert_eq!(Verdict::unpack(verdict.pack()), verdict);

@@ -6,35 +6,35 @@ use std::time::Duration;
 use crate::audit::Audit;
 use crate::counters::Tally;
 use crate::engine::Engine;
-use crate::flow::Accepted;
-use crate::fragment::Fragments;
+use crate::flow::AcceptedFlows;
+use crate::fragment::FirstFragments;
 use crate::held::Held;
-use crate::pipeline::{Burst, Inbound, Outbound};
+use crate::scratch::{InboundScratch, OutboundScratch, PrefetchScratch};
 use crate::snapshot::Snapshot;
 use crate::verdict::FlowCache;
 
 /// The packet path of one thread.
 ///
-/// Threads that share one tunnel keep the order of its packets so. Outbound: one lock around a
+/// Threads that share one tunnel keep the order of its packets so. OutboundScratch: one lock around a
 /// worker, under which a thread takes frames, calls [`Self::plan`] (which hands out sequence
 /// numbers) and takes a ticket; without it [`TxBatch::emit`](crate::TxBatch::emit) and
 /// [`TxBatch::seal`](crate::TxBatch::seal); then the batches are sent in the order of tickets.
-/// Inbound: datagrams and a ticket are taken under a lock; [`RxBatch::open`](crate::RxBatch::open)
+/// InboundScratch: datagrams and a ticket are taken under a lock; [`RxBatch::open`](crate::RxBatch::open)
 /// without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
 pub struct Worker {
     pub(crate) engine: Arc<Engine>,
     pub(crate) snap: Arc<Snapshot>,
     pub(crate) now: Duration,
     pub(crate) flows: FlowCache,
-    pub(crate) accepted: Accepted,
-    pub(crate) fragments_out: Fragments,
-    pub(crate) fragments_in: Fragments,
+    pub(crate) accepted: AcceptedFlows,
+    pub(crate) fragments_out: FirstFragments,
+    pub(crate) fragments_in: FirstFragments,
     pub(crate) held: Held,
-    pub(crate) burst: Burst,
+    pub(crate) prefetch_scratch: PrefetchScratch,
     pub(crate) tally: Tally,
     pub(crate) audit: Audit,
-    pub(crate) inbound: Inbound,
-    pub(crate) outbound: Outbound,
+    pub(crate) inbound: InboundScratch,
+    pub(crate) outbound: OutboundScratch,
 }
 
 impl Worker {
@@ -46,17 +46,17 @@ impl Worker {
             snap,
             now: Duration::ZERO,
             flows: FlowCache::new(),
-            accepted: Accepted::new(),
-            fragments_out: Fragments::default(),
-            fragments_in: Fragments::default(),
+            accepted: AcceptedFlows::new(),
+            fragments_out: FirstFragments::default(),
+            fragments_in: FirstFragments::default(),
             held: Held::default(),
-            burst: Burst::default(),
+            prefetch_scratch: PrefetchScratch::default(),
             tally: Tally::default(),
             audit: Audit::default(),
-            inbound: Inbound::default(),
-            outbound: Outbound::default(),
+            inbound: InboundScratch::default(),
+            outbound: OutboundScratch::default(),
         };
-        worker.watch_dummies();
+        worker.schedule_dummies();
         worker
     }
 
@@ -70,20 +70,15 @@ impl Worker {
         if self.engine.generation() != self.snap.generation {
             self.snap = self.engine.snapshot();
             self.accepted.clear();
-            self.watch_dummies();
+            self.schedule_dummies();
         }
         self.outbound.reassembler.expire(now, &mut self.tally);
         self.flush();
     }
 
-    /// Adds what was counted to the engine's totals, as [`Self::begin`], [`Self::seal`] and
+    /// Adds this worker's counts to the engine's totals, as [`Self::begin`], [`Self::seal`] and
     /// [`Self::deliver`] do.
-    pub fn settle(&mut self) {
-        self.flush();
-    }
-
-    /// Adds what was counted to the engine's totals.
-    pub(crate) fn flush(&mut self) {
+    pub fn flush(&mut self) {
         self.engine.totals.add(&mut self.tally);
     }
 }

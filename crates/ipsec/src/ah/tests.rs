@@ -93,7 +93,7 @@ fn lengths_are_those_of_the_rfcs() {
         ] {
             for (v6, fits) in [(false, in_v4), (true, in_v6)] {
                 let ah = Ah { at: 20, len, end: 100, ipv6: v6, next_header: 4, spi: 1, seq: 1 };
-                assert_eq!(ah.carries(field), fits, "{field} in {len}");
+                assert_eq!(ah.has_field_len(field), fits, "{field} in {len}");
             }
         }
     }

@@ -31,20 +31,20 @@ fn v6(id: u32, next: u8, at: u16, data: &[u8], more: bool) -> Vec<u8> {
     p
 }
 
-fn note(f: &mut Fragments, now: Duration, packet: &[u8]) -> FlowKey {
+fn note(f: &mut FirstFragments, now: Duration, packet: &[u8]) -> FlowKey {
     let info = ip::parse(packet).unwrap();
     let key = FlowKey::new(&info, packet).unwrap();
-    f.note(now, packet, &info, 0, key);
+    f.remember(now, packet, &info, 0, key);
     key
 }
 
-fn flow(f: &Fragments, now: Duration, packet: &[u8]) -> Option<FlowKey> {
+fn flow(f: &FirstFragments, now: Duration, packet: &[u8]) -> Option<FlowKey> {
     f.flow(now, packet, &ip::parse(packet).unwrap(), 0)
 }
 
 #[test]
 fn a_later_fragment_finds_its_first_for_thirty_seconds() {
-    let mut f = Fragments::default();
+    let mut f = FirstFragments::default();
     assert_eq!(flow(&f, S, &v4(7, 24, 8, false)), None);
     let key = note(&mut f, S, &v4(7, 0, 24, true));
     assert_eq!(flow(&f, S, &v4(7, 24, 8, true)), Some(key));
@@ -63,7 +63,7 @@ fn a_later_fragment_finds_its_first_for_thirty_seconds() {
 
 #[test]
 fn what_overlaps_the_first_fragment_finds_nothing() {
-    let mut f = Fragments::default();
+    let mut f = FirstFragments::default();
     note(&mut f, S, &v4(7, 0, 24, true));
     assert_eq!(flow(&f, S, &v4(7, 8, 8, true)), None);
     assert_eq!(flow(&f, S, &v4(7, 16, 16, true)), None);
@@ -72,7 +72,7 @@ fn what_overlaps_the_first_fragment_finds_nothing() {
 
 #[test]
 fn ipv6_fragments_are_named_without_their_protocol() {
-    let mut f = Fragments::default();
+    let mut f = FirstFragments::default();
     // Destination options are in front of UDP: in the first fragment only.
     let mut data = vec![17, 0, 1, 4, 0, 0, 0, 0];
     data.extend_from_slice(&[0x10, 0, 0, 53, 0, 16, 0, 0]);
@@ -125,7 +125,7 @@ fn a_first_fragment_has_to_show_the_whole_upper_header() {
 
 #[test]
 fn memory_is_bounded_and_the_oldest_go_first() {
-    let mut f = Fragments::default();
+    let mut f = FirstFragments::default();
     assert_eq!(f.sets.capacity(), 0, "none for who sends no fragments");
     for id in 0..60_000u16 {
         note(&mut f, S + Duration::from_micros(id.into()), &v4(id, 0, 24, true));

@@ -1,12 +1,12 @@
 //! Whether an inner packet may come out of its SA: addresses, selectors, and whether the policy
 //! that covers the packet first is the SA's own (RFC 4301 section 5.2, step 4). The answer is the
-//! same for all packets of one flow, so it is asked for once for each. Most SAs are alone in their
+//! same for all packets of one flow, so it is context for once for each. Most SAs are alone in their
 //! selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::sadb::{Action, ReqId};
 
-use super::decapsulate::Asked;
+use super::context::InboundContext;
 use crate::counters::DropReason;
 use crate::flow::FlowKey;
 use crate::fragment::shows_ports;
@@ -16,25 +16,26 @@ use crate::snapshot::Snapshot;
 /// The hash of the packet's flow, when it may come out of this SA.
 // The key itself stays in registers: nothing that is called is given it.
 #[inline(always)]
-pub(super) fn accept<W>(
-    asked: &mut Asked<'_, W>,
+pub(super) fn accept<T>(
+    context: &mut InboundContext<'_, T>,
     packet: &[u8],
     info: &IpInfo,
     sa: &InSa,
 ) -> Result<u16, DropReason> {
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
     if info.fragment != Fragment::No
-        || !(covered(asked.snap, &flow, packet, info, sa) || asked.accepted.has(&flow, sa.state.spi.0))
+        || !(covered_by_sa(context.snap, &flow, packet, info, sa)
+            || context.accepted.has(&flow, sa.state.spi.0))
     {
-        unknown(asked, packet, info, sa)?;
+        ask_policy(context, packet, info, sa)?;
     }
     Ok(flow.short())
 }
 
-/// True where no memory but the SA's own has to be asked: what [`acceptable`] would say of most
+/// True where no memory but the SA's own has to be context: what [`check_flow`] would say of most
 /// packets. With many SAs or flows that is faster than to look up what it has said.
 #[inline(always)]
-fn covered(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> bool {
+fn covered_by_sa(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> bool {
     let state = &*sa.state;
     state.covers_addresses(flow)
         && state.is_alone_in(&snap.spd)
@@ -44,58 +45,64 @@ fn covered(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &I
 
 #[cold]
 #[inline(never)]
-fn unknown<W>(asked: &mut Asked<'_, W>, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+fn ask_policy<T>(
+    context: &mut InboundContext<'_, T>,
+    packet: &[u8],
+    info: &IpInfo,
+    sa: &InSa,
+) -> Result<(), DropReason> {
     let flow = FlowKey::new(info, packet).ok_or(DropReason::InInnerHdrError)?;
-    let result = judge(asked, &flow, packet, info, sa);
+    let result = check_packet(context, &flow, packet, info, sa);
     // An SA is found as soon as it is there, and its own policies follow it: they may have come
     // within this round.
     if matches!(result, Err(DropReason::InTmplMismatch | DropReason::InPolBlock))
-        && asked.engine.generation() != asked.snap.generation
+        && context.engine.generation() != context.snap.generation
     {
-        let snap = asked.engine.snapshot();
-        let Asked { engine, now, .. } = *asked;
-        let (accepted, fragments) = (&mut *asked.accepted, &mut *asked.fragments);
-        let mut again = Asked { snap: &snap, engine, accepted, fragments, now, watch: &mut *asked.watch };
-        return judge(&mut again, &flow, packet, info, sa);
+        let snap = context.engine.snapshot();
+        let InboundContext { engine, now, .. } = *context;
+        let (accepted, fragments) = (&mut *context.accepted, &mut *context.fragments);
+        let mut again =
+            InboundContext { snap: &snap, engine, accepted, fragments, now, timer: &mut *context.timer };
+        return check_packet(&mut again, &flow, packet, info, sa);
     }
     result
 }
 
-fn judge<W>(
-    asked: &mut Asked<'_, W>,
+fn check_packet<T>(
+    context: &mut InboundContext<'_, T>,
     flow: &FlowKey,
     packet: &[u8],
     info: &IpInfo,
     sa: &InSa,
 ) -> Result<(), DropReason> {
     match info.fragment {
-        Fragment::No => whole(asked, flow, packet, info, sa),
-        _ => fragment(asked, flow, packet, info, sa),
+        Fragment::No => check_whole(context, flow, packet, info, sa),
+        _ => check_fragment(context, flow, packet, info, sa),
     }
 }
 
-fn whole<W>(
-    asked: &mut Asked<'_, W>,
+fn check_whole<T>(
+    context: &mut InboundContext<'_, T>,
     flow: &FlowKey,
     packet: &[u8],
     info: &IpInfo,
     sa: &InSa,
 ) -> Result<(), DropReason> {
     if icmp::is_error(packet, info) {
-        return error(asked.snap, flow, packet, info, sa);
+        return check_icmp_error(context.snap, flow, packet, info, sa);
     }
-    if !asked.accepted.has(flow, sa.state.spi.0) {
-        acceptable(asked.snap, flow, packet, info, sa)?;
-        asked.accepted.insert(flow, sa.state.spi.0);
+    if !context.accepted.has(flow, sa.state.spi.0) {
+        check_flow(context.snap, flow, packet, info, sa)?;
+        context.accepted.insert(flow, sa.state.spi.0);
     }
     Ok(())
 }
 
-/// A fragment: what shows its ports is asked as a whole packet is, and remembered; all others need
+/// A fragment: what shows its ports is context as a whole packet is, and remembered; all others need
 /// no ports, or a first one that came out of an SA of the same policy and that this SA may carry
 /// (RFC 4301 section 7.3).
-fn fragment<W>(
-    asked: &mut Asked<'_, W>,
+fn check_fragment<T>(
+    context: &mut InboundContext<'_, T>,
     flow: &FlowKey,
     packet: &[u8],
     info: &IpInfo,
@@ -103,22 +110,22 @@ fn fragment<W>(
 ) -> Result<(), DropReason> {
     let scope = sa.state.reqid.0;
     if shows_ports(packet, info) {
-        whole(asked, flow, packet, info, sa)?;
-        asked.fragments.note(asked.now, packet, info, scope, *flow);
+        check_whole(context, flow, packet, info, sa)?;
+        context.fragments.remember(context.now, packet, info, scope, *flow);
         return Ok(());
     }
-    match whole(asked, &flow.hidden(), packet, info, sa) {
+    match check_whole(context, &flow.hidden(), packet, info, sa) {
         Err(DropReason::InStateMismatch) => {
-            let first = asked.fragments.flow(asked.now, packet, info, scope);
+            let first = context.fragments.flow(context.now, packet, info, scope);
             let first = first.ok_or(DropReason::InStateMismatch)?;
-            whole(asked, &first, packet, info, sa)
+            check_whole(context, &first, packet, info, sa)
         }
         result => result,
     }
 }
 
-/// What is asked of the first packet of a flow.
-fn acceptable(
+/// What is context of the first packet of a flow.
+fn check_flow(
     snap: &Snapshot,
     flow: &FlowKey,
     packet: &[u8],
@@ -142,14 +149,14 @@ fn acceptable(
         // Where it depends on the ports, its first fragment has to be known.
         true => snap.spd.lookup_in_hidden(&selector).map_err(|_| DropReason::InStateMismatch)?,
     };
-    permitted(first, sa)
+    check_policy(first, sa)
 }
 
 /// Whether a packet may come out of an SA for the policy that covers its answer first: the SPD is
 /// ordered (RFC 4301 section 4.4.1), and whose networks these are is what that policy says, not the
 /// SA's selectors, which may be wider. Of an SA without policies (`policies = no`) everything may
 /// that no policy covers.
-fn permitted(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
+fn check_policy(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
     match first {
         None => Ok(()),
         Some(Action::Protect(reqid)) if reqid == sa.state.reqid => Ok(()),
@@ -166,17 +173,23 @@ fn permitted(first: Option<Action>, sa: &InSa) -> Result<(), DropReason> {
 /// on the peer's side speak with addresses of their own. These may be anybody's: the error says
 /// nothing that the peer could not say in its own name.
 #[cold]
-fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> Result<(), DropReason> {
+fn check_icmp_error(
+    snap: &Snapshot,
+    flow: &FlowKey,
+    packet: &[u8],
+    info: &IpInfo,
+    sa: &InSa,
+) -> Result<(), DropReason> {
     // Whoever puts the fragments together would believe what has not been looked at. No error is
     // longer than what passes everywhere (RFC 1812 section 4.3.2.3, RFC 4443 section 2.4).
     if info.fragment != Fragment::No {
         return Err(DropReason::InFragment);
     }
     let answer = icmp::quoted_answer(packet, info);
-    match acceptable(snap, flow, packet, info, sa) {
+    match check_flow(snap, flow, packet, info, sa) {
         Err(DropReason::InStateMismatch) => {
             let answer = answer.filter(|answer| sa.state.selectors.covers_in(answer));
-            permitted(snap.spd.lookup_in(&answer.ok_or(DropReason::InStateMismatch)?), sa)?;
+            check_policy(snap.spd.lookup_in(&answer.ok_or(DropReason::InStateMismatch)?), sa)?;
             let own = info.selector(packet).and_then(|own| snap.spd.lookup_in(&own));
             if own == Some(Action::Discard) { Err(DropReason::InPolBlock) } else { Ok(()) }
         }
@@ -187,7 +200,7 @@ fn error(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InS
             // What no policy covers is in the SA's selectors, or is a flow of ours with somebody
             // outside.
             None if !sa.state.selectors.covers_in(&answer) => Err(DropReason::InStateMismatch),
-            first => permitted(first, sa),
+            first => check_policy(first, sa),
         }),
         refused => refused,
     }

@@ -11,6 +11,7 @@ use ironswan_wire::offload::Offload;
 
 use crate::batch::{Carrier, Datagram, TxBatch, strides};
 use crate::flow::FlowKey;
+use crate::scratch::PrefetchScratch;
 use crate::snapshot::Snapshot;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
@@ -18,7 +19,7 @@ use crate::worker::Worker;
 /// More SAs than the cache nearest to the processor holds.
 const MANY_SAS: u32 = 256;
 /// Most SAs that are asked for at a time.
-const FORESEEN: usize = 256;
+const MAX_PREFETCHED: usize = 256;
 
 /// A read of the TUN device, in the buffer of its burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,20 +40,12 @@ impl Frame {
     }
 }
 
-/// Scratch memory of [`Worker::outbound_burst`].
-#[derive(Default)]
-pub(crate) struct Burst {
-    keys: Vec<FlowKey>,
-    /// Of the SAs that will be needed.
-    places: Vec<u32>,
-}
-
 impl Worker {
     /// Takes frames of `buf` as [`Self::outbound`] does, in their order, and returns how many. When
     /// these are not all, `tx` is full: seal, send, clear, and call again with the others.
     #[must_use]
     pub fn outbound_burst(&mut self, buf: &mut [u8], frames: &[Frame], tx: &mut TxBatch) -> usize {
-        self.foresee(buf, frames);
+        self.prefetch_outbound(buf, frames);
         for (i, frame) in frames.iter().enumerate() {
             let bytes = frame.of(buf);
             if !self.outbound(bytes.unwrap_or_default(), &frame.offload, tx) {
@@ -65,16 +58,16 @@ impl Worker {
     /// Asks for the memory that these frames will need, where the processor's caches may not have
     /// it.
     #[inline]
-    pub(super) fn foresee(&mut self, buf: &[u8], frames: &[Frame]) {
+    pub(super) fn prefetch_outbound(&mut self, buf: &[u8], frames: &[Frame]) {
         if frames.len() > 1 && (self.flows.is_large() || self.snap.places.len() > MANY_SAS) {
-            self.prefetch(buf, frames);
+            self.prefetch_flows(buf, frames);
         }
     }
 
     /// What it finds out is a hint: nothing is decided here.
     #[inline(never)]
-    fn prefetch(&mut self, buf: &[u8], frames: &[Frame]) {
-        let Burst { keys, places } = &mut self.burst;
+    fn prefetch_flows(&mut self, buf: &[u8], frames: &[Frame]) {
+        let PrefetchScratch { keys, places } = &mut self.prefetch_scratch;
         keys.clear();
         places.clear();
         for frame in frames {
@@ -102,15 +95,15 @@ impl Worker {
 /// Asks for the memory that the SAs of these datagrams will need. Nothing is decided here, and what
 /// is not foreseen only takes longer. AH is not: it comes one packet at a time.
 #[inline]
-pub(super) fn foresee_inbound(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
+pub(super) fn prefetch_inbound(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
     if datagrams.len() > 1 && snap.inbound.len() > MANY_SAS as usize {
-        foresee_many(snap, buf, datagrams);
+        prefetch_sas(snap, buf, datagrams);
     }
 }
 
 #[inline(never)]
-fn foresee_many(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
-    let mut spis = [0; FORESEEN];
+fn prefetch_sas(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
+    let mut spis = [0; MAX_PREFETCHED];
     let mut free = spis.iter_mut();
     let mut last = 0;
     for range in datagrams.iter().filter(|d| d.carrier != Carrier::Ip).flat_map(strides) {

@@ -11,68 +11,32 @@
 //! What cannot be delivered where it lies goes to `RxBatch::extra`, in one piece: so merging,
 //! policy and checksums see one kind of packet.
 
-use std::net::IpAddr;
-
-use std::time::Duration;
-
 use ironswan_crypto::batch::Job;
 use ironswan_wire::esp;
 use ironswan_wire::ip::{self, Fragment, IpInfo, protocol, v4, v6};
 use ironswan_wire::sadb::Mode;
 
 use super::accept::accept;
-use super::inbound::Sum;
+use super::context::InboundContext;
+use super::merge::InnerPacket;
 use super::{merge, transport};
-use crate::ah::Ah;
-use crate::batch::RxBatch;
+use crate::batch::{Checksum, OuterHeader, RxBatch};
 use crate::counters::DropReason;
 use crate::ecn;
-use crate::engine::Engine;
-use crate::flow::Accepted;
-use crate::fragment::Fragments;
 use crate::ipcomp::Compressor;
 use crate::mss;
 use crate::sa::{InSa, InState};
-use crate::snapshot::Snapshot;
-use crate::stages::{Stage, Watch};
-
-/// A packet to deliver.
-pub(super) struct Opened {
-    /// Where it begins, as `RxBatch::slice` reads it.
-    pub(super) at: u32,
-    pub(super) info: IpInfo,
-    /// Hash of its flow.
-    pub(super) flow: u16,
-}
-
-/// What an SA that is not plain has to know of a packet, beside its job.
-pub(super) struct Carried {
-    /// Which job.
-    pub(super) job: usize,
-    pub(super) local: IpAddr,
-    pub(super) remote: IpAddr,
-    pub(super) ah: Option<Ah>,
-}
+use crate::stages::{Stage, StageTimer};
 
 /// Bytes that ESP (with its padding) or AH protects in the packet.
-pub(super) fn text_len(job: &Job, carried: Option<&Carried>, state: &InState) -> u64 {
-    match carried.and_then(|carried| carried.ah.as_ref()) {
+pub(super) fn text_len(job: &Job, outer: Option<&OuterHeader>, state: &InState) -> u64 {
+    match outer.and_then(|outer| outer.ah.as_ref()) {
         Some(ah) => ah.end.saturating_sub(ah.at + ah.len) as u64,
         None => {
             let around = esp::HEADER + state.iv_len() + esp::TRAILER + state.icv_len();
             u64::from(job.len).saturating_sub(around as u64)
         }
     }
-}
-
-/// What is asked while packets are opened.
-pub(super) struct Asked<'a, W> {
-    pub(super) snap: &'a Snapshot,
-    pub(super) engine: &'a Engine,
-    pub(super) accepted: &'a mut Accepted,
-    pub(super) fragments: &'a mut Fragments,
-    pub(super) now: Duration,
-    pub(super) watch: &'a mut W,
 }
 
 /// The payload of a decrypted ESP packet: where it begins, its length, its next header.
@@ -88,26 +52,26 @@ fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), Dr
 /// What the checksum of a packet of a plain SA says, which was opened. Nothing else is said of it:
 /// it may be no packet at all.
 #[inline]
-pub(super) fn sum(buf: &[u8], job: &Job, state: &InState) -> Sum {
-    let Ok((start, len, _)) = text(buf, job, state) else { return Sum::Unknown };
-    let Some(packet) = buf.get(start..start + len) else { return Sum::Unknown };
-    let Ok(info) = ip::parse(packet) else { return Sum::Unknown };
+pub(super) fn checksum(buf: &[u8], job: &Job, state: &InState) -> Checksum {
+    let Ok((start, len, _)) = text(buf, job, state) else { return Checksum::Unknown };
+    let Some(packet) = buf.get(start..start + len) else { return Checksum::Unknown };
+    let Ok(info) = ip::parse(packet) else { return Checksum::Unknown };
     let covered = matches!(info.protocol, protocol::TCP | protocol::UDP);
     if !covered || info.fragment != Fragment::No {
-        return Sum::Unknown;
+        return Checksum::Unknown;
     }
-    if merge::checksum_ok(&packet[..info.total_len], &info) { Sum::Right } else { Sum::Wrong }
+    if merge::checksum_ok(&packet[..info.total_len], &info) { Checksum::Right } else { Checksum::Wrong }
 }
 
 /// Of a plain SA. `None` for a dummy.
 #[inline(always)]
-pub(super) fn plain<W: Watch>(
-    asked: &mut Asked<'_, W>,
+pub(super) fn plain<T: StageTimer>(
+    context: &mut InboundContext<'_, T>,
     buf: &mut [u8],
     job: &Job,
     sa: &InSa,
     tos: u8,
-) -> Result<Option<Opened>, DropReason> {
+) -> Result<Option<InnerPacket>, DropReason> {
     let (start, len, next_header) = text(buf, job, &sa.state)?;
     // "the receiver MUST be prepared to discard such packets without indicating an error" (RFC 4303
     // section 2.6).
@@ -115,39 +79,39 @@ pub(super) fn plain<W: Watch>(
         return Ok(None);
     }
     let packet = buf.get_mut(start..start + len).ok_or(DropReason::InHdrError)?;
-    let (info, flow) = asked.tunnel(packet, next_header, sa, tos)?;
-    Ok(Some(Opened { at: start as u32, info, flow }))
+    let (info, flow) = context.tunnel(packet, next_header, sa, tos)?;
+    Ok(Some(InnerPacket { at: start as u32, info, flow }))
 }
 
 /// Of any other SA. `None` for a dummy.
 #[inline(never)]
-pub(super) fn carried<W: Watch>(
-    asked: &mut Asked<'_, W>,
+pub(super) fn general<T: StageTimer>(
+    context: &mut InboundContext<'_, T>,
     compressor: &mut Compressor,
     (buf, extra): (&mut [u8], &mut Vec<u8>),
-    (job, carried): (&Job, &Carried),
+    (job, outer): (&Job, &OuterHeader),
     sa: &InSa,
     tos: u8,
-) -> Result<Option<Opened>, DropReason> {
+) -> Result<Option<InnerPacket>, DropReason> {
     let from = extra.len();
     let state = &*sa.state;
-    let (start, len, next_header) = match &carried.ah {
+    let (start, len, next_header) = match &outer.ah {
         Some(ah) => {
             let start = ah.at + ah.len;
             (job.start as usize + start, ah.end.saturating_sub(start), ah.next_header)
         }
         None => text(buf, job, state)?,
     };
-    if next_header == protocol::NONE && carried.ah.is_none() {
+    if next_header == protocol::NONE && outer.ah.is_none() {
         return Ok(None);
     }
-    let made = if next_header == protocol::IPCOMP || (state.mode == Mode::Transport && carried.ah.is_none()) {
-        make(compressor, buf, extra, (start, len, next_header), (job, carried), state, tos)
+    let made = if next_header == protocol::IPCOMP || (state.mode == Mode::Transport && outer.ah.is_none()) {
+        make(compressor, buf, extra, (start, len, next_header), (job, outer), state, tos)
             .map(|next_header| (RxBatch::EXTRA + from as u32, next_header))
-    } else if let (Mode::Transport, Some(ah)) = (state.mode, &carried.ah) {
-        let outer = job.start as usize;
+    } else if let (Mode::Transport, Some(ah)) = (state.mode, &outer.ah) {
+        let outer_at = job.start as usize;
         let head = start - ah.at;
-        buf.copy_within(outer..outer + ah.at, head);
+        buf.copy_within(outer_at..outer_at + ah.at, head);
         Ok((head as u32, next_header))
     } else {
         Ok((start as u32, next_header))
@@ -159,10 +123,10 @@ pub(super) fn carried<W: Watch>(
         };
         let packet = packet.ok_or(DropReason::InHdrError)?;
         let (info, flow) = match state.mode {
-            Mode::Tunnel => asked.tunnel(packet, next_header, sa, tos)?,
-            Mode::Transport => asked.transport(packet, next_header, carried, sa)?,
+            Mode::Tunnel => context.tunnel(packet, next_header, sa, tos)?,
+            Mode::Transport => context.transport(packet, next_header, outer, sa)?,
         };
-        Ok(Some(Opened { at, info, flow }))
+        Ok(Some(InnerPacket { at, info, flow }))
     });
     if opened.is_err() {
         extra.truncate(from);
@@ -177,7 +141,7 @@ fn make(
     buf: &[u8],
     extra: &mut Vec<u8>,
     (start, len, next_header): (usize, usize, u8),
-    (job, carried): (&Job, &Carried),
+    (job, outer): (&Job, &OuterHeader),
     state: &InState,
     tos: u8,
 ) -> Result<u8, DropReason> {
@@ -186,14 +150,12 @@ fn make(
     }
     let payload = buf.get(start..start + len).ok_or(DropReason::InHdrError)?;
     if state.mode == Mode::Transport {
-        match &carried.ah {
+        match &outer.ah {
             Some(ah) => {
-                let outer = job.start as usize;
-                extra.extend_from_slice(buf.get(outer..outer + ah.at).ok_or(DropReason::InHdrError)?);
+                let outer_at = job.start as usize;
+                extra.extend_from_slice(buf.get(outer_at..outer_at + ah.at).ok_or(DropReason::InHdrError)?);
             }
-            None => {
-                transport::fresh(extra, carried.remote, carried.local, tos).ok_or(DropReason::InHdrError)?
-            }
+            None => transport::fresh(extra, outer.remote, outer.local, tos).ok_or(DropReason::InHdrError)?,
         }
     }
     if next_header != protocol::IPCOMP {
@@ -209,7 +171,7 @@ fn make(
     }
 }
 
-impl<W: Watch> Asked<'_, W> {
+impl<T: StageTimer> InboundContext<'_, T> {
     /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality
     /// padding (RFC 4303 section 2.7): the header's own length counts.
     #[inline(always)]
@@ -237,14 +199,14 @@ impl<W: Watch> Asked<'_, W> {
         if !ipv6 && !v4::checksum_ok(&packet[..info.upper]) {
             return Err(DropReason::InInnerChecksum);
         }
-        self.watch.lap(Stage::Encapsulation);
+        self.timer.lap(Stage::Encapsulation);
         let flow = accept(self, packet, &info, sa)?;
-        self.watch.lap(Stage::Policy);
+        self.timer.lap(Stage::Policy);
         if sa.state.plain {
             if !ecn::apply(packet, ipv6, info.tos, outer_tos) {
                 return Err(DropReason::InEcnError);
             }
-        } else if !ecn::arrive(packet, ipv6, info.tos, outer_tos, &sa.state.options) {
+        } else if !ecn::apply_options(packet, ipv6, info.tos, outer_tos, &sa.state.options) {
             return Err(DropReason::InEcnError);
         }
         self.clamp(packet, &info, sa);
@@ -257,11 +219,11 @@ impl<W: Watch> Asked<'_, W> {
         &mut self,
         packet: &mut [u8],
         next_header: u8,
-        carried: &Carried,
+        outer: &OuterHeader,
         sa: &InSa,
     ) -> Result<(IpInfo, u16), DropReason> {
-        let fresh = if carried.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
-        let head = carried.ah.as_ref().map_or(fresh, |ah| ah.at);
+        let fresh = if outer.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
+        let head = outer.ah.as_ref().map_or(fresh, |ah| ah.at);
         transport::finish(packet, head, next_header).ok_or(DropReason::InInnerHdrError)?;
         let info = ip::parse(packet).map_err(|_| DropReason::InInnerHdrError)?;
         // RFC 4301 section 7: transport mode carries whole datagrams only.

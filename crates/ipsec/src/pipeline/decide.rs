@@ -40,12 +40,14 @@ impl Worker {
             return Ok(key);
         }
         if shows_ports(packet, info) {
-            self.fragments_out.note(self.now, packet, info, 0, key);
+            self.fragments_out.remember(self.now, packet, info, 0, key);
             return Ok(key);
         }
         let hidden = key.hidden();
         Ok(match self.flows.get(&self.snap, &hidden) {
-            Verdict::AsFirst(_) => self.fragments_out.flow(self.now, packet, info, 0).unwrap_or(hidden),
+            Verdict::AsFirstFragment(_) => {
+                self.fragments_out.flow(self.now, packet, info, 0).unwrap_or(hidden)
+            }
             _ => hidden,
         })
     }

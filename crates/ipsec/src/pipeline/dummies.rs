@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use ironswan_wire::ip::protocol;
 
-use super::encapsulate::{Carry, Packet};
+use super::encapsulate::{Encapsulator, PlainPacket};
 use super::general::padded;
-use super::outbound::{numbers, report};
+use super::outbound::{report_limits, take_numbers};
 use crate::batch::TxBatch;
 use crate::mtu;
 use crate::sa::OutSa;
@@ -27,16 +27,16 @@ impl Worker {
     ///
     /// Cheap: it may be called in every round, after [`Self::begin`].
     pub fn dummies(&mut self, tx: &mut TxBatch) -> Option<Duration> {
-        let due = self.outbound.dummies?;
+        let due = self.outbound.dummies_due?;
         if due <= self.now {
-            self.outbound.dummies = self.make_dummies(tx);
+            self.outbound.dummies_due = self.make_dummies(tx);
         }
-        self.outbound.dummies
+        self.outbound.dummies_due
     }
 
     /// Sees whether any SA of a new snapshot wants dummy packets.
-    pub(crate) fn watch_dummies(&mut self) {
-        self.outbound.dummies = (self.snap.dummies != 0).then_some(self.now);
+    pub(crate) fn schedule_dummies(&mut self) {
+        self.outbound.dummies_due = (self.snap.dummies != 0).then_some(self.now);
     }
 
     #[cold]
@@ -67,8 +67,8 @@ impl Worker {
             0 => mtu::LEAST_V4.min(fits),
             padded => padded,
         };
-        let carry = Carry::dummy(sa);
-        let Some(needs) = carry.len(0, len) else { return true };
+        let encapsulator = Encapsulator::dummy(sa);
+        let Some(needs) = encapsulator.len(0, len) else { return true };
         if needs > tx.room() {
             return tx.is_empty();
         }
@@ -76,21 +76,21 @@ impl Worker {
         if !state.claim(before, self.now) {
             return true;
         }
-        let Ok(sequence) = numbers(&self.engine, sa, 1, len) else { return true };
-        let packet = Packet {
+        let Ok(sequence) = take_numbers(&self.engine, sa, 1, len) else { return true };
+        let packet = PlainPacket {
             whole: &[],
             body: &[],
             next_header: protocol::NONE,
             padded: len,
             sequence,
-            ident: self.outbound.ident(),
+            ident: self.outbound.ident.next(),
         };
-        if carry.emit(tx, &packet).is_ok() {
+        if encapsulator.emit(tx, &packet).is_ok() {
             self.tally.traffic.out_dummies += 1;
             self.tally.traffic.out_sent += 1;
             // The key has worked, but nobody has used the SA: it may expire idle.
             let reached = state.usage.add_unused(&state.lifetime, 1, len as u64);
-            report(&self.engine, sa, reached, sequence);
+            report_limits(&self.engine, sa, reached, sequence);
         }
         true
     }

@@ -4,9 +4,9 @@
 //! ```text
 //!                  in the send buffer                                              Carrier
 //! ESP, tunnel      | ESP | IV | inner packet | TFC padding | trailer | ICV         Udp, Esp
-//! ESP, transport   | (kept IP header, raw) ESP | IV | payload | trailer | ICV      Udp, Ip
+//! ESP, transport   | (split IP header, raw) ESP | IV | payload | trailer | ICV      Udp, Ip
 //! AH, tunnel       | new IP header  | AH | inner packet                            Ip
-//! AH, transport    | kept IP header | AH | payload                                 Ip
+//! AH, transport    | split IP header | AH | payload                                 Ip
 //! ```
 //!
 //! Not here: which packets (see [`super::general`]); the fast path's tunnel mode ESP
@@ -22,7 +22,7 @@ use ironswan_wire::ip::{IpInfo, protocol, v4, v6};
 use ironswan_wire::sadb::Mode;
 
 use super::split::MAX_ESP;
-use super::transport_headers::Kept;
+use super::transport_headers::HeaderSplit;
 use crate::ah;
 use crate::batch::{Carrier, TxBatch};
 use crate::counters::DropReason;
@@ -41,13 +41,13 @@ enum Front {
     /// Nothing: the kernel writes the IP header.
     None,
     /// The packet's own header.
-    Kept(Kept),
+    Own(HeaderSplit),
     /// A new one, between the ends of the path.
     Outer,
 }
 
 /// How the packets of one frame are carried: the same for all of its segments.
-pub(super) struct Carry<'a> {
+pub(super) struct Encapsulator<'a> {
     sa: &'a Arc<OutSa>,
     front: Front,
     front_len: usize,
@@ -65,7 +65,7 @@ pub(super) struct Carry<'a> {
 }
 
 /// What is put behind the front, of one packet.
-pub(super) struct Packet<'a> {
+pub(super) struct PlainPacket<'a> {
     /// The packet before encapsulation.
     pub(super) whole: &'a [u8],
     /// What ESP or AH protects of it: its payload, or that compressed.
@@ -79,7 +79,7 @@ pub(super) struct Packet<'a> {
     pub(super) ident: u16,
 }
 
-impl<'a> Carry<'a> {
+impl<'a> Encapsulator<'a> {
     /// For a packet, or a super-packet, with this header. `reassembled`: it came in fragments, so
     /// its sender does not mind.
     pub(super) fn plan(
@@ -91,7 +91,7 @@ impl<'a> Carry<'a> {
         let state = &*sa.state;
         let ah = state.key.ah().is_some();
         let inner = if info.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
-        let mut carry = Self {
+        let mut encapsulator = Self {
             sa,
             front: Front::None,
             front_len: 0,
@@ -104,13 +104,13 @@ impl<'a> Carry<'a> {
             next_header: inner,
         };
         if state.mode == Mode::Transport {
-            carry.keep(packet, info)?;
+            encapsulator.keep(packet, info)?;
         } else if ah {
-            carry.front = Front::Outer;
-            carry.front_len = if sa.path.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
-            carry.carrier = Carrier::Ip;
+            encapsulator.front = Front::Outer;
+            encapsulator.front_len = if sa.path.remote.is_ipv6() { v6::HEADER } else { v4::MIN_HEADER };
+            encapsulator.carrier = Carrier::Ip;
         }
-        Ok(carry)
+        Ok(encapsulator)
     }
 
     /// For a dummy packet of a tunnel mode ESP SA.
@@ -131,16 +131,16 @@ impl<'a> Carry<'a> {
     }
 
     fn keep(&mut self, packet: &[u8], info: &IpInfo) -> Result<(), DropReason> {
-        let kept = Kept::of(packet, info).ok_or(DropReason::OutTransport)?;
-        (self.payload, self.next_header) = (kept.payload, kept.next_header);
+        let split = HeaderSplit::of(packet, info).ok_or(DropReason::OutTransport)?;
+        (self.payload, self.next_header) = (split.payload, split.next_header);
         self.tos = info.tos;
         let df = !info.ipv6 && packet.get(6).is_some_and(|flags| flags & (v4::DF >> 8) as u8 != 0);
         if self.carrier == Carrier::Udp {
             // The kernel writes the header around UDP, and would write no other.
-            return if kept.is_bare() { Ok(()) } else { Err(DropReason::OutTransport) };
+            return if split.is_bare() { Ok(()) } else { Err(DropReason::OutTransport) };
         }
-        self.front = Front::Kept(kept);
-        self.front_len = kept.len;
+        self.front = Front::Own(split);
+        self.front_len = split.len;
         self.carrier = Carrier::Ip;
         if !info.ipv6 {
             // The header says it.
@@ -171,7 +171,7 @@ impl<'a> Carry<'a> {
     }
 
     /// Appends a packet to the batch, except what sealing writes.
-    pub(super) fn emit(&self, tx: &mut TxBatch, packet: &Packet<'_>) -> Result<(), DropReason> {
+    pub(super) fn emit(&self, tx: &mut TxBatch, packet: &PlainPacket<'_>) -> Result<(), DropReason> {
         let state = &*self.sa.state;
         let body = packet.body.len().max(packet.padded);
         let len = self.front_len + self.protected_len(body);
@@ -181,9 +181,9 @@ impl<'a> Carry<'a> {
         let number = if state.key.ah().is_some() { protocol::AH } else { protocol::ESP };
         match &self.front {
             Front::None => {}
-            Front::Kept(kept) => {
-                front.copy_from_slice(packet.whole.get(..kept.len).ok_or(DropReason::OutTransport)?);
-                kept.emit(front, len, number, packet.ident);
+            Front::Own(split) => {
+                front.copy_from_slice(packet.whole.get(..split.len).ok_or(DropReason::OutTransport)?);
+                split.emit(front, len, number, packet.ident);
             }
             Front::Outer => self.outer(front, len, packet.ident, may),
         }
@@ -276,7 +276,14 @@ fn rest_len(len: usize, front: usize) -> u32 {
 }
 
 /// Writes ESP around a body: all but IV and ICV.
-fn esp_packet(out: &mut [u8], spi: u32, iv_len: usize, icv_len: usize, body_len: usize, packet: &Packet<'_>) {
+fn esp_packet(
+    out: &mut [u8],
+    spi: u32,
+    iv_len: usize,
+    icv_len: usize,
+    body_len: usize,
+    packet: &PlainPacket<'_>,
+) {
     out[..4].copy_from_slice(&spi.to_be_bytes());
     out[4..8].copy_from_slice(&(packet.sequence as u32).to_be_bytes());
     let end = out.len() - icv_len;

@@ -16,45 +16,20 @@ use ironswan_wire::ip::{self, Fragment, IpInfo, protocol};
 use ironswan_wire::offload::Offload;
 use ironswan_wire::sadb::{Mode, Tfc};
 
-use super::encapsulate::{Carry, Packet};
-use super::outbound::{numbers, report};
+use super::encapsulate::{Encapsulator, PlainPacket};
+use super::outbound::{report_limits, take_numbers};
 use super::split::{self, Cut};
 use crate::batch::{MAX_OVERHEAD, TxBatch};
 use crate::counters::DropReason;
 use crate::flow::FlowKey;
-use crate::ipcomp::Compressor;
-use crate::reasm::{Pushed, Reassembler};
+use crate::reasm::PushResult;
 use crate::sa::OutSa;
+use crate::scratch::OutboundScratch;
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 /// The longest IP packet.
 const MAX_IP: usize = 65_535;
-
-/// Scratch memory of the general path, of one worker.
-#[derive(Default)]
-pub(crate) struct Outbound {
-    /// A segment of a super-packet.
-    scratch: Vec<u8>,
-    compressor: Compressor,
-    pub(crate) reassembler: Reassembler,
-    /// The last IPv4 identification.
-    ident: u16,
-    /// When a dummy packet is due; `None` when no SA wants any. See [`super::dummies`].
-    pub(super) dummies: Option<std::time::Duration>,
-}
-
-impl Outbound {
-    /// The next IPv4 identification: not zero, which the kernel would replace, under the ICV of AH.
-    pub(super) fn ident(&mut self) -> u16 {
-        next_ident(&mut self.ident)
-    }
-}
-
-fn next_ident(last: &mut u16) -> u16 {
-    *last = last.checked_add(1).unwrap_or(1);
-    *last
-}
 
 /// The length up to which a packet's payload is padded (RFC 4303 section 2.7): never beyond what
 /// fits the path.
@@ -74,7 +49,7 @@ pub(super) fn padded(sa: &OutSa) -> usize {
 impl Worker {
     /// Carries a frame by an SA that is not `plain`. True when the frame is done with; false, and
     /// nothing has happened, when `tx` has too little room.
-    pub(super) fn general(
+    pub(super) fn send_general(
         &mut self,
         frame: &mut [u8],
         info: &IpInfo,
@@ -92,16 +67,16 @@ impl Worker {
                 // Who fragments finishes checksums before.
                 return match offload.csum {
                     Some(_) => Err(DropReason::OutOffloadError),
-                    None => self.fragment(frame, info, sa, tx),
+                    None => self.send_fragment(frame, info, sa, tx),
                 };
             }
         }
-        self.whole(frame, info, offload, cut, sa, false, tx)
+        self.send_packet(frame, info, offload, cut, sa, false, tx)
     }
 
     /// Takes a fragment for transport mode, and carries the packet when it was the last one
     /// missing.
-    fn fragment(
+    fn send_fragment(
         &mut self,
         frame: &[u8],
         info: &IpInfo,
@@ -112,16 +87,16 @@ impl Worker {
             return Ok(false);
         }
         match self.outbound.reassembler.push(self.now, frame, info, &mut self.tally) {
-            Pushed::Held | Pushed::Dropped => return Ok(true),
-            Pushed::Whole => {}
+            PushResult::Held | PushResult::Dropped => return Ok(true),
+            PushResult::Whole => {}
         }
         let mut packet = std::mem::take(self.outbound.reassembler.packet_mut());
-        let result = self.reassembled(&mut packet, sa, tx);
+        let result = self.send_reassembled(&mut packet, sa, tx);
         *self.outbound.reassembler.packet_mut() = packet;
         result
     }
 
-    fn reassembled(
+    fn send_reassembled(
         &mut self,
         packet: &mut [u8],
         sa: &Arc<OutSa>,
@@ -137,12 +112,12 @@ impl Worker {
         if self.flows.get(&self.snap, &key) != Verdict::Sa(sa.place) {
             return Err(DropReason::OutStateMismatch);
         }
-        self.whole(packet, &info, &Offload::NONE, &Cut::Whole, sa, true, tx)
+        self.send_packet(packet, &info, &Offload::NONE, &Cut::Whole, sa, true, tx)
     }
 
     /// Carries a packet or super-packet that is no fragment, or may be one in tunnel mode.
     #[allow(clippy::too_many_arguments, reason = "what is known of a frame")]
-    fn whole(
+    fn send_packet(
         &mut self,
         frame: &mut [u8],
         info: &IpInfo,
@@ -153,34 +128,35 @@ impl Worker {
         tx: &mut TxBatch,
     ) -> Result<bool, DropReason> {
         let state = &*sa.state;
-        let carry = Carry::plan(sa, frame, info, reassembled)?;
+        let encapsulator = Encapsulator::plan(sa, frame, info, reassembled)?;
         let padded = padded(sa);
         let packets = cut.packets();
-        let longest = carry.len(cut.longest(frame.len()), padded).ok_or(DropReason::OutTooBig)?;
+        let longest = encapsulator.len(cut.longest(frame.len()), padded).ok_or(DropReason::OutTooBig)?;
         if longest * packets as usize > tx.room() {
             return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(false) };
         }
         if let (Cut::Whole, Some(csum)) = (cut, offload.csum) {
-            split::finish_in_place(frame, info, csum).ok_or(DropReason::OutOffloadError)?;
+            split::complete_checksum(frame, info, csum).ok_or(DropReason::OutOffloadError)?;
         }
-        let first = numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
-        let Outbound { scratch, compressor, ident, .. } = &mut self.outbound;
+        let first = take_numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
+        let OutboundScratch { segment, compressor, ident, .. } = &mut self.outbound;
         // Compression would take away the length that padding is to hide.
         let ipcomp = state.options.ipcomp.filter(|_| state.options.tfc == Tfc::None);
         let (mut sent, mut bytes) = (0, 0);
         let mut each = |packet: &[u8]| {
-            let payload = packet.get(carry.payload..).ok_or(DropReason::OutTransport)?;
+            let payload = packet.get(encapsulator.payload..).ok_or(DropReason::OutTransport)?;
             // "IP payload compression ... MUST be done before" encryption and authentication (RFC
             // 3173 section 2.2).
-            let shorter =
-                ipcomp.and_then(|cpi| compressor.compress(&state.adaptive, cpi, carry.next_header, payload));
+            let shorter = ipcomp
+                .and_then(|cpi| compressor.compress(&state.adaptive, cpi, encapsulator.next_header, payload));
             let (body, next_header) = match shorter {
                 Some(body) => (body, protocol::IPCOMP),
-                None => (payload, carry.next_header),
+                None => (payload, encapsulator.next_header),
             };
-            let ident = next_ident(ident);
+            let ident = ident.next();
             let sequence = first + sent;
-            carry.emit(tx, &Packet { whole: packet, body, next_header, padded, sequence, ident })?;
+            encapsulator
+                .emit(tx, &PlainPacket { whole: packet, body, next_header, padded, sequence, ident })?;
             sent += 1;
             bytes += packet.len() as u64;
             Ok(())
@@ -188,7 +164,7 @@ impl Worker {
         let result = match *cut {
             Cut::Whole => each(frame),
             Cut::Segments { header, size, .. } => {
-                split::each_segment(frame, info, (header, size), scratch, each)
+                split::each_segment(frame, info, (header, size), segment, each)
             }
         };
         // Should one of them fail, it is what is dropped, and those before it were made.
@@ -199,7 +175,7 @@ impl Worker {
             state.set_sent_at(self.now);
         }
         let reached = state.usage.add(&state.lifetime, sent, bytes, self.now.as_secs());
-        report(&self.engine, sa, reached, first);
+        report_limits(&self.engine, sa, reached, first);
         result.map(|()| true)
     }
 }

@@ -16,9 +16,7 @@ use ironswan_wire::ip::checksum::{be16, fold, pseudo};
 use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
-use super::decapsulate::Opened;
-use super::inbound::Sum;
-use crate::batch::{MAX_SUPER, RxBatch, Write};
+use crate::batch::{Checksum, MAX_SUPER, RxBatch, Write};
 
 /// `UDP_MAX_SEGMENTS` of the kernels that this runs on is 64 or 128.
 const MAX_UDP_SEGMENTS: u32 = 64;
@@ -54,7 +52,7 @@ struct Run {
     /// Takes no more packets.
     closed: bool,
     /// What is known of the checksum of the first packet.
-    sum: Sum,
+    sum: Checksum,
     head: u32,
     tail: u32,
 }
@@ -67,6 +65,15 @@ struct Piece {
     next: u32,
 }
 
+/// A packet to deliver.
+pub(super) struct InnerPacket {
+    /// Where it begins, as `RxBatch::slice` reads it.
+    pub(super) at: u32,
+    pub(super) info: IpInfo,
+    /// Hash of its flow.
+    pub(super) flow: u16,
+}
+
 /// What a packet would need to be merged.
 struct Candidate {
     header: usize,
@@ -76,7 +83,7 @@ struct Candidate {
 }
 
 /// The runs of one batch.
-pub(super) struct Merger {
+pub(crate) struct Merger {
     runs: Vec<Run>,
     pieces: Vec<Piece>,
     /// By hash of the flow: index of its run.
@@ -95,8 +102,14 @@ impl Default for Merger {
 impl Merger {
     /// Takes a packet; true when it joined an earlier one.
     #[inline(always)]
-    pub(super) fn push(&mut self, memory: (&[u8], &[u8]), opened: &Opened, spi: u32, sum: Sum) -> bool {
-        let Opened { at: start, info, flow } = opened;
+    pub(super) fn push(
+        &mut self,
+        memory: (&[u8], &[u8]),
+        opened: &InnerPacket,
+        spi: u32,
+        sum: Checksum,
+    ) -> bool {
+        let InnerPacket { at: start, info, flow } = opened;
         let start = *start;
         let packet = bytes(memory, start, info.total_len);
         let follow = info.fragment == Fragment::No
@@ -113,12 +126,14 @@ impl Merger {
             && matches(run, memory, packet, info, c)
         {
             // The cheap tests have passed: now the checksums, of the run's first packet once.
-            if run.sum == Sum::Unknown {
+            if run.sum == Checksum::Unknown {
                 let right = checksum_ok(bytes(memory, run.first, run.total as usize), info);
-                run.sum = if right { Sum::Right } else { Sum::Wrong };
+                run.sum = if right { Checksum::Right } else { Checksum::Wrong };
             }
-            run.closed = run.sum != Sum::Right;
-            if !run.closed && (sum == Sum::Right || sum == Sum::Unknown && checksum_ok(packet, info)) {
+            run.closed = run.sum != Checksum::Right;
+            if !run.closed
+                && (sum == Checksum::Right || sum == Checksum::Unknown && checksum_ok(packet, info))
+            {
                 let piece = self.pieces.len() as u32;
                 self.pieces.push(Piece { offset: start + c.header as u32, len: c.body as u32, next: NONE });
                 self.pieces[run.tail as usize].next = piece;
@@ -146,7 +161,14 @@ impl Merger {
     }
 
     /// Begins a run.
-    fn open(&mut self, start: u32, info: &IpInfo, spi: u32, candidate: Option<(&Candidate, u16)>, sum: Sum) {
+    fn open(
+        &mut self,
+        start: u32,
+        info: &IpInfo,
+        spi: u32,
+        candidate: Option<(&Candidate, u16)>,
+        sum: Checksum,
+    ) {
         let piece = self.pieces.len() as u32;
         self.pieces.push(Piece { offset: start, len: info.total_len as u32, next: NONE });
         let (header, body, next_sequence, flags, next_id) = match candidate {

@@ -1,11 +1,16 @@
-//! The only two entrances of packets: [`outbound`] and [`inbound`]. Same order of steps, mirrored.
+//! The way of a packet: [`outbound`] for those that leave; [`open`] and [`deliver`], in the mirrored
+//! order of steps, for those that arrive.
 //!
 //! # Files
 //!
 //! | file | holds |
 //! |---|---|
 //! | `outbound` | entrance of packets that leave |
-//! | `inbound` | entrance of packets that arrive |
+//! | `open` | packets that arrive: SPI, replay check, decryption |
+//! | `deliver` | packets that arrive: replay commit, policy, merging, in order |
+//! | `context` | the state of a worker that inner packets are checked against |
+//! | `audit` | the packets that audit events name |
+//! | `release` | frames that wait for an SA: keeps and sends them |
 //! | `general` | SAs that need another way than plain tunnel ESP |
 //! | `transport` | IP header and checksum of a packet that came in transport mode |
 //! | `transport_headers` | headers that stay in front of ESP or AH |
@@ -20,23 +25,23 @@
 //! | `dummies` | dummy packets |
 
 mod accept;
+mod audit;
 mod burst;
+mod context;
 mod decapsulate;
 mod decide;
+mod deliver;
 mod dummies;
 mod encapsulate;
 mod general;
-mod inbound;
-mod merge;
+pub(crate) mod merge;
+mod open;
 mod outbound;
+mod release;
 mod split;
 mod transport;
 mod transport_headers;
 mod unmerge;
 
-pub(crate) use burst::Burst;
 pub use burst::Frame;
-pub(crate) use general::Outbound;
-pub(crate) use inbound::{Inbound, Opening};
-pub(crate) use split::Planned;
 pub use unmerge::unmerge;

@@ -1,4 +1,4 @@
-//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence numbers, split, checksums, trailer (RFC
+//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence take_numbers, split, checksums, trailer (RFC
 //! 4301 section 5.1, RFC 4303 section 3.3). The inner TTL is as it came: the kernel has decremented
 //! it when it routed the packet to the TUN device.
 //!
@@ -12,22 +12,22 @@ use ironswan_wire::offload::{Gso, Offload};
 
 use super::burst::Frame;
 use super::decide::by_quoted;
-use super::split::{self, Cut, Planned};
-use crate::batch::TxBatch;
+use super::split::{self, Cut};
+use crate::batch::{PlannedFrame, TxBatch};
 use crate::counters::DropReason;
 use crate::engine::Engine;
 use crate::mss;
-use crate::sa::{OutSa, Reached};
-use crate::stages::{Stage, Unwatched, Watch};
+use crate::sa::{LimitsReached, OutSa};
+use crate::stages::{NoTimer, Stage, StageTimer};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 /// What was decided about a frame.
-enum Step {
+enum FrameStep {
     /// It is done with (true), or `tx` has no room and nothing has happened.
     Done(bool),
     /// Its SA is not plain.
-    Other(IpInfo, Cut, Arc<OutSa>),
+    NotPlain(IpInfo, Cut, Arc<OutSa>),
 }
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Worker {
         if !tx.has_room(frame.len(), offload) && !tx.is_empty() {
             return false;
         }
-        match self.frame(frame, offload, tx) {
+        match self.process_frame(frame, offload, tx) {
             Ok(true) => {}
             Ok(false) => return false,
             Err(reason) => self.tally.drop(reason),
@@ -53,7 +53,7 @@ impl Worker {
     }
 
     /// The first half of [`Self::outbound_burst`], all that has an order: decides, counts and
-    /// numbers the packets of these frames of `buf`. The second half is [`TxBatch::emit`] with the
+    /// take_numbers the packets of these frames of `buf`. The second half is [`TxBatch::emit`] with the
     /// same `buf`, then [`TxBatch::seal`], which other threads may do at the same time for batches
     /// that were planned before and after. Batches of one SA have to leave in the order in which
     /// they were planned.
@@ -62,46 +62,47 @@ impl Worker {
     /// for the next one.
     #[must_use]
     pub fn plan(&mut self, buf: &mut [u8], frames: &[Frame], tx: &mut TxBatch) -> usize {
-        self.foresee(buf, frames);
-        match tx.laps.take() {
-            None => self.plan_all(buf, frames, tx, &mut Unwatched),
-            Some(mut laps) => {
+        self.prefetch_outbound(buf, frames);
+        match tx.timer.take() {
+            None => self.plan_all(buf, frames, tx, &mut NoTimer),
+            Some(mut timer) => {
                 let (packets, bytes) = (self.tally.traffic.out_sent, self.tally.traffic.out_bytes);
-                let taken = self.plan_all(buf, frames, tx, &mut laps);
-                laps.times.packets += self.tally.traffic.out_sent - packets;
-                laps.times.bytes += self.tally.traffic.out_bytes - bytes;
-                tx.laps = Some(laps);
+                let taken = self.plan_all(buf, frames, tx, &mut timer);
+                timer.times.packets += self.tally.traffic.out_sent - packets;
+                timer.times.bytes += self.tally.traffic.out_bytes - bytes;
+                tx.timer = Some(timer);
                 taken
             }
         }
     }
 
     #[inline(always)]
-    fn plan_all<W: Watch>(
+    fn plan_all<T: StageTimer>(
         &mut self,
         buf: &mut [u8],
         frames: &[Frame],
         tx: &mut TxBatch,
-        watch: &mut W,
+        timer: &mut T,
     ) -> usize {
         for (i, frame) in frames.iter().enumerate() {
             if !tx.has_room(frame.len, &frame.offload) && !tx.is_empty() {
                 return i;
             }
             let bytes = frame.of(buf).unwrap_or_default();
-            let step = match self.step::<W, true>(bytes, frame.start as u32, &frame.offload, tx, watch) {
-                Ok(Step::Other(info, cut, sa)) => {
+            let step = match self.plan_frame::<T, true>(bytes, frame.start as u32, &frame.offload, tx, timer)
+            {
+                Ok(FrameStep::NotPlain(info, cut, sa)) => {
                     // It writes at once, so what is in front of it has to be there.
                     tx.emit(buf);
                     let packet = &mut frame.of(buf).unwrap_or_default()[..info.total_len];
-                    let done = self.general(packet, &info, &frame.offload, &cut, &sa, tx);
-                    watch.lap(Stage::Encapsulation);
-                    done.map(Step::Done)
+                    let done = self.send_general(packet, &info, &frame.offload, &cut, &sa, tx);
+                    timer.lap(Stage::Encapsulation);
+                    done.map(FrameStep::Done)
                 }
                 step => step,
             };
             match step {
-                Ok(Step::Done(false)) => return i,
+                Ok(FrameStep::Done(false)) => return i,
                 Ok(_) => {}
                 Err(reason) => self.tally.drop(reason),
             }
@@ -112,42 +113,44 @@ impl Worker {
 
     /// False, and nothing has happened, when `tx` has no room.
     #[inline(always)]
-    pub(crate) fn frame(
+    pub(crate) fn process_frame(
         &mut self,
         all: &mut [u8],
         offload: &Offload,
         tx: &mut TxBatch,
     ) -> Result<bool, DropReason> {
-        match self.step::<_, false>(all, 0, offload, tx, &mut Unwatched)? {
-            Step::Done(done) => Ok(done),
-            Step::Other(info, cut, sa) => {
-                self.general(&mut all[..info.total_len], &info, offload, &cut, &sa, tx)
+        match self.plan_frame::<_, false>(all, 0, offload, tx, &mut NoTimer)? {
+            FrameStep::Done(done) => Ok(done),
+            FrameStep::NotPlain(info, cut, sa) => {
+                self.send_general(&mut all[..info.total_len], &info, offload, &cut, &sa, tx)
             }
         }
     }
 
     /// Decides about one frame, which begins at `start` of its buffer, and plans its packets
-    /// (`LATER`) or writes them. Whatever can fail fails before that.
+    /// (`PLAN_ONLY`) or writes them. Whatever can fail fails before that.
     #[inline(always)]
-    fn step<W: Watch, const LATER: bool>(
+    fn plan_frame<T: StageTimer, const PLAN_ONLY: bool>(
         &mut self,
         all: &mut [u8],
         start: u32,
         offload: &Offload,
         tx: &mut TxBatch,
-        watch: &mut W,
-    ) -> Result<Step, DropReason> {
+        timer: &mut T,
+    ) -> Result<FrameStep, DropReason> {
         let info = ip::parse(all).map_err(|_| DropReason::OutHdrError)?;
         let whole = all.len();
         let frame = &mut all[..info.total_len];
-        watch.lap(Stage::Parse);
+        timer.lap(Stage::Parse);
         let place = match self.verdict(frame, &info)? {
             Verdict::Sa(place) => place,
-            Verdict::Drop(reason) | Verdict::AsFirst(reason) => by_quoted(&self.snap, frame, &info, reason)?,
-            Verdict::Acquire(reqid) => return self.acquire(reqid, &info, all, offload).map(Step::Done),
+            Verdict::Drop(reason) | Verdict::AsFirstFragment(reason) => {
+                by_quoted(&self.snap, frame, &info, reason)?
+            }
+            Verdict::Acquire(reqid) => return self.acquire(reqid, &info, all, offload).map(FrameStep::Done),
         };
         let sa = self.snap.places.get(place).ok_or(DropReason::OutNoStates)?;
-        watch.lap(Stage::Policy);
+        timer.lap(Stage::Policy);
         let cut = match offload.gso {
             Gso::None => Cut::Whole,
             // What the kernel cuts is all there and never a fragment.
@@ -164,45 +167,45 @@ impl Worker {
         let packets = cut.packets();
         let state = &*sa.state;
         if !state.plain {
-            return Ok(Step::Other(info, cut, sa.clone()));
+            return Ok(FrameStep::NotPlain(info, cut, sa.clone()));
         }
         let longest = state.esp_len(cut.longest(frame.len()));
         if longest > split::MAX_ESP {
             return Err(DropReason::OutTooBig);
         }
         if longest * packets as usize > tx.room() {
-            return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(Step::Done(false)) };
+            return if tx.is_empty() { Err(DropReason::OutTooBig) } else { Ok(FrameStep::Done(false)) };
         }
-        if matches!(cut, Cut::Whole) && !split::can_finish(offload.csum, frame, &info) {
+        if matches!(cut, Cut::Whole) && !split::is_valid_checksum_offload(offload.csum, frame, &info) {
             return Err(DropReason::OutOffloadError);
         }
-        watch.lap(Stage::Encapsulation);
-        let sequence = numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
-        let (planned, bytes) = Planned::new((start, frame), &info, offload, &cut, sa, sequence, tx);
+        timer.lap(Stage::Encapsulation);
+        let sequence = take_numbers(&self.engine, sa, packets, cut.bytes(frame.len()))?;
+        let (planned, bytes) = PlannedFrame::new((start, frame), &info, offload, &cut, sa, sequence, tx);
         self.tally.traffic.out_made += packets - 1;
         self.tally.traffic.out_sent += packets;
         self.tally.traffic.out_bytes += bytes;
         let reached = state.usage.add(&state.lifetime, packets, bytes, self.now.as_secs());
-        report(&self.engine, sa, reached, sequence);
-        watch.lap(Stage::Sequence);
-        match LATER {
+        report_limits(&self.engine, sa, reached, sequence);
+        timer.lap(Stage::Sequence);
+        match PLAN_ONLY {
             true => tx.plan.push(planned),
             false => planned.emit(frame, sa, tx),
         }
-        Ok(Step::Done(true))
+        Ok(FrameStep::Done(true))
     }
 
     /// Seals everything in the batch that is not sealed yet. After it the sends are complete.
     pub fn seal(&mut self, tx: &mut TxBatch) {
         tx.seal();
-        self.learn(tx);
+        self.count_unsealed(tx);
         self.flush();
     }
 
     /// Counts what sealing this batch has found out. Whoever calls [`TxBatch::seal`] does so before
     /// the batch is used again.
     #[inline]
-    pub fn learn(&mut self, tx: &mut TxBatch) {
+    pub fn count_unsealed(&mut self, tx: &mut TxBatch) {
         let unsealed = tx.take_unsealed();
         if unsealed != 0 {
             self.tally.unsealed(unsealed);
@@ -210,21 +213,26 @@ impl Worker {
     }
 }
 
-/// Sequence numbers for `packets` of so many inner bytes together, the first of them. A hard limit
+/// Sequence take_numbers for `packets` of so many inner bytes together, the first of them. A hard limit
 /// lets at most as much through as it says: a frame that would become more packets than are left is
 /// not sent in part, and the SA is at its end.
 #[inline(always)]
-pub(super) fn numbers(engine: &Engine, sa: &OutSa, packets: u64, bytes: usize) -> Result<u64, DropReason> {
+pub(super) fn take_numbers(
+    engine: &Engine,
+    sa: &OutSa,
+    packets: u64,
+    bytes: usize,
+) -> Result<u64, DropReason> {
     let state = &*sa.state;
-    if state.usage.exceeds(&state.lifetime, packets, bytes as u64) {
-        return Err(spent(engine, sa, DropReason::OutStateExpired));
+    if state.usage.would_exceed(&state.lifetime, packets, bytes as u64) {
+        return Err(report_exhausted(engine, sa, DropReason::OutStateExpired));
     }
-    state.take_sequence(packets).ok_or_else(|| spent(engine, sa, DropReason::OutStateSeqError))
+    state.take_sequence(packets).ok_or_else(|| report_exhausted(engine, sa, DropReason::OutStateSeqError))
 }
 
 /// Reports an SA that can carry no more, once.
 #[cold]
-fn spent(engine: &Engine, sa: &OutSa, reason: DropReason) -> DropReason {
+fn report_exhausted(engine: &Engine, sa: &OutSa, reason: DropReason) -> DropReason {
     let reached = sa.state.usage.raise(true, true);
     if reached.any() {
         engine.reached(sa.name(), reached);
@@ -234,7 +242,7 @@ fn spent(engine: &Engine, sa: &OutSa, reason: DropReason) -> DropReason {
 
 /// Reports the limits that an SA has reached, by what was counted and by its sequence number.
 #[inline(always)]
-pub(super) fn report(engine: &Engine, sa: &OutSa, mut reached: Reached, sequence: u64) {
+pub(super) fn report_limits(engine: &Engine, sa: &OutSa, mut reached: LimitsReached, sequence: u64) {
     let state = &*sa.state;
     if state.sequence_low(sequence) {
         reached.soft |= state.usage.raise(true, false).soft;

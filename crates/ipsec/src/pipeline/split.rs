@@ -11,9 +11,10 @@ use ironswan_wire::ip::checksum::{be16, fold, pseudo};
 use ironswan_wire::ip::{Fragment, IpInfo, protocol, tcp, udp, v4, v6};
 use ironswan_wire::offload::{Gso, Offload};
 
-use crate::batch::{MAX_HEADERS, TxBatch};
+use crate::batch::{MAX_HEADERS, PlannedFrame, TxBatch};
 use crate::counters::DropReason;
 use crate::sa::OutSa;
+use crate::stages::Stage;
 
 /// The longest ESP packet: what fits a UDP datagram over IPv4.
 pub(super) const MAX_ESP: usize = 65_507;
@@ -45,7 +46,7 @@ impl Cut {
         };
         let header = info.upper + length;
         let size = usize::from(offload.segment_size);
-        if !can_finish(offload.csum, frame, info)
+        if !is_valid_checksum_offload(offload.csum, frame, info)
             || offload.csum.is_some_and(|c| usize::from(c.0) != info.upper)
         {
             return None;
@@ -81,32 +82,7 @@ impl Cut {
     }
 }
 
-/// A frame for which everything is decided and counted, and nothing written: where its ESP packets
-/// go, and which numbers they have. Writing them cannot fail.
-#[derive(Clone, Copy)]
-pub(crate) struct Planned {
-    /// The frame in the buffer of its burst.
-    start: u32,
-    len: u32,
-    /// Where the first packet begins in the send buffer.
-    at: u32,
-    /// Where the upper-layer header begins.
-    upper: u32,
-    sequence: u64,
-    /// What of the frame the checksum to complete covers, and where it is.
-    csum: Option<(u16, u16)>,
-    /// Of a super-packet: bytes of its headers, and payload bytes of each segment; 0 for one
-    /// packet.
-    header: u16,
-    size: u16,
-    key: u16,
-    fragmentable: u16,
-    tos: u8,
-    protocol: u8,
-    ipv6: bool,
-}
-
-impl Planned {
+impl PlannedFrame {
     /// Takes room for the packets in `tx`, which has it, and returns the inner bytes. `start`: of
     /// the frame in its buffer.
     #[inline(always)]
@@ -150,7 +126,7 @@ impl Planned {
         (planned, bytes as u64)
     }
 
-    /// The frame, in the buffer that its place was given for.
+    /// The frame, in the buffer that its writer was given for.
     #[inline]
     pub(crate) fn frame<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         buf.get_mut(self.start as usize..)?.get_mut(..self.len as usize)
@@ -166,15 +142,17 @@ impl Planned {
     #[inline(always)]
     pub(crate) fn emit(&self, frame: &mut [u8], sa: &OutSa, tx: &mut TxBatch) {
         let next_header = if self.ipv6 { protocol::IPV6 } else { protocol::IPV4 };
-        let mut place =
-            Place { planned: self, sa, next_header, sequence: self.sequence, at: self.at as usize };
+        let mut writer =
+            EspWriter { planned: self, sa, next_header, sequence: self.sequence, at: self.at as usize };
         if self.size == 0 {
-            let inner = place.packet(tx, frame.len());
+            let inner = writer.begin_packet(tx, frame.len());
             match self.csum {
                 None => inner.copy_from_slice(frame),
-                Some((start, offset)) => finish(inner, frame, usize::from(start), usize::from(offset)),
+                Some((start, offset)) => {
+                    copy_with_checksum(inner, frame, usize::from(start), usize::from(offset))
+                }
             }
-            place.done(tx, frame.len());
+            writer.finish_packet(tx, frame.len());
             return;
         }
         let (header, size) = (usize::from(self.header), usize::from(self.size));
@@ -183,7 +161,7 @@ impl Planned {
         let mut rest = payload;
         loop {
             let (body, after) = rest.split_at(size.min(rest.len()));
-            let inner = place.packet(tx, header + body.len());
+            let inner = writer.begin_packet(tx, header + body.len());
             let (inner_head, inner_body) = inner.split_at_mut(header);
             inner_head.copy_from_slice(head);
             // Two passes, which the processor overlaps: the copy waits for stores, the sum for
@@ -191,12 +169,31 @@ impl Planned {
             inner_body.copy_from_slice(body);
             let payload_sum = sum(body);
             template.patch(inner_head, body.len(), payload_sum, after.is_empty());
-            place.done(tx, header + body.len());
+            writer.finish_packet(tx, header + body.len());
             rest = after;
             if rest.is_empty() {
                 return;
             }
         }
+    }
+}
+
+impl TxBatch {
+    /// Writes the packets of the frames that [`crate::Worker::plan`] has taken from `buf`. Needs
+    /// nothing that threads share: several may do so at a time, each with its own batch.
+    pub fn emit(&mut self, buf: &mut [u8]) {
+        if self.plan.is_empty() {
+            return;
+        }
+        let (mut plan, sas) = (std::mem::take(&mut self.plan), std::mem::take(&mut self.sas));
+        for planned in &plan {
+            if let (Some(frame), Some(sa)) = (planned.frame(buf), sas.get(planned.key())) {
+                planned.emit(frame, sa, self);
+            }
+        }
+        plan.clear();
+        (self.plan, self.sas) = (plan, sas);
+        self.lap(Stage::Encapsulation);
     }
 }
 
@@ -215,21 +212,21 @@ fn checksum_of(protocol: u8) -> Option<usize> {
 /// else the device's word would let a sender write over what policy was asked about, its ports for
 /// example.
 #[inline]
-pub(super) fn can_finish(csum: Option<(u16, u16)>, frame: &[u8], info: &IpInfo) -> bool {
+pub(super) fn is_valid_checksum_offload(csum: Option<(u16, u16)>, frame: &[u8], info: &IpInfo) -> bool {
     let Some((start, offset)) = csum else { return true };
     let (start, offset) = (usize::from(start), usize::from(offset));
     // Who fragments finishes checksums before.
     let whole = info.fragment == Fragment::No && start + offset + 2 <= frame.len();
     whole
         && (start == info.upper && checksum_of(info.protocol) == Some(offset)
-            || inside(frame, info, start, offset))
+            || is_inner_checksum(frame, info, start, offset))
 }
 
 /// The same of TCP or UDP in a packet that this one carries (VXLAN, Geneve, GRE, IP in IP): Linux
 /// leaves its checksum to a device since 6.17. The header of the inner packet has to be in front of
 /// what is to be completed, and name the protocol.
 #[cold]
-fn inside(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
+fn is_inner_checksum(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
     let headers = match info.protocol {
         protocol::UDP => info.upper + udp::HEADER,
         protocol::GRE | protocol::IPV4 | protocol::IPV6 => info.upper,
@@ -246,8 +243,8 @@ fn inside(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
 }
 
 /// Copies a packet and completes its checksum, whose field holds the sum of the pseudo-header
-/// ([`can_finish`]).
-fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) {
+/// ([`is_valid_checksum_offload`]).
+fn copy_with_checksum(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) {
     let field = start + offset;
     let (head, covered) = frame.split_at(start);
     inner[..start].copy_from_slice(head);
@@ -256,9 +253,9 @@ fn finish(inner: &mut [u8], frame: &[u8], start: usize, offset: usize) {
     inner[field..field + 2].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// Completes the checksum of a packet where it is, as [`finish`] does.
-pub(super) fn finish_in_place(frame: &mut [u8], info: &IpInfo, (start, offset): (u16, u16)) -> Option<()> {
-    if !can_finish(Some((start, offset)), frame, info) {
+/// Completes the checksum of a packet where it is, as [`copy_with_checksum`] does.
+pub(super) fn complete_checksum(frame: &mut [u8], info: &IpInfo, (start, offset): (u16, u16)) -> Option<()> {
+    if !is_valid_checksum_offload(Some((start, offset)), frame, info) {
         return None;
     }
     let (start, offset) = (usize::from(start), usize::from(offset));
@@ -294,18 +291,18 @@ pub(super) fn each_segment(
 }
 
 /// Where the next packet goes.
-struct Place<'a> {
-    planned: &'a Planned,
+struct EspWriter<'a> {
+    planned: &'a PlannedFrame,
     sa: &'a OutSa,
     next_header: u8,
     sequence: u64,
     at: usize,
 }
 
-impl Place<'_> {
+impl EspWriter<'_> {
     /// Writes the ESP header and trailer around `inner` bytes, and returns the room for these.
     #[inline(always)]
-    fn packet<'b>(&self, tx: &'b mut TxBatch, inner: usize) -> &'b mut [u8] {
+    fn begin_packet<'b>(&self, tx: &'b mut TxBatch, inner: usize) -> &'b mut [u8] {
         let state = &*self.sa.state;
         let tail = esp::pad_len(inner, state.block_len()) + esp::TRAILER;
         let start = esp::HEADER + state.iv_len();
@@ -319,9 +316,9 @@ impl Place<'_> {
 
     /// Enters the packet that has just been written.
     #[inline(always)]
-    fn done(&mut self, tx: &mut TxBatch, inner: usize) {
+    fn finish_packet(&mut self, tx: &mut TxBatch, inner: usize) {
         let len = self.sa.state.esp_len(inner);
-        let Planned { key, tos, fragmentable, .. } = *self.planned;
+        let PlannedFrame { key, tos, fragmentable, .. } = *self.planned;
         tx.push_send((self.at, len), key, self.sa, tos, fragmentable);
         tx.jobs.push(Job { start: self.at as u32, len: len as u32, seq: self.sequence, key, ok: false });
         self.at += len;

@@ -27,7 +27,7 @@ const NEXT_HEADER_V6: usize = 6;
 
 /// How a packet comes apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Kept {
+pub(super) struct HeaderSplit {
     /// Bytes that stay in front.
     pub(super) len: usize,
     /// Which of them names the next header.
@@ -40,7 +40,7 @@ pub(super) struct Kept {
     ipv6: bool,
 }
 
-impl Kept {
+impl HeaderSplit {
     /// Of a whole packet, which was parsed.
     pub(super) fn of(packet: &[u8], info: &IpInfo) -> Option<Self> {
         if info.ipv6 {
@@ -72,10 +72,10 @@ impl Kept {
     }
 }
 
-fn of_v6(packet: &[u8]) -> Option<Kept> {
+fn of_v6(packet: &[u8]) -> Option<HeaderSplit> {
     let mut next = *packet.get(NEXT_HEADER_V6)?;
     let (mut at, mut next_at) = (v6::HEADER, NEXT_HEADER_V6);
-    let mut kept = Kept { len: at, next_at, payload: at, next_header: next, ipv6: true };
+    let mut kept = HeaderSplit { len: at, next_at, payload: at, next_header: next, ipv6: true };
     // `ip::parse` walked these before, so that they end.
     while matches!(next, HOP_BY_HOP | ROUTING | DEST_OPTIONS) {
         let stays = next != DEST_OPTIONS;
@@ -83,13 +83,13 @@ fn of_v6(packet: &[u8]) -> Option<Kept> {
         (next, next_at) = (h[0], at);
         at += 8 + usize::from(h[1]) * 8;
         if stays {
-            kept = Kept { len: at, next_at, payload: at, next_header: next, ipv6: true };
+            kept = HeaderSplit { len: at, next_at, payload: at, next_header: next, ipv6: true };
         }
     }
     if next == FRAGMENT {
         // What is in front of a fragment header was in front of every fragment.
         let next_header = *packet.get(at)?;
-        kept = Kept { len: at, next_at, payload: at + 8, next_header, ipv6: true };
+        kept = HeaderSplit { len: at, next_at, payload: at + 8, next_header, ipv6: true };
     }
     (kept.payload <= packet.len()).then_some(kept)
 }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn kept(p: &[u8]) -> (usize, usize, u8) {
-        let k = Kept::of(p, &ip::parse(p).unwrap()).unwrap();
+        let k = HeaderSplit::of(p, &ip::parse(p).unwrap()).unwrap();
         (k.len, k.payload, k.next_header)
     }
 
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_kept_header_names_what_follows_and_its_length() {
         let p = v6_packet(&[HOP_BY_HOP, DEST_OPTIONS]);
-        let k = Kept::of(&p, &ip::parse(&p).unwrap()).unwrap();
+        let k = HeaderSplit::of(&p, &ip::parse(&p).unwrap()).unwrap();
         assert!(!k.is_bare());
         let mut head = p[..k.len].to_vec();
         k.emit(&mut head, 148, 50, 7);
@@ -149,7 +149,7 @@ mod tests {
             let mut p =
                 vec![0x46, 1, 0, 28, id[0], id[1], 0x40, 0, 64, 17, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 0];
             p.extend_from_slice(&[1, 2, 3, 4]);
-            let k = Kept::of(&p, &ip::parse(&p).unwrap()).unwrap();
+            let k = HeaderSplit::of(&p, &ip::parse(&p).unwrap()).unwrap();
             assert_eq!((k.len, k.payload, k.next_header), (24, 24, 17));
             let mut head = p[..24].to_vec();
             k.emit(&mut head, 300, 51, 0x0102);

@@ -80,13 +80,13 @@ struct Desk {
 }
 
 impl Desk {
-    fn push(&mut self, fragment: &[u8]) -> Pushed {
+    fn push(&mut self, fragment: &[u8]) -> PushResult {
         let info = ip::parse(fragment).unwrap();
         let mut tally = Tally::default();
         let pushed = self.reassembler.push(self.now, fragment, &info, &mut tally);
         self.totals.add(&mut tally);
         self.pushed += 1;
-        self.whole += u64::from(pushed == Pushed::Whole);
+        self.whole += u64::from(pushed == PushResult::Whole);
         self.books();
         pushed
     }
@@ -107,9 +107,9 @@ impl Desk {
         assert_eq!(c.dropped_out(), dropped);
         assert_eq!(self.pushed, self.whole + c.traffic.out_absorbed + c.held + dropped);
         let r = &self.reassembler;
-        assert!(r.partial.len() <= PACKETS && r.spare.len() <= SPARE);
+        assert!(r.partial.len() <= MAX_PACKETS && r.spare.len() <= SPARE);
         assert_eq!(r.bytes, r.partial.iter().map(|p| p.data.capacity()).sum::<usize>());
-        assert!(r.bytes <= BYTES, "{}", r.bytes);
+        assert!(r.bytes <= MAX_BYTES, "{}", r.bytes);
         assert_eq!(c.held, r.partial.iter().map(|p| p.fragments as u64).sum::<u64>());
         (c.held, c.traffic.out_absorbed, dropped)
     }
@@ -123,9 +123,9 @@ impl Desk {
 fn whole(desk: &mut Desk, fragments: &[Vec<u8>]) -> Vec<u8> {
     let (last, others) = fragments.split_last().unwrap();
     for fragment in others {
-        assert_eq!(desk.push(fragment), Pushed::Held);
+        assert_eq!(desk.push(fragment), PushResult::Held);
     }
-    assert_eq!(desk.push(last), Pushed::Whole);
+    assert_eq!(desk.push(last), PushResult::Whole);
     desk.packet()
 }
 
@@ -185,7 +185,7 @@ fn an_atomic_fragment_is_a_packet_of_its_own() {
         let want = packet(true, extra, 1, 300);
         let mut desk = Desk::default();
         // While another packet with the same identification waits (RFC 6946).
-        assert_eq!(desk.push(&cut(&want, 9, 0, 64)), Pushed::Held);
+        assert_eq!(desk.push(&cut(&want, 9, 0, 64)), PushResult::Held);
         assert_eq!(whole(&mut desk, &[cut(&want, 9, 0, 308)]), want);
         assert_eq!(whole(&mut desk, std::slice::from_ref(&want)), want, "no fragment header at all");
         assert_eq!(whole(&mut desk, &[cut(&want, 9, 64, 308)]), want, "the other packet is unharmed");
@@ -223,14 +223,14 @@ fn an_overlap_gives_up_the_packet_and_what_else_comes_of_it() {
         ] {
             let mut desk = Desk::default();
             for (from, to) in [(8, 104), (200, 304), (304, 408)] {
-                assert_eq!(desk.push(&cut(&good, 9, from, to)), Pushed::Held);
+                assert_eq!(desk.push(&cut(&good, 9, from, to)), PushResult::Held);
             }
-            assert_eq!(desk.push(&overlap), Pushed::Dropped, "{what}");
+            assert_eq!(desk.push(&overlap), PushResult::Dropped, "{what}");
             assert_eq!(desk.books(), (0, 0, 4));
-            assert_eq!(desk.push(&cut(&good, 9, 104, 200)), Pushed::Dropped, "not yet received: {what}");
+            assert_eq!(desk.push(&cut(&good, 9, 104, 200)), PushResult::Dropped, "not yet received: {what}");
             assert_eq!(
                 desk.push(&cut(&packet(ipv6, extra, 2, 400), 8, 0, 200)),
-                Pushed::Held,
+                PushResult::Held,
                 "of another packet"
             );
             // Its time is up: the identification may be used again.
@@ -249,9 +249,9 @@ fn fragments_that_lie_are_refused() {
         let give_up = |first: &[Vec<u8>], last: &[u8], what: &str| {
             let mut desk = Desk::default();
             for fragment in first {
-                assert_eq!(desk.push(fragment), Pushed::Held, "{what}");
+                assert_eq!(desk.push(fragment), PushResult::Held, "{what}");
             }
-            assert_eq!(desk.push(last), Pushed::Dropped, "{what}");
+            assert_eq!(desk.push(last), PushResult::Dropped, "{what}");
             assert_eq!(desk.books(), (0, 0, first.len() as u64 + 1));
         };
         give_up(&[cut(&good, 9, 304, 408)], &cut(&shorter, 9, 200, 308), "two ends");
@@ -265,7 +265,7 @@ fn fragments_that_lie_are_refused() {
             ("half the upper header", cut(&packet(ipv6, extra, 1, 0), 9, 0, 0)),
         ] {
             let mut desk = Desk::default();
-            assert_eq!(desk.push(&fragment), Pushed::Dropped, "{what}");
+            assert_eq!(desk.push(&fragment), PushResult::Dropped, "{what}");
             assert!(desk.reassembler.partial.is_empty());
         }
     }
@@ -297,7 +297,7 @@ fn the_upper_header_must_be_in_the_first_fragment() {
             };
             p[at] = protocol;
             let mut desk = Desk::default();
-            let want = if held { Pushed::Held } else { Pushed::Dropped };
+            let want = if held { PushResult::Held } else { PushResult::Dropped };
             assert_eq!(desk.push(&cut(&p, 9, 0, first)), want, "{protocol} {offset} {first}");
         }
     }
@@ -327,8 +327,8 @@ fn the_longest_packet_is_whole_and_a_longer_one_is_refused() {
         let total = last.len() - if ipv6 { 40 } else { 0 };
         let at = if ipv6 { 4 } else { 2 };
         last[at..at + 2].copy_from_slice(&(total as u16).to_be_bytes());
-        assert_eq!(desk.push(&cut(&want, 9, 0, 65_000)), Pushed::Held);
-        assert_eq!(desk.push(&last), Pushed::Dropped);
+        assert_eq!(desk.push(&cut(&want, 9, 0, 65_000)), PushResult::Held);
+        assert_eq!(desk.push(&last), PushResult::Dropped);
         assert_eq!(desk.books().0, 0);
     }
 }
@@ -338,7 +338,7 @@ fn what_waits_too_long_is_given_up() {
     let want = packet(false, false, 1, 100);
     let mut desk = Desk { now: Duration::from_secs(5), ..Desk::default() };
     assert_eq!(desk.reassembler.next_expiry(), None);
-    assert_eq!(desk.push(&cut(&want, 0, 0, 64)), Pushed::Held);
+    assert_eq!(desk.push(&cut(&want, 0, 0, 64)), PushResult::Held);
     let at = Duration::from_secs(5) + TIMEOUT;
     assert_eq!(desk.reassembler.next_expiry(), Some(at));
     desk.expire(at - SECOND);
@@ -346,9 +346,9 @@ fn what_waits_too_long_is_given_up() {
     desk.expire(at);
     assert_eq!(desk.books(), (0, 0, 1));
     // Without a call in between, a fragment that comes too late begins anew.
-    assert_eq!(desk.push(&cut(&want, 0, 0, 64)), Pushed::Held);
+    assert_eq!(desk.push(&cut(&want, 0, 0, 64)), PushResult::Held);
     desk.now += TIMEOUT;
-    assert_eq!(desk.push(&cut(&want, 0, 64, 108)), Pushed::Held);
+    assert_eq!(desk.push(&cut(&want, 0, 64, 108)), PushResult::Held);
     assert_eq!(desk.books(), (1, 0, 2));
 }
 
@@ -357,30 +357,30 @@ fn the_oldest_makes_room() {
     let of = |id: u16| packet(false, false, id, 100);
     let mut desk = Desk::default();
     for id in 0..200 {
-        assert_eq!(desk.push(&cut(&of(id), 0, 0, 64)), Pushed::Held);
+        assert_eq!(desk.push(&cut(&of(id), 0, 0, 64)), PushResult::Held);
     }
-    assert_eq!(desk.books(), (PACKETS as u64, 0, 200 - PACKETS as u64));
+    assert_eq!(desk.books(), (MAX_PACKETS as u64, 0, 200 - MAX_PACKETS as u64));
     assert_eq!(whole(&mut desk, &[cut(&of(199), 0, 64, 108)]), of(199));
-    assert_eq!(desk.push(&cut(&of(0), 0, 64, 108)), Pushed::Held, "it was forgotten");
+    assert_eq!(desk.push(&cut(&of(0), 0, 64, 108)), PushResult::Held, "it was forgotten");
 
     // Far ends take much memory: so few of them are kept.
     let mut desk = Desk::default();
     for id in 0..200 {
         assert_eq!(
             desk.push(&cut(&packet(true, false, id, 65_000), u32::from(id), 64_000, 65_008)),
-            Pushed::Held
+            PushResult::Held
         );
     }
     assert!((8..=16).contains(&desk.reassembler.partial.len()));
 
     // Many little ones of one packet.
-    let want = packet(false, false, 1, 16 * FRAGMENTS);
+    let want = packet(false, false, 1, 16 * MAX_FRAGMENTS);
     let mut desk = Desk::default();
-    for i in 0..FRAGMENTS {
-        assert_eq!(desk.push(&cut(&want, 0, 16 * i, 16 * i + 8)), Pushed::Held);
+    for i in 0..MAX_FRAGMENTS {
+        assert_eq!(desk.push(&cut(&want, 0, 16 * i, 16 * i + 8)), PushResult::Held);
     }
-    assert_eq!(desk.push(&cut(&want, 0, 8, 16)), Pushed::Dropped);
-    assert_eq!(desk.books(), (0, 0, FRAGMENTS as u64 + 1));
+    assert_eq!(desk.push(&cut(&want, 0, 8, 16)), PushResult::Dropped);
+    assert_eq!(desk.books(), (0, 0, MAX_FRAGMENTS as u64 + 1));
 }
 
 #[test]
@@ -391,16 +391,16 @@ fn packets_differ_in_addresses_identification_and_for_ipv4_protocol() {
         let mut other = cut(&base, 0, 0, 64);
         other[at] ^= if at == 9 { 17 ^ 47 } else { 1 };
         let mut desk = Desk::default();
-        assert_eq!(desk.push(&later), Pushed::Held);
-        assert_eq!(desk.push(&other), Pushed::Held, "{at}");
+        assert_eq!(desk.push(&later), PushResult::Held);
+        assert_eq!(desk.push(&other), PushResult::Held, "{at}");
     }
     let base = packet(true, false, 1, 100);
     for at in [23, 39, 47] {
         let mut other = cut(&base, 7, 0, 64);
         other[at] ^= 1;
         let mut desk = Desk::default();
-        assert_eq!(desk.push(&cut(&base, 7, 64, 108)), Pushed::Held);
-        assert_eq!(desk.push(&other), Pushed::Held, "{at}");
+        assert_eq!(desk.push(&cut(&base, 7, 64, 108)), PushResult::Held);
+        assert_eq!(desk.push(&other), PushResult::Held, "{at}");
     }
 }
 
@@ -427,11 +427,11 @@ fn congestion_of_one_fragment_is_the_packets() {
             (3, 0, None),
         ] {
             let mut desk = Desk::default();
-            assert_eq!(desk.push(&cut(&with(later), 9, 64, 108)), Pushed::Held);
+            assert_eq!(desk.push(&cut(&with(later), 9, 64, 108)), PushResult::Held);
             let pushed = desk.push(&cut(&with(first), 9, 0, 64));
             match want {
-                Some(ecn) => assert_eq!((pushed, desk.packet()), (Pushed::Whole, with(ecn))),
-                None => assert_eq!(pushed, Pushed::Dropped),
+                Some(ecn) => assert_eq!((pushed, desk.packet()), (PushResult::Whole, with(ecn))),
+                None => assert_eq!(pushed, PushResult::Dropped),
             }
         }
     }
@@ -466,11 +466,11 @@ proptest! {
             seen.insert(fragment.clone());
             let pushed = desk.push(fragment);
             if seen.len() == distinct {
-                prop_assert_eq!(pushed, Pushed::Whole);
+                prop_assert_eq!(pushed, PushResult::Whole);
                 prop_assert_eq!(desk.packet(), want);
                 break;
             }
-            prop_assert_eq!(pushed, Pushed::Held);
+            prop_assert_eq!(pushed, PushResult::Held);
         }
         prop_assert_eq!(desk.books().0, 0);
     }

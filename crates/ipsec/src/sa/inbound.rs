@@ -8,8 +8,8 @@ use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Direction, Lifetime, Mode, ReqId, SaAdd, SaOptions, SaRef, Spi};
 
-use super::key::{Lens, SaKey};
-use super::path::{Path, Sources};
+use super::key::{EspLengths, SaKey};
+use super::path::{Path, ReportedSources};
 use super::ranges::{Ranges, have_martians, number_v4, number_v6};
 use super::selectors::Selectors;
 use super::usage::Usage;
@@ -23,7 +23,7 @@ pub(crate) struct InSa {
     pub(crate) state: Arc<InState>,
     pub(crate) path: Path,
     /// Which sources other than the path's were reported since it came to be.
-    pub(crate) sources: Sources,
+    pub(crate) sources: ReportedSources,
 }
 
 impl InSa {
@@ -46,7 +46,7 @@ pub(crate) struct InState {
     pub(crate) replay: Mutex<Replay>,
     pub(crate) usage: Usage,
     pub(crate) spi: Spi,
-    lens: Lens,
+    lengths: EspLengths,
     /// ESP, not AH.
     pub(crate) esp: bool,
     /// Tunnel mode ESP that needs nothing else: the fast path.
@@ -85,7 +85,7 @@ impl InState {
             reqid: sa.reqid,
             // What is true of the SPD of version 0, which has no policies.
             others: AtomicU64::new(0),
-            lens: key.lens(),
+            lengths: key.lengths(),
             replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
             usage: Usage::new(&sa.lifetime),
             key,
@@ -106,13 +106,13 @@ impl InState {
     /// Length of the IV in bytes.
     #[inline]
     pub(crate) fn iv_len(&self) -> usize {
-        self.lens.iv.into()
+        self.lengths.iv.into()
     }
 
     /// Length of the ICV in bytes.
     #[inline]
     pub(crate) fn icv_len(&self) -> usize {
-        self.lens.icv.into()
+        self.lengths.icv.into()
     }
 
     /// True when its selectors cover the packet for its addresses alone: the quick answer, of which

@@ -28,8 +28,8 @@ impl SaKey {
         }
     }
 
-    pub(super) fn lens(&self) -> Lens {
-        self.esp().map_or(Lens { iv: 0, icv: 0, block: 1 }, |k| Lens {
+    pub(super) fn lengths(&self) -> EspLengths {
+        self.esp().map_or(EspLengths { iv: 0, icv: 0, block: 1 }, |k| EspLengths {
             iv: k.iv_len() as u8,
             icv: k.icv_len() as u8,
             block: k.block_len() as u8,
@@ -40,7 +40,7 @@ impl SaKey {
 /// Lengths in bytes of an ESP SA's IV and ICV, and of what text is padded to: the longest is the
 /// ICV of HMAC-SHA2-512, 32.
 #[derive(Clone, Copy)]
-pub(super) struct Lens {
+pub(super) struct EspLengths {
     pub(super) iv: u8,
     pub(super) icv: u8,
     pub(super) block: u8,

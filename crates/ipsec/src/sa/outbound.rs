@@ -12,7 +12,7 @@ use ironswan_wire::ip::{v4, v6};
 use ironswan_wire::proposal::EspSuite;
 use ironswan_wire::sadb::{Direction, Dscp, Lifetime, Mode, ReqId, SaAdd, SaOptions, SaRef, Spi, Tfc};
 
-use super::key::{Lens, SaKey};
+use super::key::{EspLengths, SaKey};
 use super::path::Path;
 use super::selectors::Selectors;
 use super::usage::Usage;
@@ -74,7 +74,7 @@ pub(crate) struct OutState {
     /// may send, as [`crate::Send::fragmentable`] has them; all lengths when the SA does not care.
     /// Of an ESP SA only.
     pub(crate) fragmentable: [u16; 2],
-    lens: Lens,
+    lengths: EspLengths,
     /// Tunnel mode ESP that needs nothing else: the fast path.
     pub(crate) plain: bool,
     esn: bool,
@@ -113,7 +113,7 @@ impl OutState {
             spi: sa.spi,
             path_mtu: AtomicU32::new(0),
             fragmentable: [0; 2],
-            lens: key.lens(),
+            lengths: key.lengths(),
             plain,
             esn: sa.suite.esn,
             tos_kept,
@@ -184,19 +184,19 @@ impl OutState {
     /// Length of the IV in bytes.
     #[inline]
     pub(crate) fn iv_len(&self) -> usize {
-        self.lens.iv.into()
+        self.lengths.iv.into()
     }
 
     /// Length of the ICV in bytes.
     #[inline]
     pub(crate) fn icv_len(&self) -> usize {
-        self.lens.icv.into()
+        self.lengths.icv.into()
     }
 
     /// What inner packet and trailer are padded to, in bytes.
     #[inline]
     pub(crate) fn block_len(&self) -> usize {
-        self.lens.block.into()
+        self.lengths.block.into()
     }
 
     /// Length of the ESP packet around `inner` bytes.

@@ -17,7 +17,7 @@ impl Path {
     /// encapsulation has no NAT on its path, so none whose mapping could change. Only address and
     /// port count: a scope is ours, not the peer's.
     #[inline]
-    pub(crate) fn is_left_by(&self, source: SocketAddr) -> bool {
+    pub(crate) fn has_other_source(&self, source: SocketAddr) -> bool {
         self.udp_encap && (self.remote.port() != source.port() || self.remote.ip() != source.ip())
     }
 }
@@ -26,25 +26,25 @@ impl Path {
 /// again only after a while, so that a NAT that changes its mind with every packet does not flood
 /// the key daemon.
 #[derive(Default)]
-pub(crate) struct Sources(Mutex<[Option<(SocketAddr, Duration)>; Sources::KEPT]>);
+pub(crate) struct ReportedSources(Mutex<[Option<(SocketAddr, Duration)>; ReportedSources::MAX]>);
 
-impl Sources {
-    /// Sources that are kept.
-    const KEPT: usize = 4;
+impl ReportedSources {
+    /// ReportedSources that are known.
+    const MAX: usize = 4;
     /// After this a source is news again: the key daemon may have had a reason not to follow, which
     /// has gone.
-    const REST: Duration = Duration::from_secs(10);
+    const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
     /// True when `source` has to be reported, which is remembered. False also when as many others
-    /// as are kept have just been.
+    /// as are known have just been.
     #[cold]
-    pub(crate) fn is_news(&self, now: Duration, source: SocketAddr) -> bool {
-        let mut kept = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let rests = |at: Duration| now.saturating_sub(at) < Self::REST;
-        if kept.iter().flatten().any(|(known, at)| *known == source && rests(*at)) {
+    pub(crate) fn should_report(&self, now: Duration, source: SocketAddr) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let is_recent = |at: Duration| now.saturating_sub(at) < Self::REPEAT_AFTER;
+        if known.iter().flatten().any(|(known, at)| *known == source && is_recent(*at)) {
             return false;
         }
-        let free = kept.iter_mut().find(|slot| !slot.is_some_and(|(_, at)| rests(at)));
+        let free = known.iter_mut().find(|slot| !slot.is_some_and(|(_, at)| is_recent(at)));
         let Some(slot) = free else { return false };
         *slot = Some((source, now));
         true

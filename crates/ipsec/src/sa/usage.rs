@@ -21,12 +21,12 @@ const HARD: u8 = 2;
 
 /// Which limits have just been reached for the first time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Reached {
+pub(crate) struct LimitsReached {
     pub(crate) soft: bool,
     pub(crate) hard: bool,
 }
 
-impl Reached {
+impl LimitsReached {
     #[inline]
     pub(crate) fn any(self) -> bool {
         self.soft || self.hard
@@ -51,7 +51,7 @@ impl Usage {
 
     /// True when the hard limit was reached by what has gone before.
     #[inline]
-    pub(crate) fn spent(&self, limits: &Lifetime) -> bool {
+    pub(crate) fn hard_limit_reached(&self, limits: &Lifetime) -> bool {
         self.limited
             && (at(limits.hard_packets, self.packets.load(Relaxed))
                 || at(limits.hard_bytes, self.bytes.load(Relaxed)))
@@ -60,7 +60,7 @@ impl Usage {
     /// True when so much more would go beyond a hard limit. Of an SA one worker at a time asks this
     /// and counts what then leaves.
     #[inline]
-    pub(crate) fn exceeds(&self, limits: &Lifetime, packets: u64, bytes: u64) -> bool {
+    pub(crate) fn would_exceed(&self, limits: &Lifetime, packets: u64, bytes: u64) -> bool {
         self.limited
             && (beyond(limits.hard_packets, self.packets.load(Relaxed), packets)
                 || beyond(limits.hard_bytes, self.bytes.load(Relaxed), bytes))
@@ -74,7 +74,7 @@ impl Usage {
 
     /// Counts traffic and says which limits it reached.
     #[inline(always)]
-    pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> Reached {
+    pub(crate) fn add(&self, limits: &Lifetime, packets: u64, bytes: u64, now: u64) -> LimitsReached {
         // Once a second: it may lie in another cache line than the counters.
         if self.last_use.load(Relaxed) != now {
             self.last_use.store(now, Relaxed);
@@ -84,23 +84,23 @@ impl Usage {
 
     /// Counts what nobody used the SA for: dummy packets, and what its selectors or policy refuse.
     #[inline(always)]
-    pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> Reached {
+    pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> LimitsReached {
         let packets = self.packets.fetch_add(packets, Relaxed) + packets;
         let bytes = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         if !self.limited {
-            return Reached { soft: false, hard: false };
+            return LimitsReached { soft: false, hard: false };
         }
         let soft = at(limits.soft_packets, packets) || at(limits.soft_bytes, bytes);
         let hard = at(limits.hard_packets, packets) || at(limits.hard_bytes, bytes);
-        if soft || hard { self.raise(soft, hard) } else { Reached { soft: false, hard: false } }
+        if soft || hard { self.raise(soft, hard) } else { LimitsReached { soft: false, hard: false } }
     }
 
     /// Notes limits as reached; each is reported once.
     #[cold]
-    pub(crate) fn raise(&self, soft: bool, hard: bool) -> Reached {
+    pub(crate) fn raise(&self, soft: bool, hard: bool) -> LimitsReached {
         let bits = if soft { SOFT } else { 0 } | if hard { HARD } else { 0 };
         let before = self.raised.fetch_or(bits, Relaxed);
-        Reached { soft: soft && before & SOFT == 0, hard: hard && before & HARD == 0 }
+        LimitsReached { soft: soft && before & SOFT == 0, hard: hard && before & HARD == 0 }
     }
 
     pub(crate) fn stats(&self) -> SaStats {
@@ -120,13 +120,13 @@ mod tests {
     fn each_limit_is_reported_once() {
         let limits = Lifetime { soft_packets: 3, hard_packets: 5, soft_bytes: 0, hard_bytes: 1000 };
         let usage = Usage::new(&limits);
-        let reached = |soft, hard| Reached { soft, hard };
+        let reached = |soft, hard| LimitsReached { soft, hard };
         assert_eq!(usage.add(&limits, 2, 10, 1), reached(false, false));
         assert_eq!(usage.add(&limits, 1, 10, 1), reached(true, false));
         assert_eq!(usage.add(&limits, 1, 10, 1), reached(false, false));
-        assert!(!usage.spent(&limits));
+        assert!(!usage.hard_limit_reached(&limits));
         assert_eq!(usage.add(&limits, 1, 10, 7), reached(false, true));
-        assert!(usage.spent(&limits));
+        assert!(usage.hard_limit_reached(&limits));
         assert_eq!(usage.add(&limits, 1, 1000, 8), reached(false, false));
         assert_eq!(usage.stats(), SaStats { packets: 6, bytes: 1040, last_use: 8 });
     }
@@ -135,6 +135,6 @@ mod tests {
     fn no_limit_is_never_reached() {
         let usage = Usage::default();
         assert!(!usage.add(&Lifetime::default(), u64::MAX / 2, u64::MAX / 2, 0).any());
-        assert!(!usage.spent(&Lifetime::default()));
+        assert!(!usage.hard_limit_reached(&Lifetime::default()));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::tree::{Age, Area, Cut, DIMS, FAN, GROUP, Group, Item, LEAF, Member, Node, Value};
+use super::tree::{Area, ChangeCount, Cut, DIMS, FAN, GROUP, Group, Item, LEAF, Member, Node, Value};
 
 /// Items looked at to choose a cut.
 const SAMPLE: usize = 512;
@@ -75,8 +75,8 @@ fn cuts<A: Value>(sample: &[&Area<A>], dim: usize, fan: usize) -> Vec<A> {
 fn cut<A: Value>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A>> {
     let mut cuts = [A::MAX; FAN - 1];
     cuts[..values.len()].copy_from_slice(values);
-    let age = Age::new(items.len());
-    let mut cut = Cut { dim, len: values.len(), cuts, children: [const { None }; FAN], wide: None, age };
+    let changes = ChangeCount::new(items.len());
+    let mut cut = Cut { dim, len: values.len(), cuts, children: [const { None }; FAN], wide: None, changes };
     let all = items.len();
     let mut children: [Vec<Item<A>>; FAN] = [const { Vec::new() }; FAN];
     let mut wide = Vec::new();
@@ -104,7 +104,7 @@ fn cut<A: Value>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A
 /// Divides by the coordinate that has the most values; there is one with two, since no two boxes
 /// are the same.
 fn group<A: Value>(mut items: Vec<Item<A>>) -> Node<A> {
-    let age = Age::new(items.len());
+    let changes = ChangeCount::new(items.len());
     let values = |by: usize| {
         let mut values: Vec<A> = items.iter().map(|i| i.area.coordinate(by)).collect();
         values.sort_unstable();
@@ -128,5 +128,5 @@ fn group<A: Value>(mut items: Vec<Item<A>>) -> Node<A> {
         }
     }
     members.sort_by_key(|m| m.best);
-    Node::Group(Arc::new(Group { by, members, age }))
+    Node::Group(Arc::new(Group { by, members, changes }))
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use ironswan_wire::sadb::Action;
 
 use super::build::build;
-use super::{Policy, Rank, UNSEEN};
+use super::policy::{Policy, Rank, UNSEEN};
 
 /// Dimensions: remote address, local address, remote port, local port, protocol.
 pub(super) const DIMS: usize = 5;
@@ -151,7 +151,7 @@ pub(super) struct Cut<A> {
     pub(super) children: [Option<Node<A>>; FAN],
     /// What lies in more than one interval, and its best rank at least.
     pub(super) wide: Option<(Rank, Node<A>)>,
-    pub(super) age: Age,
+    pub(super) changes: ChangeCount,
 }
 
 /// See the head of this file.
@@ -161,7 +161,7 @@ pub(super) struct Group<A> {
     pub(super) by: usize,
     /// In order of rank.
     pub(super) members: Vec<Member<A>>,
-    pub(super) age: Age,
+    pub(super) changes: ChangeCount,
 }
 
 /// One child of a group.
@@ -176,20 +176,20 @@ pub(super) struct Member<A> {
     pub(super) node: Option<Node<A>>,
 }
 
-/// When to build anew.
+/// Changes since a part of the tree was built: tells when to build it anew.
 #[derive(Clone, Copy)]
-pub(super) struct Age {
+pub(super) struct ChangeCount {
     built: u32,
     changes: u32,
 }
 
-impl Age {
+impl ChangeCount {
     pub(super) fn new(items: usize) -> Self {
         Self { built: items as u32, changes: 0 }
     }
 
     /// True when as much has changed as there was.
-    fn change(&mut self) -> bool {
+    fn count_change(&mut self) -> bool {
         self.changes += 1;
         self.changes > self.built
     }
@@ -406,10 +406,10 @@ impl<A: Value> Node<A> {
                         cut.wide = rank.zip(wide);
                     }
                 }
-                if !cut.age.change() {
+                if !cut.changes.count_change() {
                     return;
                 }
-                Self::anew(node)
+                Self::rebuild(node)
             }
             Some(Self::Group(group)) => {
                 let group = Arc::make_mut(group);
@@ -421,16 +421,16 @@ impl<A: Value> Node<A> {
                     member.best = member.best.min(item.best);
                     group.members.sort_by_key(|m| m.best);
                 }
-                if !group.age.change() {
+                if !group.changes.count_change() {
                     return;
                 }
-                Self::anew(node)
+                Self::rebuild(node)
             }
         };
         *node = old;
     }
 
-    fn anew(node: &Option<Self>) -> Option<Self> {
+    fn rebuild(node: &Option<Self>) -> Option<Self> {
         let mut items = Vec::new();
         if let Some(node) = node {
             node.each(&mut |item| items.push(item.clone()));

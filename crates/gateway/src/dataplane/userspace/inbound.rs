@@ -335,7 +335,7 @@ impl<I: PacketIo> Lanes<I> {
         b.sort(&self.io);
         if !b.datagrams.is_empty() {
             b.rx.lap(Stage::Parse);
-            b.rx.sum_ahead(self.crew.is_awake());
+            b.rx.verify_checksums(self.crew.is_awake());
             let InBatch { rx, buf, datagrams, .. } = &mut *b;
             self.io.pause();
             rx.open(&self.engine, buf, datagrams);

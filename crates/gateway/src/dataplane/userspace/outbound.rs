@@ -117,7 +117,7 @@ impl<D: Device> OutLane<D> {
         b.tx.clear();
         b.frames.clear();
         (b.taken, b.bytes, b.now) = (0, 0, now);
-        self.worker.learn(&mut b.tx);
+        self.worker.count_unsealed(&mut b.tx);
         self.worker.begin(now);
         self.worker.release(&mut b.tx)
     }
@@ -422,7 +422,7 @@ impl<I: PacketIo> Lanes<I> {
 
 /// The next ticket, for a batch in which there is something.
 fn ticket<D>(lane: &mut OutLane<D>, b: &OutBatch) -> Option<u64> {
-    lane.worker.settle();
+    lane.worker.flush();
     if b.tx.is_empty() {
         return None;
     }

@@ -28,7 +28,7 @@ fn packets_that_were_not_sealed_are_taken_out_of_their_sends_wherever_they_are()
             })
             .collect();
         let jobs = tx.jobs.clone();
-        tx.withdraw();
+        tx.remove_unsealed();
         assert_eq!(tx.take_unsealed(), u64::from(failing.count_ones()));
         assert_eq!(tx.take_unsealed(), 0);
         let mut left = Vec::new();

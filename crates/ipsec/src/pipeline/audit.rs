@@ -1,0 +1,25 @@
+//! The packets that audit events name.
+
+use crate::ah;
+use crate::audit::Sample;
+use crate::batch::{Carrier, Datagram};
+use crate::sa::InSa;
+use ironswan_wire::esp;
+
+/// A packet of an SA, for the audit.
+pub(super) fn sample_of(sa: &InSa, sequence: u64) -> Sample {
+    let (local, remote) = (sa.path.local.ip(), sa.path.remote.ip());
+    Sample { spi: sa.state.spi.0, sequence, local, remote }
+}
+
+/// A packet that was dropped before its SA mattered, for the audit.
+pub(super) fn sample_of_unopened(buf: &[u8], datagram: &Datagram, start: u32) -> Sample {
+    let packet = buf.get(start as usize..).unwrap_or_default();
+    let header = match datagram.carrier {
+        Carrier::Ip => ah::find(packet).ok().map(|ah| (ah.spi, ah.seq)),
+        _ => esp::header(packet),
+    };
+    let (spi, sequence) = header.unwrap_or_default();
+    let (local, remote) = (datagram.local.ip(), datagram.remote.ip());
+    Sample { spi, sequence: sequence.into(), local, remote }
+}

@@ -1,0 +1,267 @@
+//! The first half of the way in: SPI, replay check, open (RFC 4303 section 3.4, RFC 4302 section
+//! 3.4). Threads do it at the same time, each with its own batch. No window moves here.
+//!
+//! A batch may mix ESP and AH. Every packet has a [`Job`], in the order of arrival, so that the
+//! order of a flow is kept; that of an AH packet is empty, for its ICV is verified beside the ESP
+//! jobs, in [`AhJobs`].
+
+use std::net::SocketAddr;
+use std::sync::{Arc, MutexGuard};
+
+use ironswan_crypto::batch::{self, Job};
+use ironswan_crypto::icv::{self, IcvJob};
+use ironswan_wire::esp::{self, MIN_SPI, TRAILER};
+
+use super::audit::sample_of_unopened;
+use super::burst::prefetch_inbound;
+use super::decapsulate;
+use crate::ah::{self, Ah};
+use crate::audit::count_refused;
+use crate::batch::{
+    AhJobs, Carrier, Checksum, Datagram, InboundJobs, OtherSource, OuterHeader, RxBatch, recycle, strides,
+};
+use crate::counters::DropReason;
+use crate::engine::Engine;
+use crate::replay::{Replay, ReplayError};
+use crate::sa::{InSa, InState, SaKey};
+use crate::snapshot::Snapshot;
+use crate::stages::{NoTimer, Stage, StageTimer};
+
+impl RxBatch {
+    /// The first half of [`Worker::inbound`], which threads may do at the same time, each with its
+    /// own batch: finds the SAs, checks the windows without moving them, and opens.
+    /// [`Worker::deliver`] must follow, with the same buffer.
+    pub fn open(&mut self, engine: &Engine, buf: &mut [u8], datagrams: &[Datagram]) {
+        // A peer may use an SA as soon as it has been told of it, which is after it was installed
+        // and may be within this round: what arrives is looked up in what there is now.
+        let snap = engine.now();
+        prefetch_inbound(&snap, buf, datagrams);
+        let inbound = &mut self.inbound;
+        inbound.clear();
+        match inbound.timer.take() {
+            None => inbound.check(&snap, buf, datagrams, &mut NoTimer),
+            Some(mut timer) => {
+                inbound.check(&snap, buf, datagrams, &mut timer);
+                inbound.timer = Some(timer);
+            }
+        }
+        drop(snap);
+        inbound.open(buf);
+        self.lap(Stage::Crypto);
+        if self.inbound.verify_checksums {
+            self.inbound.verify_checksums(buf);
+            self.lap(Stage::Encapsulation);
+        }
+    }
+
+    /// Whether inner checksums are looked at by [`Self::open`], and not by [`Worker::deliver`] for
+    /// those packets that may be merged only: less is left for what threads do one after the other.
+    pub fn verify_checksums(&mut self, ahead: bool) {
+        self.inbound.verify_checksums = ahead;
+    }
+}
+
+impl InboundJobs {
+    /// Enters the packets into the jobs, those that are refused into the books.
+    #[inline(always)]
+    fn check<T: StageTimer>(&mut self, snap: &Snapshot, buf: &[u8], datagrams: &[Datagram], timer: &mut T) {
+        let Self { jobs, tos, sas, other_sources, outer, ah: ah_jobs, tally, refused, .. } = self;
+        // Beyond are the offsets that mean something else in `RxBatch::iov`.
+        let end = buf.len().min(RxBatch::EXTRA as usize);
+        let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
+        for datagram in datagrams {
+            if datagram.offset as usize + datagram.len as usize > end {
+                tally.traffic.in_packets += 1;
+                tally.drop(DropReason::InBufferError);
+                continue;
+            }
+            // The source is compared once for each datagram and SA in it, not for each of the
+            // packets that were merged.
+            let (mut compared, mut left) = (0, false);
+            for range in strides(datagram) {
+                tally.traffic.in_packets += 1;
+                let start = range.start as u32;
+                let packet = buf.get(range);
+                let mut ah = None;
+                let found = if datagram.carrier == Carrier::Ip {
+                    check_ah(snap, packet, sas, &mut at, ah_jobs, start, &mut ah)
+                } else {
+                    check_esp(snap, packet, sas, &mut at, timer)
+                };
+                match found {
+                    Ok((len, seq)) => {
+                        if compared != sas.len() {
+                            compared = sas.len();
+                            left = datagram.carrier == Carrier::Udp
+                                && at
+                                    .as_ref()
+                                    .is_some_and(|(sa, _)| sa.path.has_other_source(datagram.remote));
+                        }
+                        if left {
+                            note_other_source(other_sources, jobs.len(), datagram.remote);
+                        }
+                        if at.as_ref().is_none_or(|(sa, _)| !sa.state.plain) {
+                            let (local, remote) = (datagram.local.ip(), datagram.remote.ip());
+                            outer.push(OuterHeader { job: jobs.len(), local, remote, ah });
+                        }
+                        jobs.push(Job { start, len, seq, key: (sas.len() - 1) as u16, ok: false });
+                        tos.push(datagram.tos);
+                    }
+                    Err(reason) => {
+                        tally.drop(reason);
+                        count_refused(refused, reason, || sample_of_unopened(buf, datagram, start));
+                    }
+                }
+                timer.lap(Stage::Sequence);
+            }
+        }
+    }
+
+    /// Opens the jobs.
+    fn open(&mut self, buf: &mut [u8]) {
+        let mut keys = recycle(std::mem::take(&mut self.keys));
+        keys_by_sa(&self.sas, SaKey::esp, &mut keys);
+        batch::open(buf, &mut self.jobs, &keys);
+        self.keys = recycle(keys);
+        if !self.ah.jobs.is_empty() {
+            self.verify(buf);
+        }
+    }
+
+    /// Verifies the AH packets of the batch, and enters the results into their jobs.
+    #[cold]
+    fn verify(&mut self, buf: &[u8]) {
+        let mut keys = recycle(std::mem::take(&mut self.icv_keys));
+        keys_by_sa(&self.sas, SaKey::ah, &mut keys);
+        icv::verify(&self.ah.heads, buf, &mut self.ah.jobs, &keys);
+        for (outer, result) in self.outer.iter().filter(|c| c.ah.is_some()).zip(&self.ah.jobs) {
+            if let Some(job) = self.jobs.get_mut(outer.job) {
+                job.ok = result.ok;
+            }
+        }
+        self.icv_keys = recycle(keys);
+    }
+
+    /// Looks at the inner checksums of what plain SAs outer.
+    fn verify_checksums(&mut self, buf: &[u8]) {
+        let Self { jobs, checksums, sas, .. } = self;
+        checksums.extend(jobs.iter().map(|job| match sas.get(usize::from(job.key)) {
+            Some(sa) if job.ok && sa.state.plain => decapsulate::checksum(buf, job, &sa.state),
+            _ => Checksum::Unknown,
+        }));
+    }
+}
+
+#[cold]
+fn note_other_source(other_sources: &mut Vec<OtherSource>, job: usize, remote: SocketAddr) {
+    other_sources.push(OtherSource { job, remote, newest: false });
+}
+
+pub(super) fn replay_reason(e: ReplayError) -> DropReason {
+    match e {
+        ReplayError::Old => DropReason::InStateSeqOld,
+        ReplayError::Duplicate => DropReason::InStateSeqDuplicate,
+    }
+}
+
+/// The keys of one protocol, by the index of their SA in the batch. In the place of another
+/// protocol's SA stands some key of this one, which no job names.
+#[inline]
+fn keys_by_sa<'a, K>(sas: &'a [Arc<InSa>], of: impl Fn(&'a SaKey) -> Option<&'a K>, keys: &mut Vec<&'a K>) {
+    if let Some(any) = sas.iter().find_map(|sa| of(&sa.state.key)) {
+        keys.extend(sas.iter().map(|sa| of(&sa.state.key).unwrap_or(any)));
+    }
+}
+
+/// An ESP packet's length and its whole sequence number.
+#[inline(always)]
+fn check_esp<'a, T: StageTimer>(
+    snap: &'a Snapshot,
+    packet: Option<&[u8]>,
+    sas: &mut Vec<Arc<InSa>>,
+    at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
+    timer: &mut T,
+) -> Result<(u32, u64), DropReason> {
+    let packet = packet.ok_or(DropReason::InBufferError)?;
+    let (spi, low) = esp::header(packet).ok_or(DropReason::InHdrError)?;
+    timer.lap(Stage::Parse);
+    let seq = check(snap, spi, low, sas, at, |state| {
+        timer.lap(Stage::Policy);
+        if !state.esp {
+            return Err(DropReason::InStateProtocol);
+        }
+        if packet.len() < esp::HEADER + state.iv_len() + TRAILER + state.icv_len() {
+            return Err(DropReason::InHdrError);
+        }
+        Ok(())
+    })?;
+    Ok((packet.len() as u32, seq))
+}
+
+/// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins
+/// at `start` with its outer header, into the ICVs to verify.
+#[cold]
+#[inline(never)]
+fn check_ah<'a>(
+    snap: &'a Snapshot,
+    packet: Option<&[u8]>,
+    sas: &mut Vec<Arc<InSa>>,
+    at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
+    ah_jobs: &mut AhJobs,
+    start: u32,
+    found: &mut Option<Ah>,
+) -> Result<(u32, u64), DropReason> {
+    let packet = packet.ok_or(DropReason::InBufferError)?;
+    let ah = ah::find(packet)?;
+    let seq = check(snap, ah.spi, ah.seq, sas, at, |state| {
+        let key = state.key.ah().ok_or(DropReason::InStateProtocol)?;
+        if ah.has_field_len(key.field_len()) { Ok(()) } else { Err(DropReason::InHdrError) }
+    })?;
+    let head = ah_jobs.heads.len();
+    ah::immutable(packet.get(..ah.at).ok_or(DropReason::InHdrError)?, &mut ah_jobs.heads)?;
+    ah_jobs.jobs.push(IcvJob {
+        head: head as u32,
+        head_len: (ah_jobs.heads.len() - head) as u32,
+        start: start + ah.at as u32,
+        len: (ah.end - ah.at) as u32,
+        field: start + (ah.at + ah::FIXED) as u32,
+        seq,
+        key: (sas.len() - 1) as u16,
+        ok: false,
+    });
+    *found = Some(ah);
+    Ok((0, seq))
+}
+
+/// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps
+/// the SA's window locked for the next packet.
+#[inline(always)]
+fn check<'a>(
+    snap: &'a Snapshot,
+    spi: u32,
+    low: u32,
+    sas: &mut Vec<Arc<InSa>>,
+    at: &mut Option<(&'a InSa, MutexGuard<'a, Replay>)>,
+    fitting: impl FnOnce(&InState) -> Result<(), DropReason>,
+) -> Result<u64, DropReason> {
+    if at.as_ref().is_none_or(|(sa, _)| sa.state.spi.0 != spi) {
+        if spi < MIN_SPI {
+            return Err(DropReason::InReservedSpi);
+        }
+        let sa = snap.inbound.get(spi).ok_or(DropReason::InNoStates)?;
+        if sas.len() > usize::from(u16::MAX) {
+            return Err(DropReason::InBufferError);
+        }
+        // Let go of one window before taking the next: two threads may meet in the opposite order.
+        *at = None;
+        sas.push(sa.clone());
+        *at = Some((sa, sa.state.window()));
+    }
+    let Some((sa, window)) = at else { return Err(DropReason::InNoStates) };
+    let state = &*sa.state;
+    fitting(state)?;
+    if state.usage.hard_limit_reached(&state.lifetime) {
+        return Err(DropReason::InStateExpired);
+    }
+    window.check(low).map_err(replay_reason)
+}
