@@ -1,5 +1,5 @@
-//! The Authentication Header (RFC 4302): where it stands, how long it is, and what its ICV covers
-//! of the headers in front of it. Pure functions over bytes.
+//! The Authentication Header (RFC 4302): its place in a packet, its length, and the part of the
+//! headers in front that its ICV covers. Pure functions over bytes.
 //!
 //! ```text
 //! IP header (options) | IPv6: hop-by-hop, routing, destination options | AH | payload
@@ -8,8 +8,8 @@
 //!      12.. field: IV (AES-GMAC only), ICV | padding to 4 bytes (IPv4) or 8 (IPv6)
 //! ```
 //!
-//! What the ICV covers, with every byte that may change on the way zeroed or as it will be on
-//! arrival (section 3.3.3.1):
+//! The ICV covers the following, with every byte that may change on the way zeroed or as it will be
+//! on arrival (section 3.3.3.1):
 //!
 //! | | zeroed | predicted |
 //! |---|---|---|
@@ -38,11 +38,11 @@ pub(crate) const FIXED: usize = 12;
 /// An AH in a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ah {
-    /// Where it begins, in bytes from the beginning of the packet.
+    /// Offset of AH in the packet, in bytes.
     pub(crate) at: usize,
-    /// Its whole length in bytes, padding included.
+    /// Length of AH in bytes, padding included.
     pub(crate) len: usize,
-    /// Where the packet ends as its IP header says; at least `at + len`.
+    /// End of the packet in bytes, from its IP header; at least `at + len`.
     pub(crate) end: usize,
     /// True when the outer header is that of IPv6.
     pub(crate) ipv6: bool,
@@ -53,8 +53,8 @@ pub(crate) struct Ah {
 }
 
 impl Ah {
-    /// True when it is as long as AH around a field of this many bytes. In IPv4 it may be padded as
-    /// in IPv6.
+    /// True when AH is as long as with a field of this many bytes. In IPv4 it may be padded as in
+    /// IPv6.
     pub(crate) fn has_field_len(&self, field_len: usize) -> bool {
         self.len == header_len(field_len, true) || (!self.ipv6 && self.len == header_len(field_len, false))
     }
@@ -106,8 +106,8 @@ pub(crate) fn emit(out: &mut [u8], next_header: u8, spi: u32, seq: u32) {
     }
 }
 
-/// Appends to `heads` what the ICV covers of `head`, which is everything in front of AH. Of a
-/// received packet or of one that is about to leave: the result is the same.
+/// Appends `head`, which is everything in front of AH, to `heads` as the ICV covers it. The result
+/// is the same for a received packet and for one that is about to leave.
 pub(crate) fn immutable(head: &[u8], heads: &mut Vec<u8>) -> Result<(), DropReason> {
     let from = heads.len();
     heads.extend_from_slice(head);
@@ -142,7 +142,7 @@ fn immutable_v4(head: &mut [u8]) -> Option<()> {
     h[10..12].fill(0);
     while let Some((kind, rest)) = options.split_first() {
         match kind {
-            // What follows the end is padding.
+            // The bytes behind End are padding.
             0 => break,
             1 => options = &mut options[1..],
             kind => {

@@ -1,6 +1,6 @@
-//! Auditable events (RFC 4301 section 9, RFC 4303 section 4): what was dropped on its way in is
-//! told to the key daemon, with the SPI, sequence number and addresses of one such packet. Of each
-//! reason one in a while, with how many there were: whoever can make packets be dropped cannot fill
+//! Auditable events (RFC 4301 section 9, RFC 4303 section 4): drops of packets that arrive are
+//! reported to the key daemon, with the SPI, sequence number and addresses of one such packet. Each
+//! reason is reported at most once per interval, with the number of drops, so that nobody can fill
 //! a log.
 
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use ironswan_wire::sadb::{Rejected, Spi};
 use crate::counters::DropReason;
 use crate::up::UpQueue;
 
-/// Between two events of one reason.
+/// Least time between two events of one reason.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// The packet that is named.
+/// The packet that an event names.
 pub(crate) struct Sample {
     pub(crate) spi: u32,
     pub(crate) sequence: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Sample {
     pub(crate) remote: IpAddr,
 }
 
-/// What was refused of one batch for one reason: how often, and the first of it.
+/// Packets of one batch that were refused for one reason: how many, and the first of them.
 pub(crate) struct RefusedCount {
     reason: DropReason,
     count: u64,
@@ -45,8 +45,8 @@ pub(crate) fn count_refused(
 /// One worker's rate limits.
 #[derive(Default)]
 pub(crate) struct Audit {
-    /// Of each reason that has occurred: since when it may be told again, and how many were not
-    /// told.
+    /// For each reason that has occurred: the time from which it may be reported again, and the
+    /// drops that were not reported.
     seen: Vec<(DropReason, Duration, u64)>,
 }
 

@@ -1,4 +1,5 @@
-//! What happened to every packet. "The books balance" (ARCHITECTURE.md, invariant 3):
+//! Counts every packet under the one thing that happened to it. "The books balance"
+//! (ARCHITECTURE.md, invariant 3):
 //!
 //! ```text
 //! out_frames + out_made + out_dummies = out_sent + out_absorbed + held + drops (DropReason::Out*)
@@ -210,7 +211,7 @@ impl Counters {
     }
 }
 
-/// What a worker counts between two flushes, without atomics.
+/// Counts of a worker between two flushes, without atomics.
 pub(crate) struct Tally {
     pub(crate) traffic: Traffic,
     /// Frames taken in to be held, less those let go.
@@ -228,7 +229,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Packets that were counted as sent were not sealed.
+    /// Takes back packets that were counted as sent and then not sealed.
     #[cold]
     pub(crate) fn unsealed(&mut self, packets: u64) {
         self.unsent += packets;
@@ -236,7 +237,7 @@ impl Tally {
         self.dropped = true;
     }
 
-    /// Moves what another one has counted here.
+    /// Adds the counts of another tally, and resets that one.
     pub(crate) fn take(&mut self, other: &mut Self) {
         self.traffic.add(&std::mem::take(&mut other.traffic));
         self.held += std::mem::take(&mut other.held);

@@ -1,5 +1,5 @@
 //! The engine that all workers share: applies [`Command`]s to snapshots of SAD and SPD, answers
-//! questions, and holds what the key daemon has to be told.
+//! questions, and holds the messages for the key daemon.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{
@@ -91,7 +91,7 @@ impl std::fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// What only [`Engine::apply`] needs; its lock puts commands in a row.
+/// The state that [`Engine::apply`] alone needs. Its lock makes commands follow one another.
 struct Control {
     rng: Box<dyn Rng>,
     engines: Engines,
@@ -112,7 +112,7 @@ pub struct Engine {
 /// One SA for people and for export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SaInfo {
-    /// Its name.
+    /// The name by which the key daemon knows it.
     pub sa: SaRef,
     /// The policy it serves.
     pub reqid: ReqId,
@@ -294,13 +294,13 @@ impl Engine {
         all.into_iter().map(|p| PolicyInfo { policy: p.policy.clone(), count: p.count }).collect()
     }
 
-    /// What the key daemon has to be told, and forgets it. Cheap when there is nothing.
+    /// Takes the messages for the key daemon out of the queue. Cheap when there are none.
     pub fn take_up(&self) -> Vec<Up> {
         self.up.take()
     }
 
     /// Calls `waker` from the worker's thread whenever [`Self::take_up`] will have something new.
-    /// It must not block.
+    /// The function must not block.
     pub fn set_waker(&self, waker: impl Fn() + std::marker::Send + Sync + 'static) {
         self.up.set_waker(Box::new(waker));
     }
@@ -335,7 +335,7 @@ impl Engine {
     }
 }
 
-/// What both directions have to hold.
+/// Checks an SA for all that is the same in both directions.
 fn validate(sa: &SaAdd) -> Result<(), ApplyError> {
     match sa.protocol {
         ProtocolId::ESP | ProtocolId::AH => in_udp(sa.protocol, sa.udp_encap)?,
@@ -369,7 +369,7 @@ fn in_udp(protocol: ProtocolId, udp_encap: bool) -> Result<(), ApplyError> {
     if udp_encap && protocol == ProtocolId::AH { Err(ApplyError::Encap) } else { Ok(()) }
 }
 
-/// The key of an SA without its bytes: those are put in where it stays, by [`set_key`].
+/// The key of an SA, still without its bytes: [`set_key`] writes them when the key no longer moves.
 fn unset_key(sa: &SaAdd) -> Result<SaKey, ApplyError> {
     let key = match (sa.protocol, sa.suite.encr, sa.suite.integ) {
         (ProtocolId::ESP, ..) => EspKey::unset(&sa.suite).map(SaKey::Esp),

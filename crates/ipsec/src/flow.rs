@@ -75,7 +75,7 @@ impl FlowKey {
         self.rest & HIDDEN != 0
     }
 
-    /// What the SPD sees of it.
+    /// The selectors as the SPD takes them.
     #[inline]
     pub(crate) fn selector(&self) -> PacketSelector {
         let addr = |v: u128| match self.rest & 1 {

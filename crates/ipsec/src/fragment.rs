@@ -1,15 +1,15 @@
-//! FirstFragments as tunnels carry them (RFC 4301 section 7): a later fragment shows no ports, and what
-//! is done with it may depend on them.
+//! Fragments as tunnels carry them (RFC 4301 section 7): a later fragment shows no ports, and
+//! the decision about it may depend on them.
 //!
-//! * Where no policy for its addresses looks at ports, it needs nothing (section 7.1), and an
-//!   OPAQUE policy is for nothing else (section 7.2).
-//! * Where some policy looks at ports, it takes what its first fragment got, which is remembered
-//!   here (sections 7.3 and 7.4): the first one's flow, by addresses and identification, for
-//!   [`FIRST_TIMEOUT`]. Without a first one that is known it goes nowhere.
+//! * Where no policy for its addresses looks at ports, it is decided like any packet (section 7.1).
+//!   An OPAQUE policy is for such fragments alone (section 7.2).
+//! * Where some policy looks at ports, it takes the decision of its first fragment (sections 7.3
+//!   and 7.4). The flow of the first fragment is remembered here by addresses and identification,
+//!   for [`FIRST_TIMEOUT`]. Without a known first fragment it is dropped.
 //!
 //! A first fragment that does not have the whole upper-layer header hides its ports and counts as a
-//! later one (RFC 1858, RFC 7112); a later one that overlaps the first could change what that said,
-//! and goes nowhere either.
+//! later one (RFC 1858, RFC 7112); a later one that overlaps the first could change those ports,
+//! and is dropped.
 //!
 //! Memory is of fixed size, taken with the first fragment that comes. A sender who makes many
 //! packets collide loses fragments, nothing else. Each worker has its own.
@@ -22,15 +22,15 @@ use ironswan_wire::ip::{Fragment, IpInfo, ext, protocol};
 
 use crate::flow::FlowKey;
 
-/// How long a first fragment is remembered. Linux waits as long for the rest of a packet.
+/// Time for which a first fragment is remembered. Linux waits as long for the rest of a packet.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Places for packets, by `WAYS`, a power of two.
 const SETS: usize = 256;
 /// Packets of one place.
 const WAYS: usize = 4;
 
-/// True when the packet shows whatever policies ask for: it is whole, or the first fragment and has
-/// the whole upper-layer header.
+/// True when the packet shows its ports: it is whole, or it is a first fragment with the whole
+/// upper-layer header.
 #[inline]
 pub(crate) fn shows_ports(packet: &[u8], info: &IpInfo) -> bool {
     match info.fragment {
@@ -51,22 +51,22 @@ fn upper_is_whole(packet: &[u8], info: &IpInfo) -> bool {
     upper.len() >= needed
 }
 
-/// Which packet a fragment is of. RFC 791: addresses, protocol, identification; RFC 8200 section
-/// 4.5: not the protocol.
+/// Identifies the packet that a fragment belongs to. RFC 791: addresses, protocol, identification;
+/// RFC 8200 section 4.5: not the protocol.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PacketId {
     addresses: (u128, u128),
     id: u32,
     protocol: u8,
     ipv6: bool,
-    /// What tells SAs apart, where that matters.
+    /// Reqid of the SA that the fragment came out of; 0 for packets that leave.
     scope: u32,
 }
 
-/// What a fragment says of itself.
+/// The packet that a fragment belongs to, and its place in it.
 struct FragmentInfo {
     packet: PacketId,
-    /// Its first and last byte but one in what is fragmented.
+    /// Offset in bytes of its data in the packet's data, and the offset of the byte after it.
     start: usize,
     end: usize,
 }

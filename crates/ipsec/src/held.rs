@@ -125,7 +125,7 @@ impl Held {
         std::mem::take(self).frames.len()
     }
 
-    /// Makes all frames count as not yet looked at, when the snapshot is another one than last time.
+    /// Makes all frames count as not yet looked at, when the snapshot has changed.
     pub(crate) fn begin_scan(&mut self, generation: u64) {
         if self.generation != generation {
             self.generation = generation;

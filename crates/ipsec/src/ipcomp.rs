@@ -21,9 +21,9 @@
 //! clearing a hash table of 128 KiB. Inflating 1,400 bytes takes 3,300 (libdeflate), 3,900
 //! (zlib-rs) or 5,600 (miniz_oxide).
 //!
-//! That is more than all the rest of the way out takes, so an SA whose packets do not compress
-//! hardly tries: [`Adaptive`]. The whole way out with AES-128-GCM and IPComp, and of 1 without
-//! (`benches/ipcomp.rs`):
+//! Compression takes longer than all the rest of the way out, so an SA whose packets do not
+//! compress hardly tries ([`Adaptive`]). The whole way out with AES-128-GCM and IPComp, and of 1
+//! without (`benches/ipcomp.rs`):
 //!
 //! | | 64 bytes | 512 bytes | 1,400 bytes |
 //! |---|---|---|---|

@@ -58,8 +58,8 @@ pub(crate) fn clamp(packet: &mut [u8], info: &IpInfo, largest: u32, finished_che
     }
 }
 
-/// Where the value of the MSS option is in `options`. `None` when there is none, or the options are
-/// malformed before it.
+/// Offset of the value of the MSS option in `options`. `None` when there is none, or the options
+/// are malformed before it.
 fn find(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     loop {

@@ -1,4 +1,4 @@
-//! How long an inner packet may be: what ESP or AH and the outer headers add, to the byte.
+//! The longest inner packet that fits a path: the bytes that ESP or AH and the outer headers add.
 //!
 //! ```text
 //! tunnel:     IP 20 or 40 | UDP 8 | SPI, sequence 8 | IV | inner packet | trailer | ICV
@@ -8,7 +8,7 @@
 //! trailer: padding to a block, pad length, next header; padding of AH: to 4 or 8 bytes
 //! ```
 //!
-//! IPComp is not in it: what does not get shorter goes without.
+//! IPComp adds nothing: a packet that does not get shorter is sent without it.
 
 use ironswan_wire::algorithm;
 use ironswan_wire::esp;
@@ -20,14 +20,15 @@ use ironswan_wire::sadb::{Mode, SaAdd};
 /// No sender of IPv6 has to make packets smaller than this: a narrower link must fragment by itself
 /// (RFC 8200 section 5).
 pub const LEAST_V6: usize = 1280;
-/// What every IPv4 host takes (RFC 791 section 3.1): smaller packets are not asked for.
+/// Length of a packet that every IPv4 host takes (RFC 791 section 3.1): no sender is asked for
+/// smaller ones.
 pub const LEAST_V4: usize = 576;
 /// AH up to the ICV (RFC 4302 section 2).
 const AH_FIXED: usize = 12;
 /// UDP around ESP (RFC 3948).
 const UDP: usize = 8;
 
-/// What decides how much longer a packet becomes.
+/// The properties of an SA that decide how many bytes it adds to a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encapsulation {
     /// ESP or AH.
@@ -43,7 +44,7 @@ pub struct Encapsulation {
 }
 
 impl Encapsulation {
-    /// That of an SA.
+    /// The encapsulation of an SA.
     pub fn of(sa: &SaAdd) -> Self {
         Self {
             protocol: sa.protocol,

@@ -3,7 +3,7 @@
 //! RFC 8200 section 4.5, RFC 5722 (no overlaps).
 //!
 //! ```text
-//! fragments -> one of MAX_PACKETS slots (addresses, id) -> header | data at its offset -> the packet
+//! fragments -> one of MAX_PACKETS slots (addresses, id) -> header | data at its offset -> packet
 //!              `-- at most MAX_BYTES together, TIMEOUT each --'
 //!              an overlap or a lie drops the whole packet
 //! ```
@@ -29,7 +29,7 @@ use crate::fragment::shows_ports;
 const MAX_PACKETS: usize = 64;
 /// Bytes that they may take together.
 const MAX_BYTES: usize = 1 << 20;
-/// How long a packet waits from its first fragment on. RFC 8200 has 60 s, RFC 1122 section 3.3.2
+/// Time that a packet waits from its first fragment on. RFC 8200 has 60 s, RFC 1122 section 3.3.2
 /// wants 60 to 120; Linux takes 30.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Fragments of one packet; at the least data a link carries, this is more than any packet needs.
@@ -39,14 +39,15 @@ const LONGEST: usize = 65_535;
 /// Buffers that are kept for the next packets.
 const SPARE: usize = 8;
 
-/// What became of a fragment.
+/// Result of [`Reassembler::push`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PushResult {
-    /// It waits for the others, and was counted so.
+    /// The fragment waits for the others, and was counted as held.
     Held,
-    /// Its packet is whole: [`Reassembler::packet_mut`]. The caller counts it as one packet.
+    /// The packet of the fragment is whole: [`Reassembler::packet_mut`]. The caller counts it as
+    /// one packet.
     Whole,
-    /// It was counted as dropped, with its packet.
+    /// The fragment was counted as dropped, with the others of its packet.
     Dropped,
 }
 
@@ -59,10 +60,10 @@ struct Key {
     addresses: [u8; 32],
 }
 
-/// What a fragment says of itself.
+/// The packet that a fragment belongs to, and its place in it.
 struct FragmentInfo<'a> {
     key: Key,
-    /// Where its data belongs in the packet's data, in bytes.
+    /// Offset of its data in the packet's data, in bytes.
     offset: usize,
     last: bool,
     /// Length of what will stand in front of the packet's data.
@@ -78,7 +79,7 @@ struct PartialPacket {
     since: Duration,
     /// Fragments that came, duplicates too: so many are held.
     fragments: usize,
-    /// What came, as (offset, length), in order of offset.
+    /// Data that has come, as (offset, length) in bytes, in order of offset.
     pieces: Vec<(u16, u16)>,
     /// Bytes of `pieces` together.
     filled: usize,
@@ -163,7 +164,7 @@ impl Reassembler {
         &mut self.whole
     }
 
-    /// Gives up what has waited too long.
+    /// Gives up packets that have waited too long.
     pub(crate) fn expire(&mut self, now: Duration, tally: &mut Tally) {
         while self.partial.first().is_some_and(|p| now.saturating_sub(p.since) >= TIMEOUT) {
             self.remove(0, tally);
@@ -187,7 +188,7 @@ impl Reassembler {
         self.partial.len() - 1
     }
 
-    /// Drops what came of a packet and remembers that nothing more of it is wanted.
+    /// Drops the fragments of a packet that have come, and remembers to drop all further ones.
     fn give_up(&mut self, at: usize, tally: &mut Tally) {
         let partial = &mut self.partial[at];
         tally.held -= partial.fragments as i64;
@@ -199,7 +200,7 @@ impl Reassembler {
         partial.data = Vec::new();
     }
 
-    /// Forgets a packet, and drops what came of it.
+    /// Forgets a packet, and drops its fragments.
     fn remove(&mut self, at: usize, tally: &mut Tally) {
         if !self.partial[at].given_up {
             self.give_up(at, tally);
@@ -313,8 +314,8 @@ impl PartialPacket {
         if len > LONGEST {
             return false;
         }
-        // What one fragment met is the packet's (RFC 3168 section 5.3). With a fragment that cannot
-        // have met it somebody lies.
+        // Congestion that one fragment has met counts for the packet (RFC 3168 section 5.3). A
+        // fragment without ECN beside it cannot be from the same sender.
         let congested = self.ecn & 1 << 3 != 0;
         if congested && self.ecn & 1 != 0 {
             return false;

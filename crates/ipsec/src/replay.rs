@@ -70,7 +70,7 @@ impl Replay {
     #[inline]
     pub fn check(&self, low: u32) -> Result<u64, ReplayError> {
         let seq = self.infer(low).ok_or(ReplayError::Old)?;
-        // What `commit` will write: with many SAs it is far away.
+        // Ask ahead for the word that `commit` will write: with many SAs it is in no cache.
         if !self.is_last(seq) {
             prefetch(&self.ring[self.word(seq)], 0..1);
         }

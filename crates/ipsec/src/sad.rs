@@ -1,6 +1,6 @@
-//! A map and a list that are cheap to copy with one change: what the SAD's snapshots are made of.
-//! Both are trees of two levels, of which a change copies one branch: adding one of 100,000 SAs
-//! copies two nodes of 64 pointers and a table of some 25 entries.
+//! A map and a list that are cheap to copy with one change: the parts of the SAD's snapshots. Both
+//! are trees of two levels, of which a change copies one branch: adding one of 100,000 SAs copies
+//! two nodes of 64 pointers and a table of some 25 entries.
 
 use std::array::from_fn;
 use std::sync::Arc;
@@ -50,13 +50,13 @@ fn hash(key: u32) -> u64 {
 }
 
 impl<V: Clone> Shard<V> {
-    /// Where a number is looked for first.
+    /// The slot where a number is looked for first.
     #[inline]
     fn slot(&self, key: u32) -> usize {
         (hash(key) >> 32) as usize & self.slots.len().wrapping_sub(1)
     }
 
-    /// Where a number is, or the free slot where it would be; `None` in an empty table.
+    /// The slot that has a number, or the free slot where it would be; `None` in an empty table.
     #[inline]
     fn find(&self, key: u32) -> Option<usize> {
         let mut at = self.slot(key);
@@ -84,8 +84,7 @@ impl<V: Clone> Shard<V> {
         let mut gap = self.find(key)?;
         let (_, old) = self.slots[gap].take()?;
         self.len -= 1;
-        // What follows closes up, unless it is where it is looked for first or between there and
-        // the gap.
+        // Close the gap: move an entry behind it into it, unless its first slot is behind the gap.
         let mask = self.slots.len() - 1;
         let mut at = (gap + 1) & mask;
         while let Some((key, _)) = self.slots[at] {
@@ -126,7 +125,7 @@ impl<V: Clone> CowMap<V> {
         shard.slots.get(shard.find(key)?)?.as_ref().map(|(_, value)| value)
     }
 
-    /// Starts to load where a number is looked for first.
+    /// Starts to load the slot where a number is looked for first.
     #[inline]
     pub(crate) fn prefetch(&self, key: u32) {
         let shard = self.shard(key);

@@ -42,7 +42,7 @@ pub(crate) struct Spd {
     version: u64,
 }
 
-/// What no packet has: of a range that contains nothing.
+/// Coordinate that no packet has: the bounds of a range that contains nothing.
 const NEVER: u32 = UNSEEN + 1;
 
 fn ports(ts: &TrafficSelector) -> (u32, u32) {
@@ -100,7 +100,7 @@ fn point<A: Value>(
     [remote, local, port(remote_port), port(local_port), A::from(u32::from(protocol))]
 }
 
-/// The answer depends on ports that cannot be seen.
+/// Error: the answer depends on ports that cannot be seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DependsOnPorts;
 
@@ -216,7 +216,7 @@ impl Spd {
         }
     }
 
-    /// What is done with a packet that leaves; `None` when no policy covers it.
+    /// The action for a packet that leaves; `None` when no policy covers it.
     #[inline]
     pub(crate) fn lookup_out(&self, p: &PacketSelector) -> Option<Action> {
         self.find(p.dst, p.src, p.dst_port, p.src_port, p.protocol).map(|(action, _)| action)
@@ -250,8 +250,8 @@ impl Spd {
         }
     }
 
-    /// What is done with packets that leave whose ports cannot be seen though they may have some:
-    /// with later fragments. `Err` when it depends on those.
+    /// The action for later fragments that leave, whose ports cannot be seen. `Err` when it depends
+    /// on the ports.
     pub(crate) fn lookup_out_hidden(&self, p: &PacketSelector) -> Result<Option<Action>, DependsOnPorts> {
         self.find_hidden(p.dst, p.src, p.protocol)
     }

@@ -1,6 +1,5 @@
-//! Where the time of a packet goes: nanoseconds by stage and direction, of batches that are picked
-//! out and measured. The decrypt side is as visible as the encrypt side. The engine reads no clock:
-//! a worker that is to measure is lent one.
+//! Time of a packet by stage and direction, in nanoseconds, from batches that are picked out and
+//! measured. The engine reads no clock: a worker that is to measure is lent one.
 
 /// A stage of the packet path, in the order of the path. Not every stage has the same work in both
 /// directions.
@@ -57,7 +56,7 @@ pub struct Stopwatch {
     pub cost: u64,
 }
 
-/// What is told at the end of each stage. Code that measures and code that does not are compiled
+/// Is told of the end of each stage. Code that measures and code that does not are compiled
 /// separately, so that the packets of all other batches pay nothing.
 pub(crate) trait StageTimer {
     fn lap(&mut self, stage: Stage);
@@ -84,7 +83,7 @@ impl BatchTimer {
         Self { stopwatch, last: (stopwatch.read)(), times: StageTimes::default() }
     }
 
-    /// What has passed since the last stage is nobody's: the batch waited.
+    /// Leaves out the time since the last stage: the batch has waited for others.
     pub(crate) fn resume(&mut self) {
         self.last = (self.stopwatch.read)();
     }
@@ -98,7 +97,7 @@ impl StageTimer for BatchTimer {
     }
 }
 
-/// What the measured batches of one direction took.
+/// Time that the measured batches of one direction took.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StageTimes {
     /// Nanoseconds of each of [`Stage::ALL`].

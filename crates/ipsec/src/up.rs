@@ -1,4 +1,4 @@
-//! What the engine has to tell the key daemon, until it asks.
+//! Queue of messages for the key daemon, until it takes them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use std::time::Duration;
 use ironswan_wire::sadb::{Rejected, ReqId, SaRef, Spi, Up};
 use ironswan_wire::selector::PacketSelector;
 
-/// Acquires that wait at most. Expire and FirstUse are not limited here: there are at most three
-/// for each SA; nor Moved, which [`crate::sa::ReportedSources`] limits, and Rejected, which
+/// Most acquires that wait. Expire and FirstUse are not limited here: there are at most three for
+/// each SA; nor Moved, which [`crate::sa::ReportedSources`] limits, and Rejected, which
 /// [`crate::audit::Audit`] limits.
 const MAX_ACQUIRES: usize = 1024;
 
@@ -29,7 +29,7 @@ struct Inner {
 /// The queue.
 pub(crate) struct UpQueue {
     inner: Mutex<Inner>,
-    /// Something waits.
+    /// True while messages wait, so that an empty queue is asked without its lock.
     pending: AtomicBool,
     interval: Duration,
     waker: Mutex<Option<Waker>>,
@@ -55,8 +55,8 @@ impl UpQueue {
         }
     }
 
-    /// One for each reqid and interval, and not more than the queue takes. What is suppressed may
-    /// be tried again at the time in `Err`.
+    /// Queues an acquire: at most one for each reqid and interval, and as many as the queue takes.
+    /// A suppressed one may be tried again at the time in `Err`.
     #[cold]
     pub(crate) fn acquire(
         &self,

@@ -14,17 +14,17 @@ use crate::snapshot::Snapshot;
 /// Entries of a new cache: a power of two. 64 bytes each: a quarter of a MiB for each worker.
 const SLOTS: usize = 4096;
 
-/// What is done with a flow.
+/// The decision for a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
-    /// Through the SA of this [`crate::sa::OutSa::place`].
+    /// Send through the SA of this [`crate::sa::OutSa::place`].
     Sa(u32),
     /// There is no SA for this reqid.
     Acquire(ReqId),
     /// As the first fragment of the packet; under this reason if that is not known. Only for keys
     /// that are hidden.
     AsFirstFragment(DropReason),
-    /// Dropped.
+    /// Drop for this reason.
     Drop(DropReason),
 }
 
@@ -84,20 +84,20 @@ pub(crate) fn decide(snap: &Snapshot, key: &FlowKey) -> Verdict {
 const WORDS: usize = 8;
 /// Most entries of a cache: 32 MiB, taken page by page as flows come.
 const MOST: usize = 1 << 19;
-/// How many times larger it becomes at once.
+/// Factor by which the cache grows at once.
 const GROWTH: usize = 8;
-/// From so many policies on, asking the SPD takes longer than a cache that is larger than the
-/// processor's.
+/// Number of policies from which asking the SPD takes longer than a flow cache that exceeds the
+/// processor's caches.
 const MANY_POLICIES: usize = 256;
 
 /// The cache: two-way, of plain numbers, so that memory that was never used is never resident. An
 /// entry is of one generation of SAD and SPD, and nothing has to be emptied for the next; an SA is
 /// there by its [`crate::sa::OutSa::place`].
 ///
-/// It grows when the flows do not fit and looking them up is not cheap.
+/// The cache grows when the flows do not fit and looking them up is not cheap.
 pub(crate) struct FlowCache {
     words: Vec<u64>,
-    /// Where the first entry begins, at a cache line.
+    /// Index of the first entry's first word: the entry begins at a cache line.
     first: usize,
     slots: usize,
     /// Live entries that others took the place of since it grew last.

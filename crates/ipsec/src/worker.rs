@@ -15,11 +15,11 @@ use crate::verdict::FlowCache;
 
 /// The packet path of one thread.
 ///
-/// Threads that share one tunnel keep the order of its packets so. OutboundScratch: one lock around a
+/// Threads that share one tunnel keep the order of its packets so. Outbound: one lock around a
 /// worker, under which a thread takes frames, calls [`Self::plan`] (which hands out sequence
 /// numbers) and takes a ticket; without it [`TxBatch::emit`](crate::TxBatch::emit) and
 /// [`TxBatch::seal`](crate::TxBatch::seal); then the batches are sent in the order of tickets.
-/// InboundScratch: datagrams and a ticket are taken under a lock; [`RxBatch::open`](crate::RxBatch::open)
+/// Inbound: datagrams and a ticket are taken under a lock; [`RxBatch::open`](crate::RxBatch::open)
 /// without it; then [`Self::deliver`] of one worker, and the write, in the order of tickets.
 pub struct Worker {
     pub(crate) engine: Arc<Engine>,

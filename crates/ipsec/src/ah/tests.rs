@@ -176,8 +176,8 @@ fn ipv4_options_are_covered_whole_or_not_at_all() {
     for kind in [7, 68, 82, 30, 94, 158, 222, 11, 12, 136, 205, 99] {
         let packet = v4(&[1, 148, 4, 0, 0, kind, 5, 4, 1, 2, 1, 1]);
         assert_eq!(covered(&packet)[20..], [1, 148, 4, 0, 0, 0, 0, 0, 0, 0, 1, 1], "{kind}");
-        // Its data may be anything, and its kind and length stand for nothing as long as the option
-        // stays what it is.
+        // The data of this option may be anything, and its kind and length stand for nothing as
+        // long as the option stays what it is.
         for at in 27..30 {
             let mut changed = packet.clone();
             changed[at] ^= 0xff;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use ironswan_wire::esp::{self, UdpKind};
 
-/// What a packet of a batch is carried in, and so what its bytes begin with.
+/// The protocol around a packet of a batch: tells which header its bytes begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Carrier {
     /// A UDP datagram on the NAT traversal port (RFC 3948), whose payload this is: ESP.
@@ -13,15 +13,15 @@ pub enum Carrier {
     Udp,
     /// An IP packet of protocol 50, whose payload this is. The kernel has the IP header.
     Esp,
-    /// Nothing: it begins with its outer IP header. AH, which covers that header, and what has to
-    /// keep its own header.
+    /// Nothing: the packet begins with its outer IP header. For AH, which covers that header, and
+    /// for packets that keep their own header.
     Ip,
 }
 
 /// One receive: an ESP packet, or several of equal length that GRO merged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram {
-    /// Where it begins in the buffer.
+    /// Offset in the buffer, in bytes.
     pub offset: u32,
     /// Bytes.
     pub len: u32,
@@ -31,8 +31,8 @@ pub struct Datagram {
     pub local: SocketAddr,
     /// The address it came from.
     pub remote: SocketAddr,
-    /// What it came in. ESP is accepted in either form for every SA (RFC 7296 section 2.23). With
-    /// [`Carrier::Ip`] it is AH, and begins with the outer IP header.
+    /// The protocol around the packets. ESP is accepted in either form for every SA (RFC 7296
+    /// section 2.23). With [`Carrier::Ip`] it is AH, and begins with the outer IP header.
     pub carrier: Carrier,
     /// TOS or traffic class of the outer header, for ECN (RFC 6040).
     pub tos: u8,

@@ -62,9 +62,9 @@ impl InboundJobs {
 pub(crate) enum Checksum {
     /// Nobody has verified it.
     Unknown,
-    /// It is right.
+    /// Verified, and right.
     Right,
-    /// It is wrong.
+    /// Verified, and wrong.
     Wrong,
 }
 

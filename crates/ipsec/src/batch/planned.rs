@@ -1,18 +1,19 @@
 //! A frame whose packets are numbered and not yet written.
 
-/// A frame for which everything is decided and counted, and nothing written: where its ESP packets
-/// go, and which numbers they have. Writing them cannot fail.
+/// A frame for which everything is decided and counted, and nothing written: the room and the
+/// sequence numbers of its ESP packets. Writing them cannot fail.
 #[derive(Clone, Copy)]
 pub(crate) struct PlannedFrame {
-    /// The frame in the buffer of its burst.
+    /// Offset and length of the frame in the buffer of its burst.
     pub(crate) start: u32,
     pub(crate) len: u32,
-    /// Where the first packet begins in the send buffer.
+    /// Offset of the first packet in the send buffer.
     pub(crate) at: u32,
-    /// Where the upper-layer header begins.
+    /// Offset of the upper-layer header in the frame.
     pub(crate) upper: u32,
     pub(crate) sequence: u64,
-    /// What of the frame the checksum to complete covers, and where it is.
+    /// The checksum to complete: offset of the bytes that it covers, and from there the offset of
+    /// its field.
     pub(crate) csum: Option<(u16, u16)>,
     /// Of a super-packet: bytes of its headers, and payload bytes of each segment; 0 for one
     /// packet.

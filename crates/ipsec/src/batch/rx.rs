@@ -11,7 +11,7 @@ use crate::stages::{BatchTimer, Stage, StageTimer, StageTimes, Stopwatch};
 /// buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// What the device has to know.
+    /// The header for the device: segmentation and checksum of the packet.
     pub offload: Offload,
     /// Which ranges.
     pub iov: Range<u32>,
@@ -19,26 +19,25 @@ pub struct Write {
     pub total: u32,
 }
 
-/// InnerPacket packets: in place in the buffer that was passed to [`crate::Worker::inbound`], or in
+/// Opened packets: in place in the buffer that was passed to [`crate::Worker::inbound`], or in
 /// `extra` where they had to be made (transport mode, IPComp).
 #[derive(Default)]
 pub struct RxBatch {
-    /// What to write, in this order.
+    /// The writes that deliver the packets, in this order.
     pub writes: Vec<Write>,
     /// Ranges, as [`Self::slice`] reads them: offset and length.
     pub iov: Vec<(u32, u32)>,
     /// Bytes that are not in the receive buffer.
     pub extra: Vec<u8>,
-    /// What was opened and not yet delivered.
+    /// The packets that are opened and not yet delivered.
     pub(crate) inbound: InboundJobs,
 }
 
 impl RxBatch {
-    /// A range of [`Self::iov`] whose offset is not below this is in `extra`, so many bytes further
-    /// on.
+    /// A range of [`Self::iov`] with an offset of at least this lies in `extra`, at the offset less
+    /// this.
     pub const EXTRA: u32 = 1 << 31;
-    /// Most bytes of `extra`: what a few bytes inflate to is bounded for the batch, not for each
-    /// packet only.
+    /// Most bytes of `extra`: bounds the inflated packets of a whole batch, not only each one.
     pub const MAX_EXTRA: usize = 16 << 20;
 
     /// An empty batch.
@@ -59,7 +58,7 @@ impl RxBatch {
         }
     }
 
-    /// What has passed since the last stage does not count: the batch has waited for others.
+    /// Leaves out the time since the last stage: the batch has waited for others.
     #[inline]
     pub fn resume(&mut self) {
         if let Some(timer) = &mut self.inbound.timer {
@@ -73,7 +72,7 @@ impl RxBatch {
         self.inbound.timer.take().map(|timer| timer.times)
     }
 
-    /// Forgets what was written.
+    /// Forgets the writes.
     pub fn clear(&mut self) {
         self.writes.clear();
         self.iov.clear();

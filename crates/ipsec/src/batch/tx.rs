@@ -44,7 +44,7 @@ impl Default for TxConfig {
 /// shorter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Send {
-    /// Where it begins in [`TxBatch::buf`].
+    /// Offset in [`TxBatch::buf`], in bytes.
     pub offset: u32,
     /// Bytes.
     pub len: u32,
@@ -57,7 +57,7 @@ pub struct Send {
     pub local: SocketAddr,
     /// The peer's outer address and port.
     pub remote: SocketAddr,
-    /// What it is carried in. Only in UDP there is more than one packet in a send.
+    /// The protocol around the packets. More than one packet in a send is possible in UDP only.
     pub carrier: Carrier,
     /// TOS or traffic class of the outer header: DSCP and ECN (RFC 4301 section 5.1.2, RFC 6040).
     /// With [`Carrier::Ip`] it is in the header already.
@@ -73,7 +73,7 @@ pub struct Send {
 pub struct TxBatch {
     /// The packets. Fixed length; only what `sends` names is meaningful.
     pub buf: Vec<u8>,
-    /// What to send, in this order. Complete after [`Self::seal`].
+    /// The sends, in this order. Complete after [`Self::seal`].
     pub sends: Vec<Send>,
     /// Bytes that are taken, by packets that are here or planned.
     pub(crate) used: usize,
@@ -85,7 +85,7 @@ pub struct TxBatch {
     pub(crate) ah_jobs: Vec<IcvJob>,
     /// The SAs of `ah_jobs`.
     pub(crate) ah_sas: Vec<Arc<OutSa>>,
-    /// What the ICVs of `ah_jobs` cover of the headers in front of AH.
+    /// The headers in front of AH as the ICVs of `ah_jobs` cover them.
     pub(crate) heads: Vec<u8>,
     config: TxConfig,
     /// The last of `sends` takes no more packets.
@@ -154,7 +154,7 @@ impl TxBatch {
         self.used
     }
 
-    /// Forgets what was sent.
+    /// Forgets the sends.
     pub fn clear(&mut self) {
         self.sends.clear();
         self.plan.clear();
@@ -250,7 +250,7 @@ impl TxBatch {
         }
     }
 
-    /// What has passed since the last stage does not count: the batch has waited for others.
+    /// Leaves out the time since the last stage: the batch has waited for others.
     #[inline]
     pub fn resume(&mut self) {
         if let Some(timer) = &mut self.timer {

@@ -21,7 +21,7 @@ fn text(len: usize) -> Vec<u8> {
     (0..).flat_map(|i| format!("line {i} of a letter that says {}\n", i * i).into_bytes()).take(len).collect()
 }
 
-/// What follows an IPComp header, opened.
+/// Inflates the bytes behind an IPComp header.
 fn inflate(data: &[u8]) -> Option<Vec<u8>> {
     let mut out = b"before".to_vec();
     let packet = [&[6, 0, 0x12, 0x34], data].concat();

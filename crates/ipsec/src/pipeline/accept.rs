@@ -1,6 +1,6 @@
 //! Whether an inner packet may come out of its SA: addresses, selectors, and whether the policy
 //! that covers the packet first is the SA's own (RFC 4301 section 5.2, step 4). The answer is the
-//! same for all packets of one flow, so it is context for once for each. Most SAs are alone in their
+//! same for all packets of one flow, so it is found once for each flow. Most SAs are alone in their
 //! selectors (`InState::is_alone_in`), and nothing has to be looked up for their packets.
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
@@ -32,8 +32,8 @@ pub(super) fn accept<T>(
     Ok(flow.short())
 }
 
-/// True where no memory but the SA's own has to be context: what [`check_flow`] would say of most
-/// packets. With many SAs or flows that is faster than to look up what it has said.
+/// True when the SA's own memory shows that the packet may come out of it, as [`check_flow`] would
+/// find for most packets. With many SAs or flows this is faster than looking up an earlier answer.
 #[inline(always)]
 fn covered_by_sa(snap: &Snapshot, flow: &FlowKey, packet: &[u8], info: &IpInfo, sa: &InSa) -> bool {
     let state = &*sa.state;
@@ -98,9 +98,9 @@ fn check_whole<T>(
     Ok(())
 }
 
-/// A fragment: what shows its ports is context as a whole packet is, and remembered; all others need
-/// no ports, or a first one that came out of an SA of the same policy and that this SA may carry
-/// (RFC 4301 section 7.3).
+/// Checks a fragment. One that shows its ports is checked as a whole packet is, and remembered. All
+/// others need policies that ignore ports, or a first fragment that came out of an SA of the same
+/// policy and that this SA may carry (RFC 4301 section 7.3).
 fn check_fragment<T>(
     context: &mut InboundContext<'_, T>,
     flow: &FlowKey,
@@ -124,7 +124,8 @@ fn check_fragment<T>(
     }
 }
 
-/// What is context of the first packet of a flow.
+/// Checks the first packet of a flow: its addresses, the SA's selectors, and the policy that covers
+/// it.
 fn check_flow(
     snap: &Snapshot,
     flow: &FlowKey,
@@ -146,7 +147,7 @@ fn check_flow(
     }
     let first = match flow.is_hidden() {
         false => snap.spd.lookup_in(&selector),
-        // Where it depends on the ports, its first fragment has to be known.
+        // Where the answer depends on ports, the first fragment of the packet has to be known.
         true => snap.spd.lookup_in_hidden(&selector).map_err(|_| DropReason::InStateMismatch)?,
     };
     check_policy(first, sa)
@@ -197,8 +198,8 @@ fn check_icmp_error(
             // A router behind one child may complain about another child's flow: both are the same
             // peer's.
             Some(Action::Protect(reqid)) if is_same_peer(snap, reqid, sa) => Ok(()),
-            // What no policy covers is in the SA's selectors, or is a flow of ours with somebody
-            // outside.
+            // A flow that no policy covers is in the SA's selectors, or else is one of ours with
+            // somebody outside.
             None if !sa.state.selectors.covers_in(&answer) => Err(DropReason::InStateMismatch),
             first => check_policy(first, sa),
         }),

@@ -24,16 +24,16 @@ const MAX_PREFETCHED: usize = 256;
 /// A read of the TUN device, in the buffer of its burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
-    /// Where it begins.
+    /// Offset in the buffer, in bytes.
     pub start: usize,
     /// Bytes.
     pub len: usize,
-    /// What the device said about it.
+    /// The device's header for this frame.
     pub offload: Offload,
 }
 
 impl Frame {
-    /// Its bytes in that buffer.
+    /// The bytes of the frame in that buffer.
     #[inline]
     pub(super) fn of<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         buf.get_mut(self.start..)?.get_mut(..self.len)
@@ -64,7 +64,7 @@ impl Worker {
         }
     }
 
-    /// What it finds out is a hint: nothing is decided here.
+    /// Loads flows, SAs and their states. The result is a hint: nothing is decided here.
     #[inline(never)]
     fn prefetch_flows(&mut self, buf: &[u8], frames: &[Frame]) {
         let PrefetchScratch { keys, places } = &mut self.prefetch_scratch;
@@ -92,8 +92,9 @@ impl Worker {
     }
 }
 
-/// Asks for the memory that the SAs of these datagrams will need. Nothing is decided here, and what
-/// is not foreseen only takes longer. AH is not: it comes one packet at a time.
+/// Asks for the memory that the SAs of these datagrams will need. Nothing is decided here, and a
+/// packet whose memory was not asked for only takes longer. AH is left out: it comes one packet at
+/// a time.
 #[inline]
 pub(super) fn prefetch_inbound(snap: &Snapshot, buf: &[u8], datagrams: &[Datagram]) {
     if datagrams.len() > 1 && snap.inbound.len() > MANY_SAS as usize {

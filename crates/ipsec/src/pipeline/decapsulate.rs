@@ -8,8 +8,8 @@
 //! IPComp, any:     .. | IPComp | data      ->  (IP |) inflated data    written to `RxBatch::extra`
 //! ```
 //!
-//! What cannot be delivered where it lies goes to `RxBatch::extra`, in one piece: so merging,
-//! policy and checksums see one kind of packet.
+//! A packet that cannot be delivered in place is made in `RxBatch::extra`, in one piece. So
+//! merging, policy and checksums see one kind of packet.
 
 use ironswan_crypto::batch::Job;
 use ironswan_wire::esp;
@@ -49,8 +49,8 @@ fn text(buf: &[u8], job: &Job, state: &InState) -> Result<(usize, usize, u8), Dr
     Ok((start, len, next_header))
 }
 
-/// What the checksum of a packet of a plain SA says, which was opened. Nothing else is said of it:
-/// it may be no packet at all.
+/// Verifies the inner TCP or UDP checksum of an opened packet of a plain SA. Nothing else of the
+/// packet is checked yet.
 #[inline]
 pub(super) fn checksum(buf: &[u8], job: &Job, state: &InState) -> Checksum {
     let Ok((start, len, _)) = text(buf, job, state) else { return Checksum::Unknown };
@@ -63,7 +63,7 @@ pub(super) fn checksum(buf: &[u8], job: &Job, state: &InState) -> Checksum {
     if merge::checksum_ok(&packet[..info.total_len], &info) { Checksum::Right } else { Checksum::Wrong }
 }
 
-/// Of a plain SA. `None` for a dummy.
+/// Finds the inner packet of a plain SA. `None` for a dummy.
 #[inline(always)]
 pub(super) fn plain<T: StageTimer>(
     context: &mut InboundContext<'_, T>,
@@ -83,7 +83,7 @@ pub(super) fn plain<T: StageTimer>(
     Ok(Some(InnerPacket { at: start as u32, info, flow }))
 }
 
-/// Of any other SA. `None` for a dummy.
+/// Finds or makes the inner packet of an SA that is not plain. `None` for a dummy.
 #[inline(never)]
 pub(super) fn general<T: StageTimer>(
     context: &mut InboundContext<'_, T>,
@@ -164,7 +164,7 @@ fn make(
     }
     let cpi = state.options.ipcomp.ok_or(DropReason::InIpcompError)?;
     match compressor.expand(payload, cpi, extra) {
-        // IPComp is applied once (RFC 3173 section 2): what is in it is a packet or a payload, not
+        // IPComp is applied once (RFC 3173 section 2), so it holds a packet or a payload, never
         // IPComp again.
         Some((next_header, _)) if next_header != protocol::IPCOMP => Ok(next_header),
         _ => Err(DropReason::InIpcompError),
@@ -172,8 +172,8 @@ fn make(
 }
 
 impl<T: StageTimer> InboundContext<'_, T> {
-    /// The inner packet that `packet` begins with. What follows it is traffic flow confidentiality
-    /// padding (RFC 4303 section 2.7): the header's own length counts.
+    /// Checks the inner packet that `packet` begins with. Bytes behind it are traffic flow
+    /// confidentiality padding (RFC 4303 section 2.7): the header's own length counts.
     #[inline(always)]
     fn tunnel(
         &mut self,
@@ -213,8 +213,8 @@ impl<T: StageTimer> InboundContext<'_, T> {
         Ok((info, flow))
     }
 
-    /// The packet of two hosts: `packet` begins with the IP header that it came under, or with a
-    /// fresh one.
+    /// Completes a packet between two hosts: `packet` begins with the IP header in front of AH, or
+    /// with a fresh one.
     fn transport(
         &mut self,
         packet: &mut [u8],
@@ -238,7 +238,7 @@ impl<T: StageTimer> InboundContext<'_, T> {
         Ok((info, flow))
     }
 
-    /// What a TCP SYN asks for has to fit the way back, as far as that is known.
+    /// Lowers the MSS of a TCP SYN to what fits the path back, if that is known.
     #[inline(always)]
     fn clamp(&self, packet: &mut [u8], info: &IpInfo, sa: &InSa) {
         if mss::is_syn(packet, info) {

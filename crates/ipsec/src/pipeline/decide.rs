@@ -1,5 +1,5 @@
-//! What is done with a packet that leaves: the SPD's answer, and the SA of its policy (RFC 4301
-//! section 5.1).
+//! Finds a packet's flow and the decision about it, and asks for an SA where there is none (RFC
+//! 4301 section 5.1).
 
 use ironswan_wire::ip::{Fragment, IpInfo, icmp};
 use ironswan_wire::offload::Offload;
@@ -13,7 +13,8 @@ use crate::verdict::Verdict;
 use crate::worker::Worker;
 
 impl Worker {
-    /// What is done with a packet: with a later fragment, as with its first one where that matters.
+    /// The decision about a packet. A later fragment takes that of its first one, where ports
+    /// matter.
     // The key of a whole packet stays in registers: one that goes through memory, or may be
     // another, stalls its comparison, which takes 14 ns a packet.
     #[inline(always)]
@@ -32,8 +33,8 @@ impl Worker {
         Ok(self.flows.get(&self.snap, &key))
     }
 
-    /// The flow whose verdict the packet takes: its own, or for a later fragment its first one's,
-    /// if that matters.
+    /// The flow whose decision the packet takes: its own, or for a later fragment that of its first
+    /// one, where ports matter.
     pub(crate) fn flow(&mut self, packet: &[u8], info: &IpInfo) -> Result<FlowKey, DropReason> {
         let key = FlowKey::new(info, packet).ok_or(DropReason::OutHdrError)?;
         if info.fragment == Fragment::No {
@@ -52,8 +53,8 @@ impl Worker {
         })
     }
 
-    /// A packet that its policy wants protected, and there is no SA: asks for one and keeps the
-    /// packet. `Err` when there is no room for it.
+    /// Asks for an SA for a packet that its policy wants protected, and keeps the packet. `Err`
+    /// when there is no room for it.
     #[cold]
     pub(super) fn acquire(
         &mut self,
@@ -71,9 +72,9 @@ impl Worker {
     }
 }
 
-/// An ICMP error that no policy covers goes the way of the answer to what it quotes: routers on our
-/// side speak with addresses of their own (RFC 4301 section 6.2): the place of its SA. It asks for
-/// none.
+/// Finds the SA for an ICMP error that no policy covers: the one that the answer to the quoted
+/// packet would take, since routers on our side speak with addresses of their own (RFC 4301 section
+/// 6.2). Returns its place. Where there is no such SA, none is asked for.
 #[cold]
 pub(super) fn by_quoted(
     snap: &Snapshot,

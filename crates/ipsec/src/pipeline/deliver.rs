@@ -25,7 +25,7 @@ impl Delivered {
     }
 }
 
-/// Counts an authentic packet with `bytes` inside that nobody delivered the SA for: a dummy, or what
+/// Counts an authentic packet with `bytes` inside that is not delivered: a dummy, or a packet that
 /// selectors or policy refuse. The peer has counted it too.
 #[cold]
 #[inline(never)]
@@ -40,8 +40,9 @@ fn report(engine: &Engine, sa: &InSa, reached: LimitsReached) {
 }
 
 impl Worker {
-    /// Opens what arrived and appends what is to be written to `rx`; the packets stay in `buf`.
-    /// Every packet is counted, as delivered, merged or absorbed, or under one [`DropReason`].
+    /// Opens the packets of these datagrams and appends the writes that deliver them to `rx`. The
+    /// packets stay in `buf`. Every packet is counted, as delivered, merged or absorbed, or under
+    /// one [`DropReason`].
     ///
     /// `datagrams` are ESP and AH only: see [`crate::demux`].
     pub fn inbound(&mut self, buf: &mut [u8], datagrams: &[Datagram], rx: &mut RxBatch) {
@@ -109,7 +110,7 @@ impl Worker {
             let key = usize::from(job.key);
             let sa = &*sas[key];
             let delivered = &mut delivered[key];
-            // What came before in this batch counts already.
+            // The packets before this one in the batch count already.
             let limited = sa.state.usage.is_limited();
             if limited && sa.state.usage.hard_limit_reached(&sa.state.lifetime) {
                 let reason = DropReason::InStateExpired;
@@ -157,8 +158,8 @@ impl Worker {
         }
     }
 
-    /// Drops what is not authentic, and moves the windows for what is. The lock is held for a run
-    /// of one SA's packets.
+    /// Drops packets that are not authentic, and moves the windows for all others. The lock is held
+    /// for a run of one SA's packets.
     fn commit(&mut self, inbound: &mut InboundJobs) {
         let InboundJobs { jobs, sas, other_sources, .. } = inbound;
         let any_other_source = !other_sources.is_empty();
@@ -200,9 +201,9 @@ impl Worker {
         }
     }
 
-    /// Tells of the SAs whose newest packet came from other_sources. "Newest" is context of the window
-    /// when the whole batch has been committed, so that of a source that changes within a batch
-    /// only the last one counts.
+    /// Tells the key daemon of the SAs whose newest packet came from another source. The window is
+    /// asked for the newest packet when the whole batch has been committed, so that only the last
+    /// source of a batch counts.
     #[cold]
     fn report_moved(&mut self, inbound: &mut InboundJobs) {
         let InboundJobs { jobs, sas, other_sources, .. } = inbound;
@@ -216,7 +217,7 @@ impl Worker {
     }
 }
 
-/// The packet of this job was authentic and newer than all before.
+/// Notes that the packet of this job was authentic and newer than all before it.
 #[cold]
 fn note_newest(other_sources: &mut [OtherSource], job: usize) {
     if let Ok(at) = other_sources.binary_search_by_key(&job, |e| e.job) {

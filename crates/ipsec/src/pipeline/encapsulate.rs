@@ -1,12 +1,12 @@
-//! How a packet is carried: what stands in front of ESP or AH, the packet itself, and where it goes
+//! Writes ESP or AH around a packet: the header in front, the packet itself, and its destination
 //! (RFC 4303 section 3.1, RFC 4302 section 3.1).
 //!
 //! ```text
 //!                  in the send buffer                                              Carrier
 //! ESP, tunnel      | ESP | IV | inner packet | TFC padding | trailer | ICV         Udp, Esp
-//! ESP, transport   | (split IP header, raw) ESP | IV | payload | trailer | ICV      Udp, Ip
+//! ESP, transport   | (kept IP header, raw) ESP | IV | payload | trailer | ICV      Udp, Ip
 //! AH, tunnel       | new IP header  | AH | inner packet                            Ip
-//! AH, transport    | split IP header | AH | payload                                 Ip
+//! AH, transport    | kept IP header  | AH | payload                                 Ip
 //! ```
 //!
 //! Not here: which packets (see [`super::general`]); the fast path's tunnel mode ESP
@@ -35,7 +35,7 @@ const MAX_IP: usize = 65_535;
 /// "constructed").
 const TTL: u8 = 64;
 
-/// What stands in front of ESP or AH in the send buffer.
+/// The header in front of ESP or AH in the send buffer.
 #[derive(Clone, Copy)]
 enum Front {
     /// Nothing: the kernel writes the IP header.
@@ -46,31 +46,31 @@ enum Front {
     Outer,
 }
 
-/// How the packets of one frame are carried: the same for all of its segments.
+/// Encapsulates the packets of one frame: the choices that are the same for all of its segments.
 pub(super) struct Encapsulator<'a> {
     sa: &'a Arc<OutSa>,
     front: Front,
     front_len: usize,
     carrier: Carrier,
     tos: u8,
-    /// Any length may be fragmented outside.
+    /// Packets of any length may leave in fragments.
     always: bool,
-    /// Packets of up to this many bytes, before encapsulation, may be too.
+    /// Packets of up to this many bytes, before encapsulation, may leave in fragments too.
     least: usize,
     ipv6: bool,
-    /// Where the payload begins in a packet.
+    /// Offset of the payload in a packet, in bytes.
     pub(super) payload: usize,
-    /// What it is.
+    /// Protocol number of the payload.
     pub(super) next_header: u8,
 }
 
-/// What is put behind the front, of one packet.
+/// One packet to encapsulate.
 pub(super) struct PlainPacket<'a> {
     /// The packet before encapsulation.
     pub(super) whole: &'a [u8],
-    /// What ESP or AH protects of it: its payload, or that compressed.
+    /// The part that ESP or AH protects: the payload, or the compressed payload.
     pub(super) body: &'a [u8],
-    /// What `body` is.
+    /// Protocol number of `body`.
     pub(super) next_header: u8,
     /// Zeros follow `body` up to this length. Tunnel mode ESP only.
     pub(super) padded: usize,
@@ -80,8 +80,8 @@ pub(super) struct PlainPacket<'a> {
 }
 
 impl<'a> Encapsulator<'a> {
-    /// For a packet, or a super-packet, with this header. `reassembled`: it came in fragments, so
-    /// its sender does not mind.
+    /// Chooses how a packet or super-packet with this header is carried. `reassembled`: the packet
+    /// came in fragments, so its sender does not mind fragments.
     pub(super) fn plan(
         sa: &'a Arc<OutSa>,
         packet: &[u8],

@@ -64,7 +64,7 @@ impl Worker {
                 return Err(DropReason::OutTransport);
             }
             if info.fragment != Fragment::No {
-                // Who fragments finishes checksums before.
+                // A fragment's checksum was completed before the packet was cut.
                 return match offload.csum {
                     Some(_) => Err(DropReason::OutOffloadError),
                     None => self.send_fragment(frame, info, sa, tx),

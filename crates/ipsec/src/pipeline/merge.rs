@@ -1,6 +1,6 @@
-//! Delivered packets into few writes to the TUN device, by the rules of the kernel's GRO, so that
-//! cutting the merged packet again gives the same bytes: TCP runs become one TSO packet, UDP runs
-//! one USO packet.
+//! Merges delivered packets into few writes to the TUN device, by the rules of the kernel's GRO, so
+//! that cutting the merged packet again gives the same bytes: TCP runs become one TSO packet, UDP
+//! runs one USO packet.
 //!
 //! A packet joins its flow's run when all of this holds: same SA, addresses, ports, TTL, TOS and
 //! ECN, DF, flow label; for IPv4 no options, and DF or the next identification (with DF it means
@@ -51,7 +51,7 @@ struct Run {
     last_flags: u8,
     /// Takes no more packets.
     closed: bool,
-    /// What is known of the checksum of the first packet.
+    /// State of the checksum of the first packet.
     sum: Checksum,
     head: u32,
     tail: u32,
@@ -67,14 +67,14 @@ struct Piece {
 
 /// A packet to deliver.
 pub(super) struct InnerPacket {
-    /// Where it begins, as `RxBatch::slice` reads it.
+    /// Offset of the packet, as `RxBatch::slice` reads it.
     pub(super) at: u32,
     pub(super) info: IpInfo,
     /// Hash of its flow.
     pub(super) flow: u16,
 }
 
-/// What a packet would need to be merged.
+/// The properties of a packet that merging compares.
 struct Candidate {
     header: usize,
     body: usize,
@@ -234,7 +234,7 @@ fn bytes<'a>((buf, extra): (&'a [u8], &'a [u8]), at: u32, len: usize) -> &'a [u8
     }
 }
 
-/// What of a packet may be merged at all: `None` when nothing.
+/// The properties of a packet that may be merged; `None` for one that never may.
 #[inline]
 fn candidate(packet: &[u8], info: &IpInfo) -> Option<Candidate> {
     // No IPv4 options, no extension headers.

@@ -1,5 +1,5 @@
-//! The way of a packet: [`outbound`] for those that leave; [`open`] and [`deliver`], in the mirrored
-//! order of steps, for those that arrive.
+//! The way of a packet: [`outbound`] for those that leave; [`open`] and [`deliver`], in the
+//! mirrored order of steps, for those that arrive.
 //!
 //! # Files
 //!

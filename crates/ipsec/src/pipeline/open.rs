@@ -28,12 +28,13 @@ use crate::snapshot::Snapshot;
 use crate::stages::{NoTimer, Stage, StageTimer};
 
 impl RxBatch {
-    /// The first half of [`Worker::inbound`], which threads may do at the same time, each with its
-    /// own batch: finds the SAs, checks the windows without moving them, and opens.
-    /// [`Worker::deliver`] must follow, with the same buffer.
+    /// The first half of [`Worker::inbound`](crate::Worker::inbound), which threads may do at the
+    /// same time, each with its own batch: finds the SAs, checks the windows without moving them,
+    /// and opens. [`Worker::deliver`](crate::Worker::deliver) must follow, with the same buffer.
     pub fn open(&mut self, engine: &Engine, buf: &mut [u8], datagrams: &[Datagram]) {
-        // A peer may use an SA as soon as it has been told of it, which is after it was installed
-        // and may be within this round: what arrives is looked up in what there is now.
+        // A peer may use an SA as soon as it knows of it: after the SA was installed, and perhaps
+        // within this round. So the packets are looked up in the present SAD, not in the worker's
+        // snapshot.
         let snap = engine.now();
         prefetch_inbound(&snap, buf, datagrams);
         let inbound = &mut self.inbound;
@@ -54,19 +55,21 @@ impl RxBatch {
         }
     }
 
-    /// Whether inner checksums are looked at by [`Self::open`], and not by [`Worker::deliver`] for
-    /// those packets that may be merged only: less is left for what threads do one after the other.
+    /// Chooses who verifies inner checksums: [`Self::open`] (true), or
+    /// [`Worker::deliver`](crate::Worker::deliver) (false), which verifies packets that may be
+    /// merged and no others. Threads deliver one after the other, so verifying in [`Self::open`]
+    /// leaves them less to do.
     pub fn verify_checksums(&mut self, ahead: bool) {
         self.inbound.verify_checksums = ahead;
     }
 }
 
 impl InboundJobs {
-    /// Enters the packets into the jobs, those that are refused into the books.
+    /// Makes a job of each packet, and counts those that are refused.
     #[inline(always)]
     fn check<T: StageTimer>(&mut self, snap: &Snapshot, buf: &[u8], datagrams: &[Datagram], timer: &mut T) {
         let Self { jobs, tos, sas, other_sources, outer, ah: ah_jobs, tally, refused, .. } = self;
-        // Beyond are the offsets that mean something else in `RxBatch::iov`.
+        // From here on, offsets in `RxBatch::iov` mean the batch's own memory.
         let end = buf.len().min(RxBatch::EXTRA as usize);
         let mut at: Option<(&InSa, MutexGuard<'_, Replay>)> = None;
         for datagram in datagrams {
@@ -142,7 +145,7 @@ impl InboundJobs {
         self.icv_keys = recycle(keys);
     }
 
-    /// Looks at the inner checksums of what plain SAs outer.
+    /// Verifies the inner checksums of packets of plain SAs.
     fn verify_checksums(&mut self, buf: &[u8]) {
         let Self { jobs, checksums, sas, .. } = self;
         checksums.extend(jobs.iter().map(|job| match sas.get(usize::from(job.key)) {
@@ -173,7 +176,7 @@ fn keys_by_sa<'a, K>(sas: &'a [Arc<InSa>], of: impl Fn(&'a SaKey) -> Option<&'a 
     }
 }
 
-/// An ESP packet's length and its whole sequence number.
+/// Checks an ESP packet, and returns its length and its 64-bit sequence number.
 #[inline(always)]
 fn check_esp<'a, T: StageTimer>(
     snap: &'a Snapshot,
@@ -198,8 +201,8 @@ fn check_esp<'a, T: StageTimer>(
     Ok((packet.len() as u32, seq))
 }
 
-/// AH and its whole sequence number, with no bytes for the ESP job. Enters the packet, which begins
-/// at `start` with its outer header, into the ICVs to verify.
+/// Checks an AH packet, which begins at `start` with its outer header, and makes the job that
+/// verifies its ICV. Returns its 64-bit sequence number, with length 0 for the empty ESP job.
 #[cold]
 #[inline(never)]
 fn check_ah<'a>(
@@ -233,8 +236,8 @@ fn check_ah<'a>(
     Ok((0, seq))
 }
 
-/// Finds a packet's SA, which has to find it `fitting`, and its whole sequence number. `at` keeps
-/// the SA's window locked for the next packet.
+/// Looks up the SA by SPI, applies the protocol's own checks (`fitting`), and returns the 64-bit
+/// sequence number. `at` keeps the SA's window locked for the next packet.
 #[inline(always)]
 fn check<'a>(
     snap: &'a Snapshot,

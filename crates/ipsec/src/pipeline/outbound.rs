@@ -1,4 +1,4 @@
-//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence take_numbers, split, checksums, trailer (RFC
+//! TUN to ESP or AH: inner header, SPD, SA, MSS, sequence numbers, split, checksums, trailer (RFC
 //! 4301 section 5.1, RFC 4303 section 3.3). The inner TTL is as it came: the kernel has decremented
 //! it when it routed the packet to the TUN device.
 //!
@@ -22,11 +22,11 @@ use crate::stages::{NoTimer, Stage, StageTimer};
 use crate::verdict::Verdict;
 use crate::worker::Worker;
 
-/// What was decided about a frame.
+/// Result of planning a frame.
 enum FrameStep {
-    /// It is done with (true), or `tx` has no room and nothing has happened.
+    /// The frame is planned, written or held (true), or `tx` has no room and nothing has happened.
     Done(bool),
-    /// Its SA is not plain.
+    /// The SA of the frame is not plain.
     NotPlain(IpInfo, Cut, Arc<OutSa>),
 }
 
@@ -39,7 +39,7 @@ impl Worker {
     /// Ask [`TxBatch::has_room`] first where that is easier.
     #[must_use]
     pub fn outbound(&mut self, frame: &mut [u8], offload: &Offload, tx: &mut TxBatch) -> bool {
-        // The bound is a rough one: what does not keep it may still fit an empty batch.
+        // The bound is a rough one: a frame beyond it may still fit an empty batch.
         if !tx.has_room(frame.len(), offload) && !tx.is_empty() {
             return false;
         }
@@ -53,7 +53,7 @@ impl Worker {
     }
 
     /// The first half of [`Self::outbound_burst`], all that has an order: decides, counts and
-    /// take_numbers the packets of these frames of `buf`. The second half is [`TxBatch::emit`] with the
+    /// numbers the packets of these frames of `buf`. The second half is [`TxBatch::emit`] with the
     /// same `buf`, then [`TxBatch::seal`], which other threads may do at the same time for batches
     /// that were planned before and after. Batches of one SA have to leave in the order in which
     /// they were planned.
@@ -92,7 +92,8 @@ impl Worker {
             let step = match self.plan_frame::<T, true>(bytes, frame.start as u32, &frame.offload, tx, timer)
             {
                 Ok(FrameStep::NotPlain(info, cut, sa)) => {
-                    // It writes at once, so what is in front of it has to be there.
+                    // `send_general` writes at once, so the packets planned before have to be
+                    // written first.
                     tx.emit(buf);
                     let packet = &mut frame.of(buf).unwrap_or_default()[..info.total_len];
                     let done = self.send_general(packet, &info, &frame.offload, &cut, &sa, tx);
@@ -153,7 +154,7 @@ impl Worker {
         timer.lap(Stage::Policy);
         let cut = match offload.gso {
             Gso::None => Cut::Whole,
-            // What the kernel cuts is all there and never a fragment.
+            // The kernel leaves only whole packets to be cut, and never fragments.
             _ if info.total_len != whole || info.fragment != Fragment::No => {
                 return Err(DropReason::OutOffloadError);
             }
@@ -202,8 +203,8 @@ impl Worker {
         self.flush();
     }
 
-    /// Counts what sealing this batch has found out. Whoever calls [`TxBatch::seal`] does so before
-    /// the batch is used again.
+    /// Counts the packets of this batch that were not sealed. Whoever calls [`TxBatch::seal`] calls
+    /// this before the batch is used again.
     #[inline]
     pub fn count_unsealed(&mut self, tx: &mut TxBatch) {
         let unsealed = tx.take_unsealed();
@@ -213,9 +214,9 @@ impl Worker {
     }
 }
 
-/// Sequence take_numbers for `packets` of so many inner bytes together, the first of them. A hard limit
-/// lets at most as much through as it says: a frame that would become more packets than are left is
-/// not sent in part, and the SA is at its end.
+/// Takes sequence numbers for `packets` with `bytes` of inner packets together, and returns the
+/// first. A hard limit lets at most as much through as it says: a frame that would become more
+/// packets than are left is not sent in part, and the SA is at its end.
 #[inline(always)]
 pub(super) fn take_numbers(
     engine: &Engine,

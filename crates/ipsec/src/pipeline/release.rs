@@ -59,7 +59,8 @@ impl Worker {
             match self.send_held(&mut frame.bytes, &frame.offload, tx) {
                 Ok(true) => {}
                 Ok(false) => {
-                    // Frames leave in the order in which they came: this one goes back to its place.
+                    // Frames leave in the order in which they came: this one goes back to its
+                    // place.
                     self.held.put_back(at, frame);
                     return true;
                 }
@@ -72,7 +73,7 @@ impl Worker {
         false
     }
 
-    /// [`Self::frame`], not inlined: a held frame does not hurry.
+    /// [`Self::process_frame`], not inlined: a held frame does not hurry.
     #[cold]
     #[inline(never)]
     fn send_held(

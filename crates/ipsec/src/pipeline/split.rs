@@ -25,7 +25,7 @@ pub(super) enum Cut {
     Whole,
     /// By payload bytes.
     Segments {
-        /// Where the payload begins.
+        /// Offset of the payload, in bytes.
         header: usize,
         /// Payload bytes of each segment.
         size: usize,
@@ -126,7 +126,7 @@ impl PlannedFrame {
         (planned, bytes as u64)
     }
 
-    /// The frame, in the buffer that its writer was given for.
+    /// The frame, in the buffer that `start` is an offset in.
     #[inline]
     pub(crate) fn frame<'a>(&self, buf: &'a mut [u8]) -> Option<&'a mut [u8]> {
         buf.get_mut(self.start as usize..)?.get_mut(..self.len as usize)
@@ -197,7 +197,7 @@ impl TxBatch {
     }
 }
 
-/// Where a header has its checksum, of the protocols whose checksum a kernel leaves to the device.
+/// Offset of the checksum in the header of a protocol whose checksum a kernel leaves to the device.
 #[inline]
 fn checksum_of(protocol: u8) -> Option<usize> {
     match protocol {
@@ -207,24 +207,23 @@ fn checksum_of(protocol: u8) -> Option<usize> {
     }
 }
 
-/// True when what an offload header says of a packet's checksum is true: what it wants completed,
-/// from `start` on and `offset` bytes further, is the checksum of the packet's TCP or UDP. Anywhere
-/// else the device's word would let a sender write over what policy was asked about, its ports for
-/// example.
+/// True when the field that an offload header wants completed is the checksum of the packet's TCP
+/// or UDP: `csum` is the offset of the upper-layer header, and from there the offset of the field.
+/// Any other place would let a sender overwrite bytes that policy has decided about, such as ports.
 #[inline]
 pub(super) fn is_valid_checksum_offload(csum: Option<(u16, u16)>, frame: &[u8], info: &IpInfo) -> bool {
     let Some((start, offset)) = csum else { return true };
     let (start, offset) = (usize::from(start), usize::from(offset));
-    // Who fragments finishes checksums before.
+    // A fragment's checksum was completed before the packet was cut.
     let whole = info.fragment == Fragment::No && start + offset + 2 <= frame.len();
     whole
         && (start == info.upper && checksum_of(info.protocol) == Some(offset)
             || is_inner_checksum(frame, info, start, offset))
 }
 
-/// The same of TCP or UDP in a packet that this one carries (VXLAN, Geneve, GRE, IP in IP): Linux
-/// leaves its checksum to a device since 6.17. The header of the inner packet has to be in front of
-/// what is to be completed, and name the protocol.
+/// True when the field is the checksum of TCP or UDP in a packet that this one carries (VXLAN,
+/// Geneve, GRE, IP in IP), which Linux leaves to a device since 6.17. The IP header of that inner
+/// packet must stand right before the covered bytes and name the protocol.
 #[cold]
 fn is_inner_checksum(frame: &[u8], info: &IpInfo, start: usize, offset: usize) -> bool {
     let headers = match info.protocol {
@@ -290,7 +289,7 @@ pub(super) fn each_segment(
     }
 }
 
-/// Where the next packet goes.
+/// Writes the ESP packets of a frame, one after the other.
 struct EspWriter<'a> {
     planned: &'a PlannedFrame,
     sa: &'a OutSa,
@@ -322,12 +321,12 @@ impl EspWriter<'_> {
         tx.push_send((self.at, len), key, self.sa, tos, fragmentable);
         tx.jobs.push(Job { start: self.at as u32, len: len as u32, seq: self.sequence, key, ok: false });
         self.at += len;
-        // Of the last packet of the last number nothing follows.
+        // Wrapping is harmless: no packet follows the one with the last number.
         self.sequence = self.sequence.wrapping_add(1);
     }
 }
 
-/// What the headers of all segments have in common: sums of everything that stays.
+/// The parts of the headers that all segments share, and their checksums.
 struct Template {
     ipv6: bool,
     tcp: bool,

@@ -65,8 +65,8 @@ pub(super) fn finish(packet: &mut [u8], head: usize, next_header: u8) -> Option<
     Some(())
 }
 
-/// Where the upper-layer checksum is that covers the addresses. SCTP's does not, nor does that of
-/// ICMP for IPv4.
+/// Offset of the upper-layer checksum that covers the addresses, in its header. The checksums of
+/// SCTP and of ICMP for IPv4 do not cover them.
 fn checksum_of(upper: u8) -> Option<usize> {
     match upper {
         protocol::TCP => Some(tcp::CHECKSUM),

@@ -21,21 +21,21 @@ const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
 const DEST_OPTIONS: u8 = 60;
-/// Where an IPv4 header has its protocol, and an IPv6 header its next header.
+/// Offset in bytes of the protocol in an IPv4 header.
 const PROTOCOL_V4: usize = 9;
 const NEXT_HEADER_V6: usize = 6;
 
-/// How a packet comes apart.
+/// The headers of a packet that stay in front of ESP or AH, and the payload behind them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct HeaderSplit {
     /// Bytes that stay in front.
     pub(super) len: usize,
-    /// Which of them names the next header.
+    /// Offset of the byte that names the next header.
     next_at: usize,
-    /// Where the payload begins. Not always at `len`: a fragment header that says that the packet
-    /// is whole goes.
+    /// Offset of the payload in bytes. Not always `len`: a fragment header that says that the
+    /// packet is whole is left out.
     pub(super) payload: usize,
-    /// What it is.
+    /// Protocol number of the payload.
     pub(super) next_header: u8,
     ipv6: bool,
 }
@@ -87,7 +87,7 @@ fn of_v6(packet: &[u8]) -> Option<HeaderSplit> {
         }
     }
     if next == FRAGMENT {
-        // What is in front of a fragment header was in front of every fragment.
+        // The headers in front of a fragment header were in front of every fragment.
         let next_header = *packet.get(at)?;
         kept = HeaderSplit { len: at, next_at, payload: at + 8, next_header, ipv6: true };
     }

@@ -233,7 +233,7 @@ fn an_overlap_gives_up_the_packet_and_what_else_comes_of_it() {
                 PushResult::Held,
                 "of another packet"
             );
-            // Its time is up: the identification may be used again.
+            // The packet has timed out: its identification may be used again.
             desk.expire(TIMEOUT);
             assert_eq!(desk.books(), (0, 0, 6));
             assert_eq!(whole(&mut desk, &[cut(&good, 9, 200, 408), cut(&good, 9, 0, 200)]), good);

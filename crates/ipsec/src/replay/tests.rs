@@ -2,7 +2,7 @@ use super::*;
 
 const WINDOWS: [u32; 11] = [32, 33, 64, 128, 1024, 4096, 65_535, 65_536, 65_537, 131_072, Replay::MAX_WINDOW];
 
-/// What a window is by definition: the set of numbers received, and the highest.
+/// A window by its definition: the set of numbers received, and the highest.
 #[derive(Default)]
 struct Reference {
     seen: std::collections::BTreeSet<u64>,
@@ -21,7 +21,7 @@ impl Reference {
         Ok(())
     }
 
-    /// What [`Self::accept`] would say.
+    /// The answer that [`Self::accept`] would give.
     fn would_accept(&self, seq: u64, window: u64) -> Result<(), ReplayError> {
         match seq {
             0 => Err(ReplayError::Old),

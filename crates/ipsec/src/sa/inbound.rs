@@ -1,4 +1,4 @@
-//! An inbound SA: its replay window, and quick answers to whether an inner packet may come out of it.
+//! An inbound SA: its replay window, and quick answers about inner packets.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ use crate::spd::Spd;
 pub(crate) struct InSa {
     pub(crate) state: Arc<InState>,
     pub(crate) path: Path,
-    /// Which sources other than the path's were reported since it came to be.
+    /// Sources other than the path's that were reported since the SA has this path.
     pub(crate) sources: ReportedSources,
 }
 
@@ -39,8 +39,9 @@ impl InSa {
     }
 }
 
-/// What an inbound SA keeps when its path changes. As with [`OutState`], the first lines have what
-/// is needed to check a packet, and to deliver and count it when it was authentic.
+/// The state of an inbound SA, which a new path leaves as it is. As with
+/// [`OutState`](super::OutState), the first lines have everything that is needed to check a packet,
+/// and to deliver and count an authentic one.
 #[repr(C, align(64))]
 pub(crate) struct InState {
     pub(crate) replay: Mutex<Replay>,
@@ -83,7 +84,7 @@ impl InState {
             ranges_v6: Ranges::new(&selectors, number_v6),
             spi: sa.spi,
             reqid: sa.reqid,
-            // What is true of the SPD of version 0, which has no policies.
+            // 0 means the SPD of version 0 and no other policies: that SPD has none.
             others: AtomicU64::new(0),
             lengths: key.lengths(),
             replay: Mutex::new(Replay::new(sa.replay_window, sa.suite.esn)),
@@ -115,8 +116,8 @@ impl InState {
         self.lengths.icv.into()
     }
 
-    /// True when its selectors cover the packet for its addresses alone: the quick answer, of which
-    /// false says nothing.
+    /// True when the selectors cover every packet between these addresses. False says nothing: ask
+    /// the selectors.
     #[inline(always)]
     pub(crate) fn covers_addresses(&self, key: &FlowKey) -> bool {
         match key.is_ipv6() {
@@ -132,15 +133,15 @@ impl InState {
         self.martians[usize::from(ipv6)]
     }
 
-    /// True when it is known of this SPD that no other policy covers a packet of this SA's
-    /// selectors before its own do: the quick answer, of which false says nothing.
+    /// True when no other policy of this SPD covers a packet of this SA's selectors before its own
+    /// do, as an earlier look-up has found. False says nothing: call [`Self::find_others`].
     #[inline(always)]
     pub(crate) fn is_alone_in(&self, spd: &Spd) -> bool {
         self.others.load(Relaxed) == spd.version() << 1
     }
 
-    /// The same, found out unless it is known. Once for each SPD, so that no packet pays for
-    /// policies that did not change.
+    /// True when some other policy may cover a packet of this SA's selectors before its own do.
+    /// Looked up once for each SPD, so that no packet pays for policies that did not change.
     pub(crate) fn find_others(&self, spd: &Spd) -> bool {
         let known = self.others.load(Relaxed);
         if known >> 1 == spd.version() {
@@ -151,8 +152,8 @@ impl InState {
         others
     }
 
-    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is
-    /// opening's business.
+    /// Starts to load the part that every packet needs, and the kind of the key. Opening loads the
+    /// rest of the key.
     pub(crate) fn prefetch(&self) {
         prefetch(self, 0..std::mem::offset_of!(Self, ranges_v6));
         prefetch(&self.key, 0..1);

@@ -27,7 +27,8 @@ const SEQUENCE_RESERVE: u64 = 1 << 28;
 /// An outbound SA on its present path.
 pub(crate) struct OutSa {
     pub(crate) path: Path,
-    /// Its number in a snapshot's list, the same for as long as it is there.
+    /// Index in [`Snapshot::places`](crate::snapshot::Snapshot), the same for as long as the SA is
+    /// there.
     pub(crate) place: u32,
     pub(crate) state: Arc<OutState>,
 }
@@ -59,9 +60,9 @@ impl OutSa {
     }
 }
 
-/// What an outbound SA keeps when its path changes. With many SAs a packet's time is the number of
-/// cache lines that it needs of them: the first one has all that a plain SA's packets read and
-/// write but the key, which begins at the next.
+/// The state of an outbound SA, which a new path leaves as it is. With many SAs a packet's time is
+/// the number of cache lines that it needs of them. So the first line has everything that packets
+/// of a plain SA read and write but the key, which begins at the next line.
 #[repr(C, align(64))]
 pub(crate) struct OutState {
     /// The last sequence number that was used.
@@ -78,7 +79,7 @@ pub(crate) struct OutState {
     /// Tunnel mode ESP that needs nothing else: the fast path.
     pub(crate) plain: bool,
     esn: bool,
-    /// What of an inner packet's TOS the outer header has, and what it has beside.
+    /// Bits of an inner packet's TOS that the outer header copies, and bits that it has beside.
     tos_kept: u8,
     tos_set: u8,
     pub(crate) key: SaKey,
@@ -168,14 +169,14 @@ impl OutState {
         self.sent_at.store(now.as_nanos() as u64, Relaxed);
     }
 
-    /// Notes that it sends now, unless it has sent since `before`.
+    /// Notes that the SA sends now, unless it has sent since `before`: then false.
     pub(crate) fn claim(&self, before: Duration, now: Duration) -> bool {
         let (before, now) = (before.as_nanos() as u64, now.as_nanos() as u64);
         self.sent_at.compare_exchange(before, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// Starts to load what every packet needs of it, and of the key what kind it is: the rest is
-    /// sealing's business.
+    /// Starts to load the part that every packet needs, and the kind of the key. Sealing loads the
+    /// rest of the key.
     pub(crate) fn prefetch(&self) {
         prefetch(self, 0..1);
         prefetch(&self.key, 0..1);
@@ -193,7 +194,7 @@ impl OutState {
         self.lengths.icv.into()
     }
 
-    /// What inner packet and trailer are padded to, in bytes.
+    /// Multiple to which inner packet and trailer are padded, in bytes.
     #[inline]
     pub(crate) fn block_len(&self) -> usize {
         self.lengths.block.into()

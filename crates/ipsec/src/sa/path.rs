@@ -13,9 +13,9 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// True when a packet in UDP from `source` says that the peer is elsewhere now. An SA without
-    /// encapsulation has no NAT on its path, so none whose mapping could change. Only address and
-    /// port count: a scope is ours, not the peer's.
+    /// True when a packet in UDP from `source` shows another address or port of the peer. An SA
+    /// without encapsulation has no NAT on its path, so none whose mapping could change. Only
+    /// address and port count: a scope is ours, not the peer's.
     #[inline]
     pub(crate) fn has_other_source(&self, source: SocketAddr) -> bool {
         self.udp_encap && (self.remote.port() != source.port() || self.remote.ip() != source.ip())
@@ -29,14 +29,13 @@ impl Path {
 pub(crate) struct ReportedSources(Mutex<[Option<(SocketAddr, Duration)>; ReportedSources::MAX]>);
 
 impl ReportedSources {
-    /// ReportedSources that are known.
+    /// Most sources that are remembered.
     const MAX: usize = 4;
-    /// After this a source is news again: the key daemon may have had a reason not to follow, which
-    /// has gone.
+    /// Time after which a source is reported again: the key daemon may have had a reason not to
+    /// follow, which has gone.
     const REPEAT_AFTER: Duration = Duration::from_secs(10);
 
-    /// True when `source` has to be reported, which is remembered. False also when as many others
-    /// as are known have just been.
+    /// Returns true at most once per source and 10 s, and for at most 4 sources at a time.
     #[cold]
     pub(crate) fn should_report(&self, now: Duration, source: SocketAddr) -> bool {
         let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

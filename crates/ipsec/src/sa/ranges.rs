@@ -1,6 +1,6 @@
-//! What an inbound SA's selectors say of a packet for its addresses alone: a quick answer from the
-//! SA's own memory, which most packets get. All others are asked of the selectors themselves, and
-//! remembered by flow.
+//! Address ranges of an inbound SA: a quick answer, from the SA's own memory, to whether its
+//! selectors cover a packet. Most packets get it. For all others the selectors themselves are
+//! asked, and the answer is remembered by flow.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

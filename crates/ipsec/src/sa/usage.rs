@@ -49,7 +49,7 @@ impl Usage {
         Self { limited: *limits != Lifetime::default(), ..Self::default() }
     }
 
-    /// True when the hard limit was reached by what has gone before.
+    /// True when earlier traffic has reached a hard limit.
     #[inline]
     pub(crate) fn hard_limit_reached(&self, limits: &Lifetime) -> bool {
         self.limited
@@ -57,8 +57,8 @@ impl Usage {
                 || at(limits.hard_bytes, self.bytes.load(Relaxed)))
     }
 
-    /// True when so much more would go beyond a hard limit. Of an SA one worker at a time asks this
-    /// and counts what then leaves.
+    /// True when this much more would go beyond a hard limit. One worker at a time asks this of an
+    /// SA and counts the packets that then leave.
     #[inline]
     pub(crate) fn would_exceed(&self, limits: &Lifetime, packets: u64, bytes: u64) -> bool {
         self.limited
@@ -82,7 +82,8 @@ impl Usage {
         self.add_unused(limits, packets, bytes)
     }
 
-    /// Counts what nobody used the SA for: dummy packets, and what its selectors or policy refuse.
+    /// Counts traffic that is no use of the SA: dummy packets, and packets that its selectors or
+    /// policy refuse.
     #[inline(always)]
     pub(crate) fn add_unused(&self, limits: &Lifetime, packets: u64, bytes: u64) -> LimitsReached {
         let packets = self.packets.fetch_add(packets, Relaxed) + packets;
@@ -95,7 +96,7 @@ impl Usage {
         if soft || hard { self.raise(soft, hard) } else { LimitsReached { soft: false, hard: false } }
     }
 
-    /// Notes limits as reached; each is reported once.
+    /// Notes limits as reached, and returns those that were not reached before.
     #[cold]
     pub(crate) fn raise(&self, soft: bool, hard: bool) -> LimitsReached {
         let bits = if soft { SOFT } else { 0 } | if hard { HARD } else { 0 };

@@ -86,7 +86,7 @@ fn cut<A: Value>(items: Vec<Item<A>>, dim: usize, values: &[A]) -> Option<Node<A
             None => wide.push(item),
         }
     }
-    // What the sample did not show: one part has them all.
+    // One part has all items, which the sample did not show.
     if wide.len() == all {
         return Some(group(wide));
     }

@@ -128,7 +128,7 @@ fn a_hole_in_a_net_in_a_larger_one_with_and_without_priorities() {
     for ((a, b, c), want) in cases {
         let one = (Action::Bypass, all, host, a);
         let two = [(P, all, net, b), (Action::Discard, all, two, c)];
-        // Where the order is said, that of adding does not matter.
+        // With an explicit order, the order of adding does not matter.
         for policies in [[one, two[0], two[1]], [two[1], two[0], one], [two[0], one, two[1]]] {
             let s = spd(&policies);
             let got = ["10.2.0.9", "10.2.0.8", "10.2.1.8", "10.2.2.8"]

@@ -209,8 +209,8 @@ proptest! {
 }
 
 /// Sets of policies as they are found, and as someone with ill will would make them. `n` of them.
-/// What [`Spd::others_first`] says of an SA, beside the definition: some packet that the SA's
-/// selectors cover has a first policy that is not its own.
+/// Compares [`Spd::others_first`] with its definition: some packet that the SA's selectors cover
+/// has a first policy that is not its own.
 fn others_agree(
     listed: &Listed,
     spd: &Spd,

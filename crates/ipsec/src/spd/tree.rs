@@ -140,7 +140,7 @@ pub(super) enum Node<A> {
     Group(Arc<Group<A>>),
 }
 
-/// See the head of this file.
+/// A node that divides one dimension into intervals, with a child for each.
 #[derive(Clone)]
 pub(super) struct Cut<A> {
     pub(super) dim: usize,
@@ -149,12 +149,12 @@ pub(super) struct Cut<A> {
     /// First values of the second and following children.
     pub(super) cuts: [A; FAN - 1],
     pub(super) children: [Option<Node<A>>; FAN],
-    /// What lies in more than one interval, and its best rank at least.
+    /// Boxes that lie in more than one interval, and a bound of their best rank.
     pub(super) wide: Option<(Rank, Node<A>)>,
     pub(super) changes: ChangeCount,
 }
 
-/// See the head of this file.
+/// A node for boxes that all overlap, with a child for each part of them.
 #[derive(Clone)]
 pub(super) struct Group<A> {
     /// The coordinate that divides.
@@ -171,7 +171,8 @@ pub(super) struct Member<A> {
     pub(super) best: Rank,
     /// The box around all its boxes, or a larger one.
     pub(super) around: Area<A>,
-    /// Its coordinates are not below, as far as another member's `from` is not nearer.
+    /// Least coordinate of its boxes. A box belongs to the member with the largest `from` that is
+    /// not above its coordinate.
     pub(super) from: A,
     pub(super) node: Option<Node<A>>,
 }
