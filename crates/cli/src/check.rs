@@ -27,7 +27,8 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
     }
     let (mut folders, mut files): (Vec<PathBuf>, Vec<PathBuf>) = Default::default();
     for path in &a.paths {
-        let folder = within_limit(now, path, std::path::Path::is_dir).map_err(Failure::usage)?;
+        let folder =
+            within_limit(now, path, std::path::Path::is_dir).map_err(|e| Failure::usage(e.to_string()))?;
         if folder { folders.push(path.clone()) } else { files.push(path.clone()) }
     }
     let mut all = Diagnostics::default();
@@ -57,8 +58,11 @@ pub(crate) fn check(a: &Check) -> Result<(), Failure> {
         let findings: Vec<_> = found
             .iter()
             .map(|d| {
+                let entry = d.diagnosis.entry();
                 json!({ "severity": d.severity, "file": d.origin.as_ref().map(|o| &*o.file),
-                        "line": d.origin.as_ref().map(|o| o.line).filter(|l| *l > 0), "key": d.key, "message": d.message })
+                        "line": d.origin.as_ref().map(|o| o.line).filter(|l| *l > 0), "key": d.key,
+                        "message": d.diagnosis.to_string(), "diagnosis": entry.name(),
+                        "remedy": d.diagnosis.remedy() })
             })
             .collect();
         json::print(

@@ -10,6 +10,7 @@
 //! make a proposal (`proposal`).
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
+use ironswan_keying::diagnosis::Unwise;
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{EspSuite, Proposal, Transform};
 use ironswan_wire::requirement::{Level, Requirement, requirement};
@@ -32,7 +33,7 @@ const fn encr(id: EncrId, bits: u16) -> Token {
 const USE_AES: &str = "write aes128gcm16, aes256gcm16, chacha20poly1305, or aes128 or aes256 with sha256";
 const USE_SHA2: &str = "write sha256, sha384 or sha512";
 const USE_PRF: &str = "write prfsha256, prfsha384 or prfsha512";
-const USE_KE: &str = "write x25519, ecp256, ecp384, modp2048 or modp3072";
+pub(super) const USE_KE: &str = "write x25519, ecp256, ecp384, modp2048 or modp3072";
 const PQ: &str = "additional key exchanges (RFC 9370) are not built; remove it";
 
 /// Every word. Of several for one transform the first is the one that messages and the manual use.
@@ -245,7 +246,7 @@ fn instead(kind: TransformType) -> &'static str {
 }
 
 /// One sentence for each algorithm that is offered and that the RFCs say SHOULD NOT or MUST NOT of.
-pub(super) fn advice(proposals: &[Proposal]) -> Vec<String> {
+pub(super) fn advice(proposals: &[Proposal]) -> Vec<Unwise> {
     let mut seen: Vec<(ProtocolId, Transform)> = Vec::new();
     let mut out = Vec::new();
     for (protocol, t) in proposals.iter().flat_map(|p| p.transforms.iter().map(|t| (p.protocol, *t))) {
@@ -255,11 +256,12 @@ pub(super) fn advice(proposals: &[Proposal]) -> Vec<String> {
         }
         seen.push((protocol, t));
         let name = word(&t, protocol).map_or_else(|| t.to_string(), str::to_owned);
-        let why = match found.level {
-            Level::MustNot => "is broken or breakable",
-            _ => "is weak",
-        };
-        out.push(format!("{name} {why}: {found} for {protocol}; write {} instead", instead(t.kind())));
+        out.push(Unwise::WeakAlgorithm {
+            name,
+            must_not: found.level == Level::MustNot,
+            requirement: format!("{found} for {protocol}"),
+            instead: instead(t.kind()),
+        });
     }
     out
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use ironswan_keying::diagnosis::{Configuration, Diagnosis};
 use ironswan_keying::{AddrSpec, ChildAction, ChildConfig, ChildKind, Connection, Ports, SharedKeys, TsSpec};
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::selector::{AddrRange, TrafficSelector};
@@ -32,8 +33,14 @@ pub fn check(config: &Config, diags: &mut Diagnostics) {
     strength(config, diags);
 }
 
-fn warn(config: &Config, diags: &mut Diagnostics, severity: Severity, key: &str, message: String) {
-    diags.push(severity, config.place(key), key, message);
+fn warn(
+    config: &Config,
+    diags: &mut Diagnostics,
+    severity: Severity,
+    key: &str,
+    reason: impl Into<Diagnosis>,
+) {
+    diags.push(severity, config.place(key), key, reason);
 }
 
 /// A connection that sends from a port which is not the daemon's cannot be initiated. It answers peers all the same.
@@ -107,30 +114,28 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
             if found > MAX_OVERLAPS {
                 return;
             }
-            if let Some((inner, outer)) = inside {
-                let key = format!("connections.{}.children.{}.remote_ts", inner.conn.name, inner.child);
-                let other = format!("connections.{}.children.{}", outer.conn.name, outer.child);
-                let at = config.place(&other).map(|p| format!(" ({p})")).unwrap_or_default();
-                let message = format!(
-                    "{local} === {remote} lies inside of what {other}{at} wants: the more specific one, this, gets those packets"
-                );
-                warn(config, diags, Severity::Note, &key, message);
-                continue;
+            let packets = format!("{local} === {remote}");
+            let (this, other) = inside.unwrap_or((c, o));
+            let key = format!("connections.{}.children.{}.remote_ts", this.conn.name, this.child);
+            let other = child_with_place(config, other.conn, other.child);
+            if inside.is_some() {
+                warn(config, diags, Severity::Note, &key, Configuration::Inside { packets, other });
+            } else {
+                warn(config, diags, Severity::Warning, &key, Configuration::Overlap { packets, other });
             }
-            let key = format!("connections.{}.children.{}.remote_ts", c.conn.name, c.child);
-            let other = format!("connections.{}.children.{}", o.conn.name, o.child);
-            let at = config.place(&other).map(|p| format!(" ({p})")).unwrap_or_default();
-            let message = format!(
-                "wants {local} === {remote} as {other}{at} does; only one of them gets those packets; \
-                 make the selectors disjoint or set priority"
-            );
-            warn(config, diags, Severity::Warning, &key, message);
         }
         // Bounded work: beyond this many open ranges the report is full of them anyway.
         if active.len() < 1_000 {
             active.push(i);
         }
     }
+}
+
+/// A child as messages name it, with the place where it was written.
+fn child_with_place(config: &Config, conn: &Connection, child: &str) -> String {
+    let name = format!("connections.{}.children.{child}", conn.name);
+    let place = config.place(&name).map(|place| format!(" ({place})")).unwrap_or_default();
+    name + &place
 }
 
 /// Children of different connections with one configured reqid and other selectors: policies and SAs of one reqid are one
@@ -145,14 +150,9 @@ fn reqids(config: &Config, diags: &mut Diagnostics) {
                 continue;
             }
             let key = format!("connections.{}.children.{}.reqid", conn.name, child.name);
-            let theirs = format!("connections.{}.children.{}", first.name, other.name);
-            let at = config.place(&theirs).map(|p| format!(" ({p})")).unwrap_or_default();
-            let message = format!(
-                "{theirs}{at} has the reqid {} too, and other selectors: to the packet engine both peers are one, and either may \
-                 send in the name of the other's networks; leave reqid out, or give each its own",
-                child.reqid
-            );
-            warn(config, diags, Severity::Warning, &key, message);
+            let other = child_with_place(config, first, &other.name);
+            let shared = Configuration::SharedReqid { reqid: child.reqid, other };
+            warn(config, diags, Severity::Warning, &key, shared);
         }
     }
 }
@@ -167,12 +167,8 @@ fn twins(config: &Config, diags: &mut Diagnostics) {
         let key = (text(&conn.local_addrs), text(&conn.remote_addrs), us, conn.remote_id.folded());
         if let Some(first) = seen.insert(key, conn) {
             let path = format!("connections.{}", conn.name);
-            let message = format!(
-                "has the same addresses and identities as connections.{}: a peer that initiates is given the first \
-                 that fits; use one connection with two children, or different identities",
-                first.name
-            );
-            warn(config, diags, Severity::Warning, &path, message);
+            let twins = Configuration::Twins { other: first.name.clone() };
+            warn(config, diags, Severity::Warning, &path, twins);
         }
     }
 }
@@ -204,12 +200,8 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
             match ring.choose(us, them) {
                 None => lack = lack.or(Some((us.to_string(), them.to_string()))),
                 Some((key, Some(other))) => {
-                    let message = format!(
-                        "two different keys fit equally well, secrets.{} and secrets.{}, and the first of them is used; give each \
-                         its own id",
-                        key.name, other.name
-                    );
-                    warn(config, diags, Severity::Warning, &path, message);
+                    let two = Configuration::TwoKeys { first: key.name.clone(), second: other.name.clone() };
+                    warn(config, diags, Severity::Warning, &path, two);
                     break;
                 }
                 Some(_) => {}
@@ -222,12 +214,9 @@ fn keys(config: &Config, diags: &mut Diagnostics) {
                 lack = Some((us, conn.remote_id.to_string()));
             }
         }
-        if let Some((us, them)) = lack {
-            let message = format!(
-                "no shared key found for '{us}' - '{them}'; add secrets {{ ike-{} {{ id = {them} ... }} }}, with the secret",
-                conn.name
-            );
-            warn(config, diags, Severity::Error, &path, message);
+        if let Some((local, remote)) = lack {
+            let none = Configuration::NoKey { local, remote, conn: conn.name.clone() };
+            warn(config, diags, Severity::Error, &path, none);
         }
     }
 }
@@ -254,8 +243,8 @@ fn selves(config: &Config, diags: &mut Diagnostics) {
         if let (Some(us), IdPattern::Exact(them)) = (&conn.local_id, &conn.remote_id)
             && conn.remote_id.matches(us)
         {
-            let message = format!("is our own identity, too, {them}: give each side its own");
-            warn(config, diags, Severity::Warning, &format!("{path}.remote.id"), message);
+            let own = Configuration::OwnIdentity { id: them.to_string() };
+            warn(config, diags, Severity::Warning, &format!("{path}.remote.id"), own);
         }
         for child in conn.children.iter().filter(|c| c.kind == ChildKind::Protect) {
             let path = format!("{path}.children.{}", child.name);
@@ -264,15 +253,12 @@ fn selves(config: &Config, diags: &mut Diagnostics) {
                 _ => None,
             });
             if let Some(ts) = same {
-                let message = format!(
-                    "{ts} is in local_ts, too: no packet knows on which side its destination is; renumber one of the networks"
-                );
-                warn(config, diags, Severity::Warning, &format!("{path}.remote_ts"), message);
+                let both = Configuration::BothSides { selector: ts.to_string() };
+                warn(config, diags, Severity::Warning, &format!("{path}.remote_ts"), both);
             }
             if conn.dpd_delay.is_zero() && child.dpd_action != ChildAction::None {
-                let message = "without dpd_delay a dead peer is noticed only when the next request, such as a rekeying, stays \
-                               without an answer; set dpd_delay = 30s in the connection";
-                warn(config, diags, Severity::Warning, &format!("{path}.dpd_action"), message.to_owned());
+                let key = format!("{path}.dpd_action");
+                warn(config, diags, Severity::Warning, &key, Configuration::NoLiveness);
             }
         }
     }
@@ -287,11 +273,8 @@ fn own_address(config: &Config, diags: &mut Diagnostics) {
                 let TsSpec::Fixed(ts) = ts else { continue };
                 if let Some(host) = hosts.iter().find(|h| ts.range.contains(**h)) {
                     let key = format!("connections.{}.children.{}.remote_ts", conn.name, child.name);
-                    let message = format!(
-                        "{ts} contains the peer's own address {host}: traffic to the gateway itself goes through the \
-                         tunnel too; leave the address out unless that is meant"
-                    );
-                    warn(config, diags, Severity::Warning, &key, message);
+                    let inside = Configuration::PeerInside { selector: ts.to_string(), address: *host };
+                    warn(config, diags, Severity::Warning, &key, inside);
                 }
             }
         }
@@ -303,10 +286,10 @@ fn strength(config: &Config, diags: &mut Diagnostics) {
     documented(config, Severity::Error, diags);
     for key in &config.secrets {
         let path = format!("secrets.{}", key.name);
-        let remedy = "whoever answers as the peer once can try keys offline; `ironswan pki --psk` makes one of 32 random bytes";
+        let short = |very| Configuration::ShortSecret { very };
         match key.secret.len() {
-            0..8 => warn(config, diags, Severity::Warning, &path, format!("a very short key; {remedy}")),
-            8..16 => warn(config, diags, Severity::Note, &path, format!("a short key; {remedy}")),
+            0..8 => warn(config, diags, Severity::Warning, &path, short(true)),
+            8..16 => warn(config, diags, Severity::Note, &path, short(false)),
             _ => {}
         }
     }
@@ -316,8 +299,7 @@ fn strength(config: &Config, diags: &mut Diagnostics) {
 /// taking tunnels down would not mend it.
 pub fn documented(config: &Config, severity: Severity, diags: &mut Diagnostics) {
     for key in config.secrets.iter().filter(|key| psk::is_documented(&key.secret)) {
-        let message = "this key is an example in IronSwan's documents, and everybody knows it; `ironswan pki --psk` makes a \
-                       new one for both gateways";
-        warn(config, diags, severity, &format!("secrets.{}.secret", key.name), message.to_owned());
+        let path = format!("secrets.{}.secret", key.name);
+        warn(config, diags, severity, &path, Configuration::DocumentedSecret);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ironswan_keying::Diagnosis;
 use serde::Serialize;
 
 use super::tree::Origin;
@@ -27,12 +28,12 @@ pub struct Diagnostic {
     pub origin: Option<Origin>,
     /// The key with its sections: `connections.net.mobike`; empty when it is about no key.
     pub key: String,
-    /// What is wrong, and after a semicolon what to do.
-    pub message: String,
+    /// What is wrong, and what to do.
+    pub diagnosis: Diagnosis,
 }
 
 impl fmt::Display for Diagnostic {
-    /// `file:line: key: message; remedy`, with the severity in front of the message unless it is an error.
+    /// `file:line: key: sentence; remedy`, with the severity in front of the message unless it is an error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {
             write!(f, "{origin}: ")?;
@@ -45,7 +46,7 @@ impl fmt::Display for Diagnostic {
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
-        f.write_str(&self.message)
+        write!(f, "{}", self.diagnosis)
     }
 }
 
@@ -70,7 +71,7 @@ impl Diagnostics {
         severity: Severity,
         origin: Option<&Origin>,
         key: &str,
-        message: impl Into<String>,
+        diagnosis: impl Into<Diagnosis>,
     ) {
         self.counts[severity as usize] += 1;
         if self.has_place(severity) {
@@ -78,7 +79,7 @@ impl Diagnostics {
                 severity,
                 origin: origin.cloned(),
                 key: key.to_owned(),
-                message: message.into(),
+                diagnosis: diagnosis.into(),
             });
         }
     }
@@ -98,18 +99,18 @@ impl Diagnostics {
     }
 
     /// Adds an error.
-    pub fn error(&mut self, origin: &Origin, key: &str, message: impl Into<String>) {
-        self.push(Severity::Error, Some(origin), key, message);
+    pub fn error(&mut self, origin: &Origin, key: &str, diagnosis: impl Into<Diagnosis>) {
+        self.push(Severity::Error, Some(origin), key, diagnosis);
     }
 
     /// Adds a warning.
-    pub fn warn(&mut self, origin: &Origin, key: &str, message: impl Into<String>) {
-        self.push(Severity::Warning, Some(origin), key, message);
+    pub fn warn(&mut self, origin: &Origin, key: &str, diagnosis: impl Into<Diagnosis>) {
+        self.push(Severity::Warning, Some(origin), key, diagnosis);
     }
 
     /// Adds a note.
-    pub fn note(&mut self, origin: &Origin, key: &str, message: impl Into<String>) {
-        self.push(Severity::Note, Some(origin), key, message);
+    pub fn note(&mut self, origin: &Origin, key: &str, diagnosis: impl Into<Diagnosis>) {
+        self.push(Severity::Note, Some(origin), key, diagnosis);
     }
 
     /// Adds all of another list.
@@ -177,6 +178,8 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
 
 #[cfg(test)]
 mod tests {
+    use ironswan_keying::diagnosis::Configuration;
+
     use super::*;
 
     #[test]
@@ -193,10 +196,11 @@ mod tests {
     #[test]
     fn a_finding_reads_file_line_key_message() {
         let mut d = Diagnostics::default();
-        d.error(&Origin { file: "swanctl.conf".into(), line: 7 }, "connections.a.mobike", "yes; set no");
-        assert_eq!(d.error_lines(), ["swanctl.conf:7: connections.a.mobike: yes; set no"]);
+        let unknown = Configuration::UnknownKey { near: None };
+        d.error(&Origin { file: "swanctl.conf".into(), line: 7 }, "connections.a.mobike", unknown);
+        assert_eq!(d.error_lines(), ["swanctl.conf:7: connections.a.mobike: unknown key; remove it"]);
         for _ in 0..2_000 {
-            d.warn(&Origin::source("vici"), "", "x");
+            d.warn(&Origin::source("vici"), "", Configuration::CommentInValue);
         }
         assert_eq!((d.errors(), d.iter().count(), d.lost()), (1, 1_000, 1_001));
     }
@@ -205,10 +209,10 @@ mod tests {
     fn all_are_counted_and_the_worst_are_kept() {
         let at = |line| Origin { file: "f".into(), line };
         let (mut d, mut more) = (Diagnostics::default(), Diagnostics::default());
-        (0..1_500).for_each(|n| d.note(&at(n), "", "n"));
-        (0..700).for_each(|n| d.warn(&at(n), "", "w"));
-        (0..700).for_each(|n| more.error(&at(n), "", "e"));
-        (0..10).for_each(|n| more.warn(&at(n), "", "later"));
+        (0..1_500).for_each(|n| d.note(&at(n), "", Configuration::IpsecConf));
+        (0..700).for_each(|n| d.warn(&at(n), "", Configuration::CommentInValue));
+        (0..700).for_each(|n| more.error(&at(n), "", Configuration::KeyOutside));
+        (0..10).for_each(|n| more.warn(&at(n), "", Configuration::NoLiveness));
         d.extend(more);
         let kept = |s| d.iter().filter(|x| x.severity == s).count();
         assert_eq!(SEVERITIES.map(|s| d.count(s)), [700, 710, 1_500]);
@@ -216,9 +220,10 @@ mod tests {
         assert_eq!((d.lost(), d.is_full()), (1_910, false));
         // Of each kind the first, in the order in which they were found.
         assert!(
-            d.iter().take(300).enumerate().all(|(i, x)| x.message == "w" && x.origin == Some(at(i as u32)))
+            d.iter().take(300).enumerate().all(|(i, x)| x.diagnosis == Configuration::CommentInValue.into()
+                && x.origin == Some(at(i as u32)))
         );
-        (0..400).for_each(|n| d.error(&at(n), "", "e"));
+        (0..400).for_each(|n| d.error(&at(n), "", Configuration::KeyOutside));
         assert!(d.is_full() && d.error_lines().len() == 1_000 && d.errors() == 1_100);
     }
 }

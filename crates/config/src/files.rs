@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ironswan_keying::diagnosis::{Configuration, FileFault};
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
@@ -28,8 +29,6 @@ pub const TIME_LIMIT: Duration = Duration::from_secs(5);
 const TOGETHER: u32 = 12;
 /// A caller that waits for a task looks at it this often.
 pub const POLL: Duration = Duration::from_millis(2);
-/// What is said of [`Progress::Failed`].
-pub const FAILED: &str = "reading the files ended badly";
 /// Stack of the thread: sections may be nested as deeply as on the main thread.
 const STACK: usize = 8 << 20;
 
@@ -90,8 +89,8 @@ impl Files {
     }
 
     /// A regular file, or a link to one, of at most `max` bytes: what is in it, and how it was when it had been read.
-    pub(super) fn read(&self, path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
-        self.ask(path, || Ok(read(path, max))).map_err(|e| e.to_string())?
+    pub(super) fn read(&self, path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
+        self.ask(path, || Ok(read(path, max))).map_err(system)?
     }
 
     /// The path without links.
@@ -123,34 +122,21 @@ impl Files {
     }
 
     /// A sentence about the path that has used up the time, or the work that has. `None`: all is well.
-    fn overdue(&self, limit: Duration) -> Option<String> {
+    fn overdue(&self, limit: Duration) -> Option<Configuration> {
         let note = self.note();
         let Some((path, since)) = note.at.as_ref() else {
             let worked = (self.now)().saturating_duration_since(note.begun).saturating_sub(note.spent);
-            return (worked >= limit * TOGETHER).then(|| {
-                format!(
-                    "making sense of the configuration has taken {} s without an end; write less, or let fewer sections inherit",
-                    worked.as_secs()
-                )
-            });
+            let endless = Configuration::ReadingEndless { seconds: worked.as_secs() };
+            return (worked >= limit * TOGETHER).then_some(endless);
         };
-        let path = path.display();
+        let path = path.display().to_string();
         let waited = (self.now)().saturating_duration_since(*since);
         if waited >= limit {
-            return Some(format!(
-                "{path}: the file system has not answered for {} s; bring it back, or take the file out of the configuration",
-                waited.as_secs()
-            ));
+            return Some(Configuration::FileSystemSilent { path, seconds: waited.as_secs() });
         }
         let spent = note.spent + waited;
-        (spent >= limit * TOGETHER).then(|| {
-            format!(
-                "{path}: the file system is too slow, it has taken {} s for {} answers; put the configuration on a faster one, \
-                 or into fewer files",
-                spent.as_secs(),
-                note.answers
-            )
-        })
+        let slow = Configuration::FileSystemSlow { path, seconds: spent.as_secs(), answers: note.answers };
+        (spent >= limit * TOGETHER).then_some(slow)
     }
 }
 
@@ -176,28 +162,29 @@ fn exists(path: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
-    let text = |e: io::Error| e.to_string();
-    let regular = |meta: Metadata| match meta.is_file() {
-        true => Ok(meta),
-        false => Err("not a regular file".to_owned()),
-    };
+/// The operating system's own reason.
+fn system(e: io::Error) -> FileFault {
+    FileFault::System(e.to_string())
+}
+
+fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
+    let regular = |meta: Metadata| if meta.is_file() { Ok(meta) } else { Err(FileFault::NotRegular) };
     // Looked at before it is opened; and opened so that what has taken its place meanwhile does not hang either.
-    regular(std::fs::metadata(path).map_err(text)?)?;
+    regular(std::fs::metadata(path).map_err(system)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut file: File =
-        OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).map_err(text)?;
-    let meta = regular(file.metadata().map_err(text)?)?;
+        OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path).map_err(system)?;
+    let meta = regular(file.metadata().map_err(system)?)?;
     if meta.len() > max {
-        return Err(format!("{} bytes, more than the {max} that a configuration file may have", meta.len()));
+        return Err(FileFault::TooLong { bytes: Some(meta.len()), max });
     }
     // The limit holds for what is read, not for what `stat` said.
-    let bytes = read_at_most(&mut file, max as usize + 1, meta.len() as usize).map_err(text)?;
+    let bytes = read_at_most(&mut file, max as usize + 1, meta.len() as usize).map_err(system)?;
     if bytes.len() as u64 > max {
-        return Err(format!("more than the {max} bytes that a configuration file may have"));
+        return Err(FileFault::TooLong { bytes: None, max });
     }
     // It may have been written to while it was read.
-    Ok((bytes, regular(file.metadata().map_err(text)?)?))
+    Ok((bytes, regular(file.metadata().map_err(system)?)?))
 }
 
 /// Reads up to `max` bytes of a file that is said to have `expected`. There may be secrets among them: what grows is
@@ -241,8 +228,8 @@ pub enum Progress<T> {
     Done(T),
     /// It goes on.
     UnderWay,
-    /// The file system, or the work between its answers, has taken too long; a sentence that says which, and names the path.
-    Overdue(String),
+    /// The file system, or the work between its answers, has taken too long.
+    Overdue(Configuration),
     /// It has panicked, which has been logged.
     Failed,
 }
@@ -252,7 +239,7 @@ impl<T: Send + 'static> Task<T> {
     ///
     /// # Errors
     /// The system has no thread for it.
-    pub fn start(now: Clock, work: impl FnOnce(&Files) -> T + Send + 'static) -> Result<Self, String> {
+    pub fn start(now: Clock, work: impl FnOnce(&Files) -> T + Send + 'static) -> Result<Self, Configuration> {
         Self::limited(now, TIME_LIMIT, work)
     }
 
@@ -264,7 +251,7 @@ impl<T: Send + 'static> Task<T> {
         now: Clock,
         limit: Duration,
         work: impl FnOnce(&Files) -> T + Send + 'static,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Configuration> {
         let files = Files::new(now);
         let (tx, result) = sync_channel(1);
         let theirs = files.clone();
@@ -275,7 +262,7 @@ impl<T: Send + 'static> Task<T> {
                 // Whoever asked may have given up.
                 let _ = tx.send(work(&theirs));
             })
-            .map_err(|e| format!("cannot start a thread that reads files: {e}"))?;
+            .map_err(|e| Configuration::ReadingFailed { why: Some(e.to_string()) })?;
         Ok(Self { files, result, limit })
     }
 
@@ -298,13 +285,13 @@ impl<T: Send + 'static> Task<T> {
     /// Waits for its end on this thread, not longer than files may take.
     ///
     /// # Errors
-    /// A sentence that names the path that does not answer.
-    pub fn wait(mut self) -> Result<T, String> {
+    /// The path that does not answer, or that the task has panicked.
+    pub fn wait(mut self) -> Result<T, Configuration> {
         loop {
             match self.look() {
                 Progress::Done(done) => return Ok(done),
                 Progress::Overdue(why) => return Err(why),
-                Progress::Failed => return Err(FAILED.to_owned()),
+                Progress::Failed => return Err(Configuration::ReadingFailed { why: None }),
                 Progress::UnderWay => std::thread::sleep(POLL),
             }
         }
@@ -319,10 +306,10 @@ pub fn within_limit<T: Send + 'static>(
     now: Clock,
     path: &Path,
     ask: impl FnOnce(&Path) -> T + Send + 'static,
-) -> Result<T, String> {
-    let path = path.to_owned();
+) -> Result<T, Configuration> {
+    let (path, name) = (path.to_owned(), path.display().to_string());
     let task = Task::start(now, move |files| files.ask(&path, || Ok(ask(&path))))?;
-    task.wait()?.map_err(|e| e.to_string())
+    task.wait()?.map_err(|e| Configuration::Unreadable { path: Some(name), why: system(e) })
 }
 
 #[cfg(test)]

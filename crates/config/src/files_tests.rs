@@ -17,16 +17,16 @@ fn only_regular_files_and_links_to_them_are_read_and_a_pipe_is_not_waited_for() 
     for name in ["plain", "link"] {
         assert_eq!(&files.read(&path(name), 4).unwrap().0[..], b"text");
     }
-    assert!(files.read(&path("plain"), 3).unwrap_err().starts_with("4 bytes, more than the 3 "));
+    assert!(files.read(&path("plain"), 3).unwrap_err().to_string().starts_with("4 bytes, more than the 3 "));
     rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RUSR).unwrap();
     symlink("pipe", path("link-to-pipe")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
     for name in ["pipe", "link-to-pipe", "socket", ".", "/dev/null", "/dev/tty"] {
-        assert_eq!(files.read(&path(name), 9).unwrap_err(), "not a regular file", "{name}");
+        assert_eq!(files.read(&path(name), 9).unwrap_err(), FileFault::NotRegular, "{name}");
     }
     // What `stat` does not know the size of is bounded all the same.
     let text = files.read(Path::new("/proc/cpuinfo"), 10).unwrap_err();
-    assert_eq!(text, "more than the 10 bytes that a configuration file may have");
+    assert_eq!(text, FileFault::TooLong { bytes: None, max: 10 });
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn what_does_not_answer_is_named_in_time_and_ends_later() {
         }
     };
     let took = now().saturating_duration_since(began);
-    assert!(why.starts_with("/net/b.conf: the file system has not answered for "), "{why}");
+    assert!(why.to_string().starts_with("/net/b.conf: the file system has not answered for "), "{why}");
     assert!((limit..5 * limit).contains(&took), "{took:?}");
     drop(tx);
     // Once it is answered, it does not go on for nobody.
@@ -102,7 +102,10 @@ fn many_slow_answers_are_too_slow_together_and_so_is_endless_work_between_them()
         files.ask(Path::new("/slow"), answer).is_ok()
     };
     let why = Task::limited(now, limit, move |files| while slow(files) {}).unwrap().wait().unwrap_err();
-    assert!(why.starts_with("/slow: the file system is too slow, it has taken 2 s for "), "{why}");
+    assert!(
+        why.to_string().starts_with("/slow: the file system is too slow, it has taken 2 s for "),
+        "{why}"
+    );
     // A disk that is slow and answers every time is not one that does not answer.
     let alive = Task::limited(now, limit, move |files| (0..20).all(|_| slow(files)));
     assert_eq!(alive.unwrap().wait(), Ok(true));
@@ -131,9 +134,9 @@ fn many_slow_answers_are_too_slow_together_and_so_is_endless_work_between_them()
     let why = endless.unwrap().wait().unwrap_err();
     let took = now().saturating_duration_since(began);
     println!("given up after {took:?}: {why}");
-    assert!(why.starts_with("making sense of the configuration has taken 2 s"), "{why}");
+    assert!(why.to_string().starts_with("making sense of the configuration has taken 2 s"), "{why}");
     assert!((12 * limit..60 * limit).contains(&took), "{took:?}");
     drop(end);
     let bad = Task::limited(now, limit, |_| panic!("a test's panic"));
-    assert_eq!(bad.unwrap().wait(), Err::<(), _>("reading the files ended badly".to_owned()));
+    assert_eq!(bad.unwrap().wait(), Err::<(), _>(Configuration::ReadingFailed { why: None }));
 }

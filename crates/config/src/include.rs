@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ironswan_keying::diagnosis::{Configuration, FileFault, IncludeFault};
 use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
@@ -109,26 +110,28 @@ impl Reader {
         let canonical = match self.files.canonical(path) {
             Ok(p) => p,
             Err(e) => {
-                diags.error(at, "", format!("cannot read {name}: {e}"));
+                let why = FileFault::System(e.to_string());
+                diags.error(at, "", Configuration::Unreadable { path: Some(name), why });
                 return false;
             }
         };
-        if self.open.contains(&canonical) {
-            diags.error(at, "", format!("{name} includes itself; remove this include"));
-            return false;
-        }
-        if self.open.len() >= MAX_DEPTH {
-            diags.error(at, "", format!("{name}: more than {MAX_DEPTH} files included inside each other"));
-            return false;
-        }
-        if self.sources.len() >= MAX_FILES {
-            diags.error(at, "", format!("{name}: more than {MAX_FILES} files"));
+        let refused = if self.open.contains(&canonical) {
+            Some(IncludeFault::Itself)
+        } else if self.open.len() >= MAX_DEPTH {
+            Some(IncludeFault::TooDeep { max: MAX_DEPTH })
+        } else if self.sources.len() >= MAX_FILES {
+            Some(IncludeFault::TooMany { max: MAX_FILES })
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            diags.error(at, "", Configuration::IncludeRefused { file: name, why });
             return false;
         }
         let (bytes, meta) = match self.load(path) {
             Ok(read) => read,
-            Err(message) => {
-                diags.error(at, "", format!("cannot read {name}: {message}"));
+            Err(why) => {
+                diags.error(at, "", Configuration::Unreadable { path: Some(name), why });
                 return false;
             }
         };
@@ -142,11 +145,11 @@ impl Reader {
         true
     }
 
-    fn load(&mut self, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Metadata), String> {
+    fn load(&mut self, path: &Path) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
         let (bytes, meta) = self.files.read(path, MAX_FILE)?;
         self.total += bytes.len() as u64;
         if self.total > MAX_TOTAL {
-            return Err(format!("all files together are longer than {MAX_TOTAL} bytes"));
+            return Err(FileFault::AllTooLong { max: MAX_TOTAL });
         }
         Ok((bytes, meta))
     }
@@ -174,7 +177,10 @@ impl Includes for Reader {
                     self.file(&p, at, into, sections, diags);
                 }
             }
-            Err(message) => diags.error(at, "", format!("include {}: {message}", pattern.escape_debug())),
+            Err(why) => {
+                let file = pattern.escape_debug().to_string();
+                diags.error(at, "", Configuration::IncludeRefused { file, why });
+            }
         }
     }
 }
@@ -184,10 +190,14 @@ fn has_glob(text: &str) -> bool {
 }
 
 /// Every path that a pattern names, sorted. Wildcards do not match a leading dot.
-fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
+fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
     let mut found = vec![PathBuf::new()];
     let mut matched = false;
-    let why = |path: &Path, e: io::Error| format!("cannot look at {}: {e}", path.display());
+    let escaped = |path: &Path| path.to_string_lossy().escape_debug().to_string();
+    let unseen = |path: &Path, e: io::Error| IncludeFault::Unseen {
+        path: escaped(path),
+        why: FileFault::System(e.to_string()),
+    };
     // Of what a wildcard has matched, that is no match which is no folder where one is needed.
     let no_folder = |e: &io::Error, matched: bool| matched && e.kind() == io::ErrorKind::NotADirectory;
     for part in pattern.components() {
@@ -204,7 +214,7 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
             let entries = match files.list(dir_or_here) {
                 Ok(entries) => entries.unwrap_or_default(),
                 Err(e) if no_folder(&e, matched) => continue,
-                Err(e) => return Err(why(dir_or_here, e)),
+                Err(e) => return Err(unseen(dir_or_here, e)),
             };
             for name in entries.iter().filter_map(|entry| entry.file_name()) {
                 let name = name.to_string_lossy();
@@ -216,7 +226,7 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
                 }
             }
             if next.len() > MAX_FILES {
-                return Err(format!("names more than {MAX_FILES} files"));
+                return Err(IncludeFault::TooMany { max: MAX_FILES });
             }
         }
         next.sort();
@@ -229,7 +239,7 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, String> {
             Ok(true) => there.push(path),
             Ok(false) => {}
             Err(e) if no_folder(&e, matched) => {}
-            Err(e) => return Err(why(&path, e)),
+            Err(e) => return Err(unseen(&path, e)),
         }
     }
     Ok(there)

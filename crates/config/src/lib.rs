@@ -47,7 +47,7 @@ mod value;
 mod wiped_tests;
 
 pub use load::{Config, load_dir, load_files, read_dir};
-pub use meaning::{Daemon, LogFormat, connection, manual, vici_uri};
+pub use meaning::{Daemon, LogFormat, MissingTable, connection, manual, vici_uri};
 
 /// A random pre-shared key in the form that `secret =` takes.
 pub fn random_psk() -> zeroize::Zeroizing<String> {
@@ -99,7 +99,8 @@ pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
         let line = d.to_string();
         assert!(!line.contains(['\0', '\n']), "a finding that is not one line: {line:?}");
         let words: String = d
-            .message
+            .diagnosis
+            .to_string()
             .split('`')
             .step_by(2)
             .flat_map(str::chars)

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use ironswan_keying::diagnosis::{Configuration, FileFault};
 use ironswan_keying::{Connection, SharedKey};
 
 use super::diag::{Diagnostics, Severity};
@@ -118,23 +119,20 @@ pub fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Confi
         if diags.errors() > before {
             return None;
         }
-        let why = match fs.list(dir) {
-            Ok(None) => "there is no such folder; name the folder with --config".to_owned(),
-            Ok(Some(_)) => "holds neither swanctl.conf nor conf.d/*.conf; write one".to_owned(),
-            Err(e) => format!("{e}; name the folder with --config"),
-        };
-        diags.error(&Origin::source(&dir.to_string_lossy()), "", why);
+        match fs.list(dir) {
+            Ok(list) => {
+                let folder = list.is_some();
+                let at = Origin::source(&dir.to_string_lossy());
+                diags.error(&at, "", Configuration::NothingToRead { folder });
+            }
+            Err(e) => unseen(dir, &e, diags),
+        }
         return None;
     }
     // This one is not read: a look at it that fails says nothing.
     if fs.exists(&dir.join("ipsec.conf")).unwrap_or(false) {
         let at = Origin::source(&dir.join("ipsec.conf").to_string_lossy());
-        diags.push(
-            Severity::Warning,
-            Some(&at),
-            "",
-            "is not read yet; write its connections into swanctl.conf",
-        );
+        diags.warn(&at, "", Configuration::IpsecConf);
     }
     let mut config = read_files(fs, &files, diags)?;
     config.has_main = has_main;
@@ -161,11 +159,8 @@ fn there(fs: &Files, path: &Path, diags: &mut Diagnostics) -> bool {
 }
 
 fn unseen(path: &Path, e: &std::io::Error, diags: &mut Diagnostics) {
-    diags.error(
-        &Origin::source(&path.to_string_lossy()),
-        "",
-        format!("cannot be looked at: {e}; make it readable for the daemon, or remove it"),
-    );
+    let (name, why) = (path.to_string_lossy(), FileFault::System(e.to_string()));
+    diags.error(&Origin::source(&name), "", Configuration::Unreadable { path: None, why });
 }
 
 fn read_files(fs: &Files, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
@@ -212,15 +207,8 @@ fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
             }
             let mode = modes.get(&*at.file).copied().unwrap_or_default();
             if mode & 0o077 != 0 {
-                let file = &at.file;
-                diags.error(
-                    at,
-                    "secrets",
-                    format!(
-                        "the file holds secrets and others may read it (mode {:03o}); chmod 600 {file}",
-                        mode & 0o777
-                    ),
-                );
+                let exposed = Configuration::SecretsExposed { file: at.file.to_string(), mode: mode & 0o777 };
+                diags.error(at, "secrets", exposed);
             }
         }
     }
@@ -245,22 +233,20 @@ pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Dia
             }
             ("pools" | "authorities", Node::Section(s)) => {
                 for (n, sub) in s.sections() {
-                    diags.error(
-                        &sub.origin,
-                        &format!("{name}.{n}"),
-                        format!("{name} are not built yet; remove this section"),
-                    );
+                    let what = format!("{name} are not built yet");
+                    let unbuilt = Configuration::NotBuilt { what, write: "remove this section" };
+                    diags.error(&sub.origin, &format!("{name}.{n}"), unbuilt);
                 }
             }
             (_, Node::Section(_)) if used.contains(name) => {}
             (_, Node::Section(s)) => {
                 let known = ["connections", "secrets", "pools", "authorities"];
                 let near = if diags.is_full() { None } else { super::diag::nearest(name, known) };
-                let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
-                diags.error(&s.origin, name, format!("unknown section, and nothing inherits from it{hint}"));
+                let near = near.map(str::to_owned);
+                diags.error(&s.origin, name, Configuration::UnknownSection { near, top: true });
             }
             (_, Node::Value(v)) => {
-                diags.error(&v.origin, name, "a key outside of every section; put it into a connection");
+                diags.error(&v.origin, name, Configuration::KeyOutside);
             }
         }
     }
@@ -271,7 +257,7 @@ fn connections(section: &Section, config: &mut Config, diags: &mut Diagnostics) 
     for (name, node) in section.entries() {
         let path = format!("connections.{name}");
         let Node::Section(s) = node else {
-            diags.error(node.origin(), &path, format!("is a section, not a key; write {name} {{ ... }}"));
+            diags.error(node.origin(), &path, Configuration::KeyForSection { name: name.to_owned() });
             continue;
         };
         note_places(s, &path, &mut config.places);

@@ -5,12 +5,13 @@
 //! exchange for IKE, encryption without integrity) are errors too. With a classic cipher and no PRF the PRF follows the
 //! integrity algorithm, as in charon; with an AEAD it must be written, as in charon. Not here: the words (`algorithms`).
 
+use ironswan_keying::diagnosis::{Configuration, ProposalFault};
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, PrfId, ProtocolId, TransformType};
 use ironswan_wire::proposal::{Proposal, Transform};
 
-use super::algorithms::{ADDITIONAL, Token, WORDS, carries, in_protocol, word};
+use super::algorithms::{ADDITIONAL, Token, USE_KE, WORDS, carries, in_protocol, word};
 use super::diag::nearest;
-use super::value::{NAMES_NOTHING, show};
+use super::value::{Wrong, show};
 
 /// IKE's `default`: AEADs first, then AES-CBC with HMAC-SHA2 for peers without them.
 const IKE_DEFAULT: &[&str] = &[
@@ -31,11 +32,14 @@ const MAX_PROPOSALS: usize = 255;
 const MAX_IKE_PROPOSALS: usize = 64;
 const MAX_TRANSFORMS: usize = 512;
 
+/// Most algorithms of one proposal.
+const MAX_ONE: usize = 64;
+
 /// A list of strings to proposals for IKE, ESP or AH, numbered from 1. The errors name the string.
 pub(super) fn list<'a>(
     items: impl Iterator<Item = &'a str>,
     protocol: ProtocolId,
-) -> Result<Vec<Proposal>, Vec<String>> {
+) -> Result<Vec<Proposal>, Vec<Wrong>> {
     let mut out: Vec<Proposal> = Vec::new();
     let mut errors = Vec::new();
     let all = match protocol {
@@ -49,7 +53,9 @@ pub(super) fn list<'a>(
         let texts = if item.eq_ignore_ascii_case("default") { all } else { &one_item[..] };
         for text in texts {
             match one(text, protocol) {
-                Ok(_) if out.len() >= max => errors.push(format!("more than {max} proposals")),
+                Ok(_) if out.len() >= max => {
+                    errors.push(Configuration::TooMany { max, of: "proposals", write: "" })
+                }
                 Ok(transforms) => {
                     let number = (out.len() + 1) as u8;
                     out.push(Proposal { number, protocol, spi: Vec::new(), transforms });
@@ -62,24 +68,29 @@ pub(super) fn list<'a>(
         }
     }
     if out.is_empty() && errors.is_empty() {
-        errors.push(NAMES_NOTHING.to_owned());
+        errors.push(Configuration::NamesNothing);
     }
     errors.extend(too_many(&out));
     if errors.is_empty() { Ok(out) } else { Err(errors) }
 }
 
 /// A sentence about proposals that do not go into one payload.
-pub(super) fn too_many(list: &[Proposal]) -> Option<String> {
+fn too_many(list: &[Proposal]) -> Option<Wrong> {
     let transforms: usize = list.iter().map(|p| p.transforms.len()).sum();
     if list.len() > MAX_PROPOSALS {
-        return Some(format!("more than {MAX_PROPOSALS} proposals, with those for the other protocol"));
+        let of = "proposals, with those for the other protocol";
+        return Some(Configuration::TooMany { max: MAX_PROPOSALS, of, write: "" });
     }
-    (transforms > MAX_TRANSFORMS)
-        .then(|| format!("more than {MAX_TRANSFORMS} algorithms in all proposals together; write fewer"))
+    let of = "algorithms in all proposals together";
+    (transforms > MAX_TRANSFORMS).then_some(Configuration::TooMany {
+        max: MAX_TRANSFORMS,
+        of,
+        write: "write fewer",
+    })
 }
 
 /// Puts lists of several protocols into one, numbered from 1 in this order; or says that they are too many.
-pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec<Proposal>, String> {
+pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec<Proposal>, Wrong> {
     let all: Vec<Proposal> = lists.into_iter().flatten().collect();
     match too_many(&all) {
         None => Ok(all.into_iter().zip(1..=u8::MAX).map(|(p, number)| Proposal { number, ..p }).collect()),
@@ -87,25 +98,25 @@ pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec
     }
 }
 
-fn one(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, String> {
-    let whole = show(text);
+fn one(text: &str, protocol: ProtocolId) -> Result<Vec<Transform>, Wrong> {
+    let bad = |why| Configuration::BadProposal { proposal: show(text), why };
     let mut transforms: Vec<Transform> = Vec::new();
     for token in text.split('-') {
         let token = token.trim().to_ascii_lowercase();
-        let t = transform(&token, protocol).map_err(|e| format!("`{whole}`: {e}"))?;
+        let t = transform(&token, protocol).map_err(bad)?;
         if !transforms.contains(&t) {
             transforms.push(t);
         }
-        if transforms.len() > 64 {
-            return Err(format!("`{whole}`: more than 64 algorithms"));
+        if transforms.len() > MAX_ONE {
+            return Err(bad(ProposalFault::TooMany { max: MAX_ONE }));
         }
     }
-    complete(transforms, protocol).map_err(|e| format!("`{whole}`: {e}"))
+    complete(transforms, protocol).map_err(bad)
 }
 
-fn transform(token: &str, protocol: ProtocolId) -> Result<Transform, String> {
+fn transform(token: &str, protocol: ProtocolId) -> Result<Transform, ProposalFault> {
     if token.is_empty() {
-        return Err("an empty algorithm name; write names with one hyphen between them".to_owned());
+        return Err(ProposalFault::EmptyName);
     }
     if let Some((_, t)) = WORDS.iter().find(|(name, _)| *name == token) {
         return match t {
@@ -113,44 +124,40 @@ fn transform(token: &str, protocol: ProtocolId) -> Result<Transform, String> {
                 let t = in_protocol(*t, protocol);
                 if carries(protocol, &t) { Ok(t) } else { Err(misplaced(token, &t, protocol)) }
             }
-            Token::Unbuilt(remedy) => Err(format!("{token} is not built; {remedy}")),
+            Token::Unbuilt(write) => Err(ProposalFault::NotBuilt { name: token.to_owned(), write }),
         };
     }
     let additional = token.strip_prefix("ke").and_then(|r| r.split_once('_'));
     if additional.is_some_and(|(n, _)| matches!(n, "1" | "2" | "3" | "4" | "5" | "6" | "7")) {
-        return Err(format!("{} is not built; {ADDITIONAL}", show(token)));
+        return Err(ProposalFault::NotBuilt { name: show(token), write: ADDITIONAL });
     }
     if let Some(explicit) = token.strip_suffix("iiv").map(|t| t.trim_end_matches('_'))
         && WORDS.iter().any(|(name, _)| *name == explicit)
     {
         // The engine has them; no daemon has a word for them that others would understand.
-        return Err(format!("implicit IVs (RFC 8750) cannot be negotiated yet; write {explicit}"));
+        return Err(ProposalFault::ImplicitIv { explicit: explicit.to_owned() });
     }
     let usable = |t: &Token| matches!(t, Token::Is(t) if carries(protocol, &in_protocol(*t, protocol)));
     let near = nearest(token, WORDS.iter().filter(|(_, t)| usable(t)).map(|(n, _)| *n));
-    let hint = near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default();
-    Err(format!("{} is not a known algorithm{hint}", show(token)))
+    Err(ProposalFault::Unknown { name: show(token), near: near.map(str::to_owned) })
 }
 
-/// Why a transform that is known cannot be in a proposal of this protocol.
-fn misplaced(token: &str, t: &Transform, protocol: ProtocolId) -> String {
+/// Reason why a transform that is known cannot be in a proposal of this protocol.
+fn misplaced(token: &str, t: &Transform, protocol: ProtocolId) -> ProposalFault {
+    let name = token.to_owned();
     match (t, protocol) {
-        (Transform::Prf(_), ProtocolId::ESP | ProtocolId::AH) => {
-            "a PRF is for proposals of the IKE_SA; remove it".to_owned()
-        }
-        (Transform::Esn(_), _) => "esn and noesn are for esp_proposals and ah_proposals".to_owned(),
-        (Transform::Encr(..), ProtocolId::AH) => format!(
-            "{token} encrypts, which AH does not; name an integrity algorithm such as sha256, or write esp_proposals"
-        ),
+        (Transform::Prf(_), ProtocolId::ESP | ProtocolId::AH) => ProposalFault::PrfOutsideIke,
+        (Transform::Esn(_), _) => ProposalFault::EsnInIke,
+        (Transform::Encr(..), ProtocolId::AH) => ProposalFault::EncryptionInAh { name },
         (Transform::Encr(EncrId::NULL | EncrId::NULL_AES_GMAC, _), ProtocolId::IKE) => {
-            format!("{token} leaves IKE messages readable; it is for esp_proposals, write aes128gcm16 here")
+            ProposalFault::ReadableIke { name }
         }
         (Transform::Encr(..), _) => {
-            format!("{token} is not built for the IKE_SA; write aes128gcm16, or aes128 with sha256")
+            ProposalFault::NotForIke { name, write: "write aes128gcm16, or aes128 with sha256" }
         }
-        (Transform::Integ(_), _) => format!("{token} is not built for the IKE_SA; write sha256"),
-        (Transform::Prf(_), _) => format!("{token} is not built; write prfsha256"),
-        _ => format!("{token} is not built; write x25519, ecp256, ecp384, modp2048 or modp3072"),
+        (Transform::Integ(_), _) => ProposalFault::NotForIke { name, write: "write sha256" },
+        (Transform::Prf(_), _) => ProposalFault::NotBuilt { name, write: "write prfsha256" },
+        _ => ProposalFault::NotBuilt { name, write: USE_KE },
     }
 }
 
@@ -169,12 +176,12 @@ fn implied_prf(integ: IntegId) -> Option<PrfId> {
 }
 
 /// Checks what a proposal must have, adds what follows from it, and puts it in the order in which charon logs it.
-fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform>, String> {
+fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform>, ProposalFault> {
     let has = |t: &[Transform], kind| t.iter().any(|x| x.kind() == kind);
     let integ = has(&t, TransformType::INTEG);
     let aead = if protocol == ProtocolId::AH {
         if !integ {
-            return Err("an integrity algorithm is missing; for example sha256".to_owned());
+            return Err(ProposalFault::NoIntegrity);
         }
         false
     } else {
@@ -182,11 +189,11 @@ fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform
     };
     if protocol == ProtocolId::IKE {
         if !has(&t, TransformType::KE) {
-            return Err("a key exchange is missing; add x25519, ecp256 or modp2048".to_owned());
+            return Err(ProposalFault::NoKeyExchange);
         }
         if !has(&t, TransformType::PRF) {
             if aead {
-                return Err("a PRF is missing, which an AEAD does not imply; add prfsha256".to_owned());
+                return Err(ProposalFault::NoPrf);
             }
             let integs = t.iter().filter_map(|x| if let Transform::Integ(id) = x { Some(*id) } else { None });
             let mut implied = Vec::new();
@@ -195,7 +202,7 @@ fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform
                     Some(prf) => implied.push(prf),
                     None => {
                         let name = word(&Transform::Integ(id), protocol).unwrap_or("this algorithm");
-                        return Err(format!("the PRF that goes with {name} is not built; add prfsha256"));
+                        return Err(ProposalFault::ImpliedPrfNotBuilt { name: name.to_owned() });
                     }
                 }
             }
@@ -216,28 +223,19 @@ fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform
 }
 
 /// Checks encryption against integrity; true when it is of AEADs.
-fn encryption(t: &[Transform], integ: bool, protocol: ProtocolId) -> Result<bool, String> {
+fn encryption(t: &[Transform], integ: bool, protocol: ProtocolId) -> Result<bool, ProposalFault> {
     let ciphers = t.iter().filter_map(|x| if let Transform::Encr(id, _) = x { Some(*id) } else { None });
     let (aead, classic): (Vec<EncrId>, Vec<EncrId>) = ciphers.partition(|id| id.is_aead());
-    let list = "AES-GCM, AES-CCM, AES-GMAC and ChaCha20-Poly1305";
     match (aead.is_empty(), classic.is_empty()) {
-        (true, true) if integ && protocol == ProtocolId::ESP => {
-            Err("an encryption algorithm is missing; for example aes128gcm16. To authenticate only, add null".to_owned())
-        }
-        (true, true) => Err("an encryption algorithm is missing; for example aes128gcm16".to_owned()),
-        (false, false) => Err(format!(
-            "{list} cannot be in one proposal with other ciphers (RFC 7296 section 3.3); write two proposals with a \
-             comma between them"
-        )),
+        (true, true) => Err(ProposalFault::NoEncryption { integrity: integ && protocol == ProtocolId::ESP }),
+        (false, false) => Err(ProposalFault::MixedModes),
         // RFC 5282 section 8, and RFC 8221 section 6 (AUTH_NONE) for ESP.
-        (false, true) if integ => Err(format!("{list} take no integrity algorithm (RFC 5282 section 8); remove it")),
+        (false, true) if integ => Err(ProposalFault::AeadWithIntegrity),
         (false, true) => Ok(true),
         // RFC 8221 section 4: encryption without integrity MUST NOT be used; RFC 4303 section 3.2: and not both NULL.
         (true, false) if !integ => Err(match classic.contains(&EncrId::NULL) {
-            true => "null without an integrity algorithm protects nothing; add sha256".to_owned(),
-            false => "an integrity algorithm is missing, without which encryption does not protect (RFC 8221 section 4); \
-                      add sha256"
-                .to_owned(),
+            true => ProposalFault::NullAlone,
+            false => ProposalFault::EncryptionAlone,
         }),
         (true, false) => Ok(false),
     }

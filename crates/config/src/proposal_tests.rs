@@ -3,7 +3,7 @@
 use super::super::algorithms::{advice, is_readable, is_secret};
 use super::*;
 
-fn read(text: &str, protocol: ProtocolId) -> Result<String, Vec<String>> {
+fn read(text: &str, protocol: ProtocolId) -> Result<String, Vec<Wrong>> {
     list(text.split(','), protocol).map(|l| l.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
 }
 
@@ -11,15 +11,15 @@ fn default_list(protocol: ProtocolId) -> Vec<Proposal> {
     list(std::iter::once("default"), protocol).unwrap()
 }
 
-fn ike(text: &str) -> Result<String, Vec<String>> {
+fn ike(text: &str) -> Result<String, Vec<Wrong>> {
     read(text, ProtocolId::IKE)
 }
 
-fn esp(text: &str) -> Result<String, Vec<String>> {
+fn esp(text: &str) -> Result<String, Vec<Wrong>> {
     read(text, ProtocolId::ESP)
 }
 
-fn ah(text: &str) -> Result<String, Vec<String>> {
+fn ah(text: &str) -> Result<String, Vec<Wrong>> {
     read(text, ProtocolId::AH)
 }
 
@@ -139,7 +139,8 @@ fn what_is_wrong_is_named_with_the_remedy() {
     ] {
         let errors = got.unwrap_err();
         assert_eq!(errors.len(), 1);
-        let said = errors[0].split_once("`: ").unwrap().1;
+        let said = errors[0].to_string();
+        let said = said.split_once("`: ").unwrap().1;
         assert_eq!(said, want);
     }
     assert!(ike(&vec!["aes128-sha256-ecp256"; 300].join(",")).is_err());
@@ -149,7 +150,10 @@ fn what_is_wrong_is_named_with_the_remedy() {
 #[test]
 fn what_does_not_go_into_one_payload_is_an_error() {
     let many = |text: &str, n: usize| vec![text; n].join(",");
-    let errors = |text: &str, protocol| list(text.split(','), protocol).err().unwrap_or_default();
+    let errors = |text: &str, protocol| -> Vec<String> {
+        let errors = list(text.split(','), protocol).err().unwrap_or_default();
+        errors.iter().map(ToString::to_string).collect()
+    };
     assert!(errors(&many("aes128-sha256-x25519", 64), ProtocolId::IKE).is_empty());
     assert_eq!(errors(&many("aes128-sha256-x25519", 65), ProtocolId::IKE), ["more than 64 proposals"]);
     assert!(errors(&many("aes128gcm16", 255), ProtocolId::ESP).is_empty());
@@ -163,12 +167,15 @@ fn what_does_not_go_into_one_payload_is_an_error() {
         join([esp, list(many("sha256", ah).split(','), ProtocolId::AH).unwrap()])
     };
     assert_eq!(lists(200, 55).unwrap().last().map(|p| p.number), Some(255));
-    assert!(lists(200, 56).unwrap_err().starts_with("more than 255 proposals"));
+    assert!(lists(200, 56).unwrap_err().to_string().starts_with("more than 255 proposals"));
 }
 
 #[test]
 fn what_the_rfcs_advise_against_is_said_once_with_what_to_write_instead() {
-    let of = |text: &str, protocol| advice(&list(text.split(','), protocol).unwrap());
+    let of = |text: &str, protocol| -> Vec<String> {
+        let doubts = advice(&list(text.split(','), protocol).unwrap());
+        doubts.into_iter().map(|what| Configuration::Doubtful { what }.to_string()).collect()
+    };
     assert_eq!(
         of("3des-md5,3des-md5-sha256", ProtocolId::ESP),
         [

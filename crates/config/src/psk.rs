@@ -29,6 +29,7 @@ pub fn is_documented(key: &Secret) -> bool {
 #[cfg(test)]
 mod tests {
     use ironswan_crypto::rng::System;
+    use ironswan_keying::diagnosis::Configuration;
 
     use super::super::diag::{Diagnostics, Severity};
     use super::super::{check, load_files, value};
@@ -52,7 +53,8 @@ mod tests {
             let config =
                 load_files(ironswan_testkit::clock::now, std::slice::from_ref(&file), &mut diags).unwrap();
             check::documented(&config, severity, &mut diags);
-            let found: Vec<_> = diags.iter().filter(|d| d.message.contains("everybody knows it")).collect();
+            let found: Vec<_> =
+                diags.iter().filter(|d| d.diagnosis == Configuration::DocumentedSecret.into()).collect();
             assert_eq!((found.len(), diags.errors()), (1, errors));
             assert_eq!(found[0].origin.as_ref().unwrap().line, 3);
         }

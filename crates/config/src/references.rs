@@ -5,9 +5,10 @@
 //! refer to; of each in turn the first that has a key holds. A key that is written without a value hides one behind it.
 //! References to nothing and in circles, which strongSwan ignores, are errors: a tunnel would be less than what was written.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ptr;
+
+use ironswan_keying::diagnosis::{Configuration, InheritFault, InheritLimit};
 
 use super::diag::Diagnostics;
 use super::tree::{Node, Origin, Section};
@@ -33,12 +34,6 @@ const MAX_CHAIN: usize = 64;
 /// Only so many sections are compared with a name that is none, and only for so many names.
 const MAX_COMPARED: usize = 10_000;
 const MAX_HINTS: usize = 10;
-
-const TOO_MANY: &str = "inheriting makes too many entries; let fewer sections inherit";
-const TOO_LONG: &str =
-    "more than 64 references in a row begin here; inherit from fewer sections, and not in a circle";
-const TOO_DEEP: &str =
-    "inheriting puts more than 64 sections inside each other; inherit from no section that contains this one";
 
 /// Makes every section what it inherits, too. No reference is left.
 pub(super) fn resolve(root: &mut Section, diags: &mut Diagnostics) {
@@ -75,7 +70,8 @@ fn resolve_within(max_added: usize, root: &mut Section, diags: &mut Diagnostics)
                 break;
             }
             if let Some(why) = wrong {
-                diags.error(origin, &path.join("."), format!("inherits from `{name}`, {why}"));
+                let from = name.clone();
+                diags.error(origin, &path.join("."), Configuration::Inheritance { from, why });
             }
         }
         if resolver.stopped.is_some() {
@@ -84,8 +80,8 @@ fn resolve_within(max_added: usize, root: &mut Section, diags: &mut Diagnostics)
     }
     let whole = (diags.errors() == before && resolver.stopped.is_none())
         .then(|| resolver.whole(&mut Vec::new(), &[resolver.root], diags));
-    if let (Some(why), Some((origin, path))) = (resolver.stopped, resolver.place) {
-        diags.error(&origin, &path, why);
+    if let (Some(limit), Some((origin, path))) = (resolver.stopped, resolver.place) {
+        diags.error(&origin, &path, Configuration::InheritanceLimit { limit });
     }
     match whole {
         Some(whole) if diags.errors() == before => *root = whole,
@@ -166,7 +162,7 @@ struct Resolver<'a> {
     /// Sections that a circle of references leads back to.
     circles: HashSet<*const Section>,
     /// The limit that was reached.
-    stopped: Option<Cow<'static, str>>,
+    stopped: Option<InheritLimit>,
     /// What was being resolved then: where it was written, and its path.
     place: Option<(Origin, String)>,
 }
@@ -180,30 +176,29 @@ impl<'a> Resolver<'a> {
     }
 
     /// What is wrong with a reference to `name` from the section at `path`. `in_circle` holds for all references of a section.
-    fn wrong(&mut self, path: &[String], name: &str, in_circle: &mut Option<bool>) -> Option<String> {
+    fn wrong(&mut self, path: &[String], name: &str, in_circle: &mut Option<bool>) -> Option<InheritFault> {
         let own = borrowed(path);
         let target: Vec<&str> = name.split('.').collect();
         if own.starts_with(&target) {
-            return Some("which contains or inherits from this section".to_owned());
+            return Some(InheritFault::Circle);
         }
         if target.starts_with(&own) {
-            return Some("which is a part of this section".to_owned());
+            return Some(InheritFault::Part);
         }
         if *in_circle.get_or_insert_with(|| self.is_in_circle(path)) {
-            return Some("which contains or inherits from this section".to_owned());
+            return Some(InheritFault::Circle);
         }
         if self.find(&target).is_empty() {
-            return Some(format!("which is no section{}", self.hint(name)));
+            return Some(InheritFault::NoSection { near: self.nearest(name) });
         }
         None
     }
 
-    /// `; did you mean ...?` for a name that is no section, when one is near.
-    fn hint(&mut self, name: &str) -> String {
-        let Some(left) = self.hints.checked_sub(1) else { return String::new() };
-        self.hints = left;
-        let near = super::diag::nearest(name, self.root.sections().map(|(n, _)| n).take(MAX_COMPARED));
-        near.map(|n| format!("; did you mean `{n}`?")).unwrap_or_default()
+    /// The name of a section that is near to one that is no section.
+    fn nearest(&mut self, name: &str) -> Option<String> {
+        self.hints = self.hints.checked_sub(1)?;
+        let known = self.root.sections().map(|(n, _)| n).take(MAX_COMPARED);
+        super::diag::nearest(name, known).map(str::to_owned)
     }
 
     /// The sections that are one at `path`, in the order in which they are asked for a key.
@@ -213,8 +208,8 @@ impl<'a> Resolver<'a> {
         out.list
     }
 
-    fn stop(&mut self, why: impl Into<Cow<'static, str>>) {
-        self.stopped.get_or_insert_with(|| why.into());
+    fn stop(&mut self, limit: InheritLimit) {
+        self.stopped.get_or_insert(limit);
     }
 
     fn place(&mut self, origin: &Origin, path: &[String]) {
@@ -230,10 +225,10 @@ impl<'a> Resolver<'a> {
 
     fn collect(&mut self, section: &'a Section, path: &[&str], out: &mut Found<'a>) {
         if path.len() > MAX_PATH {
-            return self.stop(TOO_DEEP);
+            return self.stop(InheritLimit::Depth);
         }
         if !self.step() {
-            return self.stop(TOO_MANY);
+            return self.stop(InheritLimit::Entries { max: None });
         }
         match path.split_first() {
             None => {
@@ -255,7 +250,7 @@ impl<'a> Resolver<'a> {
             return;
         }
         if self.following.len() >= MAX_CHAIN {
-            return self.stop(TOO_LONG);
+            return self.stop(InheritLimit::Chain);
         }
         self.following.push(section);
         for (name, _) in &section.refs {
@@ -274,31 +269,25 @@ impl<'a> Resolver<'a> {
         let mut out = Section::new(origin.clone());
         for (name, node) in parts.iter().flat_map(|s| s.entries()) {
             if !self.step() {
-                self.stop(TOO_MANY);
+                self.stop(InheritLimit::Entries { max: None });
             }
             if self.stopped.is_some() {
                 self.place(node.origin(), path);
                 return out;
             }
             if let Some(own) = out.get(name) {
-                let message = match (own, node) {
-                    (Node::Value(_), Node::Section(_)) => "is a key already",
-                    (Node::Section(_), Node::Value(_)) => "is a section already",
+                let is_key = match (own, node) {
+                    (Node::Value(_), Node::Section(_)) => true,
+                    (Node::Section(_), Node::Value(_)) => false,
                     _ => continue,
                 };
-                let place = own.origin().clone();
-                diags.error(
-                    node.origin(),
-                    &path.join("."),
-                    format!("`{name}` {message} where this is inherited, {place}"),
-                );
+                let (name, place) = (name.to_owned(), own.origin().to_string());
+                let clash = Configuration::InheritedClash { name, is_key, place };
+                diags.error(node.origin(), &path.join("."), clash);
                 continue;
             }
             let Some(left) = self.entries.checked_sub(weight(name, node)) else {
-                self.stop(format!(
-                    "inheriting makes too many entries, more than {}; let fewer sections inherit",
-                    self.added
-                ));
+                self.stop(InheritLimit::Entries { max: Some(self.added) });
                 self.place(node.origin(), path);
                 return out;
             };

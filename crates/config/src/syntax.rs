@@ -17,6 +17,7 @@
 
 use std::sync::Arc;
 
+use ironswan_keying::diagnosis::{Configuration, IncludeFault, SyntaxFault};
 use zeroize::Zeroizing;
 
 use super::diag::Diagnostics;
@@ -56,11 +57,8 @@ impl Includes for NoIncludes {
         _: &mut Vec<String>,
         diags: &mut Diagnostics,
     ) {
-        diags.error(
-            at,
-            "",
-            format!("include {}: not possible here", shorten(&pattern.escape_debug().to_string())),
-        );
+        let file = shorten(&pattern.escape_debug().to_string());
+        diags.error(at, "", Configuration::IncludeRefused { file, why: IncludeFault::NoFile });
     }
 }
 
@@ -80,21 +78,21 @@ pub(super) fn parse(
         Err(e) => {
             let line = line_of(bytes, e.valid_up_to());
             let at = Origin { file: file.clone(), line };
-            diags.error(&at, "", "bytes that are not UTF-8; save the file as UTF-8 text");
+            diags.error(&at, "", Configuration::Syntax { why: SyntaxFault::NotUtf8 });
             return;
         }
     };
     if let Some(pos) = memchr_nul(bytes) {
         let at = Origin { file: file.clone(), line: line_of(bytes, pos) };
-        diags.error(&at, "", "a NUL byte; this is not a text file, or it is damaged");
+        diags.error(&at, "", Configuration::Syntax { why: SyntaxFault::Nul });
         return;
     }
     let layout = Layout { line_start: 0, fresh: true, unclosed: None, superfluous: None };
     let mut p = Parser { file, text, rest: text, line: 1, layout, secret: None, path, includes, diags };
     let depth = p.path.len();
-    if let Err((line, message)) = p.statements(root, None) {
+    if let Err((line, why)) = p.statements(root, None) {
         let at = Origin { file: file.clone(), line };
-        p.diags.error(&at, "", message);
+        p.diags.error(&at, "", Configuration::Syntax { why });
     }
     p.path.truncate(depth);
 }
@@ -108,17 +106,8 @@ fn line_of(bytes: &[u8], pos: usize) -> u32 {
     u32::try_from(lines).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-type Stop = (u32, String);
-
-/// What is said instead of quoting what may be the rest of a secret: `secret = abc}def`.
-const PERHAPS_SECRET: &str = "what stands behind the `}` on the line of a secret is not another section; quote the secret if it is \
-                              a part of it";
-/// The same without a blank in between, where even a section may be the rest of a secret.
-const CLOSE_BEHIND: &str = "something stands directly behind the `}` on the line of a secret; put a blank behind the `}`, or quote \
-                            the secret if it is a part of it";
-/// The same of a line of its own.
-const NO_STATEMENT: &str = "among secrets, something that is neither `key = value` nor `name { ... }`; write one of them, and quote \
-                            a secret that goes over lines";
+/// The line on which reading ends, and the reason.
+type Stop = (u32, SyntaxFault);
 
 /// What the indentation says about braces. A missing `}` shows only at the end of the file, far from its place; people
 /// indent what is inside, so the first line that stands too far out, or the first `}` that stands too far in, tells more.
@@ -187,11 +176,7 @@ impl<'a> Parser<'a, '_> {
         let end = self.rest.find('\n').unwrap_or(self.rest.len());
         if self.rest[..end].trim_end_matches('\r').contains('\r') {
             let at = self.here();
-            self.diags.error(
-                &at,
-                "",
-                "a carriage return in the middle of a comment; end lines with LF or CR LF",
-            );
+            self.diags.error(&at, "", Configuration::Syntax { why: SyntaxFault::CarriageReturn });
         }
         self.rest = &self.rest[end..];
     }
@@ -209,8 +194,8 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn fail<T>(&self, message: impl Into<String>) -> Result<T, Stop> {
-        Err((self.line, message.into()))
+    fn fail<T>(&self, why: SyntaxFault) -> Result<T, Stop> {
+        Err((self.line, why))
     }
 
     /// The blanks in front of what is read next, when it is the first of its line.
@@ -258,34 +243,17 @@ impl<'a> Parser<'a, '_> {
 
     /// The end of the file came before the `}` of `open`.
     fn never_closed(&self, open: &Open<'_>) -> Stop {
-        match self.layout.unclosed {
-            None => (open.line, format!("section `{}` is never closed; add a `}}`", open.name)),
-            Some((name, begins, ends)) => {
-                let message = format!(
-                    "section `{name}` is never closed; by the indentation its `}}` is missing before line {ends}"
-                );
-                let last = if begins == open.line {
-                    String::new()
-                } else {
-                    format!(
-                        " (by the braces alone `{}` of line {} is open at the end of the file)",
-                        open.name, open.line
-                    )
-                };
-                (begins, message + &last)
-            }
-        }
+        let (name, begins, before) = match self.layout.unclosed {
+            None => (open.name, open.line, None),
+            Some((name, begins, ends)) => (name, begins, Some(ends)),
+        };
+        let open = (begins != open.line).then(|| (open.name.to_owned(), open.line));
+        (begins, SyntaxFault::NeverClosed { name: name.to_owned(), before, open })
     }
 
     /// A `}` came and no section was open.
     fn closes_nothing(&self) -> Stop {
-        let message = match self.layout.superfluous {
-            Some(line) => {
-                format!("a `}}` that closes nothing; by the indentation the one of line {line} is too many")
-            }
-            None => "a `}` that closes nothing; remove it".to_owned(),
-        };
-        (self.line, message)
+        (self.line, SyntaxFault::ClosesNothing { superfluous: self.layout.superfluous })
     }
 
     fn statement(&mut self, into: &mut Section, indent: Option<&'a str>) -> Result<(), Stop> {
@@ -293,12 +261,12 @@ impl<'a> Parser<'a, '_> {
         // A message goes to the log and to terminals: it must not quote a part of a secret.
         let behind = self.secret == Some(at.line);
         if behind && self.text[..self.text.len() - self.rest.len()].ends_with('}') {
-            return self.fail(CLOSE_BEHIND);
+            return self.fail(SyntaxFault::DirectlyBehindSecret);
         }
         let among = self.path.first().is_some_and(|first| first == "secrets") || into.get("secret").is_some();
         let hide = |stop: Stop| match (behind, among) {
-            (true, _) => (stop.0, PERHAPS_SECRET.to_owned()),
-            (_, true) => (stop.0, NO_STATEMENT.to_owned()),
+            (true, _) => (stop.0, SyntaxFault::BehindSecret),
+            (_, true) => (stop.0, SyntaxFault::NoStatementAmongSecrets),
             _ => stop,
         };
         let name = self.name().map_err(hide)?;
@@ -312,7 +280,7 @@ impl<'a> Parser<'a, '_> {
         self.space();
         if self.peek() == Some('=') {
             if behind {
-                return self.fail(PERHAPS_SECRET);
+                return self.fail(SyntaxFault::BehindSecret);
             }
             self.bump();
             let value = self.value(&at)?;
@@ -331,27 +299,21 @@ impl<'a> Parser<'a, '_> {
             Some('{') => {
                 self.bump();
             }
-            _ if name == "include" => return Err((at.line, "include names no file".to_owned())),
+            _ if name == "include" => return Err((at.line, SyntaxFault::IncludeNamesNone)),
             _ => {
-                let name = shorten(name);
-                let message = format!(
-                    "`{name}` is followed by neither `=` nor `{{`; write `{name} = value` or `{name} {{ ... }}`"
-                );
-                return Err(hide((at.line, message)));
+                return Err(hide((at.line, SyntaxFault::NoValue { name: shorten(name) })));
             }
         }
         if self.path.len() >= MAX_DEPTH {
-            return Err((
-                at.line,
-                format!("section `{name}`: more than {MAX_DEPTH} sections inside each other"),
-            ));
+            return Err((at.line, SyntaxFault::TooDeep { name: name.to_owned(), max: MAX_DEPTH }));
         }
         let Some(section) = into.open(name, &at) else {
-            return Err((at.line, format!("`{name}` is a key already, it cannot be a section too")));
+            return Err((at.line, SyntaxFault::KeyAlready { name: name.to_owned() }));
         };
         section.refs.extend(refs);
         if section.refs.len() > MAX_REFS {
-            return Err((at.line, format!("section `{}`: more than {MAX_REFS} references", shorten(name))));
+            let name = Some(shorten(name));
+            return Err((at.line, SyntaxFault::TooManyReferences { name, max: MAX_REFS }));
         }
         self.path.push(name.to_owned());
         self.layout.fresh = false;
@@ -366,7 +328,8 @@ impl<'a> Parser<'a, '_> {
         match into.set(name, Node::Value(value)) {
             None => {}
             Some(Node::Section(s)) => {
-                return Err((at.line, format!("`{name}` is a section already, opened at {}", s.origin)));
+                let (name, place) = (name.to_owned(), s.origin.to_string());
+                return Err((at.line, SyntaxFault::SectionAlready { name, place }));
             }
             Some(Node::Value(before)) => {
                 let key = join(&self.path.join("."), name);
@@ -375,11 +338,7 @@ impl<'a> Parser<'a, '_> {
                 } else {
                     before.origin.to_string()
                 };
-                self.diags.warn(
-                    &at,
-                    &key,
-                    format!("is written twice, first at {first}: the last one holds; remove one"),
-                );
+                self.diags.warn(&at, &key, Configuration::WrittenTwice { first });
             }
         }
         Ok(())
@@ -392,21 +351,19 @@ impl<'a> Parser<'a, '_> {
         let name = &self.rest[..end];
         if name.is_empty() {
             let c = self.peek().unwrap_or(' ');
-            return self.fail(format!("`{}` where a name is expected", c.escape_default()));
+            let found = c.escape_default().to_string();
+            return self.fail(SyntaxFault::NameExpected { found });
         }
         if name.len() > MAX_NAME {
-            return self.fail(format!("a name longer than {MAX_NAME} bytes: `{}`", shorten(name)));
+            return self.fail(SyntaxFault::NameTooLong { name: shorten(name), max: MAX_NAME });
         }
         self.rest = &self.rest[end..];
         match self.peek() {
-            Some('.') => self.fail(format!(
-                "a name must not contain `.`: `{}.`; write nested sections, or `-` instead of the dot",
-                shorten(name)
-            )),
-            Some(c @ (',' | '"')) => self.fail(format!("`{c}` after the name `{}`", shorten(name))),
+            Some('.') => self.fail(SyntaxFault::DotInName { name: shorten(name) }),
+            Some(found @ (',' | '"')) => self.fail(SyntaxFault::BehindName { found, name: shorten(name) }),
             Some(c) if (c.is_control() || c.is_whitespace()) && !" \t\r\n".contains(c) => {
-                let what = if c.is_control() { "control character" } else { "blank that is not ASCII" };
-                self.fail(format!("a {what} ({}) after `{}`", c.escape_unicode(), shorten(name)))
+                let (found, name) = (c.escape_unicode().to_string(), shorten(name));
+                self.fail(SyntaxFault::OddBlank { control: c.is_control(), found, name })
             }
             _ => Ok(name),
         }
@@ -420,11 +377,11 @@ impl<'a> Parser<'a, '_> {
             let ends = |c: char| c.is_whitespace() || ",:{}=\"#".contains(c);
             let end = self.rest.find(ends).unwrap_or(self.rest.len());
             if end == 0 || end > MAX_NAME * 4 {
-                return self.fail("the name of a section is expected after `:`");
+                return self.fail(SyntaxFault::ReferenceExpected);
             }
             refs.push((self.rest[..end].to_owned(), at));
             if refs.len() > MAX_REFS {
-                return self.fail(format!("more than {MAX_REFS} references"));
+                return self.fail(SyntaxFault::TooManyReferences { name: None, max: MAX_REFS });
             }
             self.rest = &self.rest[end..];
             self.space();
@@ -461,7 +418,7 @@ impl<'a> Parser<'a, '_> {
                 }
             }
         }
-        if pattern.is_empty() { self.fail("include names no file") } else { Ok(pattern) }
+        if pattern.is_empty() { self.fail(SyntaxFault::IncludeNamesNone) } else { Ok(pattern) }
     }
 
     /// Words and quoted texts, in any order, with one blank between them.
@@ -477,11 +434,7 @@ impl<'a> Parser<'a, '_> {
                 None | Some('\n' | '}') => break,
                 Some('#') => {
                     if after_word {
-                        self.diags.warn(
-                            at,
-                            "",
-                            "`#` starts a comment in the middle of this value; quote the value if it belongs to it",
-                        );
+                        self.diags.warn(at, "", Configuration::CommentInValue);
                     }
                     break;
                 }
@@ -498,7 +451,8 @@ impl<'a> Parser<'a, '_> {
             let end = self.rest.find([' ', '\t', '\r', '\n', '#', '}', '"']).unwrap_or(self.rest.len());
             let (word, rest) = self.rest.split_at(end);
             if let Some(c) = word.chars().find(|c| c.is_control()) {
-                return self.fail(format!("a control character ({}) in a value", c.escape_default()));
+                let found = c.escape_default().to_string();
+                return self.fail(SyntaxFault::ControlInValue { found });
             }
             push(&mut out, word);
             self.rest = rest;
@@ -511,7 +465,7 @@ impl<'a> Parser<'a, '_> {
     /// whatever the file's are.
     fn quoted(&mut self) -> Result<Zeroizing<String>, Stop> {
         let opened = self.line;
-        let never = || (opened, "a quoted text that is never closed".to_owned());
+        let never = || (opened, SyntaxFault::QuoteNeverClosed);
         self.bump();
         let mut out = Zeroizing::new(String::new());
         loop {

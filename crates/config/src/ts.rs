@@ -2,10 +2,11 @@
 //! `[protocol/port]`: `[tcp]`, `[tcp/80]`, `[udp/1024-2048]`, `[/53]`, `[icmp/8]`, `[tcp/opaque]`.
 
 use ironswan_keying::TsSpec;
+use ironswan_keying::diagnosis::ValueFault;
 use ironswan_wire::selector::TrafficSelector;
 
 use super::diag::nearest;
-use super::value::{self, show};
+use super::value::{self, Wrong, wrong};
 
 const PROTOCOLS: &[(&str, u8)] = &[
     ("icmp", 1),
@@ -53,15 +54,16 @@ const SERVICES: &[(&str, u16)] = &[
     ("l2f", 1701),
 ];
 
+/// Remedy for a selector without a usable address.
+const WRITE: &str = "write a subnet, a range or dynamic";
+
 /// One selector.
-pub(super) fn selector(text: &str) -> Result<TsSpec, String> {
+pub(super) fn selector(text: &str) -> Result<TsSpec, Wrong> {
     let t = text.trim();
     let (addr, rest) = match t.split_once('[') {
         Some((addr, rest)) => {
-            let inner = rest
-                .trim_end()
-                .strip_suffix(']')
-                .ok_or_else(|| format!("`{}`: the `[` is never closed", show(t)))?;
+            let inner =
+                rest.trim_end().strip_suffix(']').ok_or_else(|| wrong(t, ValueFault::NeverClosed, ""))?;
             (addr.trim(), inner.trim())
         }
         None => (t, ""),
@@ -72,13 +74,13 @@ pub(super) fn selector(text: &str) -> Result<TsSpec, String> {
         return Ok(TsSpec::Dynamic { protocol, start_port, end_port });
     }
     if addr.is_empty() {
-        return Err(format!("`{}`: an address is missing; write a subnet, a range or dynamic", show(t)));
+        return Err(wrong(t, ValueFault::NoAddress, WRITE));
     }
-    let range = value::range(addr).map_err(|e| format!("{e}; write a subnet, a range or dynamic"))?;
+    let range = value::range(addr).map_err(|e| value::advise(e, WRITE))?;
     Ok(TsSpec::Fixed(TrafficSelector { range, protocol, start_port, end_port }))
 }
 
-fn protocol_and_ports(text: &str) -> Result<(u8, u16, u16), String> {
+fn protocol_and_ports(text: &str) -> Result<(u8, u16, u16), Wrong> {
     let (name, ports) = match text.split_once('/') {
         Some((name, ports)) => (name.trim(), ports.trim()),
         None => (text, ""),
@@ -100,16 +102,16 @@ fn protocol_and_ports(text: &str) -> Result<(u8, u16, u16), String> {
         },
     };
     if start > end && (start, end) != (65_535, 0) {
-        return Err(format!("`{}`: the first port is behind the last", show(text)));
+        return Err(wrong(text, ValueFault::PortsBackwards, ""));
     }
     if protocol == 0 && (start, end) != (0, 65_535) && (start, end) != (65_535, 0) {
         // RFC 7296 section 3.13.1: ports are 0 to 65535 when the protocol is any.
-        return Err(format!("`{}`: a port needs a protocol, such as tcp/{start}", show(text)));
+        return Err(wrong(text, ValueFault::PortWithoutProtocol(start), ""));
     }
     Ok((protocol, start, end))
 }
 
-fn protocol(name: &str) -> Result<u8, String> {
+fn protocol(name: &str) -> Result<u8, Wrong> {
     let name = name.to_ascii_lowercase();
     if matches!(name.as_str(), "" | "any" | "%any") {
         return Ok(0);
@@ -120,26 +122,24 @@ fn protocol(name: &str) -> Result<u8, String> {
     if name.bytes().all(|b| b.is_ascii_digit()) {
         return value::number(&name, 255).map(|n| n as u8);
     }
-    let hint = nearest(&name, PROTOCOLS.iter().map(|(p, _)| *p)).map(|n| format!("; did you mean `{n}`?"));
-    Err(format!(
-        "`{}` is not a protocol{}",
-        show(&name),
-        hint.unwrap_or_else(|| "; write its number".to_owned())
-    ))
+    let near = nearest(&name, PROTOCOLS.iter().map(|(p, _)| *p)).map(str::to_owned);
+    Err(wrong(&name, ValueFault::NoProtocol { near }, ""))
 }
 
-fn one_port(text: &str) -> Result<u16, String> {
+fn one_port(text: &str) -> Result<u16, Wrong> {
     let t = text.trim();
     if let Some((_, n)) = SERVICES.iter().find(|(s, _)| *s == t) {
         return Ok(*n);
     }
     value::number(t, 65_535)
         .map(|n| n as u16)
-        .map_err(|_| format!("`{}` is not a port; write its number", show(t)))
+        .map_err(|_| wrong(t, ValueFault::Not("a port"), "write its number"))
 }
 
 #[cfg(test)]
 mod tests {
+    use ironswan_keying::Diagnosis;
+
     use super::*;
 
     fn fixed(text: &str) -> String {
@@ -187,6 +187,6 @@ mod tests {
         ] {
             assert!(selector(bad).is_err(), "{bad}");
         }
-        assert!(selector("10.0.0.0/8[tpc]").unwrap_err().contains("`tcp`"));
+        assert!(Diagnosis::from(selector("10.0.0.0/8[tpc]").unwrap_err()).remedy().contains("`tcp`"));
     }
 }

@@ -7,21 +7,33 @@ use std::time::Duration;
 use base64::alphabet;
 use base64::engine::{Engine as _, GeneralPurpose, GeneralPurposeConfig};
 use ironswan_keying::AddrSpec;
+use ironswan_keying::diagnosis::{Configuration, SecretFault, ValueFault};
 use ironswan_wire::secret::Secret;
 use ironswan_wire::selector::AddrRange;
 use zeroize::Zeroizing;
 
-/// What is said of a list that was written and names nothing (`,`). It must not mean the default, since something else was
-/// meant, nor nothing at all: a child without selectors would be neither protected nor guarded.
-pub(super) const NAMES_NOTHING: &str =
-    "names nothing between its commas; write what is meant, or remove the key";
+/// Reason why a value cannot be used.
+pub(super) type Wrong = Configuration;
+
+/// The fault of a value, with the remedy of its key. An empty remedy leaves that of the fault.
+pub(super) fn wrong(written: &str, why: ValueFault, write: &'static str) -> Wrong {
+    Configuration::BadValue { written: show(written), why, write }
+}
+
+/// The same fault with the remedy of the key.
+pub(super) fn advise(fault: Wrong, write: &'static str) -> Wrong {
+    match fault {
+        Configuration::BadValue { written, why, .. } => Configuration::BadValue { written, why, write },
+        other => other,
+    }
+}
 
 /// `yes`, `no` and their synonyms.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
+pub(super) fn boolean(text: &str) -> Result<bool, Wrong> {
     match text.trim().to_ascii_lowercase().as_str() {
         "yes" | "true" | "enabled" | "on" | "1" => Ok(true),
         "no" | "false" | "disabled" | "off" | "0" => Ok(false),
-        _ => Err(format!("`{}` is neither yes nor no", show(text))),
+        _ => Err(wrong(text, ValueFault::NotYesNo, "")),
     }
 }
 
@@ -32,7 +44,7 @@ pub(super) fn show(text: &str) -> String {
 }
 
 /// A whole number, decimal or `0x` hexadecimal, up to `max`.
-pub(super) fn number(text: &str, max: u64) -> Result<u64, String> {
+pub(super) fn number(text: &str, max: u64) -> Result<u64, Wrong> {
     let t = text.trim();
     let n = match t.strip_prefix("0x").or(t.strip_prefix("0X")) {
         Some(hex) if hex.bytes().all(|b| b.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
@@ -41,52 +53,52 @@ pub(super) fn number(text: &str, max: u64) -> Result<u64, String> {
     };
     match n {
         Some(n) if n <= max => Ok(n),
-        Some(_) => Err(format!("`{}` is more than {max}", show(t))),
-        None => Err(format!("`{}` is not a number up to {max}", show(t))),
+        Some(_) => Err(wrong(t, ValueFault::Above(max.to_string()), "")),
+        None => Err(wrong(t, ValueFault::NotNumber(max), "")),
     }
 }
 
+/// Units of times, in seconds.
+const TIMES: [(char, u64); 4] = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+/// Units of sizes, in bytes.
+const SIZES: [(char, u64); 3] = [('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)];
+
 /// A decimal number behind which one of `units` may stand.
-fn scaled(text: &str, units: &[(char, u64)], what: &str) -> Result<u64, String> {
+fn scaled(text: &str, units: &[(char, u64)], kind: &'static str, write: &'static str) -> Result<u64, Wrong> {
     let t = text.trim();
-    let wrong = || {
-        let list: Vec<String> = units.iter().map(|(c, _)| c.to_string()).collect();
-        format!(
-            "`{}` is not a {what}; write a number, with {} behind it if you like",
-            show(t),
-            list.join(", ")
-        )
-    };
+    let wrong_kind = || wrong(t, ValueFault::Not(kind), write);
     let digits = t.trim_end_matches(|c: char| c.is_ascii_alphabetic()).trim_end();
     let unit = t[digits.len()..].trim();
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(wrong());
+        return Err(wrong_kind());
     }
     let factor = match (unit.chars().next(), unit.chars().count()) {
         (None, _) => 1,
-        (Some(c), 1) => {
-            units.iter().find(|(u, _)| *u == c.to_ascii_lowercase()).map(|(_, f)| *f).ok_or_else(wrong)?
-        }
-        _ => return Err(wrong()),
+        (Some(c), 1) => units
+            .iter()
+            .find(|(u, _)| *u == c.to_ascii_lowercase())
+            .map(|(_, f)| *f)
+            .ok_or_else(wrong_kind)?,
+        _ => return Err(wrong_kind()),
     };
     digits
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(factor))
-        .ok_or_else(|| format!("`{}` is too large", show(t)))
+        .ok_or_else(|| wrong(t, ValueFault::TooLarge, ""))
 }
 
 /// A time: seconds, or with `s`, `m`, `h`, `d`. At most 100 years, so that sums cannot overflow.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
-    let secs = scaled(text, &[('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)], "time")?;
+pub(super) fn time(text: &str) -> Result<Duration, Wrong> {
+    let secs = scaled(text, &TIMES, "a time", "write a number, with s, m, h, d behind it if you like")?;
     if secs > 100 * 366 * 86_400 {
-        return Err(format!("`{}` is more than 100 years", show(text)));
+        return Err(wrong(text, ValueFault::Above("100 years".to_owned()), ""));
     }
     Ok(Duration::from_secs(secs))
 }
 
 /// A time to the millisecond, for the daemon's own timers: `4`, `0.5`, `250ms`, or as [`time`].
-pub(super) fn fine_time(text: &str) -> Result<Duration, String> {
+pub(super) fn fine_time(text: &str) -> Result<Duration, Wrong> {
     let t = text.trim();
     if let Some(ms) = t.strip_suffix("ms") {
         return Ok(Duration::from_millis(number(ms, 86_400_000)?));
@@ -99,49 +111,49 @@ pub(super) fn fine_time(text: &str) -> Result<Duration, String> {
 }
 
 /// A decimal fraction between two bounds.
-pub(super) fn factor(text: &str, min: f64, max: f64) -> Result<f64, String> {
+pub(super) fn factor(text: &str, min: f64, max: f64) -> Result<f64, Wrong> {
     match text.trim().parse::<f64>() {
         Ok(f) if f.is_finite() && (min..=max).contains(&f) => Ok(f),
-        _ => Err(format!("`{}` is not a number between {min} and {max}", show(text))),
+        _ => Err(wrong(text, ValueFault::NotBetween(min.to_string(), max.to_string()), "")),
     }
 }
 
 /// A number of bytes: plain, or with `k`, `m`, `g` (powers of 1024, as in swanctl.conf).
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    scaled(text, &[('k', 1 << 10), ('m', 1 << 20), ('g', 1 << 30)], "number of bytes")
+pub(super) fn bytes(text: &str) -> Result<u64, Wrong> {
+    scaled(text, &SIZES, "a number of bytes", "write a number, with k, m, g behind it if you like")
 }
 
 /// A UDP port. 0 means "the usual one" in swanctl.conf.
-pub(super) fn port(text: &str, usual: u16) -> Result<u16, String> {
+pub(super) fn port(text: &str, usual: u16) -> Result<u16, Wrong> {
     let n = number(text, 65_535)? as u16;
     Ok(if n == 0 { usual } else { n })
 }
 
+/// Reads one address.
+fn host(text: &str) -> Result<IpAddr, Wrong> {
+    text.trim().parse().map_err(|_| wrong(text, ValueFault::Not("an address"), ""))
+}
+
 /// `a.b.c.d/n`, `a-b`, or one address.
-pub(super) fn range(text: &str) -> Result<AddrRange, String> {
+pub(super) fn range(text: &str) -> Result<AddrRange, Wrong> {
     let t = text.trim();
     if let Some((addr, len)) = t.split_once('/') {
-        let addr: IpAddr = addr.trim().parse().map_err(|_| format!("`{}` is not an address", show(addr)))?;
-        let len: u8 = len.trim().parse().map_err(|_| format!("`{}` is not a prefix length", show(len)))?;
+        let addr: IpAddr = host(addr)?;
+        let len: u8 = len.trim().parse().map_err(|_| wrong(len, ValueFault::Not("a prefix length"), ""))?;
         return AddrRange::prefix(addr, len).ok_or_else(|| {
             let max = if addr.is_ipv4() { 32 } else { 128 };
-            format!("`{}`: the prefix length is more than {max}", show(t))
+            wrong(t, ValueFault::PrefixLength(max), "")
         });
     }
     if let Ok(addr) = t.parse() {
         return Ok(AddrRange::host(addr));
     }
     if let Some((from, to)) = t.split_once('-').or_else(|| t.split_once("..")) {
-        let from: IpAddr = from.trim().parse().map_err(|_| format!("`{}` is not an address", show(from)))?;
-        let to: IpAddr = to.trim().parse().map_err(|_| format!("`{}` is not an address", show(to)))?;
-        return AddrRange::new(from, to).ok_or_else(|| {
-            format!(
-                "`{}`: the first address must not be behind the last, and both must be of one family",
-                show(t)
-            )
-        });
+        let from: IpAddr = host(from)?;
+        let to: IpAddr = host(to)?;
+        return AddrRange::new(from, to).ok_or_else(|| wrong(t, ValueFault::RangeBackwards, ""));
     }
-    Err(format!("`{}` is neither an address, a subnet nor a range", show(t)))
+    Err(wrong(t, ValueFault::Not("an address, a subnet or a range"), ""))
 }
 
 /// The subnet that is meant by an address and a prefix length when the address has bits set behind it.
@@ -162,7 +174,7 @@ fn host_name(t: &str) -> bool {
 }
 
 /// One item of `local_addrs` or `remote_addrs`.
-pub(super) fn address(text: &str) -> Result<AddrSpec, String> {
+pub(super) fn address(text: &str) -> Result<AddrSpec, Wrong> {
     let t = text.trim();
     if matches!(t, "%any" | "%any4" | "%any6" | "0.0.0.0" | "::" | "0.0.0.0/0" | "::/0") {
         return Ok(match t {
@@ -172,10 +184,8 @@ pub(super) fn address(text: &str) -> Result<AddrSpec, String> {
         });
     }
     if t.starts_with('%') {
-        return Err(format!(
-            "`{}` is not known; write an address, a subnet, a range, a DNS name or %any",
-            show(t)
-        ));
+        let write = "write an address, a subnet, a range, a DNS name or %any";
+        return Err(wrong(t, ValueFault::NotKnown, write));
     }
     if let Ok(addr) = t.parse() {
         return Ok(AddrSpec::Host(addr));
@@ -189,17 +199,17 @@ pub(super) fn address(text: &str) -> Result<AddrSpec, String> {
 
 /// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself. What does not become a secret is
 /// wiped, and nothing grows: what does is copied, and the old copy stays in memory.
-pub(super) fn secret(text: &str) -> Result<Secret, String> {
+pub(super) fn secret(text: &str) -> Result<Secret, Wrong> {
+    let bad = |why| Configuration::BadSecret { why };
     let mut bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
-        from_hex(hex).ok_or("0x is not followed by an even number of hexadecimal digits")?
+        from_hex(hex).ok_or(bad(SecretFault::NotHexadecimal))?
     } else if let Some(b64) = text.strip_prefix("0s").or(text.strip_prefix("0S")) {
-        from_base64(b64)
-            .ok_or("0s is not followed by base64, with = at its end to a multiple of four digits")?
+        from_base64(b64).ok_or(bad(SecretFault::NotBase64))?
     } else {
         Zeroizing::new(text.as_bytes().to_vec())
     };
     if bytes.is_empty() {
-        return Err("the secret is empty".to_owned());
+        return Err(bad(SecretFault::Empty));
     }
     Ok(Secret::new(std::mem::take(&mut *bytes)))
 }

@@ -8,6 +8,7 @@
 //! | `connection` | connections, children, addresses and selectors as configured |
 //! | `connections` | the loaded connections, and the choice of the one that a peer belongs to |
 //! | `credentials` | pre-shared keys, and the choice of the key for a pair of identities |
+//! | `diagnosis/` | the closed list of reasons why something failed |
 //! | `jitter` | random parts of times |
 //! | `level` | levels of lines for the log |
 //! | `limits` | every limit and time of keying |
@@ -20,6 +21,7 @@
 mod connection;
 mod connections;
 mod credentials;
+pub mod diagnosis;
 pub mod jitter;
 mod level;
 pub mod limits;
@@ -33,6 +35,7 @@ pub use connection::{
 };
 pub use connections::{Claim, Connections, Fit};
 pub use credentials::{SharedKey, SharedKeys};
+pub use diagnosis::Diagnosis;
 pub use level::Level;
 pub use limits::Limits;
 pub use policy::{Loaded, Policy};

@@ -1,6 +1,7 @@
 //! The two UDP ports of this gateway, and whether a connection can be initiated from them.
 
 use crate::Connection;
+use crate::diagnosis::{Configuration, Diagnosis};
 
 /// UDP ports that this gateway sends from and listens on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,12 +26,8 @@ impl Ports {
 
     /// Reason why nothing can be initiated on a connection: it names a port that is neither of
     /// ours. `None` when it can.
-    pub fn foreign(&self, conn: &Connection) -> Option<String> {
+    pub fn foreign(&self, conn: &Connection) -> Option<Diagnosis> {
         let port = conn.local_port.filter(|port| ![self.ike, self.natt].contains(port))?;
-        let Self { ike, natt } = self;
-        Some(format!(
-            "UDP port {port} is none of this gateway's, {ike} and {natt} (port_ike and port_natt in ironswan.conf); \
-             remove local_port, or set it to {natt} to start UDP-encapsulated"
-        ))
+        Some(Configuration::ForeignPort { port, ike: self.ike, natt: self.natt }.into())
     }
 }

@@ -1,5 +1,6 @@
 //! `connections.<conn>.children.<child>`.
 
+use ironswan_keying::diagnosis::{Configuration, Conflict, Unwise, ValueFault};
 use ironswan_keying::{ChildAction, ChildConfig, ChildKind, TsSpec};
 use ironswan_wire::iana::{EncrId, ProtocolId};
 use ironswan_wire::proposal::{Proposal, Transform};
@@ -43,10 +44,7 @@ pub(super) fn child(
     let local_ts = selectors(&mut r, &k::LOCAL_TS);
     let remote_ts = selectors(&mut r, &k::REMOTE_TS);
     if !families_meet(&local_ts, &remote_ts) {
-        r.error(
-            &k::REMOTE_TS,
-            "has no IPv4 or IPv6 selector in common with local_ts; both sides need one of the same family",
-        );
+        r.conflict(&k::REMOTE_TS, Conflict::Families);
     }
 
     let (kind, mode) = r.read(&k::MODE);
@@ -62,7 +60,7 @@ pub(super) fn child(
     let life_time = r.written(&k::LIFE_TIME).unwrap_or(rekey_time + rekey_time / 10);
     let rand_time = r.written(&k::RAND_TIME).unwrap_or(life_time.saturating_sub(rekey_time));
     if !life_time.is_zero() && !rekey_time.is_zero() && life_time <= rekey_time {
-        r.warn(&k::LIFE_TIME, "is not longer than rekey_time: the CHILD_SA is closed before it is rekeyed");
+        r.doubt(&k::LIFE_TIME, Unwise::LifeBelowRekey);
     }
     let (soft_bytes, hard_bytes) = limits(&mut r, &k::REKEY_BYTES, &k::LIFE_BYTES, LEAST_BYTES);
     let (soft_packets, hard_packets) = limits(&mut r, &k::REKEY_PACKETS, &k::LIFE_PACKETS, LEAST_PACKETS);
@@ -70,37 +68,22 @@ pub(super) fn child(
     let (limit, key) =
         if soft_bytes != 0 { (soft_bytes, k::REKEY_BYTES) } else { (hard_bytes, k::LIFE_BYTES) };
     if limit > SMALL_BLOCK_BYTES && proposals.iter().any(triple_des) {
-        r.warn(
-            &key,
-            "is more than 3des should encrypt with one key, since equal blocks of 8 bytes show text (Sweet32); set \
-             rekey_bytes = 1g, which is also what leaving it out means",
-        );
+        r.doubt(&key, Unwise::SmallBlocks);
     }
     let replay_window = r.read(&k::REPLAY_WINDOW) as u32;
     if replay_window == 0 {
-        r.warn(
-            &k::REPLAY_WINDOW,
-            "0 turns the replay check off: packets can be played back by anyone who saw them",
-        );
+        r.doubt(&k::REPLAY_WINDOW, Unwise::NoReplayCheck);
     } else if replay_window < REPLAY_WINDOW_MIN {
-        r.warn(
-            &k::REPLAY_WINDOW,
-            format!(
-                "{replay_window} loses packets that arrive out of order; leave the key out, or set at least 32"
-            ),
-        );
+        r.doubt(&k::REPLAY_WINDOW, Unwise::SmallReplayWindow { packets: replay_window });
     }
     let start_action = r.read(&k::START_ACTION);
     let close_action = r.read(&k::CLOSE_ACTION);
     let dpd_action = r.read(&k::DPD_ACTION);
     if !policies {
         if [start_action, close_action, dpd_action].contains(&ChildAction::Trap) {
-            r.error(&k::POLICIES, "a trap is a policy; set policies = yes, or no action to trap");
+            r.conflict(&k::POLICIES, Conflict::TrapWithoutPolicies);
         } else if kind == ChildKind::Protect {
-            r.warn(
-                &k::POLICIES,
-                "without policies nothing is sent through this child, only what arrives is taken",
-            );
+            r.doubt(&k::POLICIES, Unwise::NoPolicies);
         }
     }
     let reqid = r.read(&k::REQID) as u32;
@@ -145,7 +128,7 @@ fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
     let mut lists = Vec::new();
     for key in keys {
         let Some(list) = r.written(key) else { continue };
-        algorithms::advice(&list).into_iter().for_each(|w| r.warn(key, w));
+        algorithms::advice(&list).into_iter().for_each(|w| r.doubt(key, w));
         lists.push(list);
     }
     let all = proposal::join(lists).unwrap_or_else(|why| {
@@ -154,10 +137,7 @@ fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
     });
     if all.iter().any(algorithms::is_readable) && all.iter().any(algorithms::is_secret) {
         let key = if r.has(&k::AH_PROPOSALS) { &k::AH_PROPOSALS } else { &k::ESP_PROPOSALS };
-        r.warn(
-            key,
-            "encryption is offered beside none (AH, null, GMAC): the peer may choose what everybody can read; keep one kind",
-        );
+        r.doubt(key, Unwise::ReadableOffered);
     }
     all
 }
@@ -169,10 +149,7 @@ fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions 
     let (copy_out, dscp_in) = r.read(&k::COPY_DSCP);
     let fixed = r.written(&k::DSCP);
     if fixed.is_some() && copy_out && r.has(&k::COPY_DSCP) {
-        r.error(
-            &k::DSCP,
-            "and copy_dscp both say what the outer header has; set copy_dscp = no (or in), or remove dscp",
-        );
+        r.conflict(&k::DSCP, Conflict::Dscp);
     }
     let dscp_out = match fixed {
         Some(n) => Dscp::Set(n),
@@ -189,13 +166,10 @@ fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions 
         hides_lengths(r, &k::TFC_DUMMIES, mode, ah);
     }
     if dummies.is_some() && tfc == Tfc::None && mode == Mode::Tunnel && !ah {
-        r.warn(
-            &k::TFC_DUMMIES,
-            "dummies are told from packets by their length unless both are padded; set tfc_padding = mtu",
-        );
+        r.doubt(&k::TFC_DUMMIES, Unwise::DummiesUnpadded);
     }
     if fixed.is_some() && mode == Mode::Transport {
-        r.warn(&k::DSCP, "has no effect in transport mode, which keeps the packet's own header; remove it");
+        r.doubt(&k::DSCP, Unwise::DscpInTransport);
     }
     SaOptions { copy_df, copy_ecn, dscp_out, dscp_in, tfc, dummies, ..SaOptions::default() }
 }
@@ -204,9 +178,9 @@ fn options(r: &mut Reader<'_>, mode: Mode, proposals: &[Proposal]) -> SaOptions 
 fn hides_lengths<T>(r: &mut Reader<'_>, key: &Key<T>, mode: Mode, ah: bool) {
     if mode == Mode::Transport {
         // RFC 4303 section 2.7: only where the length of what is inside can be told from it.
-        r.error(key, "is for tunnel mode (RFC 4303 section 2.7); set mode = tunnel, or remove this key");
+        r.conflict(key, Conflict::TfcInTransport);
     } else if ah {
-        r.error(key, "is for ESP, and AH hides nothing; write esp_proposals, or remove this key");
+        r.conflict(key, Conflict::TfcOfAh);
     }
 }
 
@@ -218,13 +192,7 @@ fn host_to_host(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>, list: &[TsSpec]) {
     let more = if first.start() == first.end() { ranges.find(|r| *r != first) } else { Some(first) };
     if let Some(range) = more {
         let ts = TrafficSelector { range, protocol: 0, start_port: 0, end_port: 65_535 };
-        r.warn(
-            key,
-            format!(
-                "with {ts} this is more than one address, and transport mode is between two: tunnel mode is asked for; \
-                 write dynamic, or set mode = tunnel"
-            ),
-        );
+        r.doubt(key, Unwise::TransportOfNetwork { selector: ts.to_string() });
     }
 }
 
@@ -236,16 +204,10 @@ fn limits(r: &mut Reader<'_>, soft: &Key<u64>, hard: &Key<u64>, least: u64) -> (
     let h = r.written(hard).unwrap_or(if s == 0 { 0 } else { s.saturating_add(s / 10).max(least) });
     let soft = soft.name();
     if h != 0 && h < least {
-        r.error(
-            hard,
-            format!(
-                "{h} is less than the kernel may hand over at once, which would end the CHILD_SA before it carries \
-                 anything; set at least {least}, or {soft} alone"
-            ),
-        );
+        r.error(hard, value::wrong(&h.to_string(), ValueFault::BelowFrame { least, soft }, ""));
     }
     if s != 0 && h != 0 && h <= s {
-        r.warn(hard, format!("is not more than {soft}: the CHILD_SA is closed before it is rekeyed"));
+        r.doubt(hard, Unwise::HardBelowSoft { soft });
     }
     (s, h)
 }
@@ -255,12 +217,11 @@ fn selectors(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>) -> Vec<TsSpec> {
     let items: Vec<String> =
         r.section.value(key.name()).map(|v| v.items().map(str::to_owned).collect()).unwrap_or_default();
     for (item, meant) in items.iter().filter_map(|item| Some((item, value::host_bits(item)?))) {
-        let message =
-            format!("`{}` has bits set behind its prefix, and means {meant}; write that", value::show(item));
-        r.warn(key, message);
+        let written = value::show(item);
+        r.doubt(key, Unwise::HostBits { written, meant: meant.to_string() });
     }
     if list.len() > MAX_SELECTORS {
-        r.error(key, format!("more than {MAX_SELECTORS} selectors"));
+        r.error(key, Configuration::TooMany { max: MAX_SELECTORS, of: "selectors", write: "" });
     }
     list
 }

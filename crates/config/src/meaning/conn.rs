@@ -1,5 +1,6 @@
 //! `connections.<conn>` and its `local` and `remote` sections.
 
+use ironswan_keying::diagnosis::{Configuration, Conflict, NameFault, Unwise};
 use ironswan_keying::{AddrSpec, Auth, ChildAction, ChildConfig, Connection};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::IdPattern;
@@ -26,8 +27,8 @@ const SECTIONS: &[&str] = &["local", "remote", "children"];
 /// `None` when there was an error; all errors are in `diags`.
 pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Option<Connection> {
     let before = diags.errors();
-    if let Err(message) = name_of(name) {
-        diags.error(&section.origin, path, message);
+    if let Err(reason) = name_of(name) {
+        diags.error(&section.origin, path, reason);
     }
     let mut local: Vec<(&str, &Section)> = Vec::new();
     let mut remote: Vec<(&str, &Section)> = Vec::new();
@@ -73,18 +74,15 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     if let Some(children) = children {
         let path = join(path, "children");
         for (name, node) in children.entries() {
-            if let Err(message) = name_of(name) {
-                diags.error(node.origin(), &path, message);
+            if let Err(reason) = name_of(name) {
+                diags.error(node.origin(), &path, reason);
                 continue;
             }
             match node {
                 Node::Section(s) => kids.extend(child(name, s, &join(&path, name), diags)),
                 Node::Value(v) => {
-                    diags.error(
-                        &v.origin,
-                        &join(&path, name),
-                        format!("is a section, not a key; write {name} {{ ... }}"),
-                    );
+                    let key = Configuration::KeyForSection { name: name.to_owned() };
+                    diags.error(&v.origin, &join(&path, name), key);
                 }
             }
         }
@@ -97,12 +95,12 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     let local_port = r.written(&k::LOCAL_PORT).flatten();
     let remote_port = r.read(&k::REMOTE_PORT);
     let proposals = r.read(&k::PROPOSALS);
-    algorithms::advice(&proposals).into_iter().for_each(|w| r.warn(&k::PROPOSALS, w));
+    algorithms::advice(&proposals).into_iter().for_each(|w| r.doubt(&k::PROPOSALS, w));
     let rekey_time = r.read(&k::REKEY_TIME);
     let over_time = r.written(&k::OVER_TIME).unwrap_or(rekey_time / 10);
     let mut rand_time = r.written(&k::RAND_TIME).unwrap_or(over_time.min(rekey_time));
     if rand_time > rekey_time {
-        r.warn(&k::RAND_TIME, "is longer than rekey_time, which is used instead");
+        r.doubt(&k::RAND_TIME, Unwise::RandTime);
         rand_time = rekey_time;
     }
     let keyingtries = r.read(&k::KEYINGTRIES);
@@ -115,7 +113,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     let dpd_delay = r.read(&k::DPD_DELAY);
     let starts = kids.iter().any(|c| c.start_action != ChildAction::None && c.kind == Default::default());
     if starts && !remote_addrs.iter().any(|a| matches!(a, AddrSpec::Host(_) | AddrSpec::Name(_))) {
-        r.warn(&k::REMOTE_ADDRS, "a child has a start_action, but there is no single address to initiate to; name the peer's address");
+        r.doubt(&k::REMOTE_ADDRS, Unwise::NoAddress);
     }
     if diags.errors() > before {
         return None;
@@ -146,13 +144,13 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
 }
 
 /// What is wrong with the name of a connection or a child. From a file it can only be too long.
-fn name_of(name: &str) -> Result<(), String> {
-    let quoted = show(name);
+fn name_of(name: &str) -> Result<(), Configuration> {
+    let bad = |why| Configuration::BadName { name: show(name), why };
     if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
-        return Err(format!("`{quoted}` is not a name; write one without blanks and control characters"));
+        return Err(bad(NameFault::NotAName));
     }
     if name.len() > MAX_NAME {
-        return Err(format!("the name `{quoted}` is longer than {MAX_NAME} bytes; shorten it"));
+        return Err(bad(NameFault::Long(MAX_NAME)));
     }
     Ok(())
 }
@@ -163,13 +161,9 @@ fn ah_in_udp(r: &mut Reader<'_>, kids: &[ChildConfig]) {
         let ah = |p: &Proposal| p.protocol == ProtocolId::AH;
         let name = show(&child.name);
         if child.proposals.iter().all(ah) {
-            r.error(
-                &k::ENCAP,
-                format!("AH cannot be carried in UDP, and children.{name} has ah_proposals only; write esp_proposals (null-sha256 \
-                         authenticates without encrypting), or set encap = no"),
-            );
+            r.conflict(&k::ENCAP, Conflict::AhInUdp { child: name });
         } else if child.proposals.iter().any(ah) {
-            r.warn(&k::ENCAP, format!("AH cannot be carried in UDP: the ah_proposals of children.{name} are never used; remove them"));
+            r.doubt(&k::ENCAP, Unwise::AhNeverUsed { child: name });
         }
     }
 }
@@ -177,7 +171,10 @@ fn ah_in_udp(r: &mut Reader<'_>, kids: &[ChildConfig]) {
 fn addrs(r: &mut Reader<'_>, key: &Key<Vec<AddrSpec>>) -> Vec<AddrSpec> {
     let list = r.read(key);
     if list.len() > MAX_ADDRS {
-        r.error(key, format!("more than {MAX_ADDRS} addresses; write subnets or ranges"));
+        r.error(
+            key,
+            Configuration::TooMany { max: MAX_ADDRS, of: "addresses", write: "write subnets or ranges" },
+        );
     }
     list
 }
@@ -193,22 +190,15 @@ fn side<'a>(
     let table: Table = if what == "local" { l::LOCAL_TABLE } else { m::REMOTE_TABLE };
     let (name, section) = match found {
         [] => {
-            diags.error(
-                &conn.origin,
-                &join(path, what),
-                format!("is missing; write {what} {{ auth = psk }}"),
-            );
+            let write = format!("{what} {{ auth = psk }}");
+            diags.error(&conn.origin, &join(path, what), Configuration::MissingSection { write });
             return None;
         }
         [one] => *one,
         [_, (name, second), ..] => {
-            diags.error(
-                &second.origin,
-                &join(path, name),
-                format!(
-                    "a second {what} round: multiple authentication (RFC 4739) is not built yet; keep one"
-                ),
-            );
+            let what = format!("a second {what} round: multiple authentication (RFC 4739) is not built yet");
+            let unbuilt = Configuration::NotBuilt { what, write: "keep one" };
+            diags.error(&second.origin, &join(path, name), unbuilt);
             return None;
         }
     };
@@ -221,11 +211,9 @@ fn side<'a>(
         |sub, s, diags| {
             let known = sub.starts_with("cert") || sub.starts_with("cacert");
             if known {
-                diags.error(
-                    &s.origin,
-                    &join(&path, sub),
-                    "certificates are not built yet; use auth = psk and remove this section",
-                );
+                let what = "certificates are not built yet".to_owned();
+                let write = "use auth = psk and remove this section";
+                diags.error(&s.origin, &join(&path, sub), Configuration::NotBuilt { what, write });
             }
             known
         },
@@ -237,7 +225,8 @@ fn side<'a>(
 /// The method of authentication. swanctl's default is not built, so it must be written.
 fn authentication(r: &mut Reader<'_>, key: &Key<Auth>) -> Auth {
     if !r.has(key) {
-        r.error(key, "the default is pubkey, which is not built yet; write auth = psk");
+        let what = "the default is pubkey, which is not built yet".to_owned();
+        r.error(key, Configuration::NotBuilt { what, write: "write auth = psk" });
     }
     r.written(key).unwrap_or(Auth::Psk)
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ironswan_crypto::engines::EngineId;
+use ironswan_keying::diagnosis::Conflict;
 use ironswan_keying::{Level, Limits};
 
 use super::super::diag::Diagnostics;
@@ -79,11 +80,11 @@ pub fn daemon(root: &Section, diags: &mut Diagnostics) -> Daemon {
     let mut r = Reader { section: root, path: "", diags };
     let (port_ike, port_natt) = (r.read(&k::PORT_IKE), r.read(&k::PORT_NATT));
     if port_ike == port_natt {
-        r.error(&k::PORT_NATT, "must differ from port_ike");
+        r.conflict(&k::PORT_NATT, Conflict::EqualPorts);
     }
     let (mark, steer_mark) = (r.read(&k::MARK), r.read(&k::STEER_MARK));
     if mark & steer_mark != 0 {
-        r.error(&k::STEER_MARK, format!("{steer_mark:#x} must not be a bit of mark ({mark:#x})"));
+        r.conflict(&k::STEER_MARK, Conflict::EqualMarks { steer: steer_mark, mark });
     }
     let (device, guard, keylog) = (r.read(&k::DEVICE), r.read(&k::GUARD), r.written(&k::KEYLOG));
     let limits = limits(&mut r);

@@ -1,6 +1,7 @@
 //! `data { .. }` of `ironswan.conf`: how packets are moved.
 
 use ironswan_crypto::engines::EngineId;
+use ironswan_keying::diagnosis::{Configuration, Conflict, Unwise};
 
 use super::super::diag::Diagnostics;
 use super::super::tree::Section;
@@ -18,9 +19,7 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
     let workers = r.read(&k::WORKERS);
     let pin = processors(&mut r);
     if workers > pin.len() && !pin.is_empty() {
-        let m = pin.len();
-        let why = format!("{workers} workers share {m} processors; name as many, or set workers = {m}");
-        r.warn(&k::PIN, why);
+        r.doubt(&k::PIN, Unwise::FewProcessors { workers, processors: pin.len() });
     }
     let tuning = Tuning {
         workers,
@@ -33,7 +32,12 @@ pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tu
         tun_offload: r.read(&k::TUN_OFFLOAD),
         tun_queue: r.read(&k::TUN_QUEUE),
         busy_poll: r.read(&k::BUSY_POLL),
-        xdp: interfaces(&mut r, &k::XDP, tun, ["that lead to the peers", "leave the rest to sockets"]),
+        xdp: interfaces(
+            &mut r,
+            &k::XDP,
+            tun,
+            ["name the interfaces that lead to the peers", "leave the rest to sockets"],
+        ),
         threaded_napi: threaded_napi(&mut r, tun),
     };
     (tuning, r.read(&k::ENGINE))
@@ -44,7 +48,7 @@ fn processors(r: &mut Reader<'_>) -> Vec<usize> {
     let mut pin = Vec::new();
     for cpu in r.written(&k::PIN).unwrap_or_default().into_iter().flatten() {
         if pin.contains(&cpu) {
-            r.error(&k::PIN, format!("processor {cpu} is named twice; name each once"));
+            r.conflict(&k::PIN, Conflict::NamedTwice { name: format!("processor {cpu}") });
             break;
         }
         pin.push(cpu);
@@ -55,29 +59,35 @@ fn processors(r: &mut Reader<'_>) -> Vec<usize> {
 /// `auto`, `no`, or names.
 fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
     let key = &k::THREADED_NAPI;
-    let names = interfaces(r, key, tun, ["that packets arrive on", "leave the rest to softirqs"]);
+    let names =
+        interfaces(r, key, tun, ["name the interfaces that packets arrive on", "leave the rest to softirqs"]);
     let word = |name: &String| ["auto", "no"].into_iter().find(|w| name.eq_ignore_ascii_case(w));
     match (names.as_slice(), names.iter().find_map(word)) {
         ([], _) | ([_], Some("auto")) => ThreadedNapi::Auto,
         ([_], Some(_)) => ThreadedNapi::Named(Vec::new()),
         (_, None) => ThreadedNapi::Named(names),
         (_, Some(word)) => {
-            r.error(key, format!("{word} stands alone; write {word}, or the names of interfaces"));
+            r.conflict(key, Conflict::StandsAlone { word });
             ThreadedNapi::Auto
         }
     }
 }
 
-/// The names of a list; `say` completes what is said of the TUN device, and of too many.
-fn interfaces(r: &mut Reader<'_>, key: &Key<Vec<String>>, tun: &str, say: [&str; 2]) -> Vec<String> {
+/// Reads a list of interfaces. `write`: the remedies for the TUN device among them, and for too many.
+fn interfaces(
+    r: &mut Reader<'_>,
+    key: &Key<Vec<String>>,
+    tun: &str,
+    write: [&'static str; 2],
+) -> Vec<String> {
     let mut names = Vec::new();
     for name in r.written(key).unwrap_or_default() {
         if name == tun {
-            r.error(key, format!("{name} is the TUN device; name the interfaces {}", say[0]));
+            r.conflict(key, Conflict::TunDevice { name, write: write[0] });
         } else if names.contains(&name) {
-            r.error(key, format!("{name} is named twice; name each once"));
+            r.conflict(key, Conflict::NamedTwice { name });
         } else if names.len() == MAX_INTERFACES {
-            r.error(key, format!("more than {MAX_INTERFACES} interfaces; {}", say[1]));
+            r.error(key, Configuration::TooMany { max: MAX_INTERFACES, of: "interfaces", write: write[1] });
             break;
         } else {
             names.push(name);
@@ -143,9 +153,9 @@ mod tests {
             ("pin = 5-2", "data.pin: `5-2` goes backwards; write 2-5"),
             ("pin = 0-2,1", "data.pin: processor 1 is named twice"),
             ("pin = a", "data.pin: `a` is not a number"),
-            ("nice = 20", "data.nice: `20` is no nice value; write -20 (first of all) to 19 (last)"),
-            ("nice = -21", "data.nice: `-21` is no nice value"),
-            ("nice = high", "data.nice: `high` is no nice value"),
+            ("nice = 20", "data.nice: `20` is not a nice value; write -20 (first of all) to 19 (last)"),
+            ("nice = -21", "data.nice: `-21` is not a nice value"),
+            ("nice = high", "data.nice: `high` is not a nice value"),
             ("engine = openssl", "data.engine: `openssl` is none of auto, aws-lc, vaes, avx2, ipsec-mb"),
             ("batch = 64k", "data.batch: `64k` is less than 192k"),
             ("batch = 1g", "data.batch: `1g` is more than 8m"),

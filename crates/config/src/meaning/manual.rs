@@ -29,15 +29,27 @@ const TABLES: [(&str, Table); 9] = [
     ("data", DATA_TABLE),
 ];
 
+/// The page has no place for this table of keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MissingTable(&'static str);
+
+impl std::fmt::Display for MissingTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the page has no table `<!-- keys: {} -->`", self.0)
+    }
+}
+
+impl std::error::Error for MissingTable {}
+
 /// The page with all its tables of keys made anew.
 ///
 /// # Errors
 /// The page has no place for a table.
-pub fn manual(page: &str) -> Result<String, String> {
+pub fn manual(page: &str) -> Result<String, MissingTable> {
     let mut page = page.to_owned();
     for (name, table) in TABLES {
         let mark = format!("<!-- keys: {name} -->\n");
-        let missing = || format!("the page has no table `{}`", mark.trim());
+        let missing = || MissingTable(name);
         let from = page.find(&mark).ok_or_else(missing)? + mark.len();
         let len = page[from..].find(END).ok_or_else(missing)?;
         page.replace_range(from..from + len, &rows(table));
@@ -105,6 +117,6 @@ mod tests {
                 assert!(!about.is_empty() && !about.contains(['|', '\n']), "{name}: {key}");
             }
         }
-        assert!(manual("no place").unwrap_err().contains("connections.<name>"));
+        assert!(manual("no place") == Err(MissingTable("connections.<name>")));
     }
 }

@@ -23,6 +23,9 @@ mod keys;
 mod manual;
 mod secrets;
 
+use ironswan_keying::Diagnosis;
+use ironswan_keying::diagnosis::{Configuration, Conflict, Unwise};
+
 use super::diag::Diagnostics;
 use super::tree::{Origin, Section};
 use keys::Key;
@@ -31,7 +34,7 @@ pub(super) use keys::join;
 pub use conn::connection;
 pub use daemon::{Daemon, LogFormat, daemon};
 pub use keys::settings::vici_uri;
-pub use manual::manual;
+pub use manual::{MissingTable, manual};
 pub use secrets::secrets;
 
 /// Reads the values of one section by the table of keys. A value that is wrong is reported.
@@ -71,14 +74,20 @@ impl Reader<'_> {
         self.section.value(key.name()).map_or_else(section, |v| v.origin.clone())
     }
 
-    fn error<T>(&mut self, key: &Key<T>, message: impl Into<String>) {
+    fn error<T>(&mut self, key: &Key<T>, reason: impl Into<Diagnosis>) {
         let origin = self.origin(key);
-        self.diags.error(&origin, &join(self.path, key.name()), message);
+        self.diags.error(&origin, &join(self.path, key.name()), reason);
     }
 
-    fn warn<T>(&mut self, key: &Key<T>, message: impl Into<String>) {
+    /// Reports that this key contradicts another one.
+    fn conflict<T>(&mut self, key: &Key<T>, what: Conflict) {
+        self.error(key, Configuration::Conflicting { what });
+    }
+
+    /// Reports that the value of this key works and is doubtful.
+    fn doubt<T>(&mut self, key: &Key<T>, what: Unwise) {
         let origin = self.origin(key);
-        self.diags.warn(&origin, &join(self.path, key.name()), message);
+        self.diags.warn(&origin, &join(self.path, key.name()), Configuration::Doubtful { what });
     }
 }
 

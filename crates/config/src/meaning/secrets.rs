@@ -1,12 +1,13 @@
 //! `secrets`: pre-shared keys. Kinds of secrets that nothing uses yet are errors, as everything unbuilt is.
 
 use ironswan_keying::SharedKey;
+use ironswan_keying::diagnosis::Configuration;
 use ironswan_wire::id::IdPattern;
 
-use super::super::diag::{Diagnostics, nearest};
+use super::super::diag::Diagnostics;
 use super::super::tree::{Node, Section};
 use super::keys::secret as k;
-use super::keys::{hint, join};
+use super::keys::{join, near};
 
 /// Most identities of one key.
 const MAX_OWNERS: usize = 10_000;
@@ -18,8 +19,7 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
         let key = join("secrets", name);
         let Node::Section(s) = node else {
             // The name is not said: it may be a part of a secret that is not quoted.
-            let message = "holds a key that stands in no section of its own; write ike-1 { secret = ... }";
-            diags.error(node.origin(), "secrets", message);
+            diags.error(node.origin(), "secrets", Configuration::SecretWithoutSection);
             continue;
         };
         let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -28,9 +28,12 @@ pub fn secrets(section: &Section, diags: &mut Diagnostics) -> Vec<SharedKey> {
         } else if let Some(kind) =
             k::UNBUILT.iter().find(|k| kind == **k || name.starts_with(&format!("{k}-")))
         {
-            diags.error(&s.origin, &key, format!("{kind} secrets are not built yet; remove this section"));
+            let what = format!("{kind} secrets are not built yet");
+            let write = "remove this section";
+            diags.error(&s.origin, &key, Configuration::NotBuilt { what, write });
         } else {
-            diags.error(&s.origin, &key, format!("unknown section{}", hint(kind, ["ike"])));
+            let near = near(kind, ["ike"]);
+            diags.error(&s.origin, &key, Configuration::UnknownSection { near, top: false });
         }
     }
     out
@@ -43,7 +46,7 @@ fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Op
     for (key, node) in section.entries() {
         let full = join(path, key);
         let Node::Value(v) = node else {
-            diags.error(node.origin(), &full, "is a key, not a section");
+            diags.error(node.origin(), &full, Configuration::SectionForKey { name: key.to_owned() });
             continue;
         };
         let wrong = |wrong: Vec<_>, diags: &mut Diagnostics| {
@@ -61,21 +64,20 @@ fn ike(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Op
             match k::ID.understand(v) {
                 Ok(id) if owners.len() < MAX_OWNERS => owners.push(id),
                 Ok(_) => {
-                    diags.error(&v.origin, &full, format!("more than {MAX_OWNERS} identities for one key"))
+                    let of = "identities for one key";
+                    diags.error(&v.origin, &full, Configuration::TooMany { max: MAX_OWNERS, of, write: "" });
                 }
                 Err(why) => wrong(why, diags),
             }
-        } else if nearest(key, k::IKE_TABLE.names()).is_some() {
-            diags.error(&v.origin, &full, format!("unknown key{}", hint(key, k::IKE_TABLE.names())));
+        } else if let near @ Some(_) = near(key, k::IKE_TABLE.names()) {
+            diags.error(&v.origin, &full, Configuration::UnknownKey { near });
         } else {
             // Perhaps the second line of a secret.
-            let message = "unknown key, not named since it may be a part of a secret; quote a secret that goes over lines, and \
-                           write no keys but secret and id";
-            diags.error(&v.origin, path, message);
+            diags.error(&v.origin, path, Configuration::UnknownAmongSecrets);
         }
     }
     if secret.is_none() && diags.errors() == before {
-        diags.error(&section.origin, path, "has no secret; write secret = \"...\"");
+        diags.error(&section.origin, path, Configuration::MissingSecret);
     }
     if diags.errors() > before {
         return None;

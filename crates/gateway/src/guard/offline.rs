@@ -14,6 +14,7 @@ use crate::start::reload;
 use crate::start::run::DEFAULT_VICI;
 use ironswan_config::diag::Diagnostics;
 use ironswan_config::{self as config, Daemon, vici_uri};
+use ironswan_keying::diagnosis::Configuration;
 
 /// The guard as it stands in the kernel, in words for the operator.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -66,7 +67,7 @@ pub struct Installed {
 ///
 /// # Errors
 /// A URI of the command line is malformed.
-pub fn vici_paths(given: &[String], dir: &Path) -> Result<Vec<PathBuf>, String> {
+pub fn vici_paths(given: &[String], dir: &Path) -> Result<Vec<PathBuf>, Configuration> {
     let default = [DEFAULT_VICI.to_owned()];
     let daemon = if given.is_empty() { settings(dir) } else { Daemon::default() };
     let uris = match (given, daemon.vici_listen.as_slice()) {

@@ -16,6 +16,7 @@ use crate::start::run::RunError;
 use ironswan_config::diag::{Diagnostics, Severity};
 use ironswan_config::files::{self, Files, Progress, Task};
 use ironswan_config::{self as config, Config, Daemon};
+use ironswan_keying::diagnosis::Configuration;
 
 /// A file that was written this long ago is taken to be whole.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -26,7 +27,9 @@ type Read = Result<(Config, Diagnostics), RunError>;
 /// Reads the configuration; errors become the reason not to start. Waits no longer than files may take.
 pub(crate) fn load(dir: &Path) -> Read {
     let dir = dir.to_owned();
-    Task::start(clock::now, move |fs| load_here(fs, &dir)).and_then(Task::wait).map_err(RunError::passing)?
+    Task::start(clock::now, move |fs| load_here(fs, &dir))
+        .and_then(Task::wait)
+        .map_err(|e| RunError::passing(e.to_string()))?
 }
 
 /// The same on this thread, however long it takes.
@@ -130,16 +133,16 @@ impl Loaded {
             return Err(format!("an earlier reload still hangs: {why}").into());
         }
         let dir = self.dir.clone();
-        let task = Task::start(clock::now, move |fs| read_settled(fs, &dir))?;
+        let task = Task::start(clock::now, move |fs| read_settled(fs, &dir)).map_err(|e| e.to_string())?;
         self.reading.replace(Some(task));
-        match self.ended().await? {
+        match self.ended().await.map_err(|e| e.to_string())? {
             Some(read) => read,
-            None => Err(files::FAILED.to_owned().into()),
+            None => Err(Configuration::ReadingFailed { why: None }.to_string().into()),
         }
     }
 
     /// Waits until no thread reads, and takes what it has read. An error names the path that does not answer.
-    async fn ended(&self) -> Result<Option<Read>, String> {
+    async fn ended(&self) -> Result<Option<Read>, Configuration> {
         loop {
             let progress = match self.reading.borrow_mut().as_mut() {
                 None => return Ok(None),

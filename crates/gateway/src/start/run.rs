@@ -140,7 +140,7 @@ async fn daemon(options: &RunOptions, config: Config, sockets: Vec<PathBuf>) -> 
 fn open_keylog(settings: &Daemon) -> Result<Option<KeyLogger>, RunError> {
     let Some(dir) = &settings.keylog else { return Ok(None) };
     let log = files::within_limit(clock::now, dir, KeyLogger::open)
-        .map_err(RunError::passing)?
+        .map_err(|e| RunError::passing(e.to_string()))?
         .map_err(|e| format!("keylog = {}: {e}", dir.display()))?;
     tracing::warn!("KEY LOG IS ON: everyone who can read {} can decrypt the traffic", dir.display());
     Ok(Some(log))

@@ -65,7 +65,7 @@ impl Endpoint {
             return Err("unable to initiate to %any".to_owned());
         }
         if let Some(why) = self.options.ports.foreign(&conn) {
-            return Err(why);
+            return Err(why.to_string());
         }
         let nowhere = IpAddr::from([0u8; 4]);
         let id = self.new_ike_id();

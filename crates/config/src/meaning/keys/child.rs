@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ironswan_keying::diagnosis::{Configuration, ValueFault};
 use ironswan_keying::{ChildAction, ChildKind, MAX_REQID, TsSpec};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::proposal::Proposal;
@@ -9,9 +10,9 @@ use ironswan_wire::sadb::{Mode, Tfc};
 
 use super::Preset::{Depends, Is};
 use super::conn::XFRM;
-use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, Wrong, ZERO};
+use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, ZERO};
 use super::{each, keys, list, no_effect, only, text, time, word, yes_no};
-use crate::value::{self, show};
+use crate::value::{self, Wrong, show, wrong};
 use crate::{proposal, ts};
 
 /// Largest replay window. It takes a bit per packet and SA: this is 8 KiB.
@@ -110,21 +111,25 @@ const CHILD_UNUSED: &[Unused] = &[
     only("icmp", NO, "forwarding of ICMP errors is not built yet; set icmp = no"),
 ];
 
+fn unbuilt<T>(what: &str, write: &'static str) -> Result<T, Wrong> {
+    Err(Configuration::NotBuilt { what: what.to_owned(), write })
+}
+
 fn mode(text: &str) -> Result<(ChildKind, Mode), Wrong> {
     match text.trim().to_ascii_lowercase().as_str() {
         "tunnel" => Ok((ChildKind::Protect, Mode::Tunnel)),
         "transport" => Ok((ChildKind::Protect, Mode::Transport)),
         "pass" => Ok((ChildKind::Pass, Mode::Tunnel)),
         "drop" => Ok((ChildKind::Drop, Mode::Tunnel)),
-        "beet" => Err("BEET mode is not built; set mode = transport, or tunnel".to_owned()),
+        "beet" => unbuilt("BEET mode is not built", "set mode = transport, or tunnel"),
         "transport_proxy" => {
-            Err("transport_proxy is for Mobile IPv6, and not built; set mode = transport".to_owned())
+            unbuilt("transport_proxy is for Mobile IPv6, and not built", "set mode = transport")
         }
-        "iptfs" => {
-            Err("IP-TFS (RFC 9347) is not built; set mode = tunnel, and tfc_padding = mtu to hide lengths"
-                .to_owned())
-        }
-        m => Err(format!("`{}` is no mode; set mode = tunnel, transport, pass or drop", show(m))),
+        "iptfs" => unbuilt(
+            "IP-TFS (RFC 9347) is not built",
+            "set mode = tunnel, and tfc_padding = mtu to hide lengths",
+        ),
+        m => Err(wrong(m, ValueFault::NotMode, "")),
     }
 }
 
@@ -169,9 +174,8 @@ fn dscp(text: &str) -> Result<u8, Wrong> {
     if let Some((_, n)) = DSCP_NAMES.iter().find(|(name, _)| *name == t) {
         return Ok(*n);
     }
-    value::number(&t, 63).map(|n| n as u8).map_err(|_| {
-        format!("`{}` is not a DSCP; write 0 to 63, or a name such as ef, cs6, af41", show(text))
-    })
+    let write = "write 0 to 63, or a name such as ef, cs6, af41";
+    value::number(&t, 63).map(|n| n as u8).map_err(|_| wrong(text, ValueFault::Not("a DSCP"), write))
 }
 
 fn tfc(text: &str) -> Result<Tfc, Wrong> {
@@ -182,7 +186,7 @@ fn tfc(text: &str) -> Result<Tfc, Wrong> {
     match value::number(&t, 65_535) {
         Ok(0) => Ok(Tfc::None),
         Ok(n) => Ok(Tfc::To(n as u16)),
-        Err(_) => Err(format!("`{}` is not a length; write bytes up to 65535, or mtu", show(text))),
+        Err(_) => Err(wrong(text, ValueFault::Not("a length"), "write bytes up to 65535, or mtu")),
     }
 }
 
@@ -190,7 +194,7 @@ fn dummies(text: &str) -> Result<Option<Duration>, Wrong> {
     match value::fine_time(text)? {
         Duration::ZERO => Ok(None),
         every if DUMMIES.contains(&every) => Ok(Some(every)),
-        _ => Err(format!("`{}` is not between 1ms and 1d", show(text))),
+        _ => Err(wrong(text, ValueFault::Outside("1ms", "1d"), "")),
     }
 }
 
@@ -201,8 +205,9 @@ fn action(text: &str) -> Result<ChildAction, Wrong> {
         "start" | "restart" => Ok(ChildAction::Start),
         "trap" | "route" | "hold" => Ok(ChildAction::Trap),
         _ if t.contains('|') => {
-            Err(format!("`{}`: combined actions are not built yet; write start or trap", show(&t)))
+            let what = format!("`{}`: combined actions are not built yet", show(&t));
+            unbuilt(&what, "write start or trap")
         }
-        _ => Err(format!("`{}` is none of none, trap, start", show(&t))),
+        _ => Err(wrong(&t, ValueFault::NoneOf("none, trap, start".to_owned()), "")),
     }
 }

@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use ironswan_keying::diagnosis::{Configuration, ValueFault};
 use ironswan_keying::{AddrSpec, Auth, Childless, Unique};
 use ironswan_wire::iana::ProtocolId;
 use ironswan_wire::id::{IdPattern, Identity};
 use ironswan_wire::proposal::Proposal;
 
 use super::Preset::{Depends, Is};
-use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, Wrong, YES, ZERO};
+use super::{Entry, Key, Kind, NO, Table, UNSET, Unused, YES, ZERO};
 use super::{each, keys, list, no_effect, only, text, time, word, yes_no};
 use crate::proposal;
-use crate::value::{self, show};
+use crate::value::{self, Wrong, show, wrong};
 
 const CERTIFICATES: &str =
     "certificates and public keys are not built yet; use auth = psk and remove this key";
@@ -153,8 +154,11 @@ pub(in crate::meaning) mod remote {
 fn version(text: &str) -> Result<(), Wrong> {
     match text.trim() {
         "0" | "2" => Ok(()),
-        "1" => Err("IKEv1 is not built yet, and RFC 9395 deprecates it; set version = 2".to_owned()),
-        t => Err(format!("`{}` is not a version; set version = 2", show(t))),
+        "1" => {
+            let what = "IKEv1 is not built yet, and RFC 9395 deprecates it".to_owned();
+            Err(Configuration::NotBuilt { what, write: "set version = 2" })
+        }
+        t => Err(wrong(t, ValueFault::Not("a version"), "set version = 2")),
     }
 }
 
@@ -189,7 +193,10 @@ fn childless(text: &str) -> Result<Childless, Wrong> {
 fn auth(text: &str) -> Result<Auth, Wrong> {
     match text.trim().to_ascii_lowercase().as_str() {
         "psk" => Ok(Auth::Psk),
-        _ => Err(format!("`{}` is not built yet; write auth = psk", show(text.trim()))),
+        _ => {
+            let what = format!("`{}` is not built yet", show(text.trim()));
+            Err(Configuration::NotBuilt { what, write: "write auth = psk" })
+        }
     }
 }
 
@@ -198,17 +205,23 @@ fn own_identity(text: &str) -> Result<Option<Identity>, Wrong> {
     if text.trim() == "%any" { Ok(None) } else { identity(text).map(Some) }
 }
 
+/// Longest identity in bytes.
+const MAX_IDENTITY: usize = 1_024;
+
 fn identity(text: &str) -> Result<Identity, Wrong> {
     match Identity::parse(text) {
-        Some(id) if id.data.is_empty() => Err(format!("`{}` is an empty identity", show(text))),
-        Some(id) if id.data.len() > 1024 => Err("an identity longer than 1024 bytes".to_owned()),
+        Some(id) if id.data.is_empty() => Err(wrong(text, ValueFault::EmptyIdentity, "")),
+        Some(id) if id.data.len() > MAX_IDENTITY => {
+            Err(wrong(text, ValueFault::LongIdentity(MAX_IDENTITY), ""))
+        }
         Some(id) => Ok(id),
-        None if text.contains('=') => Err(format!(
-            "`{}`: distinguished names are not read yet; use a name, an address, or keyid:",
-            show(text)
-        )),
+        None if text.contains('=') => Err(Configuration::NotBuilt {
+            what: format!("`{}`: distinguished names are not read yet", show(text)),
+            write: "use a name, an address, or keyid:",
+        }),
         None => {
-            Err(format!("`{}` is not an identity; write a name, user@name, an address or @#hex", show(text)))
+            let write = "write a name, user@name, an address or @#hex";
+            Err(wrong(text, ValueFault::Not("an identity"), write))
         }
     }
 }
@@ -217,7 +230,7 @@ fn identity(text: &str) -> Result<Identity, Wrong> {
 pub(super) fn pattern(text: &str) -> Result<IdPattern, Wrong> {
     let t = text.trim();
     if t == "%any" || t.starts_with('*') {
-        return IdPattern::parse(t).ok_or_else(|| format!("`{}` is not a pattern", show(t)));
+        return IdPattern::parse(t).ok_or_else(|| wrong(t, ValueFault::Not("a pattern"), ""));
     }
     identity(t).map(IdPattern::Exact)
 }

@@ -4,12 +4,13 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ironswan_crypto::engines::EngineId;
+use ironswan_keying::diagnosis::ValueFault;
 
 use super::Preset::{Depends, Is};
 use super::settings::device;
-use super::{Entry, Key, Kind, Table, Wrong};
+use super::{Entry, Key, Kind, Table};
 use super::{each, keys, list, text, yes_no};
-use crate::value::{self, show};
+use crate::value::{self, Wrong, advise, wrong};
 
 /// Most workers.
 const MAX_WORKERS: u64 = 256;
@@ -64,9 +65,9 @@ fn workers(text: &str) -> Result<usize, Wrong> {
         return Ok(0);
     }
     match value::number(text, MAX_WORKERS) {
-        Ok(0) => Err("0 threads move nothing; write auto, or 1 or more".to_owned()),
+        Ok(0) => Err(wrong(text, ValueFault::ZeroThreads, "")),
         Ok(n) => Ok(n as usize),
-        Err(e) => Err(format!("{e}; write auto, or a number of threads")),
+        Err(e) => Err(advise(e, "write auto, or a number of threads")),
     }
 }
 
@@ -74,20 +75,19 @@ fn workers(text: &str) -> Result<usize, Wrong> {
 fn tun_queue(text: &str) -> Result<u32, Wrong> {
     let (min, max) = TUN_QUEUE_BOUNDS;
     match value::number(text, max) {
-        Ok(n) if n < min => Err(format!("`{}` is less than {min}", show(text))),
+        Ok(n) if n < min => Err(wrong(text, ValueFault::Below(min.to_string()), "")),
         Ok(n) => Ok(n as u32),
-        Err(e) => Err(format!("{e}; write a number of packets")),
+        Err(e) => Err(advise(e, "write a number of packets")),
     }
 }
 
 /// A processor's number, or a range of them.
 fn cpus(text: &str) -> Result<RangeInclusive<usize>, Wrong> {
-    let wrong = |e| format!("{e}; write processors as 0,2-5");
     let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let first = value::number(first, MAX_CPU).map_err(wrong)? as usize;
-    let last = value::number(last, MAX_CPU).map_err(wrong)? as usize;
+    let number = |t| value::number(t, MAX_CPU).map_err(|e| advise(e, "write processors as 0,2-5"));
+    let (first, last) = (number(first)? as usize, number(last)? as usize);
     if first > last {
-        return Err(format!("`{}` goes backwards; write {last}-{first}", show(text)));
+        return Err(wrong(text, ValueFault::Backwards { first, last }, ""));
     }
     Ok(first..=last)
 }
@@ -95,7 +95,7 @@ fn cpus(text: &str) -> Result<RangeInclusive<usize>, Wrong> {
 fn nice(text: &str) -> Result<i8, Wrong> {
     match text.trim().parse() {
         Ok(n) if (-20..=19).contains(&n) => Ok(n),
-        _ => Err(format!("`{}` is no nice value; write -20 (first of all) to 19 (last)", show(text))),
+        _ => Err(wrong(text, ValueFault::Not("a nice value"), "write -20 (first of all) to 19 (last)")),
     }
 }
 
@@ -107,7 +107,7 @@ fn engine(text: &str) -> Result<Option<EngineId>, Wrong> {
         None if t == "auto" => Ok(None),
         None => {
             let known = EngineId::ALL.map(EngineId::name).join(", ");
-            Err(format!("`{}` is none of auto, {known}", show(text)))
+            Err(wrong(text, ValueFault::NoneOf(format!("auto, {known}")), ""))
         }
         found => Ok(found),
     }
@@ -119,8 +119,8 @@ fn sized(text: &str, (min, max): (u64, u64)) -> Result<u64, Wrong> {
         n => format!("{}k", n >> 10),
     };
     match value::bytes(text)? {
-        n if n < min => Err(format!("`{}` is less than {}", show(text), shown(min))),
-        n if n > max => Err(format!("`{}` is more than {}", show(text), shown(max))),
+        n if n < min => Err(wrong(text, ValueFault::Below(shown(min)), "")),
+        n if n > max => Err(wrong(text, ValueFault::Above(shown(max)), "")),
         n => Ok(n),
     }
 }
@@ -133,7 +133,7 @@ fn busy_poll(text: &str) -> Result<Duration, Wrong> {
         (Some(n), _) => value::number(n, max),
         (None, Some(n)) => value::number(n, max / 1_000).map(|n| n * 1_000),
         (None, None) if t == "0" => Ok(0),
-        (None, None) => Err(format!("`{}` has no unit", show(text))),
+        (None, None) => Err(wrong(text, ValueFault::NoUnit, "")),
     };
-    usecs.map(Duration::from_micros).map_err(|e| format!("{e}; write 0, or a time up to 10ms such as 50us"))
+    usecs.map(Duration::from_micros).map_err(|e| advise(e, "write 0, or a time up to 10ms such as 50us"))
 }

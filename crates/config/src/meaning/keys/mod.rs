@@ -22,9 +22,11 @@ pub(super) mod settings;
 
 use std::time::Duration;
 
+use ironswan_keying::diagnosis::{Configuration, ValueFault};
+
 use super::super::diag::{Diagnostics, nearest};
 use super::super::tree::{Node, Origin, Section, Value};
-use super::super::value::{self, boolean, show};
+use super::super::value::{self, Wrong, boolean, show, wrong};
 
 /// The kind of value that a key holds, for the manual.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,9 +99,6 @@ pub(super) enum Preset {
 }
 
 use Preset::Is;
-
-/// Why a value cannot be used.
-pub(super) type Wrong = String;
 
 /// Reader of a value.
 enum Read<T> {
@@ -275,8 +274,8 @@ pub(super) fn check<'a>(
 ) {
     // A file may hold a million keys that nobody knows. Once the list of findings is full, their names are not compared with
     // the known ones any more.
-    let hint = |name: &str, known: &mut dyn Iterator<Item = &'static str>, diags: &Diagnostics| {
-        if diags.is_full() { String::new() } else { hint(name, known) }
+    let near = |name: &str, known: &mut dyn Iterator<Item = &'static str>, diags: &Diagnostics| {
+        if diags.is_full() { None } else { near(name, known) }
     };
     for (name, node) in section.entries() {
         let key = join(path, name);
@@ -284,23 +283,23 @@ pub(super) fn check<'a>(
         let unused = table.unused.iter().find(|k| k.name == name);
         match node {
             Node::Section(s) if is_read || unused.is_some() => {
-                diags.error(&s.origin, &key, format!("is a key, not a section; write {name} = ..."));
+                diags.error(&s.origin, &key, Configuration::SectionForKey { name: name.to_owned() });
             }
             Node::Section(s) => {
                 if !sub(name, s, diags) {
-                    let hint = hint(name, &mut sub_names.iter().copied(), diags);
-                    diags.error(&s.origin, &key, format!("unknown section{hint}"));
+                    let near = near(name, &mut sub_names.iter().copied(), diags);
+                    diags.error(&s.origin, &key, Configuration::UnknownSection { near, top: false });
                 }
             }
             Node::Value(v) => match unused {
                 Some(unused) => without_reader(unused, v, &key, diags),
                 None if is_read => {}
                 None if sub_names.contains(&name) => {
-                    diags.error(&v.origin, &key, format!("is a section, not a key; write {name} {{ ... }}"));
+                    diags.error(&v.origin, &key, Configuration::KeyForSection { name: name.to_owned() });
                 }
                 None => {
-                    let hint = hint(name, &mut table.names(), diags);
-                    diags.error(&v.origin, &key, format!("unknown key{hint}"));
+                    let near = near(name, &mut table.names(), diags);
+                    diags.error(&v.origin, &key, Configuration::UnknownKey { near });
                 }
             },
         }
@@ -315,18 +314,23 @@ fn without_reader(unused: &Unused, value: &Value, key: &str, diags: &mut Diagnos
     let text = value.as_text();
     match unused.rule {
         Rule::Only(values) if values.iter().any(|allowed| same(allowed, &text)) => {}
-        Rule::Only(_) => diags.error(&value.origin, key, format!("{}: {}", show(&text), unused.why)),
-        Rule::NoEffect => diags.note(&value.origin, key, format!("has no effect: {}", unused.why)),
+        Rule::Only(_) => {
+            let (what, write) = unused.why.split_once("; ").unwrap_or((unused.why, ""));
+            let what = format!("{}: {what}", show(&text));
+            diags.error(&value.origin, key, Configuration::NotBuilt { what, write });
+        }
+        Rule::NoEffect => diags.note(&value.origin, key, Configuration::NoEffect { why: unused.why }),
         Rule::Moved(section) => {
-            let (name, text) = (unused.name, show(&text));
-            diags.error(&value.origin, key, format!("has moved: write {section} {{ {name} = {text} }}"));
+            let (name, value_text) = (unused.name, show(&text));
+            let moved = Configuration::KeyMoved { name, section, value: value_text };
+            diags.error(&value.origin, key, moved);
         }
     }
 }
 
-/// `; did you mean ...?` when something is near.
-pub(super) fn hint<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(name, known).map(|n| format!("; did you mean `{n}`?")).unwrap_or_else(|| "; remove it".to_owned())
+/// The nearest of the known names.
+pub(super) fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    nearest(name, known).map(str::to_owned)
 }
 
 /// A key's full name.
@@ -358,7 +362,7 @@ fn each<T>(list: &Value, read: impl Fn(&str) -> Result<T, Wrong>) -> Result<Vec<
         }
     }
     if out.is_empty() && wrong.is_empty() {
-        wrong.push(value::NAMES_NOTHING.to_owned());
+        wrong.push(Configuration::NamesNothing);
     }
     if wrong.is_empty() { Ok(out) } else { Err(wrong) }
 }
@@ -368,6 +372,6 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, Wrong> {
     let t = text.trim().to_ascii_lowercase();
     words.iter().find(|(w, _)| *w == t).map(|(_, v)| *v).ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
-        format!("`{}` is none of {}", show(text), known.join(", "))
+        wrong(text, ValueFault::NoneOf(known.join(", ")), "")
     })
 }

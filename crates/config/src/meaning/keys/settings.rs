@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ironswan_keying::Level;
+use ironswan_keying::diagnosis::{Configuration, ValueFault};
 
 use super::super::daemon::LogFormat;
 use super::Preset::{Depends, Is};
-use super::{Entry, Key, Kind, Rule, Table, Unused, Wrong};
+use super::{Entry, Key, Kind, Rule, Table, Unused};
 use super::{each, keys, list, text, word, yes_no};
 use crate::tree::Value;
-use crate::value::{self, show};
+use crate::value::{self, Wrong, show, wrong};
 
 keys! {
     /// Keys of `ironswan.conf` outside of its sections.
@@ -94,28 +95,28 @@ pub(in crate::meaning) const LOG_TABLE: Table = Table { read: LOG, unused: &[] }
 
 fn count(text: &str, min: u64, max: u64) -> Result<u64, Wrong> {
     match value::number(text, max)? {
-        n if n < min => Err(format!("{n} is less than {min}")),
+        n if n < min => Err(wrong(text, ValueFault::Below(min.to_string()), "")),
         n => Ok(n),
     }
 }
 
 fn positive(text: &str) -> Result<Duration, Wrong> {
     match value::fine_time(text)? {
-        Duration::ZERO => Err("must be more than 0".to_owned()),
+        Duration::ZERO => Err(wrong(text, ValueFault::Zero, "")),
         time => Ok(time),
     }
 }
 
 fn real_port(text: &str) -> Result<u16, Wrong> {
     match value::number(text, 65_535)? {
-        0 => Err("0 is not a port".to_owned()),
+        0 => Err(wrong(text, ValueFault::Zero, "")),
         n => Ok(n as u16),
     }
 }
 
 fn mark(text: &str) -> Result<u32, Wrong> {
     match value::number(text, u64::from(u32::MAX))? {
-        0 => Err("0 would send the gateway's own packets into the tunnel; write another number".to_owned()),
+        0 => Err(wrong(text, ValueFault::ZeroMark, "")),
         n => Ok(n as u32),
     }
 }
@@ -123,11 +124,7 @@ fn mark(text: &str) -> Result<u32, Wrong> {
 /// One bit of a packet's mark: rules and nft ask for it alone and leave the others to other programs.
 fn steer_mark(text: &str) -> Result<u32, Wrong> {
     let mark = value::number(text, u64::from(u32::MAX))? as u32;
-    if mark.is_power_of_two() {
-        Ok(mark)
-    } else {
-        Err(format!("`{}` must be one bit, such as 0x10000000", show(text)))
-    }
+    if mark.is_power_of_two() { Ok(mark) } else { Err(wrong(text, ValueFault::NotOneBit, "")) }
 }
 
 /// A network device's name: one that the kernel takes (`dev_valid_name`).
@@ -141,7 +138,7 @@ pub(super) fn device(text: &str) -> Result<String, Wrong> {
     if ok {
         Ok(t.to_owned())
     } else {
-        Err(format!("`{}` is not a device's name (1 to 15 characters)", show(t)))
+        Err(wrong(t, ValueFault::Not("a device's name (1 to 15 characters)"), ""))
     }
 }
 
@@ -151,7 +148,7 @@ fn tun_device(text: &str) -> Result<String, Wrong> {
     let name = device(text)?;
     match name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+@".contains(&b)) {
         true => Ok(name),
-        false => Err(format!("`{}` may have letters, digits and . _ - + @ only", show(&name))),
+        false => Err(wrong(&name, ValueFault::BadDeviceName, "")),
     }
 }
 
@@ -159,22 +156,29 @@ fn listen(list: &Value) -> Result<Vec<String>, Vec<Wrong>> {
     each(list, |uri| vici_uri(uri).map(|_| uri.to_owned()))
 }
 
+/// Longest path of a Unix socket in bytes: `sun_path` of unix(7) less the NUL at its end.
+const MAX_SOCKET_PATH: usize = 107;
+/// Remedy for what is no address of VICI.
+const USUAL_SOCKET: &str = "write unix:///run/ironswan.vici";
+
 /// A VICI address: only Unix sockets yet. Gives the path.
+///
+/// # Errors
+/// The value cannot be used, or names another transport.
 pub fn vici_uri(uri: &str) -> Result<PathBuf, Wrong> {
     match uri.strip_prefix("unix://") {
-        Some(path) if path.starts_with('/') && path.len() <= 107 && !path.contains('\0') => {
+        Some(path) if path.starts_with('/') && path.len() <= MAX_SOCKET_PATH && !path.contains('\0') => {
             Ok(PathBuf::from(path))
         }
-        Some(path) if path.len() > 107 => {
-            Err(format!("`{}`: a socket's path has at most 107 bytes", show(uri)))
+        Some(path) if path.len() > MAX_SOCKET_PATH => {
+            Err(wrong(uri, ValueFault::LongSocketPath(MAX_SOCKET_PATH), ""))
         }
-        Some(_) => {
-            Err(format!("`{}`: the path must begin with /; write unix:///run/ironswan.vici", show(uri)))
-        }
+        Some(_) => Err(wrong(uri, ValueFault::RelativeSocketPath, USUAL_SOCKET)),
         None if uri.starts_with("tcp://") => {
-            Err(format!("`{}`: VICI over TCP is not built yet; use unix://", show(uri)))
+            let what = format!("`{}`: VICI over TCP is not built yet", show(uri));
+            Err(Configuration::NotBuilt { what, write: "use unix://" })
         }
-        None => Err(format!("`{}` is not a VICI address; write unix:///run/ironswan.vici", show(uri))),
+        None => Err(wrong(uri, ValueFault::Not("a VICI address"), USUAL_SOCKET)),
     }
 }
 
