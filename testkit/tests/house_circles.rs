@@ -33,7 +33,6 @@ const MAX_FILES: usize = 3;
 /// and crates only leave the list. At its end there is none.
 const KNOWN: &[(&str, usize)] = &[
     ("cli", 10),
-    ("config", 4),
     ("crypto", 4),
     ("gateway", 11),
     ("ike", 30),

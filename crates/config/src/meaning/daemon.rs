@@ -9,19 +9,10 @@ use ironswan_keying::{Level, Limits};
 use super::super::diag::Diagnostics;
 use super::super::tree::Section;
 use super::keys::data::DATA_TABLE;
+use super::keys::settings::LogFormat;
 use super::keys::{self, settings as k};
 use super::{Reader, data};
 use crate::tuning::Tuning;
-
-/// How a log line is written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LogFormat {
-    /// `<time> <level> <conn> text`.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
-}
 
 /// The daemon's settings.
 #[derive(Clone, PartialEq, Debug)]

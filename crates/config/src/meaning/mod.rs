@@ -32,8 +32,8 @@ use keys::Key;
 pub(super) use keys::join;
 
 pub use conn::connection;
-pub use daemon::{Daemon, LogFormat, daemon};
-pub use keys::settings::vici_uri;
+pub use daemon::{Daemon, daemon};
+pub use keys::settings::{LogFormat, vici_uri};
 pub use manual::{MissingTable, manual};
 pub use secrets::secrets;
 

@@ -1,10 +1,9 @@
 //! Entries of the area configuration: files, names of keys and sections, values, and parts that do not
 //! fit each other. The finding that holds an entry names file, line and key.
 
-use super::{
-    Conflict, FileFault, IncludeFault, InheritFault, InheritLimit, NameFault, ProposalFault, SecretFault,
-    SyntaxFault, Unwise, ValueFault, entries,
-};
+use super::entry::entries;
+use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};
+use super::value::{Conflict, NameFault, ProposalFault, SecretFault, Unwise, ValueFault};
 
 entries! {
     /// Reading and understanding the configuration.

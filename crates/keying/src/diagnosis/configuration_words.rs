@@ -2,7 +2,8 @@
 
 use ironswan_wire::iana::NotifyType;
 
-use super::{Configuration, Words, say};
+use super::configuration::Configuration;
+use super::entry::{Words, say};
 
 /// Remedy for a secret that can be guessed.
 const LONGER: &str = "whoever answers as the peer once can try keys offline; `ironswan pki --psk` makes one of 32 random bytes";

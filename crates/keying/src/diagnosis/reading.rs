@@ -1,7 +1,7 @@
 //! Details of reading a configuration: files, syntax, inheritance. Texts are short and have no control
 //! characters: whoever makes an entry has cut and escaped what it quotes.
 
-use super::{Words, say};
+use super::entry::{Words, say};
 
 /// Reason why a file or folder cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! Details of values: single values, secrets, proposals, and values that contradict or weaken each other.
 
-use super::{Words, say};
+use super::entry::{Words, say};
 
 /// Reason why a value cannot be used. The value itself stands beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -6,12 +6,21 @@ use std::time::Duration;
 use ironswan_keying::Level;
 use ironswan_keying::diagnosis::{Configuration, ValueFault};
 
-use super::super::daemon::LogFormat;
 use super::Preset::{Depends, Is};
 use super::{Entry, Key, Kind, Rule, Table, Unused};
 use super::{each, keys, list, text, word, yes_no};
 use crate::tree::Value;
 use crate::value::{self, Wrong, show, wrong};
+
+/// Form of the lines of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LogFormat {
+    /// `<time> <level> <conn> text`.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 keys! {
     /// Keys of `ironswan.conf` outside of its sections.
