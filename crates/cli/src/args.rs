@@ -55,13 +55,15 @@ pub(crate) enum Command {
         and in ipsec.secrets. Write the same one on both gateways."
     )]
     Pki(Pki),
-    /// Shows, or removes, what keeps protected traffic from leaving or entering in clear, with a daemon or without (root)
+    /// Shows, or removes, what keeps protected traffic from leaving or entering in clear, with a
+    /// daemon or without (root)
     #[command(
         after_help = "Examples:\n  ironswan guard\n  ironswan guard --remove\n  ironswan guard --install --config \
         /etc/ironswan\n\n--install is what ironswan-guard.service does at boot, before the network is up."
     )]
     Guard(Guard),
-    /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a minute (root)
+    /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a
+    /// minute (root)
     #[command(disable_help_flag = true, after_help = "Example:\n  ironswan demo")]
     Demo(Laboratory),
     /// Experiments of the laboratory (root)
@@ -71,7 +73,8 @@ pub(crate) enum Command {
         program ironswan-lab, beside this one or on PATH."
     )]
     Lab(Laboratory),
-    /// What a link needs, what this machine carries: from a model fitted to measurements on this machine
+    /// Plans capacity: the needs of a link and the rates that this machine carries, from a model
+    /// fitted to measurements on this machine
     #[command(
         disable_help_flag = true,
         after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --link 1G --mix imix --tunnels 500\n\n\
@@ -96,7 +99,8 @@ pub(crate) struct Run {
     /// Folder with swanctl.conf, conf.d/*.conf, ironswan.conf
     #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
     pub(crate) config: PathBuf,
-    /// Where VICI listens; several are allowed [default: vici.listen of ironswan.conf, or unix:///run/ironswan.vici]
+    /// Address at which VICI listens; several are allowed [default: vici.listen of ironswan.conf,
+    /// or unix:///run/ironswan.vici]
     #[arg(long, value_name = "URI")]
     pub(crate) vici: Vec<String>,
 }
@@ -145,17 +149,19 @@ pub(crate) enum What {
     Conns,
     /// IKE_SAs and CHILD_SAs
     Sas,
-    /// Policies: verdict, selectors, whether the engine has them, and the routes, rules and nft chains that serve them
+    /// Policies: verdict, selectors, whether the engine has them, and the routes, rules and nft
+    /// chains that serve them
     Pols,
     /// Everything that is counted, with the reasons for dropping packets
     Counters,
-    /// Algorithms and the engines that do them: what the self-test at start measured, and what is used
+    /// Algorithms and the engines that do them: what the self-test at start measured, and what is
+    /// used
     Algs,
 }
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct List {
-    /// What to list
+    /// Table to show
     pub(crate) what: What,
     /// Only this connection
     pub(crate) name: Option<String>,
@@ -190,7 +196,8 @@ pub(crate) struct Guard {
     /// Folder with the configuration
     #[arg(long, value_name = "DIR", default_value = DEFAULT_CONFIG)]
     pub(crate) config: PathBuf,
-    /// Where a daemon may listen [default: vici.listen of ironswan.conf, or unix:///run/ironswan.vici]
+    /// Address at which a daemon may listen [default: vici.listen of ironswan.conf, or
+    /// unix:///run/ironswan.vici]
     #[arg(long, value_name = "URI")]
     pub(crate) vici: Vec<String>,
     /// Prints one JSON document instead of text

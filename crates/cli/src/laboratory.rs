@@ -1,5 +1,5 @@
-//! `lab`, `demo` and `plan`: the laboratory is a program of its own, `ironswan-lab`, which takes the
-//! place of this process.
+//! `lab`, `demo` and `plan`: the laboratory is a program of its own, `ironswan-lab`, which takes
+//! the place of this process.
 //!
 //! The laboratory is looked for beside this program, then on PATH. The variable `IRONSWAN` tells it
 //! which gateway to measure by default: this one.
@@ -18,8 +18,8 @@ const PROGRAM: &str = "ironswan-lab";
 /// Variable with the path of the gateway that `ironswan-lab` measures by default.
 const GATEWAY: &str = "IRONSWAN";
 
-/// Becomes the laboratory, with `command` (none for `lab`, whose arguments begin with the name of an
-/// experiment) and the arguments that follow it. Returns only when that fails.
+/// Becomes the laboratory, with `command` (none for `lab`, whose arguments begin with the name of
+/// an experiment) and the arguments that follow it. Returns only when that fails.
 pub(crate) fn start(command: Option<&str>, a: &Laboratory) -> Failure {
     let own = match std::env::current_exe() {
         Ok(path) => path,

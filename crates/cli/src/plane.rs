@@ -1,5 +1,5 @@
-//! The data plane in `status` (workers, engines, what the kernel does for us) and in `list counters` (where the time of a
-//! packet goes).
+//! The data plane in `status` (workers, engines, what the kernel does for us) and in
+//! `list counters` (where the time of a packet goes).
 
 use ironswan_wire::vici::Section;
 

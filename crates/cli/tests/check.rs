@@ -1,4 +1,5 @@
-//! `ironswan check` and the commands that need a daemon, as people call them: what is printed, and the exit status.
+//! `ironswan check` and the commands that need a daemon, as people call them: what is printed, and
+//! the exit status.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write, pipe};

@@ -1,5 +1,5 @@
-//! `ironswan lab`, `demo` and `plan` start the program `ironswan-lab`. Needs no root: a shell script
-//! stands for it.
+//! `ironswan lab`, `demo` and `plan` start the program `ironswan-lab`. Needs no root: a shell
+//! script stands for it.
 
 mod common;
 
@@ -17,7 +17,8 @@ fn install(folder: &Path, name: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("a program");
 }
 
-/// Runs a copy of `ironswan` that is alone in a folder, with that folder's neighbour `path` as PATH.
+/// Runs a copy of `ironswan` that is alone in a folder, with that folder's neighbour `path` as
+/// PATH.
 fn run(scratch: &Scratch, arguments: &str) -> Output {
     let [alone, path] = ["alone", "path"].map(|name| scratch.path(name));
     [&alone, &path].iter().for_each(|folder| fs::create_dir_all(folder).expect("a folder"));

@@ -1,6 +1,8 @@
-//! A search for throughput that is driven over standard input and output, one JSON document a line: first the plan comes in;
-//! then each trial to be made goes out (`{"ask": {"load": .., "duration": ..}}`) and the share that was lost comes in
-//! (`{"loss": ..}`); at last the results go out (`{"found": [..], "trials": ..}`).
+//! A search for throughput that is driven over standard input and output, one JSON document a line:
+//! first the plan comes in; then each trial to be made goes out
+//! (`{"ask": {"load": .., "duration": ..}}`) and the share that was lost comes in
+//! (`{"loss": ..}`); at last the results go out
+//! (`{"found": [..], "trials": ..}`).
 
 use std::io::{BufRead, Write};
 

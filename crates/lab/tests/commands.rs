@@ -12,8 +12,8 @@ use common::commands::{LAB, Scratch, ended, remains, start, stderr, stdout};
 use ironswan_lab::report::breaches;
 use serde_json::Value;
 
-/// A number in the range of its option that is of no use in this experiment is refused with the option, its value and the range,
-/// before anything is made.
+/// A number in the range of its option that is of no use in this experiment is refused with the
+/// option, its value and the range, before anything is made.
 #[test]
 fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
     let scratch = Scratch::new("refused");
@@ -37,8 +37,8 @@ fn what_is_of_no_use_in_an_experiment_is_refused_before_anything_is_made() {
     }
 }
 
-/// Every experiment, the longest first: with the congestion control that every kernel allows where it carries TCP, and the schema
-/// of its record.
+/// Every experiment, the longest first: with the congestion control that every kernel allows where
+/// it carries TCP, and the schema of its record.
 const EXPERIMENTS: [(&str, &str, &str); 13] = [
     ("fragments", "", "ironswan.lab/1"),
     ("compression", "--congestion reno", "ironswan.lab/1"),
@@ -55,7 +55,8 @@ const EXPERIMENTS: [(&str, &str, &str); 13] = [
     ("driver", "", "ironswan.lab/1"),
 ];
 
-/// Runs one in its shortest form: its record is all that it prints, and what is in its folder; nothing else is left.
+/// Runs one in its shortest form: its record is all that it prints, and what is in its folder;
+/// nothing else is left.
 fn shortest((name, more, schema): (&str, &str, &str)) {
     let scratch = Scratch::new(name);
     let began = now();

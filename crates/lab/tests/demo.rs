@@ -1,5 +1,5 @@
-//! `ironswan-lab demo`, the real thing: it works, also beside another, says what is wrong with a machine, and leaves nothing
-//! behind however it ends. Needs root, a TUN device and iperf3.
+//! `ironswan-lab demo`, the real thing: it works, also beside another, says what is wrong with a
+//! machine, and leaves nothing behind however it ends. Needs root, a TUN device and iperf3.
 
 mod common;
 
@@ -129,7 +129,8 @@ fn the_next_run_removes_what_a_killed_demo_left() {
     assert_eq!(remains(pid), Vec::<String>::new());
 }
 
-/// Runs the demo through `wrapper`, which takes something away from it; expects one message and exit status 2.
+/// Runs the demo through `wrapper`, which takes something away from it; expects one message and
+/// exit status 2.
 fn refused(wrapper: &[&str], program: &str) -> String {
     let output =
         Command::new(wrapper[0]).args(&wrapper[1..]).args([program, "demo"]).output().expect(wrapper[0]);

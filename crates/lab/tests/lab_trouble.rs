@@ -1,8 +1,10 @@
-//! The laboratory in trouble: gateways that crash, hang or carry nothing, processes that are killed under it, a full disk. The
-//! error says whose fault it is and shows the end of the logs, and nothing is left. Needs root, a TUN device and iperf3; of the
-//! programs that carry files those are killed that are installed.
+//! The laboratory in trouble: gateways that crash, hang or carry nothing, processes that are killed
+//! under it, a full disk. The error says whose fault it is and shows the end of the logs, and
+//! nothing is left. Needs root, a TUN device and iperf3; of the programs that carry files those are
+//! killed that are installed.
 //!
-//! The tests run side by side: most of their time they wait. What generates and receives packets are threads of the laboratory.
+//! The tests run side by side: most of their time they wait. What generates and receives packets
+//! are threads of the laboratory.
 
 mod common;
 
@@ -20,7 +22,8 @@ use common::commands::{self, LAB, Scratch, ended, in_boxes, remains, start, stde
 /// TCP over boxes whose congestion control is one that every kernel allows.
 const LINE: &str = "line --dut ironswan --congestion reno";
 
-/// What a run said that has to fail. It leaves nothing, and no folder that looks like that of a run.
+/// What a run said that has to fail. It leaves nothing, and no folder that looks like that of a
+/// run.
 fn failed(scratch: &Scratch, child: Child) -> String {
     let pid = child.id();
     let output = ended(child);
@@ -31,8 +34,8 @@ fn failed(scratch: &Scratch, child: Child) -> String {
     said
 }
 
-/// What an experiment says whose gateways run `body`, a shell's, before they are what they should be: with `$1` the command, `$3`
-/// the folder of the configuration, and `$real` the program.
+/// What an experiment says whose gateways run `body`, a shell's, before they are what they should
+/// be: with `$1` the command, `$3` the folder of the configuration, and `$real` the program.
 fn with_gateways(name: &str, line: &str, body: &str) -> String {
     let scratch = Scratch::new(name);
     let program = scratch.path("gateway");
@@ -101,7 +104,8 @@ fn a_tunnel_that_carries_nothing_is_shown_with_the_logs() {
     assert!(!said.contains("nothing was logged"), "{said}");
 }
 
-/// Kills the process that has `victim` in its command line, in the boxes of a run that is as far as `ready`; what the run says.
+/// Kills the process that has `victim` in its command line, in the boxes of a run that is as far as
+/// `ready`; what the run says.
 fn killed(name: &str, line: &str, victim: &str, ready: impl Fn(u32) -> bool) -> String {
     let scratch = Scratch::new(name);
     let child = start(&scratch, line);
@@ -246,8 +250,8 @@ fn each_program_that_carries_files_and_is_killed_is_named() {
     });
 }
 
-/// Runs a script in the one folder of a file system of so many KiB, `$lab` being the program; its status, what it said, and
-/// the files that it left, each with its size.
+/// Runs a script in the one folder of a file system of so many KiB, `$lab` being the program; its
+/// status, what it said, and the files that it left, each with its size.
 fn on_a_disk(name: &str, kib: u64, script: &str) -> (i32, String, Vec<(String, u64)>) {
     let scratch = Scratch::new(name);
     let disk = scratch.path("disk");

@@ -1,6 +1,6 @@
-//! `ironswan plan`: calibrates this machine in its shortest form, answers from that model, verifies it, and leaves nothing behind.
-//! Needs root, a TUN device, ethtool and iperf3. What a debug build measures on a busy machine means nothing, but it must
-//! be consistent.
+//! `ironswan plan`: calibrates this machine in its shortest form, answers from that model, verifies
+//! it, and leaves nothing behind. Needs root, a TUN device, ethtool and iperf3. What a debug build
+//! measures on a busy machine means nothing, but it must be consistent.
 
 use std::fs;
 use std::path::Path;
@@ -102,7 +102,8 @@ fn a_machine_is_calibrated_asked_and_verified() {
             let of = |name: &str| seen[name].as_f64().expect("a number");
             let side = |way: &str, name: &str| seen[way][name].as_f64().expect("a number");
             assert!((0.0..=1.0).contains(&of("loss")) && of("packets") > 0.0, "{seen}");
-            // No more than the machine has, however it was disturbed; a running thread's time is known to a tick.
+            // No more than the machine has, however it was disturbed; a running thread's time is
+            // known to a tick.
             assert!(side("out", "burst") >= 1.0 && side("into", "burst") >= 1.0, "{seen}");
             let busy = |way| side(way, "ns") * side(way, "pps");
             assert!(busy("out") + busy("into") < 3.0 * cpus * 1e9, "{seen}");

@@ -65,19 +65,22 @@ pub(crate) enum Experiment {
         aws-lc --sizes 64,1408 --dispatch all,after,32"
     )]
     Driver(Box<super::driver::Driver>),
-    /// E6: throughput by frame size at bounded losses, latency below it, the curve past it (RFC 2544)
+    /// E6: throughput by frame size at bounded losses, latency below it, the curve past it (RFC
+    /// 2544)
     #[command(
         after_help = "Examples:\n  ironswan lab rfc2544 --quick\n  ironswan lab rfc2544 --sizes 64,1424,imix --directions both \
         --loss 0,0.001\n  ironswan lab rfc2544 --strict --sizes 64,1518\n  ironswan lab rfc2544 --topology single --quick"
     )]
     Rfc2544(Box<super::rfc2544::Rfc2544>),
-    /// E6: packets that do not fit the link between the gateways: which systems cut or refuse them, and what that costs
+    /// E6: packets that do not fit the link between the gateways: which systems cut or refuse them,
+    /// and what that costs
     #[command(
         after_help = "Examples:\n  ironswan lab fragments --quick\n  ironswan lab fragments --dut plain,ironswan,openvpn \
         --outer-mtu 1280"
     )]
     Fragments(Box<super::fragments::Fragments>),
-    /// E6: floods of small and large UDP packets: throughput at bounded loss, the curve past it, and where packets are lost
+    /// E6: floods of small and large UDP packets: throughput at bounded loss, the curve past it,
+    /// and where packets are lost
     #[command(
         after_help = "Examples:\n  ironswan lab flood --quick\n  ironswan lab flood --dut plain,ironswan,wireguard-go \
         --payload 18,1300 --flows 1,1000 --placement free,own-core"
@@ -89,7 +92,8 @@ pub(crate) enum Experiment {
         64,1418"
     )]
     Compare(Box<super::compare::Compare>),
-    /// E8: many tunnels: until all are up, what each costs and keeps, packets over random ones, a restart, peers that are gone
+    /// E8: many tunnels: until all are up, what each costs and keeps, packets over random ones, a
+    /// restart, peers that are gone
     #[command(
         after_help = "Examples:\n  ironswan lab tunnels --quick\n  ironswan lab tunnels --dut ironswan --tunnels 1000,10000 \
         --simulated 0"
@@ -123,7 +127,8 @@ pub(crate) enum Experiment {
         #[arg(long)]
         html: bool,
     },
-    /// Lays two runs of the same experiment side by side, and says what differs between their machines, versions and settings
+    /// Lays two runs of the same experiment side by side, and says what differs between their
+    /// machines, versions and settings
     #[command(
         after_help = "Example:\n  ironswan lab compare-runs /var/tmp/ironswan/line-1 /var/tmp/ironswan/line-2"
     )]
@@ -136,10 +141,12 @@ pub(crate) enum Experiment {
         #[arg(long)]
         json: bool,
     },
-    /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a minute (root)
+    /// Two gateways in network namespaces on this machine, IKEv2, TCP through ESP, a table; under a
+    /// minute (root)
     #[command(after_help = "Example:\n  ironswan demo")]
     Demo(Demo),
-    /// What a link needs, what this machine carries: from a model fitted to measurements on this machine
+    /// Plans capacity: the needs of a link and the rates that this machine carries, from a model
+    /// fitted to measurements on this machine
     #[command(
         after_help = "Examples:\n  ironswan plan --calibrate\n  ironswan plan --this-machine --share 0.5\n  ironswan plan --link 1G \
         --mix imix --suite aes128gcm16 --tunnels 500\n  ironswan plan --links\n  ironswan plan --verify --out DIR\n\n--verify exits with 1 when a prediction misses its goal."
@@ -151,14 +158,15 @@ pub(crate) enum Experiment {
 pub(crate) struct Line {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// A setting of ironswan's data plane (key=value of the section data), measured beside the defaults; several allowed
+    /// A setting of ironswan's data plane (key=value of the section data), measured beside the
+    /// defaults; several allowed
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) data: Vec<String>,
     /// Numbers of TCP connections
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 128))]
     pub(crate) streams: Vec<u32>,
-    /// Rates to offer, Mbit/s over all connections, to the first number of streams in the first direction; 0 offers as much as
-    /// goes
+    /// Rates to offer, Mbit/s over all connections, to the first number of streams in the first
+    /// direction; 0 offers as much as goes
     #[arg(long, value_delimiter = ',', value_name = "MBPS", allow_negative_numbers = true, value_parser = within(0_u32, 1_000_000))]
     pub(crate) rates: Vec<u32>,
     /// Forms in which packets cross the links: offload, wire
@@ -176,7 +184,8 @@ pub(crate) struct Line {
 pub(crate) struct Flood {
     #[command(flatten)]
     pub(crate) common: Common,
-    /// A setting of ironswan's data plane (key=value of the section data), measured beside the defaults; several allowed
+    /// A setting of ironswan's data plane (key=value of the section data), measured beside the
+    /// defaults; several allowed
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) data: Vec<String>,
     /// Bytes of UDP payload, 18 and more
@@ -185,9 +194,10 @@ pub(crate) struct Flood {
     /// Numbers of flows
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true, value_parser = within(1_u32, 1_000_000))]
     pub(crate) flows: Vec<u32>,
-    /// Which processors the parts have: free, apart (each gateway has one of its own), own-core (the generator alone on the first; the gateways, all receiving, in software
-    /// interrupts, and the receiver together on the second), own-core-threads (the same, but threads of the kernel poll the links
-    /// and take turns with the gateways)
+    /// Which processors the parts have: free, apart (each gateway has one of its own), own-core
+    /// (the generator alone on the first; the gateways, all receiving, in software interrupts, and
+    /// the receiver together on the second), own-core-threads (the same, but threads of the kernel
+    /// poll the links and take turns with the gateways)
     #[arg(long, value_delimiter = ',')]
     pub(crate) placement: Vec<String>,
     /// Forms in which packets cross the links: offload, wire
@@ -202,7 +212,8 @@ pub(crate) struct Flood {
     /// A throughput is known to within this many percent [default: 5]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = within(0.1, 50.0))]
     pub(crate) width: Option<f64>,
-    /// Length of a short trial of the search, seconds; those of the curve take twice as long [default: 1]
+    /// Length of a short trial of the search, seconds; those of the curve take twice as long
+    /// [default: 1]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds(0.01, 600.0))]
     pub(crate) probe: Option<Duration>,
     /// Multiples of the throughput to offer [default: 1,2,4]

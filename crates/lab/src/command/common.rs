@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::dut::{Encap, Suite};
 use crate::topology::Congestion;
 
-/// Reads a number between two: of every option that is one, so that nonsense is refused before anything else is done.
+/// Reads a number between two: of every option that is one, so that nonsense is refused before
+/// anything else is done.
 pub(crate) fn within<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Copy,
@@ -27,8 +28,8 @@ pub(crate) fn seconds(least: f64, most: f64) -> impl Fn(&str) -> Result<Duration
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Common {
-    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan, strongswan-kernel, libreswan,
-    /// kernel-wireguard, openvpn, or all for those installed
+    /// Systems under test: plain, ironswan, wireguard-go, wireguard-go-tailscale, strongswan,
+    /// strongswan-kernel, libreswan, kernel-wireguard, openvpn, or all for those installed
     #[arg(long, value_delimiter = ',')]
     pub(crate) dut: Vec<String>,
     /// Encapsulation where there is the choice: yes (udp), no (raw), both, or a list
@@ -58,7 +59,8 @@ pub(crate) struct Common {
     /// Some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
     pub(crate) smoke: bool,
-    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's accounting
+    /// A CPU soaker beside the traffic: shares of the processors by it as well as by the kernel's
+    /// accounting
     #[arg(long)]
     pub(crate) soaker: bool,
     /// Congestion control of the boxes' TCP, whatever the machine's is [default: cubic, or reno
@@ -68,7 +70,8 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// The same for an experiment that has no window of traffic for a soaker to run beside, or has one of its own.
+    /// The same for an experiment that has no window of traffic for a soaker to run beside, or has
+    /// one of its own.
     pub(crate) fn no_soaker(self) -> Result<Self, String> {
         if self.soaker {
             return Err("--soaker: not in this experiment; it is for line, flood, rfc2544, fragments, compare, lowend, topologies, transfer, \

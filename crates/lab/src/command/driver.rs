@@ -14,7 +14,8 @@ pub(crate) struct Driver {
     /// Crypto engines: aws-lc, vaes, avx2, ipsec-mb [default: all that this machine has]
     #[arg(long, value_delimiter = ',')]
     engine: Vec<String>,
-    /// How packets are handed over: all, after (the next when the last is done), or packets of a burst
+    /// How packets are handed over: all, after (the next when the last is done), or packets of a
+    /// burst
     #[arg(long, value_delimiter = ',')]
     dispatch: Vec<String>,
     /// Memory of the packets: same (stays in the cache), unique

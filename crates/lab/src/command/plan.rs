@@ -11,25 +11,28 @@ use crate::{CalibrateOptions, PlanOptions, PlanWhat, plan_command};
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Plan {
-    /// Measures this machine, in about two minutes (root); the model stays in /var/lib/ironswan/plan.json
+    /// Measures this machine, in about two minutes (root); the model stays in
+    /// /var/lib/ironswan/plan.json
     #[arg(long, group = "what")]
     calibrate: bool,
     /// Predicts loads that calibration left out, measures them, and shows the errors (root)
     #[arg(long, group = "what")]
     verify: bool,
-    /// What this machine carries
+    /// Answers which rates this machine carries
     #[arg(long, group = "what")]
     this_machine: bool,
-    /// What a link needs that is full both ways: 1G, 155.52M, or a name such as OC3
+    /// Answers what a link needs that is full both ways: 1G, 155.52M, or a name such as OC3
     #[arg(long, group = "what", value_name = "RATE")]
     link: Option<String>,
-    /// What links from T1 to 400G need, beside the rule of thumb of FreeS/WAN
+    /// Answers what links from T1 to 400G need, beside the rule of thumb of FreeS/WAN
     #[arg(long, group = "what")]
     links: bool,
-    /// Suites of ESP [default: aes128gcm16; with --this-machine those of the model; with --calibrate the usual ones]
+    /// Suites of ESP [default: aes128gcm16; with --this-machine those of the model; with
+    /// --calibrate the usual ones]
     #[arg(long, value_delimiter = ',')]
     suite: Vec<String>,
-    /// Packets: imix, tcp, a frame size (FCS included), or sizes with weights, 64:7,594:4; several times for several mixes
+    /// Packets: imix, tcp, a frame size (FCS included), or sizes with weights, 64:7,594:4; several
+    /// times for several mixes
     #[arg(long)]
     mix: Vec<String>,
     /// Encapsulation: yes (in UDP), no (raw ESP)
@@ -47,7 +50,7 @@ pub(crate) struct Plan {
     /// Share of the processors that a firewall and all else leave
     #[arg(long, default_value_t = 0.5)]
     share: f64,
-    /// What is needed is had this many times
+    /// Safety factor: have this many times the capacity that is needed
     #[arg(long, default_value_t = 1.5, value_name = "FACTOR")]
     safety: f64,
     /// Processors [default: those of the model's machine]
@@ -65,7 +68,8 @@ pub(crate) struct Plan {
     /// Repeats of each load when measuring
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     repeats: u32,
-    /// With --verify, the folder of a run of `lab rfc2544 --topology single` on this machine: its highest rates are predicted, too
+    /// With --verify, the folder of a run of `lab rfc2544 --topology single` on this machine: its
+    /// highest rates are predicted, too
     #[arg(long, value_name = "DIR")]
     against: Option<PathBuf>,
     /// Folder for the run: model, answer, record, plots, page
@@ -77,7 +81,8 @@ pub(crate) struct Plan {
     /// Measures for some seconds: shows that everything works, its figures mean nothing
     #[arg(long)]
     smoke: bool,
-    /// With --calibrate or --verify, a CPU soaker beside the loads: a warning where it disagrees with the kernel's accounting
+    /// With --calibrate or --verify, a CPU soaker beside the loads: a warning where it disagrees
+    /// with the kernel's accounting
     #[arg(long)]
     soaker: bool,
     /// Prints one JSON document instead of text

@@ -9,14 +9,16 @@ use super::common::{Common, within};
 pub(crate) struct Rfc2544 {
     #[command(flatten)]
     common: Common,
-    /// line: gateway to gateway (RFC 2544 figure 3); single: one gateway, with a tester that speaks IKE and ESP itself (figure 2)
+    /// line: gateway to gateway (RFC 2544 figure 3); single: one gateway, with a tester that speaks
+    /// IKE and ESP itself (figure 2)
     #[arg(long, default_value = "line", value_name = "TOPOLOGY")]
     topology: Rfc2544Setup,
-    /// Frame sizes, bytes with FCS, and imix [default: 64,128,256,390,512,1024,1280,1424,1456,1518,imix]
+    /// Frame sizes, bytes with FCS, and imix [default:
+    /// 64,128,256,390,512,1024,1280,1424,1456,1518,imix]
     #[arg(long, value_delimiter = ',', allow_negative_numbers = true)]
     sizes: Vec<FrameSize>,
-    /// Directions: forward, reverse, both [default: forward,both; of a single gateway, where forward is encrypting and reverse
-    /// decrypting: forward,reverse]
+    /// Directions: forward, reverse, both [default: forward,both; of a single gateway, where
+    /// forward is encrypting and reverse decrypting: forward,reverse]
     #[arg(long, value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Flows of the traffic [default: 64]

@@ -21,8 +21,9 @@ pub(crate) struct Topologies {
     /// The kernel may join small writes (no TCP_NODELAY)
     #[arg(long)]
     join: bool,
-    /// Emulates the links between the gateways, each way alike: for instance rate=100mbit,delay=20ms,loss=0.1%; also
-    /// burst, queue, jitter, reorder, reorder-by, duplicate, corrupt, mtu, seed [default: links as fast as they go]
+    /// Emulates the links between the gateways, each way alike: for instance
+    /// rate=100mbit,delay=20ms,loss=0.1%; also burst, queue, jitter, reorder, reorder-by,
+    /// duplicate, corrupt, mtu, seed [default: links as fast as they go]
     #[arg(long, value_name = "LINK")]
     link: Option<Link>,
 }

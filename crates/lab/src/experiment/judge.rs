@@ -4,7 +4,7 @@
 //! little was not a trial at the rate that was asked for.
 //!
 //! ```text
-//! left out: little ──> the loss of what was sent; the throughput is less than the rate by what was left out
+//! left out: little ──> the loss of what was sent; throughput: the rate less what was left out
 //!           more   ──> says nothing: the trial is repeated, so many times
 //!                      and then the rate cannot be offered: what was left out counts as lost
 //! ```

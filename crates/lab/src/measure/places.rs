@@ -4,8 +4,9 @@
 //! these places say at which.
 //!
 //! ```text
-//! sent ── link a-g1, backlog, g1's device ──> engine g1 ── link g1-g2, backlog, sockets ──> engine g2
-//!                                                           g2's device, link g2-b, backlog, b's socket ──> received
+//! sent ── link a-g1, backlog, g1's device ──> engine g1
+//!      ── link g1-g2, backlog, sockets ──> engine g2
+//!      ── g2's device, link g2-b, backlog, b's socket ──> received
 //! ```
 //! Counters of links and sockets count buffers. With segmentation offload one buffer is many
 //! packets, while the stations count packets. So the number of packets lost between two stations is

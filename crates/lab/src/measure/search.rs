@@ -3,8 +3,8 @@
 //! lost.
 //!
 //! ```text
-//! flood ──> bracket (grow or shrink from what came through) ──> bisect to the width ──> decide (many packets): down while it
-//!           \___________________ short trials ___________________________________/      fails, then bisect to the width
+//! flood ──> bracket (grow or shrink from what came through) ──> bisect to the width  short trials
+//!       ──> decide (down while it fails, then bisect to the width)                   many packets
 //! ```
 //! Only a trial of the deciding kind makes a rate the throughput. Losses are taken to grow with the
 //! rate; where a machine is disturbed they do not, so the number of trials is bounded, and a search

@@ -4,7 +4,8 @@
 //! to whoever speaks ESP.
 //!
 //! ```text
-//!   one thread:  sockets 500, 4500 ──> Endpoint (a connection per tunnel) ──> SAs by tunnel ──> Peer::keys()
+//!   one thread:  sockets 500, 4500 ──> Endpoint (a connection per tunnel)
+//!                                  ──> SAs by tunnel ──> Peer::keys()
 //! ```
 //! Not here: ESP ([`crate::load::esp`] speaks it with these keys). What arrives in UDP is counted
 //! and dropped.

@@ -1,7 +1,7 @@
 //! Answers from a model: what a link needs, what a machine carries. Pure.
 //!
-//! A gateway's processors have `cores` seconds in a second. Of these a firewall and everything else leaves a share, and a safety
-//! factor is kept: `cores x share / safety` is what IPsec may use.
+//! A gateway's processors have `cores` seconds in a second. Of these a firewall and everything else
+//! leaves a share, and a safety factor is kept: `cores x share / safety` is what IPsec may use.
 
 use serde::Serialize;
 
@@ -13,9 +13,11 @@ use crate::error::LabError;
 /// The name and number of the schema of an answer.
 pub const ANSWER_SCHEMA: &str = "ironswan.plan/3";
 
-/// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a wire beside its packet.
+/// Preamble and gap between frames, bytes; with [`super::mix::ETHERNET`], what a frame takes on a
+/// wire beside its packet.
 const GAP: f64 = 20.0;
-/// Each tunnel's share of rekeyings is sealed and opened by the gateway as well, which is nothing beside the key exchange.
+/// Each tunnel's share of rekeyings is sealed and opened by the gateway as well, which is nothing
+/// beside the key exchange.
 const REKEY_LIMIT: f64 = 0.1;
 /// Rates between which an answer is looked for, packets per second.
 const HIGHEST: f64 = 1e12;
@@ -23,7 +25,7 @@ const LOWEST: f64 = 1e-3;
 /// From one to the next.
 const STEP: f64 = 1.01;
 
-/// What is asked.
+/// A question to the planner.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     /// Suite of ESP.
@@ -40,7 +42,7 @@ pub struct Ask {
     pub storm: Option<f64>,
     /// Share of the processors that a firewall and all else leave.
     pub share: f64,
-    /// What is needed is had this many times.
+    /// Safety factor: the machine has this many times the capacity that is needed.
     pub safety: f64,
     /// Processors; those of the calibrated machine when absent.
     pub cores: Option<f64>,
@@ -49,7 +51,8 @@ pub struct Ask {
 }
 
 impl Ask {
-    /// A suite and a mix on a path, with the usual rest: one tunnel, rekeyed every hour, half of the processors, safety 1.5.
+    /// A suite and a mix on a path, with the usual rest: one tunnel, rekeyed every hour, half of
+    /// the processors, safety 1.5.
     pub fn of(suite: &str, path: Path, mix: Mix) -> Self {
         let suite = suite.to_string();
         Self {
@@ -102,7 +105,7 @@ impl Ask {
     }
 }
 
-/// What keys cost, in processors.
+/// Processors that key exchange takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Keys {
     /// Rekeyings, all the time.
@@ -111,7 +114,7 @@ pub struct Keys {
     pub storm_cores: f64,
 }
 
-/// What a packet costs at a rate, nanoseconds.
+/// Cost of a packet at a rate, nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Packet {
     /// Sealing side.
@@ -133,7 +136,7 @@ impl Packet {
     }
 }
 
-/// What a link needs.
+/// Answer: the needs of a link.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Need {
     /// The link, 10^6 bits per second each way.
@@ -144,9 +147,9 @@ pub struct Need {
     pub inner_mbps: f64,
     /// Mean bytes of an outer packet on the link, with Ethernet framing and gap.
     pub outer_bytes: f64,
-    /// What a packet costs.
+    /// Cost of a packet.
     pub packet: Packet,
-    /// What keys cost.
+    /// Cost of key exchange.
     pub keys: Keys,
     /// Processors for the packets, without share and safety.
     pub packet_cores: f64,
@@ -154,7 +157,8 @@ pub struct Need {
     pub bare_cores: f64,
     /// Processors needed, with share and safety.
     pub cores: f64,
-    /// Cycles per byte of inner packets, both directions together, each byte once in each direction.
+    /// Cycles per byte of inner packets, both directions together, each byte once in each
+    /// direction.
     pub cycles_per_byte: Option<f64>,
     /// MHz for each Mbit/s of the link (each way), without share and safety.
     pub mhz_per_mbps: Option<f64>,
@@ -164,7 +168,7 @@ pub struct Need {
     pub dominant: (String, f64),
 }
 
-/// What sets how many tunnels there may be.
+/// Names the limit on the number of tunnels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Limit {
@@ -184,7 +188,7 @@ impl Limit {
     }
 }
 
-/// What a machine carries with a share of it.
+/// Rates that a machine carries with a share of its processors.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carries {
     /// The share of processors and memory that IPsec has.
@@ -207,11 +211,11 @@ pub struct Carries {
     pub tunnels_of_processors: f64,
     /// Tunnels for which the share of the memory is enough; unknown where the memory is.
     pub tunnels_of_memory: Option<f64>,
-    /// What a packet costs then.
+    /// Cost of a packet at that rate.
     pub packet: Packet,
 }
 
-/// What a machine carries of a mix with a suite.
+/// Answer: the rates that a machine carries of a mix with a suite.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Carried {
     /// The suite.
@@ -247,7 +251,7 @@ pub fn tunnels_of_memory(model: &Model, ask: &Ask) -> Option<f64> {
 pub struct Tunnels {
     /// The answer.
     pub most: f64,
-    /// What sets it.
+    /// Names the limit.
     pub limit: Limit,
     /// By the time that rekeying takes.
     pub of_processors: f64,
@@ -299,14 +303,14 @@ fn keys(model: &Model, ask: &Ask) -> Keys {
     }
 }
 
-/// What a link of `bits` per second each way needs when it is full of the mix both ways.
+/// Computes the needs of a link of `bits` per second each way when it is full of the mix both ways.
 pub fn need(model: &Model, ask: &Ask, bits: f64) -> Result<Need, LabError> {
     ask.check()?;
     let suite = model.suite(&ask.suite)?;
     let outer = |bytes: f64| suite.outer(ask.path, bytes) + f64::from(super::mix::ETHERNET) + GAP;
     let outer_bytes: f64 = ask.mix.parts.iter().map(|p| p.share * outer(p.bytes())).sum();
     let pps = bits / 8.0 / outer_bytes;
-    // What one processor finds gathers packets; it is busy with so many of them.
+    // Packets gather while one processor is busy with those that it has found.
     let packet = packet(model, ask, suite, pps)?;
     let keys = keys(model, ask);
     let packet_cores = pps * packet.both() / 1e9;
@@ -335,7 +339,8 @@ pub fn need(model: &Model, ask: &Ask, bits: f64) -> Result<Need, LabError> {
     })
 }
 
-/// What the machine carries of the mix, by itself and with the share that is asked about.
+/// Computes the rate of the mix that the machine carries, by itself and with the share that is
+/// asked about.
 pub fn carries(model: &Model, ask: &Ask) -> Result<Carried, LabError> {
     ask.check()?;
     let whole = Ask { share: 1.0, ..ask.clone() };
@@ -380,8 +385,9 @@ fn with_share(model: &Model, ask: &Ask) -> Result<Carries, LabError> {
     })
 }
 
-/// The highest rate whose packets fit into `budget` processors. Packets that gather may take less time in all than fewer that do not,
-/// so it is looked for from above: in steps of a hundredth, and by halving within the step.
+/// The highest rate whose packets fit into `budget` processors. Packets that gather may take less
+/// time in all than fewer that do not, so it is looked for from above: in steps of a hundredth, and
+/// by halving within the step.
 pub(super) fn highest(budget: f64, ns: impl Fn(f64) -> Result<f64, LabError>) -> Result<f64, LabError> {
     let fits = |pps: f64| Ok::<_, LabError>(pps * ns(pps)? / 1e9 <= budget);
     let mut high = HIGHEST;
@@ -411,7 +417,8 @@ mod tests {
     fn a_link_of_a_known_machine_needs_what_the_formula_says() {
         let model = sample::model();
         let n = need(&model, &ask(Mix::frames(LARGEST)), 1e9).expect("an answer");
-        // 1,400 bytes and a trailer of 2, in whole words: 1,404; SPI to ICV 32, IP 20, UDP 8; Ethernet 18 and 20.
+        // 1,400 bytes and a trailer of 2, in whole words: 1,404; SPI to ICV 32, IP 20, UDP 8;
+        // Ethernet 18 and 20.
         assert!((n.outer_bytes - (1_404.0 + 32.0 + 28.0 + 38.0)).abs() < 1e-9, "{n:?}");
         let pps = 1e9 / 8.0 / n.outer_bytes;
         // Between two points of the curve.
@@ -469,7 +476,8 @@ mod tests {
             assert!((used / (2.0 / 1.5) - 1.0).abs() < 1e-3 && whole.share == 1.0, "{used}");
             let used = c.pps * c.packet.both() / 1e9;
             assert!((used / (2.0 * 0.5 / 1.5) - 1.0).abs() < 1e-3, "{used}");
-            // One way carries more than that, and no more than twice as much as the cheaper half would allow.
+            // One way carries more than that, and no more than twice as much as the cheaper half
+            // would allow.
             assert!(c.one_way_pps.iter().all(|p| *p > c.pps), "{c:?}");
             // 24 GB: half of it, less 10 MB, by 25 KiB.
             let kib = 12_000_000.0 - 10_000.0;
@@ -482,7 +490,8 @@ mod tests {
     #[test]
     fn tunnels_are_as_many_as_whatever_is_short_first_allows() {
         let model = sample::model();
-        // A tenth of 2 processors / 1.5 by 100 us; 24 GB less 10 MB by 25 KiB. The share halves the first, and about the second.
+        // A tenth of 2 processors / 1.5 by 100 us; 24 GB less 10 MB by 25 KiB. The share halves the
+        // first, and about the second.
         let of = |rekey, share| tunnels(&model, &Ask { rekey, share, safety: 1.5, ..ask(Mix::imix()) });
         let (hour, minute) = (of(3_600.0, 1.0), of(60.0, 1.0));
         assert_eq!((hour.of_processors, hour.of_memory), (4_800_000.0, Some(959_600.0)));
@@ -526,7 +535,7 @@ mod tests {
             assert!(matches!(need(&model, &a, 1e9), Err(LabError::Usage(_))), "{a:?}");
             assert!(matches!(carries(&model, &a), Err(LabError::Usage(_))), "{a:?}");
         }
-        // So many rekeyings that nothing is left.
+        // Rekeyings take all of the processors.
         let a = Ask { tunnels: 1_000_000, rekey: 1.0, ..ask(Mix::imix()) };
         assert!(carries(&model, &a).is_err_and(|e| e.to_string().contains("rekey less often")));
     }

@@ -1,9 +1,10 @@
-//! Fits: a line by least squares, and several unknown costs, none of them negative, by least squares. Pure.
+//! Fits: a line by least squares, and several unknown costs, none of them negative, by least
+//! squares. Pure.
 
 /// A straight line through measured points.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Line {
-    /// What one more unit of x adds to y.
+    /// Slope: the increase of y for one more unit of x.
     pub slope: f64,
     /// y at x = 0.
     pub intercept: f64,
@@ -11,7 +12,8 @@ pub struct Line {
     pub residual: f64,
 }
 
-/// The line with the least sum of squares; `None` for fewer than two different x, or for what is not a number.
+/// The line with the least sum of squares; `None` for fewer than two different x, or for what is
+/// not a number.
 pub fn line(points: &[(f64, f64)]) -> Option<Line> {
     let n = points.len() as f64;
     let mean = |f: fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / n;
@@ -32,8 +34,9 @@ const LARGE: f64 = 0.1;
 /// Fits with weights from the one before; they settle long before.
 const ROUNDS: usize = 20;
 
-/// As [`non_negative`], but a cell that is far off counts by how far, and not by the square of it (Huber 1964): where one load in ten was
-/// disturbed, or is of another kind, the costs are those of the others.
+/// As [`non_negative`], but a cell that is far off counts by how far, and not by the square of it
+/// (Huber 1964): where one load in ten was disturbed, or is of another kind, the costs are those of
+/// the others.
 pub fn robust(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
     let mut costs = non_negative(rows, y)?;
     for _ in 0..ROUNDS {
@@ -44,11 +47,13 @@ pub fn robust(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
     Some(costs)
 }
 
-/// The costs `x`, none negative, for which `rows . x` comes nearest to `y` in the sense of least squares of the *relative*
-/// error: a cell that costs ten times as much counts no more. Active set method (Lawson and Hanson 1974): costs enter one by one, the most
-/// promising first, and leave when they would become negative.
+/// The costs `x`, none negative, for which `rows . x` comes nearest to `y` in the sense of least
+/// squares of the *relative* error: a cell that costs ten times as much counts no more. Active set
+/// method (Lawson and Hanson 1974): costs enter one by one, the most promising first, and leave
+/// when they would become negative.
 ///
-/// `None` when there are no rows, the rows differ in length, a measured value is not positive, or anything is not finite.
+/// `None` when there are no rows, the rows differ in length, a measured value is not positive, or
+/// anything is not finite.
 pub fn non_negative(rows: &[Vec<f64>], y: &[f64]) -> Option<Vec<f64>> {
     weighted(rows, y, &vec![1.0; y.len()])
 }
@@ -105,8 +110,8 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Least squares for `a . x = b` over the active columns (normal equations, Gauss with pivots); the others are 0. `None` without an
-/// active column.
+/// Least squares for `a . x = b` over the active columns (normal equations, Gauss with pivots); the
+/// others are 0. `None` without an active column.
 fn solve(a: &[Vec<f64>], b: &[f64], active: &[bool]) -> Option<Vec<f64>> {
     let on: Vec<usize> = (0..active.len()).filter(|c| active[*c]).collect();
     let n = on.len();
@@ -158,7 +163,8 @@ mod tests {
 
     #[test]
     fn what_the_line_misses_is_said() {
-        // The best line through (0,0) (1,0) (2,3): slope 1.5, intercept -0.5; it misses by 0.5, 1, 0.5.
+        // The best line through (0,0) (1,0) (2,3): slope 1.5, intercept -0.5; it misses by 0.5, 1,
+        // 0.5.
         let l = line(&[(0.0, 0.0), (1.0, 0.0), (2.0, 3.0)]).expect("a line");
         assert!(near(l.slope, 1.5) && near(l.intercept, -0.5), "{l:?}");
         assert!(near(l.residual, 0.5f64.sqrt()), "{l:?}");
@@ -184,7 +190,8 @@ mod tests {
 
     #[test]
     fn no_cost_is_negative_and_what_is_left_is_the_best_without_it() {
-        // Falls with x: the best line without a negative slope is flat. Relative errors: 1/y weights.
+        // Falls with x: the best line without a negative slope is flat. Relative errors: 1/y
+        // weights.
         let rows: Vec<Vec<f64>> = [1.0, 2.0, 3.0].map(|x| vec![1.0, x]).into();
         let found = non_negative(&rows, &[30.0, 20.0, 10.0]).expect("costs");
         assert_eq!(found[1], 0.0);

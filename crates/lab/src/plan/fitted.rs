@@ -4,7 +4,7 @@ use super::model::{Cell, Model, Seen};
 use crate::report::{Table, number};
 use crate::stats;
 
-/// What was fitted.
+/// A fit, beside the measurements to which it was made.
 pub fn fitted(model: &Model) -> Vec<String> {
     let mut lines = Vec::new();
     let mut suites = Table::default();

@@ -1,23 +1,25 @@
-//! At the end of a curve a gateway carries as much as it can, and packets wait for it: the more crypto takes, the more of them share
-//! the next call. So a suite that costs more there has fewer calls and larger bursts, and each is cheaper than alone. Pure.
+//! At the end of a curve a gateway carries as much as it can, and packets wait for it: the more
+//! crypto takes, the more of them share the next call. So a suite that costs more there has fewer
+//! calls and larger bursts, and each is cheaper than alone. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::fit;
 use super::model::{ALONE, Point};
 
-/// How packets gather at the end of a curve, by what crypto takes for each: straight lines of the logarithms between two ends.
+/// How packets gather at the end of a curve, by what crypto takes for each: straight lines of the
+/// logarithms between two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gathering {
-    /// What crypto takes for the cheapest and for the dearest packet that was measured, sealed or opened by itself, nanoseconds.
-    /// Cheaper and dearer ones are taken to gather as these.
+    /// Time that crypto takes for the cheapest and for the dearest packet that was measured, sealed
+    /// or opened by itself, nanoseconds. Cheaper and dearer ones are taken to gather as these.
     pub crypto: [f64; 2],
     /// Calls and wakings for a packet there.
     pub calls: [f64; 2],
     /// Packets that share a call of the crypto engine there.
     pub burst: [f64; 2],
-    /// What one call more for a packet adds to the base, nanoseconds.
+    /// Time that one more call for a packet adds to the base, nanoseconds.
     pub per_call: f64,
 }
 
@@ -28,15 +30,16 @@ const TO_SAVE: f64 = 0.1;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load<'a> {
     pub(super) suite: &'a str,
-    /// What crypto takes for a packet by itself, nanoseconds.
+    /// Time that crypto takes for a packet by itself, nanoseconds.
     pub(super) crypto: f64,
-    /// What was seen; `ns` is the base.
+    /// The measurement; `ns` is the base.
     pub(super) seen: Point,
 }
 
 impl Gathering {
-    /// From the loads at the highest rates. `None` where fewer than two suites were measured, where dearer packets did not gather
-    /// more, or where ten and more shared a call as it was: then the end of the curve is the same for all.
+    /// From the loads at the highest rates. `None` where fewer than two suites were measured, where
+    /// dearer packets did not gather more, or where ten and more shared a call as it was: then the
+    /// end of the curve is the same for all.
     pub(super) fn of(loads: &[Load<'_>]) -> Option<Self> {
         let first = loads.first()?;
         if loads.iter().all(|l| l.suite == first.suite) {
@@ -113,7 +116,7 @@ mod tests {
         assert_eq!(Gathering::of(&[gathers("a", 100.0), gathers("a", 900.0)]), None);
         assert_eq!(Gathering::of(&[load("a", 100.0, 1.0, 2.0), load("b", 900.0, 1.5, 1.5)]), None);
         assert_eq!(Gathering::of(&[load("a", 100.0, 1.0, 2.0), load("b", 900.0, 0.5, 2.0)]), None);
-        // Where many share a call already, what differs is something else.
+        // If many packets share a call already, the difference has another cause.
         assert_eq!(Gathering::of(&[load("a", 100.0, 0.02, 90.0), load("b", 900.0, 0.01, 190.0)]), None);
         // No crypto, or no calls, are no ground for a line.
         assert_eq!(Gathering::of(&[load("a", 100.0, 1.0, 2.0), load("b", 100.0, 0.5, 4.0)]), None);

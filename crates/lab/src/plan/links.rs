@@ -27,11 +27,12 @@ pub const LINKS: [(&str, f64); 18] = [
 /// FreeS/WAN's rule of thumb: MHz for each Mbit/s of 3DES, and without its safety factor.
 pub const FREESWAN_MHZ: (f64, f64) = (25.0, 17.5);
 
-/// Cycles for each byte, as published beside the rule: the IP stack, IPsec without cryptography, with SHA-1, and what 3DES adds to
-/// that.
+/// Cycles for each byte, as published beside the rule: the IP stack, IPsec without cryptography,
+/// with SHA-1, and what 3DES adds to that.
 pub const FREESWAN_CYCLES: [u32; 4] = [5, 11, 24, 116];
 
-/// A rate in bits per second: a number with k, M, G or T (`1G`, `155.52M`, `64k`), or a link's name without regard to case.
+/// A rate in bits per second: a number with k, M, G or T (`1G`, `155.52M`, `64k`), or a link's name
+/// without regard to case.
 pub fn rate(text: &str) -> Result<f64, LabError> {
     let wrong = || {
         LabError::Usage(format!(

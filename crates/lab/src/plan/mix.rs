@@ -45,7 +45,8 @@ pub struct Mix {
     pub merged: bool,
 }
 
-/// The largest frame whose packet fits the inner MTU of 1,400 bytes that everything here is measured with.
+/// The largest frame whose packet fits the inner MTU of 1,400 bytes that everything here is
+/// measured with.
 pub const LARGEST: u32 = 1418;
 
 impl Mix {
@@ -54,8 +55,8 @@ impl Mix {
         Self { name: frame.to_string(), parts: vec![Part { frame, share: 1.0 }], change: 0.0, merged: false }
     }
 
-    /// Seven of the first size, four of the second, one of the third, as the laboratory's generator sends them: those of a size
-    /// in a row.
+    /// Seven of the first size, four of the second, one of the third, as the laboratory's generator
+    /// sends them: those of a size in a row.
     pub fn rows(name: &str, frames: [u32; 3]) -> Self {
         let parts = [(0, 7.0), (1, 4.0), (2, 1.0)].map(|(i, n)| Part { frame: frames[i], share: n / 12.0 });
         Self { name: name.into(), parts: parts.into(), change: 3.0 / 12.0, merged: false }
@@ -108,7 +109,8 @@ impl Mix {
         Ok(Self { name: text.into(), parts, change: 0.0, merged: false }.shuffled())
     }
 
-    /// Bytes that cost by themselves: of merged packets, which are all full, they are a part of the base.
+    /// Bytes that cost by themselves: of merged packets, which are all full, they are a part of the
+    /// base.
     pub fn of_bytes(&self) -> f64 {
         if self.merged { 0.0 } else { self.bytes() }
     }

@@ -1,5 +1,6 @@
-//! The planner, E12: what a link needs, what a machine carries, from a model fitted to measurements on this machine. The
-//! measurements themselves are an experiment (`experiment::plan`); here is what follows from them.
+//! The planner, E12: what a link needs, what a machine carries, from a model fitted to measurements
+//! on this machine. The measurements themselves are an experiment (`experiment::plan`); here is
+//! what follows from them.
 //!
 //! ```text
 //! measured cells ── paths ──> model ── answer ──> lines for people, JSON

@@ -1,12 +1,14 @@
 //! The planner's model: what a packet costs a gateway, by suite, path and direction.
 //!
 //! ```text
-//! cost of a packet = base(packets a second) + b x bytes + s x changes of size + crypto(suite, direction, bytes, burst) + SAs
-//!                    `------------ of the path and direction --------------'   `---- of the suite, measured alone ----'
+//! cost of a packet = base(packets a second) + b x bytes + s x changes of size  of the path
+//!                  + crypto(suite, direction, bytes, burst)                    of the suite
+//!                  + SAs
 //! ```
-//! The base is a curve through what was measured at several rates, up to all that goes: a gateway that is woken for every packet
-//! pays a waking for each, and the more come the more it finds at once. A burst is what it finds: the packets that share a call of
-//! the crypto engine, which is on the same curve. Pure.
+//! The base is a curve through what was measured at several rates, up to all that goes: a gateway
+//! that is woken for every packet pays a waking for each, and the more come the more it finds at
+//! once. A burst is what it finds: the packets that share a call of the crypto engine, which is on
+//! the same curve. Pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,16 +23,16 @@ use crate::error::LabError;
 pub struct Side {
     /// Packets a second that it handled.
     pub pps: f64,
-    /// Processor time of its processes for each, nanoseconds. What the kernel does in their system calls is in it: sending, and
-    /// in this laboratory the way to the next box.
+    /// Processor time of its processes for each, nanoseconds. What the kernel does in their system
+    /// calls is in it: sending, and in this laboratory the way to the next box.
     pub ns: f64,
-    /// Its calls and wakings for each.
+    /// Calls and wakings of the gateway for each packet.
     pub calls: f64,
     /// Packets that share a call of the crypto engine, on average.
     pub burst: f64,
 }
 
-/// What one load was seen to cost.
+/// Cost that was measured of one load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Seen {
@@ -46,7 +48,8 @@ pub struct Seen {
     pub out: Side,
     /// The gateway that opens.
     pub into: Side,
-    /// Busy time of the whole machine less that of programs outside, nanoseconds per packet that was sent.
+    /// Busy time of the whole machine less that of programs outside, nanoseconds per packet that
+    /// was sent.
     pub machine_ns: f64,
     /// Share of the machine that programs outside used.
     pub other_share: f64,
@@ -111,7 +114,7 @@ impl Path {
     }
 }
 
-/// What a path costs in one direction, beside crypto.
+/// Cost of a path in one direction, without crypto.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathCost {
@@ -151,8 +154,8 @@ pub struct Point {
 }
 
 impl Point {
-    /// The base at `pps` on the straight line, in logarithms, between the two points around it; before the first as there, beyond the last
-    /// as there.
+    /// The base at `pps` on the straight line, in logarithms, between the two points around it;
+    /// before the first as there, beyond the last as there.
     pub fn at(curve: &[Self], pps: f64) -> Option<Self> {
         let above = curve.iter().position(|p| p.pps >= pps);
         let (low, high) = match above {
@@ -204,7 +207,7 @@ impl PathCost {
     }
 }
 
-/// What IKE costs one gateway.
+/// CPU time that IKE takes of one gateway.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Handshake {
@@ -218,7 +221,7 @@ pub struct Handshake {
     pub samples: usize,
 }
 
-/// What one more tunnel takes of a gateway that has many.
+/// Memory and CPU time that one more tunnel takes of a gateway that has many.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TunnelCost {
@@ -226,13 +229,14 @@ pub struct TunnelCost {
     pub tunnels: [u32; 2],
     /// Memory, KiB: its configuration, its IKE_SA and its pair of SAs.
     pub kib: f64,
-    /// What a gateway takes without any, KiB.
+    /// Memory of a gateway without any tunnel, KiB.
     pub base_kib: f64,
-    /// Processor time until it is up, start, configuration, routes and policies included, microseconds.
+    /// Processor time until it is up, start, configuration, routes and policies included,
+    /// microseconds.
     pub setup_us: f64,
 }
 
-/// What plain forwarding takes.
+/// Cost of plain forwarding.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Forwarding {
@@ -240,13 +244,13 @@ pub struct Forwarding {
     pub pps: f64,
     /// Busy time of the machine for a packet that goes from host to host, nanoseconds.
     pub hosts_ns: f64,
-    /// What each forwarding box between them adds.
+    /// Cost that each forwarding box between the hosts adds.
     pub ns: f64,
     /// How far the middle half of what single loads say of it lies apart, nanoseconds.
     pub spread_ns: f64,
 }
 
-/// What many SAs add.
+/// Cost that many SAs add to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManySas {
@@ -266,17 +270,19 @@ pub struct Cell {
     pub path: Path,
     /// The sizes.
     pub mix: Mix,
-    /// Packets a second that were offered; absent where the rate was the highest that one gateway carries.
+    /// Packets a second that were offered; absent where the rate was the highest that one gateway
+    /// carries.
     pub offered: Option<f64>,
-    /// The way through one gateway that was measured by itself, beside the tester; absent where there were two gateways in a line.
+    /// The way through one gateway that was measured by itself, beside the tester; absent where
+    /// there were two gateways in a line.
     pub alone: Option<Way>,
-    /// What was seen, one for each repeat.
+    /// Measurements, one for each repeat.
     pub seen: Vec<Seen>,
 }
 
 impl Cell {
-    /// The median over the repeats of what one direction cost, nanoseconds per packet, and how far the repeats lie apart as a share
-    /// of it.
+    /// The median over the repeats of what one direction cost, nanoseconds per packet, and how far
+    /// the repeats lie apart as a share of it.
     pub fn measured(&self, way: Way) -> Option<(f64, f64)> {
         let s = crate::stats::Summary::of(&self.values(way, |s| s.ns))?;
         Some((s.median, s.relative_range()))
@@ -308,7 +314,7 @@ impl Cell {
     }
 }
 
-/// What was measured on one machine, and what follows from it.
+/// A model: the measurements of one machine, and the costs that follow from them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
@@ -320,7 +326,7 @@ pub struct Model {
     pub made: String,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Where.
+    /// Machine on which the measurements were made.
     pub machine: crate::machine::Fingerprint,
     /// Suites, alone.
     pub suites: Vec<SuiteCost>,
@@ -334,9 +340,9 @@ pub struct Model {
     pub tunnel: TunnelCost,
     /// Many SAs, in the order of their number.
     pub many_sas: Vec<ManySas>,
-    /// What the paths were fitted to.
+    /// Loads to which the paths were fitted.
     pub cells: Vec<Cell>,
-    /// What was kept back, to be predicted.
+    /// Loads that were kept out of the fit, to be predicted.
     pub held_back: Vec<String>,
     /// Doubts.
     pub warnings: Vec<crate::report::WarningRecord>,
@@ -411,7 +417,8 @@ impl Model {
         })
     }
 
-    /// What a packet of the mix costs on average in one direction when the gateway carries `pps` of them with `sas` SAs.
+    /// Average cost of a packet of the mix in one direction when the gateway carries `pps` of them
+    /// with `sas` SAs.
     pub fn cost(
         &self,
         suite: &SuiteCost,
@@ -430,8 +437,9 @@ impl Model {
         })
     }
 
-    /// The share of the processors that are busy when one gateway alone carries as much as it can without loss: they are waited for before
-    /// they are full. That of the fullest load, since a search that a disturbance ended early shows less.
+    /// The share of the processors that are busy when one gateway alone carries as much as it can
+    /// without loss: they are waited for before they are full. That of the fullest load, since a
+    /// search that a disturbance ended early shows less.
     pub fn busy_at_most(&self, path: Path, way: Way) -> f64 {
         let own = self.cells.iter().filter(|c| c.alone == Some(way) && c.path == path);
         let capacity = self.machine.cpus.max(1) as f64 * 1e9;
@@ -441,7 +449,7 @@ impl Model {
             .map_or(1.0, |share| share.clamp(f64::MIN_POSITIVE, 1.0))
     }
 
-    /// What `sas` SAs add: between measurements by the logarithm, beyond the last as the last.
+    /// Cost that `sas` SAs add: between measurements by the logarithm, beyond the last as the last.
     pub fn of_sas(&self, sas: f64) -> f64 {
         let mut before = ManySas { sas: 1, added: 0.0 };
         for m in self.many_sas.iter().filter(|m| m.sas > 1) {

@@ -29,7 +29,8 @@ pub fn path_cost(path: Path, way: Way, cells: &[Cell], suites: &[SuiteCost]) -> 
         let mut row: Vec<f64> = levels.iter().map(|l| f64::from(l.holds(cell))).collect();
         let point = Point { pps: side.pps, ns, calls: side.calls, burst: side.burst };
         row.extend([cell.mix.of_bytes(), cell.mix.change * point.gathered()]);
-        // A load whose packets never reached the gateway, or cost less than crypto alone, is a disturbed one.
+        // A load whose packets never reached the gateway, or cost less than crypto alone, is a
+        // disturbed one.
         if side.pps > 0.0 && ns > 0.0 {
             rows.push(row);
             y.push(ns);
@@ -99,8 +100,8 @@ impl Level<'_> {
     }
 }
 
-/// In the order of their rates. The highest is the end, also where heavy loads made it a lower rate than light ones went at:
-/// packets gather since the gateway is full, not since they are many.
+/// In the order of their rates. The highest is the end, also where heavy loads made it a lower rate
+/// than light ones went at: packets gather since the gateway is full, not since they are many.
 fn in_order(mut points: Vec<(bool, Point)>) -> Vec<Point> {
     points.retain(|(_, p)| p.pps > 0.0);
     points.sort_by(|(a_full, a), (b_full, b)| a_full.cmp(b_full).then(a.pps.total_cmp(&b.pps)));
@@ -116,8 +117,8 @@ fn missed(rows: &[Vec<f64>], y: &[f64], x: &[f64]) -> f64 {
 }
 
 impl Model {
-    /// What a packet of a cell should cost in one direction at the rate that its gateway handled, or at the end of the curve where
-    /// that was the highest: packets a second, nanoseconds.
+    /// Predicted cost of a packet of a cell in one direction at the rate that its gateway handled,
+    /// or at the end of the curve where that was the highest: packets a second, nanoseconds.
     pub fn predicts(&self, cell: &Cell, way: Way) -> Result<(f64, f64), LabError> {
         let suite = self.suite(&cell.suite)?;
         let pps = cell.median(way).map_or(0.0, |s| s.pps);
@@ -134,16 +135,17 @@ mod tests {
     use super::super::suite::{BURSTS, Burst, Linear};
     use super::*;
 
-    /// A machine whose costs are known: nanoseconds and calls of a packet at a rate, beside crypto and what is below.
+    /// A machine whose costs are known: nanoseconds and calls of a packet at a rate, beside crypto
+    /// and what is below.
     type Base = fn(f64) -> (f64, f64);
 
     const PER_BYTE: f64 = 0.3;
     const PER_CHANGE: f64 = 2_000.0;
-    /// What the pretended line carries when as much goes as can.
+    /// Rate that the pretended line carries when it is full.
     const MOST: f64 = 120_000.0;
 
-    /// A suite whose engine gets eight packets at least and works on sixteen side by side. Mean burst as it is: bursts of the two sizes
-    /// next to it.
+    /// A suite whose engine gets eight packets at least and works on sixteen side by side. Mean
+    /// burst as it is: bursts of the two sizes next to it.
     const LANES: &str = "aes128-sha256";
 
     fn side_by_side(text: f64, burst: f64) -> f64 {
@@ -168,7 +170,7 @@ mod tests {
         model
     }
 
-    /// What such a machine would show of a load.
+    /// Measurement that such a machine would show of a load.
     fn cell(base: Base, suite: &SuiteCost, mix: Mix, offered: Option<f64>) -> Cell {
         let pps = offered.unwrap_or(MOST);
         let side = |way| -> Side {
@@ -259,7 +261,8 @@ mod tests {
 
     #[test]
     fn a_machine_whose_wakings_saturate_is_predicted_within_a_fifth() {
-        // As many wakings as packets, up to 10,000 a second: the curve has a corner between two calibrated rates.
+        // Every packet wakes the gateway, up to 10,000 a second: the curve has a corner between two
+        // calibrated rates.
         let error =
             worst(|pps| (2_000.0 + 25_000.0 * (10_000.0 / pps).min(1.0), 2.0 * (10_000.0 / pps).min(1.0)));
         assert!(error < 0.20, "{error}");

@@ -1,15 +1,18 @@
-//! The highest rates of one gateway: what the model says, beside a verification's own measurements of them and beside a stored run of
-//! `lab rfc2544 --topology single`. Pure.
+//! The highest rates of one gateway: what the model says, beside a verification's own measurements
+//! of them and beside a stored run of `lab rfc2544 --topology single`. Pure.
 //!
-//! The tester and its links are on the same processors as the gateway, and the model knows nothing of them. So what the machine
-//! took for a packet beside the gateway's processes is the run's, and the gateway's part is the model's:
+//! The tester and its links are on the same processors as the gateway, and the model knows nothing
+//! of them. So what the machine took for a packet beside the gateway's processes is the run's, and
+//! the gateway's part is the model's:
 //!
 //! ```text
-//! packets a second x (the gateway's cost by the model + what was beside it) = processors x the share of them that is busy then
+//! packets a second x (the gateway's cost by the model + what was beside it)
+//!     = processors x the share of them that is busy then
 //! ```
 //!
-//! Not all of the processors can be busy while nothing is lost: who has work waits for its turn, and queues run over. How much can
-//! is what the calibration saw of the same gateway at its highest rates.
+//! Not all of the processors can be busy while nothing is lost: who has work waits for its turn,
+//! and queues run over. How much can is what the calibration saw of the same gateway at its highest
+//! rates.
 
 use serde::Serialize;
 
@@ -27,7 +30,7 @@ use crate::stats::{self, Summary};
 pub struct Rate {
     /// The system, as the run calls it; of a verification's own, `ironswan`.
     pub dut: String,
-    /// Its suite.
+    /// Suite of the rate.
     pub suite: String,
     /// How ESP was carried.
     pub path: Path,
@@ -39,10 +42,11 @@ pub struct Rate {
     pub loss: String,
     /// Packets a second that were carried.
     pub measured_pps: f64,
-    /// How far the rates that several searches found lie apart, as a share of their median; absent where there was one search.
+    /// How far the rates that several searches found lie apart, as a share of their median; absent
+    /// where there was one search.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread: Option<f64>,
-    /// What the machine took for one then, nanoseconds.
+    /// Time of the machine for one packet at that rate, nanoseconds.
     pub machine_ns: f64,
     /// Of this the gateway's processes.
     pub measured_ns: f64,
@@ -60,7 +64,7 @@ pub struct Rate {
     pub error: f64,
 }
 
-/// Those of a run, at the largest loss that it allowed.
+/// Highest rates of a run, at the largest loss that it allowed.
 pub fn rates(model: &Model, run: &Record) -> Result<Vec<Rate>, LabError> {
     let wrong = |why: String| Err(LabError::Usage(format!("--against: {why}")));
     let other = store::doubts(model, &run.machine, &run.program.version).machine;
@@ -114,7 +118,8 @@ fn system<'a>(suites: &'a [Suite], dut: &str) -> Option<(&'a str, Path)> {
     suite.map(|s| (s.esp.as_str(), path))
 }
 
-/// What a figure is to the model, with the loss that it allows; nothing when it is of something else.
+/// Key in the model of the rate that a figure shows, with the loss that it allows; `None` for a
+/// figure of something else.
 fn rate(model: &Model, suites: &[Suite], figure: &Figure) -> Result<Option<(f64, Rate)>, LabError> {
     let factor = |name: &str| figure.factors.get(name).map(String::as_str);
     let way = match (factor("part"), factor("topology"), factor("direction")) {
@@ -146,7 +151,7 @@ fn spread(repeats: &Summary) -> Option<f64> {
     (repeats.n > 1).then(|| repeats.relative_range())
 }
 
-/// What was measured of a highest rate.
+/// Measurement of a highest rate.
 struct Load<'a> {
     dut: &'a str,
     suite: &'a str,
@@ -161,7 +166,7 @@ struct Load<'a> {
 }
 
 impl Load<'_> {
-    /// What the model says of it.
+    /// Prediction of the model for that rate.
     fn rate(self, model: &Model) -> Result<Rate, LabError> {
         let Self { dut, suite, path, way, mix, loss, spread, machine_ns, .. } = self;
         let (measured_pps, measured_ns) = (self.pps, self.gateway_ns);
@@ -193,7 +198,7 @@ impl Load<'_> {
     }
 }
 
-/// Those that a verification has measured itself, which lost at most `loss`.
+/// Highest rates that a verification has measured itself and that lost at most `loss`.
 pub fn own(model: &Model, cells: &[Cell], loss: &str) -> Result<Vec<Rate>, LabError> {
     let rate = |(cell, way): (&Cell, Way)| {
         let median = |of: fn(&Seen) -> f64| stats::median(&cell.seen.iter().map(of).collect::<Vec<_>>());
@@ -229,8 +234,8 @@ mod tests {
     use crate::record::{Sample, factors, figures};
     use crate::report;
 
-    /// A run of such samples: direction, size, loss, system, and packets a second in thousands; 8,000 ns of the machine for each, of
-    /// them 5,000 of the gateway.
+    /// A run of such samples: direction, size, loss, system, and packets a second in thousands;
+    /// 8,000 ns of the machine for each, of them 5,000 of the gateway.
     fn run(model: &Model, found: &[(&str, &str, &str, &str, f64)]) -> Record {
         let mut run = Record::from(&report::sample::run());
         run.machine = model.machine.clone();
@@ -267,7 +272,8 @@ mod tests {
         let found = rates(&model, &run(&model, &all)).expect("rates");
         assert_eq!(found.len(), 2, "{found:?}");
         let [gcm, des] = [&found[0], &found[1]];
-        // 238 bytes: at the end of the curve 1,500, a quarter for each byte, 40 and a tenth of 240 for crypto.
+        // 238 bytes: at the end of the curve 1,500, a quarter for each byte, 40 and a tenth of 240
+        // for crypto.
         let ns = 1_500.0 + 238.0 * 0.25 + 40.0 + 24.0;
         assert_eq!((gcm.loss.as_str(), gcm.measured_pps, gcm.beside_ns), ("0.1%", 200_000.0, 3_000.0));
         assert!((gcm.predicted_ns - ns).abs() < 1e-6 && (gcm.ns_error - (ns / 5_000.0 - 1.0)).abs() < 1e-9);
@@ -302,7 +308,8 @@ mod tests {
             panic!("one rate")
         };
         assert_eq!((thrice.measured_pps, thrice.spread), (200_000.0, Some(0.15)));
-        // 60,000 x 8 us in 0.3 s: 1.6 of two processors. A search that ended early, by half of that, says nothing.
+        // 60,000 x 8 us in 0.3 s: 1.6 of two processors. A search that ended early, by half of
+        // that, says nothing.
         let early = cell.seen.iter().map(|s| Seen { packets: s.packets / 2.0, ..*s }).collect();
         model.cells.extend([cell.clone(), Cell { seen: early, ..cell.clone() }]);
         let less = of(&model);

@@ -1,4 +1,5 @@
-//! A verification in its folder, computed again by a second program, which names whatever was falsified.
+//! A verification in its folder, computed again by a second program, which names whatever was
+//! falsified.
 
 use std::fs;
 use std::path::{Path as File, PathBuf};
@@ -32,7 +33,7 @@ fn model() -> Model {
     let seen = Seen { seconds: 0.25, packets: 1e5, machine_ns: 4_375.0, ..sample::EMPTY };
     let full = alone(Way::Out, Cell { seen: vec![seen], ..model.cells[0].clone() });
     model.cells.push(full);
-    // What the verification measures again.
+    // Loads that the verification measures again.
     model.cells[0].seen[0].out.ns = 4_000.0;
     model.cells[0].seen[0].into.ns = 4_100.0;
     model
@@ -82,7 +83,7 @@ fn verification(model: &Model) -> Verification {
         ..sample::rate()
     };
     let against = Some("2026-11-22T10:30:00Z".to_string());
-    // Those of a run first, as a verification has them.
+    // Rates of a run come first, as a verification has them.
     let rates = [vec![rate], own(model, &measured, "0.5%").expect("rates")].concat();
     let taken = Taken { measured, against, rates, ..sample::taken() };
     Verification::made(model, taken).expect("predictions").expect("loads")

@@ -1,4 +1,5 @@
-//! What the planner measured or answered as a record of the laboratory (`ironswan.lab/1`), from which plots and page are made. Pure.
+//! Turns measurements and answers of the planner into a record of the laboratory
+//! (`ironswan.lab/1`), from which plots and page are made. Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use crate::record::{
 };
 use crate::report::WarningRecord;
 
-/// What the figures of all these records may be: name, heading, unit, what it is, which way is good.
+/// Measures of all these records: name, heading, unit, what it is, which way is good.
 const MEASURES: [(&str, &str, &str, &str, Better); 16] = [
     ("ns", "ns/packet", "ns", "processor time of a gateway for a packet", Better::Less),
     ("pps", "packets/s", "packets/s", "packets a second that the gateway handled", Better::Neither),
@@ -173,7 +174,7 @@ pub fn verified(model: &Model, v: &Verification, told: Told) -> Record {
     record
 }
 
-/// What a machine carries, as an answer.
+/// Record of an answer about a machine.
 pub fn carried(model: &Model, all: &[Carried], told: Told) -> Record {
     let sample = |c: &Carried, of: &str, each: &answer::Carries| {
         let measures = [
@@ -217,7 +218,7 @@ pub fn carried(model: &Model, all: &[Carried], told: Told) -> Record {
     record
 }
 
-/// What links need, as an answer: name, suite, mix and need of each.
+/// Record of an answer about links: name, suite, mix and need of each.
 pub fn needed(model: &Model, all: &[(String, Ask, Need)], told: Told) -> Record {
     let sample = |(link, ask, n): &(String, Ask, Need)| {
         let of = [("link", link.as_str()), ("suite", &ask.suite), ("mix", &ask.mix.name)];
@@ -346,7 +347,8 @@ fn factor_table(title: &str, part: &str, measure: &str, which: Which) -> View {
     })
 }
 
-/// A plot for each suite, path and direction: measured and what the model says, a line for each mix, over the rate.
+/// A plot for each suite, path and direction: measured and what the model says, a line for each
+/// mix, over the rate.
 fn plots(record: &Record, said: &str, title: &str) -> Vec<View> {
     let kind = || factors([("part", "load"), ("kind", "packets"), ("of", said)]);
     let mut all = Vec::new();
@@ -387,7 +389,7 @@ fn derived(name: &str, factors: Factors, value: f64, unit: &str, how: &str) -> D
     Derived { name: name.into(), factors, value, unit: unit.into(), how: how.into() }
 }
 
-/// What the model has beside the paths.
+/// Figures of the model other than those of the paths.
 fn parts(model: &Model) -> Vec<Derived> {
     let mut all = Vec::new();
     for suite in &model.suites {

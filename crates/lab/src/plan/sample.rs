@@ -83,7 +83,7 @@ pub(crate) const EMPTY: Seen = Seen {
     other_share: 0.0,
 };
 
-/// What a verification of [`model`] is made from: one load, that the calibration has as well.
+/// Parts of a verification of [`model`]: one load, that the calibration has as well.
 pub(crate) fn taken() -> Taken {
     let model = model();
     Taken {

@@ -1,4 +1,4 @@
-//! Where the model is, and whether it says anything about this machine.
+//! Stores the model, and judges whether it says anything about this machine.
 
 use std::fs;
 use std::io;
@@ -43,8 +43,8 @@ fn first(file: Option<&Path>, done: impl Fn(&Path) -> Result<(), LabError>) -> R
 /// More than a model has, bytes.
 const ROOM: usize = 256 << 10;
 
-/// Tries whether a model can be written ([`write()`]), before anything is measured for it. A model that is there stays as it
-/// is, and no folder is made.
+/// Tries whether a model can be written ([`write()`]), before anything is measured for it. A model
+/// that is there stays as it is, and no folder is made.
 pub fn check(file: Option<&Path>) -> Result<(), LabError> {
     let possible = |place: &Path| {
         let tried = match place.is_dir() {
@@ -61,25 +61,27 @@ pub fn check(file: Option<&Path>) -> Result<(), LabError> {
     first(file, possible).map(drop)
 }
 
-/// Writes as much as a model has where the new file will be made, or in the folder in which that one's will.
+/// Writes as much as a model has where the new file will be made, or in the folder in which that
+/// one's will.
 fn try_beside(place: &Path) -> io::Result<()> {
     let there = place.ancestors().skip(1).find(|folder| folder.exists());
     let new = beside(place);
     let new = there.unwrap_or(Path::new("")).join(new.file_name().unwrap_or_default());
     let tried = fs::write(&new, vec![b' '; ROOM]);
-    // Where it was not made there is none.
+    // There is no file if the write failed.
     let _ = fs::remove_file(&new);
     tried
 }
 
-/// Writes a model: to `file`, or where everybody finds it, or where this user does. Returns the place.
+/// Writes a model: to `file`, or where everybody finds it, or where this user does. Returns the
+/// place.
 pub fn write(model: &Model, file: Option<&Path>) -> Result<PathBuf, LabError> {
     let text = serde_json::to_string_pretty(model)
         .map_err(|e| LabError::Measurement(format!("the model cannot be written as JSON: {e}")))?;
     first(file, |place| put(place, &text))
 }
 
-/// What takes the place when it is whole.
+/// File that takes the place of the model once it is whole.
 fn beside(place: &Path) -> PathBuf {
     place.with_extension(format!("new-{}", std::process::id()))
 }
@@ -125,10 +127,10 @@ fn parse(text: &str) -> Result<Model, String> {
     serde_json::from_value(json).map_err(|e| format!("it is no model: {e}; calibrate again"))
 }
 
-/// What speaks against a model.
+/// Reasons to doubt a model.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Doubts {
-    /// It was made on another machine: in what they differ.
+    /// Differences between the machine of the model and this one.
     pub machine: Vec<String>,
     /// Anything else, a sentence each.
     pub others: Vec<String>,

@@ -1,13 +1,14 @@
-//! What a suite costs alone: by the length of a packet, and by how many packets share a call. Pure.
+//! Cost of a suite alone: by the length of a packet, and by how many packets share a call. Pure.
 //!
 //! ```text
-//! a call of an engine that works on packets side by side = c x longest + p x packets     as long as there are lanes for them
-//! so each packet of a burst                              = c x longest / packets + p
+//! a call of an engine that works side by side = c x longest + p x packets   (while it has lanes)
+//! so each packet of a burst                   = c x longest / packets + p
 //! ```
-//! An engine that works packet by packet has no `c`; one that works side by side gets bursts from [`WORTH`] packets on, and gains
-//! little once its lanes are full. So a few bursts are measured, on both sides of that step, and between two of them a cost lies on the
-//! straight line of 1 / packets. There, whatever the single bursts of a load were, their mean (packets by calls) says what its
-//! packets cost on average.
+//! An engine that works packet by packet has no `c`; one that works side by side gets bursts from
+//! [`WORTH`] packets on, and gains little once its lanes are full. So a few bursts are measured, on
+//! both sides of that step, and between two of them a cost lies on the straight line of 1 /
+//! packets. There, whatever the single bursts of a load were, their mean (packets by calls) says
+//! what its packets cost on average.
 
 use ironswan_crypto::engines::WORTH;
 use serde::{Deserialize, Serialize};
@@ -15,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use super::mix::{Mix, Part};
 use super::model::{Path, Way};
 
-/// The bursts that are measured: a packet by itself, the most that go packet by packet, the fewest that go side by side, as many as
-/// there are lanes, and what a gateway reads before it looks.
+/// The bursts that are measured: a packet by itself, the most that go packet by packet, the fewest
+/// that go side by side, as many as there are lanes, and what a gateway reads before it looks.
 pub const BURSTS: [u32; 5] = [1, 7, 8, 16, 64];
 const _: () = assert!(BURSTS[1] + 1 == WORTH as u32 && BURSTS[2] == WORTH as u32);
 
@@ -32,7 +33,7 @@ pub struct Linear {
     pub residual: f64,
 }
 
-/// What each packet costs when so many share a call.
+/// Cost of each packet when that many share a call.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Burst {
@@ -57,11 +58,11 @@ impl Burst {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteCost {
-    /// Its name.
+    /// Name of the suite.
     pub suite: String,
     /// Engines that were chosen for small and large packets.
     pub engines: String,
-    /// What it costs in each of [`BURSTS`].
+    /// Cost of a packet in each of [`BURSTS`].
     pub bursts: [Burst; BURSTS.len()],
     /// Bytes of SPI, sequence number, IV and ICV.
     pub fixed_bytes: u32,
@@ -76,8 +77,8 @@ impl SuiteCost {
         ((bytes + 2.0) / block).ceil() * block
     }
 
-    /// Nanoseconds for a packet of a mix, on average, when `burst` share a call: on the straight line of 1 / packets between the two
-    /// measured bursts around it; outside of them as there.
+    /// Nanoseconds for a packet of a mix, on average, when `burst` share a call: on the straight
+    /// line of 1 / packets between the two measured bursts around it; outside of them as there.
     pub fn of_mix(&self, way: Way, mix: &Mix, burst: f64) -> f64 {
         let at = |n: usize| self.measured(&self.bursts[n], way, mix);
         match self.bursts.iter().position(|b| f64::from(b.packets) >= burst) {
@@ -91,7 +92,8 @@ impl SuiteCost {
         }
     }
 
-    /// Nanoseconds for a packet of a mix in one of the measured bursts. Lanes of shorter packets wait for the longest of the call.
+    /// Nanoseconds for a packet of a mix in one of the measured bursts. Lanes of shorter packets
+    /// wait for the longest of the call.
     fn measured(&self, burst: &Burst, way: Way, mix: &Mix) -> f64 {
         let packets = f64::from(burst.packets);
         let line = burst.line(way);
@@ -102,8 +104,8 @@ impl SuiteCost {
         line.per_packet + line.per_byte * mean + waits
     }
 
-    /// Nanoseconds of a call for each byte of its longest packet: what a byte is cheaper by when the lanes are full. Where each packet
-    /// is done by itself it is nothing.
+    /// Nanoseconds of a call for each byte of its longest packet: what a byte is cheaper by when
+    /// the lanes are full. Where each packet is done by itself it is nothing.
     fn lane_byte(&self, way: Way) -> f64 {
         let [_, _, few, lanes, _] = self.bursts.each_ref();
         let gain = few.line(way).per_byte - lanes.line(way).per_byte;
@@ -112,7 +114,8 @@ impl SuiteCost {
         call.min(lanes.line(way).per_byte * f64::from(lanes.packets))
     }
 
-    /// Bytes of text of the longest of so many packets of a mix, on average, when they come in no order.
+    /// Bytes of text of the longest of so many packets of a mix, on average, when they come in no
+    /// order.
     fn longest(&self, mix: &Mix, packets: f64) -> f64 {
         let up_to = |frame: u32| -> f64 {
             let shares = mix.parts.iter().filter(|p| p.frame <= frame).map(|p| p.share);
@@ -143,8 +146,8 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// A call that takes 3,000 ns, 2 for each byte of its longest packet, and 100 for each packet; in bursts that are not worth it each
-    /// packet is a call. Opening: 100 for each packet.
+    /// A call that takes 3,000 ns, 2 for each byte of its longest packet, and 100 for each packet;
+    /// in bursts that are not worth it each packet is a call. Opening: 100 for each packet.
     fn side_by_side() -> SuiteCost {
         let line = |per_packet, per_byte| Linear { per_packet, per_byte, residual: 0.0 };
         let burst = |packets| {

@@ -27,7 +27,7 @@ pub fn about(model: &Model, doubts: &Doubts) -> Vec<String> {
     lines
 }
 
-/// What of a load is beyond the loads that were measured: its rate, or its frames.
+/// Names the part of a load that lies beyond the measured loads: its rate, or its frames.
 fn beyond(model: &Model, ask: &Ask, mix: &Mix, pps: f64) -> Vec<String> {
     let mut why = Vec::new();
     let rates = |curve: &[Point]| {
@@ -66,7 +66,8 @@ fn beyond(model: &Model, ask: &Ask, mix: &Mix, pps: f64) -> Vec<String> {
     why
 }
 
-/// Why an answer goes beyond what was measured; nothing when it does not. `loads` are packets a second that the answer is about.
+/// Why an answer goes beyond what was measured; nothing when it does not. `loads` are packets a
+/// second that the answer is about.
 pub fn extrapolation(model: &Model, ask: &Ask, needed: Option<&Need>, loads: &[(&Mix, f64)]) -> Vec<String> {
     let mut why = Vec::new();
     let needs = needed.map(|n| (&ask.mix, n.pps));
@@ -124,7 +125,7 @@ fn between(model: &Model, ask: &Ask, pps: f64) -> Option<String> {
     })
 }
 
-/// What a link needs.
+/// Text about the needs of a link.
 pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
     let with = ask.safety / ask.share;
     let mut lines = vec![
@@ -226,7 +227,8 @@ pub fn need(model: &Model, ask: &Ask, n: &Need) -> Vec<String> {
     lines
 }
 
-/// What a machine carries, by itself and with the share; the mixes are those of the answers, in their order.
+/// Text about the rates that a machine carries, by itself and with the share; the mixes are those
+/// of the answers, in their order.
 pub fn carries(model: &Model, ask: &Ask, all: &[Carried], loads: &[(&Mix, f64)]) -> Vec<String> {
     let have = cores(model, ask);
     let mut lines = vec![format!(
@@ -307,7 +309,7 @@ fn published(ours: f64) -> String {
     )
 }
 
-/// What has to be known to compare.
+/// Notes that a reader needs in order to compare.
 const RULE: &str = "caveat: the rule gives the MHz for a link and does not say whether it was full one way or both ways; ours are for \
                     both directions full, so beside a rule for one direction they are up to twice as large";
 

@@ -17,8 +17,8 @@ pub const MEDIAN: f64 = 0.10;
 /// The worst cell's.
 pub const WORST: f64 = 0.25;
 
-/// What one prediction may be off by whose repeats lie so far apart: a quarter, or twice that. What a load does not say of itself, no
-/// model can say of it.
+/// Largest error that is allowed of a prediction whose repeats lie that far apart: a quarter, or
+/// twice that. What a load does not say of itself, no model can say of it.
 pub fn allowed(spread: f64) -> f64 {
     WORST.max(2.0 * spread)
 }
@@ -26,7 +26,7 @@ pub fn allowed(spread: f64) -> f64 {
 /// A prediction that is off by more than a quarter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Beyond {
-    /// What was predicted.
+    /// The load or rate that was predicted.
     pub what: String,
     /// Predicted over measured, less one.
     pub error: f64,
@@ -52,11 +52,12 @@ pub struct Predicted {
     pub way: Way,
     /// The packets.
     pub mix: String,
-    /// How many a second were offered over a line; absent where it was the highest rate of one gateway alone.
+    /// How many a second were offered over a line; absent where it was the highest rate of one
+    /// gateway alone.
     pub offered: Option<f64>,
     /// How many a second this gateway handled.
     pub pps: f64,
-    /// What the model said, nanoseconds per packet.
+    /// Prediction of the model, nanoseconds per packet.
     pub predicted_ns: f64,
     /// The median of what was measured.
     pub measured_ns: f64,
@@ -66,7 +67,8 @@ pub struct Predicted {
     pub error: f64,
 }
 
-/// Loads of the calibration, measured again when it is verified: what the machine itself makes of the same packets.
+/// Loads of the calibration, measured again when it is verified: what the machine itself makes of
+/// the same packets.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Again {
     /// How many, each direction by itself.
@@ -92,7 +94,7 @@ impl Again {
     }
 }
 
-/// What a verification is made from.
+/// Parts from which a verification is made.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Taken {
     /// The program that measured.
@@ -101,11 +103,12 @@ pub struct Taken {
     pub made: String,
     /// How long it took, seconds.
     pub seconds: f64,
-    /// Where.
+    /// Machine on which the verification was measured.
     pub machine: Fingerprint,
     /// When the model was made that predicted.
     pub model_made: String,
-    /// Everything that was measured, each repeat by itself: what was kept back, and loads of the calibration again.
+    /// Everything that was measured, each repeat by itself: what was kept back, and loads of the
+    /// calibration again.
     pub measured: Vec<Cell>,
     /// The run that the highest rates are of, when it began; absent where none was named.
     pub against: Option<String>,
@@ -120,7 +123,7 @@ pub struct Taken {
 pub struct Verification {
     /// [`VERIFY_SCHEMA`].
     pub schema: String,
-    /// What it is made from.
+    /// Parts from which the verification is made.
     #[serde(flatten)]
     pub taken: Taken,
     /// Each load and direction.
@@ -133,9 +136,11 @@ pub struct Verification {
     pub median_spread: f64,
     /// The largest.
     pub worst_spread: f64,
-    /// What the median error may be: 10 %, or twice the median spread where that is more.
+    /// Largest median error that meets the goal: 10 %, or twice the median spread where that is
+    /// more.
     pub median_goal: f64,
-    /// What the worst may be, unless its repeats' spread allows for more.
+    /// Largest error of one prediction that meets the goal, unless its repeats' spread allows for
+    /// more.
     pub worst_goal: f64,
     /// The median is within its goal, and each prediction within its own.
     pub met: bool,
@@ -144,8 +149,8 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// What the model says of what was measured; `None` of nothing. What the calibration had, too, is no test of the model, but of the
-    /// machine.
+    /// Compares predictions with measurements; `None` without any. A load that the calibration had,
+    /// too, is no test of the model, but of the machine.
     pub fn made(model: &Model, taken: Taken) -> Result<Option<Self>, LabError> {
         let then = |c: &Cell| {
             let same = |m: &&Cell| {
@@ -205,7 +210,7 @@ impl Verification {
         Some(all)
     }
 
-    /// What is off by more than a quarter, the worst first.
+    /// Predictions that are off by more than a quarter, the worst first.
     pub fn beyond(&self) -> Vec<Beyond> {
         let cost = |c: &Predicted| {
             let at = c.offered.map_or_else(|| "the highest rate".into(), |pps| format!("{pps:.0} packets/s"));
@@ -267,7 +272,8 @@ mod tests {
     fn the_goal_is_a_tenth_or_twice_the_spread_and_the_worst_a_quarter() {
         let good = judged(vec![cell(105.0, 100.0, 0.02), cell(92.0, 100.0, 0.02)]);
         assert!(good.is_some_and(|v| v.met && v.median_goal == MEDIAN));
-        // Off by 15 % where repeats differ by 4 %: missed. By 10 %: twice that is what can be asked for.
+        // Off by 15 % where repeats differ by 4 %: missed. By 10 %: twice that is what can be asked
+        // for.
         let missed = judged(vec![cell(115.0, 100.0, 0.04)]);
         assert!(missed.is_some_and(|v| !v.met));
         let noisy = judged(vec![cell(115.0, 100.0, 0.10)]);

@@ -1,8 +1,9 @@
 //! The record of an experiment: `run.json`, schema `ironswan.lab/1`, in one shape for all of them.
 //!
 //! ```text
-//!   samples (factors -> measures, as counted) ──> figures (per factors: median, spread, against the baseline)
-//!                                                   └──> views (which figures make a table or a plot)
+//!   samples (factors -> measures, as counted)
+//!     └──> figures (per factors: median, spread, against the baseline)
+//!            └──> views (which figures make a table or a plot)
 //! ```
 //! A *factor* is what was chosen (the system, the suite, the size), a *measure* what was counted or
 //! timed. Whatever a report shows follows from the samples by [`figures`], so anyone can recompute

@@ -3,7 +3,8 @@
 //! from a seed.
 //!
 //! ```text
-//!   push ──> MTU ──> loss ──> corruption ──> duplication ──> queue and rate ──> delay, jitter, reordering ──> pop
+//!   push ──> MTU ──> loss ──> corruption ──> duplication
+//!        ──> queue and rate ──> delay, jitter, reordering ──> pop
 //! ```
 
 use std::cmp::Reverse;

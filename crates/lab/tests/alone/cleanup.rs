@@ -1,6 +1,8 @@
-//! Nothing is left behind, and runs do not disturb each other. Needs root: network namespaces are the subject.
+//! Nothing is left behind, and runs do not disturb each other. Needs root: network namespaces are
+//! the subject.
 //!
-//! The runs that are interrupted or killed are this test program again, started with one ignored test each.
+//! The runs that are interrupted or killed are this test program again, started with one ignored
+//! test each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -187,7 +189,8 @@ fn carries(line: &Line, at_most: Duration) -> bool {
 #[test]
 fn two_lines_at_once_do_not_see_each_other() {
     let _alone = alone();
-    // What arrives may have to wait for a processor; what must not arrive is given less time, for all of it is spent.
+    // What arrives may have to wait for a processor; what must not arrive is given less time, for
+    // all of it is spent.
     let (yes, no) = (Duration::from_secs(10), Duration::from_millis(300));
     let owners = [Owner::claim().expect("a name"), Owner::claim().expect("another")];
     let [one, other] = owners.each_ref().map(|o| Line::build(o, SPEC).expect("a line"));

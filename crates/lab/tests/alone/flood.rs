@@ -1,5 +1,5 @@
-//! The generator and the receiver on a real line, and the experiment `flood` in its shortest form: every packet is accounted
-//! for. Needs root and nft.
+//! The generator and the receiver on a real line, and the experiment `flood` in its shortest form:
+//! every packet is accounted for. Needs root and nft.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,8 +16,8 @@ use ironswan_lab::{FloodOptions, LabError, Spread, flood, report};
 
 const PORT: u16 = 7007;
 
-/// One at a time: all floods of a machine share the kernel's queues before its processors, and what another's packets push out
-/// of those would be missing here.
+/// One at a time: all floods of a machine share the kernel's queues before its processors, and what
+/// another's packets push out of those would be missing here.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -41,7 +41,8 @@ fn plain_in(owner: &Owner, mode: Mode) -> (Line, Route) {
 fn trial(line: &Line, route: Route, shape: Shape, offer: Offer) -> (Sent, Counted) {
     let epoch = now();
     let receiver = Receiver::start(line.node(Node::B), PORT, shape, epoch, None).expect("a receiver");
-    // A sender that is moved to another processor overtakes what waits on the first one: the order is then not the wire's.
+    // A sender that is moved to another processor overtakes what waits on the first one: the order
+    // is then not the wire's.
     let cpus = Cpus::new([0]);
     let sent =
         load::generate(line.node(Node::A), "eth0", route, shape, offer, epoch, Some(&cpus)).expect("sent");
@@ -121,7 +122,8 @@ fn threads_of_the_kernel_poll_the_links_of_a_line_and_end_with_it() {
         // A thread that waits for its processor may lose some.
         let arrived = counted.received.unique;
         assert!(arrived * 2 >= sent.sent && arrived > 0, "{mode}: {sent:?} {counted:?}");
-        // Each packet was received three times, and they did it; for a link of another line they do nothing.
+        // Each packet was received three times, and they did it; for a link of another line they do
+        // nothing.
         let took = time() - before;
         assert!(took > 3 * arrived * 200, "{mode}: {took} ns for {arrived}");
         assert!(others.iter().map(|t| time_of(*t)).sum::<u64>() - idle < took / 2);
@@ -180,7 +182,8 @@ fn a_rate_is_held_and_what_cannot_be_sent_is_said() {
     assert_eq!(sent.intended, 2_000);
     assert!((0.9..31.0).contains(&sent.seconds), "{sent:?}");
     assert!(counted.received.unique <= sent.sent);
-    // More than any machine sends from one thread: the difference is unsent, and nothing is made up for later.
+    // More than any machine sends from one thread: the difference is unsent, and nothing is made up
+    // for later.
     let offer = Offer { rate: Some(1e9), packets: u64::MAX, at_most: Duration::from_millis(300) };
     let (sent, _) = trial(&line, route, Shape { tag: 2, ..shape }, offer);
     assert_eq!(sent.intended, sent.sent + sent.unsent);

@@ -1,4 +1,5 @@
-//! Tests of the laboratory that need a process of their own: one test at a time, and no run beside it.
+//! Tests of the laboratory that need a process of their own: one test at a time, and no run beside
+//! it.
 //!
 //! | module | subject |
 //! |---|---|

@@ -66,7 +66,8 @@ pub fn ended(child: Child) -> Output {
     }
 }
 
-/// What exists of the run of process `pid`: namespaces, folders, control groups, and processes whose command lines name it.
+/// What exists of the run of process `pid`: namespaces, folders, control groups, and processes
+/// whose command lines name it.
 pub fn remains(pid: u32) -> Vec<String> {
     let mark = format!("ironlab-{pid}-");
     let names = |dir: &Path| -> Vec<String> {

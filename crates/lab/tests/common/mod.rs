@@ -31,8 +31,8 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// The program, in the folder where cargo puts it or in that of release builds; absent when only this package was built, which
-/// may not be where everything is tested.
+/// The program, in the folder where cargo puts it or in that of release builds; absent when only
+/// this package was built, which may not be where everything is tested.
 pub fn program() -> Option<PathBuf> {
     let test = std::env::current_exe().expect("this test's own path");
     let folder = test.ancestors().nth(2).expect("the folder of the profile");
@@ -103,7 +103,8 @@ impl Drop for Published {
     }
 }
 
-/// What a second program says of the run in a folder, and its exit status: 0 when it comes to the same figures.
+/// What a second program says of the run in a folder, and its exit status: 0 when it comes to the
+/// same figures.
 pub fn recompute(folder: &Path) -> (Option<i32>, String) {
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testkit/laboratory/recompute.py");
     let done = Command::new("python3").arg(program).arg(folder).output().expect("python3");
@@ -111,7 +112,8 @@ pub fn recompute(folder: &Path) -> (Option<i32>, String) {
     (done.status.code(), said)
 }
 
-/// A second program comes to the same figures of the run in a folder, which is removed; what it said.
+/// A second program comes to the same figures of the run in a folder, which is removed; what it
+/// said.
 pub fn recomputed(folder: &Path) -> String {
     let (status, said) = recompute(folder);
     assert_eq!(status, Some(0), "{}: {said}", folder.display());
@@ -156,8 +158,8 @@ pub fn sound(record: &Record) {
     );
 }
 
-/// A soaker was at work in such a run: its share stands beside that of accounting in every figure with these factors, and where the
-/// two disagree a warning says so.
+/// A soaker was at work in such a run: its share stands beside that of accounting in every figure
+/// with these factors, and where the two disagree a warning says so.
 pub fn soaked(record: &Record, of: &[Factors]) {
     assert!(record.settings["soaker"].contains("units/s"), "{:?}", record.settings);
     let mut apart = 0;
@@ -175,8 +177,9 @@ pub fn soaked(record: &Record, of: &[Factors]) {
     assert!(text.contains("Busy processors, by accounting and by a soaker"), "{text}");
 }
 
-/// Names under which the run that made these commands did so: those of owners of this process, without the topology's number and
-/// the box. Tests of one process run side by side, and what the others have at the moment is not left over.
+/// Names under which the run that made these commands did so: those of owners of this process,
+/// without the topology's number and the box. Tests of one process run side by side, and what the
+/// others have at the moment is not left over.
 fn owners(commands: &[String]) -> BTreeSet<String> {
     let prefix = format!("ironlab-{}-", std::process::id());
     let words = commands.iter().flat_map(|c| c.split(|c: char| c.is_whitespace() || "/'\"".contains(c)));

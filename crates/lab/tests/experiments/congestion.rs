@@ -1,5 +1,5 @@
-//! The congestion control of the boxes' TCP is the laboratory's choice and not the machine's, and a run says which it was. Needs
-//! root and nft.
+//! The congestion control of the boxes' TCP is the laboratory's choice and not the machine's, and a
+//! run says which it was. Needs root and nft.
 
 use std::process::Command;
 

@@ -1,4 +1,5 @@
-//! The experiment `fragments` in its shortest form. Needs root, nft and OpenVPN, and for ironswan the program beside this test.
+//! The experiment `fragments` in its shortest form. Needs root, nft and OpenVPN, and for ironswan
+//! the program beside this test.
 
 use crate::common::{self, common_with_program, left, sound};
 use ironswan_lab::record::{Which, factors};
@@ -25,8 +26,8 @@ fn every_system_says_what_it_does_with_what_does_not_fit_and_its_counters_agree(
             assert!(refusing.starts_with("DF set: refused, with"), "{became}");
             assert!(cutting.starts_with("cut on the way out"), "{became}");
         }
-        // Pieces cross the narrow link if and only if the system was seen to cut what it sends; on a busy machine it may be that
-        // nothing was seen of it.
+        // Pieces cross the narrow link if and only if the system was seen to cut what it sends; on
+        // a busy machine it may be that nothing was seen of it.
         let counted = &record.settings[&format!("crossed, {dut}, MTU 1400")];
         let pieces = !counted.contains(", 0 later fragments");
         let unseen = cutting == "dropped without a word" || cutting.starts_with("carried whole");
@@ -35,7 +36,8 @@ fn every_system_says_what_it_does_with_what_does_not_fit_and_its_counters_agree(
             "{dut}: {became}, {counted}"
         );
         assert!(record.settings[&format!("crossed, {dut}")].contains(", 0 later fragments"), "{dut}");
-        // Where there is a throughput, no fewer packets crossed than arrived, and more where they were cut.
+        // Where there is a throughput, no fewer packets crossed than arrived, and more where they
+        // were cut.
         for (link, least) in
             [("whole", 0.999), ("MTU 1400", if cutting.contains("cut ") { 1.9 } else { 0.0 })]
         {

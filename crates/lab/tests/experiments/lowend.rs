@@ -1,5 +1,5 @@
-//! The experiment `lowend` in its shortest form. Needs root, nft, iperf3, OpenVPN, and for its figures control groups that can
-//! be written: without them it must say so.
+//! The experiment `lowend` in its shortest form. Needs root, nft, iperf3, OpenVPN, and for its
+//! figures control groups that can be written: without them it must say so.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,8 @@ use crate::common::{self, common, left, sound};
 use ironswan_lab::record::{Which, factors};
 use ironswan_lab::{LabError, LowendOptions, lowend};
 
-/// Whether a group with a quota can be made here, found out without the laboratory: by any of the places that there are.
+/// Whether a group with a quota can be made here, found out without the laboratory: by any of the
+/// places that there are.
 fn groups_work() -> bool {
     ["/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"].iter().any(|place| {
         let group = Path::new(place).join(format!("ironlab-lowend-test-{}", std::process::id()));
@@ -46,10 +47,12 @@ fn a_gateway_with_a_share_of_a_core_uses_no_more_and_the_group_is_removed() {
     let core = tcp.number("core", Which::Median).expect("time of the gateways");
     // A period more at either end of a short window.
     assert!(core > 0.0 && core < 0.3, "{core}");
-    // It was stopped for having used its share, or others on this machine did not let it come to that.
+    // It was stopped for having used its share, or others on this machine did not let it come to
+    // that.
     let stopped = tcp.number("stopped", Which::Median).expect("the time for which they were stopped");
     assert!((0.0..=1.0).contains(&stopped) && (stopped > 0.0 || core < 0.2), "{tcp:?}");
-    // Its gateways may have been stopped, or waiting for a processor, for all of so short a load: then there is no latency.
+    // Its gateways may have been stopped, or waiting for a processor, for all of so short a load:
+    // then there is no latency.
     let offered = figure("offered", "1");
     let number = |name: &str| offered.number(name, Which::Median);
     let some = number("mbps").expect("a rate") > 0.0;

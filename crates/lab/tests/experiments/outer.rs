@@ -1,5 +1,6 @@
-//! What crosses the outer link of the laboratory's line, counted outside of the program: by tcpdump, and by the link's own counters
-//! of bytes. Needs root, tcpdump, and for tunnels the program `ironswan` beside this test.
+//! What crosses the outer link of the laboratory's line, counted outside of the program: by
+//! tcpdump, and by the link's own counters of bytes. Needs root, tcpdump, and for tunnels the
+//! program `ironswan` beside this test.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -76,7 +77,8 @@ impl Crossed {
     }
 }
 
-/// tcpdump on the outer link, listening. Of its buffer each packet takes 64 KiB, since one may be as large.
+/// tcpdump on the outer link, listening. Of its buffer each packet takes 64 KiB, since one may be
+/// as large.
 fn capture(line: &Line, file: &std::path::Path) -> Child {
     let file = file.to_str().expect("a name");
     let argv = [

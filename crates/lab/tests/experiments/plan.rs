@@ -1,4 +1,5 @@
-//! The published documents of the planner obey their schemas, and a second program comes to the same errors. Needs no root.
+//! The published documents of the planner obey their schemas, and a second program comes to the
+//! same errors. Needs no root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,8 @@ fn the_published_errors_follow_from_the_published_model() {
     assert!(status == Some(0) && said.contains("predictions follow from the model: median error"), "{said}");
 }
 
-/// A verification of which only what was printed is kept; one with its measurements is falsified beside the code that writes it.
+/// A verification of which only what was printed is kept; one with its measurements is falsified
+/// beside the code that writes it.
 #[test]
 fn a_printed_verification_that_was_falsified_is_refused() {
     let folder = std::env::temp_dir().join(format!("ironlab-plan-printed-{}", std::process::id()));

@@ -1,4 +1,5 @@
-//! The relay on real links: what it says it does to frames is what a receiver sees. Needs root, nft and ethtool.
+//! The relay on real links: what it says it does to frames is what a receiver sees. Needs root, nft
+//! and ethtool.
 
 use std::net::{SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +23,8 @@ fn sockets(pair: &HostToHost) -> (UdpSocket, UdpSocket, SocketAddrV4) {
     let bind = |host: ironswan_lab::topology::Host<'_>, address: &str| {
         let at: SocketAddrV4 = address.parse().expect("an address");
         let mut bound = None;
-        // A program that another test is starting has a copy of a socket closed just now, until it runs.
+        // A program that another test is starting has a copy of a socket closed just now, until it
+        // runs.
         let free = soon(|| {
             bound = host.netns.inside(|| UdpSocket::bind(at)).expect("inside").ok();
             bound.is_some()
@@ -33,13 +35,15 @@ fn sockets(pair: &HostToHost) -> (UdpSocket, UdpSocket, SocketAddrV4) {
     let (a, b) = (bind(path.from, "192.0.2.1:4000"), bind(path.to, "192.0.2.2:5000"));
     for s in [&a, &b] {
         s.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        // All of a test: what is missing was lost on the way, not by a receiver that had to wait for a processor.
+        // All of a test: what is missing was lost on the way, not by a receiver that had to wait
+        // for a processor.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(s, 8 << 20).expect("room");
     }
     (a, b, "192.0.2.2:5000".parse().expect("an address"))
 }
 
-/// Sends numbered datagrams of `len` bytes with a pause of `gap` after each; the numbers that arrived, in their order.
+/// Sends numbered datagrams of `len` bytes with a pause of `gap` after each; the numbers that
+/// arrived, in their order.
 fn exchange(pair: &HostToHost, count: u32, len: usize, gap: Duration) -> Vec<u32> {
     let (a, b, to) = sockets(pair);
     b.set_read_timeout(Some(QUIET)).expect("a timeout");
@@ -98,7 +102,8 @@ fn what_a_lossy_relay_says_it_lost_is_what_is_missing() {
     let got = exchange(&pair, 5000, 100, MS / 10);
     let there = counts(&pair).there;
     assert_eq!(there.refused, 0, "{there:?}");
-    // ARP crosses too, and may be lost and repeated. A relay that had to wait for a processor says what it never saw.
+    // ARP crosses too, and may be lost and repeated. A relay that had to wait for a processor says
+    // what it never saw.
     let (lost, missing) = (there.shaper.lost, 5000 - got.len() as u64);
     assert!(lost + there.overrun >= missing && lost <= missing + 10, "{missing} {there:?}");
     let share = lost as f64 / (5000 - there.overrun) as f64;
@@ -201,8 +206,8 @@ fn tcp_over_a_slow_link_gets_its_rate() {
     let bits = (ttcp.received() - before) as f64 * 8.0 / (now() - start).as_secs_f64();
     let done = ttcp.finish().expect("all arrived");
     assert_eq!(done.sent, done.received);
-    // Segments of 1360 bytes in frames of 1414 or 1426: 9.5 to 9.6 Mbit/s; less where the machine has other things to do, more
-    // by what waited for a late reader.
+    // Segments of 1360 bytes in frames of 1414 or 1426: 9.5 to 9.6 Mbit/s; less where the machine
+    // has other things to do, more by what waited for a late reader.
     assert!(bits > 1e6, "{bits}");
     // Over its whole life nothing makes it faster than the link.
     let life = (now() - born).as_secs_f64();
@@ -240,7 +245,8 @@ fn one_percent_lost_by_the_relay_is_what_generator_and_receiver_report() {
         "{} sent, {arrived} arrived, {} without room at the receiver; {there:?}",
         sent.sent, counted.socket_drops
     );
-    // What the relay never saw, for it had to wait for a processor, and what the receiver had no room for, is no loss of the relay.
+    // What the relay never saw, for it had to wait for a processor, and what the receiver had no
+    // room for, is no loss of the relay.
     let seen = sent.sent - sent.refused - there.overrun;
     let missing = seen - arrived - counted.socket_drops;
     // ARP crosses too, and may be lost.

@@ -1,5 +1,5 @@
-//! Reports of stored runs: what is made from a record is what it was, damage is named, and a second program comes to the same
-//! figures. Needs no root.
+//! Reports of stored runs: what is made from a record is what it was, damage is named, and a second
+//! program comes to the same figures. Needs no root.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,8 +46,9 @@ impl Drop for Folder {
     }
 }
 
-/// What is made from the stored runs is what was made before. After a change that is meant, `IRONSWAN_SNAPSHOTS=update cargo
-/// test -p ironswan-lab --test experiments report` writes it anew; look at the difference.
+/// What is made from the stored runs is what was made before. After a change that is meant,
+/// `IRONSWAN_SNAPSHOTS=update cargo test -p ironswan-lab --test experiments report` writes it anew;
+/// look at the difference.
 #[test]
 fn reports_pages_and_plots_of_stored_runs_are_what_they_were() {
     let update = std::env::var("IRONSWAN_SNAPSHOTS").is_ok_and(|v| v == "update");
@@ -349,7 +350,8 @@ fn published_tables_are_made_again_without_measuring() {
     for name in &names {
         assert!(text(name).contains(" ----"), "{name} has no table");
     }
-    // What stands in the page on performance: rates and added costs of TCP, rates of UDP in kpps, times of many tunnels.
+    // What stands in the page on performance: rates and added costs of TCP, rates of UDP in kpps,
+    // times of many tunnels.
     let performance = results().join("../performance.md");
     let performance = fs::read_to_string(performance).expect("docs/performance.md");
     for (name, heading, columns) in [

@@ -1,19 +1,19 @@
-//! The experiment `rfc2544` in its shortest form. Needs root, nft and OpenVPN, and the program `ironswan` beside this test for one
-//! gateway alone.
+//! The experiment `rfc2544` in its shortest form. Needs root, nft and OpenVPN, and the program
+//! `ironswan` beside this test for one gateway alone.
 
 use crate::common::{self, common, left, program, sound};
 use ironswan_lab::dut::Encap;
 use ironswan_lab::record::{Figure, Which, factors};
 use ironswan_lab::{FrameSize, LabError, Rfc2544Options, Rfc2544Setup, report, rfc2544};
 
-/// Whether two figures are the same but for rounding. Both may be nothing: a gateway that gets no processor for a while loses all
-/// of so short a trial.
+/// Whether two figures are the same but for rounding. Both may be nothing: a gateway that gets no
+/// processor for a while loses all of so short a trial.
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= b * 1e-6
 }
 
-/// Latencies are there if and only if packets arrived, and in order. On a busy machine a tenth of what was carried may be no
-/// packet at all in so short a trial.
+/// Latencies are there if and only if packets arrived, and in order. On a busy machine a tenth of
+/// what was carried may be no packet at all in so short a trial.
 fn percentiles(latency: &Figure) {
     let some = latency.number("kpps", Which::Median).is_some_and(|k| k > 0.0);
     let p = ["p50_us", "p90_us", "p99_us", "p999_us", "max_us"].map(|n| latency.number(n, Which::Median));
@@ -94,7 +94,8 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
     let record = &run.record;
     sound(record);
     assert_eq!(report::breaches(&serde_json::to_value(record).expect("JSON")), Vec::<String>::new());
-    // Its routes have the MTU that fits; the device's own it would restore, and say that somebody changed it.
+    // Its routes have the MTU that fits; the device's own it would restore, and say that somebody
+    // changed it.
     assert_eq!(given_an_mtu(&record.commands), 0);
     let mut carried = 0.0;
     for dut in ["plain", "ironswan", "ironswan-raw"] {
@@ -112,7 +113,8 @@ fn one_gateway_encrypts_and_decrypts_what_the_tester_seals_and_opens_itself() {
             };
             let flood = of("curve", "offered", "flood");
             let number = |name: &str| flood.number(name, Which::Median).expect("a number");
-            // No more arrives than is sent; what is inside is 1500 bytes, and outside there is more around it.
+            // No more arrives than is sent; what is inside is 1500 bytes, and outside there is more
+            // around it.
             assert!(number("loss") <= 1.0, "{flood:?}");
             assert!(close(number("inner_gbps"), number("kpps") * 1e3 * 1500.0 * 8.0 / 1e9), "{flood:?}");
             carried += number("kpps");

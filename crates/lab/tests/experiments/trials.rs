@@ -1,5 +1,5 @@
-//! The raw trials of a run: a second program comes from them to the figures of its record, and names what was changed in either.
-//! Needs no root.
+//! The raw trials of a run: a second program comes from them to the figures of its record, and
+//! names what was changed in either. Needs no root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::common::{self, recompute};
 use serde_json::{Value, json};
 
-/// A stored run of `rfc2544` with the trials of both of its systems; the throughput of one is contradicted.
+/// A stored run of `rfc2544` with the trials of both of its systems; the throughput of one is
+/// contradicted.
 fn stored() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/runs/search")
 }

@@ -1,5 +1,6 @@
-//! Warnings of whole runs, each provoked by what it warns of: systems that are missing or do not start, peers with other keys. And
-//! every kind of warning has a test that provokes it. Needs root, nft and iperf3, and the program `ironswan` beside this test.
+//! Warnings of whole runs, each provoked by what it warns of: systems that are missing or do not
+//! start, peers with other keys. And every kind of warning has a test that provokes it. Needs root,
+//! nft and iperf3, and the program `ironswan` beside this test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -86,7 +87,8 @@ fn of_all_systems_those_that_are_missing_or_do_not_start_are_left_out_and_named(
     common::recomputed(&folder);
 }
 
-/// A gateway whose pre-shared keys are others than the laboratory gave it: two of them agree, its simulated peers refuse it.
+/// A gateway whose pre-shared keys are others than the laboratory gave it: two of them agree, its
+/// simulated peers refuse it.
 #[test]
 fn peers_that_refuse_a_gateway_and_tunnels_that_do_not_come_up_are_said() {
     let Some(ironswan) = program() else { return };
@@ -201,7 +203,8 @@ fn kinds(code: &str) -> BTreeMap<&str, Vec<&str>> {
     kinds
 }
 
-/// What of `provoked` is not so: kinds without a test, tests without their kind, and files without their test.
+/// What of `provoked` is not so: kinds without a test, tests without their kind, and files without
+/// their test.
 fn unprovoked(kinds: &BTreeMap<&str, Vec<&str>>, provoked: &[(&str, &str, &str)]) -> Vec<String> {
     let mut wrong: Vec<String> = Vec::new();
     for kind in kinds.keys().filter(|kind| !provoked.iter().any(|(k, ..)| k == *kind)) {

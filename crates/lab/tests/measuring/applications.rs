@@ -1,5 +1,6 @@
-//! The experiments whose load is made of applications, each in its shortest form: their records obey what must hold of them,
-//! and nothing is left behind. Needs root, nft and ethtool; tunnels are measured when the program `ironswan` is built.
+//! The experiments whose load is made of applications, each in its shortest form: their records
+//! obey what must hold of them, and nothing is left behind. Needs root, nft and ethtool; tunnels
+//! are measured when the program `ironswan` is built.
 
 use crate::common::{self, common_with_program, left};
 use ironswan_lab::load::apps::App;
@@ -46,8 +47,9 @@ fn compression_gains_on_text_over_a_slow_link_and_nothing_on_random_data() {
     };
     assert!(on_link("plain", "text") > 1.0);
     if tunnels {
-        // ESP in UDP adds at least 57 bytes to packets of at most 1348 of payload. Each run has its own repeats of segments and
-        // its own acknowledgements, so the two are not compared with each other.
+        // ESP in UDP adds at least 57 bytes to packets of at most 1348 of payload. Each run has its
+        // own repeats of segments and its own acknowledgements, so the two are not compared with
+        // each other.
         assert!(on_link("ironswan", "text") > 1.0 + 0.9 * 57.0 / 1348.0, "headers of the tunnel");
         assert!(on_link("ironswan ipcomp", "text") < 0.8 * on_link("ironswan", "text"));
         assert!(on_link("ironswan ipcomp", "random") > 1.0);
@@ -70,8 +72,9 @@ fn a_background_run_has_the_machine_s_shares_between_nothing_and_all() {
         }
         assert_eq!(m.contains_key("mbps"), s.factors["traffic"] != "none");
     }
-    // A sender that was stopped by the scheduler may catch up, but over its life it keeps to its rate: what arrived in both
-    // windows is no more than what the rate allows until the next sample began.
+    // A sender that was stopped by the scheduler may catch up, but over its life it keeps to its
+    // rate: what arrived in both windows is no more than what the rate allows until the next sample
+    // began.
     let ends = r.samples.iter().skip(1).map(|s| s.began).chain([r.seconds]);
     for (s, end) in r.samples.iter().zip(ends).filter(|(s, _)| s.factors["traffic"] != "none") {
         let m = &s.measures;

@@ -1,4 +1,5 @@
-//! The experiment `driver` in its shortest form, and AES-GCM beside what OpenSSL's own benchmark says.
+//! The experiment `driver` in its shortest form, and AES-GCM beside what OpenSSL's own benchmark
+//! says.
 
 use std::fs;
 use std::process::Command;
@@ -53,7 +54,8 @@ fn openssl(bytes: u32) -> Option<f64> {
     line.rsplit(':').next()?.trim().parse::<f64>().ok().map(|rate| rate / 1e6)
 }
 
-/// Whether aws-lc has AES-GCM in registers of 512 bits here, and OpenSSL, too, which has it since 3.1.
+/// Whether aws-lc has AES-GCM in registers of 512 bits here, and OpenSSL, too, which has it since
+/// 3.1.
 fn wide() -> [bool; 2] {
     let all = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = all.lines().find_map(|l| l.strip_prefix("flags")).unwrap_or_default();
@@ -66,10 +68,11 @@ fn wide() -> [bool; 2] {
     [processor, processor && !old]
 }
 
-/// Both are assembly for the same instructions, and at 8 KB the cost of a call is small. OpenSSL's benchmark makes no tag for each
-/// message and sets no nonce, which we do: at most a quarter of the time at this size. Where only aws-lc has registers of 512
-/// bits it has four AES blocks in one, OpenSSL one in its registers of 128: up to four times the rate. Its VAES takes AVX-512, so
-/// that without both are alike. Beyond these bounds one of the two is measured wrongly.
+/// Both are assembly for the same instructions, and at 8 KB the cost of a call is small. OpenSSL's
+/// benchmark makes no tag for each message and sets no nonce, which we do: at most a quarter of the
+/// time at this size. Where only aws-lc has registers of 512 bits it has four AES blocks in one,
+/// OpenSSL one in its registers of 128: up to four times the rate. Its VAES takes AVX-512, so that
+/// without both are alike. Beyond these bounds one of the two is measured wrongly.
 #[test]
 fn aes_gcm_is_as_fast_as_openssl_says_within_what_the_engine_explains() {
     let Some(theirs) = openssl(8192) else {

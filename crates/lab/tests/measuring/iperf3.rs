@@ -1,5 +1,6 @@
-//! The rates of `line` beside iperf3's own: of the very same load, over the same time; and, for people on a quiet machine, of runs
-//! that only iperf3 measures. Needs root and iperf3, and for tunnels the program `ironswan` beside this test.
+//! The rates of `line` beside iperf3's own: of the very same load, over the same time; and, for
+//! people on a quiet machine, of runs that only iperf3 measures. Needs root and iperf3, and for
+//! tunnels the program `ironswan` beside this test.
 
 use std::fs;
 use std::process::Command;
@@ -29,8 +30,9 @@ fn options(name: &str) -> LineOptions {
     }
 }
 
-/// By system: Gb/s of the window by the kernel's counters, and by what iperf3's client says of the same seconds. The window begins
-/// a second after the first data, which are sent when iperf3's own time begins, so that it is iperf3's second to fourth second.
+/// By system: Gb/s of the window by the kernel's counters, and by what iperf3's client says of the
+/// same seconds. The window begins a second after the first data, which are sent when iperf3's own
+/// time begins, so that it is iperf3's second to fourth second.
 fn both_ways(o: LineOptions) -> Vec<(String, f64, f64)> {
     let report = line(o).expect("a run");
     let rates = report.run.trials.iter().map(|trial| {
@@ -54,7 +56,8 @@ fn both_ways(o: LineOptions) -> Vec<(String, f64, f64)> {
 #[test]
 fn a_window_is_as_fast_as_iperf3_says_of_the_same_seconds() {
     let mut seen = Vec::new();
-    // Where a busy machine held up one of the two clocks their seconds were not the same: another time they are.
+    // Where a busy machine held up one of the two clocks their seconds were not the same: another
+    // time they are.
     let agreed = (0..6).any(|_| {
         let rates = both_ways(options("iperf3"));
         assert!(rates.iter().all(|(_, ours, theirs)| *ours > 0.0 && *theirs > 0.0), "{rates:?}");

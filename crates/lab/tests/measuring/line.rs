@@ -41,11 +41,13 @@ fn a_run_folder_holds_the_record_and_the_raw_files_of_every_trial() {
     assert!(w.gbps > 0.0 && w.machine_ns_per_byte > 0.0, "{w:?}");
     assert_eq!(w.samples.last().map(|s| s.bytes), Some(w.bytes));
     // Forwarding by the kernel: what b received, the gateways carried, and no process of theirs.
-    // The counters of the four boxes are read one after the other, and whoever reads them may have to wait in between.
+    // The counters of the four boxes are read one after the other, and whoever reads them may have
+    // to wait in between.
     assert!(w.links["g1.wan"].tx_bytes as f64 > 0.5 * w.bytes as f64);
     assert!(w.gateways.is_empty() && w.tunnel.is_none());
     assert!(w.payload_bytes < w.bytes && w.payload_bytes as f64 > 0.9 * w.bytes as f64);
-    // What the kernel counted in the window is a part of what iperf3 says of its whole run, give or take repeated segments.
+    // What the kernel counted in the window is a part of what iperf3 says of its whole run, give or
+    // take repeated segments.
     let own = trial.files.iter().find(|f| f.ends_with(".iperf3.json")).expect("iperf3's report");
     let own = fs::read_to_string(report.folder.join(own)).expect("iperf3's report");
     let own: serde_json::Value = serde_json::from_str(&own).expect("JSON");
@@ -100,7 +102,8 @@ fn a_soaker_says_beside_accounting_what_a_window_left_and_is_in_no_cost() {
     let busy = w.busy.expect("both");
     assert!(busy.accounting == w.busy_share && (0.0..=1.0).contains(&busy.soaker), "{busy:?}");
     let cpus = ironswan_lab::machine::Fingerprint::take().cpus as f64;
-    // The soaker's ticks are no work, give or take some at either end; those of other programs at low priority are.
+    // The soaker's ticks are no work, give or take some at either end; those of other programs at
+    // low priority are.
     let most = (0.1 + 2.0 * w.other_load_share) * w.seconds * cpus * w.ticks_per_second as f64;
     assert!((w.cpu.nice as f64) <= most, "{most} {w:?}");
     let cost = w.machine_ns_per_byte * w.payload_bytes as f64 / 1e9;

@@ -1,4 +1,5 @@
-//! The experiment `profile` in its shortest form. Needs root, iperf3, and the program `ironswan` beside this test.
+//! The experiment `profile` in its shortest form. Needs root, iperf3, and the program `ironswan`
+//! beside this test.
 
 use std::time::Duration;
 

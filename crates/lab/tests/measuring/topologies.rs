@@ -1,5 +1,6 @@
-//! The topologies carry traffic along every path, plain and through tunnels, and leave nothing behind; and the experiment
-//! `topologies` in its shortest form. Needs root, nft, and the program `ironswan` beside this test for the tunnels.
+//! The topologies carry traffic along every path, plain and through tunnels, and leave nothing
+//! behind; and the experiment `topologies` in its shortest form. Needs root, nft, and the program
+//! `ironswan` beside this test for the tunnels.
 
 use std::path::Path as File;
 use std::time::Duration;
@@ -124,8 +125,9 @@ fn over_emulated_links_the_round_trip_and_the_rate_are_those_of_the_link() {
         let m = &s.measures;
         // There and back; more only where a processor had to be waited for.
         assert!(m["rtt_ms"] >= 30.0 && m["rtt_ms"] < 300.0, "{s:?}");
-        // A link carries its rate and what its queue let out, on a busy machine within a window that is not quite the link's; without
-        // one it were hundreds of times that. The warriors have one each.
+        // A link carries its rate and what its queue let out, on a busy machine within a window
+        // that is not quite the link's; without one it were hundreds of times that. The warriors
+        // have one each.
         let links = if s.factors["topology"] == "road-warrior" { 3.0 } else { 1.0 };
         assert!(m["gbps"] > 0.0 && m["gbps"] <= 0.04 * links, "{s:?}");
         assert!((0.0..=1.0).contains(&m["link_lost"]) && (0.0..=1.0).contains(&m["relay_busy"]), "{s:?}");

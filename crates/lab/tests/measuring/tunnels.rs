@@ -1,5 +1,5 @@
-//! The experiment `tunnels` in its shortest form, and simulated peers against a real gateway. Needs root, nft, and the program
-//! `ironswan` beside this test.
+//! The experiment `tunnels` in its shortest form, and simulated peers against a real gateway. Needs
+//! root, nft, and the program `ironswan` beside this test.
 
 use crate::common::{self, common, left, program, soaked};
 use ironswan_lab::record::{Factors, Which, factors};
@@ -47,7 +47,8 @@ fn a_smoke_run_brings_all_tunnels_up_uses_and_restarts_them_and_leaves_nothing_b
         let seconds = of(&up, "up_s");
         assert!(of(&up, "ready_s") > 0.0 && seconds > 0.0);
         assert!((of(&up, "setups_per_s") * seconds - tunnels).abs() < 1e-6 * tunnels);
-        // Nobody computes for longer than all processors have time; each tunnel takes two key exchanges at least.
+        // Nobody computes for longer than all processors have time; each tunnel takes two key
+        // exchanges at least.
         let cpu = of(&up, "cpu_us") * tunnels;
         assert!(cpu > 10.0 * tunnels && cpu < 1.1e6 * cpus * (seconds + 0.2), "{cpu} us in {seconds} s");
         let traffic = what("traffic", n);
@@ -129,7 +130,8 @@ fn strongswan_is_restarted_and_left_by_its_peers_as_well() {
     }
     // As many as there are at most.
     assert_eq!(of("dead", "3", "dead_us"), None);
-    // Whoever waits for half a second needs less than a tenth of a processor, with what is left of the start.
+    // Whoever waits for half a second needs less than a tenth of a processor, with what is left of
+    // the start.
     assert!(of("dead", "30", "dead_us").is_some_and(|us| us * 30.0 < 1e5));
     assert!(of("dead", "30", "dead_packets").is_some_and(|p| (0.0..5.0).contains(&p)));
     common::recomputed(&report.folder);

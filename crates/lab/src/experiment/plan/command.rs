@@ -19,18 +19,18 @@ use crate::process;
 use crate::record::Record;
 use crate::report::{RunFolder, Stored, number, pretty, publish_with};
 
-/// What is wanted.
+/// The answer that the user wants.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PlanWhat {
     /// A model of this machine.
     Calibrate,
-    /// What the model predicts, against measurements.
+    /// Predictions of the model, against measurements.
     Verify,
-    /// What this machine carries.
+    /// Rates that this machine carries.
     ThisMachine,
-    /// What a link of so many bits per second each way needs.
+    /// Needs of a link of that many bits per second each way.
     Link(f64),
-    /// What all links with names need.
+    /// Needs of all links that have names.
     Links,
 }
 
@@ -57,7 +57,7 @@ pub struct PlanOptions {
     pub json: bool,
 }
 
-/// What came of it.
+/// An answer, as text and as a document.
 struct Answer {
     /// For people.
     lines: Vec<String>,
@@ -66,7 +66,7 @@ struct Answer {
     file: &'static str,
     /// The model that was made or asked.
     model: Model,
-    /// What plots and page are made from.
+    /// Record from which plots and page are made.
     record: Record,
     /// The answer is yes.
     good: bool,

@@ -1,7 +1,7 @@
-//! What forwarding a packet costs one box that has no tunnel: two hosts on one link, and the same
-//! hosts with forwarding boxes between them, in turns. The difference of the machine's busy time,
-//! by the box, is one box's, and no host is in it. One box adds less than what the hosts' own time
-//! differs by from load to load; four add four times as much.
+//! Measures the cost of forwarding a packet for one box that has no tunnel: two hosts on one link,
+//! and the same hosts with forwarding boxes between them, in turns. The difference of the machine's
+//! busy time, by the box, is one box's, and no host is in it. One box adds less than what the
+//! hosts' own time differs by from load to load; four add four times as much.
 //!
 //! ```text
 //!   a 10.1.0.2 ------------------------------------------------------------ 10.2.0.2 b

@@ -1,5 +1,6 @@
-//! What IKE costs: two endpoints in memory negotiate with each other, and the processor time of
-//! both is taken. No socket, no route, no packet engine: what a daemon does besides is not in it.
+//! Measures the cost of IKE: two endpoints in memory negotiate with each other, and the processor
+//! time of both is taken. No socket, no route, no packet engine: what a daemon does besides is not
+//! in it.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};

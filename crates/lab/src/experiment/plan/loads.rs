@@ -50,7 +50,7 @@ const TCP_AFTER: Duration = Duration::from_millis(500);
 /// A search for the highest rate, before its last trial.
 const SEARCH: Duration = Duration::from_millis(900);
 
-/// What a load is.
+/// Kind of a load.
 #[derive(Debug, Clone)]
 pub(super) enum Load {
     /// Packets of a mix over a line of two gateways, so many a second.
@@ -70,7 +70,7 @@ impl Load {
         }
     }
 
-    /// Its packets.
+    /// Packets of the load.
     pub(super) fn mix(&self) -> Mix {
         match self {
             Self::Packets(mix, _) | Self::Highest(mix, _) => mix.clone(),
@@ -302,7 +302,7 @@ pub(super) fn measurements(loads: &[Load], suites: &[&str]) -> usize {
     rigs.map(|(suite, path)| loads.iter().filter(|l| l.is_for(suite, path)).count()).sum()
 }
 
-/// What is kept out of the fit, for people.
+/// Loads that are kept out of the fit, as text.
 pub(super) fn held_back() -> Vec<String> {
     let frames = KEPT_FRAMES.map(|f| format!("frames of {f} B")).into_iter();
     let rates = KEPT_RATES.map(|r| format!("{r:.0} packets/s")).into_iter();

@@ -59,7 +59,7 @@ pub use loads::CalibrateOptions;
 const TEXTS: [u32; 4] = [64, 400, 800, 1408];
 /// Share of the machine that programs outside may use during a load.
 const DISTURBED: f64 = 0.05;
-/// So many loads are measured once more for that: a calibration stays below two minutes.
+/// Number of loads that are measured once more for that: a calibration stays below two minutes.
 const AGAIN_AT_MOST: u32 = 12;
 /// Numbers of SAs.
 const SAS: [u16; 4] = [1, 100, 1_000, 10_000];
@@ -80,7 +80,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// What `loads` need, which are all for lines or all for one gateway.
+    /// Starts the rigs that `loads` need, which are all for lines or all for one gateway.
     fn start(owner: &Owner, o: &CalibrateOptions, suites: &[&str], loads: &[Load]) -> Result<Self, LabError> {
         let alone = loads.iter().any(|l| l.alone().is_some());
         let placement = Placement::new(Spread::Free, crate::measure::cpus()).map_err(LabError::Usage)?;
@@ -115,7 +115,7 @@ impl Bench {
         progress: &mut Progress,
     ) -> Result<Vec<Cell>, LabError> {
         let mut cells: Vec<Cell> = Vec::new();
-        // Where the last search of a rig and way ended.
+        // Rate at which the last search of a rig and way ended.
         let mut ended: HashMap<(usize, &str), f64> = HashMap::new();
         // On a machine that is busy throughout nothing is gained by it.
         let mut spare = AGAIN_AT_MOST;
@@ -170,13 +170,13 @@ impl Bench {
         Ok(cells)
     }
 
-    /// What is to be doubted of the loads for what a soaker got beside them.
+    /// Doubts about the loads that follow from the share that a soaker got beside them.
     fn doubts(self) -> Vec<Warning> {
         self.soaked.map(Soaked::doubts).unwrap_or_default()
     }
 }
 
-/// Where the search of this rig and way begins, by where others ended.
+/// Rate at which the search of this rig and way begins, from the rates at which others ended.
 fn begin(ended: &HashMap<(usize, &str), f64>, (rig, way): (usize, &str)) -> f64 {
     let others = ended.iter().filter(|((_, of), _)| *of == way).map(|(_, pps)| *pps).reduce(f64::min);
     let own = ended.get(&(rig, way)).map(|pps| pps * BELOW);
@@ -319,7 +319,7 @@ fn alone(name: &str, engines: &Engines, time: Duration) -> Result<SuiteCost, Lab
     })
 }
 
-/// What it adds when every packet has another key.
+/// Measures the cost that is added when every packet has another key.
 fn many_sas(engines: &Engines, time: Duration, smoke: bool) -> Result<Vec<ManySas>, LabError> {
     let esp = suite::by_name(FITTED[0])?;
     let mut all: Vec<ManySas> = Vec::new();
@@ -339,20 +339,20 @@ fn many_sas(engines: &Engines, time: Duration, smoke: bool) -> Result<Vec<ManySa
     Ok(all)
 }
 
-/// What one more tunnel takes of a gateway.
+/// Measures what one more tunnel takes of a gateway.
 fn tunnel(owner: &Owner, o: &CalibrateOptions) -> Result<TunnelCost, LabError> {
-    // It was there when the machine was found fit.
+    // The program was there when the machine was found fit.
     let program = o.gateway().gateway().unwrap_or_default();
     one_more(owner, &program.to_string_lossy(), o.tunnels())
 }
 
-/// That less was measured than a calibration wants.
+/// Warns that less was measured than a calibration wants.
 fn haste(o: &CalibrateOptions) -> Option<Warning> {
     if o.smoke { Some(Warning::Smoke) } else { o.quick.then_some(Warning::Quick) }
 }
 
-/// What makes the measurements doubtful: the build, what else the machine did, and loads that were
-/// lost although far more goes.
+/// Warns of everything that makes the measurements doubtful: the build, what else the machine did,
+/// and loads that were lost although far more goes.
 fn doubts(o: &CalibrateOptions, machine: &Fingerprint, watch: Watch, cells: &[Cell]) -> Vec<Warning> {
     let mut doubts: Vec<Warning> = haste(o).into_iter().collect();
     if cfg!(debug_assertions) || is_debug(&o.gateway()) {

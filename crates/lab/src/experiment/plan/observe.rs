@@ -29,7 +29,7 @@ const FLOWS: u32 = 64;
 const LOOK: Duration = Duration::from_millis(10);
 const QUIET: u32 = 5;
 const DRAIN: Duration = Duration::from_secs(3);
-/// What may be lost at the highest rate of one gateway: half a percent.
+/// Largest share that may be lost at the highest rate of one gateway: half a percent.
 pub(super) const LOSS: &str = "0.5%";
 /// The search for it: how close it is looked for.
 const HIGHEST: Goal = Goal { loss: 0.005, width: 0.08, packets: u64::MAX, trials: u32::MAX };
@@ -42,21 +42,21 @@ const LIMIT: f64 = 1e7;
 struct Moment {
     /// Processor time of the processes of g1 and g2, nanoseconds.
     gateways: [u64; 2],
-    /// What g1's link to the sender has received.
+    /// Counters of g1's link to the sender.
     lan: LinkCounters,
     machine: Machine,
     /// When the last of it was read.
     at: Instant,
 }
 
-/// What the whole machine has done by one moment.
+/// Counters of the whole machine at one moment.
 pub(super) struct Machine {
     cpu: CpuTicks,
     /// When `cpu` was read.
     at: Instant,
     /// Ticks of processes that are no part of the measurement.
     others: HashMap<(u32, u64), u64>,
-    /// What a soaker had had, where one is at work.
+    /// Work that a soaker had done, when one is at work.
     soaked: Option<Soaked>,
 }
 
@@ -133,7 +133,7 @@ impl Rig {
         let (a, cpus) = (self.line.node(Node::A), self.placement.generator());
         let sent = load::generate(a, "eth0", self.route, shape, offer, epoch, cpus)?;
         receiver.all_sent();
-        // What was still in queues is work of this load, in the time that it took.
+        // Packets that were still in queues are work of this load, in the time that it took.
         let after = self.drained(&inside)?;
         let received = receiver.finish().received.unique;
         let asked = self.engines()?;
@@ -181,7 +181,8 @@ impl Rig {
                 decided.push((pps, seen));
             }
         };
-        // Where nothing passes, on a machine that is disturbed again and again, what lost least.
+        // On a machine that is disturbed again and again no trial may pass: take the one that lost
+        // least.
         let least = || decided.iter().min_by(|(_, a), (_, b)| a.loss.total_cmp(&b.loss));
         let best = decided.iter().find(|(pps, _)| Some(*pps) == found).or_else(least);
         best.map(|(_, seen)| *seen)
@@ -203,7 +204,7 @@ impl Rig {
         let after = self.moment(&inside)?;
         let asked = self.engines()?;
         traffic.finish()?;
-        // Where segmentation offload is at work a buffer has its headers once.
+        // With segmentation offload a buffer has its headers once.
         let lan = after.lan.since(&before.lan);
         let payload = lan.rx_bytes.saturating_sub(headers(self.mode) * lan.rx_buffers) as f64;
         let count = (payload / (mtu - 52.0)).max(1.0);
@@ -212,7 +213,7 @@ impl Rig {
     }
 }
 
-/// What one gateway was seen to cost, by a trial that one way went through it.
+/// Cost of one gateway, from a trial that went through it one way.
 fn seen_alone(passed: &Passed, way: Way, bytes_per_packet: f64) -> Seen {
     let (sent, seconds) = ((passed.sent() as f64).max(1.0), passed.seconds());
     let counts = passed.engines.first();
@@ -245,7 +246,8 @@ fn handled_by(counts: &EngineCounts, way: Way) -> f64 {
 fn gathered(counts: Option<&EngineCounts>, way: Way, n: f64) -> Side {
     let of = |name: &&str| counts.and_then(|c| c.plane.get(*name)).copied().unwrap_or(0) as f64;
     let calls = ["rounds", "send-calls", "receives"].iter().map(of).sum::<f64>();
-    // What is read together is sealed by one call, and what is received together is opened by one.
+    // Packets that are read together are sealed by one call, and those that are received together
+    // are opened by one.
     let batches = of(if way == Way::Out { &"seals" } else { &"receives" });
     // Without a count, each packet by itself: too dear rather than too cheap.
     let burst = if batches > 0.0 { (n / batches).max(1.0) } else { 1.0 };
@@ -262,7 +264,7 @@ pub(super) fn shape(mix: &Mix, tag: u32) -> Shape {
 }
 
 impl Moment {
-    /// What happened between two moments in which so many packets were sent. `handled`: a gateway's
+    /// Differences between two moments in which that many packets were sent. `handled`: a gateway's
     /// packets are those that its engine counted, not those that were sent.
     fn until(
         &self,

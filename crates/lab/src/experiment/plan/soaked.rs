@@ -28,7 +28,7 @@ impl Soaked {
         Ok(Self { soak: Arc::new(soak), doubts, worst: None, apart: 0 })
     }
 
-    /// It is at work beside what is measured on this rig, and in no cost.
+    /// The soaker works beside the loads on this rig; its time is in no cost.
     pub(super) fn beside(&self, rig: &mut Rig) {
         rig.soak = Some(self.soak.clone());
     }
@@ -52,7 +52,7 @@ impl Soaked {
         Ok(seen)
     }
 
-    /// What is to be doubted.
+    /// Warnings that follow from the soaker's share.
     pub(super) fn doubts(self) -> Vec<Warning> {
         let worst = self.worst.map(|(busy, cell)| doubt(&busy, cell, self.apart));
         self.doubts.into_iter().chain(worst).collect()

@@ -1,7 +1,9 @@
 //! Addresses, selectors and configuration files of thousands of tunnels between two gateways. Pure.
 //!
 //! ```text
-//!   tunnel i:  10.128.0.0/30 + 4 i ── g1 (10.64.0.1 + i) ════════ (10.96.0.1 + i) g2 ── 10.192.0.0/30 + 4 i
+//!   tunnel i:  10.128.0.0/30 + 4 i ── g1 (10.64.0.1 + i)
+//!                                          ║
+//!              10.192.0.0/30 + 4 i ── g2 (10.96.0.1 + i)
 //! ```
 //! Of each inner network the first address is the gateway's, the second the host's. Every tunnel
 //! has addresses, identities, a key and selectors of its own: nothing is shared but the wire.

@@ -2,7 +2,7 @@
 //! gateway: it seals what the gateway is to open, and opens what the gateway has sealed.
 //!
 //! ```text
-//!  Sealed: Ethernet | IPv4 | (UDP) | SPI, number | IV | packet of the generator | padding, trailer | ICV
+//!  Sealed: Ethernet | IPv4 | (UDP) | SPI, number | IV | generator's packet | padding | ICV
 //!  Opener: the same backwards, each number once
 //! ```
 //! Keys and SPIs are those of a CHILD_SA that [`crate::peer`] has agreed on with the gateway. The

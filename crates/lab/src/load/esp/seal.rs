@@ -2,7 +2,7 @@
 //! gateway has to open them.
 //!
 //! ```text
-//! a message:  header for the kernel | Ethernet | IPv4 | UDP | ESP | ESP | ...    of one length; the kernel cuts them
+//! a message:  header for the kernel | Ethernet | IPv4 | UDP | ESP | ...   (the kernel cuts them)
 //! or raw:     header for the kernel | Ethernet | IPv4 | ESP
 //! ```
 //! In UDP the packets of a burst are given to the kernel together, as gateways give them: they

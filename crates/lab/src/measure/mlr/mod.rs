@@ -3,8 +3,8 @@
 //! that was lost.
 //!
 //! ```text
-//! trials (load, duration, loss) ──classify──> each load, for each goal: lower bound, upper bound, or undecided
-//!         ^                                      └──bounds──> the two that matter ──> conditional throughput
+//! trials (load, duration, loss) ──classify──> each load, by goal: lower, upper bound, or undecided
+//!         ^                                      └──> the two that matter ──> throughput
 //!         └──────────── search: which load, how long ─────────┘
 //! ```
 //! The class of a load follows from the trials at that load alone ([`Goal::classify`]); the order
