@@ -1,7 +1,8 @@
-//! The workers' loop over memory, locks and tickets included: one worker, two on one SA of AES-128-GCM, and two gateways of one
-//! worker each, in turns. The gateways share nothing, so what they carry in the time of one is what this machine has for a second thread:
-//! a virtual one's two processors may be threads of one core, now and then.
-//! `[IRONSWAN_ENGINE=vaes] cargo bench -p ironswan-gateway --bench workers [-- ROUNDS]`.
+//! The workers' loop over memory, locks and tickets included: one worker, two on one SA of
+//! AES-128-GCM, and two gateways of one worker each, in turns. The gateways share nothing, so what
+//! they carry in the time of one is what this machine has for a second thread: a virtual one's two
+//! processors may be threads of one core, now and then. `[IRONSWAN_ENGINE=vaes] cargo bench -p
+//! ironswan-gateway --bench workers [-- ROUNDS]`.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! SAs with keys from the command line instead of IKE: to measure the data plane alone, and to face a Linux kernel with
-//! `ip xfrm`. Never use it for traffic that matters: the keys never change.
+//! SAs with keys from the command line instead of IKE: to measure the data plane alone, and to face
+//! a Linux kernel with `ip xfrm`. Never use it for traffic that matters: the keys never change.
 //!
 //! ```text
 //! static_tunnel --side 0 --local 192.0.2.1 --remote 192.0.2.2 --local-ts 10.1.0.0/24 --remote-ts 10.2.0.0/24

@@ -71,7 +71,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// A client for whom more bytes than these waited leaves freed memory that is worth giving back.
 const LARGE_QUEUE: usize = 64 * 1024;
 
-/// Freed memory is given back this long after such a client has gone, once for all that go meanwhile.
+/// Freed memory is given back this long after such a client has gone, once for all that go
+/// meanwhile.
 const GIVE_BACK_AFTER: Duration = Duration::from_secs(1);
 
 /// Names of events that can be registered for.

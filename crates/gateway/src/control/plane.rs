@@ -8,9 +8,9 @@
 //! stages { outbound { packets = 9  bytes = 12600  receive = 1200  parse = ..  policy  sequence  encapsulation  crypto  send }
 //!          inbound { the same } }
 //! ```
-//! The names and their order are the data plane's ([`Report`]); these are those of the user-space one.
-//! Stages are sums in nanoseconds since the start, over the batches that were measured. `packets`
-//! and `bytes` count these batches only.
+//! The names and their order are the data plane's ([`Report`]); these are those of the user-space
+//! one. Stages are sums in nanoseconds since the start, over the batches that were measured.
+//! `packets` and `bytes` count these batches only.
 
 use ironswan_ipsec::{Stage, StageTimes};
 use ironswan_wire::vici::{Section, Value};

@@ -124,7 +124,7 @@ pub enum Applied {
 /// A command that was refused. Nothing has changed by it.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its place among the commands of one [`DataPlane::apply`].
+    /// Place of the command among the commands of one [`DataPlane::apply`].
     pub at: usize,
     /// Why.
     pub why: Box<dyn std::error::Error>,
@@ -162,9 +162,9 @@ pub enum Notice {
 pub enum Restored {
     /// The device was as it should be.
     Nothing,
-    /// It is again: a line for the log says what was wrong.
+    /// The device is as it should be again: a line for the log says what was wrong.
     Done(String),
-    /// It is not, and this is why. To be tried again.
+    /// The device is not as it should be, and this is why. To be tried again.
     Failed(String),
 }
 

@@ -1,7 +1,7 @@
 //! A data plane for tests of the control plane: it moves no packet, remembers all that it was told,
 //! has an SAD and an SPD to refuse from, and raises whatever notices a test gives it.
 //!
-//! It applies commands at once, or, as a plane in the kernel does, when the test says so
+//! Commands are applied at once, or, as by a plane in the kernel, when the test says so
 //! ([`Record::answer_later`], [`Record::answer`]).
 
 use std::cell::RefCell;

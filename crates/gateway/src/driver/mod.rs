@@ -7,9 +7,9 @@
 //! VICI, signals ── commands ───────▶ │          │ ─ requests ──▶ threads (key exchange), data plane, routing table
 //!                                    └──────────┘ ─ transmits ─▶ data plane (its sockets)
 //! ```
-//! One thread, nothing in it blocks. Every command has been applied before the next datagram leaves:
-//! an inbound SA stands before the peer learns of it (ARCHITECTURE.md, the control path). While the
-//! data plane applies commands, nothing is taken from the endpoint.
+//! One thread, nothing in it blocks. Every command has been applied before the next datagram
+//! leaves: an inbound SA stands before the peer learns of it (ARCHITECTURE.md, the control path).
+//! While the data plane applies commands, nothing is taken from the endpoint.
 //!
 //! # Files
 //!
@@ -200,8 +200,8 @@ impl Driver {
         &self.0.passes
     }
 
-    /// These connections are about to be loaded, or others unloaded: closes the way for what they are
-    /// to protect.
+    /// These connections are about to be loaded, or others unloaded: closes the way for what they
+    /// are to protect.
     pub fn loading(&self, conns: &[Connection]) {
         self.change_guard(|guard, kernel| {
             for conn in conns {
@@ -211,7 +211,8 @@ impl Driver {
         });
     }
 
-    /// Loads a connection. First the way is closed for what it is to protect, then the endpoint may begin.
+    /// Loads a connection. First the way is closed for what it is to protect, then the endpoint may
+    /// begin.
     pub fn load_connection(&self, conn: Connection) {
         self.loading(std::slice::from_ref(&conn));
         self.act(|e, now| e.load_connection(now, conn));
@@ -321,8 +322,8 @@ impl Driver {
                     }
                 })
             }
-            // A stranger that has come so far has been answered, and there are no more of them than half-open IKE_SAs: what one of
-            // these waits for is cancelled when it ends.
+            // A stranger that has come so far has been answered, and there are no more of them than
+            // half-open IKE_SAs: what one of these waits for is cancelled when it ends.
             Request::Agree { ke, private, peer_public } => self.compute(now, id, usize::MAX, move || {
                 Completion::SharedSecret(kex::agree(ke, &private, &peer_public).ok())
             }),
@@ -336,8 +337,8 @@ impl Driver {
             }
             Request::Resolve { name } => self.resolve(id, &name),
             Request::Route { remote } => {
-                // That there is none is an answer; where the kernel gave none, the endpoint goes by
-                // what it knows.
+                // "No route" is an answer too. When the kernel gives no answer, the endpoint goes
+                // by what it knows.
                 let completion = match self.0.guard.lookup(remote, None) {
                     Ok(hop) => Completion::Route { local: hop.and_then(|hop| hop.source) },
                     Err(e) => Completion::Failed { error: e.to_string() },
@@ -364,8 +365,8 @@ impl Driver {
         });
     }
 
-    /// Runs an expensive computation on another thread: for peers that are established and for our own attempts before
-    /// those for strangers, of which at most `room` wait for each site.
+    /// Runs an expensive computation on another thread: for peers that are established and for our
+    /// own attempts before those for strangers, of which at most `room` wait for each site.
     fn compute(
         &self,
         now: Instant,

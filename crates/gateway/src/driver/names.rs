@@ -1,7 +1,9 @@
-//! Name look-ups by the system's resolver, on threads of their own: a resolver that is silent holds up nothing but names.
+//! Name look-ups by the system's resolver, on threads of their own: a resolver that is silent holds
+//! up nothing but names.
 //!
-//! A name is looked up once at a time, whoever asks. Whoever asks has an answer within [`TIME_LIMIT`], although the thread may
-//! hang in the resolver for longer. The RFC 7296 side of it (which name, when) is `ike`'s `endpoint::names`.
+//! A name is looked up once at a time, whoever asks. Whoever asks has an answer within
+//! [`TIME_LIMIT`], although the thread may hang in the resolver for longer. The RFC 7296 side of it
+//! (which name, when) is `ike`'s `endpoint::names`.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -14,7 +16,8 @@ use crate::driver::pool::{Pool, Turn};
 
 /// How long an answer is waited for.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// Look-ups at a time. Each of that many silent names may hang a thread for as long as the resolver tries.
+/// Look-ups at a time. Each of that many silent names may hang a thread for as long as the resolver
+/// tries.
 const THREADS: usize = 16;
 /// Names that wait for a thread.
 const MAX_WAITING: usize = 4_096;
@@ -135,7 +138,8 @@ mod tests {
 
     use super::*;
 
-    /// Names that begin with `silent` hang until the sender is dropped; all others have one address.
+    /// Names that begin with `silent` hang until the sender is dropped; all others have one
+    /// address.
     fn resolver(threads: usize) -> (Resolver, Arc<AtomicUsize>, mpsc::Sender<()>) {
         let (tx, rx) = mpsc::channel::<()>();
         let rx = Mutex::new(rx);
@@ -163,7 +167,8 @@ mod tests {
         // Both hang on; a third thread serves others.
         assert!(resolver.look_up("a").await.is_ok());
         assert_eq!(asked.load(Ordering::SeqCst), 3);
-        // The same name is not asked for by another thread, and whoever waits when the answer comes has it.
+        // The same name is not asked for by another thread, and whoever waits when the answer comes
+        // has it.
         let late = resolver.look_up("silent-1");
         drop(hanging);
         assert!(late.await.is_ok());

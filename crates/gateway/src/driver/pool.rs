@@ -1,4 +1,5 @@
-//! Threads for work that blocks or takes long: a pool of its own for each kind, so that none can starve another.
+//! Threads for work that blocks or takes long: a pool of its own for each kind, so that none can
+//! starve another.
 //!
 //! | pool | threads | work |
 //! |---|---|---|
@@ -6,8 +7,9 @@
 //! | `ipsec-names` | 16 | name look-ups ([`crate::driver::names`]) |
 //! | `ipsec-nft` | 1 | the program `nft` |
 //!
-//! Threads are started when there is work and end after a while without. Nobody ever joins them: one that hangs in the
-//! resolver or in a file system keeps the process from nothing, its end included.
+//! Threads are started when there is work and end after a while without. Nobody ever joins them:
+//! one that hangs in the resolver or in a file system keeps the process from nothing, its end
+//! included.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,8 +34,8 @@ type Job = Box<dyn FnOnce() + Send>;
 pub enum Turn {
     /// Before what is [`Turn::Later`], but for every fourth piece.
     First,
-    /// After that, and never without end. The number says whose work it is: owners take turns, so that one with much work
-    /// delays another by one piece.
+    /// After that, and never without end. The number says whose work it is: owners take turns, so
+    /// that one with much work delays another by one piece.
     Later(u64),
 }
 
@@ -65,8 +67,8 @@ impl std::fmt::Display for Refused {
 /// Work of several owners, a piece of each in turn.
 #[derive(Default)]
 struct Turns {
-    /// The work of each owner, by number. An owner stays in here, perhaps without work, until its turn comes or too many are
-    /// without.
+    /// The work of each owner, by number. An owner stays in here, perhaps without work, until its
+    /// turn comes or too many are without.
     of: BTreeMap<u64, VecDeque<(u64, Job)>>,
     /// The owners in `of`, in the order of their turns.
     order: VecDeque<u64>,
@@ -154,8 +156,8 @@ impl State {
         self.first.len() + self.later.len
     }
 
-    /// The next piece of work. Peers that are established can ask without end, so each time that [`OVERTAKING`] pieces have gone
-    /// before one that may wait, that one has its turn.
+    /// The next piece of work. Peers that are established can ask without end, so each time that
+    /// [`OVERTAKING`] pieces have gone before one that may wait, that one has its turn.
     fn take(&mut self) -> Option<Job> {
         if self.later.len == 0 || (self.overtaken < OVERTAKING && !self.first.is_empty()) {
             self.overtaken = if self.later.len == 0 { 0 } else { self.overtaken + 1 };
@@ -183,8 +185,8 @@ impl Pool {
         Self(Arc::new(Shared { name, max, state: Mutex::default(), more: Condvar::new() }))
     }
 
-    /// Has a piece of work done by a thread, unless `room` pieces of its turn and owner wait already. The receiver is told its
-    /// result; an error if it has panicked or has been cancelled.
+    /// Has a piece of work done by a thread, unless `room` pieces of its turn and owner wait
+    /// already. The receiver is told its result; an error if it has panicked or has been cancelled.
     ///
     /// # Errors
     /// The work was not taken, and will not be done.
@@ -197,7 +199,8 @@ impl Pool {
         self.put(turn, room, work).map(|(result, _)| result)
     }
 
-    /// The same, with the place in which it waits. Work that comes first has none: it cannot be cancelled.
+    /// The same, with the place in which it waits. Work that comes first has none: it cannot be
+    /// cancelled.
     ///
     /// # Errors
     /// The work was not taken, and will not be done.

@@ -222,7 +222,7 @@ async fn no_more_key_pairs_wait_for_strangers_than_there_are_half_open_ike_sas()
             println!("{} half-open, {} gave way, {} wait", c.half_open, c.half_open_displaced, kex.waiting());
             assert_eq!((c.half_open, c.half_open_displaced, kex.waiting(), known), (40, 20, 40, 40));
             drop(hanging);
-            // Those that are left are answered.
+            // The remaining strangers are answered.
             for _ in 0..40 {
                 tokio::time::timeout(Duration::from_secs(10), from_a.recv()).await.expect("in time").unwrap();
             }
@@ -317,7 +317,8 @@ async fn two_drivers_establish_rekey_and_take_down_a_tunnel() {
             let (n, end) = a.command(|e, now| e.terminate(now, &target, false)).unwrap();
             assert_eq!((n, end.await.unwrap()), (1, Ok(())));
             for d in [&a, &b] {
-                // The rekeyed inbound SA may outlive its IKE_SA by the few seconds that it is kept for late packets.
+                // The rekeyed inbound SA may outlive its IKE_SA by the few seconds that it is kept
+                // for late packets.
                 emptied(d).await;
                 assert_eq!(held(d), (0, 0));
                 assert!(d.ike_sas().0.is_empty());
@@ -342,7 +343,7 @@ async fn an_answer_about_a_route_that_is_not_understood_is_not_no_route() {
             table.borrow_mut().puzzles = true;
             a.act(|e, now| e.network_changed(now, &["192.0.2.1".parse().unwrap()]));
             assert_eq!((table.borrow().lookups, lost(&a)), (before + 1, 0), "asked, and nothing follows");
-            // It is not taken for lost: a command is carried out at once.
+            // The IKE_SA is not taken for lost: a command is carried out at once.
             let target = Target { child: Some("net".into()), ..Target::default() };
             let (_, end) = a.command(|e, now| e.rekey(now, &target, false)).unwrap();
             let ended = tokio::time::timeout(Duration::from_secs(10), end).await;

@@ -19,8 +19,8 @@ pub(super) struct Unsent {
     /// Limits the lines about each peer: retransmissions to many peers that cannot be reached would
     /// be many lines.
     peer_lines: RefCell<RepeatedBy<IpAddr>>,
-    /// Limits the lines about answers to all strangers together: a stranger chooses the address that
-    /// is answered, and there are as many as there are addresses.
+    /// Limits the lines about answers to all strangers together: a stranger chooses the address
+    /// that is answered, and there are as many as there are addresses.
     stranger_lines: RefCell<RepeatedBy<()>>,
     /// The peer of the last failure, and the reason. `None` after a send that worked.
     last: RefCell<Option<(IpAddr, String)>>,

@@ -1,4 +1,4 @@
-//! What the daemon shows of itself to those who operate it.
+//! Log lines and key tables, for whoever operates the daemon.
 //!
 //! | module | does |
 //! |---|---|

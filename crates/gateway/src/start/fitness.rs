@@ -1,5 +1,6 @@
-//! Is this machine fit to carry the configuration? What other programs and the operator have set, and what of it would lead
-//! protected packets elsewhere or drop them. Nothing of it is changed here: each finding names the thing and the remedy.
+//! Is this machine fit to carry the configuration? What other programs and the operator have set,
+//! and what of it would lead protected packets elsewhere or drop them. Nothing of it is changed
+//! here: each finding names the thing and the remedy.
 //!
 //! [`check`] is pure over [`Facts`], which [`Facts::gather`] reads.
 
@@ -139,7 +140,8 @@ pub fn carries(facts: &Facts, policies: &[Policy]) -> Vec<String> {
     out
 }
 
-/// Why this address of ours cannot be used at present; `None`: it can, as far as this machine is concerned.
+/// Why this address of ours cannot be used at present; `None`: it can, as far as this machine is
+/// concerned.
 pub fn unusable(facts: &Facts, ip: IpAddr) -> Option<String> {
     let Some(address) = facts.addresses.iter().find(|a| a.ip == ip) else {
         return Some(format!("{ip} is no longer an address of this machine"));
@@ -235,7 +237,8 @@ fn vrfs(facts: &Facts, out: &mut Vec<String>) {
     }
 }
 
-/// Programs that use bits of our marks: what they set leads packets past the tunnel, or others' into it.
+/// Programs that use bits of our marks: what they set leads packets past the tunnel, or others'
+/// into it.
 fn foreign_marks(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
     let ours = settings.mark | settings.steer_mark;
     let remedy = format!(
@@ -265,7 +268,8 @@ fn foreign_marks(facts: &Facts, settings: &Settings, out: &mut Vec<String>) {
     more(found.len(), "findings about marks of other programs", out);
 }
 
-/// Programs that mark packets themselves, past what `nft` shows: how their interfaces begin, and the bits that they use by default.
+/// Programs that mark packets themselves, past what `nft` shows: how their interfaces begin, and
+/// the bits that they use by default.
 const MARKERS: [(&str, &str, u32); 2] = [("cilium_", "Cilium", 0xffff_0f00), ("cali", "Calico", 0xffff_0000)];
 
 /// Rules of other tables than ours that speak of marks, of packets or connections: table and rule.
@@ -326,7 +330,8 @@ fn mark_bits(rule: &str) -> u32 {
             _ if saves => 0,
             (true, Some(mask), _) => !mask | values,
             (false, Some(mask), _) => mask,
-            // Another's value in place of the whole mark; or no value that can be read, as one out of a map.
+            // Another's value in place of the whole mark; or no value that can be read, as one out
+            // of a map.
             (true, None, true) => u32::MAX,
             (true, None, false) if values == 0 => u32::MAX,
             (false, None, true) => values,
@@ -337,8 +342,9 @@ fn mark_bits(rule: &str) -> u32 {
     bits
 }
 
-/// A strict check of the way back drops what comes from where table 220 leads: the peer's own packets, when a selector covers
-/// its address, and what the peer's network sends in clear by right.
+/// A strict check of the way back drops what comes from where table 220 leads: the peer's own
+/// packets, when a selector covers its address, and what the peer's network sends in clear by
+/// right.
 fn reverse_path(
     facts: &Facts,
     settings: &Settings,
@@ -358,7 +364,8 @@ fn reverse_path(
     };
     let remedy = "set net.ipv4.conf.all.rp_filter=2 (loose wins over strict)";
     let steered = |p: &&Policy| p.verdict != Verdict::Bypass && !p.remote.range.is_ipv6();
-    // With nft a default route in table 220 is for marked packets only, and the check asks without a mark.
+    // With nft a default route in table 220 is for marked packets only, and the check asks without
+    // a mark.
     let seen = |p: &Policy| !(settings.nft && p.remote.range.prefix_len() == Some(0));
     let covers = |p: &Policy| peers.iter().find(|ip| p.remote.range.contains(**ip));
     let peer = policies.iter().filter(steered).filter(|p| seen(p)).find_map(|p| Some((p, covers(p)?)));

@@ -1,11 +1,11 @@
-//! Tells the service manager how it stands (sd_notify(3)): one datagram to the socket that `NOTIFY_SOCKET` names. A service
-//! manager that does not read is not waited for.
+//! Tells the service manager how it stands (sd_notify(3)): one datagram to the socket that
+//! `NOTIFY_SOCKET` names. A service manager that does not read is not waited for.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Sends one state, such as `READY=1`. Without a service manager nothing happens; that it cannot be reached is no reason
-/// to stop.
+/// Sends one state, such as `READY=1`. Without a service manager nothing happens; that it cannot be
+/// reached is no reason to stop.
 pub fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(e) = send(path.as_encoded_bytes(), state) {

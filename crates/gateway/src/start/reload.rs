@@ -1,7 +1,8 @@
 //! Reload by difference: the files are read again, and only what has changed is touched.
 //!
-//! They are read by a thread that may hang ([`files`]); key exchange and commands go on meanwhile. One reload at a time: those
-//! that are asked for meanwhile come after it, and are refused while the thread of one that was given up still hangs.
+//! The files are read by a thread that may hang ([`files`]); key exchange and commands go on
+//! meanwhile. One reload at a time: those that are asked for meanwhile come after it, and are
+//! refused while the thread of one that was given up still hangs.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -24,7 +25,8 @@ const SETTLED: Duration = Duration::from_millis(20);
 /// A configuration without errors and what else there is to say of it, or the errors.
 type Read = Result<(Config, Diagnostics), RunError>;
 
-/// Reads the configuration; errors become the reason not to start. Waits no longer than files may take.
+/// Reads the configuration; errors become the reason not to start. Waits no longer than files may
+/// take.
 pub(crate) fn load(dir: &Path) -> Read {
     let dir = dir.to_owned();
     Task::start(clock::now, move |fs| load_here(fs, &dir))
@@ -67,15 +69,16 @@ pub(crate) fn report(diags: &Diagnostics) {
     }
 }
 
-/// What came from the files, so that a reload can take away what is no longer there and leave alone what VICI loaded.
+/// Names of everything that came from the files, so that a reload can take away what is no longer
+/// there and leave alone what VICI loaded.
 pub(crate) struct Loaded {
     dir: PathBuf,
     /// As they are in force.
     settings: RefCell<Daemon>,
     names: RefCell<(HashSet<String>, HashSet<String>)>,
-    /// They were read from a folder with a `swanctl.conf`.
+    /// The files were read from a folder with a `swanctl.conf`.
     had_main: Cell<bool>,
-    /// What its `ironswan.conf` said, when it had one.
+    /// Settings of the folder's `ironswan.conf`, when it had one.
     written_settings: RefCell<Option<Daemon>>,
     /// Held by the reload that is under way.
     turn: tokio::sync::Mutex<()>,
@@ -100,7 +103,7 @@ impl Loaded {
     /// Reads the files again and takes over the difference. A file with an error changes nothing.
     ///
     /// # Errors
-    /// What is wrong with the files, or which of them does not answer; it has been logged.
+    /// An error in the files, or the file that does not answer. The log has it already.
     pub(crate) async fn reload(&self, driver: &Driver) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let (config, diags) = self.read().await.map_err(|e| {
@@ -141,7 +144,8 @@ impl Loaded {
         }
     }
 
-    /// Waits until no thread reads, and takes what it has read. An error names the path that does not answer.
+    /// Waits until no thread reads, and takes what it has read. An error names the path that does
+    /// not answer.
     async fn ended(&self) -> Result<Option<Read>, Configuration> {
         loop {
             let progress = match self.reading.borrow_mut().as_mut() {
@@ -162,7 +166,8 @@ impl Loaded {
         }
     }
 
-    /// A sentence about a file that looks as files do for a moment while they are written, when something would change by that.
+    /// A sentence about a file that looks as files do for a moment while they are written, when
+    /// something would change by that.
     fn half_written(&self, config: &Config) -> Option<String> {
         let away = |empty: &Option<String>, name: &str, renamed: bool| match empty {
             Some(file) => Some(format!("{file} is empty")),
@@ -188,7 +193,7 @@ impl Loaded {
         names.0.iter().find(|name| !config.connections.iter().any(|c| c.name == **name)).cloned()
     }
 
-    /// What can change while it runs does; the rest is named.
+    /// Takes over the settings that can change while the daemon runs, and names the others.
     fn take_settings(&self, driver: &Driver, new: &Daemon) {
         let mut settings = self.settings.borrow_mut();
         if new.log_level != settings.log_level {
@@ -211,8 +216,9 @@ impl Loaded {
         }
     }
 
-    /// Secrets first: a connection may start at once. What the files named before and do not name any more ends, SAs
-    /// included: who takes a peer out of the files does not want to find it connected.
+    /// Secrets first: a connection may start at once. What the files named before and do not name
+    /// any more ends, SAs included: who takes a peer out of the files does not want to find it
+    /// connected.
     pub(crate) fn take(&self, driver: &Driver, config: Config) {
         self.had_main.set(config.has_main);
         self.written_settings.replace(config.has_settings.then(|| config.daemon.clone()));
@@ -237,7 +243,7 @@ impl Loaded {
                     e.load_connection(now, conn);
                     continue;
                 };
-                // What has not changed is left alone, with its SAs.
+                // A connection that has not changed is left alone, with its SAs.
                 if *old == conn {
                     continue;
                 }
@@ -256,8 +262,8 @@ impl Loaded {
     }
 }
 
-/// Reads the files, again when one of them was written just now: between truncating and writing a file is empty, and an empty
-/// file would end everything.
+/// Reads the files, again when one of them was written just now: between truncating and writing a
+/// file is empty, and an empty file would end everything.
 fn read_settled(fs: &Files, dir: &Path) -> Read {
     let mut read = load_here(fs, dir);
     for _ in 0..5 {

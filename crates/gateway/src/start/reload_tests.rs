@@ -59,7 +59,7 @@ fn a_file_with_an_error_changes_nothing_and_an_empty_one_ends_nothing() {
     });
 }
 
-/// What cannot be looked at, or is away for a moment, is not what was removed.
+/// A file that cannot be looked at, or is away for a moment, has not been removed.
 #[test]
 fn a_folder_or_file_that_cannot_be_seen_ends_nothing() {
     use std::os::unix::fs::symlink;
@@ -204,7 +204,8 @@ fn a_reload_that_hangs_is_named_and_others_are_refused_until_its_thread_ends() {
         let (driver, _sent) = gateway("192.0.2.1", "");
         let dir = folder(&conf(1, 2));
         let loaded = loaded(&dir, &driver);
-        // A thread of an earlier reload that was given up: the file system answers when `answer` is dropped.
+        // A thread of an earlier reload that was given up: the file system answers when `answer` is
+        // dropped.
         let (answer, answered) = std::sync::mpsc::channel::<()>();
         let task = Task::limited(clock::now, Duration::from_millis(50), move |fs| {
             let _ = fs.ask(Path::new("/net/silent.conf"), || {

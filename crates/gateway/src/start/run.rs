@@ -34,18 +34,18 @@ use crate::start::fitness;
 use crate::start::notify::notify;
 use crate::start::reload::{Loaded, load, report};
 
-/// Where VICI listens unless told otherwise.
+/// Address of the VICI socket unless told otherwise.
 pub const DEFAULT_VICI: &str = "unix:///run/ironswan.vici";
-/// Where the configuration is unless told otherwise.
+/// Folder of the configuration unless told otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/ironswan";
 
 /// How long SIGTERM waits for the peers' answers to DELETE.
 const GOODBYE: Duration = Duration::from_secs(2);
-/// Pause between two looks whether any IKE_SA is left, at the end: a retransmission or a key exchange
-/// may be the last thing to happen.
+/// Pause between two looks whether any IKE_SA is left, at the end: a retransmission or a key
+/// exchange may be the last thing to happen.
 const GOODBYE_LOOK: Duration = Duration::from_millis(50);
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     /// Folder with the configuration.
@@ -59,14 +59,15 @@ pub struct RunOptions {
 pub struct RunError {
     /// For people, each with the remedy.
     pub lines: Vec<String>,
-    /// It had started; something it cannot live without went away.
+    /// The daemon had started, and something that it cannot live without went away.
     pub started: bool,
-    /// It may pass by itself, as a file system that is late at boot does: trying again is worth it.
+    /// The reason may pass by itself, as a file system that is late at boot does: a second try is
+    /// worth it.
     pub passes: bool,
 }
 
 impl RunError {
-    /// What may pass by itself.
+    /// An error that may pass by itself.
     pub(crate) fn passing(line: String) -> Self {
         Self { passes: true, ..line.into() }
     }
@@ -99,7 +100,7 @@ pub fn run(options: &RunOptions) -> Result<(), RunError> {
             .into());
         }
     }
-    // What blocks has pools of its own: the runtime's would be waited for at the end.
+    // Blocking work has pools of its own: the runtime would wait for its own threads at the end.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -146,8 +147,8 @@ fn open_keylog(settings: &Daemon) -> Result<Option<KeyLogger>, RunError> {
     Ok(Some(log))
 }
 
-/// Starts the data plane and a driver over it. Returns also the netlink address from which our rules
-/// and routes are set.
+/// Starts the data plane and a driver over it. Returns also the netlink address from which our
+/// rules and routes are set.
 fn start_driver(settings: &Daemon, keylog: Option<KeyLogger>) -> Result<(Driver, u32), RunError> {
     let kernel = Netlink::open().map_err(|e| e.to_string())?;
     let routing = kernel.port().map_err(|e| e.to_string())?;
@@ -288,7 +289,7 @@ impl Running {
 async fn end_all(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
         task.abort();
-        // Its end by abort is no news.
+        // The error says that the task was aborted, which was done here.
         let _ = task.await;
     }
 }
@@ -315,7 +316,7 @@ impl StopSignals {
 async fn reload_at(mut hangup: Signal, driver: Driver, loaded: Rc<Loaded>) {
     while hangup.recv().await.is_some() {
         notify("RELOADING=1");
-        // What is wrong has been logged, and nobody waits for an answer.
+        // An error has been logged, and nobody waits for an answer.
         let _ = loaded.reload(&driver).await;
         notify("READY=1");
     }

@@ -24,7 +24,7 @@ pub(super) fn prepare(name: &str) {
 pub(super) enum Device {
     /// There is none of this index under its name.
     Gone,
-    /// It is there: as it was made, mended, or not to be mended.
+    /// The device is there: as it was made, mended, or not to be mended.
     There(Restored),
 }
 

@@ -3,10 +3,11 @@
 //!
 //! For each remote prefix of a PROTECT or DISCARD policy in the engine there is a route in table
 //! 220 to the TUN device. Its source is an address of this machine inside the local selector, if
-//! there is one. Its MTU is the path MTU less exactly the bytes that ESP or AH adds; with `copy_df =
-//! no` it is 1,500 at least, since the outer packets may be fragmented. Routes are counted: two
+//! there is one. Its MTU is the path MTU less exactly the bytes that ESP or AH adds; with `copy_df
+//! = no` it is 1,500 at least, since the outer packets may be fragmented. Routes are counted: two
 //! policies to one prefix share one, and it goes with the last of them. Below each stands an
-//! unreachable one, which belongs to [`SharedGuard`], as does everything that does not depend on SAs.
+//! unreachable one, which belongs to [`SharedGuard`], as does everything that does not depend on
+//! SAs.
 //!
 //! The engine is told the same path MTUs: it makes packets fit that the kernel has not made fit,
 //! and clamps the MSS of TCP that is forwarded.
@@ -112,8 +113,8 @@ impl Installer {
         }
     }
 
-    /// Applies one command. `now` is the engine's clock. A route that the kernel refuses is no error
-    /// here: the guard logs it and tries it again, and until then the traffic goes nowhere.
+    /// Applies one command. `now` is the engine's clock. A route that the kernel refuses is no
+    /// error here: the guard logs it and tries it again, and until then the traffic goes nowhere.
     ///
     /// # Errors
     /// The engine refuses the command; nothing has changed then.

@@ -159,7 +159,8 @@ fn the_mtu_is_that_of_the_encapsulation() {
         (&|sa| sa.mode = Mode::Transport, 1466),
         (&ah, 1452),
         (&|sa| (ah(sa), sa.mode = Mode::Transport).0, 1472),
-        // Outer packets may be fragmented: inner ones of the path's own size pass, whatever the device's MTU is.
+        // Outer packets may be fragmented: inner ones of the path's own size pass, whatever the
+        // device's MTU is.
         (&|sa| sa.options.copy_df = false, 1500),
     ];
     for (change, mtu) in kinds {
@@ -216,7 +217,7 @@ fn when_the_newest_sa_goes_the_older_one_decides_again() {
     table.borrow_mut().path_mtu = 1300;
     i.narrowed(&[[192, 0, 2, 2].into()]);
     assert_eq!((mtu(), told(&i)), (1246, vec![1300]));
-    // It moves, and the route goes with it.
+    // The SA moves, and the route with it.
     let (local, remote) = ("192.0.2.1:4500".parse().unwrap(), "192.0.2.9:4500".parse().unwrap());
     i.apply(NOW, &Command::SaUpdate { sa: named(0x1001), local, remote, udp_encap: true }).unwrap();
     assert_eq!(mtu(), 1238);
@@ -520,7 +521,8 @@ fn what_somebody_removes_is_found_and_set_again_and_our_own_changes_are_not() {
     assert_eq!(i.verify().unwrap(), Vec::<String>::new());
 }
 
-/// Of an SA nothing is kept when it is gone: without a policy of its reqid, or with one that goes before or after it.
+/// Of an SA nothing is kept when it is gone: without a policy of its reqid, or with one that goes
+/// before or after it.
 #[test]
 fn an_sa_that_is_gone_leaves_no_entry() {
     let (mut i, table) = setup();
@@ -543,7 +545,8 @@ fn an_sa_that_is_gone_leaves_no_entry() {
     assert_eq!((i.outside.len(), i.inside.len(), i.ask_again.len()), (0, 0, 0));
 }
 
-/// The peer's address is its selector in transport mode: when it moves, the policies of an SA go and others come.
+/// The peer's address is its selector in transport mode: when it moves, the policies of an SA go
+/// and others come.
 #[test]
 fn an_sa_whose_policies_move_keeps_its_path() {
     let (mut i, table) = setup();
@@ -563,7 +566,8 @@ fn an_sa_whose_policies_move_keeps_its_path() {
     assert_eq!((i.outside.len(), i.inside.len(), i.routes.len()), (0, 0, 0));
 }
 
-/// A peer may cut a child into as many policies as are allowed, all of them to one host, and have many children.
+/// A peer may cut a child into as many policies as are allowed, all of them to one host, and have
+/// many children.
 #[test]
 fn very_many_policies_to_one_destination_cost_as_much_as_they_are() {
     let (mut i, table) = setup();

@@ -7,7 +7,7 @@ use ironswan_wire::sadb::Up;
 
 use super::offloads::Slower;
 
-/// What the data plane tells the control plane.
+/// From the workers to the control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WorkerNotice {
     /// From the engine.
@@ -18,9 +18,11 @@ pub enum WorkerNotice {
     NarrowPath(Vec<IpAddr>),
     /// A worker has ended by a defect of ours: nothing can be relied on to be carried any more.
     Ended,
-    /// The TUN device was deleted by someone; IKE goes on, packets do not until [`Workers::replace_device`].
+    /// The TUN device was deleted by someone; IKE goes on, packets do not until
+    /// [`Workers::replace_device`].
     DeviceGone,
-    /// The kernel refuses something that was faster; packets go the slower way. Once for each, not for each packet.
+    /// The kernel refuses something that was faster; packets go the slower way. Once for each, not
+    /// for each packet.
     Slower(Slower),
 }
 

@@ -117,12 +117,14 @@ pub struct IkeSender {
 }
 
 impl IkeSender {
-    /// Sends one message from the port and address of `local` (an unspecified address leaves the choice to the routing
-    /// table); `payload` has the non-ESP marker where one is due. Never waits: a message that finds no buffer space is dropped
-    /// and counted, as one that is lost on its way, and comes again like it.
+    /// Sends one message from the port and address of `local` (an unspecified address leaves the
+    /// choice to the routing table); `payload` has the non-ESP marker where one is due. Never
+    /// waits: a message that finds no buffer space is dropped and counted, as one that is lost on
+    /// its way, and comes again like it.
     ///
     /// # Errors
-    /// What the kernel says, and `NotConnected` when `local` has a port that is not ours or the family does not exist.
+    /// The error of the kernel, and `NotConnected` when `local` has a port that is not ours or the
+    /// family does not exist.
     pub fn send(&self, local: SocketAddr, remote: SocketAddr, payload: &[u8]) -> std::io::Result<()> {
         let pairs = [&self.sockets.natt, &self.sockets.ike];
         let socket = pairs
@@ -138,7 +140,8 @@ impl IkeSender {
                 SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
             }
         };
-        // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383) avoids it.
+        // RFC 7296 section 2 lets IP fragment IKE messages; only IKE fragmentation (RFC 7383)
+        // avoids it.
         match socket.send_fragmentable_now(from, remote, 0, payload) {
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                 self.sockets.ike_full.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +152,7 @@ impl IkeSender {
     }
 }
 
-/// What is ready, as the poller numbers it.
+/// The poller's numbers of the descriptors.
 pub(super) mod token {
     pub(in crate::dataplane::userspace) const STOP: u64 = 0;
     pub(in crate::dataplane::userspace) const TUN: u64 = 1;

@@ -25,7 +25,7 @@ use super::stats::WorkerStats;
 use super::{crew, icmp, scheduling, xdp};
 use crate::dataplane::IkeDatagram;
 
-/// What to make.
+/// Device, sockets and threads to make.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkersConfig {
     /// The TUN device.
@@ -38,9 +38,10 @@ pub struct WorkersConfig {
     pub natt_port: u16,
     /// Also send and receive ESP without UDP, and AH.
     pub raw_esp: bool,
-    /// What can be set beside.
+    /// Further settings.
     pub tuning: Tuning,
-    /// When the clock of the engine was 0. Whoever applies commands to the engine counts from here too.
+    /// When the clock of the engine was 0. Whoever applies commands to the engine counts from here
+    /// too.
     pub epoch: Instant,
 }
 
@@ -61,7 +62,7 @@ impl Default for WorkersConfig {
 /// The running data plane. Stops when dropped; the TUN device vanishes with it.
 pub struct Workers {
     device_index: AtomicU32,
-    /// What the TUN device leaves to us, and whether idle workers poll.
+    /// Offloads of the TUN device, and whether idle workers poll.
     tun_offloads: TunOffloads,
     busy_poll: bool,
     sockets: Arc<Sockets>,
@@ -90,7 +91,8 @@ struct Stop {
     device: Mutex<Option<Tun>>,
 }
 
-/// Tells the control plane when a worker ends that was not asked to, by a panic: the order of batches waits for its for ever.
+/// Tells the control plane when a worker ends that was not asked to, by a panic: the order of
+/// batches waits for its for ever.
 struct End {
     lanes: Arc<Lanes<Arc<Sockets>>>,
     stop: Arc<Stop>,
@@ -107,8 +109,9 @@ impl Drop for End {
 impl Workers {
     /// Makes device and sockets, and starts the threads.
     ///
-    /// `ike_sink` gets every IKE message and returns false when it has no room for it; `notice_sink` gets the rest. Both
-    /// are called on the data threads, by one at a time, and must not block.
+    /// `ike_sink` gets every IKE message and returns false when it has no room for it;
+    /// `notice_sink` gets the rest. Both are called on the data threads, by one at a time, and must
+    /// not block.
     ///
     /// # Errors
     /// Whatever is missing, with the remedy. Nothing is left behind then.
@@ -203,11 +206,12 @@ impl Workers {
         self.device_index.load(Ordering::Relaxed)
     }
 
-    /// Makes a new TUN device in place of one that was deleted, and gives it to the worker, which goes on as if nothing
-    /// had happened: SAs, sequence numbers and sockets are not touched. Returns the new index.
+    /// Makes a new TUN device in place of one that was deleted, and gives it to the worker, which
+    /// goes on as if nothing had happened: SAs, sequence numbers and sockets are not touched.
+    /// Returns the new index.
     ///
     /// # Errors
-    /// What keeps the device from being made; the worker goes on without one.
+    /// The device cannot be made; the worker goes on without one.
     pub fn replace_device(&self, config: &TunConfig) -> Result<u32, IoError> {
         let tun = Tun::create(config)?;
         let index = tun.index();
@@ -239,7 +243,7 @@ impl Workers {
         udp.sum::<u64>() + s.raw.iter().chain(s.ah.iter()).map(RawSocket::drops).sum::<u64>()
     }
 
-    /// What came through `AF_XDP`, and what was dropped there.
+    /// Packets that came through `AF_XDP`, and those that were dropped there.
     pub fn xdp_stats(&self) -> XdpStats {
         self.sockets.xdp.stats()
     }
@@ -254,7 +258,7 @@ impl Workers {
         self.threads.len()
     }
 
-    /// What the kernel agreed to.
+    /// Offloads that the kernel granted.
     pub fn offloads(&self) -> Offloads {
         let s = &self.sockets;
         let buffers = s.natt.iter().map(UdpSocket::buffers).chain(s.raw.iter().map(RawSocket::buffers));
@@ -273,8 +277,9 @@ impl Workers {
         !self.threads.is_empty() && self.threads.iter().all(|t| !t.is_finished())
     }
 
-    /// Makes the worker look at the engine now, so that it lets go of what has been deleted and sends what waits for a new
-    /// SA. A busy worker does so by itself; call it when an SA has come or gone.
+    /// Makes the worker look at the engine now, so that it lets go of what has been deleted and
+    /// sends what waits for a new SA. A busy worker does so by itself; call it when an SA has come
+    /// or gone.
     pub fn refresh(&self) {
         self.stop.waker.wake();
     }
@@ -285,7 +290,8 @@ impl Workers {
         move || stop.waker.wake()
     }
 
-    /// Ends the threads and removes the device. Packets in flight are lost; nothing leaves in clear.
+    /// Ends the threads and removes the device. Packets in flight are lost; nothing leaves in
+    /// clear.
     pub(super) fn halt(&mut self) {
         self.stop.flag.store(true, Ordering::Release);
         self.stop.waker.wake();
@@ -320,7 +326,8 @@ fn run(poller: &Poller, lanes: &Lanes<Arc<Sockets>>, mut tun: Arc<Tun>, epoch: I
                     stop.waker.clear();
                     let device = stop.device.lock().unwrap_or_else(PoisonError::into_inner).take();
                     if let Some(new) = device.map(Arc::new) {
-                        // The old descriptor may still be there, if its device is not known to be gone yet.
+                        // The old descriptor may still be there, if its device is not known to be
+                        // gone yet.
                         poller.remove(&*tun);
                         if let Err(e) = poller.add(new.as_fd(), token::TUN) {
                             tracing::error!("the data plane cannot listen to its new device: {e}");

@@ -1,5 +1,5 @@
-//! Path MTUs to the peers of outbound SAs: asked of the kernel, lowered by the ICMP errors that were
-//! believed ([`crate::dataplane::userspace::paths`]), and told to the engine.
+//! Path MTUs to the peers of outbound SAs: asked of the kernel, lowered by the ICMP errors that
+//! were believed ([`crate::dataplane::userspace::paths`]), and told to the engine.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub(super) const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Path MTU in bytes that we assume while there is no SA yet.
 pub(super) const UNKNOWN_PATH_MTU: u32 = 1500;
 
-/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as it
-/// carries the packets.
+/// The outside of an outbound SA. Of a reqid's SAs the newest that is not gone decides the MTU, as
+/// it carries the packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outside {
     pub(super) spi: Spi,
@@ -62,11 +62,12 @@ fn newest(all: &[Outside]) -> Option<&Outside> {
 }
 
 impl Installer {
-    /// The largest inner packet that fits the path unfragmented, in bytes. When the outer packets may
-    /// be fragmented, 1,500 bytes pass however narrow the path has become; without an MTU of its own
-    /// the route would have the device's.
+    /// The largest inner packet that fits the path unfragmented, in bytes. When the outer packets
+    /// may be fragmented, 1,500 bytes pass however narrow the path has become; without an MTU of
+    /// its own the route would have the device's.
     pub(super) fn inner_mtu(&mut self, reqid: ReqId, inner_ipv6: bool) -> u32 {
-        // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in theory).
+        // RFC 8200 section 5: no IPv6 link is narrower than 1280; RFC 791: 576 for IPv4 (68 in
+        // theory).
         let floor = if inner_ipv6 { 1280 } else { 576 };
         let Some(o) = self.outside.get(&reqid).and_then(|all| newest(all)).copied() else {
             return UNKNOWN_PATH_MTU - 100;

@@ -19,8 +19,8 @@ const MAX_PREFIXES: usize = 512;
 /// reqid under which we file the routes of DISCARD policies. Real SAs never have reqid 0.
 const DISCARD: ReqId = ReqId(0);
 
-/// A route, and the policies that need it. Everything here is counted, since a peer chooses how many
-/// policies lead to one destination.
+/// A route, and the policies that need it. Everything here is counted, since a peer chooses how
+/// many policies lead to one destination.
 #[derive(Debug, Default)]
 pub(super) struct Routed {
     users: BTreeMap<ReqId, User>,
@@ -90,7 +90,8 @@ impl Installer {
         uncount(inside, &to, |count| count);
         if inside.is_empty() {
             self.inside.remove(&reqid);
-            // SAs that are there may get other policies; when they go without, they take the entry along.
+            // SAs that are there may get other policies; when they go without, they take the entry
+            // along.
             if self.outside.get(&reqid).is_some_and(|all| all.iter().all(|o| o.gone)) {
                 self.outside.remove(&reqid);
                 self.ask_again.remove(&reqid);
