@@ -1,9 +1,11 @@
-//! What the reader of configurations makes of files, for `testkit/interop/tests/grammar.py`, which compares it with what Debian's
-//! `swanctl` sends to a daemon. It prints the keys of `secrets` in clear.
+//! What the reader of configurations makes of files, for `testkit/interop/tests/grammar.py`, which
+//! compares it with what Debian's `swanctl` sends to a daemon. It prints the keys of `secrets` in
+//! clear.
 //!
 //! Reads names of files from standard input, one a line, and answers each with one line of JSON:
-//! `{"errors": [LINE...], "tree": SECTION, "secrets": [[NAME, HEX]...], "refused": [LINE...]}`, the last about secrets. A SECTION is a list of `[NAME, SECTION]` and
-//! `[NAME, {"text": TEXT, "items": [TEXT...]}]` in the order of the file.
+//! `{"errors": [LINE...], "tree": SECTION, "secrets": [[NAME, HEX]...], "refused": [LINE...]}`, the
+//! last about secrets. A SECTION is a list of `[NAME, SECTION]` and `[NAME, {"text": TEXT, "items":
+//! [TEXT...]}]` in the order of the file.
 
 use std::io::{BufRead, Write};
 use std::path::Path;

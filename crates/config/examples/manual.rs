@@ -1,4 +1,5 @@
-//! Writes the tables of keys in `docs/manual/configuration.md` from the table in `src/meaning/keys/`.
+//! Writes the tables of keys in `docs/manual/configuration.md` from the table in
+//! `src/meaning/keys/`.
 
 fn main() -> std::io::Result<()> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/configuration.md");

@@ -1,13 +1,14 @@
-//! The words of proposal strings: what each stands for, which protocols can carry it here, and what the RFCs think of it.
+//! The words of proposal strings: what each stands for, which protocols can carry it here, and what
+//! the RFCs think of it.
 //!
 //! ```text
 //! word -> transform            the table, in strongSwan's spelling
 //! transform + protocol -> yes  asked of `crypto`: nothing is offered that cannot be carried
-//! transform + protocol -> level (RFC 8221 for ESP and AH, RFC 8247 for IKEv2), from `wire::requirement`
+//! transform + protocol -> level (RFCs 8221 and 8247), from `wire::requirement`
 //! ```
 //!
-//! `ironswan check --algorithms` prints it, and `docs/manual/algorithms.md` holds the same; a test compares them. Not here: how words
-//! make a proposal (`proposal`).
+//! `ironswan check --algorithms` prints it, and `docs/manual/algorithms.md` holds the same; a test
+//! compares them. Not here: how words make a proposal (`proposal`).
 
 use ironswan_crypto::{batch, icv, kex, message, prf};
 use ironswan_keying::diagnosis::Unwise;
@@ -15,7 +16,7 @@ use ironswan_wire::iana::{EncrId, EsnId, IntegId, KeId, PrfId, ProtocolId, Trans
 use ironswan_wire::proposal::{EspSuite, Proposal, Transform};
 use ironswan_wire::requirement::{Level, Requirement, requirement};
 
-/// What a word stands for.
+/// Meaning of a word of proposals.
 #[derive(Clone, Copy)]
 pub(super) enum Token {
     /// This transform. What has a name of its own in AH is put right by [`in_protocol`].
@@ -190,11 +191,11 @@ pub(super) const WORDS: &[(&str, Token)] = &[
     ("noesn", Is(Transform::Esn(EsnId::NO_ESN))),
 ];
 
-/// What is said of `ke1_mlkem768` and the like.
+/// Remedy for `ke1_mlkem768` and the like.
 pub(super) const ADDITIONAL: &str = PQ;
 
-/// The transform as this protocol has it: AES-GMAC is an encryption algorithm without encryption in ESP (RFC 4543 section 3),
-/// and an integrity algorithm in AH (section 4).
+/// The transform as this protocol has it: AES-GMAC is an encryption algorithm without encryption in
+/// ESP (RFC 4543 section 3), and an integrity algorithm in AH (section 4).
 pub(super) fn in_protocol(transform: Transform, protocol: ProtocolId) -> Transform {
     let ah = protocol == ProtocolId::AH;
     match transform {
@@ -205,7 +206,8 @@ pub(super) fn in_protocol(transform: Transform, protocol: ProtocolId) -> Transfo
     }
 }
 
-/// True when a proposal for this protocol can have this transform: the protocol has its kind, and this program the algorithm.
+/// True when a proposal for this protocol can have this transform: the protocol has its kind, and
+/// this program the algorithm.
 pub(super) fn carries(protocol: ProtocolId, transform: &Transform) -> bool {
     let (ike, ah) = (protocol == ProtocolId::IKE, protocol == ProtocolId::AH);
     let esp = |encr: EncrId, key_bits: u16, integ: Option<IntegId>| {
@@ -235,7 +237,7 @@ pub(super) fn word(transform: &Transform, protocol: ProtocolId) -> Option<&'stat
     })
 }
 
-/// What to write instead of an algorithm that the RFCs advise against.
+/// The word to write instead of an algorithm that the RFCs advise against.
 fn instead(kind: TransformType) -> &'static str {
     match kind {
         TransformType::ENCR => "aes128gcm16",
@@ -281,7 +283,7 @@ pub(super) fn is_secret(proposal: &Proposal) -> bool {
         .any(|t| !matches!(t, Transform::Encr(EncrId::NULL | EncrId::NULL_AES_GMAC, _)))
 }
 
-/// What kind of algorithm a word names.
+/// Kind of algorithm that a word names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Encrypts and authenticates.
@@ -311,15 +313,16 @@ impl std::fmt::Display for Kind {
 /// A row of the table of algorithms.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Algorithm {
-    /// What it does.
+    /// Kind of algorithm.
     pub kind: Kind,
-    /// Its words in proposal strings, the usual one first.
+    /// Words for this algorithm in proposal strings, the usual one first.
     pub words: Vec<&'static str>,
     /// The algorithm as logs show it.
     pub name: String,
-    /// Transform type, number in its registry (RFC 7296 section 3.3.2), and key length in bits, 0 without.
+    /// Transform type, number in its registry (RFC 7296 section 3.3.2), and key length in bits, 0
+    /// without.
     pub transform: (u8, u16, u16),
-    /// What is asked of it in ESP, AH and IKEv2; `None` where it cannot be used.
+    /// Requirement of the RFCs for ESP, AH and IKEv2. `None`: the algorithm cannot be used there.
     pub levels: [Option<Requirement>; 3],
 }
 

@@ -1,5 +1,6 @@
-//! What two parts of a configuration mean for each other: the linter behind `ironswan check`. The daemon runs with what is
-//! found here, errors too: a connection without a key waits for one that VICI loads.
+//! Checks of parts of a configuration against each other: the linter behind `ironswan check`. The
+//! daemon runs with what is found here, errors too: a connection without a key waits for one that
+//! VICI loads.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,7 +14,8 @@ use super::diag::{Diagnostics, Severity};
 use super::load::Config;
 use super::psk;
 
-/// Overlaps reported, at most: ten thousand connections with the same selectors would give fifty million.
+/// Overlaps reported, at most: ten thousand connections with the same selectors would give fifty
+/// million.
 const MAX_OVERLAPS: usize = 100;
 
 /// Checks a configuration that could be read.
@@ -43,7 +45,8 @@ fn warn(
     diags.push(severity, config.place(key), key, reason);
 }
 
-/// A connection that sends from a port which is not the daemon's cannot be initiated. It answers peers all the same.
+/// A connection that sends from a port which is not the daemon's cannot be initiated. It answers
+/// peers all the same.
 fn ports(config: &Config, diags: &mut Diagnostics) {
     let ports = Ports { ike: config.daemon.port_ike, natt: config.daemon.port_natt };
     for conn in &config.connections {
@@ -75,7 +78,8 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
             }
         }
     }
-    // Sorted by the first remote address, only neighbours whose ranges still reach each other can overlap.
+    // Sorted by the first remote address, only neighbours whose ranges still reach each other can
+    // overlap.
     claims.sort_by_key(|c| (c.remote.range.is_ipv6(), c.remote.range.start()));
     let mut active: Vec<usize> = Vec::new();
     let mut found = 0;
@@ -94,7 +98,8 @@ fn overlaps(config: &Config, diags: &mut Diagnostics) {
             else {
                 continue;
             };
-            // One inside the other is how a road warrior's exception is written: the more specific one wins.
+            // One inside the other is how a road warrior's exception is written: the more specific
+            // one wins.
             let nested = |x: &Claim<'_>, y: &Claim<'_>| {
                 (x.local, x.remote) != (y.local, y.remote)
                     && x.local.is_subset_of(y.local)
@@ -138,8 +143,9 @@ fn child_with_place(config: &Config, conn: &Connection, child: &str) -> String {
     name + &place
 }
 
-/// Children of different connections with one configured reqid and other selectors: policies and SAs of one reqid are one
-/// peer's to the engine, so that each peer may speak for the other's networks.
+/// Children of different connections with one configured reqid and other selectors: policies and
+/// SAs of one reqid are one peer's to the engine, so that each peer may speak for the other's
+/// networks.
 fn reqids(config: &Config, diags: &mut Diagnostics) {
     let mut seen: BTreeMap<u32, (&Connection, &ChildConfig)> = BTreeMap::new();
     for conn in &config.connections {
@@ -177,9 +183,9 @@ fn hosts(addrs: &[AddrSpec]) -> impl Iterator<Item = IpAddr> {
     addrs.iter().filter_map(|a| if let AddrSpec::Host(h) = a { Some(*h) } else { None })
 }
 
-/// Pre-shared keys: one for each connection, and no doubt which. The daemon's own choice is asked for the identities that it
-/// will ask for: ours, or our address; the peer's, or (to initiate) its address. A side that only a running daemon knows is
-/// taken for whatever has a key.
+/// Pre-shared keys: one for each connection, and no doubt which. The daemon's own choice is asked
+/// for the identities that it will ask for: ours, or our address; the peer's, or (to initiate) its
+/// address. A side that only a running daemon knows is taken for whatever has a key.
 fn keys(config: &Config, diags: &mut Diagnostics) {
     let mut ring = SharedKeys::default();
     config.secrets.iter().for_each(|key| ring.insert(key.clone()));
@@ -226,7 +232,8 @@ fn starts(conn: &Connection) -> bool {
     conn.children.iter().any(|c| c.kind == ChildKind::Protect && c.start_action != ChildAction::None)
 }
 
-/// True when something brings the connection up from here by itself, which takes an address of the peer.
+/// True when something brings the connection up from here by itself, which takes an address of the
+/// peer.
 fn initiates(conn: &Connection) -> bool {
     let named = |spec: &AddrSpec| matches!(spec, AddrSpec::Host(_) | AddrSpec::Name(_));
     let acts = |c: &ChildConfig| {
@@ -281,7 +288,8 @@ fn own_address(config: &Config, diags: &mut Diagnostics) {
     }
 }
 
-/// Keys that can be guessed (RFC 7296 section 2.15: a PSK needs as much unpredictability as the strongest key).
+/// Keys that can be guessed (RFC 7296 section 2.15: a PSK needs as much unpredictability as the
+/// strongest key).
 fn strength(config: &Config, diags: &mut Diagnostics) {
     documented(config, Severity::Error, diags);
     for key in &config.secrets {
@@ -295,8 +303,8 @@ fn strength(config: &Config, diags: &mut Diagnostics) {
     }
 }
 
-/// Keys that stand in our documents, where everybody reads them: an error to a check; the daemon warns and uses them, since
-/// taking tunnels down would not mend it.
+/// Keys that stand in our documents, where everybody reads them: an error to a check; the daemon
+/// warns and uses them, since taking tunnels down would not mend it.
 pub fn documented(config: &Config, severity: Severity, diags: &mut Diagnostics) {
     for key in config.secrets.iter().filter(|key| psk::is_documented(&key.secret)) {
         let path = format!("secrets.{}.secret", key.name);

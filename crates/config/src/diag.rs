@@ -1,4 +1,4 @@
-//! What is wrong with a configuration: one line each, with the place, the key and the remedy.
+//! Findings about a configuration: one line each, with the place, the key and the remedy.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use super::tree::Origin;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It cannot be used.
+    /// The configuration cannot be used.
     Error,
-    /// It works, and is probably not what is meant or not wise.
+    /// The value works, and is probably not what is meant, or not wise.
     Warning,
-    /// It has no effect here.
+    /// The key has no effect here.
     Note,
 }
 
@@ -24,16 +24,17 @@ pub enum Severity {
 pub struct Diagnostic {
     /// How bad.
     pub severity: Severity,
-    /// Where; `None` for what has no place (the folder itself).
+    /// Place in a file. `None`: the finding has no place (the folder itself).
     pub origin: Option<Origin>,
     /// The key with its sections: `connections.net.mobike`; empty when it is about no key.
     pub key: String,
-    /// What is wrong, and what to do.
+    /// The fault, its data, and the remedy.
     pub diagnosis: Diagnosis,
 }
 
 impl fmt::Display for Diagnostic {
-    /// `file:line: key: sentence; remedy`, with the severity in front of the message unless it is an error.
+    /// `file:line: key: sentence; remedy`, with the severity in front of the message unless it is
+    /// an error.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {
             write!(f, "{origin}: ")?;
@@ -55,7 +56,8 @@ const KEPT: usize = 1_000;
 /// Every severity, the worst first.
 const SEVERITIES: [Severity; 3] = [Severity::Error, Severity::Warning, Severity::Note];
 
-/// A list of findings. All are counted. Of more than are kept, those that are worse take the places of others.
+/// A list of findings. All are counted. Of more than are kept, those that are worse take the places
+/// of others.
 #[derive(Clone, Default, Debug)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -84,8 +86,8 @@ impl Diagnostics {
         }
     }
 
-    /// Takes a place for one of this severity, from the last of the least severe ones when there is none. False when all that
-    /// are kept are as bad.
+    /// Takes a place for one of this severity, from the last of the least severe ones when there is
+    /// none. False when all that are kept are as bad.
     fn has_place(&mut self, severity: Severity) -> bool {
         if self.list.len() >= KEPT {
             let least = SEVERITIES.into_iter().rev().find(|s| self.kept[*s as usize] > 0);

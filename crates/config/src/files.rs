@@ -1,15 +1,18 @@
-//! The file system as the configuration sees it: regular files of a bounded size, read by a thread that may hang.
+//! The file system as the configuration sees it: regular files of a bounded size, read by a thread
+//! that may hang.
 //!
 //! ```text
-//! whoever wants a configuration ─ Task::start ─▶ thread ipsec-files ─ Files: stat, open, read, list ─▶ disk, NFS, FUSE, ...
-//!            ▲                                        │ notes which path it is at, and for how long
+//! caller ─ Task::start ─▶ thread ipsec-files ─ Files: stat, open, read, list ─▶ disk, NFS, FUSE
+//!            ▲                    │ notes which path it is at, and for how long
 //!            └── the result, or after 5 s the path ◀──┘
 //! ```
-//! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody waits for one answer longer than
-//! [`TIME_LIMIT`], which is a silence, nor for all answers together longer than `TOGETHER` times that: a cold disk with
-//! thousands of files is slow, and alive. What is done with the files between the answers has a limit of its own, as long
-//! again. The thread stays behind, and ends when the file system answers, the work is done or the process ends. A named
-//! pipe or a device is not opened at all: the one would hang, the other may do something.
+//! A network file system whose server is gone answers nothing, not even `stat`, for hours. Nobody
+//! waits for one answer longer than [`TIME_LIMIT`], which is a silence, nor for all answers
+//! together longer than `TOGETHER` times that: a cold disk with thousands of files is slow, and
+//! alive. What is done with the files between the answers has a limit of its own, as long again.
+//! The thread stays behind, and ends when the file system answers, the work is done or the process
+//! ends. A named pipe or a device is not opened at all: the one would hang, the other may do
+//! something.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -25,7 +28,8 @@ use zeroize::Zeroizing;
 
 /// How long the file system may be silent.
 pub const TIME_LIMIT: Duration = Duration::from_secs(5);
-/// So many times that may all its answers for one configuration take together (60 s), and so may the work between them.
+/// Limit for all answers about one configuration together, and for the work between them, in
+/// units of the limit for one answer (60 s).
 const TOGETHER: u32 = 12;
 /// A caller that waits for a task looks at it this often.
 pub const POLL: Duration = Duration::from_millis(2);
@@ -37,7 +41,7 @@ pub type Clock = fn() -> Instant;
 
 #[derive(Debug)]
 struct Note {
-    /// What the file system has been asked about, and since when.
+    /// Path that the file system has been asked about, and since when.
     at: Option<(PathBuf, Instant)>,
     /// Time that it took for what it has answered.
     spent: Duration,
@@ -88,7 +92,8 @@ impl Files {
         answer
     }
 
-    /// A regular file, or a link to one, of at most `max` bytes: what is in it, and how it was when it had been read.
+    /// A regular file, or a link to one, of at most `max` bytes: what is in it, and how it was when
+    /// it had been read.
     pub(super) fn read(&self, path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
         self.ask(path, || Ok(read(path, max))).map_err(system)?
     }
@@ -98,14 +103,14 @@ impl Files {
         self.ask(path, || path.canonicalize())
     }
 
-    /// True when there is something. What cannot be looked at is an error, and so is a link to what is not there: whoever wrote
-    /// it means that there is something.
+    /// True when there is something. What cannot be looked at is an error, and so is a link to what
+    /// is not there: whoever wrote it means that there is something.
     pub(super) fn exists(&self, path: &Path) -> io::Result<bool> {
         self.ask(path, || exists(path))
     }
 
-    /// What is in a folder, in no order. `None`: there is no folder of that name. A folder of which one entry cannot be read is
-    /// an error, since nobody can say what is missing.
+    /// Lists a folder, in no order. `None`: there is no folder of that name. A folder of which one
+    /// entry cannot be read is an error, since nobody can say what is missing.
     pub(super) fn list(&self, folder: &Path) -> io::Result<Option<Vec<PathBuf>>> {
         self.ask(folder, || {
             if !exists(folder)? {
@@ -115,13 +120,14 @@ impl Files {
         })
     }
 
-    /// What is read from here on is another configuration, with all the time that one may take.
+    /// Begins to read another configuration, which may take all the time that one may take.
     pub fn begin_again(&self) {
         let mut note = self.note();
         (note.spent, note.answers, note.begun) = (Duration::ZERO, 0, (self.now)());
     }
 
-    /// A sentence about the path that has used up the time, or the work that has. `None`: all is well.
+    /// A sentence about the path that has used up the time, or the work that has. `None`: all is
+    /// well.
     fn overdue(&self, limit: Duration) -> Option<Configuration> {
         let note = self.note();
         let Some((path, since)) = note.at.as_ref() else {
@@ -169,7 +175,8 @@ fn system(e: io::Error) -> FileFault {
 
 fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFault> {
     let regular = |meta: Metadata| if meta.is_file() { Ok(meta) } else { Err(FileFault::NotRegular) };
-    // Looked at before it is opened; and opened so that what has taken its place meanwhile does not hang either.
+    // Looked at before it is opened; and opened so that what has taken its place meanwhile does not
+    // hang either.
     regular(std::fs::metadata(path).map_err(system)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     let mut file: File =
@@ -183,12 +190,12 @@ fn read(path: &Path, max: u64) -> Result<(Zeroizing<Vec<u8>>, Metadata), FileFau
     if bytes.len() as u64 > max {
         return Err(FileFault::TooLong { bytes: None, max });
     }
-    // It may have been written to while it was read.
+    // Somebody may have written to the file while we read it.
     Ok((bytes, regular(file.metadata().map_err(system)?)?))
 }
 
-/// Reads up to `max` bytes of a file that is said to have `expected`. There may be secrets among them: what grows is
-/// copied, and the old copy wiped.
+/// Reads up to `max` bytes of a file that is said to have `expected`. There may be secrets among
+/// them: what grows is copied, and the old copy wiped.
 fn read_at_most(file: &mut impl Read, max: usize, expected: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     // One more, so that its end is seen without growing.
     let mut bytes = Zeroizing::new(vec![0; (expected + 1).min(max)]);
@@ -226,11 +233,11 @@ pub struct Task<T> {
 pub enum Progress<T> {
     /// This came out.
     Done(T),
-    /// It goes on.
+    /// The task goes on.
     UnderWay,
     /// The file system, or the work between its answers, has taken too long.
     Overdue(Configuration),
-    /// It has panicked, which has been logged.
+    /// The task has panicked, which has been logged.
     Failed,
 }
 
@@ -273,7 +280,7 @@ impl<T: Send + 'static> Task<T> {
             Err(TryRecvError::Empty) => match self.files.overdue(self.limit) {
                 None => Progress::UnderWay,
                 Some(why) => {
-                    // It ends as soon as it is answered.
+                    // The thread ends as soon as the file system answers.
                     self.files.note().given_up = true;
                     Progress::Overdue(why)
                 }
@@ -301,7 +308,7 @@ impl<T: Send + 'static> Task<T> {
 /// Does something that may hang, with this path, not longer than files may take.
 ///
 /// # Errors
-/// That the file system does not answer, with the path.
+/// The file system does not answer, or the path cannot be read.
 pub fn within_limit<T: Send + 'static>(
     now: Clock,
     path: &Path,

@@ -24,7 +24,7 @@ fn only_regular_files_and_links_to_them_are_read_and_a_pipe_is_not_waited_for() 
     for name in ["pipe", "link-to-pipe", "socket", ".", "/dev/null", "/dev/tty"] {
         assert_eq!(files.read(&path(name), 9).unwrap_err(), FileFault::NotRegular, "{name}");
     }
-    // What `stat` does not know the size of is bounded all the same.
+    // A file whose size `stat` does not know is bounded all the same.
     let text = files.read(Path::new("/proc/cpuinfo"), 10).unwrap_err();
     assert_eq!(text, FileFault::TooLong { bytes: None, max: 10 });
 }

@@ -1,4 +1,5 @@
-//! Files into one tree: `include` with globs, and limits of number and depth. How a file is read stands in [`super::files`].
+//! Files into one tree: `include` with globs, and limits of number and depth. How a file is read
+//! stands in [`super::files`].
 
 use std::collections::HashSet;
 use std::fs::Metadata;
@@ -65,7 +66,8 @@ impl Reader {
 }
 
 impl Reader {
-    /// Reads a file, and what it includes, into the tree. False when the file itself cannot be read.
+    /// Reads a file, and what it includes, into the tree. False when the file itself cannot be
+    /// read.
     pub fn read(&mut self, path: &Path, diags: &mut Diagnostics) -> bool {
         let mut root = std::mem::replace(&mut self.root, Section::new(Origin::source("")));
         let at = Origin { file: path.to_string_lossy().into(), line: 0 };
@@ -245,7 +247,8 @@ fn glob(files: &Files, pattern: &Path) -> Result<Vec<PathBuf>, IncludeFault> {
     Ok(there)
 }
 
-/// One path component against a pattern of `*`, `?`, `[a-z]`, `[!a]`; linear in practice: only the last `*` is retried.
+/// One path component against a pattern of `*`, `?`, `[a-z]`, `[!a]`; linear in practice: only the
+/// last `*` is retried.
 fn wild(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
@@ -280,7 +283,8 @@ fn wild(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|c| *c == b'*')
 }
 
-/// `[...]` at the start of `pattern`: whether it takes `c`, and its length. `None` when it is never closed.
+/// `[...]` at the start of `pattern`: whether it takes `c`, and its length. `None` when it is never
+/// closed.
 fn class(pattern: &[u8], c: u8) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
     let start = if negated { 2 } else { 1 };

@@ -1,11 +1,12 @@
 //! Configuration: from what was written to what is meant.
 //!
 //! ```text
-//! files -> syntax, include -> tree -> meaning -> Config      every finding with file, line and key (diag)
+//! files -> syntax, include -> tree -> meaning -> Config      findings: file, line, key (diag)
 //! VICI message ------------> tree -> meaning -> Connection   the same code
 //! Config -> check: what two parts of it mean for each other
 //! ```
-//! Files are the only thing of the world that this crate touches ([`files`]). It has no socket, and its callers name the clock.
+//! Files are the only thing of the world that this crate touches ([`files`]). It has no socket, and
+//! its callers name the clock.
 //!
 //! # Files
 //!
@@ -54,8 +55,8 @@ pub fn random_psk() -> zeroize::Zeroizing<String> {
     psk::random(&mut ironswan_crypto::rng::System)
 }
 
-/// For the test of the grammar: one file as a tree, what it includes and inherits taken in, what was found while reading,
-/// the keys in its `secrets`, and what was found there.
+/// For the test of the grammar: one file as a tree, what it includes and inherits taken in, what
+/// was found while reading, the keys in its `secrets`, and what was found there.
 #[doc(hidden)]
 pub fn tree_of(
     now: files::Clock,
@@ -72,8 +73,8 @@ pub fn tree_of(
     (root, read, secrets, refused)
 }
 
-/// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are not opened and
-/// names are not looked up. The result tells inputs apart by what was found in them.
+/// For the fuzzer: reads any bytes as `swanctl.conf`, understands them and checks them. Files are
+/// not opened and names are not looked up. The result tells inputs apart by what was found in them.
 #[doc(hidden)]
 pub fn fuzz_swanctl_conf(bytes: &[u8]) -> u64 {
     let file = "fuzz".into();

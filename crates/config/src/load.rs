@@ -32,17 +32,19 @@ pub struct Config {
     pub has_main: bool,
     /// There is an `ironswan.conf` in the folder.
     pub has_settings: bool,
-    /// A file could not be read to its end, or a section inherits from what is not there: nothing was understood, since
-    /// most of what could be said about the rest would only follow from that.
+    /// A file could not be read to its end, or a section inherits from what is not there: nothing
+    /// was understood, since most of what could be said about the rest would only follow from that.
     pub unread: bool,
-    /// A secret was not understood: that there is no key for a connection would only follow from that.
+    /// A secret was not understood: that there is no key for a connection would only follow from
+    /// that.
     pub(super) secret_lost: bool,
-    /// Where things were written, by key (`connections.net`, `connections.net.children.net.local_ts`).
+    /// Places of sections and keys, by full name (`connections.net`,
+    /// `connections.net.children.net.local_ts`).
     pub(super) places: HashMap<String, Origin>,
 }
 
 impl Config {
-    /// Where a key was written, or the nearest section above it.
+    /// Place of a key, or of the nearest section above it.
     pub(super) fn place(&self, key: &str) -> Option<&Origin> {
         let mut key = key;
         loop {
@@ -54,16 +56,17 @@ impl Config {
     }
 }
 
-/// Reads a configuration folder: `swanctl.conf`, `conf.d/*.conf`, `ironswan.conf`. `None` when there is nothing that
-/// could be read. A configuration is usable only when `diags` holds no error. A file system that does not answer is waited for
-/// no longer than [`super::files::TIME_LIMIT`], which is an error.
+/// Reads a configuration folder: `swanctl.conf`, `conf.d/*.conf`, `ironswan.conf`. `None` when
+/// there is nothing that could be read. A configuration is usable only when `diags` holds no error.
+/// A file system that does not answer is waited for no longer than [`super::files::TIME_LIMIT`],
+/// which is an error.
 pub fn load_dir(now: Clock, dir: &Path, diags: &mut Diagnostics) -> Option<Config> {
     let dir = dir.to_owned();
     on_a_thread(now, diags, move |fs, diags| read_dir(fs, &dir, diags))
 }
 
-/// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read. As [`load_dir`], no longer
-/// than the time limit.
+/// Reads files of swanctl.conf's kind as one configuration. `None` when none of them could be read.
+/// As [`load_dir`], no longer than the time limit.
 pub fn load_files(now: Clock, files: &[PathBuf], diags: &mut Diagnostics) -> Option<Config> {
     let files = files.to_vec();
     on_a_thread(now, diags, move |fs, diags| read_files(fs, &files, diags))
@@ -96,7 +99,8 @@ pub fn read_dir(fs: &Files, dir: &Path, diags: &mut Diagnostics) -> Option<Confi
     let before = diags.errors();
     let main = dir.join("swanctl.conf");
     let mut files = Vec::new();
-    // What cannot be looked at is not taken for what is not there: its connections would be ended, and unguarded.
+    // A file that cannot be looked at is not taken for a missing one: its connections would be
+    // ended, and unguarded.
     let has_main = there(fs, &main, diags);
     if has_main {
         files.push(main);
@@ -214,7 +218,8 @@ fn secret_files(root: &Section, sources: &[Source], diags: &mut Diagnostics) {
     }
 }
 
-/// Understands a tree. `used`: top-level sections that others inherit from, which may have any name.
+/// Understands a tree. `used`: top-level sections that others inherit from, which may have any
+/// name.
 pub(super) fn understand(root: &Section, used: &HashSet<String>, diags: &mut Diagnostics) -> Config {
     let mut config = Config::default();
     for (name, node) in root.entries() {

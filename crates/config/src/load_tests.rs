@@ -302,7 +302,7 @@ fn a_port_of_a_connection_is_one_of_the_daemon_s() {
         ]
     );
     assert!(lint_with(&from("500"), moved)[0].contains("UDP port 500 is none of this gateway's, 1500 and"));
-    // What only answers works all the same.
+    // A connection that only answers works all the same.
     let started = |text: String, key: &str| {
         text.replace("remote_ts = 10.2.0.0/24", &format!("remote_ts = 10.2.0.0/24\n {key} = start"))
     };

@@ -1,9 +1,12 @@
-//! Proposal strings in strongSwan's dialect: `aes128gcm16-prfsha256-curve25519`, `aes256-sha256-modp2048`, `default`.
+//! Proposal strings in strongSwan's dialect: `aes128gcm16-prfsha256-curve25519`,
+//! `aes256-sha256-modp2048`, `default`.
 //!
-//! A token that is known and not built, one that is not known, and one that is of no use in this protocol are errors that name
-//! it. Rules that a string can break (RFC 7296 section 3.3, RFC 8221 section 4: an AEAD with an integrity algorithm, no key
-//! exchange for IKE, encryption without integrity) are errors too. With a classic cipher and no PRF the PRF follows the
-//! integrity algorithm, as in charon; with an AEAD it must be written, as in charon. Not here: the words (`algorithms`).
+//! A token that is known and not built, one that is not known, and one that is of no use in this
+//! protocol are errors that name it. Rules that a string can break (RFC 7296 section 3.3, RFC 8221
+//! section 4: an AEAD with an integrity algorithm, no key exchange for IKE, encryption without
+//! integrity) are errors too. With a classic cipher and no PRF the PRF follows the integrity
+//! algorithm, as in charon; with an AEAD it must be written, as in charon. Not here: the words
+//! (`algorithms`).
 
 use ironswan_keying::diagnosis::{Configuration, ProposalFault};
 use ironswan_wire::iana::{EncrId, EsnId, IntegId, PrfId, ProtocolId, TransformType};
@@ -19,7 +22,8 @@ const IKE_DEFAULT: &[&str] = &[
     "aes128-aes256-sha256-sha384-sha512-prfsha256-prfsha384-prfsha512-curve25519-ecp256-ecp384-modp3072-modp2048",
 ];
 
-/// ESP's `default`. Extended sequence numbers are preferred: at 10 Gb/s of small packets 32 bits last five minutes.
+/// ESP's `default`. Extended sequence numbers are preferred: at 10 Gb/s of small packets 32 bits
+/// last five minutes.
 const ESP_DEFAULT: &[&str] =
     &["aes128gcm16-aes256gcm16-chacha20poly1305-esn-noesn", "aes128-aes256-sha256-sha384-sha512-esn-noesn"];
 
@@ -28,7 +32,8 @@ const AH_DEFAULT: &[&str] = &["sha256-sha384-sha512-esn-noesn"];
 
 /// Proposals are numbered by one byte from 1 (RFC 7296 section 3.3.1).
 const MAX_PROPOSALS: usize = 255;
-/// A peer that is one of us takes no more than this for an IKE_SA, and so many transforms in one payload.
+/// A peer that is one of us takes no more than this for an IKE_SA, and so many transforms in one
+/// payload.
 const MAX_IKE_PROPOSALS: usize = 64;
 const MAX_TRANSFORMS: usize = 512;
 
@@ -89,7 +94,8 @@ fn too_many(list: &[Proposal]) -> Option<Wrong> {
     })
 }
 
-/// Puts lists of several protocols into one, numbered from 1 in this order; or says that they are too many.
+/// Puts lists of several protocols into one, numbered from 1 in this order; or says that they are
+/// too many.
 pub(super) fn join(lists: impl IntoIterator<Item = Vec<Proposal>>) -> Result<Vec<Proposal>, Wrong> {
     let all: Vec<Proposal> = lists.into_iter().flatten().collect();
     match too_many(&all) {
@@ -175,7 +181,8 @@ fn implied_prf(integ: IntegId) -> Option<PrfId> {
     })
 }
 
-/// Checks what a proposal must have, adds what follows from it, and puts it in the order in which charon logs it.
+/// Checks what a proposal must have, adds what follows from it, and puts it in the order in which
+/// charon logs it.
 fn complete(mut t: Vec<Transform>, protocol: ProtocolId) -> Result<Vec<Transform>, ProposalFault> {
     let has = |t: &[Transform], kind| t.iter().any(|x| x.kind() == kind);
     let integ = has(&t, TransformType::INTEG);
@@ -232,7 +239,8 @@ fn encryption(t: &[Transform], integ: bool, protocol: ProtocolId) -> Result<bool
         // RFC 5282 section 8, and RFC 8221 section 6 (AUTH_NONE) for ESP.
         (false, true) if integ => Err(ProposalFault::AeadWithIntegrity),
         (false, true) => Ok(true),
-        // RFC 8221 section 4: encryption without integrity MUST NOT be used; RFC 4303 section 3.2: and not both NULL.
+        // RFC 8221 section 4: encryption without integrity MUST NOT be used; RFC 4303 section 3.2:
+        // and not both NULL.
         (true, false) if !integ => Err(match classic.contains(&EncrId::NULL) {
             true => ProposalFault::NullAlone,
             false => ProposalFault::EncryptionAlone,

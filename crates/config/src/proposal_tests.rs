@@ -146,7 +146,8 @@ fn what_is_wrong_is_named_with_the_remedy() {
     assert!(ike(&vec!["aes128-sha256-ecp256"; 300].join(",")).is_err());
 }
 
-/// What a peer like us refuses as a syntax error is not offered, and nothing is left out unsaid.
+/// A list that a peer like us refuses as a syntax error is not offered, and nothing is left out
+/// unsaid.
 #[test]
 fn what_does_not_go_into_one_payload_is_an_error() {
     let many = |text: &str, n: usize| vec![text; n].join(",");

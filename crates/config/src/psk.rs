@@ -1,14 +1,17 @@
-//! Pre-shared keys as people write them: a random one, and those that stand in a document and so are known to everybody.
+//! Pre-shared keys as people write them: a random one, and those that stand in a document and so
+//! are known to everybody.
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use ironswan_crypto::rng::Rng;
 use ironswan_wire::secret::{Secret, ct_eq};
 use zeroize::Zeroizing;
 
-/// Length of a random key in bytes: that of the output of HMAC-SHA2-256, which is more than anybody can guess.
+/// Length of a random key in bytes: that of the output of HMAC-SHA2-256, which is more than anybody
+/// can guess.
 const RANDOM: usize = 32;
 
-/// The keys of our documents, those of older versions too. Everybody can read them, so they keep nobody out.
+/// The keys of our documents, those of older versions too. Everybody can read them, so they keep
+/// nobody out.
 const DOCUMENTED: [&[u8]; 2] = [b"the-key-that-pki-printed", b"Base64 instead of text, 32 bytes"];
 
 /// A random key in the form that `secret =` takes: `0s` and base64.

@@ -1,9 +1,11 @@
-//! Section references: `name : a, b.c { }` takes over what `a` has and `name` has not, then what `b.c` has.
+//! Section references: `name : a, b.c { }` takes over what `a` has and `name` has not, then what
+//! `b.c` has.
 //!
-//! As in strongSwan's settings, references are followed when something is looked for, not when they are read: a section
-//! at a path is itself, then what it refers to, then what stands at the same path below whatever the sections around it
-//! refer to; of each in turn the first that has a key holds. A key that is written without a value hides one behind it.
-//! References to nothing and in circles, which strongSwan ignores, are errors: a tunnel would be less than what was written.
+//! As in strongSwan's settings, references are followed when something is looked for, not when they
+//! are read: a section at a path is itself, then what it refers to, then what stands at the same
+//! path below whatever the sections around it refer to; of each in turn the first that has a key
+//! holds. A key that is written without a value hides one behind it. References to nothing and in
+//! circles, which strongSwan ignores, are errors: a tunnel would be less than what was written.
 
 use std::collections::HashSet;
 use std::ptr;
@@ -13,23 +15,28 @@ use ironswan_keying::diagnosis::{Configuration, InheritFault, InheritLimit};
 use super::diag::Diagnostics;
 use super::tree::{Node, Origin, Section};
 
-/// References may add so many entries, and so many more for each that was written: a template of 50 keys for every
-/// connection. A few kilobytes become a few megabytes at most.
+/// References may add so many entries, and so many more for each that was written: a template of 50
+/// keys for every connection. A few kilobytes become a few megabytes at most.
 const ADDED_ENTRIES: usize = 20_000;
 const ADDED_PER_ENTRY: usize = 50;
-/// References add no more entries than this, however many were written: 50 for each of 100,000 connections, as many as
-/// `ike_sa_max` lets be up by default. One of some bytes takes 160-280 bytes of memory, so that all are 1.4 GB at most.
+/// References add no more entries than this, however many were written: 50 for each of 100,000
+/// connections, as many as `ike_sa_max` lets be up by default. One of some bytes takes 160-280
+/// bytes of memory, so that all are 1.4 GB at most.
 const MAX_ADDED_ENTRIES: usize = 5_000_000;
-/// Each so many bytes of a name and its text count as one more entry: a text of 10 MB is not free to inherit.
+/// Each so many bytes of a name and its text count as one more entry: a text of 10 MB is not free
+/// to inherit.
 const BYTES_PER_ENTRY: usize = 100;
-/// Sections and entries that may be visited in all, and so many more for each entry that was written.
+/// Sections and entries that may be visited in all, and so many more for each entry that was
+/// written.
 const STEPS: usize = 1_000_000;
 const STEPS_PER_ENTRY: usize = 200;
 /// No more visits than this, however many entries were written: a few seconds of work.
 const MAX_STEPS: usize = 50_000_000;
-/// A path that is looked for is at most this long; it grows without end when a section inherits from a part of itself.
+/// A path that is looked for is at most this long; it grows without end when a section inherits
+/// from a part of itself.
 const MAX_PATH: usize = 64;
-/// References that lead from one section to the next, at most: each of them takes place on the stack.
+/// References that lead from one section to the next, at most: each of them takes place on the
+/// stack.
 const MAX_CHAIN: usize = 64;
 /// Only so many sections are compared with a name that is none, and only for so many names.
 const MAX_COMPARED: usize = 10_000;
@@ -65,7 +72,7 @@ fn resolve_within(max_added: usize, root: &mut Section, diags: &mut Diagnostics)
         for (path, name, origin) in refs {
             let wrong = resolver.wrong(path, name, &mut in_circle);
             if resolver.stopped.is_some() {
-                // What was found is not all there is.
+                // The limit was reached before everything was found.
                 resolver.place(origin, path);
                 break;
             }
@@ -163,7 +170,7 @@ struct Resolver<'a> {
     circles: HashSet<*const Section>,
     /// The limit that was reached.
     stopped: Option<InheritLimit>,
-    /// What was being resolved then: where it was written, and its path.
+    /// Place and path of the section that was being resolved then.
     place: Option<(Origin, String)>,
 }
 
@@ -175,7 +182,8 @@ impl<'a> Resolver<'a> {
         found.first().is_some_and(|own| self.circles.contains(&ptr::from_ref(*own)))
     }
 
-    /// What is wrong with a reference to `name` from the section at `path`. `in_circle` holds for all references of a section.
+    /// Returns the fault of a reference to `name` from the section at `path`. `in_circle` holds for
+    /// all references of a section.
     fn wrong(&mut self, path: &[String], name: &str, in_circle: &mut Option<bool>) -> Option<InheritFault> {
         let own = borrowed(path);
         let target: Vec<&str> = name.split('.').collect();
@@ -263,7 +271,7 @@ impl<'a> Resolver<'a> {
         self.following.pop();
     }
 
-    /// What `parts` are together, with everything below. `path` is where.
+    /// Merges `parts`, which are one section at `path`, with everything below them.
     fn whole(&mut self, path: &mut Vec<String>, parts: &[&'a Section], diags: &mut Diagnostics) -> Section {
         let origin = parts.first().map_or(&self.root.origin, |s| &s.origin);
         let mut out = Section::new(origin.clone());

@@ -54,7 +54,7 @@ fn references_are_followed_at_every_level_of_a_path() {
     assert!(d.is_empty(), "{d:?}");
     let get = |k: &str| s.section("c").unwrap().value(k).unwrap().as_text().to_string();
     assert_eq!([get("a"), get("b"), get("d")], ["1", "2", "3"]);
-    // What `all` has only by inheritance can be inherited again.
+    // Keys that `all` has only by inheritance can be inherited again.
     let (s, d) = one("x { c { a = 1 } }\nall : x { d : all.c { } }");
     assert!(d.is_empty(), "{d:?}");
     assert!(s.section("all").unwrap().section("d").unwrap().value("a").is_some());
@@ -76,7 +76,7 @@ fn sections_that_contain_themselves_are_errors() {
     ] {
         let (s, d) = one(text);
         assert!(d.errors() > 0 && d.error_lines()[0].contains(why), "{text}: {d:?}");
-        // What is left has no references, whole or not.
+        // The result has no references, whole or not.
         let mut again = Diagnostics::default();
         let (size, mut s) = (s.size(), s);
         resolve(&mut s, &mut again);
@@ -96,7 +96,8 @@ fn two_to_the_sixty_ways_to_one_section_end_soon() {
     assert!(d.error_lines().iter().any(|l| l.contains("makes too many entries")), "{d:?}");
 }
 
-/// The thread of [`super::super::files`] has a stack of 8 MiB. Gives the findings, and the seconds that it took.
+/// The thread of [`super::super::files`] has a stack of 8 MiB. Gives the findings, and the seconds
+/// that it took.
 fn on_a_small_stack(text: String) -> (Vec<String>, f64) {
     let run = move || {
         let began = ironswan_testkit::clock::now();

@@ -1,19 +1,21 @@
-//! Reader of the `section { key = value }` syntax of `swanctl.conf`, `strongswan.conf` and `ironswan.conf`.
+//! Reader of the `section { key = value }` syntax of `swanctl.conf`, `strongswan.conf` and
+//! `ironswan.conf`.
 //!
 //! ```text
 //! # comment
 //! include conf.d/*.conf
 //! name : other, third.sub {      inherits from sections written elsewhere
-//!     key = words up to the end of the line, a `}` or a `#`: one blank between them, however many are written
-//!     text = "quoted: \" \\ \n \r \t, may go over lines, \<newline> joins" and "more"    joined by one blank, too
+//!     key = words up to the end of the line, a `}` or a `#`    one blank between two words
+//!     text = "quoted: \" \\ \n \r \t, \<newline> joins lines" and "more"    one blank, too
 //!     unset =                    takes away what was written before, or would be inherited
 //! }
 //! ```
-//! A key written twice: the last one holds, with a warning. A section written twice: its parts are merged. CRLF, tabs
-//! and a byte order mark are harmless. `testkit/interop/tests/grammar.py` compares this reader with Debian's `swanctl`. Refused
-//! although `swanctl` takes them, since they hide mistakes: a NUL, bytes that are not UTF-8, control characters and
-//! Unicode blanks outside of quotes, a key and a section of one name, a section that begins in one file and ends in
-//! another. What keys mean is `meaning`'s affair; files and globs are `include`'s.
+//! A key written twice: the last one holds, with a warning. A section written twice: its parts are
+//! merged. CRLF, tabs and a byte order mark are harmless. `testkit/interop/tests/grammar.py`
+//! compares this reader with Debian's `swanctl`. Refused although `swanctl` takes them, since they
+//! hide mistakes: a NUL, bytes that are not UTF-8, control characters and Unicode blanks outside of
+//! quotes, a key and a section of one name, a section that begins in one file and ends in another.
+//! The meaning of keys is in `meaning`; files and globs are in `include`.
 
 use std::sync::Arc;
 
@@ -33,8 +35,8 @@ const MAX_REFS: usize = 100;
 
 /// Reads what an `include` names into the section where it stands.
 pub(super) trait Includes {
-    /// Reads every file that `pattern` (relative to the including file) names. `path`: the names of the sections that are
-    /// open, of which `into` is the last.
+    /// Reads every file that `pattern` (relative to the including file) names. `path`: the names of
+    /// the sections that are open, of which `into` is the last.
     fn include(
         &mut self,
         pattern: &str,
@@ -62,8 +64,8 @@ impl Includes for NoIncludes {
     }
 }
 
-/// Reads one text into `root`, which is the section that `path` names. The first thing that cannot be read ends it, with
-/// an error in `diags`; what was read before stays in `root`.
+/// Reads one text into `root`, which is the section that `path` names. The first thing that cannot
+/// be read ends it, with an error in `diags`; what was read before stays in `root`.
 pub(super) fn parse(
     file: &Arc<str>,
     bytes: &[u8],
@@ -109,14 +111,16 @@ fn line_of(bytes: &[u8], pos: usize) -> u32 {
 /// The line on which reading ends, and the reason.
 type Stop = (u32, SyntaxFault);
 
-/// What the indentation says about braces. A missing `}` shows only at the end of the file, far from its place; people
-/// indent what is inside, so the first line that stands too far out, or the first `}` that stands too far in, tells more.
+/// Braces as the indentation suggests them. A missing `}` shows only at the end of the file, far
+/// from its place; people indent what is inside, so the first line that stands too far out, or the
+/// first `}` that stands too far in, tells more.
 struct Layout<'a> {
-    /// Where the current line begins in the text.
+    /// Offset in the text at which the current line begins, in bytes.
     line_start: usize,
     /// Nothing of the current line has been read.
     fresh: bool,
-    /// The first section that ends by its indentation and not by a brace: name, line of its beginning, line of its end.
+    /// The first section that ends by its indentation and not by a brace: name, line of its
+    /// beginning, line of its end.
     unclosed: Option<(&'a str, u32, u32)>,
     /// The line of the first `}` that stands further in than the section that it closes.
     superfluous: Option<u32>,
@@ -170,8 +174,8 @@ impl<'a> Parser<'a, '_> {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\r']);
     }
 
-    /// A comment ends with its line. What is behind a carriage return in the middle of one `swanctl` reads in some places and
-    /// not in others.
+    /// A comment ends with its line. What is behind a carriage return in the middle of one
+    /// `swanctl` reads in some places and not in others.
     fn comment(&mut self) {
         let end = self.rest.find('\n').unwrap_or(self.rest.len());
         if self.rest[..end].trim_end_matches('\r').contains('\r') {
@@ -270,7 +274,8 @@ impl<'a> Parser<'a, '_> {
             _ => stop,
         };
         let name = self.name().map_err(hide)?;
-        // With one blank before the `=` it is a key, with two a directive that lacks its file: so does `swanctl` read it.
+        // With one blank before the `=` it is a key, with two a directive that lacks its file: so
+        // does `swanctl` read it.
         if name == "include" && self.rest.starts_with([' ', '\t']) && !self.rest[1..].starts_with('=') {
             self.blanks();
             let pattern = self.include_pattern()?;
@@ -344,7 +349,8 @@ impl<'a> Parser<'a, '_> {
         Ok(())
     }
 
-    /// A name, quoted by nothing: everything printable but `. , : { } = " #` and blanks (strongswan.conf(5)).
+    /// A name, quoted by nothing: everything printable but `. , : { } = " #` and blanks
+    /// (strongswan.conf(5)).
     fn name(&mut self) -> Result<&'a str, Stop> {
         let ends = |c: char| c.is_whitespace() || c.is_control() || ".,:{}=\"#".contains(c);
         let end = self.rest.find(ends).unwrap_or(self.rest.len());
@@ -461,8 +467,8 @@ impl<'a> Parser<'a, '_> {
         Ok(if parts == 0 { Value::unset(at.clone()) } else { Value::text(out.as_str(), at.clone()) })
     }
 
-    /// A quoted text, standing on its opening quote. Every carriage return is left out, so that line ends inside are the same
-    /// whatever the file's are.
+    /// A quoted text, standing on its opening quote. Every carriage return is left out, so that
+    /// line ends inside are the same whatever the file's are.
     fn quoted(&mut self) -> Result<Zeroizing<String>, Stop> {
         let opened = self.line;
         let never = || (opened, SyntaxFault::QuoteNeverClosed);
@@ -493,7 +499,8 @@ impl<'a> Parser<'a, '_> {
     }
 }
 
-/// True when a line indented by `inner` stands further in than one indented by `outer`. Blanks and tabs are not compared.
+/// True when a line indented by `inner` stands further in than one indented by `outer`. Blanks and
+/// tabs are not compared.
 fn further_in(inner: &str, outer: &str) -> bool {
     inner.len() > outer.len() && inner.starts_with(outer)
 }

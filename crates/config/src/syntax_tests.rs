@@ -99,7 +99,7 @@ fn a_missing_or_superfluous_brace_is_one_finding_that_names_its_place() {
     let text = "connections {\n  a {\n    local {\n      auth = psk\n    }\n    remote {\n      auth = psk\n    }\n  }\n  \
                 b {\n    version = 2\n  }\n}\nsecrets {\n  ike-1 {\n    secret = x\n  }\n}\n";
     let lines: Vec<&str> = text.lines().collect();
-    // What opened at which line is closed by which line.
+    // Lines that open sections, and the lines that close them.
     for (name, opened, closed) in [
         ("local", 3, 5),
         ("remote", 6, 8),

@@ -1,7 +1,7 @@
-//! What was written: sections, keys and values, each with the place it was written at.
+//! The written text as a tree: sections, keys and values, each with the place it was written at.
 //!
-//! The same tree is made from a file (`syntax`) and from a VICI message (`control::load`), so that `meaning` has one
-//! implementation. Nothing here knows what a key means.
+//! The same tree is made from a file (`syntax`) and from a VICI message (`control::load`), so that
+//! `meaning` has one implementation. Nothing here knows what a key means.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-/// Where something was written. Line 0: not in a file (VICI, the command line).
+/// Place of a text. Line 0: not in a file (VICI, the command line).
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Origin {
     /// File as it was named, or a word for the source.
@@ -36,7 +36,7 @@ impl fmt::Display for Origin {
 pub struct Value {
     items: Vec<Zeroizing<String>>,
     list: bool,
-    /// Where.
+    /// Place of the value.
     pub origin: Origin,
 }
 
@@ -79,8 +79,9 @@ impl Value {
         self.items.iter().all(|i| i.trim().is_empty())
     }
 
-    /// The items of a list: a text is split at commas, blanks are trimmed, empty items are left out. An item in quotes of
-    /// its own (`'CN=a, O=b', c`) ends with them, as `swanctl` splits lists.
+    /// The items of a list: a text is split at commas, blanks are trimmed, empty items are left
+    /// out. An item in quotes of its own (`'CN=a, O=b', c`) ends with them, as `swanctl` splits
+    /// lists.
     pub fn items(&self) -> impl Iterator<Item = &str> {
         let list = self.list;
         self.items
@@ -122,7 +123,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Where it was written.
+    /// Place of the entry.
     pub fn origin(&self) -> &Origin {
         match self {
             Self::Value(v) => &v.origin,
@@ -137,11 +138,12 @@ const INDEXED_FROM: usize = 16;
 /// A section: its entries in the order in which they were first written.
 #[derive(Clone, Debug)]
 pub struct Section {
-    /// Where it was first opened.
+    /// Place at which the section was first opened.
     pub origin: Origin,
     entries: Vec<(String, Node)>,
     index: HashMap<String, usize>,
-    /// Sections to inherit from (`name : a, b { ... }`), with the place of each reference; empty once resolved.
+    /// Sections to inherit from (`name : a, b { ... }`), with the place of each reference; empty
+    /// once resolved.
     pub refs: Vec<(String, Origin)>,
 }
 

@@ -1,5 +1,6 @@
-//! Traffic selectors as swanctl.conf writes them: `10.1.0.0/16`, `10.0.0.1-10.0.0.9`, `dynamic`, each with an optional
-//! `[protocol/port]`: `[tcp]`, `[tcp/80]`, `[udp/1024-2048]`, `[/53]`, `[icmp/8]`, `[tcp/opaque]`.
+//! Traffic selectors as swanctl.conf writes them: `10.1.0.0/16`, `10.0.0.1-10.0.0.9`, `dynamic`,
+//! each with an optional `[protocol/port]`: `[tcp]`, `[tcp/80]`, `[udp/1024-2048]`, `[/53]`,
+//! `[icmp/8]`, `[tcp/opaque]`.
 
 use ironswan_keying::TsSpec;
 use ironswan_keying::diagnosis::ValueFault;

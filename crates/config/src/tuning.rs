@@ -1,4 +1,5 @@
-//! What of the data plane can be set. The defaults need no tuning; `docs/performance.md` says what each gave.
+//! Settings of the data plane. The defaults need no tuning; `docs/performance.md` says what each
+//! gave.
 
 use std::time::Duration;
 
@@ -9,9 +10,9 @@ pub struct Tuning {
     pub workers: usize,
     /// Processors that the workers are bound to, in turns; empty binds none.
     pub pin: Vec<usize>,
-    /// Nice value of the workers, -20 to 19; 0 leaves them as the daemon is. The default puts them before other programs: a
-    /// worker that has a backlog never sleeps, so the scheduler leaves it where it is, beside another busy thread, even while
-    /// a processor idles.
+    /// Nice value of the workers, -20 to 19; 0 leaves them as the daemon is. The default puts them
+    /// before other programs: a worker that has a backlog never sleeps, so the scheduler leaves it
+    /// where it is, beside another busy thread, even while a processor idles.
     pub nice: i8,
     /// Bytes of the batch that is sealed at once.
     pub batch_bytes: usize,
@@ -23,21 +24,23 @@ pub struct Tuning {
     pub gro: bool,
     /// Take and give super-packets at the TUN device.
     pub tun_offload: bool,
-    /// Packets that may wait in the TUN device. They last as long as a worker may have to wait for a processor: some
-    /// milliseconds of small packets.
+    /// Packets that may wait in the TUN device. They last as long as a worker may have to wait for
+    /// a processor: some milliseconds of small packets.
     pub tun_queue: u32,
     /// How long a worker polls its sockets before it sleeps (`SO_BUSY_POLL`); zero does not.
     pub busy_poll: Duration,
     /// Interfaces on which ESP is received through `AF_XDP`.
     pub xdp: Vec<String>,
-    /// Interfaces that kernel threads poll, not softirqs; the data plane itself has no part in it (`crate::napi`).
+    /// Interfaces that kernel threads poll, not softirqs; the data plane itself has no part in it
+    /// (`crate::napi`).
     pub threaded_napi: ThreadedNapi,
 }
 
 /// Interfaces that kernel threads poll.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ThreadedNapi {
-    /// All that can be, where the daemon may use one processor only: what arrives takes it there from what carries. Else none.
+    /// All that can be, where the daemon may use one processor only: what arrives takes it there
+    /// from what carries. Else none.
     Auto,
     /// These.
     Named(Vec<String>),

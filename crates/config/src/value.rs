@@ -1,5 +1,5 @@
-//! Values as people write them: yes and no, numbers, times, sizes, addresses, secrets. Each reader gives the value or
-//! the sentence that says what is wrong with it.
+//! Values as people write them: yes and no, numbers, times, sizes, addresses, secrets. Each reader
+//! gives the value or the sentence that says what is wrong with it.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, Wrong> {
     }
 }
 
-/// What was written, short enough for a message and without control characters.
+/// Cuts a written text to the length of a message, and escapes its control characters.
 pub(super) fn show(text: &str) -> String {
     let short: String = text.chars().take(60).flat_map(char::escape_debug).collect();
     if text.chars().count() > 60 { short + "..." } else { short }
@@ -156,7 +156,8 @@ pub(super) fn range(text: &str) -> Result<AddrRange, Wrong> {
     Err(wrong(t, ValueFault::Not("an address, a subnet or a range"), ""))
 }
 
-/// The subnet that is meant by an address and a prefix length when the address has bits set behind it.
+/// The subnet that is meant by an address and a prefix length when the address has bits set behind
+/// it.
 pub(super) fn host_bits(text: &str) -> Option<AddrRange> {
     let (addr, rest) = text.trim().split_once('/')?;
     let addr: IpAddr = addr.trim().parse().ok()?;
@@ -164,7 +165,7 @@ pub(super) fn host_bits(text: &str) -> Option<AddrRange> {
     AddrRange::prefix(addr, len).filter(|range| range.start() != addr)
 }
 
-/// What may be a DNS name, with or without the dot of the root.
+/// True for a text that may be a DNS name, with or without the dot of the root.
 fn host_name(t: &str) -> bool {
     t.len() <= 253
         && t.bytes().any(|b| b.is_ascii_alphabetic())
@@ -191,14 +192,16 @@ pub(super) fn address(text: &str) -> Result<AddrSpec, Wrong> {
         return Ok(AddrSpec::Host(addr));
     }
     if !t.is_empty() && range(t).is_err() && host_name(t) {
-        // What it stands for is asked when it matters, not here: an answer may take long, and may be another tomorrow.
+        // The name is resolved when a connection needs the address, not here: an answer may take
+        // long, and may be another one tomorrow.
         return Ok(AddrSpec::Name(t.trim_end_matches('.').to_ascii_lowercase()));
     }
     range(t).map(|r| if r.start() == r.end() { AddrSpec::Host(r.start()) } else { AddrSpec::Range(r) })
 }
 
-/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself. What does not become a secret is
-/// wiped, and nothing grows: what does is copied, and the old copy stays in memory.
+/// A secret as swanctl.conf has it: `0x` hexadecimal, `0s` base64, else the text itself. What does
+/// not become a secret is wiped, and nothing grows: what does is copied, and the old copy stays in
+/// memory.
 pub(super) fn secret(text: &str) -> Result<Secret, Wrong> {
     let bad = |why| Configuration::BadSecret { why };
     let mut bytes = if let Some(hex) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
@@ -229,8 +232,9 @@ fn from_hex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     Some(out)
 }
 
-/// Base64 with its padding: other readers make other keys of what is not padded, and swanctl drops what is behind the last
-/// four digits. Bits of the last digit that belong to no byte may be set; they are ignored.
+/// Base64 with its padding: other readers make other keys of what is not padded, and swanctl drops
+/// what is behind the last four digits. Bits of the last digit that belong to no byte may be set;
+/// they are ignored.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),

@@ -1,4 +1,5 @@
-//! What a file has as a key is nowhere in memory once the configuration is dropped: neither its digits, nor a part of the key.
+//! The key of a file is nowhere in memory once the configuration is dropped: neither its digits,
+//! nor a part of the key.
 
 use zeroize::Zeroizing;
 

@@ -20,11 +20,12 @@ use super::keys::{self, Key};
 const MAX_SELECTORS: usize = 255;
 /// RFC 4303 section 3.4.3: "A minimum window size of 32 packets MUST be supported".
 const REPLAY_WINDOW_MIN: u32 = 32;
-/// More bytes than this are encrypted with one key of 3DES only with a warning. Its blocks have 8 bytes: two equal ones show
-/// text, and come after 2^32 blocks (Sweet32). Without a limit of its own, a child with 3DES rekeys after this many bytes.
+/// More bytes than this are encrypted with one key of 3DES only with a warning. Its blocks have 8
+/// bytes: two equal ones show text, and come after 2^32 blocks (Sweet32). Without a limit of its
+/// own, a child with 3DES rekeys after this many bytes.
 const SMALL_BLOCK_BYTES: u64 = 1 << 30;
-/// Lowest hard limit in packets. One frame of the kernel may become so many: 64 KB of TCP are 1,365 segments where the MSS is 48
-/// bytes, the least that Linux takes.
+/// Lowest hard limit in packets. One frame of the kernel may become so many: 64 KB of TCP are 1,365
+/// segments where the MSS is 48 bytes, the least that Linux takes.
 const LEAST_PACKETS: u64 = 1_500;
 /// Lowest hard limit in bytes, for the same frame: each of its segments has headers of its own.
 const LEAST_BYTES: u64 = 1 << 18;
@@ -117,7 +118,8 @@ pub(super) fn child(
     })
 }
 
-/// ESP and AH proposals, those first whose key was written first, as charon takes them. Without either key: ESP's default.
+/// ESP and AH proposals, those first whose key was written first, as charon takes them. Without
+/// either key: ESP's default.
 fn proposals(r: &mut Reader<'_>) -> Vec<Proposal> {
     let mut keys = [&k::ESP_PROPOSALS, &k::AH_PROPOSALS];
     let section = r.section;
@@ -184,7 +186,8 @@ fn hides_lengths<T>(r: &mut Reader<'_>, key: &Key<T>, mode: Mode, ah: bool) {
     }
 }
 
-/// Transport mode is between two addresses (RFC 7296 section 2.23.1): with more, tunnel mode is asked for, as by charon.
+/// Transport mode is between two addresses (RFC 7296 section 2.23.1): with more, tunnel mode is
+/// asked for, as by charon.
 fn host_to_host(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>, list: &[TsSpec]) {
     let mut ranges =
         list.iter().filter_map(|ts| if let TsSpec::Fixed(ts) = ts { Some(ts.range) } else { None });
@@ -196,9 +199,10 @@ fn host_to_host(r: &mut Reader<'_>, key: &Key<Vec<TsSpec>>, list: &[TsSpec]) {
     }
 }
 
-/// A soft and a hard limit. A hard limit that is not written is 10 % more than the soft one, and at least `least`. A hard limit
-/// has to let a whole frame of the kernel through: a frame that goes beyond it is dropped and ends the SA, so that every
-/// such frame would cost a key exchange and none would pass.
+/// A soft and a hard limit. A hard limit that is not written is 10 % more than the soft one, and at
+/// least `least`. A hard limit has to let a whole frame of the kernel through: a frame that goes
+/// beyond it is dropped and ends the SA, so that every such frame would cost a key exchange and
+/// none would pass.
 fn limits(r: &mut Reader<'_>, soft: &Key<u64>, hard: &Key<u64>, least: u64) -> (u64, u64) {
     let s = r.read(soft);
     let h = r.written(hard).unwrap_or(if s == 0 { 0 } else { s.saturating_add(s / 10).max(least) });

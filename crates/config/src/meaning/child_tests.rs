@@ -1,4 +1,5 @@
-//! Tests of a child's keys: what each means, its default, and what is said of values that are wrong or do not go together.
+//! Tests of a child's keys: what each means, its default, and what is said of values that are wrong
+//! or do not go together.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use ironswan_wire::sadb::{Dscp, Lifetime, Mode, SaOptions, Tfc};
 
 use super::tests::{PSK, conn};
 
-/// What a child becomes, and everything that is said.
+/// Reads a child, and returns it with all findings.
 fn child(conn_keys: &str, keys: &str) -> (Option<ChildConfig>, Vec<String>) {
     let (c, d) = conn(&format!("{PSK}{conn_keys}\nchildren {{ n {{\n{keys}\n}} }}"));
     (c.map(|mut c| c.children.remove(0)), d.iter().map(ToString::to_string).collect())
@@ -343,7 +344,8 @@ fn limits_are_times_bytes_and_packets() {
     );
 }
 
-/// A frame of 64 KB that does not fit ends the SA. Without a hard limit of its own a low soft one leaves room for one.
+/// A frame of 64 KB that does not fit ends the SA. Without a hard limit of its own a low soft one
+/// leaves room for one.
 #[test]
 fn a_hard_limit_lets_a_frame_of_the_kernel_through() {
     let n = good("rekey_packets = 10\nrekey_bytes = 1000");

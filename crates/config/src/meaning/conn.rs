@@ -15,16 +15,16 @@ use super::child::child;
 use super::keys::conn::{self as k, local as l, remote as m};
 use super::keys::{self, Key, Table, join};
 
-/// A connection's name and a child's are at most this long. VICI's answers put both into one name, or a child's and a number,
-/// and a name of VICI has 255 bytes.
+/// A connection's name and a child's are at most this long. VICI's answers put both into one name,
+/// or a child's and a number, and a name of VICI has 255 bytes.
 const MAX_NAME: usize = 100;
 /// Addresses of one side: those of both sides are tried with each other.
 const MAX_ADDRS: usize = 255;
 /// Names of the sub-sections of a connection, each with or without a suffix.
 const SECTIONS: &[&str] = &["local", "remote", "children"];
 
-/// Understands one connection. `path` is what its keys are called in messages (`connections.net`, or empty for VICI).
-/// `None` when there was an error; all errors are in `diags`.
+/// Understands one connection. `path` is what its keys are called in messages (`connections.net`,
+/// or empty for VICI). `None` when there was an error; all errors are in `diags`.
 pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnostics) -> Option<Connection> {
     let before = diags.errors();
     if let Err(reason) = name_of(name) {
@@ -49,7 +49,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
         },
         SECTIONS,
     );
-    // What is only let through or dropped needs nobody to authenticate.
+    // A connection that only lets packets through or drops them needs nobody to authenticate.
     let shunt = |s: &Section| {
         s.value("mode")
             .is_some_and(|m| matches!(m.as_text().trim().to_ascii_lowercase().as_str(), "pass" | "drop"))
@@ -143,7 +143,7 @@ pub fn connection(name: &str, section: &Section, path: &str, diags: &mut Diagnos
     })
 }
 
-/// What is wrong with the name of a connection or a child. From a file it can only be too long.
+/// Checks the name of a connection or a child. From a file it can only be too long.
 fn name_of(name: &str) -> Result<(), Configuration> {
     let bad = |why| Configuration::BadName { name: show(name), why };
     if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {

@@ -1,4 +1,5 @@
-//! `ironswan.conf`: the daemon's own settings. Its keys are in `keys::settings`, those of `data { .. }` in `keys::data`.
+//! `ironswan.conf`: the daemon's own settings. Its keys are in `keys::settings`, those of `data {
+//! .. }` in `keys::data`.
 
 use std::path::PathBuf;
 
@@ -31,9 +32,9 @@ pub struct Daemon {
     pub guard: bool,
     /// Folder for key material, for Wireshark.
     pub keylog: Option<PathBuf>,
-    /// Where VICI listens; empty: the default.
+    /// Addresses on which VICI listens. Empty: the default.
     pub vici_listen: Vec<String>,
-    /// What is logged.
+    /// The least important level that is logged.
     pub log_level: Level,
     /// How it is logged.
     pub log_format: LogFormat,

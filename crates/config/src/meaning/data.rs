@@ -13,7 +13,8 @@ use crate::tuning::{ThreadedNapi, Tuning};
 /// Most interfaces of one list.
 const MAX_INTERFACES: usize = 32;
 
-/// Reads the section. `tun` is the TUN device's name. The second result is the engine, when one is named.
+/// Reads the section. `tun` is the TUN device's name. The second result is the engine, when one is
+/// named.
 pub(super) fn data(section: &Section, tun: &str, diags: &mut Diagnostics) -> (Tuning, Option<EngineId>) {
     let mut r = Reader { section, path: "data", diags };
     let workers = r.read(&k::WORKERS);
@@ -73,7 +74,8 @@ fn threaded_napi(r: &mut Reader<'_>, tun: &str) -> ThreadedNapi {
     }
 }
 
-/// Reads a list of interfaces. `write`: the remedies for the TUN device among them, and for too many.
+/// Reads a list of interfaces. `write`: the remedies for the TUN device among them, and for too
+/// many.
 fn interfaces(
     r: &mut Reader<'_>,
     key: &Key<Vec<String>>,

@@ -1,6 +1,7 @@
 //! The tables of `docs/manual/configuration.md`, made from the table of keys.
 //!
-//! A table stands between `<!-- keys: NAME -->` and `<!-- end of keys -->`. `cargo run -p ironswan-config --example manual` writes it.
+//! A table stands between `<!-- keys: NAME -->` and `<!-- end of keys -->`. `cargo run -p
+//! ironswan-config --example manual` writes it.
 
 use std::fmt::Write as _;
 

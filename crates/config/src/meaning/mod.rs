@@ -1,7 +1,9 @@
-//! The meaning of a configuration: from sections, keys and texts to connections. One implementation for files and for VICI.
+//! The meaning of a configuration: from sections, keys and texts to connections. One implementation
+//! for files and for VICI.
 //!
-//! Every finding is reported, not only the first. Defaults are swanctl's; where ours differ the reader says so:
-//! `replay_window` is 4096 packets (32 there), since routers with several queues reorder more than 32 packets.
+//! Every finding is reported, not only the first. Defaults are swanctl's; where ours differ the
+//! reader says so: `replay_window` is 4096 packets (32 there), since routers with several queues
+//! reorder more than 32 packets.
 //!
 //! # Files
 //!
@@ -68,7 +70,7 @@ impl Reader<'_> {
         self.section.value(key.name()).is_some()
     }
 
-    /// Where a key was written, or the section when it was not.
+    /// Place of a key, or of the section when the key was not written.
     fn origin<T>(&self, key: &Key<T>) -> Origin {
         let section = || self.section.origin.clone();
         self.section.value(key.name()).map_or_else(section, |v| v.origin.clone())

@@ -1,4 +1,5 @@
-//! `secrets`: pre-shared keys. Kinds of secrets that nothing uses yet are errors, as everything unbuilt is.
+//! `secrets`: pre-shared keys. Kinds of secrets that nothing uses yet are errors, as everything
+//! unbuilt is.
 
 use ironswan_keying::SharedKey;
 use ironswan_keying::diagnosis::Configuration;

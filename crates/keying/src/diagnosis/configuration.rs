@@ -1,5 +1,5 @@
-//! Entries of the area configuration: files, names of keys and sections, values, and parts that do not
-//! fit each other. The finding that holds an entry names file, line and key.
+//! Entries of the area configuration: files, names of keys and sections, values, and parts that do
+//! not fit each other. The finding that holds an entry names file, line and key.
 
 use super::entry::entries;
 use super::reading::{FileFault, IncludeFault, InheritFault, InheritLimit, SyntaxFault};

@@ -9,7 +9,8 @@ use super::entry::{Words, say};
 const LONGER: &str = "whoever answers as the peer once can try keys offline; `ironswan pki --psk` makes one of 32 random bytes";
 
 impl Configuration {
-    /// A missing key answers a peer as an authentication that failed. The other entries answer nobody.
+    /// A missing key answers a peer as an authentication that failed. The other entries answer
+    /// nobody.
     pub(super) fn notify(&self) -> Option<NotifyType> {
         matches!(self, Self::NoKey { .. }).then_some(NotifyType::AUTHENTICATION_FAILED)
     }

@@ -1,4 +1,5 @@
-//! Parts that the entries of every area are made from: fault, words, and the macro that makes the enums of an area.
+//! Parts that the entries of every area are made from: fault, words, and the macro that makes the
+//! enums of an area.
 
 use std::fmt;
 

@@ -6,8 +6,9 @@
 //!                                    ├─ notify     the NOTIFY that answers the peer, if one does
 //!                                    └─ Entry ─── name (kebab-case), area, fault, meaning: without the data
 //! ```
-//! Names of entries are stable: logs, JSON, VICI and the manual use them. `docs/manual/troubleshooting.md`
-//! has a row for each entry. A new reason is a new entry in the file of its area.
+//! Names of entries are stable: logs, JSON, VICI and the manual use them.
+//! `docs/manual/troubleshooting.md` has a row for each entry. A new reason is a new entry in the
+//! file of its area.
 //!
 //! # Files
 //!
@@ -118,8 +119,8 @@ macro_rules! areas {
                 }
             }
 
-            /// The error notification that tells the peer (RFC 7296 section 3.10.1). `None`: the peer is
-            /// not told.
+            /// The error notification that tells the peer (RFC 7296 section 3.10.1). `None`: the
+            /// peer is not told.
             pub fn notify(&self) -> Option<NotifyType> {
                 match self {
                     $(Self::$area(reason) => reason.notify(),)+
@@ -146,7 +147,8 @@ impl Diagnosis {
         self.words().sentence
     }
 
-    /// The sentence that says what to do, without a full stop. Empty when the first sentence says all.
+    /// The sentence that says what to do, without a full stop. Empty when the first sentence says
+    /// all.
     pub fn remedy(&self) -> String {
         self.words().remedy
     }

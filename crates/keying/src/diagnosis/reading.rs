@@ -1,5 +1,5 @@
-//! Details of reading a configuration: files, syntax, inheritance. Texts are short and have no control
-//! characters: whoever makes an entry has cut and escaped what it quotes.
+//! Details of reading a configuration: files, syntax, inheritance. Texts are short and have no
+//! control characters: whoever makes an entry has cut and escaped what it quotes.
 
 use super::entry::{Words, say};
 

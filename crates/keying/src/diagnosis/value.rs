@@ -1,4 +1,5 @@
-//! Details of values: single values, secrets, proposals, and values that contradict or weaken each other.
+//! Details of values: single values, secrets, proposals, and values that contradict or weaken each
+//! other.
 
 use super::entry::{Words, say};
 
@@ -201,7 +202,8 @@ impl SecretFault {
 /// Combined-mode algorithms, as messages list them.
 const AEADS: &str = "AES-GCM, AES-CCM, AES-GMAC and ChaCha20-Poly1305";
 
-/// Reason why the text of a proposal cannot be used. `name` is the word of an algorithm, cut and escaped.
+/// Reason why the text of a proposal cannot be used. `name` is the word of an algorithm, cut and
+/// escaped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ProposalFault {
     /// Two hyphens in a row.

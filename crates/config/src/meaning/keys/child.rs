@@ -17,7 +17,8 @@ use crate::{proposal, ts};
 
 /// Largest replay window. It takes a bit per packet and SA: this is 8 KiB.
 const REPLAY_WINDOW_MAX: u64 = 65_536;
-/// Shortest and longest time between dummy packets: a shorter one is a flood, a longer one hides nothing.
+/// Shortest and longest time between dummy packets: a shorter one is a flood, a longer one hides
+/// nothing.
 const DUMMIES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 
 const MARKS: &str = "marks are not built yet; remove this key";

@@ -16,12 +16,14 @@ use crate::value::{self, Wrong, advise, wrong};
 const MAX_WORKERS: u64 = 256;
 /// Highest number of a processor (`CPU_SETSIZE` less 1).
 const MAX_CPU: u64 = 1023;
-/// Smallest and largest batch in bytes: two super-packets with the bytes that ESP adds, and a size that no cache holds.
+/// Smallest and largest batch in bytes: two super-packets with the bytes that ESP adds, and a size
+/// that no cache holds.
 const BATCH_BOUNDS: (u64, u64) = (192 << 10, 8 << 20);
-/// Smallest and largest socket buffer in bytes: two merged buffers with the kernel's own share, and the kernel's limit.
+/// Smallest and largest socket buffer in bytes: two merged buffers with the kernel's own share, and
+/// the kernel's limit.
 const SOCKET_BUFFER_BOUNDS: (u64, u64) = (256 << 10, 512 << 20);
-/// Shortest and longest queue of the TUN device in packets: the least that keeps a large flow going (`docs/performance.md`),
-/// and half a second of small packets.
+/// Shortest and longest queue of the TUN device in packets: the least that keeps a large flow going
+/// (`docs/performance.md`), and half a second of small packets.
 const TUN_QUEUE_BOUNDS: (u64, u64) = (100, 200_000);
 const MAX_BUSY_POLL: Duration = Duration::from_millis(10);
 
@@ -99,8 +101,8 @@ fn nice(text: &str) -> Result<i8, Wrong> {
     }
 }
 
-/// A name. Whether that engine is built in and can be used on this machine is said when it is chosen: files are also checked
-/// elsewhere.
+/// A name. Whether that engine is built in and can be used on this machine is said when it is
+/// chosen: files are also checked elsewhere.
 fn engine(text: &str) -> Result<Option<EngineId>, Wrong> {
     let t = text.trim().to_ascii_lowercase();
     match EngineId::ALL.into_iter().find(|id| id.name() == t) {

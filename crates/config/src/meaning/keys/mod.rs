@@ -1,8 +1,9 @@
 //! The table of all keys: name, kind of value, default, reader, and one sentence for the manual.
 //!
-//! Reading a section, checking it for unknown keys, and the tables of `docs/manual/configuration.md` all come from here. A key
-//! that belongs to a feature that is not built is in a second list, with the values that ask for nothing. Every other name is
-//! an error, so that no configuration is silently taken for less than it says.
+//! Reading a section, checking it for unknown keys, and the tables of
+//! `docs/manual/configuration.md` all come from here. A key that belongs to a feature that is not
+//! built is in a second list, with the values that ask for nothing. Every other name is an error,
+//! so that no configuration is silently taken for less than it says.
 //!
 //! # Files
 //!
@@ -94,7 +95,8 @@ impl Kind {
 pub(super) enum Preset {
     /// This text. The key's own reader reads it, so that the manual and the program cannot differ.
     Is(&'static str),
-    /// A value that follows from other keys or from the machine, in the words of the manual. Empty: there is no value.
+    /// A value that follows from other keys or from the machine, in the words of the manual. Empty:
+    /// there is no value.
     Depends(&'static str),
 }
 
@@ -146,7 +148,7 @@ const fn time(name: &'static str, preset: Preset, about: &'static str) -> Key<Du
 }
 
 impl<T> Key<T> {
-    /// Its name in its section.
+    /// Name of the key in its section.
     pub(super) fn name(&self) -> &'static str {
         self.name
     }
@@ -162,8 +164,8 @@ impl<T> Key<T> {
     /// The value when nothing was written.
     ///
     /// # Panics
-    /// The key has no default of its own, or its reader refuses the default: both are defects of the table, and the tests read
-    /// every default.
+    /// The key has no default of its own, or its reader refuses the default: both are defects of
+    /// the table, and the tests read every default.
     pub(super) fn default(&self) -> T {
         let Is(text) = self.preset else { panic!("{} has no default of its own", self.name) };
         let value = Value::text(text, Origin::source("default"));
@@ -173,13 +175,13 @@ impl<T> Key<T> {
 
 /// A key that is read, whatever the type of its value.
 pub(super) trait Entry {
-    /// Its name in its section.
+    /// Name of the key in its section.
     fn name(&self) -> &'static str;
     /// The kind of its value.
     fn kind(&self) -> Kind;
-    /// Its default.
+    /// Default of the key.
     fn preset(&self) -> Preset;
-    /// Its meaning, for the manual.
+    /// Meaning of the key, for the manual.
     fn about(&self) -> &'static str;
 }
 
@@ -201,10 +203,11 @@ impl<T> Entry for Key<T> {
     }
 }
 
-/// What is done with a key that has no reader.
+/// Treatment of a key that has no reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    /// Only these values (`no` and `yes` stand for their synonyms, `0` for `0s` and `0x0`) are taken.
+    /// Only these values (`no` and `yes` stand for their synonyms, `0` for `0s` and `0x0`) are
+    /// taken.
     Only(&'static [&'static str]),
     /// Any value is taken, and has no effect.
     NoEffect,
@@ -215,7 +218,7 @@ pub(super) enum Rule {
 /// A key that has no reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unused {
-    /// Its name in its section.
+    /// Name of the key in its section.
     pub(super) name: &'static str,
     /// How it is treated.
     pub(super) rule: Rule,
@@ -262,8 +265,8 @@ const NO: &[&str] = &["no"];
 const YES: &[&str] = &["yes"];
 const ZERO: &[&str] = &["0"];
 
-/// Looks at every entry of a section: unknown names, values that ask for what is not built. Sub-sections are given to
-/// `section`, which says whether it knows that name.
+/// Looks at every entry of a section: unknown names, values that ask for what is not built.
+/// Sub-sections are given to `section`, which says whether it knows that name.
 pub(super) fn check<'a>(
     section: &'a Section,
     path: &str,
@@ -272,8 +275,8 @@ pub(super) fn check<'a>(
     mut sub: impl FnMut(&'a str, &'a Section, &mut Diagnostics) -> bool,
     sub_names: &[&'static str],
 ) {
-    // A file may hold a million keys that nobody knows. Once the list of findings is full, their names are not compared with
-    // the known ones any more.
+    // A file may hold a million keys that nobody knows. Once the list of findings is full, their
+    // names are not compared with the known ones any more.
     let near = |name: &str, known: &mut dyn Iterator<Item = &'static str>, diags: &Diagnostics| {
         if diags.is_full() { None } else { near(name, known) }
     };
@@ -349,7 +352,8 @@ fn same(allowed: &str, text: &str) -> bool {
     }
 }
 
-/// Reads each item of a list. Gives up after a dozen that are wrong: a list may have a million items.
+/// Reads each item of a list. Gives up after a dozen that are wrong: a list may have a million
+/// items.
 fn each<T>(list: &Value, read: impl Fn(&str) -> Result<T, Wrong>) -> Result<Vec<T>, Vec<Wrong>> {
     let (mut out, mut wrong) = (Vec::new(), Vec::new());
     for item in list.items() {

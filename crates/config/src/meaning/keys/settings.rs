@@ -130,7 +130,8 @@ fn mark(text: &str) -> Result<u32, Wrong> {
     }
 }
 
-/// One bit of a packet's mark: rules and nft ask for it alone and leave the others to other programs.
+/// One bit of a packet's mark: rules and nft ask for it alone and leave the others to other
+/// programs.
 fn steer_mark(text: &str) -> Result<u32, Wrong> {
     let mark = value::number(text, u64::from(u32::MAX))? as u32;
     if mark.is_power_of_two() { Ok(mark) } else { Err(wrong(text, ValueFault::NotOneBit, "")) }
@@ -151,8 +152,8 @@ pub(super) fn device(text: &str) -> Result<String, Wrong> {
     }
 }
 
-/// The name of the TUN device, which stands in the text that `nft` reads: there `e*` would mean every device whose name begins
-/// with e.
+/// The name of the TUN device, which stands in the text that `nft` reads: there `e*` would mean
+/// every device whose name begins with e.
 fn tun_device(text: &str) -> Result<String, Wrong> {
     let name = device(text)?;
     match name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-+@".contains(&b)) {
