@@ -78,7 +78,7 @@ use ironswan_wire::proposal::EspSuite;
 
 use crate::engine::prefetch::prefetch;
 use crate::suite::{self, AEAD_IV_LEN, GmacKey, IntegKey, SaltedKey};
-use crate::wipe;
+use crate::wipe::{self, PACKET_STACK};
 
 mod cipher;
 mod lanes;
@@ -92,12 +92,6 @@ const HEADER_LEN: usize = 8;
 const TRAILER_LEN: usize = 2;
 /// No packet of a second engine is longer: libipsec-mb counts the bytes of a lane in 16 bits.
 const MAX_OTHER: u32 = 0xf000;
-/// How much of the stack is overwritten after keys were expanded: AWS-LC and libipsec-mb take less.
-pub(crate) const KEY_SETUP_STACK: usize = 16 * 1024;
-/// Bytes of the stack that are overwritten after a batch whose engine left parts of keys there. The
-/// frames of the engines are shorter than this. Overwriting costs once a batch, however many
-/// packets the batch has.
-pub(crate) const PACKET_STACK: usize = 4096;
 /// `other` works on packets side by side.
 const LANES: u8 = 1;
 /// An engine leaves parts of the key on the stack, which is overwritten after each batch.

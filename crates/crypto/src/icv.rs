@@ -21,10 +21,9 @@
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::IntegId;
 
-use crate::batch::{KEY_SETUP_STACK, PACKET_STACK};
 use crate::engines::EngineId;
 use crate::suite::{self, AEAD_IV_LEN, GmacKey, IntegKey};
-use crate::wipe;
+use crate::wipe::{self, KEY_SETUP_STACK, PACKET_STACK};
 
 /// The longest field: HMAC-SHA2-512-256's ICV.
 const MAX_FIELD: usize = 32;

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`rng`] | random bytes, from the system or from a seed | |
 //! | [`prf`] | PRFs and prf+ | 7296 section 2.13, 4868 |
+//! | [`hash`] | SHA-1, for NAT detection | 7296 section 2.23 |
 //! | [`kex`] | key exchange methods | 8031, 5903, 3526, 6989 |
 //! | [`message`] | the SK payload of one IKE message | 7296 section 3.14, 5282, 7634 |
 //! | [`batch`] | many ESP packets at once | 4303, and those of the ciphers |
@@ -34,6 +35,7 @@ mod block_mac;
 mod ccm;
 mod engine;
 pub mod engines;
+pub mod hash;
 pub mod icv;
 pub mod kex;
 pub mod message;

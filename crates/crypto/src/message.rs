@@ -14,11 +14,10 @@
 use ironswan_wire::algorithm;
 use ironswan_wire::iana::{EncrId, IntegId};
 
-use crate::batch::{KEY_SETUP_STACK, PACKET_STACK};
 use crate::engine::aws_lc_sys::aes::{self, CbcKey};
 use crate::engines::EngineId;
 use crate::suite::{self, AEAD_IV_LEN, IntegKey, SaltedKey};
-use crate::wipe;
+use crate::wipe::{self, KEY_SETUP_STACK, PACKET_STACK};
 
 /// The message is not authentic, or its parts have impossible lengths. Says no more on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

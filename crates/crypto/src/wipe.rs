@@ -6,6 +6,12 @@ use std::hint::black_box;
 
 use crate::engine::registers;
 
+/// How much of the stack is overwritten after keys were expanded: AWS-LC and libipsec-mb take less.
+pub(crate) const KEY_SETUP_STACK: usize = 16 * 1024;
+/// Bytes of the stack that are overwritten after a batch whose engine left parts of keys there. The
+/// frames of the engines are shorter than this. Overwriting costs once a batch, however many
+/// packets the batch has.
+pub(crate) const PACKET_STACK: usize = 4096;
 /// Runs `work`, and overwrites `DEPTH` bytes of the stack below the caller's frame, in which `work`
 /// had its own. The result goes past it: it must hold no secret but behind a pointer.
 #[inline]

@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ironswan_crypto::hash::sha1;
 use ironswan_keying::limits::NATD_HASHES;
 use ironswan_wire::iana::NotifyType;
 use ironswan_wire::ike::Payload;
@@ -74,62 +75,9 @@ pub(crate) fn payloads(
     ]
 }
 
-/// SHA-1 (FIPS 180-4 section 6.1) of a short input.
-fn sha1(input: &[u8]) -> [u8; 20] {
-    let mut message = input.to_vec();
-    message.push(0x80);
-    while message.len() % 64 != 56 {
-        message.push(0);
-    }
-    message.extend((input.len() as u64 * 8).to_be_bytes());
-    let mut h: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
-    for block in message.chunks_exact(64) {
-        let mut w = [0u32; 80];
-        for (t, bytes) in block.chunks_exact(4).enumerate() {
-            w[t] = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        }
-        for t in 16..80 {
-            w[t] = (w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16]).rotate_left(1);
-        }
-        let [mut a, mut b, mut c, mut d, mut e] = h;
-        for (t, word) in w.iter().enumerate() {
-            let (f, k) = match t {
-                0..20 => ((b & c) | (!b & d), 0x5a82_7999),
-                20..40 => (b ^ c ^ d, 0x6ed9_eba1),
-                40..60 => ((b & c) | (b & d) | (c & d), 0x8f1b_bcdc),
-                _ => (b ^ c ^ d, 0xca62_c1d6u32),
-            };
-            let next = a.rotate_left(5).wrapping_add(f).wrapping_add(e).wrapping_add(k).wrapping_add(*word);
-            (e, d, c, b, a) = (d, c, b.rotate_left(30), a, next);
-        }
-        for (have, add) in h.iter_mut().zip([a, b, c, d, e]) {
-            *have = have.wrapping_add(add);
-        }
-    }
-    let mut out = [0; 20];
-    for (chunk, word) in out.chunks_exact_mut(4).zip(h) {
-        chunk.copy_from_slice(&word.to_be_bytes());
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|b| format!("{b:02x}")).collect()
-    }
-
-    #[test]
-    fn sha1_is_that_of_fips_180() {
-        assert_eq!(hex(&sha1(b"abc")), "a9993e364706816aba3e25717850c26c9cd0d89d");
-        assert_eq!(hex(&sha1(b"")), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
-        assert_eq!(
-            hex(&sha1(b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
-            "84983e441c3bd26ebaae4aa1f95129e5e54670f1"
-        );
-    }
 
     #[test]
     fn a_translated_address_shows_on_the_right_side() {

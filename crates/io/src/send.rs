@@ -25,7 +25,7 @@ use crate::mmsg::{Outgoing, SendSlots};
 use crate::path::PathMtus;
 use crate::raw::RawSocket;
 use crate::segmentation::Unsegmentable;
-use crate::udp::{UdpSocket, wait_writable};
+use crate::udp::{UdpSocket, is_full, wait_writable};
 
 /// Messages per system call.
 const BATCH: usize = 64;
@@ -530,9 +530,4 @@ impl Sender {
 #[cold]
 fn is_ours(address: IpAddr) -> bool {
     address.is_unspecified() || std::net::UdpSocket::bind((address, 0)).is_ok()
-}
-
-/// No room in the socket's buffer, or in the queue of the device.
-pub(crate) fn is_full(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
 }

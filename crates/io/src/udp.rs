@@ -15,7 +15,6 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
 use crate::mmsg::{Outgoing, SendSlots};
-use crate::send::is_full;
 use crate::{sockaddr, sockopt};
 
 /// Largest UDP payload over IPv4 without options: 65,535 less both headers. More than this in one
@@ -340,4 +339,9 @@ fn probe_max_segments() -> usize {
         // The old limit, or loopback is down in this namespace.
         Err(_) => 64,
     }
+}
+
+/// No room in the socket's buffer, or in the queue of the device.
+pub(crate) fn is_full(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
 }

@@ -8,13 +8,13 @@ use ironswan_wire::proposal::EspSuite;
 use super::cipher::Cipher;
 #[cfg(ipsec_mb)]
 use super::lanes;
-use super::{COPIES, Engine, EspKey, KEY_SETUP_STACK, LANES, MAX_OTHER, Other, Shape, keymat_lens};
+use super::{COPIES, Engine, EspKey, LANES, MAX_OTHER, Other, Shape, keymat_lens};
 use crate::engines::{EngineId, Engines};
 use crate::rng::Rng;
 #[cfg(ipsec_mb)]
 use crate::suite;
 use crate::suite::{GmacKey, IntegKey, SaltedKey};
-use crate::wipe;
+use crate::wipe::{self, KEY_SETUP_STACK};
 
 impl Other {
     /// Of another engine, without keys so far, and how many packets it wants at least (0: it works

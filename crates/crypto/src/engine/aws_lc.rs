@@ -4,6 +4,7 @@
 //! Safe code only. Not here: everything that aws-lc-rs has no interface for (`aws_lc_sys`).
 
 use aws_lc_rs::agreement::{self, Algorithm, ECDH_P256, ECDH_P384, PrivateKey, UnparsedPublicKey, X25519};
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use ironswan_wire::secret::Secret;
 
 /// A curve as IKE names it.
@@ -44,6 +45,13 @@ impl Curve {
     fn is_nist(self) -> bool {
         self != Self::X25519
     }
+}
+
+/// SHA-1 of `bytes`.
+pub(crate) fn sha1(bytes: &[u8]) -> [u8; 20] {
+    let mut out = [0; 20];
+    out.copy_from_slice(digest(&SHA1_FOR_LEGACY_USE_ONLY, bytes).as_ref());
+    out
 }
 
 /// Fills `out` from the system's generator. AWS-LC aborts the process when there is none, so this

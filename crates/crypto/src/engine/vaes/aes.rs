@@ -8,7 +8,7 @@ use std::arch::x86_64::{
 
 use zeroize::Zeroize;
 
-use super::GcmKey;
+use super::key::GcmKey;
 use super::lanes::{store, twice};
 
 /// FIPS 197 section 5.2. Gives the number of rounds. `key` has 16, 24 or 32 bytes.

@@ -13,7 +13,7 @@ use std::arch::x86_64::{
     _mm256_zextsi128_si256,
 };
 
-use super::GcmKey;
+use super::key::GcmKey;
 use super::lanes::{load, load_pair, store};
 
 /// Products that are not yet reduced: each half of a word is a sum of its own.

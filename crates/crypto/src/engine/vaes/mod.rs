@@ -5,6 +5,7 @@
 //! lanes.rs    loads, stores and the bytes of a last block that is not full
 //! aes.rs      key schedule and the rounds, on 1 to 8 pairs of blocks
 //! ghash.rs    multiplication in GF(2^128), summed up before one reduction
+//! key.rs      the key in memory
 //! packet.rs   seal and open: groups of 16 blocks, one group's rounds woven into another's GHASH
 //! ```
 //!
@@ -18,6 +19,7 @@
 
 mod aes;
 mod ghash;
+mod key;
 mod lanes;
 mod packet;
 #[cfg(test)]
@@ -28,24 +30,11 @@ use std::ops::Range;
 
 use zeroize::Zeroize;
 
-/// Length of nonce: salt and explicit IV.
-const NONCE_LEN: usize = 12;
+pub(crate) use key::GcmKey;
+use key::NONCE_LEN;
+
 /// The longest text of one nonce (SP 800-38D section 5.2.1.1): 2^32 - 2 blocks.
 const MAX_TEXT: u64 = (1 << 36) - 32;
-
-/// A key ready for use: 512 bytes. Powers of H that short packets need lie next to the round keys.
-/// In an [`EspKey`](crate::batch::EspKey) the powers begin a cache line, and what is in front of
-/// them is in the line that each packet needs anyway.
-#[repr(C, align(8))]
-pub(crate) struct GcmKey {
-    rounds: u8,
-    tag_len: u8,
-    _unused: [u8; 14],
-    /// H^16 to H^1, each times x, in the reflected order of [`ghash`].
-    powers: [[u8; 16]; 16],
-    /// Of 10, 12 or 14 rounds and the one before them.
-    round_keys: [[u8; 16]; 15],
-}
 
 /// A text of so many blocks takes no more powers than [`FEW_POWERS`]: one for each, one for what is
 /// authenticated beside it, one for the lengths.

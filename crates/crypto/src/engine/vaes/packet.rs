@@ -13,8 +13,8 @@ use std::arch::x86_64::{
 
 use super::aes::{last_rounds, round};
 use super::ghash::{Sum, h_and, times_h, two_powers};
+use super::key::{GcmKey, NONCE_LEN};
 use super::lanes::{PAIR, keep, load_end, load_pair, reflect, store, store_end, store_pair, twice};
-use super::{GcmKey, NONCE_LEN};
 
 /// Pairs of a group.
 const PAIRS: usize = 8;

@@ -1,0 +1,31 @@
+//! Hashes without a key.
+//!
+//! Not here: HMAC, and the PRFs that are made of it ([`crate::prf`]).
+
+use crate::engine::aws_lc;
+
+/// SHA-1 (FIPS 180-4) of `bytes`. Only for NAT detection (RFC 7296 section 2.23), which names it and
+/// where it protects nothing.
+pub fn sha1(bytes: &[u8]) -> [u8; 20] {
+    aws_lc::sha1(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hex;
+
+    #[test]
+    fn sha1_gives_the_answers_of_fips_180() {
+        for (text, digest) in [
+            ("abc", "a9993e364706816aba3e25717850c26c9cd0d89d"),
+            ("", "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
+            (
+                "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+                "84983e441c3bd26ebaae4aa1f95129e5e54670f1",
+            ),
+        ] {
+            assert_eq!(sha1(text.as_bytes())[..], hex(digest));
+        }
+    }
+}
