@@ -20,6 +20,7 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `config` | settings of the workers |
 //! | `crew` | the workers beside the first |
 //! | `device` | the TUN device, and changes of it by other programs |
 //! | `icmp` | the thread that receives ICMP errors |
@@ -46,6 +47,7 @@
 //! | `workers` | the threads, and the loop of the first |
 //! | `xdp` | ESP through `AF_XDP`, beside the sockets |
 
+mod config;
 mod crew;
 mod device;
 mod icmp;
@@ -75,7 +77,8 @@ mod tests;
 mod workers;
 mod xdp;
 
+pub use config::WorkersConfig;
 pub use notice::{StartError, WorkerNotice};
 pub use plane::UserSpace;
 pub use stats::WorkerStats;
-pub use workers::{Workers, WorkersConfig};
+pub use workers::Workers;

@@ -20,6 +20,7 @@ use ironswan_wire::sadb::{Command, SaRef, SaStats};
 use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior, Sleep, interval_at, sleep};
 
+use super::config::WorkersConfig;
 use super::device::{self, Device};
 use super::ike_queue::{IkeQueue, ike_queue};
 use super::install::Installer;
@@ -27,7 +28,7 @@ use super::napi::Threaded;
 use super::notice::{StartError, WorkerNotice};
 use super::report;
 use super::sockets::IkeSender;
-use super::workers::{Workers, WorkersConfig};
+use super::workers::Workers;
 use crate::dataplane::{Applied, DataPlane, Notice, Refused, Report, Restored};
 use crate::guard::shared::SharedGuard;
 

@@ -13,7 +13,7 @@ use ironswan_io::tun::Tun;
 use ironswan_io::udp::{UdpConfig, UdpSocket};
 use ironswan_wire::ip::protocol;
 
-use super::workers::WorkersConfig;
+use super::config::WorkersConfig;
 use super::xdp::Xdp;
 use ironswan_config::tuning::Tuning;
 

@@ -16,6 +16,7 @@ use ironswan_io::udp::UdpSocket;
 use ironswan_io::xdp::XdpStats;
 use ironswan_ipsec::{Engine, Stopwatch};
 
+use super::config::WorkersConfig;
 use super::lanes::{Lanes, LanesConfig};
 use super::notice::{StartError, WorkerNotice};
 use super::offloads::Offloads;
@@ -24,40 +25,6 @@ use super::sockets::{IkeSender, Sockets, sources, token};
 use super::stats::WorkerStats;
 use super::{crew, icmp, scheduling, xdp};
 use crate::dataplane::IkeDatagram;
-
-/// Device, sockets and threads to make.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorkersConfig {
-    /// The TUN device.
-    pub device: TunConfig,
-    /// Mark on the outer packets, by which rules keep them off table 220; 0 for none.
-    pub mark: u32,
-    /// Port of IKE without encapsulation.
-    pub ike_port: u16,
-    /// Port of IKE and ESP with UDP encapsulation.
-    pub natt_port: u16,
-    /// Also send and receive ESP without UDP, and AH.
-    pub raw_esp: bool,
-    /// Further settings.
-    pub tuning: Tuning,
-    /// When the clock of the engine was 0. Whoever applies commands to the engine counts from here
-    /// too.
-    pub epoch: Instant,
-}
-
-impl Default for WorkersConfig {
-    fn default() -> Self {
-        Self {
-            device: TunConfig::default(),
-            mark: 0x220,
-            ike_port: 500,
-            natt_port: 4500,
-            raw_esp: true,
-            tuning: Tuning::default(),
-            epoch: clock::now(),
-        }
-    }
-}
 
 /// The running data plane. Stops when dropped; the TUN device vanishes with it.
 pub struct Workers {
